@@ -257,7 +257,7 @@ impl Core {
         };
         SessionInfo {
             client_id: shown(&session.client_id).into(),
-            owner: session.owner.as_deref().map(Box::from),
+            owner: session.memory.owner.as_deref().map(Box::from),
             presence,
             expiry: session.expiry,
             is_kept: session.memory.is_kept,

@@ -116,6 +116,27 @@ fn who_goes_from_region_to_region_misses_nothing_although_brokers_are_killed() {
     assert_eq!(number("/freight/accepted"), number("/freight/sent"), "{summary}");
 }
 
+/// With clients of all kinds: positions at QoS 1, orders that durable clerks with positions of their own or the broker's share, semi-durable and nondurable
+/// consoles, dispatchers that are answered.
+#[test]
+fn a_rolling_restart_under_load_loses_nothing_and_gives_nothing_twice() {
+    let arguments = ["--regions", "3", "--move-every", "2s", "--kill-every", "500ms", "--roll"];
+    let more = ["--orders", "100", "--duration", "10s", "--seed", "5", "--json"];
+    let output = ended(demo(&[&arguments[..], &more[..]].concat()));
+    let says = String::from_utf8_lossy(&output.stderr);
+    let summary: serde_json::Value = serde_json::from_slice(&output.stdout).expect("the summary is JSON");
+    let number = |path: &str| summary.pointer(path).and_then(serde_json::Value::as_u64).expect("a number");
+    assert!(output.status.success() && number("/faults") == 0, "{says}\n{summary}");
+    assert_eq!(number("/crashes/kills"), 0, "{summary}");
+    assert!((0..3).all(|region| number(&format!("/regions/regions/{region}/restarts")) > 0), "{summary}");
+    for fault in ["lost", "twice", "reordered", "altered", "foreign", "gaps", "refused"] {
+        assert_eq!(number(&format!("/freight/{fault}")), 0, "{fault}: {summary}");
+    }
+    for class in ["vehicles", "consoles", "semi-durable", "clerks", "dispatchers"] {
+        assert!(number(&format!("/regions/longest_pause_ms/{class}")) > 0, "{class}: {summary}");
+    }
+}
+
 #[test]
 fn a_single_region_is_a_broker_without_others() {
     let output = ended(demo(&["--regions", "1", "--duration", "1s", "--json"]));

@@ -72,7 +72,7 @@ impl Core {
         let session = self.sessions.get_mut(index);
         session.will = attach.will;
         if let Some(owner) = attach.owner {
-            session.owner = Some(owner.name);
+            session.memory.owner = Some(owner.name);
         }
         // It expires that long after its client has left.
         let away = session.expires_at.map(|at| session.expiry.saturating_sub(at.since(now)));

@@ -5,6 +5,7 @@ mod gappy;
 mod inflight;
 mod life;
 mod own;
+mod owner;
 mod queue;
 mod slot;
 mod whom;
@@ -21,11 +22,12 @@ use whimbrel_event::{Publisher, Seeded, Time};
 pub(crate) use deliver::{Publication, Terms, push_bounded};
 pub(crate) use inflight::{Inflight, Settled, Taken};
 pub(crate) use own::{Account, Fulfilled, Handed, NOBODY, own_client_id, shared_text, shown};
+pub(crate) use owner::is_foreign;
 pub(crate) use queue::{Queue, Queued};
 pub(crate) use slot::{Slot, Stage};
 pub(crate) use whom::Pause;
 
-use crate::api::{Limits, Link, Owner, Will};
+use crate::api::{Limits, Link, Will};
 use crate::lazy::{Lazy, at_rest};
 use crate::overlay::Attachment;
 use crate::stats::{GapCounts, Stats};
@@ -53,6 +55,8 @@ pub(crate) struct Memory {
     pub(crate) is_kept: bool,
     /// The broker went on from a copy in which it was, and its client has not been there since.
     pub(crate) is_of_copy: bool,
+    /// Whose it is, if that is known: the name that its client has proved to have.
+    pub(crate) owner: Option<Arc<str>>,
     /// For which attachment of its client it is, if there are other brokers.
     pub(crate) roam: Option<Box<Attachment>>,
     pending: Lazy<Pending>,
@@ -129,17 +133,10 @@ struct Standing {
     is_after_restart: bool,
 }
 
-/// Whether what is one's is not another's: where one of them is not known, it is everybody's.
-pub(crate) fn is_foreign(owner: Option<&str>, stranger: Option<&str>) -> bool {
-    owner.zip(stranger).is_some_and(|(owner, stranger)| owner != stranger)
-}
-
 /// One client's session.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) client_id: Box<str>,
-    /// Whose it is, if that is known.
-    pub(crate) owner: Option<Arc<str>>,
     link: u32,
     standing: Standing,
     pub(crate) memory: Memory,
@@ -172,12 +169,6 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Whether it is somebody else's than of whoever asks for it, and stays that one's.
-    pub(crate) fn is_foreign_to(&self, asking: Option<&Owner>) -> bool {
-        let stranger = asking.filter(|asking| !asking.takes_over).map(|asking| &*asking.name);
-        is_foreign(self.owner.as_deref(), stranger)
-    }
-
     /// Of which attachment of its client it is; 0: there are no other brokers.
     pub(crate) fn epoch(&self) -> u64 {
         self.memory.roam.as_deref().map_or(0, |place| place.epoch)
@@ -357,7 +348,6 @@ impl Sessions {
     pub(crate) fn create_unnamed(&mut self, client_id: &str) -> u32 {
         let session = Box::new(Session {
             client_id: client_id.into(),
-            owner: None,
             link: DETACHED,
             standing: Standing::default(),
             memory: Memory::default(),

@@ -200,7 +200,7 @@ impl Core {
         let rest = expiry.saturating_sub(moving.away.unwrap_or(Duration::ZERO));
         let expires_at = now.after(rest);
         let session = self.sessions.get_mut(index);
-        (session.expiry, session.expires_at, session.owner) = (expiry, Some(expires_at), owner.map(Arc::from));
+        (session.expiry, session.expires_at, session.memory.owner) = (expiry, Some(expires_at), owner.map(Arc::from));
         self.timers.insert(expires_at, Reason::SessionExpiry, index);
         let doubted =
             if source == Source::Copy { self.doubted_of_copy(index, &structure, &moving) } else { moving.doubted };

@@ -21,7 +21,14 @@ impl Kept {
     /// A session as it is, whose client left then.
     pub(super) fn of(session: &Session, left: Option<Time>) -> Kept {
         let (number, expiry, last_tag) = (session.memory.number, session.expiry, session.last_tag());
-        Kept { number, expiry, left, last_tag, doubted: session.inflight.doubted(), owner: session.owner.clone() }
+        Kept {
+            number,
+            expiry,
+            left,
+            last_tag,
+            doubted: session.inflight.doubted(),
+            owner: session.memory.owner.clone(),
+        }
     }
 }
 

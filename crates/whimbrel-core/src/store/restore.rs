@@ -349,7 +349,7 @@ impl Core {
         let session = self.sessions.get_mut(index);
         session.memory.is_of_copy = is_of_copy;
         (session.memory.number, session.memory.is_kept, session.expiry) = (kept.number, true, expiry);
-        session.owner.clone_from(&kept.owner);
+        session.memory.owner.clone_from(&kept.owner);
         session.expires_at = Some(expires_at);
         // A shared subscription's own session ends with the last member.
         if session.shares().is_none() {

@@ -27,6 +27,7 @@ Examples:
   whimbrel demo                                         until q or Ctrl-C
   whimbrel demo --speed-up 60 --duration 1m --plain     an hour in a minute, in plain lines
   whimbrel demo --regions warsaw,london,new-york        somewhere else; --regions 1: a single broker
+  whimbrel demo --roll --kill-every 5s                  a rolling restart instead of crashes
   whimbrel demo --trace vehicles.pb --vehicles 200      GTFS-realtime, the 200 busiest vehicles
   whimbrel demo --city --seed 7 --broker mqtt://127.0.0.1:1883")]
 pub struct Args {
@@ -69,9 +70,9 @@ pub struct Args {
     /// How long a client stays in its region on average before it goes to another one for a while, or never
     #[arg(long, value_name = "DURATION", default_value = "45s", value_parser = every)]
     pub move_every: Every,
-    /// How often an own broker is killed (kill -9) and started again, or a link between regions cut, on average, or never
-    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = every)]
-    pub kill_every: Every,
+    /// What becomes of own brokers meanwhile.
+    #[command(flatten)]
+    pub ends: Ends,
     /// The own brokers' data directory [default: a fresh one that is removed in the end]
     #[arg(long, value_name = "DIR", conflicts_with = "broker")]
     pub data: Option<PathBuf>,
@@ -93,6 +94,21 @@ pub struct Args {
     /// Print the summary as one JSON object on standard output, status lines on standard error
     #[arg(long)]
     pub json: bool,
+}
+
+/// How own brokers end, and how often.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Ends {
+    /// How often an own broker is killed (kill -9) and started again, or a link between regions cut, on average, or never
+    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = every)]
+    pub kill_every: Every,
+    /// Own brokers end in good order (SIGTERM) and start again one after the other, as often as they would be killed, and no link is cut: a
+    /// rolling restart
+    #[arg(long, conflicts_with = "broker")]
+    pub roll: bool,
+    /// They begin as that older whimbrel, and each is started again as this one: a rolling upgrade
+    #[arg(long, value_name = "PROGRAM", requires = "roll")]
+    pub roll_from: Option<PathBuf>,
 }
 
 /// A time between events that may not happen at all.
@@ -171,10 +187,10 @@ mod tests {
     fn everything_has_a_default() {
         let args = Cli::try_parse_from(["demo"]).expect("no argument is needed").args;
         assert_eq!((args.speed_up, args.vehicles, args.duration), (10.0, 500, None));
-        assert!(args.freight().is_some() && args.kill_every.0.is_some());
+        assert!(args.freight().is_some() && args.ends.kill_every.0.is_some());
         let args =
             Cli::try_parse_from(["demo", "--broker", "a", "--kill-every", "never"]).expect("both are right").args;
-        assert!(args.freight().is_none() && args.kill_every.0.is_none());
+        assert!(args.freight().is_none() && args.ends.kill_every.0.is_none());
     }
 
     #[test]

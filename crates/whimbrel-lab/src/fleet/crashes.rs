@@ -1,4 +1,4 @@
-//! The run kills its own broker now and then: how often, and how long it takes until everybody is served again.
+//! The run kills its own broker now and then, or has it end and start again: how often, and how long it takes until everybody is served again.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,9 +11,9 @@ pub enum Health {
     /// It serves everybody.
     #[default]
     Served,
-    /// It was killed then, and is not started again yet.
+    /// It was killed, or asked to end, then, and is not started again yet.
     Down(Duration),
-    /// It was killed then, runs again, and not everybody has what was sent before.
+    /// It was killed, or asked to end, then, runs again, and not everybody has what was sent before.
     Returning(Duration),
 }
 
@@ -22,15 +22,17 @@ pub enum Health {
 pub struct Crashes {
     /// How often the broker was killed.
     pub kills: u32,
+    /// How often it has ended in good order, and was started again.
+    pub restarts: u32,
     /// How often all were served again after it.
     pub recoveries: u32,
     /// How it is now.
     #[serde(skip)]
     pub health: Health,
-    /// From the last kill until the broker was ready again, ms.
+    /// From the last kill, or the last time that it was asked to end, until the broker was ready again, ms.
     #[serde(rename = "down_ms", serialize_with = "as_millis")]
     pub down: Option<Duration>,
-    /// From the last kill until all were served again, ms.
+    /// From then until all were served again, ms.
     #[serde(rename = "served_ms", serialize_with = "as_millis")]
     pub served: Option<Duration>,
     /// The longest of these times, ms.
@@ -39,16 +41,18 @@ pub struct Crashes {
 }
 
 impl Crashes {
-    /// What is said in the end; nothing if the broker was never killed.
+    /// What became of the broker, and how often, if anything did.
+    pub(super) fn ends(&self) -> Option<(&'static str, u32)> {
+        [("restart", self.restarts), ("kill -9", self.kills)].into_iter().find(|(_, count)| *count > 0)
+    }
+
+    /// What is said in the end; nothing if the broker was there all the time.
     pub(super) fn row(&self) -> Option<String> {
         let seconds = |span: Option<Duration>| format!("{:.2} s", span.unwrap_or_default().as_secs_f64());
-        (self.kills > 0).then(|| {
-            let (times, worst) = (if self.kills == 1 { "time" } else { "times" }, seconds(self.worst));
-            format!(
-                "kill -9     {:>12}  {times}; all served again within {worst} (the broker up after {})",
-                self.kills,
-                seconds(self.down)
-            )
+        self.ends().map(|(what, count)| {
+            let (times, worst) = (if count == 1 { "time" } else { "times" }, seconds(self.worst));
+            let down = seconds(self.down);
+            format!("{what}     {count:>12}  {times}; all served again within {worst} (the broker up after {down})")
         })
     }
 }
@@ -70,6 +74,13 @@ impl CrashLog {
     pub fn killed(&self, now: Duration) {
         let mut crashes = self.state();
         crashes.kills += 1;
+        crashes.health = Health::Down(now);
+    }
+
+    /// The broker is about to end as it was asked to.
+    pub fn restarts(&self, now: Duration) {
+        let mut crashes = self.state();
+        crashes.restarts += 1;
         crashes.health = Health::Down(now);
     }
 
@@ -119,7 +130,7 @@ mod tests {
         }
         let crashes = serde_json::to_value(log.read()).expect("JSON");
         let expected = serde_json::json!({
-            "kills": 2, "recoveries": 2, "down_ms": 700, "served_ms": 1_000, "worst_served_ms": 3_000,
+            "kills": 2, "restarts": 0, "recoveries": 2, "down_ms": 700, "served_ms": 1_000, "worst_served_ms": 3_000,
         });
         assert_eq!(crashes, expected);
     }

@@ -82,7 +82,10 @@ pub async fn run(args: Args) -> anyhow::Result<Summary> {
     let mut own = match args.broker {
         None => {
             let text = configuration(&trace, &selection, layout.count());
-            Some(OwnBrokers::start(&text, args.data.as_deref(), &layout, args.seed).await?)
+            Some(
+                OwnBrokers::start(&text, (args.data.as_deref(), args.ends.roll_from.as_deref()), &layout, args.seed)
+                    .await?,
+            )
         }
         Some(_) => None,
     };

@@ -1,4 +1,4 @@
-//! A broker that the run starts for itself: this same program, as a process of its own, with a data directory.
+//! A broker that the run starts for itself: this same program, or an older one, as a process of its own, with a data directory.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -48,6 +48,8 @@ pub struct Start {
     pub peers: Vec<SocketAddr>,
     /// It takes the documented ports for HTTP and WebSocket, if they are free.
     pub is_first: bool,
+    /// The older program that it begins as; this one if there is none.
+    pub older: Option<PathBuf>,
 }
 
 /// A running broker, or one that was killed.
@@ -113,6 +115,17 @@ impl OwnBroker {
         overlay.parse().with_context(|| format!("the broker listens for others at {overlay}, which is no address"))
     }
 
+    /// Has it end in good order, and starts it again as this program, at the same addresses.
+    ///
+    /// # Errors
+    /// It does not end so, or does not start.
+    pub async fn restart(&mut self) -> Result<()> {
+        self.ask_to_stop()?;
+        self.await_end().await?;
+        self.start.older = None;
+        self.start_again().await
+    }
+
     /// Ends it without a word (SIGKILL).
     ///
     /// # Errors
@@ -164,6 +177,10 @@ impl OwnBroker {
     /// # Errors
     /// It does not end in time, or not in good order.
     pub async fn stopped(mut self) -> Result<()> {
+        self.await_end().await
+    }
+
+    async fn await_end(&mut self) -> Result<()> {
         let Ok(status) = timeout(STOP_LIMIT, self.child.wait()).await else {
             self.child.kill().await.context("cannot end the broker")?;
             bail!("the broker did not end within {STOP_LIMIT:?} and was killed{}", self.log.tail());
@@ -202,7 +219,10 @@ async fn launch_somewhere(start: &Start, mut wanted: Addresses, log: &Log) -> Re
 
 /// Starts a process and waits until it is ready; gives where it listens.
 async fn launch(start: &Start, wanted: &Addresses, log: &Log) -> Result<(Child, Addresses)> {
-    let program = std::env::current_exe().context("cannot find this program's own file to start the broker with")?;
+    let program = match &start.older {
+        Some(older) => older.clone(),
+        None => std::env::current_exe().context("cannot find this program's own file to start the broker with")?,
+    };
     let mut command = Command::new(&program);
     command.args(["serve", "--dev", "--config"]).arg(&start.configuration).arg("--data").arg(&start.data);
     let Addresses { mqtt, http, ws, overlay } = wanted;
@@ -212,7 +232,10 @@ async fn launch(start: &Start, wanted: &Addresses, log: &Log) -> Result<(Child, 
     {
         command.args([format!("--listen-{listener}"), address.clone()]);
     }
-    command.args([format!("--place-lat={}", start.place.lat), format!("--place-lon={}", start.place.lon)]);
+    if start.older.is_none() {
+        // Older ones do not know of places.
+        command.args([format!("--place-lat={}", start.place.lat), format!("--place-lon={}", start.place.lon)]);
+    }
     if let Some(name) = &start.name {
         // The links are those that are asked for: whatever goes from region to region takes the time that it takes there.
         command.args(["--name", name, "--overlay-links=0"]);

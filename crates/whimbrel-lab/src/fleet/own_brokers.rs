@@ -83,12 +83,17 @@ pub struct OwnBrokers {
 }
 
 impl OwnBrokers {
-    /// Starts a broker with this configuration in each region, on free ports, and waits until all are linked. Their data are in that
-    /// directory, or in a fresh one that is removed in the end.
+    /// Starts a broker with this configuration in each region, on free ports, and waits until all are linked: of an `older` program, if one is named. Their
+    /// data are in that directory, or in a fresh one that is removed in the end.
     ///
     /// # Errors
     /// One does not start, or they do not come to be linked.
-    pub async fn start(text: &str, data: Option<&Path>, layout: &Layout, seed: u64) -> Result<OwnBrokers> {
+    pub async fn start(
+        text: &str,
+        (data, older): (Option<&Path>, Option<&Path>),
+        layout: &Layout,
+        seed: u64,
+    ) -> Result<OwnBrokers> {
         let mut configuration =
             NamedTempFile::with_suffix(".toml").context("cannot make the broker's configuration")?;
         configuration.write_all(text.as_bytes()).context("cannot write the broker's configuration")?;
@@ -118,6 +123,7 @@ impl OwnBrokers {
                 data: if is_alone { data.clone() } else { data.join(name) },
                 peers,
                 is_first: region == 0,
+                older: older.map(Path::to_owned),
             };
             brokers.push(OwnBroker::start(start).await.with_context(|| format!("the broker of {name}"))?);
         }
@@ -139,14 +145,14 @@ impl OwnBrokers {
     }
 
     /// Disturbs them every now and then, `every` after all were served again on average: kills a broker without a word and starts it
-    /// again, or cuts a link. Returns once the run is `calm` and all is whole.
+    /// again, or cuts a link; or, if `rolls`, has one after the other end and starts it again. Returns once the run is `calm` and all is whole.
     ///
     /// # Errors
     /// A broker ended by itself, or did not start again.
     pub async fn live(
         &mut self,
         board: &Board,
-        every: Option<Duration>,
+        (every, rolls): (Option<Duration>, bool),
         seed: u64,
         mut calm: watch::Receiver<bool>,
     ) -> Result<()> {
@@ -166,7 +172,10 @@ impl OwnBrokers {
                 _ = calm.wait_for(|calm| *calm) => return Ok(()),
             }
             disturbances += 1;
-            if !self.links.is_empty() && disturbances.is_multiple_of(CUTS) {
+            if rolls {
+                self.restart(board, (disturbances - 1) % self.brokers.len()).await?;
+                self.await_served(board, board.now(), &mut calm).await?;
+            } else if !self.links.is_empty() && disturbances.is_multiple_of(CUTS) {
                 let (link, span) = (random.usize(..self.links.len()), Duration::from_millis(random.u64(CUT)));
                 self.cut_and_heal(board, link, span).await?;
             } else {
@@ -178,6 +187,17 @@ impl OwnBrokers {
             }
             board.disturbances.end(board.now());
         }
+    }
+
+    async fn restart(&mut self, board: &Board, region: usize) -> Result<()> {
+        let now = board.now();
+        board.crashes.restarts(now);
+        board.regions.restarts(region, now);
+        board.disturbances.begin(now, if self.links.is_empty() { Sites::NONE } else { Sites::one(region) });
+        self.brokers[region].restart().await?;
+        board.crashes.is_up(board.now());
+        board.regions.is_up(region);
+        Ok(())
     }
 
     async fn kill_and_start(&mut self, board: &Board, region: usize) -> Result<()> {

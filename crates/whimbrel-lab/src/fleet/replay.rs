@@ -158,7 +158,7 @@ async fn live(
     mut calm: watch::Receiver<bool>,
 ) -> Result<()> {
     match own {
-        Some(own) => own.live(board, args.kill_every.0, args.seed, calm).await,
+        Some(own) => own.live(board, (args.ends.kill_every.0, args.ends.roll), args.seed, calm).await,
         None => {
             let _calm = calm.wait_for(|calm| *calm).await;
             Ok(())

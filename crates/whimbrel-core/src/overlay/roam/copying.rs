@@ -325,7 +325,7 @@ impl Core {
             put_varint(&mut page.body, copied.structure);
             if is_whole {
                 put_bytes(&mut page.body, &structure);
-                if let Some(owner) = &self.sessions.get(index).owner {
+                if let Some(owner) = &self.sessions.get(index).memory.owner {
                     page.owner_bytes += owner.len();
                     page.owners.push((page.count, owner.clone()));
                 }

@@ -393,32 +393,35 @@ impl Core {
                 }
                 self.decide(now, moved.number, out);
             }
-            MoveAnswer::Ended => {
-                let moving = Moving::read(moved.body);
-                let client = search.client.clone();
-                let claim =
-                    Known { host: from.host, kind: ClaimKind::Ended, epoch: moved.epoch, version: 0, moment: 0 };
-                search.claims.push(claim);
-                if search.arrival.is_none() {
-                    self.note_has_it(now, &client, (from.host, moved.epoch));
-                }
-                let epoch = self.next_epoch(now, moved.number);
-                let mut place = Attachment::new(now, epoch, 0);
-                place.maybe_repeats = moving.as_ref().is_none_or(|moving| moving.maybe_repeats);
-                if let Some(moving) = moving {
-                    place.after = moving.lasts;
-                    if let Some(number) = moving.number {
-                        self.import_number(now, &client, number);
-                    }
-                }
-                self.discard_given(now, &client, out);
-                self.finish_search(now, moved.number, (place, false), out);
-            }
+            MoveAnswer::Ended => self.has_ended_there(now, from.host, moved, out),
             MoveAnswer::Given => self.part_came(now, moved, as_copy, out),
-            // That was said of an earlier connection, perhaps.
+            // That was asked for an earlier connection, perhaps of somebody else.
             MoveAnswer::Foreign if search.is_outdated => self.ask_anew(now, moved.number, out),
             MoveAnswer::Foreign => self.refuse_arrival(now, moved.number, Refusal::ForeignSession, out),
         }
+    }
+
+    /// The session has ended at its keeper: what its client published there is what counts of it.
+    fn has_ended_there(&mut self, now: Time, keeper: HostId, moved: &Moved<'_>, out: &mut dyn Output) {
+        let Some(search) = self.search(moved.number) else { return };
+        let moving = Moving::read(moved.body);
+        let client = search.client.clone();
+        let claim = Known { host: keeper, kind: ClaimKind::Ended, epoch: moved.epoch, version: 0, moment: 0 };
+        search.claims.push(claim);
+        if search.arrival.is_none() {
+            self.note_has_it(now, &client, (keeper, moved.epoch));
+        }
+        let epoch = self.next_epoch(now, moved.number);
+        let mut place = Attachment::new(now, epoch, 0);
+        place.maybe_repeats = moving.as_ref().is_none_or(|moving| moving.maybe_repeats);
+        if let Some(moving) = moving {
+            place.after = moving.lasts;
+            if let Some(number) = moving.number {
+                self.import_number(now, &client, number);
+            }
+        }
+        self.discard_given(now, &client, out);
+        self.finish_search(now, moved.number, (place, false), out);
     }
 
     /// A part of a session has come.

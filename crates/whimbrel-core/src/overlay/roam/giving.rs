@@ -72,7 +72,7 @@ impl Core {
             return;
         }
         if asked.asked_of == Some(given.to) || asked.as_copy && given.to == from.host {
-            if is_foreign(session.owner.as_deref(), successor.stranger.as_deref()) {
+            if is_foreign(session.memory.owner.as_deref(), successor.stranger.as_deref()) {
                 return self.say_foreign(now, &successor, out);
             }
             out.copy_used(asked.client, now.since(given.since));
@@ -193,7 +193,7 @@ impl Core {
     pub(super) fn give_to(&mut self, now: Time, client: &str, successor: &Successor, out: &mut dyn Output) {
         let Some(index) = self.sessions.find(client) else { return self.answer_nothing(now, successor, out) };
         let whom = (successor.from.host, successor.number);
-        if is_foreign(self.sessions.get(index).owner.as_deref(), successor.stranger.as_deref()) {
+        if is_foreign(self.sessions.get(index).memory.owner.as_deref(), successor.stranger.as_deref()) {
             return self.say_foreign(now, successor, out);
         }
         if successor.is_for_nobody && self.sessions.get(index).is_attached() {
@@ -264,7 +264,7 @@ impl Core {
         if let Some(given) = place.and_then(|place| place.given.as_deref_mut()) {
             given.body = (whole.len() > PART_BYTES).then(|| whole.clone());
         }
-        let owner = self.sessions.get(index).owner.clone();
+        let owner = self.sessions.get(index).memory.owner.clone();
         let told = (&whole[..], owner.as_deref().unwrap_or_default());
         self.send_part(now, (to, number), (told, epoch, part), out);
     }

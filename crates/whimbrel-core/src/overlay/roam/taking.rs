@@ -89,13 +89,7 @@ impl Core {
         if !is_understood {
             return Some((client, false, false));
         }
-        let copies = &mut self.overlay.as_deref_mut()?.roam.copies;
-        let known = copies.get(client).map(|copy| (copy.epoch, copy.version, copy.keeper));
-        if known.is_some_and(|(known, before, _)| (known, before) > (epoch, version)) {
-            return Some((client, true, false));
-        }
-        let before = copies.keepers_before(client, keeper);
-        let (given, asker, void) = (None, None, None);
+        let (before, given, asker, void) = (Vec::new(), None, None, None);
         let (structure, moving, owner) = (structure.into(), moving.into(), owner.map(Box::from));
         let copy = Copy {
             keeper,
@@ -112,11 +106,21 @@ impl Core {
             asker,
             void,
         };
-        let is_news = known.is_none_or(|(known, _, before)| (known, before) != (epoch, keeper));
-        let is_put = copies.put(client, copy);
-        if !is_put && let Some(overlay) = self.overlay.as_deref_mut() {
-            overlay.stats.copies_refused += 1;
+        Some((client, true, self.put_whole(client, copy)?))
+    }
+
+    /// Takes a whole copy unless there is a later one; whether its clerk is to be told.
+    fn put_whole(&mut self, client: &str, mut copy: Copy) -> Option<bool> {
+        let overlay = self.overlay.as_deref_mut()?;
+        let copies = &mut overlay.roam.copies;
+        let known = copies.get(client).map(|copy| (copy.epoch, copy.version, copy.keeper));
+        if known.is_some_and(|(known, before, _)| (known, before) > (copy.epoch, copy.version)) {
+            return Some(false);
         }
-        Some((client, true, is_put && is_news))
+        copy.before = copies.keepers_before(client, copy.keeper);
+        let is_news = known.is_none_or(|(known, _, before)| (known, before) != (copy.epoch, copy.keeper));
+        let is_put = copies.put(client, copy);
+        overlay.stats.copies_refused += u64::from(!is_put);
+        Some(is_put && is_news)
     }
 }

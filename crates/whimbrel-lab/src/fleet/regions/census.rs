@@ -112,6 +112,15 @@ impl Census {
         }
     }
 
+    /// The broker of a region is about to end as it was asked to.
+    pub fn restarts(&self, region: usize, now: Duration) {
+        let mut state = self.state();
+        state.since = Some(now);
+        if let Some(row) = state.regions.get_mut(region) {
+            (row.restarts, row.health) = (row.restarts + 1, Health::Down);
+        }
+    }
+
     /// It is ready again.
     pub fn is_up(&self, region: usize) {
         if let Some(row) = self.state().regions.get_mut(region) {

@@ -15,7 +15,7 @@ const INDENT: usize = 14;
 pub enum Health {
     /// It serves its clients.
     Serves,
-    /// It was killed.
+    /// It was killed, or asked to end.
     Down,
     /// It runs again, and not everybody has what was sent before.
     Returning,
@@ -36,9 +36,11 @@ pub struct RegionRow {
     pub moves: u64,
     /// How often its broker was killed.
     pub kills: u64,
+    /// How often it has ended as it was asked to, and was started again.
+    pub restarts: u64,
     /// How often all were served again after it.
     pub recoveries: u64,
-    /// The longest time from a kill until then, ms.
+    /// The longest time from one of these until then, ms.
     #[serde(rename = "worst_served_ms", serialize_with = "as_millis")]
     pub worst_served: Option<Duration>,
     /// How its broker is.
@@ -107,6 +109,7 @@ impl RegionRow {
             delivered: 0,
             moves: 0,
             kills: 0,
+            restarts: 0,
             recoveries: 0,
             worst_served: None,
             health: Health::Serves,
@@ -128,6 +131,13 @@ impl LinkRow {
     }
 }
 
+impl RegionRow {
+    /// What became of its broker, and how often, if anything did.
+    pub(in crate::fleet) fn ends(&self) -> Option<(&'static str, u64)> {
+        [("restarted", self.restarts), ("killed", self.kills)].into_iter().find(|(_, count)| *count > 0)
+    }
+}
+
 impl Snapshot {
     /// What is said in the end.
     pub(in crate::fleet) fn rows(&self) -> Vec<String> {
@@ -140,15 +150,15 @@ impl Snapshot {
         }
         let mut rows = vec![first];
         rows.extend(self.regions.iter().map(|region| {
-            let RegionRow { name, published, delivered, moves, kills, worst_served, .. } = region;
+            let RegionRow { name, published, delivered, moves, worst_served, .. } = region;
             let (published, delivered) = (grouped(*published), grouped(*delivered));
             let mut row = format!(
                 "{:INDENT$}{name:<10} published {published}, delivered {delivered}, {} came from elsewhere",
                 "",
                 grouped(*moves)
             );
-            if *kills > 0 {
-                row += &format!(", killed {}", times(*kills));
+            if let Some((what, count)) = region.ends() {
+                row += &format!(", {what} {}", times(count));
                 row += &worst_served.map(|span| format!(" (served after {})", seconds(span))).unwrap_or_default();
             }
             row

@@ -90,10 +90,9 @@ fn row(dispatcher: &DispatcherRow, is_wide: bool) -> Line<'static> {
 
 /// How the broker is, and how it was.
 fn health(crashes: &Crashes, is_wide: bool) -> Line<'static> {
-    let kills =
-        if crashes.kills == 0 { "kill -9 not yet".to_owned() } else { format!("kill -9 ×{}  ", crashes.kills) };
+    let ends = crashes.ends().map_or("kill -9 not yet".to_owned(), |(what, count)| format!("{what} ×{count}  "));
     let seconds = |span: std::time::Duration| format!("{:.2} s", span.as_secs_f64());
-    let mut spans = vec![kills.into()];
+    let mut spans = vec![ends.into()];
     match (crashes.health, crashes.served, crashes.worst) {
         (Health::Down(_), ..) => spans.push("the broker is down".red().bold()),
         (Health::Returning(_), ..) => spans.push("clients come back".yellow().bold()),

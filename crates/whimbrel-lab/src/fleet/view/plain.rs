@@ -70,8 +70,8 @@ pub fn status(snapshot: &board::Snapshot) -> String {
             freight.total.twice,
         ));
     }
-    if snapshot.crashes.kills > 0 {
-        text.push_str(&format!("  kill -9 {}", snapshot.crashes.kills));
+    if let Some((what, count)) = snapshot.crashes.ends() {
+        text.push_str(&format!("  {what} {count}"));
     }
     if let Some(regions) = &snapshot.regions {
         text.push_str(&format!("  moves {}  {}", grouped(regions.moves), places(regions)));
@@ -88,12 +88,12 @@ fn places(regions: &Snapshot) -> String {
     let mut parts: Vec<String> = Vec::new();
     for region in &regions.regions {
         let mut part = format!("{} {}", region.name, region.total());
-        match (region.health, region.kills) {
-            (Health::Down, _) => part += " (killed)",
+        match (region.health, region.ends()) {
+            (Health::Down, _) => part += " (down)",
             (Health::Returning, _) => part += " (returning)",
-            (Health::Serves, 0) => {}
-            (Health::Serves, kills) => {
-                part += &format!(" (killed {kills}, served after{})", seconds(region.worst_served))
+            (Health::Serves, None) => {}
+            (Health::Serves, Some((what, count))) => {
+                part += &format!(" ({what} {count}, served after{})", seconds(region.worst_served))
             }
         }
         parts.push(part);

@@ -85,8 +85,8 @@ fn row(region: &RegionRow, is_wide: bool) -> Line<'static> {
     if is_wide {
         spans.extend([format!("{:>8}", grouped(region.published)).bold(), " sent ".dim()]);
     }
-    if region.kills > 0 {
-        spans.push(format!(" †{}", region.kills).into());
+    if let Some((_, count)) = region.ends() {
+        spans.push(format!(" †{count}").into());
     }
     Line::from(spans)
 }

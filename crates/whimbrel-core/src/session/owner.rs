@@ -1,0 +1,17 @@
+//! Whose a session is.
+
+use super::Session;
+use crate::api::Owner;
+
+/// Whether what is one's is not another's: where one of them is not known, it is everybody's.
+pub(crate) fn is_foreign(owner: Option<&str>, stranger: Option<&str>) -> bool {
+    owner.zip(stranger).is_some_and(|(owner, stranger)| owner != stranger)
+}
+
+impl Session {
+    /// Whether it is somebody else's than of whoever asks for it, and stays that one's.
+    pub(crate) fn is_foreign_to(&self, asking: Option<&Owner>) -> bool {
+        let stranger = asking.filter(|asking| !asking.takes_over).map(|asking| &*asking.name);
+        is_foreign(self.memory.owner.as_deref(), stranger)
+    }
+}
