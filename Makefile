@@ -7,8 +7,9 @@
 SECONDS ?= 60
 # Simulated worlds, each from its own seed.
 SEEDS ?= 5000
-# How long the soak takes.
+# How long the soak takes, and how often it lets a broker or a link fail, on average (or never).
 HOURS ?= 4
+KILL_EVERY ?= 10m
 # The older binary that an upgrade begins with.
 OLD ?=
 # Arguments for the demonstration, the report on selectors and the measurement of disturbance, e.g. `make run ARGS="--vehicles 1000"`.
@@ -17,7 +18,7 @@ ARGS ?=
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: ## build, and watch a city's buses report through a broker
+run: ## build, and watch a city's buses report through three brokers in three regions
 	@scripts/require.sh cc=build-essential
 	cargo build --locked --release --package whimbrel
 	@"$${CARGO_TARGET_DIR:-target}/release/whimbrel" demo $(ARGS)
@@ -63,10 +64,10 @@ bench-disturbance: ## measure how long a bystander waits while others mean harm 
 fuzz: ## fuzz every target for SECONDS (60) each
 	@scripts/fuzz.sh $(SECONDS)
 
-soak: ## run the main job for HOURS (4), and see that memory, files and disk of its brokers stay flat
+soak: ## run the main job for HOURS (4), with a failure each KILL_EVERY (10m); see that memory, files and disk of its brokers stay flat; report in soak-out
 	@scripts/require.sh cc=build-essential python3
 	cargo build --locked --release --package whimbrel
-	@scripts/soak.py "$${CARGO_TARGET_DIR:-target}/release/whimbrel" --hours $(HOURS) --demo-args "$(ARGS)"
+	@scripts/soak.py "$${CARGO_TARGET_DIR:-target}/release/whimbrel" --hours $(HOURS) --kill-every $(KILL_EVERY) --demo-args "$(ARGS)"
 
 upgrade: ## roll brokers of an older binary (OLD=PATH) up to this one, one by one under load, and judge what clients saw
 	@test -x "$(OLD)" || { echo "OLD must name the binary to begin with, as: make upgrade OLD=/usr/bin/whimbrel"; exit 2; }
