@@ -72,6 +72,7 @@ soak: ## run the main job for HOURS (4), with a failure each KILL_EVERY (10m); s
 upgrade: ## roll brokers of an older binary (OLD=PATH) up to this one, one by one under load, and judge what clients saw
 	@test -x "$(OLD)" || { echo "OLD must name the binary to begin with, as: make upgrade OLD=/usr/bin/whimbrel"; exit 2; }
 	WHIMBREL_OLD_BIN="$(abspath $(OLD))" cargo test --locked --profile quick --package whimbrel --test overlay restarted_one_by_one -- --nocapture
+	cargo run --locked --profile quick --package whimbrel -- demo --plain --roll --roll-from "$(abspath $(OLD))" --kill-every 2s --duration 30s
 
 worlds: ## run the simulator over SEEDS (5000) seeds
 	WHIMBREL_SEEDS=$(SEEDS) cargo test --locked --profile quick --package whimbrel-sim
