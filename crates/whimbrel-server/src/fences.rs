@@ -161,6 +161,7 @@ impl Keeper {
         warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         if let Err(error) = self.access.reopen_audit(&plan) {
             tracing::error!(%error, "the audit cannot be written where identity.audit says");
+            self.access.note_not_reloaded(&format!("the audit cannot be written where identity.audit says: {error}"));
             return None;
         }
         let mut more = self.certificate.become_as(certificate);

@@ -175,7 +175,7 @@ impl Server {
             Some(Opened { broker, store, clock, lock }) => (Hub::with_store(broker, store, clock), Some(lock)),
             None => (Hub::new(config.broker.clone(), seed().map_err(Error::System)?), None),
         };
-        hub.set_access(access.clone());
+        hub.set_access(access.clone(), config.certificate.trust());
         let (links, address) = open_overlay(config, version, &hub, &access)?;
         *ready.slot(Listener::Overlay) = address;
         let max_connections = max_connections(config);

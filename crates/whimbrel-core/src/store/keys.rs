@@ -252,18 +252,26 @@ pub(crate) struct Kept {
 impl Value<'_> for Kept {
     const VERSION: u8 = 4;
 
+    // Without an owner as before there were any: 0.1.0 reads that, too.
+    fn put_versioned(&self, out: &mut Vec<u8>) {
+        out.push(if self.owner.is_some() { Self::VERSION } else { 3 });
+        self.put(out);
+    }
+
     fn put(&self, out: &mut Vec<u8>) {
         put_varint(out, self.number.0);
         put_duration(out, self.expiry);
         put_varint(out, self.left.map_or(0, Time::as_nanos));
         out.extend_from_slice(&self.last_tag.to_le_bytes());
         out.extend_from_slice(&self.doubted.to_le_bytes());
-        put_bytes(out, self.owner.as_deref().unwrap_or_default().as_bytes());
+        if let Some(owner) = &self.owner {
+            put_bytes(out, owner.as_bytes());
+        }
     }
 
     fn read(bytes: &mut Bytes<'_>) -> Option<Self> {
         let kept = Self::read_older(3, bytes)?;
-        Some(Kept { owner: Some(bytes.text()?).filter(|owner| !owner.is_empty()).map(Arc::from), ..kept })
+        Some(Kept { owner: Some(Arc::from(bytes.text()?)), ..kept })
     }
 
     fn read_older(version: u8, bytes: &mut Bytes<'_>) -> Option<Self> {

@@ -85,7 +85,10 @@ fn a_copy_knows_whose_it_is() {
     net.kill(0);
     net.advance(SECOND * 8);
     for node in 1..3 {
-        assert_eq!(net.connect_of(node, 7, "bus", of("bob")), Err(Refusal::ForeignSession), "at {node}");
+        for clean in [false, true] {
+            net.begin_of(node, 7, "bus", of("bob"), clean);
+            assert_eq!(net.outcome(node, 7), Err(Refusal::ForeignSession), "at {node}, clean: {clean}");
+        }
     }
     assert_eq!(net.connect_of(1, 1, "bus", of("ann")), Ok(true));
     net.advance(SECOND * 2);
@@ -112,4 +115,32 @@ fn what_has_ended_is_nobodys() {
     assert_eq!(net.connect_of(1, 2, "bus", of("bob")), Ok(false));
     net.advance(SECOND * 2);
     assert_eq!(net.connect_of(0, 3, "bus", of("ann")), Err(Refusal::ForeignSession));
+}
+
+/// The one that has the copy is cut off from the keeper: whoever is refused there leaves the session where it is.
+#[test]
+fn who_is_refused_where_the_copy_is_moves_nothing() {
+    for cut in [1, 2] {
+        let mut net = world();
+        let other = 3 - cut;
+        net.part([0, cut]);
+        net.part([other, cut]);
+        net.advance(SECOND * 8);
+        net.begin_of(cut, 7, "bus", of("bob"), false);
+        assert!(net.outcome(cut, 7).is_err(), "at {cut}");
+        assert_eq!(net.sessions_at(cut), 0, "what is at {cut} stays a copy");
+        net.join(0, cut, Duration::from_millis(1));
+        net.join(other, cut, Duration::from_millis(1));
+        net.advance(SECOND * 5);
+        assert!(!net.is_kicked(0, 1), "its owner stays connected");
+    }
+}
+
+#[test]
+fn whoever_waits_for_a_session_is_not_displaced_by_somebody_else() {
+    let mut net = world();
+    net.begin_of(2, 3, "bus", of("ann"), false);
+    net.begin_of(2, 4, "bus", of("bob"), false);
+    assert_eq!(net.outcome(2, 4), Err(Refusal::ConnectedAgain));
+    assert_eq!(net.outcome(2, 3), Ok(true));
 }

@@ -103,6 +103,8 @@ pub enum Input<'a> {
     Revoked {
         /// Which.
         conn: ConnId,
+        /// Why.
+        why: &'static str,
     },
     /// The next bytes of the connection's stream, cut anywhere. Ignored after the broker closed the connection.
     Bytes {

@@ -172,7 +172,7 @@ impl Broker {
             Input::Certified { conn, principal } => self.edge.certify(conn, principal),
             Input::Identified { conn, ticket, result } => self.identified(now, (conn, ticket), result, out),
             Input::Access(access) => self.set_access(now, access, out),
-            Input::Revoked { conn } => self.revoked(now, conn, out),
+            Input::Revoked { conn, why } => self.revoked(now, (conn, why), out),
         }
         self.look_after(now, out);
         self.take_admitted(now, out);

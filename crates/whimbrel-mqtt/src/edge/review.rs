@@ -7,7 +7,7 @@ use whimbrel_event::Time;
 use whimbrel_selector::SharedFilter;
 
 use super::conn::State;
-use super::guard::{By, Denial};
+use super::guard::Denial;
 use super::{Broker, ConnId, Edge, Output};
 use crate::codec::{ReasonCode, Subscribe};
 use crate::config::Access;
@@ -64,14 +64,12 @@ impl Broker {
         }
     }
 
-    /// The certificate of a connection is not believed any more.
-    pub(super) fn revoked(&mut self, now: Time, conn: ConnId, out: &mut impl Output) {
+    /// The certificate of a connection is not believed any more: it goes, also if it is known by something else.
+    pub(super) fn revoked(&mut self, now: Time, (conn, why): (ConnId, &'static str), out: &mut impl Output) {
         let Some(known) = self.edge.conns.get_mut(conn.0 as usize) else { return };
-        if let Some(rare) = &mut known.rare {
-            rare.certified = None;
-        }
-        if known.who.as_ref().is_some_and(|who| who.by == By::Certificate) {
-            self.expel(now, conn.0, "the certificate is revoked", out);
+        let shown = known.rare.as_mut().and_then(|rare| rare.certified.take());
+        if shown.is_some() {
+            self.expel(now, conn.0, why, out);
         }
     }
 

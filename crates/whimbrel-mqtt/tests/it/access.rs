@@ -417,7 +417,7 @@ fn a_revoked_certificate_ends_its_connection() {
     let mut world = World::new(access(&[own_fleet()], &[]));
     world.certified(0, "bus-7", &connect(V5, true, "bus-7", None, None));
     world.said.bytes.clear();
-    world.handle(Input::Revoked { conn: ConnId(0) });
+    world.handle(Input::Revoked { conn: ConnId(0), why: "the certificate was revoked" });
     assert_eq!(world.next(0).map(|(first, body)| (first, body[0])), Some((0xe0, NOT_AUTHORIZED)));
 }
 

@@ -88,10 +88,11 @@ enum Class {
 impl Class {
     const ALL: [Class; 3] = [Class::Refused, Class::SignedIn, Class::Changed];
 
-    fn of(event: &str) -> Class {
-        match event {
-            "refused" => Class::Refused,
-            "signed_in" => Class::SignedIn,
+    fn of(record: &Record<'_>) -> Class {
+        match (record.event, record.action) {
+            ("refused", "reload") => Class::Changed,
+            ("refused", _) => Class::Refused,
+            ("signed_in", _) => Class::SignedIn,
             _ => Class::Changed,
         }
     }
@@ -172,7 +173,7 @@ impl Audit {
         if state.place == Place::Nowhere {
             return;
         }
-        if !state.takes(Class::of(record.event), Instant::now()) {
+        if !state.takes(Class::of(record), Instant::now()) {
             // Whoever writes is to look again when the second is over.
             self.shared.news.notify_one();
             return;
@@ -311,11 +312,12 @@ mod tests {
         for event in ["changed", "reloaded", "signed_in"] {
             audit.note(&Record { event, action: "administer", ..Record::default() });
         }
+        audit.note(&Record { event: "refused", action: "reload", ..Record::default() });
         drop(audit);
         let text = std::fs::read_to_string(&path).expect("it was written");
         for event in ["changed", "reloaded", "signed_in"] {
             assert!(text.contains(&format!("\"event\":\"{event}\"")), "{event} is not in {text}");
         }
-        assert!(text.contains("\"of\":\"refused\""), "{text}");
+        assert!(text.contains("\"action\":\"reload\"") && text.contains("\"of\":\"refused\""), "{text}");
     }
 }

@@ -46,6 +46,9 @@ pub type Mark = u64;
 
 struct Key {
     id: Option<String>,
+    /// Of the key alone.
+    key_mark: Mark,
+    /// Of the key, and of whom tokens must be for.
     mark: Mark,
     validation: Validation,
     key: DecodingKey,
@@ -97,7 +100,13 @@ impl Tokens {
             }
             validation.set_required_spec_claims(&required);
             (validation.validate_nbf, validation.leeway) = (true, LEEWAY);
-            Ok(Key { id: plan.id.clone(), mark: mark(plan, &text, [issuer, audience]), validation, key })
+            Ok(Key {
+                id: plan.id.clone(),
+                key_mark: mark(plan, &text, [None, None]),
+                mark: mark(plan, &text, [issuer, audience]),
+                validation,
+                key,
+            })
         });
         let claims = [issuer, audience].map(|text| text.map(str::to_owned));
         Ok(Tokens { keys: keys.collect::<Result<_, _>>()?, claims })
@@ -110,7 +119,7 @@ impl Tokens {
 
     /// Those keys, in words, that another set does not have.
     pub fn not_in(&self, others: Option<&Tokens>) -> Vec<String> {
-        let has = |key: &&Key| others.is_some_and(|others| others.marks().any(|mark| mark == key.mark));
+        let has = |key: &&Key| others.is_some_and(|others| others.keys.iter().any(|it| it.key_mark == key.key_mark));
         let keys = self.keys.iter().filter(|key| !has(key));
         keys.map(|key| key.id.as_ref().map_or_else(|| "one without an id".into(), |id| format!("{id:?}"))).collect()
     }
@@ -165,7 +174,9 @@ fn shortened(text: &str) -> String {
 /// The mark of a key with this text, whose tokens are for these.
 fn mark(plan: &KeyPlan, text: &str, claims: [Option<&str>; 2]) -> Mark {
     let mut context = digest::Context::new(&digest::SHA256);
-    for part in [plan.id.as_deref(), Some(&plan.algorithm), Some(text)].into_iter().chain(claims) {
+    for part in
+        [plan.id.as_deref(), Some(&plan.algorithm), Some(text.trim_end_matches(['\r', '\n']))].into_iter().chain(claims)
+    {
         // With its length, so that no other division of the same bytes has the same mark.
         context.update(&part.map_or(u64::MAX, |part| part.len() as u64).to_le_bytes());
         context.update(part.unwrap_or_default().as_bytes());

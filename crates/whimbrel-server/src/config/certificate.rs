@@ -1,8 +1,10 @@
 //! What the broker shows in handshakes, and whose certificates it believes: at the start, and when the files are read again.
 
+use std::sync::Arc;
+
 use super::problem::Problem;
 use crate::identity::credentials::Known;
-use crate::identity::trust::Changed;
+use crate::identity::trust::{Changed, Trust};
 use crate::tls::Own;
 
 /// Where the certificate comes from.
@@ -29,6 +31,11 @@ impl Certificate {
         };
         let ends = [("broker", own), ("authority", authority)];
         ends.into_iter().filter_map(|(which, end)| Some((which, end?))).collect()
+    }
+
+    /// Whose certificates are believed, if there is an authority.
+    pub fn trust(&self) -> Option<&Arc<Trust>> {
+        if let Certificate::Known(known) = self { Some(&known.trust) } else { None }
     }
 
     /// Whether there are files that can be read again.

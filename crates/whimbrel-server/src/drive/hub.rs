@@ -18,6 +18,7 @@ use whimbrel_selector::Fences;
 
 use crate::access::Access;
 use crate::config::partition::Division;
+use crate::identity::trust::Trust;
 use crate::overlay::{Counts, Overlay};
 use crate::store::{Signal, Store};
 use crate::telemetry::Tracer;
@@ -84,6 +85,8 @@ pub struct Hub {
     post: Arc<Post>,
     /// Who says who clients are.
     access: OnceLock<Arc<Access>>,
+    /// Whose certificates are believed, if there is an authority.
+    trust: OnceLock<Arc<Trust>>,
     answers: Arc<Answers>,
 }
 
@@ -122,6 +125,7 @@ impl Hub {
             overlay: Mutex::default(),
             post: Arc::new(Post::new(first_question)),
             access: OnceLock::new(),
+            trust: OnceLock::new(),
             answers: Arc::default(),
         });
         tokio::spawn(keep_time(hub.clone()));
@@ -145,6 +149,7 @@ impl Hub {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let (line, port) = self.open(None, origin, caller);
+        self.judge_again(&line, &port);
         tokio::spawn(task::run_stream(self.clone(), line, port, stream));
     }
 

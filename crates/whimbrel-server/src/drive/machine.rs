@@ -87,11 +87,11 @@ impl Ports {
         ConnId(id)
     }
 
-    /// The connections that have shown such certificates.
-    pub(super) fn with_certificates(&self, is_one: impl Fn(&[CertificateDer<'_>]) -> bool) -> Vec<ConnId> {
-        let certificate = |port: &Arc<Port>| port.caller().known.as_ref().is_some_and(|(_, shown)| is_one(shown));
-        let found = self.slots.iter().zip(0..).filter(|(port, _)| port.as_ref().is_some_and(certificate));
-        found.map(|(_, id)| ConnId(id)).collect()
+    /// The connections that have shown certificates of which `judge` says something, and what.
+    pub(super) fn with_certificates<T>(&self, judge: impl Fn(&[CertificateDer<'_>]) -> Option<T>) -> Vec<(ConnId, T)> {
+        let judged = |port: &Port| port.caller().known.as_ref().and_then(|(_, shown)| judge(shown));
+        let slots = self.slots.iter().zip(0..);
+        slots.filter_map(|(port, id)| Some((ConnId(id), judged(port.as_deref()?)?))).collect()
     }
 
     /// Where a connection comes from, in words; empty if that is not known.

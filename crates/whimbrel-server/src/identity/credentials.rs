@@ -27,8 +27,8 @@ pub struct Credentials {
     pub server: Arc<ServerConfig>,
     /// Where it dials.
     pub client: Arc<ClientConfig>,
-    /// Who it is; nobody with `--dev`.
-    pub identity: Option<Identity>,
+    /// Whom it believes; nobody with `--dev`.
+    pub trust: Option<Arc<Trust>>,
 }
 
 /// A broker that has an authority.
@@ -86,7 +86,7 @@ pub fn from_files(
     let brokers = Rule::Trusted { trust: trust.clone(), role: Role::Broker, but };
     let clients = Rule::Trusted { trust: trust.clone(), role: Role::Client, but: None };
     Ok(Known {
-        overlay: credentials(&shown, &Verifier::new(brokers, true), Some(identity.clone())),
+        overlay: credentials(&shown, &Verifier::new(brokers, true), Some(trust.clone())),
         clients: Arc::new(tls::server_config(shown.clone(), Some(Verifier::new(clients, clients_must)))),
         identity,
         shown,
@@ -111,7 +111,7 @@ pub fn of_development() -> io::Result<Credentials> {
 }
 
 /// Every connection is judged anew: there are no tickets, and nothing is sent before the handshake has ended.
-fn credentials(shown: &Arc<Shown>, verifier: &Arc<Verifier>, identity: Option<Identity>) -> Credentials {
+fn credentials(shown: &Arc<Shown>, verifier: &Arc<Verifier>, trust: Option<Arc<Trust>>) -> Credentials {
     let provider = Arc::new(ring::default_provider());
     let versions = &[&rustls::version::TLS13];
     let mut server = ServerConfig::builder_with_provider(provider.clone())
@@ -130,5 +130,5 @@ fn credentials(shown: &Arc<Shown>, verifier: &Arc<Verifier>, identity: Option<Id
     client.resumption = Resumption::disabled();
     client.enable_sni = false;
     client.alpn_protocols = vec![PROTOCOL.to_vec()];
-    Credentials { server: Arc::new(server), client: Arc::new(client), identity }
+    Credentials { server: Arc::new(server), client: Arc::new(client), trust }
 }

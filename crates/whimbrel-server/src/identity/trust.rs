@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::RwLock;
 use rustls::crypto::ring;
@@ -242,12 +242,10 @@ impl Trust {
             let options = options.with_depth(RevocationCheckDepth::EndEntity);
             // An authority without a list has revoked nothing.
             let options = options.with_status_policy(UnknownStatusPolicy::Allow).build();
-            match verify(Some(options)) {
-                // The certificate is believed, so it is the list that is another authority's of the same name.
-                Ok(())
-                | Err(webpki::Error::InvalidCrlSignatureForPublicKey | webpki::Error::InvalidSignatureForPublicKey) => {
-                }
-                Err(error) => return Err(refusal_of(&error)),
+            // The certificate is believed, and some authority has signed the list: with any other mistake it is a list of another authority, of the same name,
+            // and says nothing of this one.
+            if let Err(error @ webpki::Error::CertRevoked) = verify(Some(options)) {
+                return Err(refusal_of(&error));
             }
         }
         let identity = Identity::of(first).ok_or(Refusal::NoName)?;
@@ -258,8 +256,10 @@ impl Trust {
     }
 
     /// Why somebody whose certificate was believed may not stay, if so: it was revoked since, or its authority is not believed any more. Who was let in
-    /// before the certificate's end may stay.
+    /// before the certificate's end may stay beyond it, and is judged as if it were not over.
     pub fn dropped(&self, role: Role, chain: &[CertificateDer<'_>], now: SystemTime) -> Option<Refusal> {
+        let end = crate::tls::not_after(chain).and_then(|end| u64::try_from(end).ok());
+        let now = end.map_or(now, |end| now.min(UNIX_EPOCH + Duration::from_secs(end)));
         self.judge(role, chain, now).err().filter(|why| matches!(why, Refusal::Revoked | Refusal::OtherAuthority))
     }
 }
@@ -268,7 +268,9 @@ fn refusal_of(error: &webpki::Error) -> Refusal {
     match error {
         webpki::Error::CertRevoked => Refusal::Revoked,
         webpki::Error::CertExpired { .. } | webpki::Error::CertNotValidYet { .. } => Refusal::Expired,
-        webpki::Error::UnknownIssuer | webpki::Error::InvalidSignatureForPublicKey => Refusal::OtherAuthority,
+        webpki::Error::UnknownIssuer
+        | webpki::Error::InvalidSignatureForPublicKey
+        | webpki::Error::UnsupportedSignatureAlgorithmForPublicKeyContext(_) => Refusal::OtherAuthority,
         _ => Refusal::Invalid,
     }
 }

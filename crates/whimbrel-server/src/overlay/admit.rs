@@ -94,11 +94,11 @@ impl Gate {
         }
     }
 
-    /// Counts a broker that no rule allows to link.
-    pub(super) fn not_allowed(&self, who: &str) {
-        self.counts.refused(Refusal::NotAllowed);
+    /// Counts a broker that may not be linked with, although its handshake was right.
+    pub(super) fn refused(&self, who: &str, why: Refusal) {
+        self.counts.refused(why);
         if let Some(more) = self.throttle.pass(Instant::now()) {
-            tracing::warn!(peer = who, why = Refusal::NotAllowed.text(), more, "another broker is refused");
+            tracing::warn!(peer = who, why = why.text(), more, "another broker is refused");
         }
     }
 

@@ -203,6 +203,8 @@ impl Counts {
             let Some(chain) = chain_of(&link.connection) else { continue };
             if let Some(why) = judge(&link, &chain) {
                 self.refused(why);
+                let (peer, address, why_text) = (&link.peer, link.address, why.text());
+                tracing::warn!(peer, %address, why = why_text, "the link to another broker is closed: it is refused by now");
                 link.connection.close(NOT_ALLOWED, why.text().as_bytes());
             }
         }

@@ -5,7 +5,7 @@ use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
@@ -28,9 +28,9 @@ use super::refused::{self, Said};
 use super::runtime::Runtime;
 use super::{LINKS_MAX, Uplink, dial};
 use crate::access::Access;
-use crate::identity::Identity;
 use crate::identity::credentials::Credentials;
-use crate::identity::trust::Refusal;
+use crate::identity::trust::{Refusal, Trust};
+use crate::identity::{Identity, Role};
 
 /// A link that is silent for so long has ended.
 const IDLE: Duration = Duration::from_secs(10);
@@ -125,6 +125,7 @@ pub(super) struct Shared {
     handshakes: AtomicUsize,
     local: SocketAddr,
     access: Option<Arc<Access>>,
+    trust: Option<Arc<Trust>>,
     beat: Arc<Beat>,
     /// Links that have ended.
     pub(super) ends: watch::Sender<u64>,
@@ -180,6 +181,7 @@ impl Overlay {
             handshakes,
             local,
             access: plan.access.clone(),
+            trust: plan.credentials.trust.clone(),
             beat,
             ends,
         });
@@ -347,11 +349,7 @@ impl Shared {
     pub(super) async fn serve(&self, connection: Connection, streams: Streams, dialed: bool) -> Option<HangUp> {
         let (address, name) = (connection.remote_address(), name_of(&connection));
         let peer = name.clone().unwrap_or_else(|| address.to_string());
-        let from = address.to_string();
-        let denied = |name: &String| self.access.as_ref().is_some_and(|access| access.peer(name, &from).is_err());
-        if name.as_ref().is_some_and(denied) {
-            self.gate.not_allowed(&peer);
-            connection.close(NOT_ALLOWED, Refusal::NotAllowed.text().as_bytes());
+        if self.is_denied(&connection, (name.as_deref(), address)) {
             return None;
         }
         if self.gate.is_closed() {
@@ -362,6 +360,10 @@ impl Shared {
         tracing::info!(peer, %address, dialed, "link to another broker");
         let counts = Arc::new(LinkCounts::new(peer.clone(), connection.clone()));
         let up = self.gate.counts.up(counts.clone());
+        // What is believed and allowed may have changed since: whoever changes it looks at those that are up.
+        if self.is_denied(&connection, (name.as_deref(), address)) {
+            return None;
+        }
         let (uplink, beat) = (self.uplink.clone(), self.beat.clone());
         let here = link::run(uplink, (connection.clone(), streams), counts, beat, (dialed, name)).await;
         drop(up);
@@ -369,6 +371,23 @@ impl Shared {
         self.tell_end((&peer, address), here, &why);
         self.ends.send_modify(|ends| *ends += 1);
         here.or_else(|| refused::hung_up(&why))
+    }
+
+    /// Whether whoever is at the other end, of that name, may not be linked with; then it is told so, and all is counted and noted.
+    fn is_denied(&self, connection: &Connection, (name, address): (Option<&str>, SocketAddr)) -> bool {
+        let Some((access, name)) = self.access.as_ref().zip(name) else { return false };
+        let from = address.to_string();
+        let chain = self.trust.as_ref().zip(chain_of(connection));
+        let dropped = chain.and_then(|(trust, chain)| trust.dropped(Role::Broker, &chain, SystemTime::now()));
+        if let Some(why) = dropped {
+            access.note_refused_peer((name, &from), why.text());
+        }
+        let why = dropped.or_else(|| access.peer(name, &from).is_err().then_some(Refusal::NotAllowed));
+        if let Some(why) = why {
+            self.gate.refused(name, why);
+            connection.close(NOT_ALLOWED, why.text().as_bytes());
+        }
+        why.is_some()
     }
 
     /// Tells how a link has ended: `here` says why this broker's core has hung up, if it has.

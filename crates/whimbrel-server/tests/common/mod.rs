@@ -7,6 +7,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rustls::pki_types::pem::PemObject;
@@ -175,12 +176,14 @@ pub async fn metric(server: &Server, line: &str) {
     }
 }
 
-/// Speaks MQTT over TLS with a certificate, or without one, to a broker of that authority; `None`: the broker does not take it.
+/// Speaks MQTT over TLS with a certificate, or without one, to a broker of that authority, each time under another client id; `None`: the broker does not
+/// take it.
 pub async fn speaks_tls(
     server: &Server,
     authority: &authority::Authority,
     shown: Option<Made>,
 ) -> Option<TlsStream<TcpStream>> {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
     let mut roots = rustls::RootCertStore::empty();
     roots.add(authority::read(&authority.path().join("ca.pem"))).expect("it can be trusted");
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -199,8 +202,11 @@ pub async fn speaks_tls(
     let name = ServerName::try_from("localhost").expect("a name");
     let mut stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.ok()?;
     // The client's certificate is judged last: the refusal comes as the answer to what the client says first.
-    stream.write_all(CONNECT).await.ok()?;
-    soon("an answer", packet(&mut stream)).await.map(|_| stream)
+    let id = format!("{:08}", NUMBER.fetch_add(1, Ordering::Relaxed));
+    let connect = [b"\x10\x15\x00\x04MQTT\x05\x02\x00\x3c\x00\x00\x08", id.as_bytes()].concat();
+    stream.write_all(&connect).await.ok()?;
+    let (_, body) = soon("an answer", packet(&mut stream)).await?;
+    (body[1] == 0).then_some(stream)
 }
 
 /// Waits for a line of an audit's file that has all of this; what is null must not be there.

@@ -118,6 +118,7 @@ async fn whoever_is_revoked_has_to_go_and_is_not_let_in_again() {
     metric(&north.server, "whimbrel_links 1").await;
     let (seven, eight) = (city.make(Role::Client, "bus-7"), city.make(Role::Client, "bus-8"));
     let mut bus = speaks_tls(&north.server, &city, Some(seven.clone())).await.expect("it is let in");
+    let mut other = speaks_tls(&north.server, &city, Some(eight.clone())).await.expect("it is let in");
 
     let revoked = [read(&seven.certificate), read(&south.directory.path().join("broker.pem"))];
     let list = city.revoke(&revoked.each_ref());
@@ -133,6 +134,8 @@ async fn whoever_is_revoked_has_to_go_and_is_not_let_in_again() {
     north.audited(json!({ "event": "refused", "action": "peer", "principal": "south", "why": why })).await;
     // It dials again, and does not get so far as to have a name.
     north.audited(json!({ "event": "refused", "action": "peer", "principal": null, "why": why })).await;
+    other.write_all(PING).await.expect("the connection is open");
+    assert_eq!(soon("PINGRESP", packet(&mut other)).await, Some((0xd0, Vec::new())), "others stay");
     speaks_tls(&north.server, &city, Some(eight)).await.expect("others are let in");
 }
 
@@ -155,6 +158,8 @@ async fn what_needs_a_start_is_refused_or_named() {
 async fn another_authority_takes_the_place_of_one_that_is_not_believed_any_more() {
     let (city, next) = (Authority::new("city"), Authority::new("city"));
     let north = Broker::start(&city, "north", &[]).await;
+    let _south = Broker::start(&city, "south", &[north.at()]).await;
+    metric(&north.server, "whimbrel_links 1").await;
     let (old, new) = (city.make(Role::Client, "bus-7"), next.make(Role::Client, "bus-8"));
     let mut bus = speaks_tls(&north.server, &city, Some(old.clone())).await.expect("it is let in");
     assert!(speaks_tls(&north.server, &city, Some(new.clone())).await.is_none());
@@ -172,15 +177,12 @@ async fn another_authority_takes_the_place_of_one_that_is_not_believed_any_more(
     assert_eq!(north.reload().await, Outcome::Refused, "the list is of an authority that is none any more");
     std::fs::write(north.directory.path().join("revoked.pem"), next.revoke(&[])).expect("it can be written");
     assert_eq!(north.reload().await, Outcome::Changed);
-    let goodbye = async {
-        while let Some((first, body)) = packet(&mut bus).await {
-            if first == 0xe0 {
-                return Some(body[0]);
-            }
-        }
-        None
-    };
-    assert!(soon("an end", goodbye).await.is_some_and(|code| [0x87, 0x8e].contains(&code)));
+    let (first, body) = soon("a goodbye", packet(&mut bus)).await.expect("a packet");
+    assert_eq!((first, body[0]), (0xe0, 0x87));
+    let why = "the certificate is not of this deployment's authority";
+    north.audited(json!({ "event": "refused", "action": "connect", "principal": "bus-7", "why": why })).await;
+    metric(&north.server, "whimbrel_links 0").await;
+    north.audited(json!({ "event": "refused", "action": "peer", "principal": "south", "why": why })).await;
     assert!(speaks_tls(&north.server, &next, Some(old)).await.is_none());
     speaks_tls(&north.server, &next, Some(new)).await.expect("it is let in");
 }

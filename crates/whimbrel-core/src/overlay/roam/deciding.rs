@@ -11,6 +11,7 @@ use super::{Attachment, Known, hash_of};
 use crate::api::{Output, Refusal};
 use crate::broker::Core;
 use crate::overlay::letters::Sender;
+use crate::session::is_foreign;
 use crate::store::{Moving, Source, split};
 
 /// Bytes of a session that is fetched.
@@ -111,7 +112,7 @@ fn act(
 impl Core {
     /// Uses what there is.
     pub(super) fn decide(&mut self, now: Time, number: u64, out: &mut dyn Output) {
-        let is_unsure = self.is_unsure_of(number);
+        let (is_unsure, is_anothers) = (self.is_unsure_of(number), self.is_anothers(number));
         if let Some(search) = self.search(number) {
             search.was_unsure |= is_unsure;
         }
@@ -124,6 +125,10 @@ impl Core {
         let client = search.client.clone();
         let has_arrival = search.arrival.is_some();
         match act {
+            // It stays here as it is. Who asks another broker is judged there.
+            Act::Own | Act::OwnGiven | Act::OwnCopy | Act::Begin if is_anothers => {
+                self.refuse_arrival(now, number, Refusal::ForeignSession, out);
+            }
             // Nobody waits for it, and there is nothing of it here: it stays where it is.
             Act::Fetch(from, false, _) if search.is_for_nobody() && roam.copies.get(&client).is_none() => {
                 let of_its = search.claims.iter().filter(|known| known.host == from && is_state(known));
@@ -161,6 +166,17 @@ impl Core {
             Act::Begin => self.begin_session(now, number, out),
             Act::Refuse => self.refuse_arrival(now, number, Refusal::SessionUnreachable, out),
         }
+    }
+
+    /// Whether what there is here of a session is somebody else's than of whoever waits for it.
+    fn is_anothers(&self, number: u64) -> bool {
+        let Some(overlay) = self.overlay.as_deref() else { return false };
+        let Some(search) = overlay.roam.searches.get(number) else { return false };
+        let stranger = search.arrival.as_ref().and_then(Arrival::stranger);
+        let here = self.sessions.find(&search.client).map(|index| self.sessions.get(index));
+        let copy = overlay.roam.copies.get(&search.client);
+        is_foreign(here.and_then(|session| session.memory.owner.as_deref()), stranger)
+            || is_foreign(copy.and_then(|copy| copy.owner.as_deref()), stranger)
     }
 
     /// The epoch of an attachment: greater than all that are known, and than all that were before it, whoever has forgotten them.
@@ -315,6 +331,9 @@ impl Core {
         if self.is_kept_here(&client) && newest <= own {
             // Nobody has said that anything later is anywhere else.
             return self.attach_own(now, number, out);
+        }
+        if does_without && self.is_anothers(number) {
+            return self.refuse_arrival(now, number, Refusal::ForeignSession, out);
         }
         if does_without {
             return self.begin_session(now, number, out);

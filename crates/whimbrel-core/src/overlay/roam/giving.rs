@@ -104,13 +104,15 @@ impl Core {
     fn give_without_session(&mut self, now: Time, from: Sender, asked: &Move<'_>, out: &mut dyn Output) {
         let ended = self.overlay.as_deref().and_then(|overlay| overlay.roam.ended.get(asked.client)).cloned();
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        let copy = overlay.roam.copies.get_mut(asked.client).filter(|_| asked.as_copy && !asked.clean);
-        if let Some(copy) = copy {
-            if is_foreign(copy.owner.as_deref(), Some(asked.owner).filter(|owner| !owner.is_empty())) {
-                let told = bare(asked.number, MoveAnswer::Foreign, 0, &[]);
-                self.write_to(now, from.host, (&Message::Moved(told), false), out);
-                return;
-            }
+        let copy = overlay.roam.copies.get_mut(asked.client).filter(|_| asked.as_copy);
+        // Also who wants nothing of it may not begin anew in its place.
+        let stranger = Some(asked.owner).filter(|owner| !owner.is_empty());
+        if copy.as_ref().is_some_and(|copy| is_foreign(copy.owner.as_deref(), stranger)) {
+            let told = bare(asked.number, MoveAnswer::Foreign, 0, &[]);
+            self.write_to(now, from.host, (&Message::Moved(told), false), out);
+            return;
+        }
+        if let Some(copy) = copy.filter(|_| !asked.clean) {
             let whom = (from.host, from.incarnation, asked.number);
             let given = copy.given.filter(|_| copy.asker != Some(whom)).map(|given| (given, copy.epoch));
             if let Some((to, epoch)) = given

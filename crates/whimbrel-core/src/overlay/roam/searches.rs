@@ -11,7 +11,7 @@ use super::reviewing::Review;
 use super::seeking::SEEK_LONGEST;
 use crate::api::{Attach, Link, Owner, Will};
 use crate::overlay::letters::Sender;
-use crate::session::shared_text;
+use crate::session::{is_foreign, shared_text};
 
 /// Claims of one client that are looked at.
 pub(super) const CLAIMS_MAX: usize = 256;
@@ -47,7 +47,12 @@ impl Arrival {
         self.owner.as_ref()
     }
 
-    /// Who may not have what is somebody else's, if nobody else may.
+    /// Whether somebody else waits, and whoever has come may not have what is that one's.
+    pub(super) fn is_foreign_to(&self, waiting: Option<&Owner>) -> bool {
+        is_foreign(waiting.map(|waiting| &*waiting.name), self.stranger())
+    }
+
+    /// Who has come, if that one may not have what is somebody else's.
     pub(super) fn stranger(&self) -> Option<&str> {
         self.owner().filter(|owner| !owner.takes_over).map(|owner| &*owner.name)
     }

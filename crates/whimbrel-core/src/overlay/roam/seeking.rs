@@ -45,6 +45,11 @@ impl Core {
                 return;
             }
             let search = searches.get_mut(number).expect("it is sought");
+            // Nobody knows yet whose it is: who came first is not displaced by somebody else.
+            let waiting = search.arrival.as_ref().and_then(Arrival::owner);
+            if let Some(arrival) = arrival.as_ref().filter(|arrival| arrival.is_foreign_to(waiting)) {
+                return out.refused(arrival.link, Refusal::ConnectedAgain);
+            }
             // Each CONNECT has its own time: how long another one has waited is not this one's fault.
             (search.moment, search.began) = (moment, now);
             // Whoever wanted it before came before this one; if not, it asks again.

@@ -17,7 +17,7 @@ impl Core {
     pub(super) fn copies_came(&mut self, now: Time, from: Sender, page: &Page<'_>, out: &mut dyn Output) {
         let (mut lacking, mut news) = (Vec::new(), Vec::new());
         let mut bytes = Bytes(page.body);
-        let owners: BTreeMap<u32, &str> = page.owners.iter().copied().collect();
+        let owners: BTreeMap<u32, &str> = page.owners.iter().copied().filter(|(_, owner)| !owner.is_empty()).collect();
         for place in 0_u32.. {
             if bytes.0.is_empty() {
                 break;

@@ -43,9 +43,12 @@ impl Answers {
 }
 
 impl Hub {
-    /// Lets `access` say who clients are, and note what is refused. The rules came with the configuration of the broker. Once only, before the
-    /// first client comes.
-    pub fn set_access(self: &Arc<Self>, access: Arc<Access>) {
+    /// Lets `access` say who clients are, and note what is refused; those who show certificates have shown those that `trust` believes. The rules came
+    /// with the configuration of the broker. Once only, before the first client comes.
+    pub fn set_access(self: &Arc<Self>, access: Arc<Access>, trust: Option<&Arc<Trust>>) {
+        if let Some(trust) = trust {
+            let _ = self.trust.set(trust.clone());
+        }
         self.run(|machine, _| machine.ports.access = Some(access.clone()));
         if self.access.set(access).is_ok() {
             tokio::spawn(attend(self.clone()));
@@ -55,6 +58,17 @@ impl Hub {
     /// Who says who clients are, once that is set.
     pub fn access(&self) -> Option<&Arc<Access>> {
         self.access.get()
+    }
+
+    /// Ends a connection that has shown a certificate which is not believed any more: it was judged when it was shown, and [`Hub::renew_trust`] knows only
+    /// those who are there.
+    pub(super) fn judge_again(&self, line: &Line, port: &Port) {
+        let Some((trust, (_, chain))) = self.trust.get().zip(port.caller().known.as_ref()) else { return };
+        let why = trust.dropped(Role::Client, chain, SystemTime::now());
+        if let (Some(why), Source::Conn(conn)) = (why, line.source()) {
+            let why = why.text();
+            self.run(|machine, at| machine.broker.handle(at, Input::Revoked { conn, why }, &mut machine.ports));
+        }
     }
 
     /// Other rules are in force.
@@ -67,9 +81,9 @@ impl Hub {
     pub fn renew_trust(&self, trust: &Trust, access: &Access) {
         let now = SystemTime::now();
         self.run(|machine, at| {
-            let is_dropped = |chain: &[CertificateDer<'_>]| trust.dropped(Role::Client, chain, now).is_some();
-            for conn in machine.ports.with_certificates(is_dropped) {
-                machine.broker.handle(at, Input::Revoked { conn }, &mut machine.ports);
+            let dropped = |chain: &[CertificateDer<'_>]| trust.dropped(Role::Client, chain, now);
+            for (conn, why) in machine.ports.with_certificates(dropped) {
+                machine.broker.handle(at, Input::Revoked { conn, why: why.text() }, &mut machine.ports);
             }
         });
         self.links.review(|link, chain| {
