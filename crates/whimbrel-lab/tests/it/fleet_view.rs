@@ -235,7 +235,7 @@ fn regions_are_shown_with_what_goes_on_in_them() {
         let text = drawn(&board, width, height, None).join("\n");
         assert!(text.contains("frankfurt is down") && text.contains("○"), "{text}");
     }
-    assert!(plain(&board).contains("frankfurt 0 (killed)") && plain(&board).contains("frankfurt–stockholm is cut"));
+    assert!(plain(&board).contains("frankfurt 0 (down)") && plain(&board).contains("frankfurt–stockholm is cut"));
     board.regions.is_up(1);
     board.regions.all_served(board.now());
     assert!(drawn(&board, 140, 50, None).join("\n").contains("frankfurt–stockholm is cut"));
