@@ -120,8 +120,8 @@ fn who_goes_from_region_to_region_misses_nothing_although_brokers_are_killed() {
 /// consoles, dispatchers that are answered.
 #[test]
 fn a_rolling_restart_under_load_loses_nothing_and_gives_nothing_twice() {
-    let arguments = ["--regions", "3", "--move-every", "2s", "--kill-every", "500ms", "--roll"];
-    let more = ["--orders", "100", "--duration", "10s", "--seed", "5", "--json"];
+    let arguments = ["--regions", "3", "--vehicles", "200", "--move-every", "2s", "--kill-every", "1s", "--roll"];
+    let more = ["--orders", "60", "--duration", "14s", "--seed", "5", "--json"];
     let output = ended(demo(&[&arguments[..], &more[..]].concat()));
     let says = String::from_utf8_lossy(&output.stderr);
     let summary: serde_json::Value = serde_json::from_slice(&output.stdout).expect("the summary is JSON");
