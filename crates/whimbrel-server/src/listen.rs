@@ -217,27 +217,28 @@ impl Handshake {
 
     /// TLS and WebSocket.
     async fn secure(&self, stream: TcpStream, address: SocketAddr) -> Result<(), Cause> {
-        let (gate, metrics, from, address) = (&self.gate, &self.metrics, address.to_string(), Some(address));
+        let (gate, metrics, from, address) = (&self.gate, &self.metrics, address, Some(address));
         // Without it a small packet may wait for the acknowledgement of the one before; the connection works all the same.
         let _ = stream.set_nodelay(true);
-        let (max_packet, upgraded, access) = (gate.max_packet, metrics.clone(), (gate.access.clone(), from.clone()));
+        let (max_packet, upgraded, access) = (gate.max_packet, metrics.clone(), (gate.access.clone(), from));
         let Some(tls) = &self.tls else {
             if !self.listener.is_websocket() {
                 gate.hub.serve_tcp(stream, address);
                 return Ok(());
             }
             let stream = websocket::accept(stream, max_packet, upgraded, access).await?;
-            gate.hub.serve_stream(stream, Origin::Ws, Caller { address, known: None });
+            gate.hub.serve_stream(stream, Origin::Ws, Caller { address, ..Caller::default() });
             return Ok(());
         };
+        let round = gate.hub.trust_round();
         let stream = tls.accept(stream).await.map_err(|error| {
             tracing::debug!(listener = self.listener.name(), %error, "TLS");
             if let Some(why) = tls::refused_certificate(&error) {
-                gate.access.note_refused_certificate(&from, &why);
+                gate.access.note_refused_certificate(&from.to_string(), &why);
             }
             Cause::Tls
         })?;
-        let caller = Caller { address, known: known(stream.get_ref().1.peer_certificates()) };
+        let caller = Caller { address, known: known(stream.get_ref().1.peer_certificates()), round };
         if self.listener.is_websocket() {
             let stream = websocket::accept(stream, max_packet, upgraded, access).await?;
             gate.hub.serve_stream(stream, Origin::Wss, caller);

@@ -5,6 +5,7 @@
 
 use std::convert::Infallible;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
@@ -53,7 +54,7 @@ pub async fn accept<S>(
     stream: S,
     max_packet: usize,
     metrics: ListenerMetrics,
-    (access, from): (Arc<Access>, String),
+    (access, from): (Arc<Access>, SocketAddr),
 ) -> Result<ByteStream<S>, Cause>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -61,7 +62,7 @@ where
     let refused = Arc::new(OnceLock::new());
     let outcome = refused.clone();
     let service = service_fn(move |request: Request<Incoming>| {
-        let response = upgrade(&request, (&access, &from)).unwrap_or_else(|(cause, status, why)| {
+        let response = upgrade(&request, (&access, from)).unwrap_or_else(|(cause, status, why)| {
             outcome.get_or_init(|| cause);
             refusal(status, why)
         });
@@ -91,13 +92,13 @@ where
 /// The answer to an upgrade; or why it is refused, with which status and words.
 fn upgrade<B>(
     request: &Request<B>,
-    (access, from): (&Access, &str),
+    (access, from): (&Access, SocketAddr),
 ) -> Result<Response<String>, (Cause, StatusCode, String)> {
     if request.uri().path() != PATH {
         let why = format!("MQTT over WebSocket is at {PATH}");
         return Err((Cause::WrongPath, StatusCode::NOT_FOUND, why));
     }
-    if let Err(refusal) = access.check_origin(request.headers(), from) {
+    if let Err(refusal) = access.check_origin(request.headers(), &from) {
         return Err((Cause::ForeignOrigin, refusal.status(), refusal.to_string()));
     }
     let mut response = create_response_with_body(request, String::new).map_err(|error| {

@@ -30,6 +30,13 @@ pub struct Owner {
     pub takes_over: bool,
 }
 
+impl Owner {
+    /// Its name, if it may not have what is somebody else's.
+    pub(crate) fn stranger(&self) -> Option<&str> {
+        Some(&*self.name).filter(|_| !self.takes_over)
+    }
+}
+
 /// A client's connection asks for its session.
 #[derive(Debug)]
 pub struct Attach<'a> {

@@ -11,7 +11,6 @@ pub(crate) fn is_foreign(owner: Option<&str>, stranger: Option<&str>) -> bool {
 impl Session {
     /// Whether it is somebody else's than of whoever asks for it, and stays that one's.
     pub(crate) fn is_foreign_to(&self, asking: Option<&Owner>) -> bool {
-        let stranger = asking.filter(|asking| !asking.takes_over).map(|asking| &*asking.name);
-        is_foreign(self.memory.owner.as_deref(), stranger)
+        is_foreign(self.memory.owner.as_deref(), asking.and_then(Owner::stranger))
     }
 }

@@ -26,6 +26,14 @@ impl Net {
         self.input(node, Input::Attach(attach));
     }
 
+    /// Nobody else gets the session there, nor ends it.
+    fn refuses_bob(&mut self, node: usize) {
+        for clean in [false, true] {
+            self.begin_of(node, 7, "bus", of("bob"), clean);
+            assert_eq!(self.outcome(node, 7), Err(Refusal::ForeignSession), "at {node}, clean: {clean}");
+        }
+    }
+
     fn outcome(&mut self, node: usize, link: u32) -> Result<bool, Refusal> {
         self.await_attached(node, link);
         let told = self.told(node, link);
@@ -55,11 +63,8 @@ fn world() -> Net {
 fn a_session_is_given_to_nobody_else_where_its_keeper_lives() {
     let mut net = world();
     for node in 0..3 {
-        for clean in [false, true] {
-            net.begin_of(node, 7, "bus", of("bob"), clean);
-            assert_eq!(net.outcome(node, 7), Err(Refusal::ForeignSession), "at {node}, clean: {clean}");
-            assert!(!net.is_kicked(0, 1), "its owner stays connected");
-        }
+        net.refuses_bob(node);
+        assert!(!net.is_kicked(0, 1), "its owner stays connected");
     }
     assert_eq!(net.connect_of(2, 3, "bus", of("ann")), Ok(true), "its owner finds it elsewhere");
     assert!(net.is_kicked(0, 1));
@@ -85,10 +90,7 @@ fn a_copy_knows_whose_it_is() {
     net.kill(0);
     net.advance(SECOND * 8);
     for node in 1..3 {
-        for clean in [false, true] {
-            net.begin_of(node, 7, "bus", of("bob"), clean);
-            assert_eq!(net.outcome(node, 7), Err(Refusal::ForeignSession), "at {node}, clean: {clean}");
-        }
+        net.refuses_bob(node);
     }
     assert_eq!(net.connect_of(1, 1, "bus", of("ann")), Ok(true));
     net.advance(SECOND * 2);

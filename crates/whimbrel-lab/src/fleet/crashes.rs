@@ -5,6 +5,15 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
+/// How a broker ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    /// Without a word.
+    Killed,
+    /// In good order, as it was asked to.
+    Asked,
+}
+
 /// How the broker is.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub enum Health {
@@ -70,17 +79,13 @@ impl CrashLog {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The broker is about to be killed.
-    pub fn killed(&self, now: Duration) {
+    /// The broker is about to end.
+    pub fn ends(&self, how: End, now: Duration) {
         let mut crashes = self.state();
-        crashes.kills += 1;
-        crashes.health = Health::Down(now);
-    }
-
-    /// The broker is about to end as it was asked to.
-    pub fn restarts(&self, now: Duration) {
-        let mut crashes = self.state();
-        crashes.restarts += 1;
+        match how {
+            End::Killed => crashes.kills += 1,
+            End::Asked => crashes.restarts += 1,
+        }
         crashes.health = Health::Down(now);
     }
 
@@ -122,7 +127,7 @@ mod tests {
     fn the_longest_time_until_all_were_served_is_kept() {
         let log = CrashLog::default();
         for (at, up, served) in [(1_000, 1_500, 4_000), (10_000, 10_700, 11_000)] {
-            log.killed(Duration::from_millis(at));
+            log.ends(End::Killed, Duration::from_millis(at));
             assert!(log.are_going_on());
             log.is_up(Duration::from_millis(up));
             log.all_served(Duration::from_millis(served));

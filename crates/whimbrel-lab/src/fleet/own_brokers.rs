@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep};
 use whimbrel_sim::wan::WanProfile;
 
 use super::board::Board;
+use super::crashes::End;
 use super::own_broker::{OwnBroker, Start};
 use super::regions::{Layout, Sites};
 use crate::relay::Relay;
@@ -173,13 +174,13 @@ impl OwnBrokers {
             }
             disturbances += 1;
             if rolls {
-                self.restart(board, (disturbances - 1) % self.brokers.len()).await?;
+                self.end_and_start(board, (disturbances - 1) % self.brokers.len(), End::Asked).await?;
                 self.await_served(board, board.now(), &mut calm).await?;
             } else if !self.links.is_empty() && disturbances.is_multiple_of(CUTS) {
                 let (link, span) = (random.usize(..self.links.len()), Duration::from_millis(random.u64(CUT)));
                 self.cut_and_heal(board, link, span).await?;
             } else {
-                self.kill_and_start(board, random.usize(..self.brokers.len())).await?;
+                self.end_and_start(board, random.usize(..self.brokers.len()), End::Killed).await?;
                 self.await_served(board, board.now(), &mut calm).await?;
             }
             if !self.links.is_empty() && !self.await_links().await? {
@@ -189,26 +190,21 @@ impl OwnBrokers {
         }
     }
 
-    async fn restart(&mut self, board: &Board, region: usize) -> Result<()> {
+    async fn end_and_start(&mut self, board: &Board, region: usize, how: End) -> Result<()> {
         let now = board.now();
-        board.crashes.restarts(now);
-        board.regions.restarts(region, now);
-        board.disturbances.begin(now, if self.links.is_empty() { Sites::NONE } else { Sites::one(region) });
-        self.brokers[region].restart().await?;
-        board.crashes.is_up(board.now());
-        board.regions.is_up(region);
-        Ok(())
-    }
-
-    async fn kill_and_start(&mut self, board: &Board, region: usize) -> Result<()> {
-        let now = board.now();
-        board.crashes.killed(now);
-        board.regions.killed(region, now);
+        board.crashes.ends(how, now);
+        board.regions.ends(region, how, now);
         // A broker that is alone has nobody who could go on with its sessions, or overtake it.
         board.disturbances.begin(now, if self.links.is_empty() { Sites::NONE } else { Sites::one(region) });
-        self.brokers[region].kill().await?;
-        sleep(DOWN).await;
-        self.brokers[region].start_again().await?;
+        let broker = &mut self.brokers[region];
+        match how {
+            End::Asked => broker.restart().await?,
+            End::Killed => {
+                broker.kill().await?;
+                sleep(DOWN).await;
+                broker.start_again().await?;
+            }
+        }
         board.crashes.is_up(board.now());
         board.regions.is_up(region);
         Ok(())

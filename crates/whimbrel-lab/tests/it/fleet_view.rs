@@ -6,6 +6,7 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use whimbrel_lab::fleet::board::{Arrival, Board, Phase, ROLES, Role, Seat};
 use whimbrel_lab::fleet::checker::{How, Interest};
+use whimbrel_lab::fleet::crashes::End;
 use whimbrel_lab::fleet::message::Outgoing;
 use whimbrel_lab::fleet::regions::Layout;
 use whimbrel_lab::fleet::selection::{Content, Kind, Selection, Want, Watch};
@@ -229,7 +230,7 @@ fn regions_are_shown_with_what_goes_on_in_them() {
     for part in ["0 moves", "● warsaw", "● frankfurt", "● stockholm", "war–fra 8 ms", "buses", "others"] {
         assert!(large.contains(part), "{part} is missing:\n{large}");
     }
-    board.regions.killed(1, board.now());
+    board.regions.ends(1, End::Killed, board.now());
     board.regions.cut(2, board.now());
     for (width, height) in [(140, 50), (80, 24)] {
         let text = drawn(&board, width, height, None).join("\n");

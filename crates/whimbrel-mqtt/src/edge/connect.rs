@@ -89,8 +89,7 @@ impl Broker {
                 cause: "too many clients are signing in: try again in a few seconds",
             }),
             (Ok(identity), Ok(Packet::Connect(connect))) if self.edge.guard.still_knows(identity) => {
-                let by = identity.by_token.map_or(By::Password, By::Token);
-                self.admit(now, id, &connect, (identity.principal.clone(), by), out)
+                self.admit(now, id, &connect, (identity.principal.clone(), By::of(identity)), out)
             }
             _ => Err(NOT_BELIEVED),
         };
@@ -266,9 +265,9 @@ impl Edge {
         }
         let certified = self.conns[id as usize].rare.as_ref().and_then(|rare| rare.certified.clone());
         match certified {
-            Some(principal) => Ok(Source::Known(principal, By::Certificate)),
+            Some(principal) => Ok(Source::Known(principal, By::Connection)),
             None if connect.password.is_none() && connect.user_name.is_none() => {
-                Ok(Source::Known(Principal::anonymous(), By::Nothing))
+                Ok(Source::Known(Principal::anonymous(), By::Connection))
             }
             None => Err(NOT_BELIEVED),
         }

@@ -11,16 +11,20 @@ use crate::codec::ReasonCode;
 use crate::config::Access;
 
 /// By what it is known who a client is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) enum By {
-    /// Nothing.
-    Nothing,
-    /// The certificate that its connection has shown.
-    Certificate,
+    /// Nothing, or the certificate that its connection has shown: that is judged elsewhere.
+    Connection,
     /// A password.
     Password,
     /// A token, of the key with this mark.
     Token(u64),
+}
+
+impl By {
+    pub(super) fn of(identity: &Identity) -> By {
+        identity.by_token.map_or(By::Password, By::Token)
+    }
 }
 
 /// The will of a connection: topic, importance and deadline.
@@ -144,7 +148,7 @@ impl Guard {
 
     /// Whether somebody who was identified a moment ago still would be.
     pub(super) fn still_knows(&self, identity: &Identity) -> bool {
-        self.unknown(&identity.principal, identity.by_token.map_or(By::Password, By::Token)).is_none()
+        self.unknown(&identity.principal, By::of(identity)).is_none()
     }
 
     /// Why somebody is not known any more who was known by that.
@@ -152,7 +156,7 @@ impl Guard {
         match by {
             By::Password if !self.access.users.contains(principal) => Some("the user does not exist any more"),
             By::Token(key) if !self.access.keys.contains(&key) => Some("the key of the token is not in force any more"),
-            _ => None,
+            By::Connection | By::Password | By::Token(_) => None,
         }
     }
 

@@ -116,7 +116,7 @@ impl Authorizer for ByRules {
         self.0.changed(principal, remote, what);
     }
 
-    fn is_foreign(&self, remote: &Remote, (what, origin): (&str, &str)) {
+    fn comes_from_elsewhere(&self, remote: &Remote, (what, origin): (&str, &str)) {
         let why = format!("a web page of {origin:?} asked for it");
         self.0.note_foreign(Action::Administer.name(), (what, remote.text()), &why);
     }
@@ -248,7 +248,7 @@ impl Access {
     ///
     /// # Errors
     /// It comes from elsewhere; the audit has been told.
-    pub fn check_origin(&self, headers: &HeaderMap, from: &str) -> Result<(), HttpRefusal> {
+    pub fn check_origin(&self, headers: &HeaderMap, from: &dyn fmt::Display) -> Result<(), HttpRefusal> {
         let plan = self.plan();
         let Some(origin) = headers.get(ORIGIN).filter(|_| !plan.dev) else { return Ok(()) };
         let origin = origin.to_str().unwrap_or_default();
@@ -265,7 +265,7 @@ impl Access {
         }
         self.note_foreign(
             "upgrade",
-            (origin, from),
+            (origin, &from.to_string()),
             "the origin is neither the host that was asked for nor in identity.origins",
         );
         Err(HttpRefusal::ForeignOrigin)

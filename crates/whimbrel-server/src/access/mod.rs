@@ -18,6 +18,7 @@ use std::time::{Instant, SystemTime};
 
 use axum::http::StatusCode;
 use parking_lot::RwLock;
+use rustls::pki_types::CertificateDer;
 use whimbrel_access::{Denied, Principal, Quota, Rule, RuleNo, Rules};
 use whimbrel_mqtt::Unidentified;
 
@@ -27,6 +28,9 @@ use passwords::{PASSWORD_MAX, Passwords};
 use remembered::Remembered;
 use tokens::{TOKEN_MAX, Tokens};
 use workers::Workers;
+
+use crate::identity::Role;
+use crate::identity::trust::{Refusal, Trust};
 
 /// The reason code of MQTT 5 for who is not believed: bad user name or password.
 const NOT_BELIEVED: u16 = 0x86;
@@ -251,6 +255,20 @@ impl Access {
         judged.inspect_err(|denied| self.note_refused_peer((name, from), denied.text()))
     }
 
+    /// Why the broker of that name, which came from, or is dialled at, that address, may not be linked with, if so: the certificates that it has `shown` are
+    /// not believed any more, or no rule allows it. The audit has been told.
+    pub fn refuses_peer(
+        &self,
+        (name, from): (&str, &str),
+        shown: Option<(&Trust, &[CertificateDer<'_>])>,
+    ) -> Option<Refusal> {
+        let dropped = shown.and_then(|(trust, chain)| trust.dropped(Role::Broker, chain, SystemTime::now()));
+        if let Some(why) = dropped {
+            self.note_refused_peer((name, from), why.text());
+        }
+        dropped.or_else(|| self.peer(name, from).is_err().then_some(Refusal::NotAllowed))
+    }
+
     /// Takes note of a broker, or of somebody who wanted to be one, that is refused: its name, if that is known, and its address.
     pub fn note_refused_peer(&self, (name, from): (&str, &str), why: &str) {
         self.audit.note(&Record { event: "refused", action: "peer", principal: name, from, why, ..Record::default() });
@@ -291,6 +309,26 @@ impl Access {
     }
 }
 
+fn of_rule(rule: &Rule) -> &[String] {
+    &rule.principals
+}
+
+fn of_quota(quota: &Quota) -> &[String] {
+    &quota.principals
+}
+
+/// Those that are not among others: their places in the list, from 1, and whom they are about.
+fn not_in<T: PartialEq>(these: &[T], others: &[T], whom: impl Fn(&T) -> &[String]) -> Vec<String> {
+    let these = these.iter().enumerate().filter(|(_, one)| !others.contains(one));
+    these.map(|(at, one)| format!("{} ({})", at + 1, whom(one).join(", "))).collect()
+}
+
+/// Whether those that are in both lists stand in another order there.
+fn is_reordered<T: PartialEq>(before: &[T], after: &[T]) -> bool {
+    let kept = before.iter().filter(|one| after.contains(one));
+    !kept.eq(after.iter().filter(|one| before.contains(one)))
+}
+
 /// How one differs from another, in words.
 fn differences(before: &Plan, after: &Plan) -> Vec<String> {
     let mut parts = Vec::new();
@@ -308,21 +346,11 @@ fn differences(before: &Plan, after: &Plan) -> Vec<String> {
     tell("users gone:", old.difference(&new).map(|user| format!("{:?}", user.name())).collect());
     let changed = before.passwords.as_ref().zip(after.passwords.as_ref()).map(|(old, new)| new.changed_from(old));
     tell("other passwords of", changed.unwrap_or_default());
-    let place = |at: usize, rule: &Rule| format!("{} ({})", at + 1, rule.principals.join(", "));
-    let not_in = |these: &[Rule], others: &[Rule]| -> Vec<String> {
-        let others: Vec<&Rule> = others.iter().collect();
-        these.iter().enumerate().filter(|(_, rule)| !others.contains(rule)).map(|(at, rule)| place(at, rule)).collect()
-    };
-    tell("new or changed rules", not_in(&after.written, &before.written));
-    tell("rules gone:", not_in(&before.written, &after.written));
-    let quota = |at: usize, quota: &Quota| format!("{} ({})", at + 1, quota.principals.join(", "));
-    let lacking = |these: &[Quota], others: &[Quota]| -> Vec<String> {
-        let these = these.iter().enumerate().filter(|(_, quota)| !others.contains(quota));
-        these.map(|(at, known)| quota(at, known)).collect()
-    };
-    tell("new or changed quotas", lacking(&after.quotas, &before.quotas));
-    tell("quotas gone:", lacking(&before.quotas, &after.quotas));
-    let keys = |plan: &'_ Plan, other: &Plan| {
+    tell("new or changed rules", not_in(&after.written, &before.written, of_rule));
+    tell("rules gone:", not_in(&before.written, &after.written, of_rule));
+    tell("new or changed quotas", not_in(&after.quotas, &before.quotas, of_quota));
+    tell("quotas gone:", not_in(&before.quotas, &after.quotas, of_quota));
+    let keys = |plan: &Plan, other: &Plan| {
         plan.tokens.as_ref().map(|tokens| tokens.not_in(other.tokens.as_ref())).unwrap_or_default()
     };
     tell("new keys of tokens", keys(after, before));
@@ -333,15 +361,10 @@ fn differences(before: &Plan, after: &Plan) -> Vec<String> {
             parts.push(format!("another {what} of tokens: {new:?} instead of {old:?}"));
         }
     }
-    let is_same_order =
-        |a: &[Rule], b: &[Rule]| a.iter().filter(|rule| b.contains(rule)).eq(b.iter().filter(|rule| a.contains(rule)));
-    if !is_same_order(&before.written, &after.written) {
+    if is_reordered(&before.written, &after.written) {
         parts.push("rules in another order".into());
     }
-    if before.quotas.len() == after.quotas.len()
-        && before.quotas != after.quotas
-        && lacking(&after.quotas, &before.quotas).is_empty()
-    {
+    if is_reordered(&before.quotas, &after.quotas) {
         parts.push("quotas in another order".into());
     }
     if before.origins != after.origins {

@@ -84,7 +84,7 @@ pub trait Authorizer: Debug + Send + Sync {
     fn changes(&self, _principal: &str, _remote: &Remote, _what: &str) {}
 
     /// A web page of that other origin has asked to change something, and is refused.
-    fn is_foreign(&self, _remote: &Remote, (_what, _origin): (&str, &str)) {}
+    fn comes_from_elsewhere(&self, _remote: &Remote, (_what, _origin): (&str, &str)) {}
 }
 
 /// Everybody may do everything, under this name: everyone with `--dev`.
@@ -125,7 +125,7 @@ pub(crate) async fn check(State(gate): State<Gate>, request: Request, next: Next
         if gate.action != Some(Action::Observe) && is_foreign(request.headers()) {
             let what = format!("{} {}", request.method(), request.uri().path());
             let origin = request.headers().get(ORIGIN).and_then(|origin| origin.to_str().ok()).unwrap_or_default();
-            gate.authorizer.is_foreign(&remote, (&what, origin));
+            gate.authorizer.comes_from_elsewhere(&remote, (&what, origin));
             let error = "this request comes from a page of another site (its Origin is not the Host): only pages of this broker may change something";
             return refuse(StatusCode::FORBIDDEN, error);
         }

@@ -137,7 +137,7 @@ impl Hub {
     pub fn serve_tcp(self: &Arc<Self>, stream: TcpStream, address: Option<SocketAddr>) {
         // Without it small packets would wait for the peer's delayed acknowledgement; a failure costs only latency.
         let _ = stream.set_nodelay(true);
-        let caller = Caller { address, known: None };
+        let caller = Caller { address, ..Caller::default() };
         let (read, write) = stream.into_split();
         let (line, port) = self.open(Some(write), Origin::Tcp, caller);
         tokio::spawn(task::run_tcp(self.clone(), line, port, read));

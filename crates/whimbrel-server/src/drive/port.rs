@@ -119,6 +119,8 @@ pub struct Caller {
     pub address: Option<SocketAddr>,
     /// Who it is, if it has shown a certificate that is believed.
     pub known: Option<(Principal, Box<[CertificateDer<'static>]>)>,
+    /// As of [`super::Hub::trust_round`], when it began to show that.
+    pub round: u64,
 }
 
 impl Port {

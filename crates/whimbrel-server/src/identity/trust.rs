@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::RwLock;
@@ -181,6 +182,8 @@ pub struct Changed {
 pub struct Trust {
     deployment: String,
     believed: RwLock<Believed>,
+    /// How often that has changed.
+    round: AtomicU64,
 }
 
 impl Trust {
@@ -196,12 +199,13 @@ impl Trust {
         }
         let not_after = crate::tls::not_after(&authorities);
         let believed = Believed { anchors: anchors.into(), not_after, revoked: Revoked::default() };
-        Ok(Trust { deployment, believed: RwLock::new(believed) })
+        Ok(Trust { deployment, believed: RwLock::new(believed), round: AtomicU64::new(0) })
     }
 
     /// From now on those are not believed.
     pub fn revoke(&self, revoked: Revoked) {
         self.believed.write().revoked = revoked;
+        self.round.fetch_add(1, Ordering::SeqCst);
     }
 
     /// From now on the authorities and lists of another one count, which is of the same deployment.
@@ -209,7 +213,13 @@ impl Trust {
         debug_assert_eq!(self.deployment, other.deployment, "whoever reads files again compares names");
         let after = other.believed.read().clone();
         let before = std::mem::replace(&mut *self.believed.write(), after.clone());
+        self.round.fetch_add(1, Ordering::SeqCst);
         Changed { authorities: before.anchors != after.anchors, lists: !before.revoked.is_same(&after.revoked) }
+    }
+
+    /// Another number whenever others may be believed than before, once they are.
+    pub fn round(&self) -> u64 {
+        self.round.load(Ordering::SeqCst)
     }
 
     /// When the first of the authorities' certificates ends, in seconds since 1970.

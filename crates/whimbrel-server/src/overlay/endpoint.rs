@@ -5,7 +5,7 @@ use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
@@ -28,9 +28,9 @@ use super::refused::{self, Said};
 use super::runtime::Runtime;
 use super::{LINKS_MAX, Uplink, dial};
 use crate::access::Access;
+use crate::identity::Identity;
 use crate::identity::credentials::Credentials;
-use crate::identity::trust::{Refusal, Trust};
-use crate::identity::{Identity, Role};
+use crate::identity::trust::Trust;
 
 /// A link that is silent for so long has ended.
 const IDLE: Duration = Duration::from_secs(10);
@@ -376,13 +376,8 @@ impl Shared {
     /// Whether whoever is at the other end, of that name, may not be linked with; then it is told so, and all is counted and noted.
     fn is_denied(&self, connection: &Connection, (name, address): (Option<&str>, SocketAddr)) -> bool {
         let Some((access, name)) = self.access.as_ref().zip(name) else { return false };
-        let from = address.to_string();
-        let chain = self.trust.as_ref().zip(chain_of(connection));
-        let dropped = chain.and_then(|(trust, chain)| trust.dropped(Role::Broker, &chain, SystemTime::now()));
-        if let Some(why) = dropped {
-            access.note_refused_peer((name, &from), why.text());
-        }
-        let why = dropped.or_else(|| access.peer(name, &from).is_err().then_some(Refusal::NotAllowed));
+        let chain = chain_of(connection);
+        let why = access.refuses_peer((name, &address.to_string()), self.trust.as_deref().zip(chain.as_deref()));
         if let Some(why) = why {
             self.gate.refused(name, why);
             connection.close(NOT_ALLOWED, why.text().as_bytes());

@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use crate::common::authority::{Authority, read};
-use crate::common::{PING, address, audited, metric, packet, soon, speaks_tls};
+use crate::common::{CONNECT, PING, address, audited, metric, packet, shakes_hands, soon, speaks_tls};
 use rustls::pki_types::CertificateDer;
 use serde_json::json;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 use whimbrel_server::config::{Config, Listener};
@@ -24,7 +24,7 @@ fn config(directory: &Path, city: &Authority, peers: &[String], more: &str) -> P
     let path = |name: &str| directory.join(name).display().to_string();
     let ca = city.path().join("ca.pem").display().to_string();
     let text = format!(
-        "tls_cert = {:?}\ntls_key = {:?}\ntls_ca = {ca:?}\ntls_crl = {:?}\nlisten_tls = \"127.0.0.1:0\"\nlisten_wss = \"off\"\n\
+        "tls_cert = {:?}\ntls_key = {:?}\ntls_ca = {ca:?}\ntls_crl = {:?}\nlisten_tls = \"127.0.0.1:0\"\nlisten_wss = \"127.0.0.1:0\"\n\
          listen_http = \"127.0.0.1:0\"\nlisten_overlay = \"127.0.0.1:0\"\n[overlay]\npeers = {peers:?}\n[identity]\naudit = \"audit.jsonl\"\n\
          [[rule]]\nprincipals = [\"*\"]\nactions = [\"publish\", \"subscribe\"]\ntopics = [\"#\"]\n\
          [[rule]]\nprincipals = [\"anonymous\"]\nactions = [\"observe\"]\n{more}",
@@ -63,6 +63,16 @@ impl Broker {
     }
 }
 
+/// North and south, which dials it.
+async fn linked(city: &Authority) -> (Broker, Broker) {
+    let north = Broker::start(city, "north", &[]).await;
+    let south = Broker::start(city, "south", &[north.at()]).await;
+    for broker in [&north, &south] {
+        metric(&broker.server, "whimbrel_links 1").await;
+    }
+    (north, south)
+}
+
 /// Puts a new certificate with its key where a broker has its own.
 fn renew(directory: &Path, city: &Authority, name: &str) {
     let new = tempfile::tempdir().expect("a directory");
@@ -78,9 +88,7 @@ fn shown(stream: &TlsStream<TcpStream>) -> CertificateDer<'static> {
 #[tokio::test]
 async fn a_new_certificate_is_shown_from_then_on_and_connections_stay() {
     let city = Authority::new("city");
-    let north = Broker::start(&city, "north", &[]).await;
-    let south = Broker::start(&city, "south", &[north.at()]).await;
-    metric(&south.server, "whimbrel_links 1").await;
+    let (north, south) = linked(&city).await;
     let bus = city.make(Role::Client, "bus-7");
     let mut before = speaks_tls(&north.server, &city, Some(bus.clone())).await.expect("it is let in");
     let first = read(&north.directory.path().join("broker.pem"));
@@ -113,9 +121,7 @@ async fn a_new_certificate_is_shown_from_then_on_and_connections_stay() {
 #[tokio::test]
 async fn whoever_is_revoked_has_to_go_and_is_not_let_in_again() {
     let city = Authority::new("city");
-    let north = Broker::start(&city, "north", &[]).await;
-    let south = Broker::start(&city, "south", &[north.at()]).await;
-    metric(&north.server, "whimbrel_links 1").await;
+    let (north, south) = linked(&city).await;
     let (seven, eight) = (city.make(Role::Client, "bus-7"), city.make(Role::Client, "bus-8"));
     let mut bus = speaks_tls(&north.server, &city, Some(seven.clone())).await.expect("it is let in");
     let mut other = speaks_tls(&north.server, &city, Some(eight.clone())).await.expect("it is let in");
@@ -139,6 +145,47 @@ async fn whoever_is_revoked_has_to_go_and_is_not_let_in_again() {
     speaks_tls(&north.server, &city, Some(eight)).await.expect("others are let in");
 }
 
+/// What it has shown was believed, and it is no connection of a client yet.
+#[tokio::test]
+async fn whoever_is_revoked_between_its_handshake_and_its_upgrade_has_to_go() {
+    let city = Authority::new("city");
+    let north = Broker::start(&city, "north", &[]).await;
+    let (seven, eight) = (city.make(Role::Client, "bus-7"), city.make(Role::Client, "bus-8"));
+    let list = city.revoke(&[&read(&seven.certificate)]);
+    let mut slow = Vec::new();
+    for client in [seven, eight] {
+        let shaken = shakes_hands(&north.server, Listener::Wss, &city, Some(client)).await;
+        slow.push(shaken.expect("it is believed"));
+    }
+    // The broker runs in this thread: while it answers this, it judges what was shown.
+    metric(&north.server, "whimbrel_listener_accepted_total{listener=\"wss\"} 2").await;
+    std::fs::write(north.directory.path().join("revoked.pem"), list).expect("it can be written");
+    assert_eq!(north.reload().await, Outcome::Changed);
+    let upgrade = b"GET /mqtt HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+        Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: mqtt\r\n\r\n";
+    let mut is_there = Vec::new();
+    for mut stream in slow {
+        let _ = stream.write_all(upgrade).await;
+        // A frame with a mask of zeros, and in it CONNECT.
+        let _ = stream.write_all(&[&[0x82, 0x80 | CONNECT.len() as u8, 0, 0, 0, 0], CONNECT].concat()).await;
+        let mut came = Vec::new();
+        let connack = |came: &[u8]| came.windows(2).any(|pair| pair == [0x20, 0x03] || pair[0] == 0x20 && pair[1] > 3);
+        let answered = async {
+            let mut piece = [0; 512];
+            while let Ok(count @ 1..) = stream.read(&mut piece).await {
+                came.extend_from_slice(&piece[..count]);
+                let body = came.windows(4).position(|end| end == b"\r\n\r\n").map(|at| at + 4);
+                if body.is_some_and(|body| connack(&came[body..])) {
+                    return true;
+                }
+            }
+            false
+        };
+        is_there.push(soon("an answer or the end", answered).await);
+    }
+    assert_eq!(is_there, [false, true]);
+}
+
 #[tokio::test]
 async fn what_needs_a_start_is_refused_or_named() {
     let city = Authority::new("city");
@@ -157,9 +204,7 @@ async fn what_needs_a_start_is_refused_or_named() {
 #[tokio::test]
 async fn another_authority_takes_the_place_of_one_that_is_not_believed_any_more() {
     let (city, next) = (Authority::new("city"), Authority::new("city"));
-    let north = Broker::start(&city, "north", &[]).await;
-    let _south = Broker::start(&city, "south", &[north.at()]).await;
-    metric(&north.server, "whimbrel_links 1").await;
+    let (north, _south) = linked(&city).await;
     let (old, new) = (city.make(Role::Client, "bus-7"), next.make(Role::Client, "bus-8"));
     let mut bus = speaks_tls(&north.server, &city, Some(old.clone())).await.expect("it is let in");
     assert!(speaks_tls(&north.server, &city, Some(new.clone())).await.is_none());

@@ -366,7 +366,7 @@ async fn foreign_web_pages_open_no_web_sockets() {
     let mut headers = HeaderMap::new();
     headers.insert(HOST, "[::1]:8083".parse().expect("a header"));
     headers.insert(ORIGIN, "http://[::1]:8080".parse().expect("a header"));
-    assert!(world.server.access().check_origin(&headers, "").is_ok());
+    assert!(world.server.access().check_origin(&headers, &"").is_ok());
 }
 
 #[tokio::test]

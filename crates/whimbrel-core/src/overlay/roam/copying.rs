@@ -93,14 +93,19 @@ impl Copying {
 #[derive(Debug, Default)]
 struct Making {
     body: Vec<u8>,
-    /// Copies in it.
-    count: u32,
     /// Whose some of the sessions are, by the places of their copies, and bytes of these names.
     owners: Vec<(u32, Arc<str>)>,
     owner_bytes: usize,
     sessions: Vec<(u32, u64, u64)>,
     gone: Vec<Box<str>>,
     has_whole: bool,
+}
+
+impl Making {
+    /// Copies in it.
+    fn count(&self) -> usize {
+        self.sessions.len() + self.gone.len()
+    }
 }
 
 impl Core {
@@ -227,7 +232,6 @@ impl Core {
             for client in clients {
                 put_bytes(&mut page.body, client.as_bytes());
                 page.body.push(GONE);
-                page.count += 1;
                 page.gone.push(client);
             }
         }
@@ -238,8 +242,7 @@ impl Core {
             let Some(index) = overlay.roam.copying.changed.pop_front() else { break };
             if let Some(deputy) = self.put_copy(now, index, &mut making)
                 && let Some(page) = making.get_mut(&deputy)
-                && (page.body.len() + page.owner_bytes >= PAGE_BYTES
-                    || page.sessions.len() + page.gone.len() >= PAGE_SESSIONS)
+                && (page.body.len() + page.owner_bytes >= PAGE_BYTES || page.count() >= PAGE_SESSIONS)
             {
                 let page = core::mem::take(page);
                 self.send_copies(now, deputy, page, out);
@@ -327,11 +330,10 @@ impl Core {
                 put_bytes(&mut page.body, &structure);
                 if let Some(owner) = &self.sessions.get(index).memory.owner {
                     page.owner_bytes += owner.len();
-                    page.owners.push((page.count, owner.clone()));
+                    page.owners.push((page.count() as u32, owner.clone()));
                 }
             }
             put_bytes(&mut page.body, &moving);
-            page.count += 1;
             page.sessions.push((index, epoch, copied.version));
             page.has_whole |= is_whole;
             overlay.stats.copies_out += 1;

@@ -332,10 +332,10 @@ impl Core {
             // Nobody has said that anything later is anywhere else.
             return self.attach_own(now, number, out);
         }
-        if does_without && self.is_anothers(number) {
-            return self.refuse_arrival(now, number, Refusal::ForeignSession, out);
-        }
         if does_without {
+            if self.is_anothers(number) {
+                return self.refuse_arrival(now, number, Refusal::ForeignSession, out);
+            }
             return self.begin_session(now, number, out);
         }
         let Some(overlay) = self.overlay.as_deref_mut() else { return };

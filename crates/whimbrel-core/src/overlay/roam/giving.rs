@@ -26,13 +26,18 @@ fn bare<'a>(number: u64, answer: MoveAnswer, epoch: u64, body: &'a [u8]) -> Move
     Moved { number, answer, epoch, part: 0, parts: 1, digest: 0, body, owner: "" }
 }
 
+/// Who may not have what is somebody else's.
+fn stranger_of<'a>(asked: &Move<'a>) -> Option<&'a str> {
+    Some(asked.owner).filter(|owner| !owner.is_empty())
+}
+
 impl Core {
     /// Somebody wants to have a session.
     pub(super) fn move_came(&mut self, now: Time, from: Sender, asked: &Move<'_>, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let host = overlay.host;
         let is_for_nobody = asked.waited == FOR_NOBODY;
-        let stranger = Some(asked.owner).filter(|owner| !owner.is_empty()).map(Box::from);
+        let stranger = stranger_of(asked).map(Box::from);
         let (number, least, clean) = (asked.number, asked.least, asked.clean);
         let successor = Successor { from, number, least, clean, is_for_nobody, stranger };
         if let Some(search) = overlay.roam.searches.of_client_mut(asked.client) {
@@ -73,7 +78,7 @@ impl Core {
         }
         if asked.asked_of == Some(given.to) || asked.as_copy && given.to == from.host {
             if is_foreign(session.memory.owner.as_deref(), successor.stranger.as_deref()) {
-                return self.say_foreign(now, &successor, out);
+                return self.say_foreign(now, (from.host, asked.number), out);
             }
             out.copy_used(asked.client, now.since(given.since));
             return self.mark_given(now, index, &successor, out);
@@ -95,9 +100,9 @@ impl Core {
     }
 
     /// Says that a session is somebody else's.
-    fn say_foreign(&mut self, now: Time, successor: &Successor, out: &mut dyn Output) {
-        let told = bare(successor.number, MoveAnswer::Foreign, 0, &[]);
-        self.write_to(now, successor.from.host, (&Message::Moved(told), false), out);
+    fn say_foreign(&mut self, now: Time, (whom, number): (HostId, u64), out: &mut dyn Output) {
+        let told = bare(number, MoveAnswer::Foreign, 0, &[]);
+        self.write_to(now, whom, (&Message::Moved(told), false), out);
     }
 
     /// Somebody wants a session that is not here: a copy of it is, or it has ended, or there is nothing.
@@ -106,11 +111,8 @@ impl Core {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let copy = overlay.roam.copies.get_mut(asked.client).filter(|_| asked.as_copy);
         // Also who wants nothing of it may not begin anew in its place.
-        let stranger = Some(asked.owner).filter(|owner| !owner.is_empty());
-        if copy.as_ref().is_some_and(|copy| is_foreign(copy.owner.as_deref(), stranger)) {
-            let told = bare(asked.number, MoveAnswer::Foreign, 0, &[]);
-            self.write_to(now, from.host, (&Message::Moved(told), false), out);
-            return;
+        if copy.as_ref().is_some_and(|copy| is_foreign(copy.owner.as_deref(), stranger_of(asked))) {
+            return self.say_foreign(now, (from.host, asked.number), out);
         }
         if let Some(copy) = copy.filter(|_| !asked.clean) {
             let whom = (from.host, from.incarnation, asked.number);
@@ -196,7 +198,7 @@ impl Core {
         let Some(index) = self.sessions.find(client) else { return self.answer_nothing(now, successor, out) };
         let whom = (successor.from.host, successor.number);
         if is_foreign(self.sessions.get(index).memory.owner.as_deref(), successor.stranger.as_deref()) {
-            return self.say_foreign(now, successor, out);
+            return self.say_foreign(now, whom, out);
         }
         if successor.is_for_nobody && self.sessions.get(index).is_attached() {
             let host = self.overlay.as_deref().map(|overlay| overlay.host).expect("somebody has asked");

@@ -54,7 +54,7 @@ impl Arrival {
 
     /// Who has come, if that one may not have what is somebody else's.
     pub(super) fn stranger(&self) -> Option<&str> {
-        self.owner().filter(|owner| !owner.takes_over).map(|owner| &*owner.name)
+        self.owner().and_then(Owner::stranger)
     }
 
     pub(super) fn is_clean(&self) -> bool {

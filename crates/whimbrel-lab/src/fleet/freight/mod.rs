@@ -195,6 +195,7 @@ mod tests {
 
     use super::*;
     use crate::fleet::city;
+    use crate::fleet::crashes::End;
     use crate::fleet::selection::Selection;
     use crate::fleet::view::Titles;
     use crate::fleet::view::screen::{Extent, Screen};
@@ -242,7 +243,7 @@ mod tests {
         assert_eq!(board.freight.waiting(), 5, "two at the first dispatcher, three at the last");
         board.freight.arrived(0, arrival(3), Duration::ZERO);
         board.freight.arrived(0, arrival(3), Duration::ZERO);
-        board.crashes.killed(board.now());
+        board.crashes.ends(End::Killed, board.now());
         for (width, height) in [(140, 45), (80, 24)] {
             let text = drawn(&board, width, height);
             assert!(text.contains(" 1 lost, 1 twice ") && text.contains("the broker is down"), "{text}");

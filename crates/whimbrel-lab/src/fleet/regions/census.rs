@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::snapshot::{Health, LinkRow, PauseRow, RegionRow, Snapshot};
 use super::{Layout, REGIONS_MAX};
+use crate::fleet::crashes::End;
 use crate::fleet::roles::{ROLES, Role};
 
 /// Names of the classes of clients, in the order in which they are shown.
@@ -103,21 +104,16 @@ impl Census {
         }
     }
 
-    /// The broker of a region is about to be killed.
-    pub fn killed(&self, region: usize, now: Duration) {
+    /// The broker of a region is about to end.
+    pub fn ends(&self, region: usize, how: End, now: Duration) {
         let mut state = self.state();
         state.since = Some(now);
         if let Some(row) = state.regions.get_mut(region) {
-            (row.kills, row.health) = (row.kills + 1, Health::Down);
-        }
-    }
-
-    /// The broker of a region is about to end as it was asked to.
-    pub fn restarts(&self, region: usize, now: Duration) {
-        let mut state = self.state();
-        state.since = Some(now);
-        if let Some(row) = state.regions.get_mut(region) {
-            (row.restarts, row.health) = (row.restarts + 1, Health::Down);
+            match how {
+                End::Killed => row.kills += 1,
+                End::Asked => row.restarts += 1,
+            }
+            row.health = Health::Down;
         }
     }
 
@@ -207,7 +203,7 @@ mod tests {
         census.leaves(Class::Fleet(Role::Vehicle), 0);
         census.published(1);
         census.delivered(2);
-        census.killed(1, at(1_000));
+        census.ends(1, End::Killed, at(1_000));
         assert_eq!(census.snapshot().expect("three").regions[1].health, Health::Down);
         census.is_up(1);
         census.all_served(at(1_900));

@@ -10,7 +10,7 @@ use super::super::machine::Question;
 use super::*;
 use crate::access::{Access, Identified};
 use crate::identity::Role;
-use crate::identity::trust::{Refusal, Trust};
+use crate::identity::trust::Trust;
 
 /// An answer to a question of the machine.
 #[derive(Debug)]
@@ -60,10 +60,18 @@ impl Hub {
         self.access.get()
     }
 
+    /// How often it has changed whose certificates are believed: whoever begins a handshake remembers it.
+    pub fn trust_round(&self) -> u64 {
+        self.trust.get().map_or(0, |trust| trust.round())
+    }
+
     /// Ends a connection that has shown a certificate which is not believed any more: it was judged when it was shown, and [`Hub::renew_trust`] knows only
     /// those who are there.
     pub(super) fn judge_again(&self, line: &Line, port: &Port) {
         let Some((trust, (_, chain))) = self.trust.get().zip(port.caller().known.as_ref()) else { return };
+        if trust.round() == port.caller().round {
+            return;
+        }
         let why = trust.dropped(Role::Client, chain, SystemTime::now());
         if let (Some(why), Source::Conn(conn)) = (why, line.source()) {
             let why = why.text();
@@ -86,16 +94,8 @@ impl Hub {
                 machine.broker.handle(at, Input::Revoked { conn, why: why.text() }, &mut machine.ports);
             }
         });
-        self.links.review(|link, chain| {
-            let from = link.address.to_string();
-            match trust.dropped(Role::Broker, chain, now) {
-                Some(why) => {
-                    access.note_refused_peer((&link.peer, &from), why.text());
-                    Some(why)
-                }
-                None => access.peer(&link.peer, &from).is_err().then_some(Refusal::NotAllowed),
-            }
-        });
+        self.links
+            .review(|link, chain| access.refuses_peer((&link.peer, &link.address.to_string()), Some((trust, chain))));
     }
 
     /// Asks what the machine wanted to know. Nobody owns it here.
