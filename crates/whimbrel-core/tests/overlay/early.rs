@@ -60,6 +60,18 @@ fn a_publisher_that_has_moved_waits_for_five_seconds() {
     assert_eq!(waits(&net), [1, 1]);
 }
 
+/// It counts from its first event, as everywhere else, and not from when it came.
+#[test]
+fn a_publisher_that_was_silent_waits_as_long() {
+    let mut net = follower_at_the_new_broker();
+    net.advance(PREDECESSOR_MAX - SECOND);
+    net.publish(2, 9, "t", "two", Qos::AtLeastOnce);
+    assert_eq!(net.settled(2, 1, PREDECESSOR_MAX - MILLI * 100), Vec::<String>::new());
+    net.drops = Box::new(|_, _, _| false);
+    assert_eq!(net.settled(2, 1, SECOND), ["one", "two"]);
+    assert_eq!(waits(&net), [1, 0]);
+}
+
 #[test]
 fn what_waits_to_be_accepted_goes_with_its_connection() {
     let mut net = follower_at_the_new_broker();

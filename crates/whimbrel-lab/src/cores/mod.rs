@@ -9,6 +9,7 @@ mod door;
 mod give;
 mod log;
 pub mod meter;
+pub mod tape;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
@@ -24,6 +25,7 @@ use door::{Door, Said};
 use give::give;
 use log::{Log, Slice};
 use meter::{Kind, Meter, events_come};
+use tape::{Replayed, Tape};
 
 /// When every simulation begins.
 pub const START: Time = Time::from_nanos(1_700_000_000_000_000_000);
@@ -57,7 +59,7 @@ pub struct Wish {
 }
 
 /// What a client asks of its broker.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Ask {
     /// It connects. `lasting`: how long its session outlives the connection; zero: it begins a new one.
     Attach {
@@ -83,7 +85,7 @@ pub enum Ask {
 }
 
 /// Something for a broker.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Task {
     Ask(Ask),
     Bytes(PeerLink, Channel, Vec<u8>),
@@ -118,6 +120,7 @@ struct Node {
     /// The deadline that is planned.
     due: Option<Time>,
     moves_sessions: bool,
+    tape: Option<Tape>,
 }
 
 struct Wire {
@@ -156,6 +159,44 @@ pub struct Setup {
     pub cache: Option<whimbrel_core::cache::Plan>,
     /// Sessions move to the broker that their client connects to; the same at all brokers.
     pub moves_sessions: bool,
+    /// What comes to it is kept, until it ends: see [`Net::replay`]. It has no log then.
+    pub is_recorded: bool,
+}
+
+/// What a process begins with, apart from what its broker is.
+#[derive(Clone, Copy, Debug)]
+struct Birth {
+    seed: u64,
+    at: Time,
+    expects_peers: bool,
+}
+
+impl Node {
+    /// The core of a process.
+    fn born(&self, Birth { seed, at, expects_peers }: Birth) -> Core {
+        let limits = Limits::default();
+        let mut core = match &self.log {
+            Some(log) => log.restoring().finish(limits, seed, at, &log.state()).expect("what was written makes sense"),
+            None => Core::new(limits, seed, at),
+        };
+        core.set_buffer(self.buffer.clone());
+        if let Some(plan) = &self.cache {
+            core.set_cache(at, plan.clone());
+        }
+        core.open_overlay(
+            at,
+            OverlayConfig {
+                name: self.name.as_str().into(),
+                version: env!("CARGO_PKG_VERSION").into(),
+                addresses: Vec::new(),
+                interest_max: INTEREST_MAX,
+                expects_peers,
+                links_wanted: 0,
+                moves_sessions: self.moves_sessions,
+            },
+        );
+        core
+    }
 }
 
 impl Net {
@@ -177,7 +218,8 @@ impl Net {
 
     /// Adds a broker that runs; its number.
     pub fn add(&mut self, setup: Setup) -> usize {
-        let Setup { commit, buffer, cache, moves_sessions } = setup;
+        let Setup { commit, buffer, cache, moves_sessions, is_recorded } = setup;
+        assert!(commit.is_none() || !is_recorded, "what a log gives is not recorded");
         let number = self.nodes.len();
         self.nodes.push(Node {
             name: format!("b{number}"),
@@ -192,6 +234,7 @@ impl Net {
             is_waking: false,
             due: None,
             moves_sessions,
+            tape: is_recorded.then(Tape::default),
         });
         self.boot(number);
         number
@@ -200,33 +243,13 @@ impl Net {
     fn boot(&mut self, number: usize) {
         let (now, expects_peers) = (self.now, number > 0 || !self.wires.is_empty());
         self.seed += 1;
+        let birth = Birth { seed: self.seed, at: now, expects_peers };
         let node = &mut self.nodes[number];
-        let mut core = match &node.log {
-            Some(log) => log
-                .restoring()
-                .finish(Limits::default(), self.seed, now, &log.state())
-                .expect("what was written makes sense"),
-            None => Core::new(Limits::default(), self.seed, now),
-        };
-        core.set_buffer(node.buffer.clone());
-        if let Some(plan) = &node.cache {
-            core.set_cache(now, plan.clone());
-        }
-        let name = node.name.as_str().into();
-        core.open_overlay(
-            now,
-            OverlayConfig {
-                name,
-                version: env!("CARGO_PKG_VERSION").into(),
-                addresses: Vec::new(),
-                interest_max: INTEREST_MAX,
-                expects_peers,
-                links_wanted: 0,
-                moves_sessions: node.moves_sessions,
-            },
-        );
-        node.core = Some(core);
+        node.core = Some(node.born(birth));
         node.free = now;
+        if let Some(tape) = &mut node.tape {
+            tape.begin(birth);
+        }
         self.after_turn(number);
     }
 
@@ -305,6 +328,16 @@ impl Net {
     /// If it does not run.
     pub fn core(&self, number: usize) -> &Core {
         self.nodes[number].core.as_ref().expect("it runs")
+    }
+
+    /// Plays what has come to a broker's process so far to another core like it, which has this thread's processor to itself. It is not recorded any more.
+    ///
+    /// # Panics
+    /// If the broker is not recorded, or does not run.
+    pub fn replay(&mut self, number: usize, from: Time) -> Replayed {
+        let tape = self.nodes[number].tape.take().expect("it is recorded");
+        let node = &self.nodes[number];
+        tape.play(|birth| node.born(birth), from)
     }
 
     /// Events that the broker has logged, in all its lives.
@@ -388,6 +421,9 @@ impl Net {
     fn turn(&mut self, number: usize, task: Task, clients: &mut impl Clients) {
         let node = &mut self.nodes[number];
         let Some(core) = &mut node.core else { return };
+        if let Some(tape) = &mut node.tape {
+            tape.keep(self.now, &task);
+        }
         let spent = cost_of(&self.costs, &task);
         let measured = self.meter.as_ref().map(|_| (Kind::of(&task), events_come(core), Meter::clock()));
         if matches!(task, Task::Deadline) {

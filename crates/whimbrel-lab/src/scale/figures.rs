@@ -61,8 +61,9 @@ pub struct Figures {
     /// Bytes each second on each link, both directions together: at rest, and while each broker gets a subscription each 10 s.
     pub rest: f64,
     pub churn: f64,
-    /// Processor time of one broker each second, for all that is not about events, at rest.
+    /// Processor time of one broker each second, for all that is not about events, at rest: with a processor to itself, and in turn with all others.
     pub rest_cpu: f64,
+    pub rest_cpu_in_turn: f64,
     /// Until a SUBSCRIBE is answered, at rest; the longest while others subscribe.
     pub suback: f64,
     pub suback_churn: f64,
@@ -120,7 +121,7 @@ pub fn measure(map: Map, ground: Ground, length: Length, bar: &ProgressBar) -> R
     (figures.links, figures.start_bytes) = (links, sent as f64 / links as f64);
     say("rest");
     world.run(length.calm);
-    rest(&mut world, length, &mut figures);
+    rest(&mut world, length, &mut figures)?;
     figures.resident = (resident()? - before).max(0.0) / brokers as f64;
     let publisher = 0;
     let subscriber = world.map.farthest(publisher);
@@ -142,8 +143,9 @@ fn resident() -> Result<f64> {
 }
 
 /// Nothing happens.
-fn rest(world: &mut World, length: Length, figures: &mut Figures) {
+fn rest(world: &mut World, length: Length, figures: &mut Figures) -> Result<()> {
     world.meter();
+    let began = world.now();
     let (before, links) = world.sent_bytes();
     world.run(length.rest);
     let (after, _) = world.sent_bytes();
@@ -151,13 +153,15 @@ fn rest(world: &mut World, length: Length, figures: &mut Figures) {
     let seconds = length.rest.as_secs_f64();
     figures.rest = (after - before) as f64 / links as f64 / seconds;
     let spent = meter.sum(Kind::Control) + meter.sum(Kind::Silence);
-    figures.rest_cpu = spent.as_secs_f64() * 1e6 / seconds / figures.brokers as f64;
+    figures.rest_cpu_in_turn = spent.as_secs_f64() * 1e6 / seconds / figures.brokers as f64;
+    figures.rest_cpu = world.spent_alone(began)?.as_secs_f64() * 1e6;
     let sizes = world.sizes();
     figures.entries = sizes.iter().map(|size| size.entries as f64).sum();
     figures.bytes = sizes.iter().map(|size| size.bytes as f64).sum();
     let line =
         |size: &whimbrel_core::overlay::OverlaySize| format!("{} {} ({} B)", size.what, size.entries, size.bytes);
     figures.kinds = sizes.iter().map(line).collect();
+    Ok(())
 }
 
 /// One broker publishes what one, and what a tenth of all want.

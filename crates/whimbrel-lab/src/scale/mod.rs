@@ -125,7 +125,12 @@ fn brokers(effort: Effort, bar: &ProgressBar) -> Result<Part> {
             N_LOG_N,
             |one| one.churn,
         ),
-        row("rest-cpu", "processor time of a broker each second when nothing happens", N_LOG_N, |one| one.rest_cpu),
+        row(
+            "rest-cpu",
+            "processor time of a broker with one to itself, each second when nothing happens",
+            N_LOG_N,
+            |one| one.rest_cpu,
+        ),
         row("start-bytes", "bytes on a link until all that began in one moment know each other", N_LOG_N, |one| {
             one.start_bytes
         }),
@@ -226,12 +231,12 @@ fn told(one: &Figures) -> String {
     let Figures { brokers, subscriptions, links, start, start_bytes, entries, bytes, resident, rest, churn, .. } = one;
     let state = [*entries, *bytes, *resident, *start_bytes, *rest, *churn].map(number);
     let [entries, bytes, resident, start_bytes, rest, churn] = state;
-    let spent = [one.rest_cpu, one.event[0], one.event[1], one.event[2], one.wide].map(number);
-    let [cpu, publisher, way, subscriber, wide] = spent;
+    let spent = [one.rest_cpu, one.rest_cpu_in_turn, one.event[0], one.event[1], one.event[2], one.wide].map(number);
+    let [cpu, in_turn, publisher, way, subscriber, wide] = spent;
     format!(
         "{brokers} brokers, {subscriptions} subscriptions, {links} links: each broker has {entries} entries ({bytes} B) for the overlay, in all {resident} B; \
          {start_bytes} B on a link in the first {:.1} s ({:.1} s until all reach each other); {rest} B/s at rest, {churn} B/s while all subscribe; \
-         {cpu} µs/s of a processor at rest; SUBACK {:.2} s ({:.2} s at most while all subscribe), {} did not know of it; an event {publisher}, {way}, {subscriber} µs at \
+         {cpu} µs/s of a processor at rest ({in_turn} in turn with all others); SUBACK {:.2} s ({:.2} s at most while all subscribe), {} did not know of it; an event {publisher}, {way}, {subscriber} µs at \
          publisher, way, subscriber, {wide} µs for each of many; a link gone is known after {:.2} s (an event {:.2} s late at most), a broker after {:.2} s ({:.2} s)",
         start[1],
         start[0],

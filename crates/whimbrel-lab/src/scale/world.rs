@@ -33,6 +33,9 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Topics of the subscriptions that only take room.
 const VEHICLES: u64 = 1_000_000;
 
+/// Brokers of a world that do again alone what they did among others, at most.
+const ALONE: usize = 10;
+
 /// Bytes of an event.
 const BODY: usize = 100;
 
@@ -72,6 +75,13 @@ pub struct World {
     /// Which client is where, and how many subscriptions it is to have.
     clients: Vec<(usize, Link, usize)>,
     tag: u16,
+    /// What comes to these is kept, so that they can do it again alone.
+    alone: Vec<usize>,
+}
+
+/// Brokers that stand for all where each of them is to have a processor to itself.
+fn alone(brokers: usize) -> Vec<usize> {
+    (0..brokers).step_by(brokers.div_ceil(ALONE)).collect()
 }
 
 impl World {
@@ -80,8 +90,9 @@ impl World {
         let Ground { each, moves, seed } = ground;
         let brokers = map.brokers();
         let mut net = Net::new(Costs::FREE, seed << 32);
-        for _ in 0..brokers {
-            net.add(Setup { moves_sessions: moves, ..Setup::default() });
+        let alone = alone(brokers);
+        for node in 0..brokers {
+            net.add(Setup { moves_sessions: moves, is_recorded: alone.contains(&node), ..Setup::default() });
         }
         net.meter = Some(Meter::new(brokers));
         map.links.iter().for_each(|ends| net.link(*ends, map.delay(ends[0], ends[1])));
@@ -96,6 +107,7 @@ impl World {
             next_link: 0,
             clients: Vec::new(),
             tag: 0,
+            alone,
         };
         for node in 0..brokers {
             let mut left = each;
@@ -347,6 +359,23 @@ impl World {
         let links = self.alive().into_iter().flat_map(|node| self.net.core(node).links());
         let (bytes, ends) = links.fold((0, 0), |(bytes, ends), link| (bytes + link.counters.bytes_out, ends + 1));
         (bytes, ends / 2)
+    }
+
+    /// Some brokers do again, one after the other, what they have done so far, each with the processor and its caches to itself; what it spends for that each second
+    /// from a moment on, on average.
+    ///
+    /// # Errors
+    /// When one does not say what it said.
+    pub fn spent_alone(&mut self, from: Time) -> Result<Duration> {
+        let mut spent = Duration::ZERO;
+        let alone = std::mem::take(&mut self.alone);
+        for node in &alone {
+            let again = self.net.replay(*node, from);
+            let said: u64 = self.net.core(*node).links().into_iter().map(|link| link.counters.bytes_out).sum();
+            ensure!(again.said == said, "broker {node} said {said} B, and {} when it did the same again", again.said);
+            spent += again.spent;
+        }
+        Ok(spent.div_f64(self.now().since(from).as_secs_f64() * alone.len() as f64))
     }
 
     /// From now on what processors spend is counted anew; what was counted.

@@ -34,15 +34,20 @@ pub fn broker_at(address: &str) -> (Ends, String) {
 }
 
 /// The broker that a command starts, and its URL.
-pub fn ready(mut serve: Command) -> (Ends, String) {
+pub fn ready(serve: Command) -> (Ends, String) {
+    let (serve, ready) = ready_with(serve);
+    let url = format!("mqtt://{}", ready["mqtt"].as_str().expect("its address"));
+    (serve, url)
+}
+
+/// The broker that a command starts, and what it says when it is ready.
+pub fn ready_with(mut serve: Command) -> (Ends, serde_json::Value) {
     let serve = serve.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the broker starts");
     let mut serve = Ends(serve);
     let mut line = String::new();
     let out = serve.0.stdout.take().expect("its output is piped");
     BufReader::new(out).read_line(&mut line).expect("it says that it is ready");
-    let ready: serde_json::Value = serde_json::from_str(&line).expect("the ready line is JSON");
-    let url = format!("mqtt://{}", ready["mqtt"].as_str().expect("its address"));
-    (serve, url)
+    (serve, serde_json::from_str(&line).expect("the ready line is JSON"))
 }
 
 pub fn run(arguments: &[&str]) -> Output {

@@ -1,21 +1,30 @@
 //! What an earlier version has left in its data directory is gone on with by this one: sessions, positions, what is in flight, retained messages, numbers of
-//! publishers. The directories in `recorded/` were written by the version that they are named after, and stay as they are; `WHIMBREL_RECORD=1 cargo
-//! test --profile quick -p whimbrel --test it upgrade` makes the one of this version, before it is released.
+//! publishers; and what brokers know of each other's. The directories in `recorded/` and `recorded_overlay/` were written by the version that they are named
+//! after, and stay as they are; `WHIMBREL_RECORD=PATH cargo test --profile quick -p whimbrel --test it upgrade` makes those of the version of that program,
+//! before it is released.
 
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use tempfile::TempDir;
 use whimbrel_client::{Client, Event, Events, Message, Options, Publish, QoS, Subscription};
 
-use crate::common::{Ends, ready, whimbrel};
+use crate::common::{Ends, ready, ready_with, text};
 
 /// For anything that a test waits for.
 const DEADLINE: Duration = Duration::from_secs(30);
 
+/// The program that is tried.
+const THIS: &str = env!("CARGO_BIN_EXE_whimbrel");
+
 /// Sessions last longer than recorded directories are used, s.
 const EXPIRY: u32 = 300_000_000;
+
+/// How long a probe is waited for before another one is sent.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// How many messages wait for each session.
 const MESSAGES: u64 = 5;
@@ -29,11 +38,24 @@ struct Index {
     files: Vec<(String, u64)>,
 }
 
-fn recorded() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recorded")
+/// What versions have left: one broker, or several.
+fn recorded(what: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(what)
 }
 
-fn broker(place: &Path) -> (Ends, String) {
+/// The program that a directory is to be made of, if one is.
+fn to_record() -> Option<OsString> {
+    std::env::var_os("WHIMBREL_RECORD")
+}
+
+/// Which version a program is.
+fn version(program: &OsStr) -> String {
+    let said = Command::new(program).arg("--version").output().expect("it runs");
+    let said = text(&said.stdout);
+    said.split(' ').nth(1).expect("its name, then its version").trim().to_owned()
+}
+
+fn serving(program: &OsStr, place: &Path) -> Command {
     let configuration = place.join("whimbrel.toml");
     fs::write(
         &configuration,
@@ -41,16 +63,34 @@ fn broker(place: &Path) -> (Ends, String) {
     )
     .expect("written");
     // Recorded long ago: the clock is far ahead of what the journal has seen.
-    let mut serve: Command = whimbrel(&["serve", "--dev", "--accept-clock", "--listen-mqtt=127.0.0.1:0", "--config"]);
+    let mut serve = Command::new(program);
+    serve.args(["serve", "--dev", "--accept-clock", "--listen-mqtt=127.0.0.1:0", "--config"]);
     serve.arg(configuration).arg("--data").arg(place.join("data"));
-    serve.args(["tls", "ws", "wss", "http", "overlay"].map(|listener| format!("--listen-{listener}=off")));
+    serve.args(["tls", "ws", "wss", "http"].map(|listener| format!("--listen-{listener}=off")));
     serve.stdin(Stdio::null());
+    serve
+}
+
+fn broker(program: &OsStr, place: &Path) -> (Ends, String) {
+    let mut serve = serving(program, place);
+    serve.arg("--listen-overlay=off");
     ready(serve)
+}
+
+/// A broker ends as an operator ends it.
+fn end((mut serve, _): (Ends, String)) {
+    let asked = Command::new("kill").args(["-TERM", &serve.0.id().to_string()]).status();
+    assert!(asked.is_ok_and(|status| status.success()) && serve.0.wait().is_ok_and(|status| status.success()));
 }
 
 async fn client(url: &str, name: &str) -> (Client, Events) {
     let options = Options::new(url).client_id(name).clean_start(false).session_expiry(EXPIRY);
     Client::connect(options).await.expect("the broker is there")
+}
+
+/// Somebody who leaves nothing.
+async fn visitor(url: &str, name: &str) -> (Client, Events) {
+    Client::connect(Options::new(url).client_id(name)).await.expect("the broker is there")
 }
 
 async fn message(events: &mut Events) -> Message {
@@ -62,10 +102,10 @@ async fn message(events: &mut Events) -> Message {
 
 const SESSIONS: [(&str, QoS); 2] = [("reader", QoS::AtLeastOnce), ("exact", QoS::ExactlyOnce)];
 
-/// Makes the directory of this version.
-async fn record() {
+/// Makes the directory of a version.
+async fn record(program: &OsStr) {
     let place = tempfile::tempdir().expect("a temporary directory");
-    let (mut serve, url) = broker(place.path());
+    let (serve, url) = broker(program, place.path());
     for (name, qos) in SESSIONS {
         let (client, _events) = client(&url, name).await;
         let wanted = Subscription::to("depot/+").qos(qos).selector("level > 2");
@@ -82,11 +122,14 @@ async fn record() {
             .expect("accepted");
     }
     writer.disconnect().await;
-    let asked = Command::new("kill").args(["-TERM", &serve.0.id().to_string()]).status();
-    assert!(asked.is_ok_and(|status| status.success()) && serve.0.wait().is_ok_and(|status| status.success()));
-    let target = recorded().join(env!("CARGO_PKG_VERSION"));
+    end((serve, url));
+    keep_all(place.path(), &recorded("recorded").join(version(program)));
+}
+
+/// Keeps what a broker has left at a place.
+fn keep_all(place: &Path, target: &Path) {
     let mut index = Index { files: Vec::new() };
-    keep(&place.path().join("data"), &target, "", &mut index);
+    keep(&place.join("data"), target, "", &mut index);
     fs::write(target.join("index.json"), serde_json::to_string_pretty(&index).expect("JSON")).expect("written");
 }
 
@@ -128,15 +171,15 @@ fn lay_out(from: &Path, to: &Path) {
 
 #[tokio::test]
 async fn what_earlier_versions_have_left_is_gone_on_with() {
-    if std::env::var_os("WHIMBREL_RECORD").is_some() {
-        record().await;
+    if let Some(program) = to_record() {
+        record(&program).await;
     }
     let mut versions = 0;
-    for version in fs::read_dir(recorded()).expect("recorded directories") {
+    for version in fs::read_dir(recorded("recorded")).expect("recorded directories") {
         let version = version.expect("read").path();
         let place = tempfile::tempdir().expect("a temporary directory");
         lay_out(&version, &place.path().join("data"));
-        let (_serve, url) = broker(place.path());
+        let (_serve, url) = broker(THIS.as_ref(), place.path());
         let of_version = version.display();
         for (name, qos) in SESSIONS {
             let (reader, mut events) = client(&url, name).await;
@@ -158,6 +201,142 @@ async fn what_earlier_versions_have_left_is_gone_on_with() {
             writer.publish(publish).await.expect("acknowledged");
         }
         assert_eq!(&message(&mut events).await.payload[..], b"next", "{of_version}: what was numbered before is known");
+        versions += 1;
+    }
+    assert!(versions > 0, "there is at least one");
+}
+
+/// Three brokers, each of which dials those before it: where their data are, and their clients' URLs.
+struct Three {
+    places: [TempDir; 3],
+    running: Vec<(Ends, String)>,
+}
+
+const NAMES: [&str; 3] = ["a", "b", "c"];
+
+impl Three {
+    fn new() -> Three {
+        Three { places: NAMES.map(|_| tempfile::tempdir().expect("a temporary directory")), running: Vec::new() }
+    }
+
+    /// Starts them, and waits until what is published at the last one comes to clients of all.
+    async fn start(&mut self, program: &OsStr) {
+        let mut peers: Vec<String> = Vec::new();
+        for (place, name) in self.places.iter().zip(NAMES) {
+            let mut serve = serving(program, place.path());
+            serve.args(["--name", name, "--overlay-links", "0", "--listen-overlay=127.0.0.1:0"]);
+            peers.iter().for_each(|peer| {
+                serve.args(["--peer", peer]);
+            });
+            let (serve, said) = ready_with(serve);
+            peers.push(said["overlay"].as_str().expect("it listens").to_owned());
+            self.running.push((serve, format!("mqtt://{}", said["mqtt"].as_str().expect("its address"))));
+        }
+        let mut heard = Vec::new();
+        for (number, (_, url)) in self.running.iter().enumerate() {
+            let (client, events) = visitor(url, &format!("probe-{number}")).await;
+            client.subscribe_to(&Subscription::to("probe")).await.expect("granted");
+            heard.push((client, events));
+        }
+        for (_, events) in &mut heard {
+            let (prober, _events) = visitor(self.url(2), "prober").await;
+            let mut tries = 0;
+            loop {
+                prober.publish(Publish::new("probe", "")).await.expect("accepted");
+                if tokio::time::timeout(LOOK, events.next()).await.is_ok() {
+                    break;
+                }
+                tries += 1;
+                assert!(LOOK * tries < DEADLINE, "the brokers are linked");
+            }
+            prober.disconnect().await;
+        }
+        for (client, _) in heard {
+            client.disconnect().await;
+        }
+    }
+
+    fn url(&self, number: usize) -> &str {
+        &self.running[number].1
+    }
+
+    fn end(&mut self) {
+        self.running.drain(..).for_each(end);
+    }
+}
+
+/// Makes the directories of three brokers of a version.
+async fn record_three(program: &OsStr) {
+    let mut three = Three::new();
+    three.start(program).await;
+    for ((name, qos), at) in OF_THREE.into_iter().zip(BEFORE) {
+        let (client, _events) = client(three.url(at), name).await;
+        client.subscribe_to(&Subscription::to("depot/+").qos(qos).selector("level > 2")).await.expect("granted");
+        client.disconnect().await;
+    }
+    // The last one has moved.
+    let (moved, _events) = client(three.url(1), OF_THREE[2].0).await;
+    assert!(moved.session_present(), "it has moved");
+    moved.disconnect().await;
+    for number in NUMBER + 1 - MESSAGES..=NUMBER {
+        // The publisher moves at its last one.
+        let (writer, _events) = client(three.url(if number == NUMBER { 1 } else { 2 }), "writer").await;
+        let publish = Publish::new("depot/1", number.to_string()).qos(QoS::ExactlyOnce).sequence(number);
+        writer.publish(publish.retain(number == NUMBER).property("level", "3")).await.expect("accepted");
+        writer.disconnect().await;
+    }
+    three.end();
+    for (place, name) in three.places.iter().zip(NAMES) {
+        keep_all(place.path(), &recorded("recorded_overlay").join(version(program)).join(name));
+    }
+}
+
+/// Sessions of three brokers, where they began, and where they go on.
+const OF_THREE: [(&str, QoS); 3] =
+    [("reader", QoS::AtLeastOnce), ("exact", QoS::ExactlyOnce), ("moved", QoS::AtLeastOnce)];
+const BEFORE: [usize; 3] = [0, 1, 0];
+const AFTER: [usize; 3] = [1, 1, 2];
+
+#[tokio::test]
+async fn what_three_brokers_of_earlier_versions_have_left_is_gone_on_with_at_any_of_them() {
+    if let Some(program) = to_record() {
+        record_three(&program).await;
+    }
+    let mut versions = 0;
+    for version in fs::read_dir(recorded("recorded_overlay")).expect("recorded directories") {
+        let version = version.expect("read").path();
+        let mut three = Three::new();
+        for (place, name) in three.places.iter().zip(NAMES) {
+            lay_out(&version.join(name), &place.path().join("data"));
+        }
+        three.start(THIS.as_ref()).await;
+        let of_version = version.display();
+        let mut readers = Vec::new();
+        for ((name, qos), at) in OF_THREE.into_iter().zip(AFTER) {
+            let (reader, mut events) = client(three.url(at), name).await;
+            assert!(reader.session_present(), "{of_version}: the session of {name}");
+            for number in NUMBER + 1 - MESSAGES..=NUMBER {
+                let message = message(&mut events).await;
+                assert_eq!(message.payload, number.to_string().into_bytes(), "{of_version}: {name}");
+                assert_eq!(message.qos, qos, "{of_version}: {name}");
+            }
+            readers.push((reader, events));
+        }
+        let (late, mut events) = client(three.url(0), "late").await;
+        late.subscribe_to(&Subscription::to("depot/#").qos(QoS::AtLeastOnce)).await.expect("granted");
+        let retained = message(&mut events).await;
+        assert_eq!((&retained.payload[..], retained.retain), (&b"41"[..], true), "{of_version}: the retained message");
+        readers.push((late, events));
+        // Its number is known where it has never been.
+        let (writer, _events) = client(three.url(0), "writer").await;
+        for (number, payload) in [(NUMBER, "again"), (NUMBER + 1, "next")] {
+            let publish =
+                Publish::new("depot/1", payload).qos(QoS::AtLeastOnce).sequence(number).property("level", "9");
+            writer.publish(publish).await.expect("acknowledged");
+        }
+        for (_, events) in &mut readers {
+            assert_eq!(&message(events).await.payload[..], b"next", "{of_version}: what was numbered is known");
+        }
         versions += 1;
     }
     assert!(versions > 0, "there is at least one");

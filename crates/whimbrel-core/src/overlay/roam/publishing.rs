@@ -37,6 +37,8 @@ struct Early {
 pub(crate) struct Waits {
     events: Vec<Early>,
     bytes: usize,
+    /// When the first of them came.
+    since: Option<Time>,
     /// It waits no more at this broker.
     is_over: bool,
 }
@@ -63,10 +65,11 @@ impl Core {
         let Publish { tag, retain, number, ref event, .. } = *publish;
         let unnamed = EventId { pubend: PubendId(0), tick: Tick(0) };
         let early = Early { tag, retain, number, event: Event::keep(unnamed, now, event) };
-        let (came, after) = (place.came, place.after.clone());
+        let after = place.after.clone();
         let Some(place) = self.sessions.get_mut(index).memory.roam.as_deref_mut() else { return false };
         place.waits.bytes += early.event.packed().as_bytes().len();
         place.waits.events.push(early);
+        place.waits.since.get_or_insert(now);
         let is_full = place.waits.events.len() >= EARLY_MAX || place.waits.bytes > EARLY_BYTES_MAX;
         if begins {
             if let Some(link) = self.sessions.set_paused(index, Pause::Early, true) {
@@ -77,7 +80,7 @@ impl Core {
             if let Some(overlay) = self.overlay.as_deref_mut() {
                 overlay.stats.publishers_early += 1;
                 let after = after.iter().next().expect("there are some");
-                overlay.set_timer(came + PREDECESSOR_MAX, Due::Predecessor(after.pubend));
+                overlay.set_timer(now + PREDECESSOR_MAX, Due::Predecessor(after.pubend));
             }
         }
         if is_full {
@@ -97,7 +100,8 @@ impl Core {
         // Where nothing is wanted of others nothing comes, nor are they silent to it: nobody here could get it before.
         let wants_any = overlay.wants.entries().next().is_some();
         let may_come = |after: EventId| overlay.may_come_from(now, after.pubend.host()) && self.lacks(after);
-        now < place.came + PREDECESSOR_MAX && wants_any && place.after.iter().any(may_come)
+        let is_over = place.waits.since.is_some_and(|since| now >= since + PREDECESSOR_MAX);
+        !is_over && wants_any && place.after.iter().any(may_come)
     }
 
     /// What was published too early is accepted.

@@ -268,7 +268,7 @@ impl Checker {
     /// What a subscriber got last of a vehicle, the last one at the end, for a person who looks into a fault; empty if it got nothing as late
     /// as this number.
     pub fn last_before(&self, subscriber: SubscriberId, vehicle: u32, seq: u64) -> String {
-        self.subscribers[subscriber.0].last_before(vehicle as usize, seq)
+        self.subscribers[subscriber.0].last_before(vehicle as usize, seq, &self.names)
     }
 
     /// The counts of one subscriber.

@@ -163,7 +163,7 @@ impl Subscriber {
         }
     }
 
-    pub(super) fn last_before(&self, vehicle: usize, seq: u64) -> String {
+    pub(super) fn last_before(&self, vehicle: usize, seq: u64, names: &Names) -> String {
         let Stream { came, expected, highest, .. } = &self.vehicles[vehicle];
         if seq > *highest {
             return String::new();
@@ -174,11 +174,14 @@ impl Subscriber {
             let marks = [(how.may_repeat, " DUP"), (how.is_doubtful, " doubtful")];
             let marks: String = marks.into_iter().filter_map(|(is_so, mark)| is_so.then_some(mark)).collect();
             let (published, at) = (published.as_secs_f64(), at.as_secs_f64());
-            format!("{seq}{name}{marks} (published {published:.3} s, came {at:.3} s in region {})", how.region)
+            let to = names.sites(vehicle, *seq);
+            let region = how.region;
+            format!("{seq}{name}{marks} (handed to {to} from {published:.3} s on, came {at:.3} s in region {region})")
         });
         let waiting = expected.iter().take(TOLD).map(|expected| expected.seq.to_string());
         let (last, waiting) = (last.collect::<Vec<_>>().join(", "), waiting.collect::<Vec<_>>().join(", "));
-        format!("came before: {last}; expected: {waiting}")
+        let to = names.sites(vehicle, seq);
+        format!("it was handed to {to}; came before: {last}; expected: {waiting}")
     }
 
     pub(super) fn owed(&self) -> u64 {

@@ -1,6 +1,7 @@
 //! When brokers could not be reached, by the run's own doing: the judges allow then what is promised of crashes, and nothing more.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ const KNOWN: Duration = Duration::from_secs(1);
 /// So long after its links are up again a broker may still be out of reach for some: they have to hear of it.
 const LINGERS: Duration = Duration::from_secs(1);
 /// So many are told to a person who looks into a fault.
-const TOLD: usize = 3;
+const TOLD: usize = 6;
 /// Disturbances that are remembered, the last ones; beyond it the oldest is forgotten, and excuses nothing any more.
 const WINDOWS: usize = 1_024;
 
@@ -46,6 +47,14 @@ impl Sites {
     /// The region, if it is one only.
     pub fn single(self) -> Option<usize> {
         (self.0.count_ones() == 1).then(|| self.0.trailing_zeros() as usize)
+    }
+}
+
+impl fmt::Display for Sites {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all: Vec<String> =
+            (0..u8::BITS as usize).filter(|at| self.meets(Sites::one(*at))).map(|at| at.to_string()).collect();
+        write!(to, "region {}", if all.is_empty() { "unknown".to_owned() } else { all.join(" and ") })
     }
 }
 
