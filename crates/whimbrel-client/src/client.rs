@@ -1,5 +1,6 @@
 //! One connection, as applications use it.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -20,6 +21,9 @@ use crate::{Answer, Error, Event, Options, Publish, Published, Session, Subscrip
 
 /// Events that wait for the application; when it does not take them, the broker is not read from any more.
 const EVENTS_MAX: usize = 1024;
+
+/// Events that wait for the application while it waits for an answer ([`Events::during`]), beyond those.
+const EARLY_MAX: usize = 1 << 20;
 
 /// Where tokens are acknowledged.
 const ACKNOWLEDGE: &str = "$whimbrel/ack";
@@ -52,17 +56,37 @@ impl Drop for Handle {
 
 /// What happens on a connection, in order.
 #[derive(Debug)]
-pub struct Events(mpsc::Receiver<Event>);
+pub struct Events {
+    receiver: mpsc::Receiver<Event>,
+    /// What came while the application waited for an answer.
+    early: VecDeque<Event>,
+}
 
 impl Events {
     /// The next event; `None` after [`Event::Disconnected`].
     pub async fn next(&mut self) -> Option<Event> {
-        self.0.recv().await
+        match self.early.pop_front() {
+            None => self.receiver.recv().await,
+            early => early,
+        }
     }
 
     /// The next event, if there is one already.
     pub fn try_next(&mut self) -> Option<Event> {
-        self.0.try_recv().ok()
+        self.early.pop_front().or_else(|| self.receiver.try_recv().ok())
+    }
+
+    /// Waits for an answer, such as [`Client::subscribe_to`] gives, and keeps what comes in the meantime for [`Events::next`]. Whoever only waits reads nothing: behind
+    /// 1,024 events no answer comes any more. A broker may well send what a subscription missed before it answers that. Here there is room for a million more.
+    pub async fn during<T>(&mut self, answer: impl Future<Output = T>) -> T {
+        let mut answer = std::pin::pin!(answer);
+        loop {
+            let has_room = self.early.len() < EARLY_MAX;
+            tokio::select! {
+                answer = &mut answer => return answer,
+                Some(event) = self.receiver.recv(), if has_room => self.early.push_back(event),
+            }
+        }
     }
 }
 
@@ -129,7 +153,7 @@ impl Client {
         let client_id = welcome.client_id.unwrap_or(options.client_id);
         let (session_present, timeout) = (welcome.session_present, options.timeout);
         let handle = Handle { shared, client_id, session_present, timeout, resent };
-        Ok((Client { handle: Arc::new(handle) }, Events(receiver)))
+        Ok((Client { handle: Arc::new(handle) }, Events { receiver, early: VecDeque::new() }))
     }
 
     /// The client's name, which the broker may have chosen.

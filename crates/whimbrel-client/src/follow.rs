@@ -166,10 +166,12 @@ impl Follower {
     /// a session, the broker keeps the position, too.
     ///
     /// # Errors
-    /// There is no connection at this moment, the broker refuses, or its answer is behind more than waits here to be given out ([`Error::Timeout`]).
-    pub async fn acknowledge(&self) -> Result<Published, Error> {
-        match &self.link {
-            Link::Up(client, _) => client.acknowledge(self.position.token(), self.subscription.identifier).await,
+    /// There is no connection at this moment, the broker refuses, or does not answer in time ([`Error::Timeout`]).
+    pub async fn acknowledge(&mut self) -> Result<Published, Error> {
+        match &mut self.link {
+            Link::Up(client, events) => {
+                events.during(client.acknowledge(self.position.token(), self.subscription.identifier)).await
+            }
             Link::Lost(_) | Link::Down { .. } => Err(Error::Closed),
         }
     }
@@ -185,8 +187,8 @@ impl Follower {
 
 /// Connects and subscribes; gives the token with which the subscription begins.
 async fn open(options: &Options, subscription: &Subscription) -> Result<(Client, Events, CheckpointToken), Error> {
-    let (client, events) = Client::connect(options.clone()).await?;
-    let answer = client.subscribe_to(subscription).await?;
+    let (client, mut events) = Client::connect(options.clone()).await?;
+    let answer = events.during(client.subscribe_to(subscription)).await?;
     let refused = answer.reasons.iter().find(|reason| reason.is_error()).copied();
     let begins = answer.tokens().next().flatten();
     let (reason, text) = match (refused, begins) {

@@ -207,7 +207,7 @@ impl Follow<'_> {
     }
 
     /// What was printed does not come again.
-    async fn keep(&self, follower: &Follower, store: &mut Option<FileStore>) -> Result<()> {
+    async fn keep(&self, follower: &mut Follower, store: &mut Option<FileStore>) -> Result<()> {
         if let Some(store) = store {
             store.save(follower.position())?;
         }

@@ -106,7 +106,7 @@ impl Subscribe {
         }
         let options = self.connection.options(self.session.is_none(), self.session.unwrap_or(0))?;
         let (client, mut events) = self.connection.connect(options).await?;
-        self.subscribe(&client).await?;
+        events.during(self.subscribe(&client)).await?;
         let end = self.within.map(|seconds| Instant::now() + Duration::from_secs(seconds));
         let printed = self.print_all(&mut events, end).await;
         client.disconnect().await;

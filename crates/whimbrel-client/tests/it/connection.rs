@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::common::TestBroker;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 use whimbrel_client::{
     Client, Error, Event, Events, Message, Options, Publish, QoS, ReasonCode, Receipt, Version, Will,
 };
@@ -245,5 +247,45 @@ async fn addresses_that_make_no_sense_say_so() {
     for address in ["http://localhost", "mqtt://", "mqtts://127.0.0.1:1"] {
         let error = Client::connect(Options::new(address).timeout(Duration::from_secs(2))).await.expect_err("refused");
         assert!(!error.to_string().is_empty(), "{address}: {error:?}");
+    }
+}
+
+/// A broker that sends so many messages before it answers a SUBSCRIBE, as one may.
+async fn eager_broker(messages: u32) -> std::net::SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("bound");
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.expect("a client");
+        let (mut heard, mut is_known, mut answered) = (vec![0; 4096], false, false);
+        while let Ok(1..) = stream.read(&mut heard).await {
+            let mut said = Vec::new();
+            if !is_known {
+                is_known = true;
+                said.extend([0x20, 3, 0, 0, 0]);
+            } else if !answered {
+                answered = true;
+                // QoS 0, topic "t", no properties, four bytes.
+                for number in 0..messages {
+                    said.extend([0x30, 8, 0, 1, b't', 0]);
+                    said.extend(number.to_be_bytes());
+                }
+                said.extend([0x90, 4, heard[2], heard[3], 0, 0]);
+            }
+            stream.write_all(&said).await.expect("the client reads");
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn an_answer_is_found_behind_whatever_comes_before_it() {
+    let messages = 5_000;
+    let address = eager_broker(messages).await;
+    let options = Options::new(format!("mqtt://{address}")).client_id("c");
+    let (client, mut events) = Client::connect(options).await.expect("accepted");
+    let granted = events.during(client.subscribe(&[("t", QoS::AtMostOnce)])).await.expect("answered");
+    assert_eq!(granted, [ReasonCode::SUCCESS]);
+    for number in 0..messages {
+        assert_eq!(message(&mut events).await.payload, number.to_be_bytes());
     }
 }

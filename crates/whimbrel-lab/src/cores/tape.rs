@@ -44,21 +44,21 @@ impl Tape {
     ///
     /// # Panics
     /// If no process has begun.
-    pub(super) fn play(&self, born: impl Fn(Birth) -> Core, from: Time) -> Replayed {
+    pub(super) fn play(self, born: impl Fn(Birth) -> Core, from: Time) -> Replayed {
         let mut core = born(self.birth.expect("a process has begun"));
         let mut count = Count(0);
-        let turn = |core: &mut Core, count: &mut Count, at: Time, task: &Task| {
-            give(core, at, task.clone(), count);
+        let mut turn = |(at, task): (Time, Task)| {
+            give(&mut core, at, task, &mut count);
             core.flush(at);
             std::hint::black_box(core.next_deadline());
         };
         let before = self.came.partition_point(|(at, _)| *at <= from);
-        let (early, late) = self.came.split_at(before);
-        early.iter().for_each(|(at, task)| turn(&mut core, &mut count, *at, task));
+        let turns = (self.came.len() - before) as u64;
+        let mut came = self.came.into_iter();
+        came.by_ref().take(before).for_each(&mut turn);
         let began = Meter::clock();
-        late.iter().for_each(|(at, task)| turn(&mut core, &mut count, *at, task));
-        let spent = Meter::clock().saturating_sub(began);
-        Replayed { spent, turns: late.len() as u64, said: count.0 }
+        came.for_each(turn);
+        Replayed { spent: Meter::clock().saturating_sub(began), turns, said: count.0 }
     }
 }
 

@@ -180,7 +180,7 @@ impl Network {
     /// Connects and subscribes. With several regions a subscriber of events that are never logged keeps its position itself: a broker that dies
     /// takes what it knew of it along.
     async fn open(&self, dial: &mut Dial, travel: &mut Travel) -> anyhow::Result<(Client, Events)> {
-        let connection = self.connect(dial, travel).await?;
+        let (client, mut events) = self.connect(dial, travel).await?;
         if let Some(Wanted { filter, selector, qos, named }) = &dial.wanted {
             let by_token = *named && travel.has_several();
             let mut subscription = Subscription::to(filter).qos(*qos);
@@ -200,7 +200,7 @@ impl Network {
             if let Some(position) = &dial.position {
                 subscription = subscription.from(Start::After(position.clone()));
             }
-            let asked = connection.0.subscribe_to(&subscription).await;
+            let asked = events.during(client.subscribe_to(&subscription)).await;
             let what = || selector.as_ref().map_or_else(|| filter.clone(), |text| format!("{filter} where {text}"));
             let answer = asked.with_context(|| format!("{} cannot subscribe to {}", dial.client_id, what()))?;
             if answer.reasons != [ReasonCode(*qos as u8)] {
@@ -217,7 +217,7 @@ impl Network {
         }
         self.board.connected(dial.role);
         travel.settles();
-        Ok(connection)
+        Ok((client, events))
     }
 
     /// Opens a connection again that was lost, or given up for another region, after this `pause`. The broker has kept the session of a

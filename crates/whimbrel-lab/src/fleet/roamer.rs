@@ -74,7 +74,7 @@ impl Network {
 impl Roamer {
     /// Connects, and subscribes from where it is.
     async fn open(&mut self) -> Result<(Client, Events)> {
-        let connection = self.network.connect(&self.dial, &self.travel).await?;
+        let (client, mut events) = self.network.connect(&self.dial, &self.travel).await?;
         let Wanted { filter, selector, qos, .. } = &self.wanted;
         let mut subscription = Subscription::to(filter).qos(*qos).retained(RetainHandling::DoNotSend);
         if let Some(selector) = selector {
@@ -90,7 +90,7 @@ impl Roamer {
         if let Some(position) = &self.dial.position {
             subscription = subscription.from(Start::After(position.clone()));
         }
-        let asked = connection.0.subscribe_to(&subscription).await;
+        let asked = events.during(client.subscribe_to(&subscription)).await;
         let answer = asked.with_context(|| format!("{} cannot subscribe to {filter}", self.dial.client_id))?;
         if answer.reasons.iter().any(|reason| reason.is_error()) {
             let words = answer.text.unwrap_or_default();
@@ -105,7 +105,7 @@ impl Roamer {
             }
         }
         self.travel.settles();
-        Ok(connection)
+        Ok((client, events))
     }
 
     async fn run(mut self, connection: (Client, Events), seat: Seat) {

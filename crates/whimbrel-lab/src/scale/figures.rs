@@ -7,7 +7,7 @@ use indicatif::ProgressBar;
 use whimbrel_core::Link;
 
 use super::map::Map;
-use super::world::{Burst, Ground, World};
+use super::world::{Burst, Ground, REST_KINDS, World};
 use crate::bench::process::resident_bytes;
 use crate::cores::meter::Kind;
 
@@ -152,9 +152,9 @@ fn rest(world: &mut World, length: Length, figures: &mut Figures) -> Result<()> 
     let meter = world.meter();
     let seconds = length.rest.as_secs_f64();
     figures.rest = (after - before) as f64 / links as f64 / seconds;
-    let spent = meter.sum(Kind::Control) + meter.sum(Kind::Silence);
+    let spent: Duration = REST_KINDS.map(|kind| meter.sum(kind)).iter().sum();
     figures.rest_cpu_in_turn = spent.as_secs_f64() * 1e6 / seconds / figures.brokers as f64;
-    figures.rest_cpu = world.spent_alone(began)?.as_secs_f64() * 1e6;
+    figures.rest_cpu = figures.rest_cpu_in_turn * world.share_alone(began, &meter)?;
     let sizes = world.sizes();
     figures.entries = sizes.iter().map(|size| size.entries as f64).sum();
     figures.bytes = sizes.iter().map(|size| size.bytes as f64).sum();

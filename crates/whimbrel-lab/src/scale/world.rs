@@ -36,6 +36,9 @@ const VEHICLES: u64 = 1_000_000;
 /// Brokers of a world that do again alone what they did among others, at most.
 const ALONE: usize = 10;
 
+/// What brokers do when nothing happens.
+pub const REST_KINDS: [Kind; 2] = [Kind::Control, Kind::Silence];
+
 /// Bytes of an event.
 const BODY: usize = 100;
 
@@ -361,21 +364,21 @@ impl World {
         (bytes, ends / 2)
     }
 
-    /// Some brokers do again, one after the other, what they have done so far, each with the processor and its caches to itself; what it spends for that each second
-    /// from a moment on, on average.
+    /// Some brokers do again, one after the other, what they have done so far, each with the processor and its caches to itself. What they spend for that from a moment
+    /// on, of what they spent for it in turn with all others since then, which was metered.
     ///
     /// # Errors
     /// When one does not say what it said.
-    pub fn spent_alone(&mut self, from: Time) -> Result<Duration> {
-        let mut spent = Duration::ZERO;
-        let alone = std::mem::take(&mut self.alone);
-        for node in &alone {
-            let again = self.net.replay(*node, from);
-            let said: u64 = self.net.core(*node).links().into_iter().map(|link| link.counters.bytes_out).sum();
+    pub fn share_alone(&mut self, from: Time, meter: &Meter) -> Result<f64> {
+        let (mut alone, mut in_turn) = (Duration::ZERO, Duration::ZERO);
+        for node in std::mem::take(&mut self.alone) {
+            let again = self.net.replay(node, from);
+            let said: u64 = self.net.core(node).links().into_iter().map(|link| link.counters.bytes_out).sum();
             ensure!(again.said == said, "broker {node} said {said} B, and {} when it did the same again", again.said);
-            spent += again.spent;
+            alone += again.spent;
+            in_turn += REST_KINDS.map(|kind| meter.of(node, kind).0).iter().sum::<Duration>();
         }
-        Ok(spent.div_f64(self.now().since(from).as_secs_f64() * alone.len() as f64))
+        Ok(alone.as_secs_f64() / in_turn.as_secs_f64())
     }
 
     /// From now on what processors spend is counted anew; what was counted.

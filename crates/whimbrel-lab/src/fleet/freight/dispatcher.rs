@@ -121,7 +121,7 @@ impl Dispatcher {
                 subscription = subscription.from(Start::After(position.clone()));
             }
         }
-        let asked = self.during(events, client.subscribe_to(&subscription)).await;
+        let asked = events.during(client.subscribe_to(&subscription)).await;
         let answer = asked.with_context(|| format!("{name} cannot subscribe to {filter}"))?;
         if answer.reasons.iter().any(|reason| reason.is_error()) {
             let words = answer.text.unwrap_or_default();
@@ -144,7 +144,10 @@ impl Dispatcher {
                 End::Home => {
                     let (_, _, filter) = DISPATCHERS[self.index];
                     // Nothing is kept for it after the run; if that fails, its session expires.
-                    let _ = self.during(&mut events, client.unsubscribe(&[filter])).await;
+                    let _ = events.during(client.unsubscribe(&[filter])).await;
+                    while let Some(Event::Message(message)) = events.try_next() {
+                        self.take(&message);
+                    }
                     return client.disconnect().await;
                 }
                 End::Leaves => {
@@ -198,28 +201,9 @@ impl Dispatcher {
     async fn acknowledge(&mut self, client: &Client, events: &mut Events) -> Result<(), Error> {
         if let Some(position) = &self.position {
             let token = position.token().clone();
-            self.during(events, client.acknowledge(&token, Some(1))).await?;
+            events.during(client.acknowledge(&token, Some(1))).await?;
         }
         Ok(())
-    }
-
-    /// Waits for an answer while orders go on arriving.
-    async fn during<T>(
-        &mut self,
-        events: &mut Events,
-        answer: impl Future<Output = Result<T, Error>>,
-    ) -> Result<T, Error> {
-        let mut answer = std::pin::pin!(answer);
-        loop {
-            tokio::select! {
-                answer = &mut answer => return answer,
-                event = events.next() => match event {
-                    Some(Event::Message(message)) => self.take(&message),
-                    Some(Event::Disconnected { reason }) => return Err(reason),
-                    None => return Err(Error::Closed),
-                },
-            }
-        }
     }
 
     fn take(&mut self, message: &Message) {
