@@ -532,6 +532,25 @@ fn an_order_is_broken_only_where_a_broker_was_out_of_reach() {
 }
 
 #[test]
+fn of_what_was_handed_to_two_brokers_nobody_knows_the_stream_without_its_name() {
+    for (sites, expected) in [(vec![1], 1), (vec![0, 1], 0)] {
+        let (mut run, disturbances) = (Roaming::new(Promise::BestEffort), Arc::<Disturbances>::default());
+        run.checker = run.checker.during(disturbances.clone());
+        run.publish(1..=2);
+        sites.iter().for_each(|region| run.checker.handed(0, 1, *region, Duration::ZERO));
+        run.checker.handed(0, 2, 1, Duration::ZERO);
+        // Others were told of the later one of two events.
+        run.checker.named(0, 1, event(32, 100));
+        run.checker.named(0, 2, event(32, 200));
+        disturbances.begin(Duration::ZERO, Sites::one(0));
+        let mut arrive = |seq| run.checker.arrived(run.console, message(0, seq), How::default(), Duration::ZERO);
+        arrive(2);
+        arrive(1);
+        assert_eq!(run.closed().reordered, expected, "handed to {sites:?}");
+    }
+}
+
+#[test]
 fn what_comes_again_as_another_event_is_excused_by_a_broker_that_says_why() {
     let (mut run, disturbances) = (Roaming::new(Promise::Reliable), Arc::<Disturbances>::default());
     run.checker = run.checker.during(disturbances.clone());

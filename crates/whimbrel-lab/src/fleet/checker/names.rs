@@ -93,9 +93,12 @@ impl Names {
         self.of(vehicle, seq).map_or(Sites::NONE, |known| known.sites)
     }
 
-    /// The stream of a message, once somebody was told it.
-    pub(super) fn stream(&self, vehicle: usize, seq: u64) -> Option<PubendId> {
-        self.of(vehicle, seq)?.id.map(|id| id.pubend)
+    /// The stream in which a message came to somebody who was told this name, or none: then what others were told says it, unless it was handed to several brokers, of
+    /// which more than one may have accepted it.
+    pub(super) fn stream_of(&self, vehicle: usize, seq: u64, told: Option<EventId>) -> Option<PubendId> {
+        let known =
+            || self.of(vehicle, seq).filter(|known| known.sites == Sites::NONE || known.sites.single().is_some());
+        told.or_else(|| known()?.id).map(|id| id.pubend)
     }
 
     /// Whether a message lies in one of these gaps. If nobody was told its name yet, it lies somewhere between its vehicle's messages before

@@ -348,11 +348,8 @@ impl Subscriber {
     fn may_be_late(&self, message: Message, how: How, Known { names, disturbances, .. }: Known<'_>) -> bool {
         let vehicle = message.vehicle as usize;
         let sites = names.sites(vehicle, message.seq);
-        let stream = how.id.map(|id| id.pubend).or_else(|| names.stream(vehicle, message.seq));
-        let is_same = |later: &Came| {
-            let other = later.how.id.map(|id| id.pubend).or_else(|| names.stream(vehicle, later.seq));
-            stream.is_some() && stream == other
-        };
+        let stream = names.stream_of(vehicle, message.seq, how.id);
+        let is_same = |later: &Came| stream.is_some() && stream == names.stream_of(vehicle, later.seq, later.how.id);
         let is_anew = self.promise.begins_anew();
         let is_later = |came: &&Came| came.seq > message.seq && (!is_anew || came.how.region == how.region);
         let mut later = self.vehicles[vehicle].came.iter().filter(is_later);

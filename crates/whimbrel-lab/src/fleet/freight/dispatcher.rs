@@ -1,6 +1,5 @@
 //! A dispatcher has a durable subscription, and comes and goes.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 

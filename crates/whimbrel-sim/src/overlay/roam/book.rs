@@ -454,7 +454,19 @@ impl Book {
         let was_there = account.attached.is_some_and(|(since, _)| since < sent);
         // One of the two is not in the publisher's order by right.
         let is_pure = of.is_answered_once() && other.is_answered_once();
-        if was_there && is_pure && now.since(sent) < HELD_MAX && !self.troubles.any(sent, now) {
+        let is_calm = was_there && now.since(sent) < HELD_MAX && !self.troubles.any(sent, now);
+        let came = era.got.get(&known.1).map(|got| got.at);
+        let is_due = era.began.is_some_and(|began| sent > began);
+        let host = of.names.keys().next().map(|name| PubendId(name.0).host());
+        // It was held until that broker could be reached, or for as long as it may.
+        let of_stream =
+            |fact: &Fact| fact.names.keys().all(|name| PubendId(name.0).reliability() == Reliability::Reliable);
+        let is_ordered = is_due && of_stream(of) && of_stream(other);
+        let is_held = is_ordered
+            && came.zip(host).is_some_and(|(came, host)| {
+                came.since(other.sent[0].0) < HELD_MAX && !self.troubles.was_away(host, other.sent[0].0, came)
+            });
+        if is_pure && (is_calm || is_held) {
             let what = format!("{} gets {} after {}", account.name, of.key, other.key);
             self.breaks(Rule::Order, what);
         }

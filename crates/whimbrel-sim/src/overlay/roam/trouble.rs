@@ -13,6 +13,9 @@ use crate::rig::START;
 /// So long after the last fault brokers may still be finding each other again: a connection that has gone silent ends after ten seconds.
 pub(super) const LINGER: Duration = Duration::from_secs(14);
 
+/// So long after a broker was started again it has been found by all.
+const FOUND_AGAIN: Duration = Duration::from_secs(3);
+
 /// How old the copy of a session is at most that its deputy has, and a little.
 pub(super) const COPY: Duration = Duration::from_millis(1_000);
 
@@ -77,6 +80,20 @@ impl Troubles {
     pub(super) fn any(&self, from: Time, to: Time) -> bool {
         self.stalled(from, to)
             || self.spans.iter().any(|(began, ended)| *began <= to && ended.is_none_or(|ended| ended + LINGER >= from))
+    }
+
+    /// Whether others may have had no way to a host at some moment between two.
+    pub(super) fn was_away(&self, host: HostId, from: Time, to: Time) -> bool {
+        let Some((node, _)) = self.hosts.get(&host) else { return true };
+        let is_away = |process: &Process, at: Time| {
+            let back = self.begins.get(&(process.0, process.1 + 1)).copied();
+            process.0 == *node && at <= to && back.is_none_or(|back| back + FOUND_AGAIN >= from)
+        };
+        let before = Time::from_nanos(from.as_nanos().saturating_sub(LINGER.as_nanos() as u64));
+        self.ends.iter().any(|(process, at)| is_away(process, *at))
+            || self.cut(before, to)
+            || self.stalled(from, to)
+            || !self.losses.is_empty()
     }
 
     /// Whether a process ended so soon after a moment.
