@@ -75,6 +75,14 @@ impl PredecessorsBuf {
         }
     }
 
+    /// Those of both, the later one of each stream. Where that is too many, these go first.
+    #[must_use]
+    pub fn merged(&self, other: &Self) -> Self {
+        let later =
+            |id: EventId, there: &Self| there.iter().find(|known| known.pubend == id.pubend && known.tick > id.tick);
+        self.iter().map(|id| later(id, other).unwrap_or(id)).chain(other.iter()).collect()
+    }
+
     /// Those that are not in streams of a host.
     #[must_use]
     pub fn elsewhere(&self, host: HostId) -> Self {
@@ -103,6 +111,8 @@ mod tests {
     fn the_latest_of_each_stream_count_and_no_more_than_fit() {
         let all: PredecessorsBuf = [id(1, 9), id(2, 5), id(1, 3)].into_iter().collect();
         assert_eq!(all.iter().collect::<Vec<_>>(), [id(1, 9), id(2, 5)]);
+        let other = [id(3, 1), id(2, 7), id(1, 2)].into_iter().collect();
+        assert_eq!(all.merged(&other).iter().collect::<Vec<_>>(), [id(1, 9), id(2, 7), id(3, 1)]);
         let many: PredecessorsBuf = (0..20).map(|at| id(at, at)).collect();
         assert_eq!(many.iter().count(), PREDECESSORS_MAX);
         let bytes = many.as_predecessors().as_bytes();

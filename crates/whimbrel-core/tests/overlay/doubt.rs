@@ -8,7 +8,7 @@ use whimbrel_wire::{Frame, Letter, Message, Reply};
 
 use super::common::{event, plain};
 use super::moving::{How, RETURN};
-use super::net::Net;
+use super::net::{Net, frame};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MILLI: Duration = Duration::from_millis(1);
@@ -97,6 +97,34 @@ fn who_could_not_be_asked_at_one_broker_is_asked_at_the_next() {
         assert!(net.now.since(before) <= MILLI * 6, "{client}: {:?}", net.now.since(before));
         net.publish_numbered(1, 5);
         assert_eq!(net.marks(), [("5".into(), false)], "{client}");
+    }
+}
+
+/// The greater number is no sign that it was the only one: each side of a cut has something that the other one has not.
+#[test]
+fn what_was_published_on_both_sides_of_a_cut_comes_before_what_follows() {
+    for (client, how) in CLIENTS.iter().flat_map(|client| WAYS.map(|how| (*client, how))) {
+        let mut net = Net::mesh(3);
+        assert_eq!(net.connect(2, 1, "sub"), Some(false));
+        net.subscribe_durably(2, 1, "t", Qos::AtLeastOnce);
+        net.arrive(0, client, how);
+        net.publish_numbered(0, 1);
+        [1, 2].into_iter().for_each(|other| net.part([0, other]));
+        net.publish_numbered(0, 2);
+        net.advance(SECOND * 3);
+        net.arrive(1, client, how);
+        net.publish_numbered(1, 3);
+        assert_eq!(net.marks(), [("1".into(), false), ("3".into(), true)], "{client}");
+        net.drops = Box::new(|from, channel, bytes| {
+            from == 0 && channel == Channel::Reliable && matches!(frame(bytes), Some(Frame::Event(_)))
+        });
+        net.link_all(0);
+        net.advance(SECOND);
+        net.arrive(1, client, how);
+        net.publish_numbered(1, 4);
+        assert_eq!(net.marks(), [], "{client}: it waits for what the other side had");
+        net.drops = Box::new(|_, _, _| false);
+        assert_eq!(net.marks(), [("2".into(), false), ("4".into(), false)], "{client}");
     }
 }
 

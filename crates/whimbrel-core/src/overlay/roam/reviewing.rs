@@ -244,12 +244,12 @@ impl Core {
             return;
         }
         let client = search.client.clone();
-        if let Some(numbered) = told.numbered
-            && self.store.publishers.known(&client).is_none_or(|known| known < numbered)
-        {
-            // What it published there came after all that is known.
-            let after = &review.place.after;
-            review.place.after = told.lasts.elsewhere(host).iter().chain(after.iter()).collect();
+        // Whatever it published there came before what it publishes now, also if its numbers were greater elsewhere: it may have been on both sides of a cut.
+        let (after, there) = (&review.place.after, told.lasts.elsewhere(host));
+        let known = self.store.publishers.known(&client);
+        let later = told.numbered.filter(|numbered| known.is_none_or(|known| known < *numbered));
+        review.place.after = if later.is_some() { there.merged(after) } else { after.merged(&there) };
+        if let Some(numbered) = later {
             self.import_number(now, &client, numbered);
         }
         self.end_review(now, told.number, out);

@@ -39,6 +39,8 @@ pub(super) struct Fact {
     pub(super) publisher: usize,
     pub(super) number: u64,
     pub(super) sent: Vec<(Time, Process)>,
+    /// Since when its publisher was there.
+    pub(super) since: Time,
     /// What the clocks of those brokers showed then.
     pub(super) clocks: Vec<Time>,
     pub(super) answered: Option<(Time, Process)>,
@@ -109,6 +111,8 @@ pub(super) struct Book {
     by_key: BTreeMap<String, usize>,
     pub(super) accounts: BTreeMap<usize, Account>,
     unanswered: BTreeMap<(usize, u16), usize>,
+    /// When each client was last let in.
+    welcomed: BTreeMap<usize, Time>,
     pub(super) troubles: Troubles,
     pub(super) names: Vec<String>,
     pub(super) gives_up: bool,
@@ -159,6 +163,7 @@ impl Book {
                 self.facts[fact].answered.get_or_insert((now, at));
             }
             Deed::Heard(Heard::Connack { code, session_present, .. }) => {
+                self.welcomed.insert(client, now);
                 self.connected(now, (client, at), (code, session_present), reach);
             }
             Deed::Heard(Heard::Suback { id, codes, properties }) => {
@@ -220,6 +225,7 @@ impl Book {
                     publisher: client,
                     number,
                     sent: Vec::new(),
+                    since: self.welcomed.get(&client).copied().unwrap_or(now),
                     clocks: Vec::new(),
                     answered: None,
                     names: BTreeMap::new(),
@@ -455,16 +461,19 @@ impl Book {
         // One of the two is not in the publisher's order by right.
         let is_pure = of.is_answered_once() && other.is_answered_once();
         let is_calm = was_there && now.since(sent) < HELD_MAX && !self.troubles.any(sent, now);
-        let came = era.got.get(&known.1).map(|got| got.at);
-        let is_due = era.began.is_some_and(|began| sent > began);
-        let host = of.names.keys().next().map(|name| PubendId(name.0).host());
-        // It was held until that broker could be reached, or for as long as it may.
+        let is_due = era.began.is_some_and(|began| sent > began) && era.pending.is_empty();
         let of_stream =
             |fact: &Fact| fact.names.keys().all(|name| PubendId(name.0).reliability() == Reliability::Reliable);
-        let is_ordered = is_due && of_stream(of) && of_stream(other);
-        let is_held = is_ordered
-            && came.zip(host).is_some_and(|(came, host)| {
-                came.since(other.sent[0].0) < HELD_MAX && !self.troubles.was_away(host, other.sent[0].0, came)
+        let host = of.names.keys().next().map(|name| PubendId(name.0).host());
+        // It was held until its broker could be reached, or for as long as it may, if the one that accepted it could reach that one.
+        let is_held = is_due
+            && of_stream(of)
+            && of_stream(other)
+            && era.got.get(&known.1).zip(host).is_some_and(|(got, host)| {
+                let (asked, (sent, at)) = (other.since, other.sent[0]);
+                let is_long = got.at.since(sent) >= HELD_MAX;
+                let was_away = |node, from, to| self.troubles.was_away(host, node, (from, to));
+                !is_long && !was_away(at.0, asked, sent) && !was_away(got.process.0, sent, got.at)
             });
         if is_pure && (is_calm || is_held) {
             let what = format!("{} gets {} after {}", account.name, of.key, other.key);

@@ -82,18 +82,11 @@ impl Troubles {
             || self.spans.iter().any(|(began, ended)| *began <= to && ended.is_none_or(|ended| ended + LINGER >= from))
     }
 
-    /// Whether others may have had no way to a host at some moment between two.
-    pub(super) fn was_away(&self, host: HostId, from: Time, to: Time) -> bool {
-        let Some((node, _)) = self.hosts.get(&host) else { return true };
-        let is_away = |process: &Process, at: Time| {
-            let back = self.begins.get(&(process.0, process.1 + 1)).copied();
-            process.0 == *node && at <= to && back.is_none_or(|back| back + FOUND_AGAIN >= from)
-        };
-        let before = Time::from_nanos(from.as_nanos().saturating_sub(LINGER.as_nanos() as u64));
-        self.ends.iter().any(|(process, at)| is_away(process, *at))
-            || self.cut(before, to)
-            || self.stalled(from, to)
-            || !self.losses.is_empty()
+    /// Whether there was no way from a node to a host at some moment between two, or none was known yet.
+    pub(super) fn was_away(&self, host: HostId, node: usize, (from, to): (Time, Time)) -> bool {
+        let Some((its, _)) = self.hosts.get(&host) else { return true };
+        let before = Time::from_nanos(from.as_nanos().saturating_sub(FOUND_AGAIN.as_nanos() as u64));
+        self.web.were_apart(*its, node, (before, to)) || self.stalled(before, to) || !self.losses.is_empty()
     }
 
     /// Whether a process ended so soon after a moment.

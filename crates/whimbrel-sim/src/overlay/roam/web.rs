@@ -62,6 +62,11 @@ impl Web {
         self.states.push(State { began: net.now, parts, links });
     }
 
+    /// Whether there was no way from one node to another at some moment between two.
+    pub(super) fn were_apart(&self, one: usize, other: usize, (from, to): (Time, Time)) -> bool {
+        self.spans(from, to).any(|(_, _, State { parts, .. })| parts.get(one) != parts.get(other))
+    }
+
     /// Whether a node has heard by `now` what another one knew at `since`, or could ask one that has: what they say, or answer, needs to have come. A connection over
     /// which nothing came for a while, as it was cut, is not one at once when that has ended.
     pub(super) fn has_heard(&self, there: (usize, Time), (here, now): (usize, Time)) -> bool {
