@@ -4,6 +4,7 @@
 //! Simpler than the worlds of `whimbrel-sim`, which look for faults: nothing is lost on a link and no link is full, clients speak to the core without MQTT, and a disk does not
 //! fail. What an experiment wants to see of the clients it is told through [`Clients`].
 
+mod birth;
 pub mod costs;
 mod door;
 mod give;
@@ -16,10 +17,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use whimbrel_core::store::Fetched;
-use whimbrel_core::{Channel, Core, Durability, Input, Interest, Limits, Link, Output, OverlayConfig, PeerLink};
+use whimbrel_core::{Channel, Core, Durability, Input, Interest, Link, Output, PeerLink};
 use whimbrel_event::{CheckpointToken, Event, Qos, Time};
 use whimbrel_selector::Selector;
 
+use birth::Birth;
 use costs::Costs;
 use door::{Door, Said};
 use give::give;
@@ -29,9 +31,6 @@ use tape::{Replayed, Tape};
 
 /// When every simulation begins.
 pub const START: Time = Time::from_nanos(1_700_000_000_000_000_000);
-
-/// Entries of an interest.
-const INTEREST_MAX: usize = 256;
 
 /// Who is told what cores do.
 pub trait Clients: Output {
@@ -161,42 +160,6 @@ pub struct Setup {
     pub moves_sessions: bool,
     /// What comes to it is kept, until it ends: see [`Net::replay`]. It has no log then.
     pub is_recorded: bool,
-}
-
-/// What a process begins with, apart from what its broker is.
-#[derive(Clone, Copy, Debug)]
-struct Birth {
-    seed: u64,
-    at: Time,
-    expects_peers: bool,
-}
-
-impl Node {
-    /// The core of a process.
-    fn born(&self, Birth { seed, at, expects_peers }: Birth) -> Core {
-        let limits = Limits::default();
-        let mut core = match &self.log {
-            Some(log) => log.restoring().finish(limits, seed, at, &log.state()).expect("what was written makes sense"),
-            None => Core::new(limits, seed, at),
-        };
-        core.set_buffer(self.buffer.clone());
-        if let Some(plan) = &self.cache {
-            core.set_cache(at, plan.clone());
-        }
-        core.open_overlay(
-            at,
-            OverlayConfig {
-                name: self.name.as_str().into(),
-                version: env!("CARGO_PKG_VERSION").into(),
-                addresses: Vec::new(),
-                interest_max: INTEREST_MAX,
-                expects_peers,
-                links_wanted: 0,
-                moves_sessions: self.moves_sessions,
-            },
-        );
-        core
-    }
 }
 
 impl Net {

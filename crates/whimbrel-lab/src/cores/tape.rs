@@ -8,9 +8,10 @@ use std::time::Duration;
 use whimbrel_core::{Accepted, Channel, Core, Delivery, Granted, Kick, Link, Output, PeerLink, Refusal, Sent};
 use whimbrel_event::{Qos, Time};
 
+use super::Task;
+use super::birth::Birth;
 use super::give::give;
 use super::meter::Meter;
-use super::{Birth, Task};
 
 /// All that came to a process, in order.
 #[derive(Debug, Default)]
@@ -24,8 +25,6 @@ pub struct Tape {
 pub struct Replayed {
     /// What its turns have taken of the processor from a moment on, each to the next deadline that comes of it.
     pub spent: Duration,
-    /// Those turns.
-    pub turns: u64,
     /// Bytes that it gave to links in all: as many as the broker itself, or it did something else.
     pub said: u64,
 }
@@ -53,12 +52,11 @@ impl Tape {
             std::hint::black_box(core.next_deadline());
         };
         let before = self.came.partition_point(|(at, _)| *at <= from);
-        let turns = (self.came.len() - before) as u64;
         let mut came = self.came.into_iter();
         came.by_ref().take(before).for_each(&mut turn);
         let began = Meter::clock();
         came.for_each(turn);
-        Replayed { spent: Meter::clock().saturating_sub(began), turns, said: count.0 }
+        Replayed { spent: Meter::clock().saturating_sub(began), said: count.0 }
     }
 }
 
