@@ -86,7 +86,7 @@ impl Subscriber {
     async fn connect(&mut self, up: &Up, at: usize) -> Result<(Client, Events), Error> {
         let url = up.url.clone().expect("it is there");
         let options = Options::new(url).client_id(format!("subscriber-{}", self.index));
-        let (client, events) = Client::connect(options.timeout(Duration::from_secs(5))).await?;
+        let (client, mut events) = Client::connect(options.timeout(Duration::from_secs(5))).await?;
         let (filter, least) = {
             let book = self.desk.book();
             (book.histories[self.index].filter, book.histories[self.index].least)
@@ -104,7 +104,7 @@ impl Subscriber {
                 subscription = subscription.from(Start::After(position.clone()));
             }
         }
-        let answer = client.subscribe_to(&subscription).await?;
+        let answer = events.during(client.subscribe_to(&subscription)).await?;
         assert!(!answer.reasons[0].is_error(), "refused: {answer:?}");
         let named = answer.properties.iter().filter(|(name, _)| name == "w-pending");
         let pending = named.map(|(_, broker)| broker.clone()).collect();
