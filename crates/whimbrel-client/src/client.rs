@@ -23,7 +23,10 @@ use crate::{Answer, Error, Event, Options, Publish, Published, Session, Subscrip
 const EVENTS_MAX: usize = 1024;
 
 /// Events that wait for the application while it waits for an answer ([`Events::during`]), beyond those.
-const EARLY_MAX: usize = 1 << 20;
+const EARLY_MAX: usize = 65_536;
+
+/// And bytes of their payloads.
+const EARLY_BYTES_MAX: usize = 64 << 20;
 
 /// Where tokens are acknowledged.
 const ACKNOWLEDGE: &str = "$whimbrel/ack";
@@ -58,14 +61,15 @@ impl Drop for Handle {
 #[derive(Debug)]
 pub struct Events {
     receiver: mpsc::Receiver<Event>,
-    /// What came while the application waited for an answer.
+    /// What came while the application waited for an answer, and how many bytes that is.
     early: VecDeque<Event>,
+    early_bytes: usize,
 }
 
 impl Events {
     /// The next event; `None` after [`Event::Disconnected`].
     pub async fn next(&mut self) -> Option<Event> {
-        match self.early.pop_front() {
+        match self.take_early() {
             None => self.receiver.recv().await,
             early => early,
         }
@@ -73,20 +77,37 @@ impl Events {
 
     /// The next event, if there is one already.
     pub fn try_next(&mut self) -> Option<Event> {
-        self.early.pop_front().or_else(|| self.receiver.try_recv().ok())
+        self.take_early().or_else(|| self.receiver.try_recv().ok())
+    }
+
+    fn take_early(&mut self) -> Option<Event> {
+        let event = self.early.pop_front()?;
+        self.early_bytes -= bytes_of(&event);
+        Some(event)
     }
 
     /// Waits for an answer, such as [`Client::subscribe_to`] gives, and keeps what comes in the meantime for [`Events::next`]. Whoever only waits reads nothing: behind
-    /// 1,024 events no answer comes any more. A broker may well send what a subscription missed before it answers that. Here there is room for a million more.
+    /// 1,024 events no answer comes any more. A broker may well send what a subscription missed before it answers that. Here there is room for 65,536 more, and 64 MiB of
+    /// payloads; behind those no answer comes. All of it counts as received: take it before the connection is given up.
     pub async fn during<T>(&mut self, answer: impl Future<Output = T>) -> T {
         let mut answer = std::pin::pin!(answer);
         loop {
-            let has_room = self.early.len() < EARLY_MAX;
+            let has_room = self.early.len() < EARLY_MAX && self.early_bytes < EARLY_BYTES_MAX;
             tokio::select! {
                 answer = &mut answer => return answer,
-                Some(event) = self.receiver.recv(), if has_room => self.early.push_back(event),
+                Some(event) = self.receiver.recv(), if has_room => {
+                    self.early_bytes += bytes_of(&event);
+                    self.early.push_back(event);
+                }
             }
         }
+    }
+}
+
+fn bytes_of(event: &Event) -> usize {
+    match event {
+        Event::Message(message) => message.payload.len(),
+        Event::Disconnected { .. } => 0,
     }
 }
 
@@ -153,7 +174,7 @@ impl Client {
         let client_id = welcome.client_id.unwrap_or(options.client_id);
         let (session_present, timeout) = (welcome.session_present, options.timeout);
         let handle = Handle { shared, client_id, session_present, timeout, resent };
-        Ok((Client { handle: Arc::new(handle) }, Events { receiver, early: VecDeque::new() }))
+        Ok((Client { handle: Arc::new(handle) }, Events { receiver, early: VecDeque::new(), early_bytes: 0 }))
     }
 
     /// The client's name, which the broker may have chosen.

@@ -1,5 +1,7 @@
 //! What has to come before an event.
 
+use core::cmp::Reverse;
+
 use crate::{EventId, HostId, PubendId, Tick};
 
 /// The most events that one can name as its predecessors. A publisher that was at more brokers within a few seconds names the last ones.
@@ -75,12 +77,12 @@ impl PredecessorsBuf {
         }
     }
 
-    /// Those of both, the later one of each stream. Where that is too many, these go first.
+    /// Those of both, the later one of each stream. Where that is too many, the earliest are left out, as ticks have it.
     #[must_use]
     pub fn merged(&self, other: &Self) -> Self {
-        let later =
-            |id: EventId, there: &Self| there.iter().find(|known| known.pubend == id.pubend && known.tick > id.tick);
-        self.iter().map(|id| later(id, other).unwrap_or(id)).chain(other.iter()).collect()
+        let mut all: Vec<EventId> = self.iter().chain(other.iter()).collect();
+        all.sort_by_key(|id| Reverse(id.tick));
+        all.into_iter().collect()
     }
 
     /// Those that are not in streams of a host.
@@ -113,6 +115,10 @@ mod tests {
         assert_eq!(all.iter().collect::<Vec<_>>(), [id(1, 9), id(2, 5)]);
         let other = [id(3, 1), id(2, 7), id(1, 2)].into_iter().collect();
         assert_eq!(all.merged(&other).iter().collect::<Vec<_>>(), [id(1, 9), id(2, 7), id(3, 1)]);
+        let later: PredecessorsBuf = (0..6).map(|at| id(10 + at, 20 - at)).collect();
+        let of_three: PredecessorsBuf = all.iter().chain(other.iter()).collect();
+        let merged = of_three.merged(&later);
+        assert_eq!(merged.iter().map(|id| id.tick.0).collect::<Vec<_>>(), [20, 19, 18, 17, 16, 15, 9, 5]);
         let many: PredecessorsBuf = (0..20).map(|at| id(at, at)).collect();
         assert_eq!(many.iter().count(), PREDECESSORS_MAX);
         let bytes = many.as_predecessors().as_bytes();

@@ -106,7 +106,17 @@ impl Subscribe {
         }
         let options = self.connection.options(self.session.is_none(), self.session.unwrap_or(0))?;
         let (client, mut events) = self.connection.connect(options).await?;
-        events.during(self.subscribe(&client)).await?;
+        if let Err(refused) = events.during(self.subscribe(&client)).await {
+            // What came before the answer counts as received: a session may have had it waiting.
+            let mut output = Vec::new();
+            while let Some(event @ Event::Message(_)) = events.try_next() {
+                self.put(event, &mut output)?;
+            }
+            if let Err(Failure::Runtime(error)) = failure::print(&output) {
+                return Err(error);
+            }
+            return Err(refused);
+        }
         let end = self.within.map(|seconds| Instant::now() + Duration::from_secs(seconds));
         let printed = self.print_all(&mut events, end).await;
         client.disconnect().await;

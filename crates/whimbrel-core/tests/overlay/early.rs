@@ -73,6 +73,31 @@ fn a_publisher_that_was_silent_waits_as_long() {
 }
 
 #[test]
+fn all_that_a_silent_publisher_says_at_first_says_what_came_before() {
+    let mut net = follower_at_the_new_broker();
+    net.advance(PREDECESSOR_MAX + SECOND);
+    net.publish(2, 9, "other", "first", Qos::AtLeastOnce);
+    net.publish(2, 9, "t", "two", Qos::AtLeastOnce);
+    net.advance(PREDECESSOR_MAX + MILLI * 100);
+    let got = net.got(2, 1);
+    let said: Vec<(&str, bool)> = got.iter().map(|got| (&*got.payload, got.after.is_some())).collect();
+    assert_eq!(said, [("two", true)]);
+}
+
+/// Coming again makes it wait no longer.
+#[test]
+fn a_publisher_that_connects_again_has_waited_already() {
+    let mut net = follower_at_the_new_broker();
+    net.publish(2, 9, "t", "two", Qos::AtLeastOnce);
+    net.advance(SECOND * 3);
+    net.leave(2, 9);
+    assert_eq!(net.connect(2, 9, "publisher"), Some(true));
+    net.publish(2, 9, "t", "two", Qos::AtLeastOnce);
+    assert_eq!(net.settled(2, 1, SECOND), Vec::<String>::new());
+    assert_eq!(net.settled(2, 1, SECOND * 2), ["two"]);
+}
+
+#[test]
 fn what_waits_to_be_accepted_goes_with_its_connection() {
     let mut net = follower_at_the_new_broker();
     net.publish(2, 9, "t", "two", Qos::AtLeastOnce);

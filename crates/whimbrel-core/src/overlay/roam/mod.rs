@@ -177,11 +177,13 @@ impl Attachment {
 
     /// Its client is attached anew.
     pub(crate) fn renew(&mut self, new: Attachment) {
+        self.waits.begin_anew();
         if !new.after.is_empty() {
-            self.after = new.after;
+            // It has been elsewhere.
+            (self.after, self.waits) = (new.after, Waits::default());
         }
         (self.epoch, self.moment, self.given, self.attached) = (new.epoch, new.moment, None, new.attached);
-        (self.maybe_repeats, self.waits, self.goes_on) = (new.maybe_repeats, Waits::default(), false);
+        (self.maybe_repeats, self.goes_on) = (new.maybe_repeats, false);
     }
 }
 

@@ -4,6 +4,8 @@
 //! broker, nobody can wait in the own stream, as others publish to it: what that client publishes waits before it is accepted. That takes as long as
 //! the event before is on its way here, mostly nothing.
 
+use core::time::Duration;
+
 use whimbrel_event::{
     Event, EventId, EventRef, Headers, PredecessorsBuf, PubendId, Publisher, Reliability, Tick, Time,
 };
@@ -23,6 +25,9 @@ const EARLY_MAX: usize = 4096;
 /// What such events take together.
 const EARLY_BYTES_MAX: usize = 4 << 20;
 
+/// For so long from the first one on events of a publisher that has moved say what came before them: for as long as they may wait to be accepted, and be waited for.
+const SAID_MAX: Duration = PREDECESSOR_MAX.saturating_mul(2);
+
 /// An event that waits to be accepted.
 #[derive(Debug)]
 struct Early {
@@ -37,10 +42,17 @@ struct Early {
 pub(crate) struct Waits {
     events: Vec<Early>,
     bytes: usize,
-    /// When the first of them came.
+    /// When the client published something first at this broker, also on an earlier connection.
     since: Option<Time>,
     /// It waits no more at this broker.
     is_over: bool,
+}
+
+impl Waits {
+    /// Its client's connection has ended, or there is another one. How long it waits for what came before goes on counting.
+    pub(crate) fn begin_anew(&mut self) {
+        *self = Waits { since: self.since, ..Waits::default() };
+    }
 }
 
 impl Attachment {
@@ -53,9 +65,13 @@ impl Attachment {
 impl Core {
     /// Keeps an event of a publisher that has moved, if the one before has not come here yet.
     pub(crate) fn keep_early(&mut self, now: Time, index: u32, publish: &Publish<'_>, out: &mut dyn Output) -> bool {
-        let place = self.sessions.get(index).memory.roam.as_deref();
+        let place = self.sessions.get_mut(index).memory.roam.as_deref_mut();
         let Some(place) = place.filter(|_| publish.event.reliability == Reliability::Reliable) else { return false };
-        if place.after.is_empty() || place.waits.is_over {
+        if place.after.is_empty() {
+            return false;
+        }
+        let since = *place.waits.since.get_or_insert(now);
+        if place.waits.is_over {
             return false;
         }
         let begins = place.waits.events.is_empty();
@@ -65,11 +81,10 @@ impl Core {
         let Publish { tag, retain, number, ref event, .. } = *publish;
         let unnamed = EventId { pubend: PubendId(0), tick: Tick(0) };
         let early = Early { tag, retain, number, event: Event::keep(unnamed, now, event) };
-        let after = place.after.clone();
         let Some(place) = self.sessions.get_mut(index).memory.roam.as_deref_mut() else { return false };
+        let after = place.after.clone();
         place.waits.bytes += early.event.packed().as_bytes().len();
         place.waits.events.push(early);
-        place.waits.since.get_or_insert(now);
         let is_full = place.waits.events.len() >= EARLY_MAX || place.waits.bytes > EARLY_BYTES_MAX;
         if begins {
             if let Some(link) = self.sessions.set_paused(index, Pause::Early, true) {
@@ -80,7 +95,7 @@ impl Core {
             if let Some(overlay) = self.overlay.as_deref_mut() {
                 overlay.stats.publishers_early += 1;
                 let after = after.iter().next().expect("there are some");
-                overlay.set_timer(now + PREDECESSOR_MAX, Due::Predecessor(after.pubend));
+                overlay.set_timer(since + PREDECESSOR_MAX, Due::Predecessor(after.pubend));
             }
         }
         if is_full {
@@ -110,7 +125,8 @@ impl Core {
         let session = self.sessions.get_mut(index);
         let (link, place) = (session.link(), session.memory.roam.as_deref_mut());
         let Some((link, place)) = link.zip(place) else { return };
-        let waits = core::mem::replace(&mut place.waits, Waits { is_over: true, ..Waits::default() });
+        let (is_over, since) = (true, place.waits.since);
+        let waits = core::mem::replace(&mut place.waits, Waits { is_over, since, ..Waits::default() });
         let after = place.after.clone();
         let is_met = !after.iter().any(|after| self.lacks(after));
         if let Some(overlay) = self.overlay.as_deref_mut() {
@@ -131,7 +147,7 @@ impl Core {
     /// The client is not there any more: what has not been accepted never was published.
     pub(crate) fn drop_early(&mut self, index: u32) {
         let Some(place) = self.sessions.get_mut(index).memory.roam.as_deref_mut() else { return };
-        place.waits = Waits::default();
+        place.waits.begin_anew();
         self.streams.early.retain(|known| *known != index);
     }
 
@@ -185,7 +201,7 @@ impl Core {
         let tick = self.streams.own.assigned()[usize::from(binding)];
         place.last = Some(EventId { pubend, tick });
         // The first one may be for nobody at a broker that has others to hold back: all say so that may overtake what was before.
-        if now.since(place.came) >= PREDECESSOR_MAX {
+        if now.since(place.waits.since.unwrap_or(place.came)) >= SAID_MAX {
             place.after = PredecessorsBuf::new();
         }
         if is_remembered {

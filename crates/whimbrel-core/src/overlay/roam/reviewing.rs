@@ -248,7 +248,7 @@ impl Core {
         let (after, there) = (&review.place.after, told.lasts.elsewhere(host));
         let known = self.store.publishers.known(&client);
         let later = told.numbered.filter(|numbered| known.is_none_or(|known| known < *numbered));
-        review.place.after = if later.is_some() { there.merged(after) } else { after.merged(&there) };
+        review.place.after = after.merged(&there);
         if let Some(numbered) = later {
             self.import_number(now, &client, numbered);
         }
