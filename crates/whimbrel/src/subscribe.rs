@@ -112,9 +112,7 @@ impl Subscribe {
             while let Some(event @ Event::Message(_)) = events.try_next() {
                 self.put(event, &mut output)?;
             }
-            if let Err(Failure::Runtime(error)) = failure::print(&output) {
-                return Err(error);
-            }
+            print_out(&output)?;
             return Err(refused);
         }
         let end = self.within.map(|seconds| Instant::now() + Duration::from_secs(seconds));
@@ -172,9 +170,7 @@ impl Subscribe {
                 left -= u64::from(self.put(event, &mut output)?);
                 next = if left > 0 && output.len() < OUTPUT_BYTES { events.try_next() } else { None };
             }
-            if let Err(Failure::Runtime(error)) = failure::print(&output) {
-                return Err(error);
-            }
+            print_out(&output)?;
             output.clear();
         }
         Ok(())
@@ -236,5 +232,13 @@ impl Subscribe {
 
     fn retain_handling(&self) -> RetainHandling {
         if self.no_retained { RetainHandling::DoNotSend } else { RetainHandling::Send }
+    }
+}
+
+/// Writes to standard output; a reader that has gone away is no failure.
+fn print_out(output: &[u8]) -> Result<()> {
+    match failure::print(output) {
+        Err(Failure::Runtime(error)) => Err(error),
+        _ => Ok(()),
     }
 }

@@ -296,7 +296,7 @@ impl Net {
     /// Plays what has come to a broker's process so far to another core like it, which has this thread's processor to itself. It is not recorded any more.
     ///
     /// # Panics
-    /// If the broker is not recorded, or does not run.
+    /// If the broker is not recorded.
     pub fn replay(&mut self, number: usize, from: Time) -> Replayed {
         let tape = self.nodes[number].tape.take().expect("it is recorded");
         let node = &self.nodes[number];

@@ -5,11 +5,12 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use indicatif::ProgressBar;
 use whimbrel_core::Link;
+use whimbrel_event::Time;
 
 use super::map::Map;
 use super::world::{Burst, Ground, REST_KINDS, World};
 use crate::bench::process::resident_bytes;
-use crate::cores::meter::Kind;
+use crate::cores::meter::{Kind, Meter};
 
 /// How long anything may take at most.
 const MOST: Duration = Duration::from_secs(600);
@@ -121,8 +122,9 @@ pub fn measure(map: Map, ground: Ground, length: Length, bar: &ProgressBar) -> R
     (figures.links, figures.start_bytes) = (links, sent as f64 / links as f64);
     say("rest");
     world.run(length.calm);
-    rest(&mut world, length, &mut figures)?;
+    let (began, meter) = rest(&mut world, length, &mut figures);
     figures.resident = (resident()? - before).max(0.0) / brokers as f64;
+    figures.rest_cpu = figures.rest_cpu_in_turn * world.share_alone(began, &meter)?;
     let publisher = 0;
     let subscriber = world.map.farthest(publisher);
     say("events");
@@ -142,8 +144,8 @@ fn resident() -> Result<f64> {
     Ok(resident_bytes(std::process::id()).context("looking at the own memory")? as f64)
 }
 
-/// Nothing happens.
-fn rest(world: &mut World, length: Length, figures: &mut Figures) -> Result<()> {
+/// Nothing happens. Since when, and what brokers have spent on that in turn.
+fn rest(world: &mut World, length: Length, figures: &mut Figures) -> (Time, Meter) {
     world.meter();
     let began = world.now();
     let (before, links) = world.sent_bytes();
@@ -154,14 +156,13 @@ fn rest(world: &mut World, length: Length, figures: &mut Figures) -> Result<()> 
     figures.rest = (after - before) as f64 / links as f64 / seconds;
     let spent: Duration = REST_KINDS.map(|kind| meter.sum(kind)).iter().sum();
     figures.rest_cpu_in_turn = spent.as_secs_f64() * 1e6 / seconds / figures.brokers as f64;
-    figures.rest_cpu = figures.rest_cpu_in_turn * world.share_alone(began, &meter)?;
     let sizes = world.sizes();
     figures.entries = sizes.iter().map(|size| size.entries as f64).sum();
     figures.bytes = sizes.iter().map(|size| size.bytes as f64).sum();
     let line =
         |size: &whimbrel_core::overlay::OverlaySize| format!("{} {} ({} B)", size.what, size.entries, size.bytes);
     figures.kinds = sizes.iter().map(line).collect();
-    Ok(())
+    (began, meter)
 }
 
 /// One broker publishes what one, and what a tenth of all want.

@@ -36,8 +36,12 @@ pub fn broker_at(address: &str) -> (Ends, String) {
 /// The broker that a command starts, and its URL.
 pub fn ready(serve: Command) -> (Ends, String) {
     let (serve, ready) = ready_with(serve);
-    let url = format!("mqtt://{}", ready["mqtt"].as_str().expect("its address"));
-    (serve, url)
+    (serve, url_of(&ready))
+}
+
+/// The URL for MQTT of a broker that says this when it is ready.
+pub fn url_of(ready: &serde_json::Value) -> String {
+    format!("mqtt://{}", ready["mqtt"].as_str().expect("its address"))
 }
 
 /// The broker that a command starts, and what it says when it is ready.

@@ -4,6 +4,7 @@
 //! before it is released.
 
 use std::ffi::{OsStr, OsString};
+use std::fmt::Display;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -12,7 +13,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use whimbrel_client::{Client, Event, Events, Message, Options, Publish, QoS, Subscription};
 
-use crate::common::{Ends, ready, ready_with, text};
+use crate::common::{Ends, ready, ready_with, text, url_of};
 
 /// For anything that a test waits for.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -169,6 +170,41 @@ fn lay_out(from: &Path, to: &Path) {
     }
 }
 
+/// A session is there, and gets what has waited for it, in order.
+async fn has_waited(url: &str, (name, qos): (&str, QoS), of_version: &impl Display) -> (Client, Events) {
+    let (reader, mut events) = client(url, name).await;
+    assert!(reader.session_present(), "{of_version}: the session of {name}");
+    for number in NUMBER + 1 - MESSAGES..=NUMBER {
+        let message = message(&mut events).await;
+        assert_eq!(message.payload, number.to_string().into_bytes(), "{of_version}: {name}");
+        assert_eq!(message.qos, qos, "{of_version}: {name}");
+    }
+    (reader, events)
+}
+
+/// Somebody new gets what is retained.
+async fn comes_late(url: &str, of_version: &impl Display) -> (Client, Events) {
+    let (late, mut events) = client(url, "late").await;
+    late.subscribe_to(&Subscription::to("depot/#").qos(QoS::AtLeastOnce)).await.expect("granted");
+    let retained = message(&mut events).await;
+    assert_eq!((&retained.payload[..], retained.retain), (&b"41"[..], true), "{of_version}: the retained message");
+    (late, events)
+}
+
+/// The publisher repeats its last number, and goes on with the next.
+async fn goes_on_publishing(url: &str) {
+    let (writer, _events) = client(url, "writer").await;
+    for (number, payload) in [(NUMBER, "again"), (NUMBER + 1, "next")] {
+        let publish = Publish::new("depot/1", payload).qos(QoS::AtLeastOnce).sequence(number).property("level", "9");
+        writer.publish(publish).await.expect("acknowledged");
+    }
+}
+
+/// The repeat does not come.
+async fn is_next((_, events): &mut (Client, Events), of_version: &impl Display) {
+    assert_eq!(&message(events).await.payload[..], b"next", "{of_version}: what was numbered before is known");
+}
+
 #[tokio::test]
 async fn what_earlier_versions_have_left_is_gone_on_with() {
     if let Some(program) = to_record() {
@@ -181,26 +217,12 @@ async fn what_earlier_versions_have_left_is_gone_on_with() {
         lay_out(&version, &place.path().join("data"));
         let (_serve, url) = broker(THIS.as_ref(), place.path());
         let of_version = version.display();
-        for (name, qos) in SESSIONS {
-            let (reader, mut events) = client(&url, name).await;
-            assert!(reader.session_present(), "{of_version}: the session of {name}");
-            for number in NUMBER + 1 - MESSAGES..=NUMBER {
-                let message = message(&mut events).await;
-                assert_eq!(message.payload, number.to_string().into_bytes(), "{of_version}: {name}");
-                assert_eq!(message.qos, qos, "{of_version}: {name}");
-            }
+        for session in SESSIONS {
+            has_waited(&url, session, &of_version).await;
         }
-        let (late, mut events) = client(&url, "late").await;
-        late.subscribe_to(&Subscription::to("depot/#").qos(QoS::AtLeastOnce)).await.expect("granted");
-        let retained = message(&mut events).await;
-        assert_eq!((&retained.payload[..], retained.retain), (&b"41"[..], true), "{of_version}: the retained message");
-        let (writer, _events) = client(&url, "writer").await;
-        for (number, payload) in [(NUMBER, "again"), (NUMBER + 1, "next")] {
-            let publish =
-                Publish::new("depot/1", payload).qos(QoS::AtLeastOnce).sequence(number).property("level", "9");
-            writer.publish(publish).await.expect("acknowledged");
-        }
-        assert_eq!(&message(&mut events).await.payload[..], b"next", "{of_version}: what was numbered before is known");
+        let mut late = comes_late(&url, &of_version).await;
+        goes_on_publishing(&url).await;
+        is_next(&mut late, &of_version).await;
         versions += 1;
     }
     assert!(versions > 0, "there is at least one");
@@ -230,7 +252,7 @@ impl Three {
             });
             let (serve, said) = ready_with(serve);
             peers.push(said["overlay"].as_str().expect("it listens").to_owned());
-            self.running.push((serve, format!("mqtt://{}", said["mqtt"].as_str().expect("its address"))));
+            self.running.push((serve, url_of(&said)));
         }
         let mut heard = Vec::new();
         for (number, (_, url)) in self.running.iter().enumerate() {
@@ -312,30 +334,14 @@ async fn what_three_brokers_of_earlier_versions_have_left_is_gone_on_with_at_any
         three.start(THIS.as_ref()).await;
         let of_version = version.display();
         let mut readers = Vec::new();
-        for ((name, qos), at) in OF_THREE.into_iter().zip(AFTER) {
-            let (reader, mut events) = client(three.url(at), name).await;
-            assert!(reader.session_present(), "{of_version}: the session of {name}");
-            for number in NUMBER + 1 - MESSAGES..=NUMBER {
-                let message = message(&mut events).await;
-                assert_eq!(message.payload, number.to_string().into_bytes(), "{of_version}: {name}");
-                assert_eq!(message.qos, qos, "{of_version}: {name}");
-            }
-            readers.push((reader, events));
+        for (session, at) in OF_THREE.into_iter().zip(AFTER) {
+            readers.push(has_waited(three.url(at), session, &of_version).await);
         }
-        let (late, mut events) = client(three.url(0), "late").await;
-        late.subscribe_to(&Subscription::to("depot/#").qos(QoS::AtLeastOnce)).await.expect("granted");
-        let retained = message(&mut events).await;
-        assert_eq!((&retained.payload[..], retained.retain), (&b"41"[..], true), "{of_version}: the retained message");
-        readers.push((late, events));
+        readers.push(comes_late(three.url(0), &of_version).await);
         // Its number is known where it has never been.
-        let (writer, _events) = client(three.url(0), "writer").await;
-        for (number, payload) in [(NUMBER, "again"), (NUMBER + 1, "next")] {
-            let publish =
-                Publish::new("depot/1", payload).qos(QoS::AtLeastOnce).sequence(number).property("level", "9");
-            writer.publish(publish).await.expect("acknowledged");
-        }
-        for (_, events) in &mut readers {
-            assert_eq!(&message(events).await.payload[..], b"next", "{of_version}: what was numbered is known");
+        goes_on_publishing(three.url(0)).await;
+        for reader in &mut readers {
+            is_next(reader, &of_version).await;
         }
         versions += 1;
     }

@@ -177,8 +177,9 @@ impl Attachment {
 
     /// Its client is attached anew.
     pub(crate) fn renew(&mut self, new: Attachment) {
-        self.waits.begin_anew();
-        if !new.after.is_empty() {
+        if new.after.is_empty() {
+            self.waits.begin_anew();
+        } else {
             // It has been elsewhere.
             (self.after, self.waits) = (new.after, Waits::default());
         }

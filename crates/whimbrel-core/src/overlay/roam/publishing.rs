@@ -125,8 +125,8 @@ impl Core {
         let session = self.sessions.get_mut(index);
         let (link, place) = (session.link(), session.memory.roam.as_deref_mut());
         let Some((link, place)) = link.zip(place) else { return };
-        let (is_over, since) = (true, place.waits.since);
-        let waits = core::mem::replace(&mut place.waits, Waits { is_over, since, ..Waits::default() });
+        let waits = core::mem::take(&mut place.waits);
+        place.waits = Waits { is_over: true, since: waits.since, ..Waits::default() };
         let after = place.after.clone();
         let is_met = !after.iter().any(|after| self.lacks(after));
         if let Some(overlay) = self.overlay.as_deref_mut() {

@@ -245,11 +245,10 @@ impl Core {
         }
         let client = search.client.clone();
         // Whatever it published there came before what it publishes now, also if its numbers were greater elsewhere: it may have been on both sides of a cut.
-        let (after, there) = (&review.place.after, told.lasts.elsewhere(host));
-        let known = self.store.publishers.known(&client);
-        let later = told.numbered.filter(|numbered| known.is_none_or(|known| known < *numbered));
-        review.place.after = after.merged(&there);
-        if let Some(numbered) = later {
+        review.place.after = review.place.after.merged(&told.lasts.elsewhere(host));
+        if let Some(numbered) = told.numbered
+            && self.store.publishers.known(&client).is_none_or(|known| known < numbered)
+        {
             self.import_number(now, &client, numbered);
         }
         self.end_review(now, told.number, out);
