@@ -14,7 +14,7 @@ use whimbrel_mqtt::codec::{
     decode, frame,
 };
 
-use crate::protocol::{Shared, Waiter};
+use crate::protocol::{Arrival, Shared, Waiter};
 use crate::session::is_acknowledged;
 use crate::transport::{self, Stream};
 use crate::{Answer, Error, Event, Options, Publish, Published, Session, Subscription, task};
@@ -57,55 +57,67 @@ impl Drop for Handle {
     }
 }
 
-/// What happens on a connection, in order.
+/// What happens on a connection, in order. A message counts as received when it is taken from here: what nobody takes is not acknowledged, and
+/// waits in the session at the broker, which sends no more of QoS 1 and 2 than [`Options::receive_maximum`] meanwhile.
 #[derive(Debug)]
 pub struct Events {
-    receiver: mpsc::Receiver<Event>,
+    shared: Arc<Shared>,
+    receiver: mpsc::Receiver<Arrival>,
     /// What came while the application waited for an answer, and how many bytes that is.
-    early: VecDeque<Event>,
+    early: VecDeque<Arrival>,
     early_bytes: usize,
 }
 
 impl Events {
-    /// The next event; `None` after [`Event::Disconnected`].
+    /// The next event; `None` after [`Event::Disconnected`]. It may be given up and called anew: nothing is lost by that.
     pub async fn next(&mut self) -> Option<Event> {
-        match self.take_early() {
-            None => self.receiver.recv().await,
-            early => early,
+        loop {
+            let arrival = match self.take_early() {
+                None => self.receiver.recv().await?,
+                Some(arrival) => arrival,
+            };
+            if let Some(event) = self.shared.hand_out(arrival) {
+                return Some(event);
+            }
         }
     }
 
     /// The next event, if there is one already.
     pub fn try_next(&mut self) -> Option<Event> {
-        self.take_early().or_else(|| self.receiver.try_recv().ok())
+        loop {
+            let arrival = self.take_early().or_else(|| self.receiver.try_recv().ok())?;
+            if let Some(event) = self.shared.hand_out(arrival) {
+                return Some(event);
+            }
+        }
     }
 
-    fn take_early(&mut self) -> Option<Event> {
-        let event = self.early.pop_front()?;
-        self.early_bytes -= bytes_of(&event);
-        Some(event)
+    fn take_early(&mut self) -> Option<Arrival> {
+        let arrival = self.early.pop_front()?;
+        self.early_bytes -= bytes_of(&arrival);
+        Some(arrival)
     }
 
     /// Waits for an answer, such as [`Client::subscribe_to`] gives, and keeps what comes in the meantime for [`Events::next`]. Whoever only waits reads nothing: behind
     /// 1,024 events no answer comes any more. A broker may well send what a subscription missed before it answers that. Here there is room for 65,536 more, and 64 MiB of
-    /// payloads; behind those no answer comes. All of it counts as received: take it before the connection is given up.
+    /// payloads; behind those no answer comes.
     pub async fn during<T>(&mut self, answer: impl Future<Output = T>) -> T {
         let mut answer = std::pin::pin!(answer);
         loop {
             let has_room = self.early.len() < EARLY_MAX && self.early_bytes < EARLY_BYTES_MAX;
             tokio::select! {
                 answer = &mut answer => return answer,
-                Some(event) = self.receiver.recv(), if has_room => {
-                    self.early_bytes += bytes_of(&event);
-                    self.early.push_back(event);
+                Some(arrival) = self.receiver.recv(), if has_room => {
+                    self.early_bytes += bytes_of(&arrival);
+                    self.early.push_back(arrival);
                 }
             }
         }
     }
 }
 
-fn bytes_of(event: &Event) -> usize {
-    match event {
+fn bytes_of(arrival: &Arrival) -> usize {
+    match &arrival.event {
         Event::Message(message) => message.payload.len(),
         Event::Disconnected { .. } => 0,
     }
@@ -158,10 +170,11 @@ impl Client {
         bytes.drain(..used);
         let in_flight = options.session.with(|session| session.in_flight());
         let window = welcome.window.saturating_sub(in_flight).max(1);
-        let shared = Arc::new(Shared::new(options.version, options.session.clone(), welcome.max_packet, window));
-        shared.with(|state| {
-            options.session.with(|session| session.resume(welcome.session_present, options.version, &mut state.out))
-        })?;
+        let mut out = Vec::new();
+        let connection =
+            options.session.with(|session| session.resume(welcome.session_present, options.version, &mut out))?;
+        let (version, session) = (options.version, options.session.clone());
+        let shared = Arc::new(Shared::new(version, session, connection, welcome.max_packet, window, out));
         let kept: Vec<(u64, PacketId)> = options.session.with(|session| session.kept().collect());
         let again = |(number, id)| Receipt { number, answer: Some(shared.await_again(id)) };
         let resent = Mutex::new(kept.into_iter().map(again).collect());
@@ -174,7 +187,8 @@ impl Client {
         let client_id = welcome.client_id.unwrap_or(options.client_id);
         let (session_present, timeout) = (welcome.session_present, options.timeout);
         let handle = Handle { shared, client_id, session_present, timeout, resent };
-        Ok((Client { handle: Arc::new(handle) }, Events { receiver, early: VecDeque::new(), early_bytes: 0 }))
+        let events = Events { shared: handle.shared.clone(), receiver, early: VecDeque::new(), early_bytes: 0 };
+        Ok((Client { handle: Arc::new(handle) }, events))
     }
 
     /// The client's name, which the broker may have chosen.

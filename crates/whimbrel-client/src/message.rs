@@ -203,7 +203,7 @@ impl Answer {
 /// What happens on a connection.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// A message arrived. It is acknowledged when it has been put into the queue of events.
+    /// A message arrived. It is acknowledged as it is taken from [`crate::Events`].
     Message(Message),
     /// The connection is over; nothing follows.
     Disconnected {

@@ -8,10 +8,23 @@ use whimbrel_mqtt::codec::{
     Ack, DecodeError, Packet, PacketId, PacketType, Publish as PublishPacket, QoS, ReasonCode, Version, encode_ack,
 };
 
-use crate::{Answer, Error, Message, Published, Session};
+use crate::{Answer, Error, Event, Message, Published, Session};
 
 /// Bytes that may wait to be written; whoever has more waits for them to leave.
 pub(crate) const OUTBOUND_MAX: usize = 1 << 20;
+
+/// An event that the application has not taken yet, and how the broker knows the message, if it awaits that.
+#[derive(Debug)]
+pub(crate) struct Arrival {
+    pub(crate) event: Event,
+    unacknowledged: Option<(PacketId, QoS)>,
+}
+
+impl From<Event> for Arrival {
+    fn from(event: Event) -> Arrival {
+        Arrival { event, unacknowledged: None }
+    }
+}
 
 /// Who waits for an answer.
 #[derive(Debug)]
@@ -48,6 +61,8 @@ pub(crate) struct Shared {
     state: Mutex<State>,
     pub(crate) version: Version,
     pub(crate) session: Session,
+    /// Which connection of the session this is, as it has numbered them.
+    connection: u64,
     pub(crate) max_packet: u32,
     /// Bytes wait to be written, or the connection is over.
     pub(crate) work: Notify,
@@ -58,11 +73,20 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(version: Version, session: Session, max_packet: u32, window: usize) -> Shared {
+    /// `out`: what is to be written first; `connection`: as the session has numbered it.
+    pub(crate) fn new(
+        version: Version,
+        session: Session,
+        connection: u64,
+        max_packet: u32,
+        window: usize,
+        out: Vec<u8>,
+    ) -> Shared {
         Shared {
-            state: Mutex::default(),
+            state: Mutex::new(State { out, ..State::default() }),
             version,
             session,
+            connection,
             max_packet,
             work: Notify::new(),
             space: Notify::new(),
@@ -139,10 +163,10 @@ impl Shared {
         self.space.notify_waiters();
     }
 
-    /// Handles a packet of the broker; a message is returned, to be acknowledged with [`Shared::acknowledge`] when it has been handed on.
-    pub(crate) fn handle(&self, packet: Packet<'_>) -> Result<Option<Message>, Error> {
+    /// Handles a packet of the broker; a message is returned, for [`Shared::hand_out`].
+    pub(crate) fn handle(&self, packet: Packet<'_>) -> Result<Option<Arrival>, Error> {
         match packet {
-            Packet::Publish(publish) => return self.arrive(&publish),
+            Packet::Publish(publish) => return self.arrive(&publish).map(Some),
             Packet::PubAck(ack) | Packet::PubComp(ack) => self.settled(&ack),
             Packet::PubRec(ack) if ack.reason.is_error() => self.settled(&ack),
             Packet::PubRec(Ack { packet_id, .. }) => {
@@ -170,25 +194,20 @@ impl Shared {
         Ok(None)
     }
 
-    fn arrive(&self, publish: &PublishPacket<'_>) -> Result<Option<Message>, Error> {
+    fn arrive(&self, publish: &PublishPacket<'_>) -> Result<Arrival, Error> {
         let topic = match publish.properties.topic_alias {
             None => publish.topic.to_owned(),
             Some(alias) => self.with(|state| state.resolve(usize::from(alias.get()), publish.topic))?,
         };
-        let fresh = match publish.packet_id {
-            Some(id) if publish.qos == QoS::ExactlyOnce => self.session.with(|session| session.arrive(id)),
-            _ => true,
-        };
-        if fresh {
-            return Ok(Some(Message::new(publish, topic)));
-        }
-        self.acknowledge(publish.packet_id, publish.qos);
-        Ok(None)
+        let event = Event::Message(Message::new(publish, topic));
+        Ok(Arrival { event, unacknowledged: publish.packet_id.map(|id| (id, publish.qos)) })
     }
 
-    /// Acknowledges a message.
-    pub(crate) fn acknowledge(&self, packet_id: Option<PacketId>, qos: QoS) {
-        let Some(id) = packet_id else { return };
+    /// Acknowledges what the application takes, and gives it, unless another connection has given it or will. What it does not take the broker keeps for the session.
+    pub(crate) fn hand_out(&self, arrival: Arrival) -> Option<Event> {
+        let Arrival { event, unacknowledged } = arrival;
+        let Some((id, qos)) = unacknowledged else { return Some(event) };
+        let is_wanted = self.session.with(|session| session.takes(id, qos, self.connection));
         let kind = if qos == QoS::AtLeastOnce { PacketType::PubAck } else { PacketType::PubRec };
         self.with(|state| {
             if state.over.is_none() {
@@ -196,6 +215,7 @@ impl Shared {
             }
         });
         self.work.notify_one();
+        is_wanted.then_some(event)
     }
 
     fn settled(&self, ack: &Ack<'_>) {

@@ -29,6 +29,10 @@ pub(crate) struct State {
     reserved: BTreeSet<PacketId>,
     received: BTreeSet<PacketId>,
     last_id: u16,
+    /// The last connection that has begun: 1, 2, 3, …
+    connection: u64,
+    /// The last one for which the broker still had the session.
+    found: u64,
 }
 
 impl Session {
@@ -99,9 +103,10 @@ impl State {
         })
     }
 
-    /// A QoS 2 message arrives; false if it did before.
-    pub(crate) fn arrive(&mut self, id: PacketId) -> bool {
-        self.received.insert(id)
+    /// Whether the application is to have a message that came over a connection: not if it gets it over a later one, nor, with QoS 2, if it has had it.
+    pub(crate) fn takes(&mut self, id: PacketId, qos: QoS, connection: u64) -> bool {
+        let may_repeat = qos != QoS::ExactlyOnce || connection != self.connection;
+        connection >= self.found && (may_repeat || self.received.insert(id))
     }
 
     pub(crate) fn release(&mut self, id: PacketId) {
@@ -113,11 +118,14 @@ impl State {
         self.unacknowledged.len()
     }
 
-    /// A new connection begins: appends what is to be sent again. If the broker has forgotten the session, publishes go as new ones, and what was
+    /// A new connection begins: gives its number, and appends what is to be sent again. If the broker has forgotten the session, publishes go as new ones, and what was
     /// half done is over.
-    pub(crate) fn resume(&mut self, present: bool, version: Version, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+    pub(crate) fn resume(&mut self, present: bool, version: Version, out: &mut Vec<u8>) -> Result<u64, EncodeError> {
         self.reserved.clear();
-        if !present {
+        self.connection += 1;
+        if present {
+            self.found = self.connection;
+        } else {
             self.received.clear();
             self.unacknowledged.retain(|_, kept| kept.publish.is_some());
             let unacknowledged = &self.unacknowledged;
@@ -129,7 +137,7 @@ impl State {
                 None => Packet::PubRel(Ack::success(kept.packet_id)).encode(version, out)?,
             }
         }
-        Ok(())
+        Ok(self.connection)
     }
 }
 

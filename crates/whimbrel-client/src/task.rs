@@ -7,7 +7,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 use whimbrel_mqtt::codec::{Packet, decode, frame};
 
-use crate::protocol::Shared;
+use crate::protocol::{Arrival, Shared};
 use crate::{Error, Event};
 
 /// Bytes read at once.
@@ -22,7 +22,7 @@ pub(crate) async fn read(
     mut from: impl AsyncRead + Unpin,
     early: Vec<u8>,
     max_packet: u32,
-    events: mpsc::Sender<Event>,
+    events: mpsc::Sender<Arrival>,
 ) {
     let reason = match read_all(&shared, &mut from, early, max_packet, &events).await {
         Ok(()) => Error::Closed,
@@ -31,7 +31,7 @@ pub(crate) async fn read(
     shared.end(reason.clone());
     let reason = shared.with(|state| state.over.clone()).unwrap_or(reason);
     // Nobody listens any more if the application has dropped its end.
-    let _ = events.send(Event::Disconnected { reason }).await;
+    let _ = events.send(Event::Disconnected { reason }.into()).await;
 }
 
 async fn read_all(
@@ -39,21 +39,16 @@ async fn read_all(
     from: &mut (impl AsyncRead + Unpin),
     mut bytes: Vec<u8>,
     max_packet: u32,
-    events: &mpsc::Sender<Event>,
+    events: &mpsc::Sender<Arrival>,
 ) -> Result<(), Error> {
     loop {
         let mut used = 0;
         while let Some(cut) = frame(&bytes[used..], max_packet as usize)? {
-            let packet = decode(shared.version, cut.first_byte, cut.body)?;
-            let answer = match &packet {
-                Packet::Publish(publish) => (publish.packet_id, publish.qos),
-                _ => (None, whimbrel_mqtt::codec::QoS::AtMostOnce),
-            };
-            if let Some(message) = shared.handle(packet)? {
-                if events.send(Event::Message(message)).await.is_err() {
-                    return Ok(());
-                }
-                shared.acknowledge(answer.0, answer.1);
+            let arrival = shared.handle(decode(shared.version, cut.first_byte, cut.body)?)?;
+            if let Some(arrival) = arrival
+                && events.send(arrival).await.is_err()
+            {
+                return Ok(());
             }
             used += cut.len;
         }

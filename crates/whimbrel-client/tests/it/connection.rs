@@ -183,6 +183,48 @@ async fn what_was_not_acknowledged_is_sent_again_on_the_next_connection() {
     }
 }
 
+/// Numbers that come until the one that is sought, itself included.
+async fn numbers_until(events: &mut Events, last: u32) -> Vec<u32> {
+    let mut numbers = Vec::new();
+    while numbers.last() != Some(&last) {
+        numbers.push(String::from_utf8(message(events).await.payload).expect("digits").parse().expect("a number"));
+    }
+    numbers
+}
+
+#[tokio::test]
+async fn what_was_not_taken_comes_on_the_next_connection_and_nothing_else() {
+    let broker = TestBroker::start(Config::default()).await;
+    for (qos, says_goodbye) in [(QoS::AtLeastOnce, true), (QoS::ExactlyOnce, true), (QoS::ExactlyOnce, false)] {
+        let options = options(&broker, "desk").clean_start(false).session_expiry(60);
+        let (client, mut events) = Client::connect(options.clone()).await.expect("accepted");
+        client.subscribe(&[("order", qos)]).await.expect("answered");
+        let (publisher, _events) = connect(&broker, "clerk").await;
+        for n in 1..=30 {
+            publisher.publish(Publish::new("order", n.to_string()).qos(qos)).await.expect("accepted");
+        }
+        assert_eq!(numbers_until(&mut events, 10).await, Vec::from_iter(1..=10));
+        // Behind this answer all of them wait in the client.
+        events.during(client.subscribe(&[("another", qos)])).await.expect("answered");
+        if says_goodbye {
+            client.disconnect().await;
+        } else {
+            // What the client has acknowledged may not have been written.
+            client.abandon();
+        }
+        let (client, mut later) = Client::connect(options.session(client.session())).await.expect("accepted");
+        assert_eq!(numbers_until(&mut later, 30).await, Vec::from_iter(11..=30), "{qos:?}, goodbye: {says_goodbye}");
+        if qos == QoS::ExactlyOnce {
+            let left = events.next().await;
+            assert!(
+                matches!(left, Some(Event::Disconnected { .. })),
+                "it comes again, and from here once more: {left:?}"
+            );
+        }
+        client.disconnect().await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_cannot_be_sent_is_not_in_the_session() {
     let broker = TestBroker::start(Config::default()).await;
