@@ -9,7 +9,7 @@ import subprocess
 
 from tours import FENCE, PATIENCE, ROOT, Block, Terminal, Tour, matches, until
 
-COMMENT = re.compile(r"^<!--(.*?)-->$", re.MULTILINE | re.DOTALL)
+COMMENT = re.compile(r"^ *<!--(.*?)-->$", re.MULTILINE | re.DOTALL)
 SHELL = ("sh", "bash", "shell", "console")
 # Places as the documents have them, which are others here.
 PLACES = {"/var/lib/whimbrel": "data", "/etc/whimbrel": "etc", "/backup": "backup"}
@@ -96,6 +96,8 @@ class Walk(Tour):
         # Documents speak of the one broker of a machine. That is the last one here; others of this machine are not the document's.
         self.pids = place / "pid"
         self.script("pidof", f'cat "{self.pids}"')
+        # Whoever runs the broker here may ask it.
+        self.script("sudo", '[ "$1" != -u ] || shift 2; exec "$@"')
 
     def script(self, name, text):
         path = self.place / "bin" / name
@@ -127,7 +129,8 @@ class Walk(Tour):
     def go_on(self, command, where):
         """Starts what does not end by itself."""
         is_broker = command.startswith("whimbrel serve")
-        listener = re.search(r"--listen-mqtt \S+:(\d+)", command)
+        # By the port for clients, or, where that is any, by that for brokers.
+        listener = re.search(r"--listen-mqtt \S+:(\d+)", command) or ("--dev" not in command and re.search(r"--listen-overlay \S+:(\d+)", command))
         port = int(listener.group(1)) if listener else 1883
         if is_broker:
             # A reader would have stopped the one that has the port.
