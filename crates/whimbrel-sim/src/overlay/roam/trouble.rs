@@ -82,11 +82,11 @@ impl Troubles {
             || self.spans.iter().any(|(began, ended)| *began <= to && ended.is_none_or(|ended| ended + LINGER >= from))
     }
 
-    /// Whether there was no way from a node to a host at some moment between two, or none was known yet.
+    /// Whether there was no way from a node to a host at some moment between two, none was known yet, or a disk was lost.
     pub(super) fn was_away(&self, host: HostId, node: usize, (from, to): (Time, Time)) -> bool {
         let Some((its, _)) = self.hosts.get(&host) else { return true };
         let before = Time::from_nanos(from.as_nanos().saturating_sub(FOUND_AGAIN.as_nanos() as u64));
-        self.web.were_apart(*its, node, (before, to)) || self.stalled(before, to) || !self.losses.is_empty()
+        self.web.were_apart(*its, node, (before, to)) || self.stalled(before, to) || self.lost_disk(before, to)
     }
 
     /// Whether a process ended so soon after a moment.
