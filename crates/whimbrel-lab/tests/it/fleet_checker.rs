@@ -637,6 +637,28 @@ fn a_nondurable_console_gets_things_in_order_where_it_is() {
 }
 
 #[test]
+fn what_comes_again_elsewhere_is_ahead_of_others_there_only_from_then_on() {
+    let at = Duration::from_millis;
+    for (gone_at, is_excused) in [(1_500, true), (6_000, false)] {
+        let (mut run, disturbances) = (Roaming::new(Promise::BestEffort), Arc::<Disturbances>::default());
+        run.checker = run.checker.during(disturbances.clone());
+        run.publish(1..=2);
+        run.checker.handed(0, 1, 2, at(0));
+        run.checker.handed(0, 2, 1, at(0));
+        let mut arrive = |seq, region, now| {
+            let how = How { region, ..How::default() };
+            run.checker.arrived(run.console, message(0, seq), how, at(now))
+        };
+        assert!(matches!(arrive(2, 1, 100), Verdict::InOrder(_)));
+        disturbances.begin(at(gone_at), Sites::one(2));
+        // In another region it comes at a time at which nobody can wait for what was before it, or can.
+        assert_eq!(arrive(2, 0, 2_000), Verdict::Repeated);
+        let verdict = arrive(1, 0, 2_100);
+        assert_eq!(matches!(verdict, Verdict::InOrder(_)), is_excused, "{verdict:?}");
+    }
+}
+
+#[test]
 fn a_console_without_a_position_may_miss_what_is_published_where_it_is_not_known_yet() {
     let mut run = Roaming::new(Promise::Nondurable);
     let disturbances = Arc::<Disturbances>::default();

@@ -261,7 +261,7 @@ impl Subscriber {
         let Ok(index) = found else { return self.again((message, how), known) };
         self.overtake(vehicle, index);
         let is_first = message.seq > self.vehicles[vehicle].highest;
-        let in_order = is_first || self.may_be_late(message, how, known);
+        let in_order = is_first || self.may_be_late((message, index), how, known);
         let stream = &mut self.vehicles[vehicle];
         stream.highest = stream.highest.max(message.seq);
         let mut expected = stream.expected.remove(index).expect("it was found at this index");
@@ -316,6 +316,10 @@ impl Subscriber {
             Some(before) => {
                 let first = std::mem::replace(&mut before.how, how);
                 let is_anew = self.promise.begins_anew() && first.region != how.region;
+                if is_anew {
+                    // There it has come now, and what comes after it there is judged by that.
+                    before.at = at;
+                }
                 // Two events: its publisher has sent it to two brokers, of which one could not be asked.
                 let is_told = first.is_doubtful || how.is_doubtful;
                 let may_be_two = is_told && disturbances.is_hard_to_ask(sites, before.published, at);
@@ -343,10 +347,16 @@ impl Subscriber {
         is_told && how.id.is_some_and(|id| !self.gaps.contains(id))
     }
 
-    /// Whether a message may come although a later one of its vehicle has come: the vehicle has gone to another broker in between, and the
-    /// one that has the message could not be reached.
-    fn may_be_late(&self, message: Message, how: How, Known { names, disturbances, .. }: Known<'_>) -> bool {
+    /// Whether a message, which is expected at that index, may come although a later one of its vehicle has come: the vehicle has gone to another broker in
+    /// between, and the one that has the message could not be reached.
+    fn may_be_late(
+        &self,
+        (message, index): (Message, usize),
+        how: How,
+        Known { names, disturbances, .. }: Known<'_>,
+    ) -> bool {
         let vehicle = message.vehicle as usize;
+        let said = self.vehicles[vehicle].expected[index].at;
         let sites = names.sites(vehicle, message.seq);
         let stream = names.stream_of(vehicle, message.seq, how.id);
         let is_same = |later: &Came| stream.is_some() && stream == names.stream_of(vehicle, later.seq, later.how.id);
@@ -356,7 +366,7 @@ impl Subscriber {
         // One stream keeps its order whatever happens.
         let first = later.clone().next();
         let is_kept = later.any(is_same);
-        !is_kept && first.map_or(is_anew, |first| disturbances.may_overtake(sites, first.published, first.at))
+        !is_kept && first.map_or(is_anew, |first| disturbances.may_overtake((sites, said), first.published, first.at))
     }
 
     /// A message has arrived before these.

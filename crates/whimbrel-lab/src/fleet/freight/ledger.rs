@@ -380,7 +380,7 @@ impl Stream {
         let mut later = self.came.iter().filter(|came| came.arrival.number > order.number);
         let first = later.clone().next();
         let is_kept = later.any(|came| stream.is_none() || came.arrival.id.map(|id| id.pubend) == stream);
-        !is_kept && first.is_some_and(|first| disturbances.may_overtake(order.sites, first.sent, first.at))
+        !is_kept && first.is_some_and(|first| disturbances.may_overtake((order.sites, order.at), first.sent, first.at))
     }
 
     fn give_up_oldest(&mut self, counts: &mut Counts) {
