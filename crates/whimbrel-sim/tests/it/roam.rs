@@ -58,6 +58,7 @@ fn no_promise_is_broken_wherever_clients_go() {
     let seldom = [
         ("gone", sum(|report| report.counts.gone)),
         ("marked", sum(|report| report.counts.marked)),
+        ("doubled", sum(|report| report.counts.doubled)),
         ("disordered", sum(|report| report.counts.disordered)),
     ];
     println!("{count} seeds from {first}: {totals:?}, {seldom:?}");

@@ -35,6 +35,8 @@ pub struct Counts {
     pub pending: u64,
     /// Events that may have been repeated by their publisher.
     pub marked: u64,
+    /// Those that several brokers have accepted.
+    pub doubled: u64,
     /// Events that came before one that their publisher had sent earlier, excused.
     pub disordered: u64,
     /// Events whose record was seen on a disk.

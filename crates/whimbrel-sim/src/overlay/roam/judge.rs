@@ -11,6 +11,9 @@ use super::trouble::{LINGER, Troubles};
 use super::web::TOLD;
 use crate::overlay::book::{ARRIVE_MAX, Process, Rule, wants};
 
+/// A publisher is answered after so long at most.
+const ANSWERED: Duration = Duration::from_secs(3);
+
 impl Book {
     /// The world is over: what had to come has come. `probes` is when all had been well for a while.
     pub(super) fn close(&mut self, probes: Time) {
@@ -57,8 +60,15 @@ impl Book {
         }
         for fact in &self.facts {
             self.counts.marked += u64::from(fact.is_marked);
-            if fact.written.len() > 1 && !fact.is_marked && !self.is_said_to_strangers(fact) {
-                let what = format!("{}, said {:?}, is logged as {:?}", fact.key, fact.sent, fact.written);
+            let accepted = self.where_accepted(fact);
+            self.counts.doubled += u64::from(accepted.len() > 1);
+            let is_wrong = match fact.is_marked {
+                false => fact.written.len() > 1 && !self.is_said_to_strangers(fact),
+                true => self.could_be_asked(&accepted),
+            };
+            if is_wrong {
+                let Fact { key, sent, written, .. } = fact;
+                let what = format!("{key}, said {sent:?}, is named {:?}, logged as {written:?}", named(fact));
                 broken.push((Rule::Logged, what));
             }
         }
@@ -152,6 +162,24 @@ impl Book {
         };
         let is_new = |at: usize| said[..at].iter().all(|before| is_strange(*before, said[at]));
         said.len() == fact.written.len() && (1..said.len()).all(is_new)
+    }
+
+    /// Which machines' brokers have accepted an event, as far as is known, and when it was said to each first, in that order.
+    fn where_accepted(&self, fact: &Fact) -> Vec<(Time, usize)> {
+        let logged = fact.written.iter().map(|(node, ..)| *node);
+        let nodes: BTreeSet<usize> = logged.chain(fact.names.values().flatten().map(|process| process.0)).collect();
+        let said = |node: usize| Some((fact.sent.iter().find(|(_, process)| process.0 == node)?.0, node));
+        let mut said: Vec<(Time, usize)> = nodes.into_iter().filter_map(said).collect();
+        said.sort_unstable();
+        said
+    }
+
+    /// Whether one of these brokers has accepted what another one had accepted before, which it could reach all the time: a mark says that it could not.
+    fn could_be_asked(&self, accepted: &[(Time, usize)]) -> bool {
+        let is_near = |(before, there): (Time, usize), (now, here): (Time, usize)| {
+            !self.troubles.were_apart((there, here), (before, now.after(ANSWERED)))
+        };
+        (1..accepted.len()).any(|at| accepted[..at].iter().any(|before| is_near(*before, accepted[at])))
     }
 
     /// Whether an event is left open for whoever keeps the position: the token that was told last stands before it, and of all who knew of its host none is

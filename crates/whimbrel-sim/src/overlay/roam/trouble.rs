@@ -83,10 +83,14 @@ impl Troubles {
     }
 
     /// Whether there was no way from a node to a host at some moment between two, none was known yet, or a disk was lost.
-    pub(super) fn was_away(&self, host: HostId, node: usize, (from, to): (Time, Time)) -> bool {
-        let Some((its, _)) = self.hosts.get(&host) else { return true };
+    pub(super) fn was_away(&self, host: HostId, node: usize, span: (Time, Time)) -> bool {
+        self.hosts.get(&host).is_none_or(|(its, _)| self.were_apart((*its, node), span))
+    }
+
+    /// Whether one machine could not be asked by another one at some moment between two, or a disk was lost.
+    pub(super) fn were_apart(&self, (one, other): (usize, usize), (from, to): (Time, Time)) -> bool {
         let before = Time::from_nanos(from.as_nanos().saturating_sub(FOUND_AGAIN.as_nanos() as u64));
-        self.web.were_apart(*its, node, (before, to)) || self.stalled(before, to) || self.lost_disk(before, to)
+        self.web.were_apart(one, other, (before, to)) || self.stalled(before, to) || self.lost_disk(before, to)
     }
 
     /// Whether a process ended so soon after a moment.
