@@ -9,7 +9,7 @@ use whimbrel_wire::{Frame, Message};
 
 use super::common::plain;
 use super::lives::part;
-use super::moving::RETURN;
+use super::moving::{RETURN, exactly};
 use super::net::{Net, frame};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -331,4 +331,42 @@ fn who_has_heard_of_a_broker_that_is_gone_tells_whoever_has_its_name_by_then() {
     net.advance(SECOND * 2);
     let heard: Vec<bool> = net.nodes.iter().map(|node| node.core.has_heard_of(gone)).collect();
     assert_eq!(heard, [true; 3], "that it has ended");
+}
+
+fn publish_exactly(net: &mut Net, payload: &str) {
+    net.publish(0, 9, "t", payload, Qos::ExactlyOnce);
+    net.input(0, Input::Release { link: Link(9), tag: 77 });
+}
+
+/// Its session went to a broker that has had it for long, and the one that has a copy is started again as that one is gone: what is left where it was before is old.
+#[test]
+fn what_was_copied_where_it_went_does_not_go_on_from_where_it_was_before() {
+    let mut refused = 0;
+    for (client, next) in CLIENTS.iter().flat_map(|client| [0, 1].map(|next| (*client, next))) {
+        let mut net = Net::mesh(4);
+        assert_eq!(net.connect(0, 9, "publisher"), Some(false));
+        assert_eq!(net.connect(0, 1, client), Some(false));
+        net.subscribe_durably(0, 1, "t", Qos::ExactlyOnce);
+        // As long as one is away in whose streams it stands, it stays where it was as well.
+        net.kill(3);
+        assert_eq!(net.connect(2, 2, client), Some(true));
+        publish_exactly(&mut net, "1");
+        let mut known = BTreeSet::new();
+        assert_eq!(exactly(&mut net, &mut known, (2, 2), SECOND * 4), ["1"]);
+        net.kill_silently(2);
+        net.kill(1);
+        net.revive(1, true);
+        net.advance(SECOND * 4);
+        let present = net.connect(next, 3, client);
+        assert_ne!(present, Some(false), "{client} at {next}");
+        refused += usize::from(present.is_none());
+        let again = exactly(&mut net, &mut known, (next, 3), SECOND);
+        assert!(again.is_empty(), "{client} at {next} gets {again:?} again");
+        net.revive(2, true);
+        net.advance(SECOND * 2);
+        assert_eq!(net.connect(next, 4, client), Some(true), "{client} at {next}");
+        publish_exactly(&mut net, "2");
+        assert_eq!(exactly(&mut net, &mut known, (next, 4), SECOND * 4), ["2"], "{client} at {next}");
+    }
+    assert!(refused > 0);
 }

@@ -10,6 +10,7 @@ use super::seeking::ASK_AGAIN;
 use super::{Attachment, Known, hash_of};
 use crate::api::{Output, Refusal};
 use crate::broker::Core;
+use crate::overlay::Overlay;
 use crate::overlay::letters::Sender;
 use crate::session::is_foreign;
 use crate::store::{Moving, Source, split};
@@ -53,12 +54,13 @@ fn is_lasting(known: &Known) -> bool {
     matches!(known.kind, ClaimKind::Keeper | ClaimKind::Copy | ClaimKind::Given)
 }
 
-/// `is_lonely`: this broker has never been linked with any of those that it is configured for. `is_lost_with`: what a broker had cannot be reached, nor can copies.
+/// `is_lonely`: this broker has never been linked with any of those that it is configured for. `is_lost_with`: what a broker had to whom that went cannot be
+/// reached, nor can copies.
 fn act(
     search: &Search,
     (own, is_lonely): (HostId, bool),
     is_reachable: impl Fn(HostId) -> bool,
-    is_lost_with: impl Fn(HostId) -> bool,
+    is_lost_with: impl Fn(&Known, HostId) -> bool,
 ) -> Act {
     let does_without = search.arrival.as_ref().is_some_and(Arrival::does_without);
     let is_usable = |known: &&Known| is_reachable(known.host) && !search.refused.contains(&known.host);
@@ -95,7 +97,7 @@ fn act(
         // Whoever it went to has something later.
         Some(to) if is_reachable(to) => return Act::Fetch(to, false, None),
         // And cannot be reached, nor can those who could say whether somebody has a copy of that.
-        Some(to) if best.kind == ClaimKind::Given && !does_without && (is_lonely || is_lost_with(to)) => {
+        Some(to) if best.kind == ClaimKind::Given && !does_without && (is_lonely || is_lost_with(best, to)) => {
             return Act::Refuse;
         }
         _ => {}
@@ -110,18 +112,30 @@ fn act(
 }
 
 impl Core {
+    /// What is done to get the session that is sought.
+    fn act_of(&self, number: u64) -> Option<Act> {
+        let overlay = self.overlay.as_deref()?;
+        let (host, roam) = (overlay.host, &overlay.roam);
+        let search = roam.searches.get(number)?;
+        let own = self.sessions.find(&search.client).map(|index| self.sessions.get(index));
+        let given = own.and_then(|own| own.memory.roam.as_deref()?.given.as_deref());
+        let has_ended = |host| self.streams.has_ended(host);
+        let is_lost_with = |from: &Known, keeper| {
+            from.host == host && given.is_some_and(|given| self.is_copied_and_away(given))
+                || roam.past.is_lost_with(keeper, hash_of(&search.client), &roam.map, has_ended)
+        };
+        Some(act(search, (host, overlay.lacks_everyone()), |other| roam.map.has(other), is_lost_with))
+    }
+
     /// Uses what there is.
     pub(super) fn decide(&mut self, now: Time, number: u64, out: &mut dyn Output) {
         let (is_unsure, is_anothers) = (self.is_unsure_of(number), self.is_anothers(number));
         if let Some(search) = self.search(number) {
             search.was_unsure |= is_unsure;
         }
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        let (host, is_lonely, roam) = (overlay.host, overlay.lacks_everyone(), &mut overlay.roam);
+        let Some(act) = self.act_of(number) else { return };
+        let Some(Overlay { roam, .. }) = self.overlay.as_deref_mut() else { return };
         let Some(search) = roam.searches.get(number) else { return };
-        let has_ended = |host| self.streams.has_ended(host);
-        let is_lost_with = |keeper| roam.past.is_lost_with(keeper, hash_of(&search.client), &roam.map, has_ended);
-        let act = act(search, (host, is_lonely), |other| roam.map.has(other), is_lost_with);
         let client = search.client.clone();
         let has_arrival = search.arrival.is_some();
         match act {

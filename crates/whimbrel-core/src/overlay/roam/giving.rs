@@ -31,6 +31,13 @@ fn stranger_of<'a>(asked: &Move<'a>) -> Option<&'a str> {
     Some(asked.owner).filter(|owner| !owner.is_empty())
 }
 
+impl Given {
+    /// It belongs to that broker, under that epoch; nobody has asked for it here, or that is forgotten.
+    pub(super) fn unasked(now: Time, (to, epoch): (HostId, u64), since: Time) -> Given {
+        Given { to, epoch, since, went: now, asker: None, is_written: true, body: None }
+    }
+}
+
 impl Core {
     /// Somebody wants to have a session.
     pub(super) fn move_came(&mut self, now: Time, from: Sender, asked: &Move<'_>, out: &mut dyn Output) {
@@ -76,7 +83,8 @@ impl Core {
             }
             return;
         }
-        if asked.asked_of == Some(given.to) || asked.as_copy && given.to == from.host {
+        let is_left = asked.asked_of == Some(given.to) && !self.is_copied_and_away(given);
+        if is_left || asked.as_copy && given.to == from.host {
             if is_foreign(session.memory.owner.as_deref(), successor.stranger.as_deref()) {
                 return self.say_foreign(now, (from.host, asked.number), out);
             }
@@ -227,7 +235,7 @@ impl Core {
         let (before, since) = place.given.as_deref().map_or((0, now), |given| (given.epoch, given.since));
         let epoch = place.epoch.max(before).saturating_add(1).max(successor.least);
         let asker = Some((incarnation, successor.number));
-        place.given = Some(Box::new(Given { to, epoch, since, asker, is_written: false, body: None }));
+        place.given = Some(Box::new(Given { to, epoch, since, went: now, asker, is_written: false, body: None }));
         self.note_place(now, index);
         if let Some(overlay) = self.overlay.as_deref_mut() {
             overlay.stats.sessions_went += 1;

@@ -100,6 +100,8 @@ pub(crate) struct Given {
     pub(crate) epoch: u64,
     /// Since when what is here of it is as it is.
     since: Time,
+    /// When it went there, as far as is known here.
+    went: Time,
     /// In which life of that broker it was asked for, and under which number, if that is known: the same question gets the same answer.
     asker: Option<(u64, u64)>,
     /// That is durable.
@@ -152,9 +154,7 @@ impl Attachment {
 
     /// As it was written.
     pub(crate) fn restored(now: Time, placed: &Placed) -> Attachment {
-        let given = placed
-            .given
-            .map(|(to, epoch)| Box::new(Given { to, epoch, since: now, asker: None, is_written: true, body: None }));
+        let given = placed.given.map(|whom| Box::new(Given::unasked(now, whom, now)));
         let is_given = given.is_some();
         let (settling, maybe_repeats) = ((!is_given).then_some(1), placed.maybe_repeats);
         Attachment { given, settling, maybe_repeats, ..Attachment::new(now, placed.epoch, placed.moment) }
@@ -307,7 +307,7 @@ impl Core {
         // This broker itself is in another one of its lives now.
         let others = known.iter().map(|(host, known)| (*host, known.life, &*known.name));
         let own = (overlay.host, overlay.incarnation - 1, &*overlay.config.name);
-        overlay.roam.past.note(Map::new(others.chain([own])), SETTLED);
+        overlay.roam.past.note(self.now, Map::new(others.chain([own])), SETTLED);
         overlay.roam.forgotten = known.keys().copied().collect();
         overlay.roam.known = known.into_iter().map(|(host, known)| (host, known.life)).collect();
     }
@@ -440,7 +440,7 @@ impl Core {
         let old = core::mem::replace(&mut roam.map, map);
         let come: Vec<HostId> = roam.map.hosts().filter(|host| !old.has(*host)).collect();
         let is_told_late = roam.takeover.note_come(&come);
-        roam.past.note(old.clone(), now.since(roam.still_since));
+        roam.past.note(now, old.clone(), now.since(roam.still_since));
         roam.still_since = now;
         if roam.map.len() > 1 || old.len() > 1 {
             // Alone it has told nobody anything, not even itself.

@@ -8,7 +8,7 @@ use whimbrel_event::{HostId, Tick, Time};
 use super::copying::COPY_EVERY;
 use super::map::{Leading, Map, hash_of};
 use super::seeking::SEEK_MAX;
-use super::{ENDED_LIFE, Roam, STILL};
+use super::{ENDED_LIFE, Given, Roam, STILL};
 use crate::broker::Core;
 use crate::overlay::Overlay;
 use crate::overlay::estimate::LINK_DEAD_AFTER;
@@ -36,6 +36,7 @@ const DEPUTIES_TOLD: Duration = LINK_DEAD_AFTER.saturating_add(COPY_EVERY.satura
 struct Set {
     map: Map,
     lasted: Duration,
+    until: Time,
 }
 
 /// The sets of brokers before the present one, oldest first.
@@ -86,8 +87,8 @@ impl Past {
         self.ended_at.is_some_and(|at| now.since(at) < ENDED_LIFE)
     }
 
-    /// There are other brokers than these, who were there for so long.
-    pub(super) fn note(&mut self, old: Map, lasted: Duration) {
+    /// There are other brokers from now on than these, who were there for so long.
+    pub(super) fn note(&mut self, until: Time, old: Map, lasted: Duration) {
         self.sets.retain(|set| set.map.hash() != old.hash());
         if old.len() < 2 {
             return;
@@ -95,7 +96,7 @@ impl Past {
         if self.sets.len() >= PAST_MAX {
             self.sets.pop_front();
         }
-        self.sets.push_back(Set { map: old, lasted });
+        self.sets.push_back(Set { map: old, lasted, until });
     }
 
     /// The brokers have been the same for [`SETTLED`]: what was before does not count for them any more, nor for those that have ended, of whose sessions their
@@ -188,6 +189,16 @@ impl Core {
         roam.past.may_have(hash_of(client), &roam.map, has_ended, is_told)
     }
 
+    /// Whether whoever was given a session from here cannot be reached, and could be for so long that its deputy had a copy: what is left here is older than that by as
+    /// much. If nobody says that there is a copy, whoever had it was started again.
+    pub(super) fn is_copied_and_away(&self, given: &Given) -> bool {
+        let Some(overlay) = self.overlay.as_deref() else { return false };
+        let Past { sets, .. } = &overlay.roam.past;
+        let is_away = |set: &Set| is_away(&set.map, given.to, &overlay.roam.map, |host| self.streams.has_ended(host));
+        let last = sets.iter().rev().find(|set| set.map.has(given.to));
+        last.is_some_and(|last| last.until >= given.went + DEPUTIES_TOLD && is_away(last))
+    }
+
     /// Whether there are brokers that this one was only told of: what they have, others may know that have met them.
     pub(super) fn knows_strangers(&self) -> bool {
         let Some(overlay) = self.overlay.as_deref() else { return false };
@@ -262,7 +273,7 @@ mod tests {
     fn one_that_is_gone_leaves_no_doubt_and_half_of_them_do() {
         let all = map(&[(1, 1), (2, 1), (3, 1), (4, 1), (5, 1)]);
         let mut past = Past::default();
-        past.note(all.clone(), SETTLED);
+        past.note(Time::ZERO, all.clone(), SETTLED);
         assert_eq!(unsure(&past, &all), 0);
         assert!(!past.away(&all, |_| false));
         let most = map(&[(1, 1), (2, 2), (3, 1), (4, 1)]);
@@ -279,7 +290,7 @@ mod tests {
     #[test]
     fn a_clerk_that_was_not_told_all_does_not_know() {
         let mut past = Past::default();
-        past.note(map(&[(1, 1), (2, 1), (3, 1), (4, 1), (5, 1)]), SETTLED);
+        past.note(Time::ZERO, map(&[(1, 1), (2, 1), (3, 1), (4, 1), (5, 1)]), SETTLED);
         let now = map(&[(1, 1), (2, 1), (3, 1)]);
         let unsure = |is_told: bool| {
             let found = |client: u32| past.may_have(hash_of(&client.to_string()), &now, |_| false, |_, _| is_told);
@@ -292,7 +303,7 @@ mod tests {
     #[test]
     fn what_one_had_that_has_ended_its_deputy_may_have() {
         let mut past = Past::default();
-        past.note(map(&[(1, 1), (2, 1), (3, 1)]), SETTLED);
+        past.note(Time::ZERO, map(&[(1, 1), (2, 1), (3, 1)]), SETTLED);
         let (gone, deputy, now) = (HostId::new(1 << 8), HostId::new(2 << 8), map(&[(3, 1)]));
         let unsure = |is_gone: bool| {
             let has_ended = |host: HostId| is_gone && host == gone;
@@ -309,12 +320,12 @@ mod tests {
     fn what_was_before_counts_until_all_has_been_told() {
         let (all, most) = (map(&[(1, 1), (2, 1), (3, 1)]), map(&[(1, 1)]));
         let mut past = Past::default();
-        past.note(all.clone(), SETTLED);
+        past.note(Time::ZERO, all.clone(), SETTLED);
         past.settle(&most, |_| false);
         assert!(!past.is_empty(), "there still are two of whom nothing is known");
         past.settle(&map(&[(1, 2), (2, 1), (3, 1), (4, 1)]), |_| false);
         assert!(past.is_empty());
-        (1..2 * PAST_MAX as u64).for_each(|life| past.note(map(&[(1, life), (2, 1)]), SETTLED));
+        (1..2 * PAST_MAX as u64).for_each(|life| past.note(Time::ZERO, map(&[(1, life), (2, 1)]), SETTLED));
         assert_eq!(past.sets.len(), PAST_MAX);
     }
 
@@ -323,7 +334,7 @@ mod tests {
         let (all, now) = (map(&[(1, 1), (2, 1), (3, 1)]), map(&[(1, 1)]));
         let lost = |lasted: Duration| {
             let mut past = Past::default();
-            past.note(all.clone(), lasted);
+            past.note(Time::ZERO, all.clone(), lasted);
             unsure(&past, &now)
         };
         // One of those who are gone may have what the other one had, though this broker ranks as its deputy.
@@ -342,20 +353,20 @@ mod tests {
         let (before, brief, now) =
             (map(&[(1, 1), (2, 1), (3, 1)]), map(&[(1, 1), (2, 1), (3, 2)]), map(&[(1, 1), (3, 2)]));
         let mut past = Past::default();
-        past.note(before.clone(), SETTLED);
-        past.note(brief.clone(), Duration::ZERO);
+        past.note(Time::ZERO, before.clone(), SETTLED);
+        past.note(Time::ZERO, brief.clone(), Duration::ZERO);
         let gone = lost(&past, &now);
         assert!(gone > 100, "those whose clerk was the keeper, and whose deputy has begun anew: {gone}");
         let mut past = Past::default();
-        past.note(before, SETTLED);
-        past.note(brief, SETTLED);
+        past.note(Time::ZERO, before, SETTLED);
+        past.note(Time::ZERO, brief, SETTLED);
         assert_eq!(lost(&past, &now), 0, "it had time");
     }
 
     #[test]
     fn whose_name_another_one_has_by_now_has_ended() {
         let mut past = Past::default();
-        past.note(map(&[(1, 0), (2, 0), (3, 0)]), SETTLED);
+        past.note(Time::ZERO, map(&[(1, 0), (2, 0), (3, 0)]), SETTLED);
         let named = [(1, "b1"), (7, "b2"), (8, "b3")];
         let now = Map::new(named.iter().map(|(host, name)| (HostId::new(host << 8), 5, *name)));
         assert_eq!(unsure(&past, &now), 0);

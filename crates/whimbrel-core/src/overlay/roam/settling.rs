@@ -251,7 +251,7 @@ impl Core {
             if let Some(place) = self.sessions.get_mut(index).memory.roam.as_deref_mut() {
                 let (to, epoch) = (claim.host, claim.epoch);
                 let since = place.given.as_deref().map_or(now, |given| given.since);
-                place.given = Some(Box::new(Given { to, epoch, since, asker: None, is_written: true, body: None }));
+                place.given = Some(Box::new(Given::unasked(now, (to, epoch), since)));
             }
             self.note_place(now, index);
         }
