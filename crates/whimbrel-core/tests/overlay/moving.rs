@@ -505,6 +505,37 @@ fn after_a_partition_the_newer_connection_stays() {
     assert_eq!([net.sessions_at(1), net.sessions_at(2)], [0, 1]);
 }
 
+/// The older side is told that all is safe at the newer one just as the client comes back.
+#[test]
+fn what_was_acknowledged_at_the_older_side_counts_for_who_comes_back_there() {
+    let mut returned = 0;
+    for pause in 0..40 {
+        let mut net = world(Qos::AtLeastOnce);
+        assert_eq!(net.connect(2, 8, "second"), Some(false));
+        net.advance(SECOND);
+        let own = (0..3).filter(|wire| net.ends(*wire).iter().any(|(node, _)| *node == 1)).collect::<Vec<_>>();
+        own.iter().for_each(|wire| net.close(*wire));
+        net.advance(SECOND);
+        assert_eq!(net.connect(2, 1, "sub"), Some(true));
+        net.publish_all(2, 8, &["1"]);
+        assert_eq!(net.settled(2, 1, SECOND), ["1"]);
+        assert_eq!(net.connect(1, 3, "sub"), Some(true));
+        net.leave(1, 3);
+        net.link_all(1);
+        net.delay([1, 2], MILLI * 100);
+        net.advance(MILLI * 50 * pause);
+        let is_there = net.sessions_at(2) == 2;
+        assert_eq!(net.connect(2, 4, "sub"), Some(true));
+        net.publish_all(2, 8, &["2"]);
+        let got = net.settled(2, 4, SECOND * 2);
+        if is_there {
+            assert_eq!(got, ["2"], "after {pause}");
+            returned += 1;
+        }
+    }
+    assert!(returned > 0);
+}
+
 #[test]
 fn what_was_given_away_is_used_if_the_new_keeper_dies_at_once() {
     let mut net = world(Qos::AtLeastOnce);

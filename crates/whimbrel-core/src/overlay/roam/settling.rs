@@ -207,7 +207,10 @@ impl Core {
                 place.and_then(|place| place.given.as_deref()).is_some_and(|given| given.epoch == epoch)
             };
             if let Some(index) = found.filter(is_it) {
-                self.discard(now, index, out);
+                // Its client is coming back: what it has acknowledged here counts for what comes.
+                if !self.is_sought(claim.client) {
+                    self.discard(now, index, out);
+                }
                 continue;
             }
             if let Some(overlay) = self.overlay.as_deref_mut() {
@@ -215,6 +218,11 @@ impl Core {
             }
             self.note_claim(now, claim.client);
         }
+    }
+
+    /// Whether a client's session is being sought here.
+    fn is_sought(&self, client: &str) -> bool {
+        self.overlay.as_deref().is_some_and(|overlay| overlay.roam.searches.of_client(client).is_some())
     }
 
     /// Others have sessions by now: of what is here nobody gets anything any more, and it goes when it is safe there.
