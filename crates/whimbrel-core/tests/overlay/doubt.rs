@@ -100,6 +100,27 @@ fn who_could_not_be_asked_at_one_broker_is_asked_at_the_next() {
     }
 }
 
+/// One that has lost its disk is greeted by another one, which knows who had its name before and has not been able to tell.
+#[test]
+fn who_is_only_just_met_may_know_of_one_that_is_gone() {
+    for (client, how) in CLIENTS.iter().flat_map(|client| WAYS.map(|how| (*client, how))) {
+        let mut net = Net::mesh(3);
+        net.arrive(2, client, how);
+        net.publish_numbered(2, 1);
+        (0..3).for_each(|node| net.kill(node));
+        net.revive(0, false);
+        net.revive(2, false);
+        assert_eq!(net.connect(2, 1, "sub"), Some(false));
+        net.subscribe_durably(2, 1, "t", Qos::AtLeastOnce);
+        net.revive(1, true);
+        // Nothing but its greeting has come.
+        net.advance(MILLI);
+        net.arrive(2, client, how);
+        net.publish_numbered(2, 1);
+        assert_eq!(net.marks(), [("1".into(), true)], "{client}");
+    }
+}
+
 /// The greater number is no sign that it was the only one: each side of a cut has something that the other one has not.
 #[test]
 fn what_was_published_on_both_sides_of_a_cut_comes_before_what_follows() {

@@ -14,6 +14,7 @@ use crate::api::{Output, Refusal};
 use crate::broker::Core;
 use crate::overlay::Overlay;
 use crate::overlay::letters::Sender;
+use crate::overlay::peers::Peer;
 use crate::stream::Streams;
 
 /// Whoever has not answered by then counts as somebody who cannot be asked: a client waits no longer for that.
@@ -48,7 +49,10 @@ impl Core {
         let is_away = |known: &Known| !overlay.roam.map.has(known.host);
         // Who has nothing of what it was said to have has forgotten it.
         let is_gone = search.claims.iter().any(is_away) || !search.refused.is_empty();
-        is_gone || overlay.lacks_everyone() || self.is_any_away() || overlay.roam.past.has_lost(self.now)
+        // Who has greeted and cannot be asked yet may know of one that is gone.
+        let is_news = |peer: &Peer| peer.host().is_some_and(|host| !overlay.roam.map.has(host));
+        let may_be_told = overlay.lacks_everyone() || overlay.peers.up().any(is_news);
+        is_gone || may_be_told || self.is_any_away() || overlay.roam.past.has_lost(self.now)
     }
 
     /// It is known what there is of a session, and it is here. If somebody could not be asked before, and has not been since, that is done now.
