@@ -102,7 +102,9 @@ impl Tracks {
         for (_, track) in self.from(0) {
             let Some(track) = track else { continue };
             let far = track.durable.as_deref().map(|durable| &*durable.far);
-            let of_far = far.into_iter().flat_map(|far| [&far.since, &far.newest, &far.held, &far.aside, &far.holes]);
+            let of_far = far
+                .into_iter()
+                .flat_map(|far| [&far.since, &far.unsure, &far.newest, &far.held, &far.aside, &far.holes]);
             let of_lag = track.lag.iter().flat_map(|lag| [&lag.positions, &lag.forgiven]);
             if let Some(far) = far {
                 let (of_written, in_bytes) = far.written.size();

@@ -130,9 +130,11 @@ impl Durable {
         }
     }
 
-    /// What the log is held for, for one that has acknowledged so much: what came before its start was never logged for it.
+    /// What the log is held for, for one that has acknowledged so much: what came before its start was never logged for it, unless that was wanted where it
+    /// comes from.
     pub(crate) fn hold(&self, acked: &OwnTicks) -> OwnTicks {
-        core::array::from_fn(|own| acked[own].max(self.start[own]))
+        let was_elsewhere = |own: usize| acked[own] < self.far.unnamed[own];
+        core::array::from_fn(|own| if was_elsewhere(own) { acked[own] } else { acked[own].max(self.start[own]) })
     }
 
     /// Forgets selectors for which nothing is left to get, if it stands there; how many, the oldest.

@@ -22,6 +22,9 @@ pub(crate) struct Far {
     /// After which ticks what it wants was logged there: behind them silence of the log is silence, before them it is a gap, unless the cache has
     /// it. Only these streams are in its written position.
     pub(crate) since: Positions,
+    /// Up to where it is not known, behind those ticks, whether it was: where it comes from that had not been told, or not been said. What such a log has is given,
+    /// and the rest is a gap. The end of time until the log's broker has told.
+    pub(crate) unsure: Positions,
     /// Up to where filter records of the own streams do not name it: it was somewhere else.
     pub(crate) unnamed: OwnTicks,
     /// The last event of each that it wants and that has been passed, as long as it has not acknowledged that; the end of time where that is not known.
@@ -48,6 +51,7 @@ at_rest!(
     Far,
     Far {
         since: Positions::new(),
+        unsure: Positions::new(),
         unnamed: [Tick(0); OWN],
         newest: Positions::new(),
         held: Positions::new(),
@@ -60,6 +64,13 @@ at_rest!(
         written: Written::new()
     }
 );
+
+impl Far {
+    /// From where on the log of a stream counts for one that stands there, if it does.
+    pub(crate) fn counts_from(&self, pubend: PubendId, acked: Tick) -> Option<Tick> {
+        Some(self.since.get(pubend)).filter(|_| self.since.has(pubend) && self.unsure.get(pubend) <= acked)
+    }
+}
 
 /// Streams that are noted as having waited; those that do not wait any more are forgotten then.
 const BARRED_MAX: usize = 16;
@@ -262,6 +273,7 @@ impl Core {
             return Step::Done;
         }
         let (lag, since) = (track.lag.as_ref().expect("it lags"), durable.far.since.get(pubend));
+        let unsure = durable.far.unsure.get(pubend);
         let (at, forgiven) = (lag.positions.get(pubend), lag.forgiven.get(pubend));
         // A hole may reach beyond what the consolidated stream has passed: nothing of that comes here either.
         let lacks = self.cache.incomplete(&track.partitions, pubend).min(passed).max(durable.far.holes.get(pubend));
@@ -279,7 +291,7 @@ impl Core {
         } else {
             // What came before its interest was confirmed was logged only by chance.
             // What its topics let go is told with what was logged among it, when that has been read.
-            let unlogged = since.min(lacks);
+            let unlogged = since.max(unsure).min(lacks);
             if unlogged > forgiven && !is_volatile {
                 gaps.add(Gap { pubend, from: at, to: unlogged, reason: GapReason::Overwritten });
             }

@@ -76,7 +76,7 @@ impl Core {
         let start = if self.has(crate::Mutant::LogBeforeStart) { Tick(0) } else { start };
         #[cfg(feature = "mutants")]
         let early = if self.has(crate::Mutant::EarlyIsSilence) { Tick(0) } else { early };
-        let is_volatile = durable.may_be_volatile;
+        let (is_volatile, unnamed) = (durable.may_be_volatile, durable.far.unnamed[own]);
         let forgiven = lag.forgiven.get(pubend);
         let gaps = &mut self.tracks.get_mut(id).lag.as_mut().expect("it lags").gaps;
         // What came before its interest was confirmed was logged only by chance, and so was what its topics let go.
@@ -85,7 +85,8 @@ impl Core {
             gaps.add(Gap { pubend, from: at, to: unlogged, reason: GapReason::Overwritten });
         }
         gaps.add(Gap { pubend, from: at, to: early.min(lacks), reason: GapReason::Released });
-        let from = if is_volatile { at } else { at.max(start) };
+        // But what was wanted where it comes from may be there by that chance.
+        let from = if is_volatile || at < unnamed { at } else { at.max(start) };
         if from >= lacks {
             self.tracks.get_mut(id).lag.as_mut().expect("it lags").positions.set(pubend, lacks);
             return Step::Done;

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use whimbrel_event::{HostId, PubendId, Reliability, Tick};
 use whimbrel_selector::TopicFilter;
 
-use super::{Durable, Gap, GapReason, InForce, Lag, NOTHING};
+use super::{Durable, Far, Gap, GapReason, InForce, Lag, NOTHING};
 use crate::api::{Durability, Filter, Start};
 use crate::broker::Core;
 use crate::route::NO_TRACK;
@@ -103,10 +103,12 @@ impl Core {
             self.streams.of_host(host).map(|remote| (remote.pubend, remote.passed)).collect();
         for id in self.tracks.ids() {
             for (pubend, to) in &passed {
-                let goes_on = |durable: &&mut Durable| durable.far.goes_on && durable.far.since.has(*pubend);
+                let is_believed = |far: &Far| far.goes_on || far.unsure.get(*pubend) == NOTHING;
+                let goes_on = |durable: &&mut Durable| is_believed(&durable.far) && durable.far.since.has(*pubend);
                 let Some(durable) = self.tracks.durable_mut(id).filter(goes_on) else { continue };
                 let far = &mut *durable.far;
                 far.since.remove(*pubend);
+                far.unsure.remove(*pubend);
                 far.newest.remove(*pubend);
                 far.holes.remove(*pubend);
                 let aside = Some(far.aside.get(*pubend)).filter(|_| far.aside.has(*pubend));

@@ -13,6 +13,7 @@ use super::letters::Sender;
 use super::{Due, Overlay};
 use crate::api::Output;
 use crate::broker::Core;
+use crate::follow::NOTHING;
 use crate::store::DurableNo;
 
 /// How far durable subscriptions are is reported at most so often.
@@ -247,7 +248,7 @@ impl Core {
     fn count_on_stream(&mut self, track: u32, pubend: PubendId, since: Tick) {
         let Some(passed) = self.streams.followed(pubend) else { return };
         if self.tracks.durable(track).is_none_or(|durable| durable.far.since.has(pubend)) {
-            return;
+            return self.count_on_unsure(track, pubend, since);
         }
         let had = passed.max(self.tracks.get(track).ahead.get(pubend));
         let is_open = self.has_unanswered(track, pubend);
@@ -263,6 +264,17 @@ impl Core {
         }
         self.tracks.touch(track);
         self.note_counted(self.tracks.get(track).session);
+    }
+
+    /// A log that is read already, as it may have something for a durable subscription, counts for it behind that tick.
+    fn count_on_unsure(&mut self, track: u32, pubend: PubendId, since: Tick) {
+        let Some(durable) = self.tracks.durable_mut(track) else { return };
+        if durable.far.unsure.get(pubend) == NOTHING {
+            durable.far.unsure.set(pubend, since);
+            durable.far.written.count(pubend, since, Tick(0));
+            self.tracks.touch(track);
+            self.note_counted(self.tracks.get(track).session);
+        }
     }
 
     /// The present selector of a durable subscription counts in a stream behind that tick, once all before that has been passed here.
@@ -294,6 +306,7 @@ impl Core {
         let has_none = |host: HostId| overlay.logs.claims.of.get(&host).is_some_and(|claim| claim.version == u64::MAX);
         let counts_there = |host: HostId| {
             durable.far.since.has(host.pubend(0))
+                && durable.far.unsure.get(host.pubend(0)) != NOTHING
                 && (0..HOST_RELIABLE_MAX).all(|own| !durable.awaits_selector(host.pubend(own)))
         };
         let lacks = |host: &HostId| *host != overlay.host && !has_none(*host) && !counts_there(*host);

@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use whimbrel_event::{Event, EventId, Packed, PubendId, Qos, Tick, Time};
+use whimbrel_event::{Event, EventId, Packed, PubendId, Qos, Reliability, Tick, Time};
 use whimbrel_selector::{Selector, SharedFilter};
 
 use super::Numbered;
@@ -167,13 +167,13 @@ impl Core {
             let streams = positions.iter().map(|(pubend, acked)| (pubend, None, acked));
             return CarriedStand { streams: streams.collect(), beyond: Vec::new() };
         };
-        let since = |pubend: PubendId| match self.streams.own_reliable(pubend) {
+        let since = |pubend: PubendId, acked: Tick| match self.streams.own_reliable(pubend) {
             Some(own) => Some(durable.start[own]),
-            None => Some(durable.far.since.get(pubend)).filter(|_| durable.far.since.has(pubend)),
+            None => durable.far.counts_from(pubend, acked),
         };
         let stand = self.stand(track);
         let host = self.streams.logged().host();
-        let at = |pubend: PubendId, acked: Tick| (pubend, since(pubend), acked);
+        let at = |pubend: PubendId, acked: Tick| (pubend, since(pubend, acked), acked);
         // Streams that are followed nowhere here are in the written position all the same.
         let mut all: BTreeMap<PubendId, Tick> = stand.far.iter().map(|far| (far.pubend, far.acked)).collect();
         all.extend(positions.iter().filter(|(pubend, _)| stand.far(*pubend).is_none()));
@@ -385,6 +385,28 @@ impl Core {
         acked.chain(beyond).chain(upto).for_each(|(pubend, tick)| track.mark(pubend, tick));
     }
 
+    /// Logs of others that are not said to count for a subscription that has come may have something for it all the same: a copy may have been made before that was
+    /// told. A stream that has begun only where it stands is left out: its log would be read from the beginning.
+    fn look_at_logs(&mut self, track: u32, stand: &CarriedStand) {
+        let is_older = |pubend: PubendId, acked: Tick| {
+            let mut known = self.streams.of_host(pubend.host());
+            known.any(|remote| remote.pubend == pubend && remote.birth < acked)
+        };
+        let may_be_logged = |(pubend, since, acked): &&(PubendId, Option<Tick>, Tick)| {
+            let host = pubend.host();
+            let is_reliable = pubend.reliability() == Reliability::Reliable;
+            let has_log = is_reliable && !self.streams.has_ended(host) && !self.owes_nothing(host);
+            since.is_none() && has_log && is_older(*pubend, *acked)
+        };
+        let streams: Vec<_> = stand.streams.iter().filter(may_be_logged).copied().collect();
+        let Some(durable) = self.tracks.durable_mut(track).filter(|_| !streams.is_empty()) else { return };
+        for (pubend, _, acked) in streams {
+            durable.far.since.set(pubend, acked);
+            durable.far.unsure.set(pubend, NOTHING);
+            durable.far.newest.set(pubend, NOTHING);
+        }
+    }
+
     /// A subscription goes on where it stands.
     fn import_stand(&mut self, track: u32, stand: &CarriedStand, old: &[CarriedOld<'_>]) {
         let began = self.streams.own.positions();
@@ -438,6 +460,7 @@ impl Core {
             let unnamed = self.streams.births().filter(|(pubend, _)| stand.at(*pubend).is_none());
             unnamed.for_each(|(pubend, birth)| lag.positions.set(pubend, birth.min(lag.positions.get(pubend))));
         }
+        self.look_at_logs(track, stand);
         self.note_lost(Some(track), &mut lag);
         self.mark_imported(track, stand, old);
         let is_buffered = !keeps || self.note_unbuffered_of(track, &mut lag);

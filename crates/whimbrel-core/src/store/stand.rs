@@ -1,9 +1,12 @@
 //! Where a durable subscription stands; and what is on its way to it, as it is written: the first version of that knew of own streams only, and can be read.
 
+use std::borrow::Cow;
+
 use whimbrel_event::{EventId, HostId, PubendId, Tick};
 
 use super::keys::{DurableNo, OWN, OwnTicks, Value};
 use super::wire::{Bytes, put_varint};
+use crate::follow::{Far, NOTHING};
 
 /// Where a durable subscription stands.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -39,6 +42,16 @@ impl Stand {
     pub(crate) fn far(&self, pubend: PubendId) -> Option<Tick> {
         let at = self.far.binary_search_by_key(&pubend, |far| far.pubend).ok()?;
         Some(self.far[at].acked)
+    }
+
+    /// The same without streams of which it is not known from where on the log counts: after a restart a gap is told of those.
+    pub(super) fn counted(&self, far: &Far) -> Cow<'_, Stand> {
+        if far.unsure.is_empty() {
+            return Cow::Borrowed(self);
+        }
+        let from = |stood: &FarStand| FarStand { since: stood.since.max(far.unsure.get(stood.pubend)), ..*stood };
+        let known = self.far.iter().map(from).filter(|stood| stood.since != NOTHING);
+        Cow::Owned(Stand { far: known.collect(), ..self.clone() })
     }
 
     /// Moves a position in such a stream back, if there is one.

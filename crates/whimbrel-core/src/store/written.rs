@@ -343,7 +343,8 @@ impl Core {
     pub(super) fn change_of(&self, id: u32, stand: &Stand) -> Change {
         let track = self.tracks.get(id);
         let durable = track.durable.as_deref().expect("a durable subscription");
-        let written = &durable.far.written;
+        let counted = stand.counted(&durable.far);
+        let (stand, written) = (&*counted, &durable.far.written);
         #[cfg(feature = "mutants")]
         let unmarked = Positions::new();
         #[cfg(feature = "mutants")]

@@ -2,9 +2,13 @@
 
 use core::time::Duration;
 
+use whimbrel_core::cache::{Capacity, DefaultPlan, Plan, Policy};
+use whimbrel_core::{Durability, Filter, Following};
 use whimbrel_event::Qos;
+use whimbrel_wire::{Frame, Letter, Message};
 
-use super::net::Net;
+use super::common::plain;
+use super::net::{Net, frame};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -114,4 +118,40 @@ fn a_deputy_that_does_not_know_a_stream_yet_gets_copies_that_name_all() {
     net.publish_all(0, 9, &["b"]);
     assert_eq!(net.connect(2, 1, "sub"), Some(true));
     assert_eq!(net.settled(2, 1, SECOND * 3), ["b"]);
+}
+
+/// Whether what is said is a letter of that kind.
+fn is_letter(bytes: &[u8], is_it: impl Fn(&Message<'_>) -> bool) -> bool {
+    let letter = |letter: Letter<'_>| Message::decode(letter.kind, letter.body).is_ok_and(|message| is_it(&message));
+    matches!(frame(bytes), Some(Frame::Letter(known)) if letter(known))
+}
+
+/// The keeper has heard that other brokers owe it what its subscriber wants, and dies before the deputy knows that. It may be the deputy itself who does.
+#[test]
+fn whoever_goes_on_from_a_copy_made_before_a_log_counted_gets_what_that_has() {
+    let cache = Plan { default: DefaultPlan { capacity: Capacity::Events(1), policy: Policy::Lrp }, ..Plan::default() };
+    for (client, to) in (0..4).flat_map(|client| [0, 2].map(|to| (format!("s{client}"), to))) {
+        let mut net = Net::mesh(3);
+        net.nodes.iter_mut().for_each(|node| node.core.set_cache(net.now, cache.clone()));
+        assert_eq!(net.connect(0, 9, "publisher"), Some(false));
+        assert_eq!(net.connect(1, 1, &client), Some(false));
+        net.drops = Box::new(|_, _, bytes| is_letter(bytes, |message| matches!(message, Message::Owes(_))));
+        let following = Following { durability: Durability::Durable, notices: true, ..Following::default() };
+        net.subscribe(1, 1, Filter { following, ..plain("t", Qos::AtLeastOnce) });
+        net.advance(SECOND / 2);
+        net.drops = Box::new(|_, _, bytes| is_letter(bytes, |message| matches!(message, Message::Copies(_))));
+        net.advance(SECOND * 2);
+        net.leave(1, 1);
+        net.publish_all(0, 9, &["1", "2", "3"]);
+        net.advance(SECOND);
+        net.kill(1);
+        net.drops = Box::new(|_, _, _| false);
+        net.advance(SECOND);
+        assert_eq!(net.connect(to, 1, &client), Some(true), "{client} at {to}");
+        net.publish_all(0, 9, &["4"]);
+        let mut got = net.settled(to, 1, SECOND * 3);
+        assert!(got.iter().any(|notice| notice.contains("gap")), "more may have come than was logged: {got:?}");
+        got.retain(|payload| payload.len() == 1);
+        assert_eq!(got, ["1", "2", "3", "4"], "{client} at {to}");
+    }
 }
