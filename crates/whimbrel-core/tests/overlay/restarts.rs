@@ -370,3 +370,29 @@ fn what_was_copied_where_it_went_does_not_go_on_from_where_it_was_before() {
     }
     assert!(refused > 0);
 }
+
+/// The keeper is gone, nobody but the deputy knows of the session, and that is started again, too. The keeper comes back while the copy is asked for.
+#[test]
+fn a_keeper_that_comes_back_while_a_copy_is_asked_for_that_is_gone_is_asked() {
+    let mut found = 0;
+    for client in (0..16).map(|client| format!("s{client}")) {
+        let mut net = Net::mesh(3);
+        assert_eq!(net.connect(0, 1, &client), Some(false));
+        net.subscribe_durably(0, 1, "t", Qos::AtLeastOnce);
+        net.kill(0);
+        net.kill(2);
+        net.revive(2, true);
+        net.advance(SECOND * 4);
+        net.kill(1);
+        net.revive(1, true);
+        net.advance(SECOND);
+        net.delay([1, 2], MILLI * 150);
+        net.connect_as(2, 1, &client, RETURN);
+        net.advance(MILLI * 50);
+        net.revive(0, true);
+        let present = net.answer(2, 1);
+        assert_ne!(present, Some(false), "{client}: its keeper has it");
+        found += usize::from(present.is_some());
+    }
+    assert!(found > 0);
+}

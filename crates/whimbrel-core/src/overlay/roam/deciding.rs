@@ -127,8 +127,11 @@ impl Core {
         Some(act(search, (host, overlay.lacks_everyone()), |other| roam.map.has(other), is_lost_with))
     }
 
-    /// Uses what there is.
+    /// Uses what there is, once everybody has been asked.
     pub(super) fn decide(&mut self, now: Time, number: u64, out: &mut dyn Output) {
+        if self.ask_who_came_back(now, number, out) {
+            return;
+        }
         let (is_unsure, is_anothers) = (self.is_unsure_of(number), self.is_anothers(number));
         if let Some(search) = self.search(number) {
             search.was_unsure |= is_unsure;

@@ -234,20 +234,23 @@ impl Core {
 
     /// Goes on if everybody has answered.
     pub(super) fn go_on_seeking(&mut self, now: Time, number: u64, out: &mut dyn Output) {
-        let Some(Overlay { host, roam, .. }) = self.overlay.as_deref_mut() else { return };
-        let Some(search) = roam.searches.all.get_mut(&number) else { return };
-        let Stage::Asking(asked) = &mut search.stage else { return };
-        if !asked.is_empty() {
-            return;
+        if self.search(number).is_some_and(|search| search.is_decided()) {
+            self.decide(now, number, out);
         }
-        // Who may have it, and could not be asked, can be by now.
+    }
+
+    /// Asks who may have it, and could not be asked, and can be by now; whether there is somebody.
+    pub(super) fn ask_who_came_back(&mut self, now: Time, number: u64, out: &mut dyn Output) -> bool {
+        let Some(Overlay { host, roam, .. }) = self.overlay.as_deref_mut() else { return false };
+        let Some(search) = roam.searches.all.get_mut(&number) else { return false };
         let is_new = |other: &&HostId| *other != host && roam.map.has(**other) && !search.heard.contains(*other);
-        asked.extend(search.forgotten.iter().filter(is_new));
-        let come = asked.clone();
+        let come: BTreeSet<HostId> = search.forgotten.iter().filter(is_new).copied().collect();
         if come.is_empty() {
-            return self.decide(now, number, out);
+            return false;
         }
+        search.stage = Stage::Asking(come.clone());
         come.into_iter().for_each(|whom| self.ask(now, number, whom, out));
+        true
     }
 
     /// Who can be reached has changed: somebody else may be the clerk, and nobody waits for those that cannot answer.
