@@ -27,8 +27,12 @@ impl Joining {
         Joining { since, lacking: BTreeSet::new(), is_compared: false }
     }
 
-    /// A neighbour has link states that are lacking here; `is_last`: and no others.
-    pub(super) fn compared(&mut self, lacking: Vec<HostId>, is_last: bool) {
+    /// A neighbour has link states that are lacking here; `is_last`: and no others. Whoever has been alone for long is young from the first one on: the others
+    /// are about to be known.
+    pub(super) fn compared(&mut self, now: Time, lacking: Vec<HostId>, is_last: bool) {
+        if !self.is_compared {
+            self.since = now;
+        }
         let room = super::topology::BROKERS_MAX.saturating_sub(self.lacking.len());
         self.lacking.extend(lacking.into_iter().take(room));
         self.is_compared |= is_last;
