@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use mqtt_protocol_core::mqtt::packet::Qos;
-use whimbrel_event::{CheckpointToken, Packed, PubendId, Reliability, Time};
+use whimbrel_event::{CheckpointToken, HostId, Packed, PubendId, Reliability, Time};
 
 use super::client::{Keeper, UNAVAILABLE};
 use super::counts::Counts;
@@ -59,6 +59,8 @@ pub(super) struct Era {
     /// Where that was.
     pub(super) granted: Option<Process>,
     pub(super) pending: Vec<String>,
+    /// The hosts of which the broker had heard that granted it.
+    pub(super) known: BTreeSet<HostId>,
     pub(super) got: BTreeMap<usize, Got>,
     pub(super) gaps: Vec<(Name, u64, String, Time)>,
     /// Where it stands, as it was last told.
@@ -168,7 +170,9 @@ impl Book {
             }
             Deed::Heard(Heard::Suback { id, codes, properties }) => {
                 let named = user_properties(&properties).into_iter().filter(|(name, _)| name == "w-pending");
-                self.subscribed(now, client, (id, &codes), named.map(|(_, name)| name).collect());
+                let broker = reach.net.nodes[reach.node].broker.as_ref();
+                let known = broker.map(|broker| self.troubles.known_to(broker.core()).collect()).unwrap_or_default();
+                self.subscribed(now, client, (id, &codes), (named.map(|(_, name)| name).collect(), known));
             }
             Deed::Heard(_) => {}
             Deed::Connects { is_clean, forces } => {
@@ -315,7 +319,13 @@ impl Book {
         }
     }
 
-    fn subscribed(&mut self, now: Time, client: usize, (id, codes): (u16, &[u8]), pending: Vec<String>) {
+    fn subscribed(
+        &mut self,
+        now: Time,
+        client: usize,
+        (id, codes): (u16, &[u8]),
+        (pending, known): (Vec<String>, BTreeSet<HostId>),
+    ) {
         let Some(account) = self.accounts.get_mut(&client) else { return };
         let (who, process) = (account.name.clone(), account.attached.map(|(_, process)| process));
         let Some(era) = account.eras.last_mut().filter(|era| era.asked.1 == id) else { return };
@@ -323,7 +333,7 @@ impl Book {
         era.is_answered = true;
         self.counts.pending += u64::from(!pending.is_empty());
         if era.began.is_none() {
-            (era.began, era.granted, era.pending) = (Some(now), process, pending);
+            (era.began, era.granted, era.pending, era.known) = (Some(now), process, pending, known);
         }
         if codes.iter().any(|code| *code >= 0x80) {
             self.breaks(Rule::Answer, format!("{who} is refused: {codes:02x?}"));

@@ -92,7 +92,10 @@ impl Book {
         // A host that came after the subscription, or was not known yet where that was made, had to hear of it first. What counts is when the event was said there, which may not be the first time.
         let Troubles { web, losses, .. } = &self.troubles;
         let home = era.granted.map(|process| process.0);
-        let is_unknown = |host: (usize, Time)| home.is_some_and(|home| !web.who_may_know(host, began, losses)[home]);
+        let is_unknown = |host: (usize, Time)| {
+            let may_know = |home: usize| web.who_may_know(host, began, losses)[home];
+            home.is_some_and(|home| !may_know(home) || self.was_unheard_of(era, host, (home, began)))
+        };
         let is_young = losses.iter().any(|(at, node)| {
             let is_early = |when: &Time| *when >= *at && when.since(*at) < LINGER;
             let is_unheard_of = || *at + TOLD > began || is_unknown((*node, *at));
@@ -108,6 +111,16 @@ impl Book {
         let is_volatile = fact.message.topic == VOLATILE;
         let is_released = reason == "released" && self.gives_up && told > sent;
         is_volatile || is_released || is_young || is_strange || era.is_forgiven || reason == "lost" && is_lost
+    }
+
+    /// Whether the broker that granted a subscription had not heard of the host that another machine had since a moment, and had not been linked for long enough by
+    /// then with one that had: it can neither wait for such a host nor name it.
+    fn was_unheard_of(&self, era: &Era, (node, since): (usize, Time), (home, granted): (usize, Time)) -> bool {
+        let Troubles { web, losses, .. } = &self.troubles;
+        let disk = losses.iter().filter(|(at, of)| *of == node && *at <= since).count() as u32;
+        let is_known = self.troubles.hosts_of((node, disk)).any(|host| era.known.contains(&host));
+        let both = since.max(self.troubles.born(home, granted));
+        !is_known && !web.has_heard((node, both), (home, granted))
     }
 
     /// Whether an event was never seen by anybody, and its broker lost it for good.

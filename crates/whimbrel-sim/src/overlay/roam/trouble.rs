@@ -156,8 +156,13 @@ impl Troubles {
 
     /// A broker ends, or the world does: what it knows it goes on with.
     pub(super) fn hear(&mut self, node: usize, core: &Core) {
-        let known = self.hosts.keys().filter(|host| core.has_heard_of(**host));
+        let known: Vec<HostId> = self.known_to(core).collect();
         self.heard.entry(node).or_default().extend(known);
+    }
+
+    /// The hosts of which a broker has heard by now.
+    pub(super) fn known_to(&self, core: &Core) -> impl Iterator<Item = HostId> {
+        self.hosts.keys().filter(|host| core.has_heard_of(**host)).copied()
     }
 
     /// Whether no broker, the world being over, has ever heard of a host on the disk that it has.
