@@ -523,6 +523,7 @@ fn what_was_acknowledged_at_the_older_side_counts_for_who_comes_back_there() {
         net.leave(1, 3);
         net.link_all(1);
         net.delay([1, 2], MILLI * 100);
+        net.delay([0, 1], MILLI * 100);
         net.advance(MILLI * 50 * pause);
         let is_there = net.sessions_at(2) == 2;
         assert_eq!(net.connect(2, 4, "sub"), Some(true));
