@@ -5,16 +5,16 @@
 
 use std::collections::BTreeSet;
 
-use whimbrel_event::{Event, EventId, HostId, Predecessors, PredecessorsBuf, PubendId, Tick, Time};
+use whimbrel_event::{Event, EventId, HOST_RELIABLE_MAX, HostId, Predecessors, PredecessorsBuf, PubendId, Tick, Time};
 
 use super::catchup::{Reader, Turn};
 use super::replay::Step;
-use super::{Durable, Gap, GapReason, Positions, Track};
+use super::{Durable, Gap, GapReason, NOTHING, Positions, Track};
 use crate::api::Output;
 use crate::broker::Core;
 use crate::lazy::at_rest;
 use crate::overlay::PREDECESSOR_MAX;
-use crate::store::{DurableNo, OWN, OwnTicks, Written};
+use crate::store::{DurableNo, FarStand, OWN, OwnTicks, Written};
 
 /// What is kept of a durable subscription for other brokers' reliable streams.
 #[derive(Debug, Default)]
@@ -66,6 +66,26 @@ at_rest!(
 );
 
 impl Far {
+    /// Whether it has been told of all of a broker's streams from where on their log counts.
+    pub(crate) fn is_counted(&self, host: HostId) -> bool {
+        let is_told = |own| self.unsure.get(host.pubend(own)) != NOTHING;
+        self.since.has(host.pubend(0)) && (0..HOST_RELIABLE_MAX).all(is_told)
+    }
+
+    /// What it stands behind by now makes no difference any more.
+    pub(crate) fn pass_unsure(&mut self, stood: &[FarStand]) {
+        if self.unsure.is_empty() {
+            return;
+        }
+        for FarStand { pubend, acked, .. } in stood {
+            let unsure = self.unsure.get(*pubend);
+            if self.unsure.has(*pubend) && unsure <= *acked {
+                self.since.set(*pubend, unsure.max(self.since.get(*pubend)));
+                self.unsure.remove(*pubend);
+            }
+        }
+    }
+
     /// From where on the log of a stream counts for one that stands there, if it does.
     pub(crate) fn counts_from(&self, pubend: PubendId, acked: Tick) -> Option<Tick> {
         Some(self.since.get(pubend)).filter(|_| self.since.has(pubend) && self.unsure.get(pubend) <= acked)

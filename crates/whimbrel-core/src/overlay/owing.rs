@@ -149,7 +149,7 @@ impl Core {
         let version = overlay.wants.version();
         for track in self.tracks.ids() {
             let Some(durable) = self.tracks.durable(track) else { continue };
-            if !durable.far.since.has(host.pubend(0)) {
+            if !durable.far.is_counted(host) {
                 let unowed = Unowed::new(durable.number, Some(version));
                 overlay.logs.claims.unowed.entry(track).or_insert(unowed);
             }
@@ -305,9 +305,7 @@ impl Core {
         let (Some(overlay), Some(durable)) = (overlay.as_deref_mut(), tracks.durable(track)) else { return true };
         let has_none = |host: HostId| overlay.logs.claims.of.get(&host).is_some_and(|claim| claim.version == u64::MAX);
         let counts_there = |host: HostId| {
-            durable.far.since.has(host.pubend(0))
-                && durable.far.unsure.get(host.pubend(0)) != NOTHING
-                && (0..HOST_RELIABLE_MAX).all(|own| !durable.awaits_selector(host.pubend(own)))
+            durable.far.is_counted(host) && (0..HOST_RELIABLE_MAX).all(|own| !durable.awaits_selector(host.pubend(own)))
         };
         let lacks = |host: &HostId| *host != overlay.host && !has_none(*host) && !counts_there(*host);
         let topology = &overlay.topology;

@@ -165,6 +165,7 @@ impl Core {
             let (track, common) = self.tracks.get_with_common(id);
             let (index, is_live) = (track.session, track.lag.is_none());
             let durable = track.durable.as_deref_mut().expect("durable subscriptions are dirty");
+            durable.far.pass_unsure(&stand.far);
             let mut held = durable.hold(&stand.acked);
             // What it wants and has not passed yet is behind what is given up. A gap that it is to be told may lie before.
             let passed = self.streams.logged().positions();

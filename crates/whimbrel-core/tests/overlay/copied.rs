@@ -155,3 +155,43 @@ fn whoever_goes_on_from_a_copy_made_before_a_log_counted_gets_what_that_has() {
         assert_eq!(got, ["1", "2", "3", "4"], "{client} at {to}");
     }
 }
+
+/// That log's broker is away for so long that nobody counts on it, and comes back.
+#[test]
+fn a_log_that_was_not_known_to_count_is_asked_when_its_broker_comes_back() {
+    let cache = Plan { default: DefaultPlan { capacity: Capacity::Events(1), policy: Policy::Lrp }, ..Plan::default() };
+    let mut gone_on = 0;
+    for client in (0..6).map(|client| format!("s{client}")) {
+        let mut net = Net::mesh(4);
+        net.nodes.iter_mut().for_each(|node| node.core.set_cache(net.now, cache.clone()));
+        assert_eq!(net.connect(0, 9, "publisher"), Some(false));
+        assert_eq!(net.connect(1, 1, &client), Some(false));
+        net.publish_all(0, 9, &["0"]);
+        net.drops =
+            Box::new(|from, _, bytes| from == 0 && is_letter(bytes, |message| matches!(message, Message::Owes(_))));
+        let following = Following { durability: Durability::Durable, notices: true, ..Following::default() };
+        net.subscribe(1, 1, Filter { following, ..plain("t", Qos::AtLeastOnce) });
+        net.advance(SECOND * 2);
+        net.leave(1, 1);
+        let own: Vec<usize> = (0..6).filter(|wire| net.ends(*wire).iter().any(|(node, _)| *node == 0)).collect();
+        own.iter().for_each(|wire| net.close(*wire));
+        net.advance(SECOND * 130);
+        net.kill(1);
+        net.drops = Box::new(|_, _, _| false);
+        net.advance(SECOND);
+        if net.connect(2, 1, &client) != Some(true) {
+            continue;
+        }
+        net.advance(SECOND * 5);
+        net.link_all(0);
+        net.advance(SECOND * 5);
+        net.settled(2, 1, SECOND);
+        net.leave(2, 1);
+        net.publish_all(0, 9, &["1", "2", "3"]);
+        net.advance(SECOND);
+        assert_eq!(net.connect(2, 2, &client), Some(true), "{client}");
+        assert_eq!(net.settled(2, 2, SECOND * 3), ["1", "2", "3"], "{client}: with no gap beside them");
+        gone_on += 1;
+    }
+    assert!(gone_on > 0);
+}

@@ -371,6 +371,43 @@ fn what_was_copied_where_it_went_does_not_go_on_from_where_it_was_before() {
     assert!(refused > 0);
 }
 
+/// The same at a broker that had nothing to do with it: it waits, and the keeper comes back meanwhile.
+#[test]
+fn a_keeper_that_comes_back_while_an_older_state_is_asked_for_is_asked() {
+    let mut waited = 0;
+    for client in CLIENTS {
+        let mut net = Net::mesh(5);
+        assert_eq!(net.connect(0, 9, "publisher"), Some(false));
+        assert_eq!(net.connect(0, 1, client), Some(false));
+        net.subscribe_durably(0, 1, "t", Qos::ExactlyOnce);
+        net.advance(SECOND * 25);
+        net.kill(3);
+        assert_eq!(net.connect(2, 2, client), Some(true));
+        publish_exactly(&mut net, "1");
+        let mut known = BTreeSet::new();
+        assert_eq!(exactly(&mut net, &mut known, (2, 2), SECOND * 4), ["1"]);
+        net.kill_silently(2);
+        net.kill(1);
+        net.revive(1, true);
+        net.advance(SECOND * 4);
+        net.connect_as(4, 3, client, RETURN);
+        net.advance(MILLI * 500);
+        net.revive(2, true);
+        let link = if let Some(present) = net.answer(4, 3) {
+            assert!(present, "{client}");
+            waited += 1;
+            3
+        } else {
+            net.advance(SECOND * 4);
+            assert_eq!(net.connect(4, 4, client), Some(true), "{client}");
+            4
+        };
+        let again = exactly(&mut net, &mut known, (4, link), SECOND);
+        assert!(again.is_empty(), "{client} gets {again:?} again");
+    }
+    assert!(waited > 0);
+}
+
 /// The keeper is gone, nobody but the deputy knows of the session, and that is started again, too. The keeper comes back while the copy is asked for.
 #[test]
 fn a_keeper_that_comes_back_while_a_copy_is_asked_for_that_is_gone_is_asked() {

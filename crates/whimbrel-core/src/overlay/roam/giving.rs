@@ -31,10 +31,15 @@ fn stranger_of<'a>(asked: &Move<'a>) -> Option<&'a str> {
     Some(asked.owner).filter(|owner| !owner.is_empty())
 }
 
+/// In how many parts a session goes.
+fn parts_of(whole: &[u8]) -> u32 {
+    whole.len().div_ceil(PART_BYTES).max(1) as u32
+}
+
 impl Given {
     /// It belongs to that broker, under that epoch; nobody has asked for it here, or that is forgotten.
     pub(super) fn unasked(now: Time, (to, epoch): (HostId, u64), since: Time) -> Given {
-        Given { to, epoch, since, went: now, asker: None, is_written: true, body: None }
+        Given { to, epoch, since, went: Some(now), asker: None, is_written: true, body: None }
     }
 }
 
@@ -83,13 +88,16 @@ impl Core {
             }
             return;
         }
-        let is_left = asked.asked_of == Some(given.to) && !self.is_copied_and_away(given);
-        if is_left || asked.as_copy && given.to == from.host {
+        let has_copy = asked.as_copy && given.to == from.host;
+        if has_copy || asked.asked_of == Some(given.to) {
             if is_foreign(session.memory.owner.as_deref(), successor.stranger.as_deref()) {
                 return self.say_foreign(now, (from.host, asked.number), out);
             }
-            out.copy_used(asked.client, now.since(given.since));
-            return self.mark_given(now, index, &successor, out);
+            // Who begins anew needs what its client has published alone.
+            if has_copy || asked.clean || !self.is_copied_and_away(given) {
+                out.copy_used(asked.client, now.since(given.since));
+                return self.mark_given(now, index, &successor, out);
+            }
         }
         let told = (given.to, given.epoch, own);
         self.say_gave(now, (from.host, asked.number), told, out);
@@ -235,7 +243,7 @@ impl Core {
         let (before, since) = place.given.as_deref().map_or((0, now), |given| (given.epoch, given.since));
         let epoch = place.epoch.max(before).saturating_add(1).max(successor.least);
         let asker = Some((incarnation, successor.number));
-        place.given = Some(Box::new(Given { to, epoch, since, went: now, asker, is_written: false, body: None }));
+        place.given = Some(Box::new(Given { to, epoch, since, went: None, asker, is_written: false, body: None }));
         self.note_place(now, index);
         if let Some(overlay) = self.overlay.as_deref_mut() {
             overlay.stats.sessions_went += 1;
@@ -275,6 +283,9 @@ impl Core {
         let place = self.sessions.get_mut(index).memory.roam.as_deref_mut();
         if let Some(given) = place.and_then(|place| place.given.as_deref_mut()) {
             given.body = (whole.len() > PART_BYTES).then(|| whole.clone());
+            if part + 1 >= parts_of(&whole) {
+                given.went.get_or_insert(now);
+            }
         }
         let owner = self.sessions.get(index).memory.owner.clone();
         let told = (&whole[..], owner.as_deref().unwrap_or_default());
@@ -288,7 +299,7 @@ impl Core {
         ((whole, owner), epoch, part): ((&[u8], &str), u64, u32),
         out: &mut dyn Output,
     ) {
-        let parts = whole.len().div_ceil(PART_BYTES).max(1) as u32;
+        let parts = parts_of(whole);
         let body = whole.chunks(PART_BYTES).nth(part as usize).unwrap_or_default();
         let digest = Seeded::new(0).hash_one(whole);
         let told = Moved { number, answer: MoveAnswer::Given, epoch, part, parts, digest, body, owner };

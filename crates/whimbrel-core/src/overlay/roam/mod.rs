@@ -100,8 +100,8 @@ pub(crate) struct Given {
     pub(crate) epoch: u64,
     /// Since when what is here of it is as it is.
     since: Time,
-    /// When it went there, as far as is known here.
-    went: Time,
+    /// When all of it had gone there, as far as is known here.
+    went: Option<Time>,
     /// In which life of that broker it was asked for, and under which number, if that is known: the same question gets the same answer.
     asker: Option<(u64, u64)>,
     /// That is durable.

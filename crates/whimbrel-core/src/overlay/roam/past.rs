@@ -196,7 +196,8 @@ impl Core {
         let Past { sets, .. } = &overlay.roam.past;
         let is_away = |set: &Set| is_away(&set.map, given.to, &overlay.roam.map, |host| self.streams.has_ended(host));
         let last = sets.iter().rev().find(|set| set.map.has(given.to));
-        last.is_some_and(|last| last.until >= given.went + DEPUTIES_TOLD && is_away(last))
+        let was_copied = |set: &Set| given.went.is_some_and(|went| set.until >= went + DEPUTIES_TOLD);
+        last.is_some_and(|last| was_copied(last) && is_away(last))
     }
 
     /// Whether there are brokers that this one was only told of: what they have, others may know that have met them.

@@ -263,7 +263,11 @@ impl Core {
                 let clerk = roam.map.clerk(hash_of(&search.client)).map(|(clerk, _)| clerk);
                 clerk != search.clerk || asked.iter().any(|host| !roam.map.has(*host))
             }
-            Stage::Fetching(fetching) => roam.map.life(fetching.from) != fetching.life,
+            Stage::Fetching(fetching) => {
+                // Whoever has something later, and could not be asked, can be by now.
+                let has_come = |whom: HostId| roam.map.has(whom) && !search.refused.contains(&whom);
+                roam.map.life(fetching.from) != fetching.life || fetching.asked_of.is_some_and(has_come)
+            }
         };
         let all = roam.searches.all.iter().filter(|(_, search)| begins_anew(search));
         let all: Vec<u64> = all.map(|(number, _)| *number).collect();
