@@ -224,7 +224,7 @@ impl Core {
         let lacking: Vec<HostId> =
             digest.link_states.iter().map(|(host, ..)| *host).filter(|host| !known(host)).collect();
         let is_last = !digest.more;
-        self.look_at_joining(now, |joining| joining.compared(now, lacking, is_last), out);
+        self.look_at_joining(now, |joining| joining.compared(lacking, is_last), out);
         self.pump(now, link, out);
         self.compare_retained(now, link, out);
     }

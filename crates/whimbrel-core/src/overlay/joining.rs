@@ -18,23 +18,17 @@ pub(super) struct Joining {
     since: Time,
     /// Brokers of which a neighbour has the link state; no more than a broker knows at all are noted.
     lacking: BTreeSet<HostId>,
-    /// A neighbour has named some that it knows.
-    is_met: bool,
-    /// And all of them.
+    /// A neighbour has named all that it knows.
     is_compared: bool,
 }
 
 impl Joining {
     pub(super) fn begun(since: Time) -> Joining {
-        Joining { since, lacking: BTreeSet::new(), is_met: false, is_compared: false }
+        Joining { since, lacking: BTreeSet::new(), is_compared: false }
     }
 
-    /// A neighbour has link states that are lacking here; `is_last`: and no others. Whoever has been alone for long is young from the first one on: the others
-    /// are about to be known.
-    pub(super) fn compared(&mut self, now: Time, lacking: Vec<HostId>, is_last: bool) {
-        if !core::mem::replace(&mut self.is_met, true) {
-            self.since = now;
-        }
+    /// A neighbour has link states that are lacking here; `is_last`: and no others.
+    pub(super) fn compared(&mut self, lacking: Vec<HostId>, is_last: bool) {
         let room = super::topology::BROKERS_MAX.saturating_sub(self.lacking.len());
         self.lacking.extend(lacking.into_iter().take(room));
         self.is_compared |= is_last;
