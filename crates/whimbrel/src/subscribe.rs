@@ -106,15 +106,7 @@ impl Subscribe {
         }
         let options = self.connection.options(self.session.is_none(), self.session.unwrap_or(0))?;
         let (client, mut events) = self.connection.connect(options).await?;
-        if let Err(refused) = events.during(self.subscribe(&client)).await {
-            // What came before the answer counts as received: a session may have had it waiting.
-            let mut output = Vec::new();
-            while let Some(event @ Event::Message(_)) = events.try_next() {
-                self.put(event, &mut output)?;
-            }
-            print_out(&output)?;
-            return Err(refused);
-        }
+        events.during(self.subscribe(&client)).await?;
         let end = self.within.map(|seconds| Instant::now() + Duration::from_secs(seconds));
         let printed = self.print_all(&mut events, end).await;
         client.disconnect().await;
@@ -170,7 +162,9 @@ impl Subscribe {
                 left -= u64::from(self.put(event, &mut output)?);
                 next = if left > 0 && output.len() < OUTPUT_BYTES { events.try_next() } else { None };
             }
-            print_out(&output)?;
+            if let Err(Failure::Runtime(error)) = failure::print(&output) {
+                return Err(error);
+            }
             output.clear();
         }
         Ok(())
@@ -232,13 +226,5 @@ impl Subscribe {
 
     fn retain_handling(&self) -> RetainHandling {
         if self.no_retained { RetainHandling::DoNotSend } else { RetainHandling::Send }
-    }
-}
-
-/// Writes to standard output; a reader that has gone away is no failure.
-fn print_out(output: &[u8]) -> Result<()> {
-    match failure::print(output) {
-        Err(Failure::Runtime(error)) => Err(error),
-        _ => Ok(()),
     }
 }
