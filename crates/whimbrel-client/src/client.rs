@@ -58,7 +58,8 @@ impl Drop for Handle {
 }
 
 /// What happens on a connection, in order. A message counts as received when it is taken from here: what nobody takes is not acknowledged, and
-/// waits in the session at the broker, which sends no more of QoS 1 and 2 than [`Options::receive_maximum`] meanwhile.
+/// waits in the session at the broker, which sends no more of QoS 1 and 2 than [`Options::receive_maximum`] meanwhile. What is taken when the connection is over cannot
+/// be acknowledged, and may come again on the next one.
 #[derive(Debug)]
 pub struct Events {
     shared: Arc<Shared>,

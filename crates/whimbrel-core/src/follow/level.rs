@@ -31,7 +31,7 @@ impl Core {
         // Those of one broker count together; what is of best effort is wanted there since then as well.
         let is_reliable = pubend.reliability() == Reliability::Reliable;
         let counted = if is_reliable { pubend } else { pubend.host().pubend(0) };
-        let counts = far.counts_from(counted, level).is_some_and(|since| since <= level);
+        let counts = far.counts_from(counted, |_| level).is_some_and(|since| since <= level);
         // A log of which it is not known what it holds for it lets go of that once it stands where it has passed.
         let waits = far.aside.has(pubend) || far.holes.get(pubend) > level || far.newest.get(pubend) > level;
         let is_silence = || match is_reliable {

@@ -77,8 +77,10 @@ impl Far {
         }
     }
 
-    /// From where on the log of a stream counts for one that stands there, if it does.
-    pub(crate) fn counts_from(&self, pubend: PubendId, acked: Tick) -> Option<Tick> {
-        Some(self.since.get(pubend)).filter(|_| self.since.has(pubend) && self.unsure.get(pubend) <= acked)
+    /// From where on the log of a stream counts for one that stands there, if it does. The streams of one broker count together.
+    pub(crate) fn counts_from(&self, pubend: PubendId, acked: impl Fn(PubendId) -> Tick) -> Option<Tick> {
+        let is_sure = |of: PubendId| self.unsure.get(of) <= acked(of);
+        let counts = self.since.has(pubend) && (0..HOST_RELIABLE_MAX).all(|own| is_sure(pubend.host().pubend(own)));
+        counts.then(|| self.since.get(pubend))
     }
 }

@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use whimbrel_event::{Event, EventId, HOST_RELIABLE_MAX, HostId, Packed, PubendId, Qos, Reliability, Tick, Time};
+use whimbrel_event::{Event, EventId, Packed, PubendId, Qos, Reliability, Tick, Time};
 use whimbrel_selector::{Selector, SharedFilter};
 
 use super::Numbered;
@@ -172,14 +172,10 @@ impl Core {
         // Streams that are followed nowhere here are in the written position all the same.
         let mut all: BTreeMap<PubendId, Tick> = stand.far.iter().map(|far| (far.pubend, far.acked)).collect();
         all.extend(positions.iter().filter(|(pubend, _)| stand.far(*pubend).is_none()));
-        // The streams of one broker count together.
-        let is_passed = |of: PubendId| durable.far.unsure.get(of) <= all.get(&of).copied().unwrap_or_default();
-        let counts = |of: HostId| (0..HOST_RELIABLE_MAX).all(|own| is_passed(of.pubend(own)));
+        let acked = |of: PubendId| all.get(&of).copied().unwrap_or_default();
         let since = |pubend: PubendId| match self.streams.own_reliable(pubend) {
             Some(own) => Some(durable.start[own]),
-            None => {
-                Some(durable.far.since.get(pubend)).filter(|_| durable.far.since.has(pubend) && counts(pubend.host()))
-            }
+            None => durable.far.counts_from(pubend, acked),
         };
         let streams = all.iter().map(|(pubend, acked)| (*pubend, since(*pubend), *acked)).collect();
         // Whoever takes it over writes the position before gaps whose notices are open: what was acknowledged behind them goes along.

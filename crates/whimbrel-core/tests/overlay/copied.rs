@@ -126,18 +126,29 @@ fn is_letter(bytes: &[u8], is_it: impl Fn(&Message<'_>) -> bool) -> bool {
     matches!(frame(bytes), Some(Frame::Letter(known)) if letter(known))
 }
 
+/// Brokers whose caches have room for one event.
+fn forgetful(count: usize) -> Net {
+    let cache = Plan { default: DefaultPlan { capacity: Capacity::Events(1), policy: Policy::Lrp }, ..Plan::default() };
+    let mut net = Net::mesh(count);
+    net.nodes.iter_mut().for_each(|node| node.core.set_cache(net.now, cache.clone()));
+    net
+}
+
+/// A durable subscription that is told gaps.
+fn with_notices() -> Filter<'static> {
+    let following = Following { durability: Durability::Durable, notices: true, ..Following::default() };
+    Filter { following, ..plain("t", Qos::AtLeastOnce) }
+}
+
 /// The keeper has heard that other brokers owe it what its subscriber wants, and dies before the deputy knows that. It may be the deputy itself who does.
 #[test]
 fn whoever_goes_on_from_a_copy_made_before_a_log_counted_gets_what_that_has() {
-    let cache = Plan { default: DefaultPlan { capacity: Capacity::Events(1), policy: Policy::Lrp }, ..Plan::default() };
     for (client, to) in (0..4).flat_map(|client| [0, 2].map(|to| (format!("s{client}"), to))) {
-        let mut net = Net::mesh(3);
-        net.nodes.iter_mut().for_each(|node| node.core.set_cache(net.now, cache.clone()));
+        let mut net = forgetful(3);
         assert_eq!(net.connect(0, 9, "publisher"), Some(false));
         assert_eq!(net.connect(1, 1, &client), Some(false));
         net.drops = Box::new(|_, _, bytes| is_letter(bytes, |message| matches!(message, Message::Owes(_))));
-        let following = Following { durability: Durability::Durable, notices: true, ..Following::default() };
-        net.subscribe(1, 1, Filter { following, ..plain("t", Qos::AtLeastOnce) });
+        net.subscribe(1, 1, with_notices());
         net.advance(SECOND / 2);
         net.drops = Box::new(|_, _, bytes| is_letter(bytes, |message| matches!(message, Message::Copies(_))));
         net.advance(SECOND * 2);
@@ -159,22 +170,18 @@ fn whoever_goes_on_from_a_copy_made_before_a_log_counted_gets_what_that_has() {
 /// That log's broker is away for so long that nobody counts on it, and comes back.
 #[test]
 fn a_log_that_was_not_known_to_count_is_asked_when_its_broker_comes_back() {
-    let cache = Plan { default: DefaultPlan { capacity: Capacity::Events(1), policy: Policy::Lrp }, ..Plan::default() };
     let mut gone_on = 0;
     for client in (0..6).map(|client| format!("s{client}")) {
-        let mut net = Net::mesh(4);
-        net.nodes.iter_mut().for_each(|node| node.core.set_cache(net.now, cache.clone()));
+        let mut net = forgetful(4);
         assert_eq!(net.connect(0, 9, "publisher"), Some(false));
         assert_eq!(net.connect(1, 1, &client), Some(false));
         net.publish_all(0, 9, &["0"]);
         net.drops =
             Box::new(|from, _, bytes| from == 0 && is_letter(bytes, |message| matches!(message, Message::Owes(_))));
-        let following = Following { durability: Durability::Durable, notices: true, ..Following::default() };
-        net.subscribe(1, 1, Filter { following, ..plain("t", Qos::AtLeastOnce) });
+        net.subscribe(1, 1, with_notices());
         net.advance(SECOND * 2);
         net.leave(1, 1);
-        let own: Vec<usize> = (0..6).filter(|wire| net.ends(*wire).iter().any(|(node, _)| *node == 0)).collect();
-        own.iter().for_each(|wire| net.close(*wire));
+        net.close_all(0);
         net.advance(SECOND * 130);
         net.kill(1);
         net.drops = Box::new(|_, _, _| false);

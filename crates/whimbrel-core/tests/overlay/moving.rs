@@ -487,8 +487,7 @@ fn a_clean_start_elsewhere_ends_the_session() {
 fn after_a_partition_the_newer_connection_stays() {
     let mut net = world(Qos::AtLeastOnce);
     net.advance(SECOND);
-    let own = (0..3).filter(|wire| net.ends(*wire).iter().any(|(node, _)| *node == 1)).collect::<Vec<_>>();
-    own.iter().for_each(|wire| net.close(*wire));
+    net.close_all(1);
     net.advance(SECOND);
     // The client is at the side that has its copy, or is refused.
     let present = net.connect(2, 1, "sub");
@@ -513,8 +512,7 @@ fn what_was_acknowledged_at_the_older_side_counts_for_who_comes_back_there() {
         let mut net = world(Qos::AtLeastOnce);
         assert_eq!(net.connect(2, 8, "second"), Some(false));
         net.advance(SECOND);
-        let own = (0..3).filter(|wire| net.ends(*wire).iter().any(|(node, _)| *node == 1)).collect::<Vec<_>>();
-        own.iter().for_each(|wire| net.close(*wire));
+        net.close_all(1);
         net.advance(SECOND);
         assert_eq!(net.connect(2, 1, "sub"), Some(true));
         net.publish_all(2, 8, &["1"]);

@@ -249,6 +249,13 @@ impl Net {
         }
     }
 
+    /// All links of a broker end.
+    pub fn close_all(&mut self, number: usize) {
+        let is_its = |wire: &Wire| !wire.is_cut && wire.ends.iter().any(|(node, _)| *node == number);
+        let wires: Vec<usize> = (0..self.wires.len()).filter(|wire| is_its(&self.wires[*wire])).collect();
+        wires.into_iter().for_each(|wire| self.close(wire));
+    }
+
     /// All links between two brokers end.
     pub fn part(&mut self, pair: [usize; 2]) {
         let is_it = |wire: &Wire| !wire.is_cut && pair.iter().all(|node| wire.ends.iter().any(|(end, _)| end == node));

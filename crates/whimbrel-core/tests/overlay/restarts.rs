@@ -338,25 +338,33 @@ fn publish_exactly(net: &mut Net, payload: &str) {
     net.input(0, Input::Release { link: Link(9), tag: 77 });
 }
 
+/// Brokers of which the first has what is left of a session that went to the third, which is out of reach; the second, which may have a copy, was started again.
+/// The brokers have been the same for that long before. Gives also what its client knows.
+fn went_to_one_that_is_gone(count: usize, client: &str, calm: Duration) -> (Net, BTreeSet<u16>) {
+    let mut net = Net::mesh(count);
+    assert_eq!(net.connect(0, 9, "publisher"), Some(false));
+    assert_eq!(net.connect(0, 1, client), Some(false));
+    net.subscribe_durably(0, 1, "t", Qos::ExactlyOnce);
+    net.advance(calm);
+    // As long as one is away in whose streams it stands, it stays where it was as well.
+    net.kill(3);
+    assert_eq!(net.connect(2, 2, client), Some(true));
+    publish_exactly(&mut net, "1");
+    let mut known = BTreeSet::new();
+    assert_eq!(exactly(&mut net, &mut known, (2, 2), SECOND * 4), ["1"]);
+    net.kill_silently(2);
+    net.kill(1);
+    net.revive(1, true);
+    net.advance(SECOND * 4);
+    (net, known)
+}
+
 /// Its session went to a broker that has had it for long, and the one that has a copy is started again as that one is gone: what is left where it was before is old.
 #[test]
 fn what_was_copied_where_it_went_does_not_go_on_from_where_it_was_before() {
     let mut refused = 0;
     for (client, next) in CLIENTS.iter().flat_map(|client| [0, 1].map(|next| (*client, next))) {
-        let mut net = Net::mesh(4);
-        assert_eq!(net.connect(0, 9, "publisher"), Some(false));
-        assert_eq!(net.connect(0, 1, client), Some(false));
-        net.subscribe_durably(0, 1, "t", Qos::ExactlyOnce);
-        // As long as one is away in whose streams it stands, it stays where it was as well.
-        net.kill(3);
-        assert_eq!(net.connect(2, 2, client), Some(true));
-        publish_exactly(&mut net, "1");
-        let mut known = BTreeSet::new();
-        assert_eq!(exactly(&mut net, &mut known, (2, 2), SECOND * 4), ["1"]);
-        net.kill_silently(2);
-        net.kill(1);
-        net.revive(1, true);
-        net.advance(SECOND * 4);
+        let (mut net, mut known) = went_to_one_that_is_gone(4, client, Duration::ZERO);
         let present = net.connect(next, 3, client);
         assert_ne!(present, Some(false), "{client} at {next}");
         refused += usize::from(present.is_none());
@@ -376,20 +384,7 @@ fn what_was_copied_where_it_went_does_not_go_on_from_where_it_was_before() {
 fn a_keeper_that_comes_back_while_an_older_state_is_asked_for_is_asked() {
     let mut waited = 0;
     for client in CLIENTS {
-        let mut net = Net::mesh(5);
-        assert_eq!(net.connect(0, 9, "publisher"), Some(false));
-        assert_eq!(net.connect(0, 1, client), Some(false));
-        net.subscribe_durably(0, 1, "t", Qos::ExactlyOnce);
-        net.advance(SECOND * 25);
-        net.kill(3);
-        assert_eq!(net.connect(2, 2, client), Some(true));
-        publish_exactly(&mut net, "1");
-        let mut known = BTreeSet::new();
-        assert_eq!(exactly(&mut net, &mut known, (2, 2), SECOND * 4), ["1"]);
-        net.kill_silently(2);
-        net.kill(1);
-        net.revive(1, true);
-        net.advance(SECOND * 4);
+        let (mut net, mut known) = went_to_one_that_is_gone(5, client, SECOND * 25);
         net.connect_as(4, 3, client, RETURN);
         net.advance(MILLI * 500);
         net.revive(2, true);

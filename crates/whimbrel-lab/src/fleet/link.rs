@@ -312,7 +312,7 @@ impl Subscriber {
                     } else {
                         client.abandon();
                     }
-                    // What the library has acknowledged counts as received.
+                    // What has come is taken, though the broker does not hear of that any more.
                     while let Some(Event::Message(message)) = events.next().await {
                         take(&self.network, &mut self.dial, (seat, self.travel.at()), &message);
                     }

@@ -180,7 +180,7 @@ impl Subscriber {
             client.abandon();
         }
         drop(client);
-        // What has been acknowledged by the library counts as received. A client that keeps its position forgets it.
+        // What has come is taken, though the broker does not hear of that any more. A client that keeps its position forgets it.
         while let Some(Event::Message(message)) = events.next().await {
             if self.habits.keeper != Keeper::Client {
                 self.note(&message);

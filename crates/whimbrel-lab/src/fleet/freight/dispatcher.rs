@@ -249,7 +249,7 @@ impl Dispatcher {
         self.take_rest(events).await;
     }
 
-    /// What the library has acknowledged counts as received. Who keeps the position forgets what it has not looked at.
+    /// What has come is taken, though the broker does not hear of that any more. Who keeps the position forgets what it has not looked at.
     async fn take_rest(&mut self, mut events: Events) {
         while let Some(Event::Message(message)) = events.next().await {
             if self.keeper != Keeper::Client {

@@ -116,8 +116,8 @@ impl Book {
     /// Whether the broker that granted a subscription had not heard of the host that another machine had since a moment, and had not been linked for long enough by
     /// then with one that had: it can neither wait for such a host nor name it.
     fn was_unheard_of(&self, era: &Era, (node, since): (usize, Time), (home, granted): (usize, Time)) -> bool {
-        let Troubles { web, losses, .. } = &self.troubles;
-        let disk = losses.iter().filter(|(at, of)| *of == node && *at <= since).count() as u32;
+        let Troubles { web, .. } = &self.troubles;
+        let disk = self.troubles.disk_at(node, since);
         let is_known = self.troubles.hosts_of((node, disk)).any(|host| era.known.contains(&host));
         let both = since.max(self.troubles.born(home, granted));
         !is_known && !web.has_heard((node, both), (home, granted))

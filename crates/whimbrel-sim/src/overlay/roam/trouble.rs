@@ -122,8 +122,12 @@ impl Troubles {
 
     /// Which disk of its machine a process had.
     pub(super) fn disk_of(&self, process: Process) -> u32 {
-        let began = self.begins.get(&process).copied().unwrap_or(Time::ZERO);
-        self.losses.iter().filter(|(at, node)| *node == process.0 && *at <= began).count() as u32
+        self.disk_at(process.0, self.begins.get(&process).copied().unwrap_or(Time::ZERO))
+    }
+
+    /// Which disk a machine had at a moment.
+    pub(super) fn disk_at(&self, node: usize, moment: Time) -> u32 {
+        self.losses.iter().filter(|(at, of)| *of == node && *at <= moment).count() as u32
     }
 
     /// Whether nobody is left who could know what a process knew: it is gone with its disk, and so are all that were ever connected to it, to one of those, and
