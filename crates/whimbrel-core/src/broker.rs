@@ -137,6 +137,9 @@ impl Core {
             other => self.handle_rare(now, other, out),
         }
         loop {
+            if self.sessions.supersessions.is_any_ready() {
+                self.serve_claimants(now, out);
+            }
             while let Some(index) = self.sessions.pop_overflowed() {
                 self.cut_off(now, index, out);
             }
@@ -144,10 +147,11 @@ impl Core {
                 self.prepare();
             }
             // Bounded: what catches up has its turn later.
-            if !self.sessions.has_unshared() {
+            if self.sessions.has_unshared() {
+                self.share_out(now, out);
+            } else if !self.sessions.supersessions.is_any_ready() {
                 break;
             }
-            self.share_out(now, out);
         }
         if !self.groups.post.is_empty() {
             self.tell_shares(now, out);
@@ -170,7 +174,7 @@ impl Core {
                         self.sessions.get_mut(index).expiry = expiry;
                     }
                     self.detach(now, index, publish_will, out);
-                } else {
+                } else if !self.sessions.supersessions.withdraw(link) {
                     self.stop_seeking(now, link);
                 }
             }
@@ -191,6 +195,7 @@ impl Core {
                 self.store.line.commit(upto);
                 self.pass_committed(now, out);
             }
+            Input::ReadOut { link, is_whole } => self.on_read_out(link, is_whole),
             Input::Disk(disk) => self.disk_changed(now, disk, out),
             Input::Fetched(fetched) => self.fetched(&fetched),
             Input::DropSession { client_id } => self.drop_session(now, client_id, out),
@@ -359,6 +364,7 @@ impl Core {
                     self.sessions.get_mut(index).will_at = None;
                     self.publish_will(now, index, out);
                 }
+                Reason::ReadOut => self.on_read_out_late(Link(index)),
                 Reason::Silence => self.tell_silence(now, index, out),
                 Reason::CatchUp | Reason::Committed | Reason::Flush | Reason::Overlay => {
                     unreachable!("turns are not timed")

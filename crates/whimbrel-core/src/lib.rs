@@ -43,12 +43,13 @@ pub use api::Mutant;
 pub use api::{
     Accepted, Attach, Channel, Delivery, Durability, Filter, Following, Granted, HangUp, Input, Kick, Limits, Link,
     Output, Owner, PeerInput, PeerLink, Publish, Reason, Refusal, RetainHandling, Segment, Sent, Settlement, Start,
-    Step, Tell, Will,
+    Step, Tell, Unread, Will,
 };
 pub use broker::Core;
 pub use caching::Interest;
 pub use follow::{GapReason, NOTICE_TOPIC};
 pub use inspect::{Debtor, Holder, Holders, PlaceInfo, Presence, SessionInfo, StreamInfo, SubscriptionInfo};
 pub use overlay::{ALL_OTHERS, OverlayConfig};
+pub use session::READ_OUT_MAX;
 pub use stats::{GapClass, GapCounts, Stats};
 pub use whimbrel_wire::OWNER_BYTES_MAX;

@@ -84,6 +84,8 @@ stats! {
     kicked_log_failed,
     /// Connections ended because their client id attached elsewhere.
     takeovers,
+    /// Takeovers that did not wait until all that the old connection had sent was read: it was too much, or took too long.
+    takeovers_cut,
     /// Wills published.
     wills_published,
     /// Sessions that ended because they were away too long.

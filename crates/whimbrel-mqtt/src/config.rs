@@ -24,6 +24,12 @@ pub const AHEAD_MAX: usize = 256 << 10;
 /// noticed.
 pub const AHEAD_ENOUGH: usize = 64 << 10;
 
+/// Bytes that a driver reads at most of what a connection has already sent, when [`crate::Output::read_out`] asks for it.
+pub const READ_OUT_BYTES: usize = 64 << 10;
+
+/// How long a connection that seems to be silent may take to be read to its end before it is ended for that.
+pub const LISTEN_MAX: Duration = Duration::from_secs(1);
+
 /// A connection whose session was not found for so long is refused, also if the core should never say so.
 pub const AWAIT_MAX: Duration = Duration::from_secs(5);
 

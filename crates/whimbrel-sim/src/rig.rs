@@ -23,7 +23,7 @@ use mqtt_protocol_core::mqtt::Version;
 use mqtt_protocol_core::mqtt::packet::{Packet, Qos};
 use whimbrel_core::cache::Plan;
 use whimbrel_event::Time;
-use whimbrel_mqtt::{Broker, Config, ConnId, Input, LOW_WATER, Origin, Output, Stats};
+use whimbrel_mqtt::{Broker, Config, ConnId, Input, LOW_WATER, Origin, Output, READ_OUT_BYTES, Stats, Unread};
 
 use crate::packets::{greeted_version, next_packet};
 use crate::speech::{Heard, Hello, Message, Said, Wanted};
@@ -61,11 +61,27 @@ struct Wire {
     closing: bool,
     /// Either side has closed.
     closed: bool,
+    /// The client has closed, and the broker has not handled yet what it sent: it closes the connection then.
+    lingers: bool,
+    /// What the client sends lies here until [`Rig::read`].
+    socket: Option<Socket>,
+}
+
+/// What a client has sent and its broker has not read.
+#[derive(Default)]
+struct Socket {
+    unread: Vec<u8>,
+    /// The end of the stream is behind that.
+    ended: bool,
+    /// It is not read even if the broker wants what it holds.
+    is_stuck: bool,
 }
 
 #[derive(Default)]
 struct Wires {
     open: BTreeMap<ConnId, Wire>,
+    /// Connections that are to be read to their end.
+    to_read_out: Vec<ConnId>,
     /// Connections that were sent to during this call of the broker.
     sent: BTreeSet<ConnId>,
 }
@@ -80,12 +96,18 @@ impl Output for Wires {
     fn send(&mut self, conn: ConnId, bytes: &mut Vec<u8>) {
         assert!(self.sent.insert(conn), "a second send to {conn:?} in one call of the broker");
         let wire = self.of(conn);
+        if wire.lingers {
+            return bytes.clear();
+        }
         assert!(!wire.closed && !wire.closing, "the broker sends to {conn:?}, which is closed");
         if wire.stalled { wire.backlog.append(bytes) } else { wire.received.append(bytes) }
     }
 
     fn close(&mut self, conn: ConnId) {
         let wire = self.of(conn);
+        if core::mem::take(&mut wire.lingers) {
+            return;
+        }
         assert!(!wire.closed && !wire.closing, "the broker closes {conn:?}, which is closed");
         wire.closing = true;
         wire.closed = wire.backlog.is_empty();
@@ -97,6 +119,17 @@ impl Output for Wires {
 
     fn notify_drained(&mut self, conn: ConnId) {
         self.of(conn).notify = true;
+    }
+
+    fn read_out(&mut self, conn: ConnId) -> Unread {
+        let Some(socket) = &self.open[&conn].socket else { return Unread::Nothing };
+        if socket.unread.is_empty() && !socket.ended {
+            return Unread::Nothing;
+        }
+        if !socket.is_stuck {
+            self.to_read_out.push(conn);
+        }
+        Unread::Coming
     }
 }
 
@@ -133,8 +166,57 @@ impl Rig {
             wire.greeting.extend_from_slice(bytes);
             wire.version = greeted_version(&wire.greeting);
         }
-        if !wire.closed && !wire.closing {
-            self.handle(Input::Bytes { conn, bytes });
+        if wire.closed || wire.closing {
+            return;
+        }
+        match &mut wire.socket {
+            Some(socket) => socket.unread.extend_from_slice(bytes),
+            None => self.handle(Input::Bytes { conn, bytes }),
+        }
+    }
+
+    /// From now on what a client sends lies in its socket, until [`Rig::read`], or until the broker wants what is there.
+    pub fn hold(&mut self, conn: ConnId) {
+        self.wires.of(conn).socket = Some(Socket::default());
+    }
+
+    /// As [`Rig::hold`], but the broker does not get what it wants of it.
+    pub fn hold_fast(&mut self, conn: ConnId) {
+        self.wires.of(conn).socket = Some(Socket { is_stuck: true, ..Socket::default() });
+    }
+
+    /// The broker reads at most `most` bytes of a socket that holds something, and the end of the stream if it is there.
+    pub fn read(&mut self, conn: ConnId, most: usize) {
+        let wire = self.wires.of(conn);
+        let Some(socket) = &mut wire.socket else { return };
+        let bytes: Vec<u8> = socket.unread.drain(..most.min(socket.unread.len())).collect();
+        let is_end = socket.unread.is_empty() && core::mem::take(&mut socket.ended);
+        let is_heard = |wire: &Wire| !wire.closed && !wire.closing;
+        if !bytes.is_empty() && is_heard(wire) {
+            self.handle(Input::Bytes { conn, bytes: &bytes });
+        }
+        if is_end && is_heard(self.wires.of(conn)) {
+            self.hang_up(conn);
+        }
+    }
+
+    /// The client's end of a connection is gone, and the broker learns of it.
+    fn hang_up(&mut self, conn: ConnId) {
+        let wire = self.wires.of(conn);
+        (wire.closed, wire.lingers) = (true, true);
+        self.handle(Input::Closed { conn });
+        self.wires.of(conn).lingers &= self.broker.is_open(conn);
+    }
+
+    /// Gives the broker what it wants of sockets that hold something.
+    fn read_out(&mut self) {
+        while let Some(conn) = self.wires.to_read_out.pop() {
+            self.read(conn, READ_OUT_BYTES);
+            let wire = self.wires.of(conn);
+            let is_whole = wire.socket.as_ref().is_none_or(|socket| socket.unread.is_empty());
+            if !wire.closed && !wire.closing {
+                self.handle(Input::ReadOut { conn, is_whole });
+            }
         }
     }
 
@@ -216,10 +298,13 @@ impl Rig {
     /// The client goes without a word: end of stream or reset. Nothing happens if the broker has closed already.
     pub fn close(&mut self, conn: ConnId) {
         let wire = self.wires.of(conn);
-        let known = !wire.closed && !wire.closing;
-        wire.closed = true;
-        if known {
-            self.handle(Input::Closed { conn });
+        if wire.closed || wire.closing {
+            wire.closed = true;
+            return;
+        }
+        match &mut wire.socket {
+            Some(socket) => socket.ended = true,
+            None => self.hang_up(conn),
         }
     }
 
@@ -278,9 +363,14 @@ impl Rig {
         self.broker.next_deadline().map(|(at, _)| at)
     }
 
-    /// The server shuts down.
+    /// The server shuts down at once.
     pub fn drain(&mut self) {
-        self.handle(Input::Drain { within: Duration::ZERO });
+        self.drain_within(Duration::ZERO);
+    }
+
+    /// The server shuts down, and its clients have that long to get what they are owed.
+    pub fn drain_within(&mut self, within: Duration) {
+        self.handle(Input::Drain { within });
     }
 
     fn handle(&mut self, input: Input<'_>) {
@@ -295,6 +385,7 @@ impl Rig {
             self.wires.sent.clear();
             self.broker.handle(self.now, Input::Drained { conn }, &mut self.wires);
         }
+        self.read_out();
     }
 
     /// After a client has read: the close that waited for it, or the news that the backlog is low.

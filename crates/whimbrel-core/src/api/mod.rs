@@ -12,7 +12,7 @@ use whimbrel_event::{CheckpointToken, EventRef, HostId, PubendId, Qos, Tick};
 pub use limits::Limits;
 pub use overlay::{Channel, HangUp, PeerInput, PeerLink};
 pub use session::{Attach, Durability, Filter, Following, Granted, Owner, Publish, RetainHandling, Start, Will};
-pub use told::{Accepted, Delivery, Kick, Output, Refusal, Sent, Step};
+pub use told::{Accepted, Delivery, Kick, Output, Refusal, Sent, Step, Unread};
 
 use crate::store::{AtomNo, Disk, Fetched};
 
@@ -220,6 +220,13 @@ pub enum Input<'a> {
         /// With which packet of the hand-over.
         by: Settlement,
     },
+    /// What [`Output::read_out`] has asked for: what the link had sent by then has been given to the edge, and handled. Ignored if it is not awaited.
+    ReadOut {
+        /// Which.
+        link: Link,
+        /// Nothing was left unread; else there was more than may be read at once.
+        is_whole: bool,
+    },
     /// The link takes deliveries again after [`Sent::Full`].
     Writable {
         /// Which.
@@ -314,6 +321,8 @@ pub enum Reason {
     WillDelay,
     /// A session has been away for as long as it may.
     SessionExpiry,
+    /// A connection whose session is claimed has not been read to its end in time.
+    ReadOut,
     /// A subscription with notices got nothing for a while.
     Silence,
     /// Subscriptions that are catching up go on.

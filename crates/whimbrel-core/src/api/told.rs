@@ -101,6 +101,15 @@ pub enum Sent {
     TooLarge,
 }
 
+/// What a connection has sent and its edge has not been given yet, for [`Output::read_out`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unread {
+    /// Nothing.
+    Nothing,
+    /// There may be something: it is read, then [`crate::Input::ReadOut`] or [`crate::Input::Detach`] follows.
+    Coming,
+}
+
 /// What becomes of an event at this broker, for [`Output::step`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
@@ -156,6 +165,10 @@ pub trait Output {
     fn refused(&mut self, link: Link, why: Refusal);
     /// The edge must end this connection; the core has already let go of it.
     fn kicked(&mut self, link: Link, why: Kick);
+    /// The session of that link is to be taken from it: what it has already sent is wanted first.
+    fn read_out(&mut self, _link: Link) -> Unread {
+        Unread::Nothing
+    }
     /// The answers to a subscribe, in its order, and the names of brokers that do not know of the subscriptions yet. Retained messages follow.
     fn subscribed(&mut self, link: Link, tag: u16, results: &[Result<Granted, Refusal>], pending: &[Box<str>]);
     /// The answers to an unsubscribe, in its order: whether there was such a subscription.

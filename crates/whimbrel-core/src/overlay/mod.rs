@@ -79,7 +79,7 @@ pub use questions::{QUESTION_BYTES_MAX, REPLY_BYTES_MAX, REPLY_LITTLE};
 pub(crate) use quiet::QUIET_MAX;
 pub(crate) use registry::{entry_hash, range_of};
 pub use retire::NotForgotten;
-pub(crate) use roam::{Arrival, Attachment, said_of};
+pub(crate) use roam::{Arrival, Attachment, Want, said_of};
 pub use roam::{COPIES_BYTES_MAX, COPIES_MAX, DIRECTORY_MAX, ENDED_LIFE, ENDED_MAX, RoamGauges};
 pub(crate) use shares::Brokers;
 pub use sizes::OverlaySize;

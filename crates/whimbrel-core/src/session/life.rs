@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use whimbrel_event::Time;
 
-use super::Session;
+use super::{Claimant, Session};
 use crate::accept::WILL_AGAIN;
 use crate::api::{Attach, Kick, Output, Reason, Refusal};
 use crate::broker::Core;
@@ -35,6 +35,22 @@ impl Core {
 
     /// Attaches a client whose session is here, if it has one: from now on it is `place`; `has_come`: the session has just come from another broker.
     pub(crate) fn admit(
+        &mut self,
+        now: Time,
+        attach: Attach<'_>,
+        (place, has_come): (Option<Attachment>, bool),
+        out: &mut dyn Output,
+    ) {
+        if let Some(unread) = self.unread_link(now, attach.client_id, out) {
+            let (client, place) = (attach.client_id.into(), place.map(Box::new));
+            let arrival = Box::new(Arrival::of(attach));
+            return self.claim(unread, Claimant::Connection { client, arrival, place, has_come }, out);
+        }
+        self.bind(now, attach, (place, has_come), out);
+    }
+
+    /// The same once nothing that the session's connection has sent is unread.
+    fn bind(
         &mut self,
         now: Time,
         attach: Attach<'_>,
@@ -105,6 +121,9 @@ impl Core {
     /// Ends the connection of a session, and the session with it if it does not outlive its connection.
     pub(crate) fn detach(&mut self, now: Time, index: u32, publish_will: bool, out: &mut dyn Output) {
         self.drop_early(index);
+        if let Some(link) = self.sessions.get(index).link() {
+            self.stop_waiting(link);
+        }
         self.sessions.unbind(index);
         let session = self.sessions.get_mut(index);
         if !publish_will {

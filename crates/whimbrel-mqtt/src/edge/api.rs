@@ -6,7 +6,7 @@ use std::sync::Arc;
 use whimbrel_access::Principal;
 use whimbrel_core::cache::Plan;
 use whimbrel_core::store::{AtomNo, Disk, Fetched};
-use whimbrel_core::{Channel, Delivery, HangUp, Interest, PeerInput, PeerLink, Step};
+use whimbrel_core::{Channel, Delivery, HangUp, Interest, PeerInput, PeerLink, Step, Unread};
 use whimbrel_event::{AcceptedEvent, HostId, Time};
 use whimbrel_selector::Fences;
 
@@ -113,10 +113,18 @@ pub enum Input<'a> {
         /// At least one.
         bytes: &'a [u8],
     },
-    /// The transport connection is gone without the broker having asked for it.
+    /// The transport connection is gone without the broker having asked for it. Its name is free, unless [`crate::Broker::is_open`] says that what it
+    /// has sent cannot be handled yet: then once [`Output::close`] is called.
     Closed {
         /// Which.
         conn: ConnId,
+    },
+    /// What [`Output::read_out`] has asked for: what the connection had sent by then has been given to the broker.
+    ReadOut {
+        /// Which.
+        conn: ConnId,
+        /// Nothing was left unread; else there was more than may be read at once.
+        is_whole: bool,
     },
     /// At most [`crate::LOW_WATER`] bytes are unsent, as asked with [`Output::notify_drained`].
     Drained {
@@ -161,6 +169,11 @@ pub trait Output {
     fn send(&mut self, conn: ConnId, bytes: &mut Vec<u8>);
     /// Closes a connection once everything sent has been written. No [`Input::Closed`] follows.
     fn close(&mut self, conn: ConnId);
+    /// Asks for all that a connection has already sent, also if it is paused: given as [`Input::Bytes`], at most [`crate::READ_OUT_BYTES`], and then
+    /// [`Input::ReadOut`], or [`Input::Closed`] where that is its end. A driver that reads nothing late has nothing to do.
+    fn read_out(&mut self, _conn: ConnId) -> Unread {
+        Unread::Nothing
+    }
     /// Bytes taken by [`Output::send`] and not written yet.
     fn backlog(&self, conn: ConnId) -> usize;
     /// Asks for one [`Input::Drained`] as soon as the backlog is at most [`crate::LOW_WATER`].

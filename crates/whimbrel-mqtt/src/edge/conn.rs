@@ -70,6 +70,12 @@ pub(crate) struct Rare {
     pub(crate) asked: Option<Box<(u64, Box<[u8]>)>>,
     /// SUBSCRIBEs of which some filters are refused and others not answered yet.
     pub(crate) denied: Vec<(u16, Box<[Option<ReasonCode>]>)>,
+    /// It has ended, and what it has sent is handled once it has its session.
+    pub(crate) ended: bool,
+    /// It is to be read to its end before the broker takes leave of it.
+    pub(crate) unread: bool,
+    /// It seems to be silent: whether that is so is known when it has been read to its end.
+    pub(crate) listening: bool,
     /// What the CONNACK tells beside success, while it is awaited.
     pub(crate) greeting: Option<Box<super::Greeting>>,
 }

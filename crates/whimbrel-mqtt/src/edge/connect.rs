@@ -301,7 +301,7 @@ impl Edge {
         if core::mem::take(&mut conn.rare().paused) {
             out.resume(ConnId(id));
         }
-        self.admitted.push(id);
+        self.admitted.conns.push(id);
     }
 
     /// A CONNECT's will as the core keeps it.

@@ -1,38 +1,55 @@
-//! The broker takes leave of its clients. Whoever is owed answers to what it has sent gets them first: it would send again, at another broker, what was
-//! accepted here.
+//! The broker takes leave of its clients. What a connection has already sent is handled first, and a client that is owed answers gets them first: it would
+//! send again, at another broker, what was accepted here.
 
 use core::time::Duration;
 
-use whimbrel_core::Link;
+use whimbrel_core::{Link, Unread};
 use whimbrel_event::Time;
 
 use super::conn::State;
-use super::{Broker, ConnId, Output};
+use super::{Broker, ConnId, Edge, Output};
 use crate::codec::ReasonCode;
 use crate::config::ANSWERS_WITHIN;
 
-/// Who is still to be told to go.
+/// Connections that are still to be told to go.
 #[derive(Debug)]
 pub(super) struct Leave {
-    /// Connections that are owed answers.
     waiting: Vec<u32>,
-    /// Until when they get them.
+    /// Until when they wait.
     until: Time,
+    /// How many of them are being read to their end. Until none is, all stay: what they have sent may be for each other.
+    unread: usize,
+    /// The last of these has been read just now.
+    is_read: bool,
 }
 
 impl Leave {
-    /// When nobody waits for answers any longer, if somebody does.
+    /// When the clients are told to go in any case, if there are any.
     pub(super) fn deadline(&self) -> Option<Time> {
         (!self.waiting.is_empty()).then_some(self.until)
+    }
+
+    /// Whether the last connection has been read to its end just now.
+    pub(super) fn take_read(&mut self) -> bool {
+        core::mem::take(&mut self.is_read)
     }
 }
 
 impl Broker {
     pub(super) fn drain(&mut self, now: Time, within: Duration, out: &mut impl Output) {
-        let (until, mut waiting) = (now.after(within.min(ANSWERS_WITHIN)), Vec::new());
+        let until = now.after(within.min(ANSWERS_WITHIN));
+        let mut unread = 0;
+        for (known, conn) in self.edge.conns.iter_mut().zip(0..) {
+            let is_waited_for = known.state == State::Attached && until > now;
+            if is_waited_for && out.read_out(ConnId(conn)) == Unread::Coming {
+                known.rare().unread = true;
+                unread += 1;
+            }
+        }
+        let mut waiting = Vec::new();
         for conn in 0..self.edge.conns.len() as u32 {
-            let is_owed = self.edge.conns[conn as usize].state == State::Attached && self.core.owes_answers(Link(conn));
-            if !is_owed || until == now {
+            let is_waited_for = self.edge.conns[conn as usize].state == State::Attached && until > now;
+            if !is_waited_for || unread == 0 && !self.core.owes_answers(Link(conn)) {
                 self.leave(now, conn, out);
                 continue;
             }
@@ -44,13 +61,17 @@ impl Broker {
                 out.pause(ConnId(conn));
             }
         }
-        self.edge.leave = Some(Leave { waiting, until });
+        self.edge.leave = Some(Leave { waiting, until, unread, is_read: false });
     }
 
-    /// Those who have their answers are told to go, and all when it takes too long.
+    /// Clients that have their answers are told to go, and all when it takes too long.
     pub(super) fn let_go(&mut self, now: Time, out: &mut impl Output) {
         let Some(leave) = self.edge.leave.as_mut().filter(|leave| !leave.waiting.is_empty()) else { return };
-        let (is_late, mut waiting) = (now >= leave.until, core::mem::take(&mut leave.waiting));
+        let is_late = now >= leave.until;
+        if leave.unread > 0 && !is_late {
+            return;
+        }
+        let mut waiting = core::mem::take(&mut leave.waiting);
         waiting.retain(|conn| {
             let known = &self.edge.conns[*conn as usize];
             // Another one may have come in the place of one that has ended.
@@ -68,5 +89,17 @@ impl Broker {
 
     fn leave(&mut self, now: Time, conn: u32, out: &mut impl Output) {
         self.end(now, conn, ReasonCode::SERVER_SHUTTING_DOWN, "the broker is shutting down", out);
+    }
+}
+
+impl Edge {
+    /// A connection has been read to its end, or has ended.
+    pub(super) fn leave_read(&mut self, conn: u32) {
+        let rare = self.conns[conn as usize].rare.as_mut();
+        let was_unread = rare.is_some_and(|rare| core::mem::take(&mut rare.unread));
+        if let Some(leave) = self.leave.as_mut().filter(|_| was_unread) {
+            leave.unread -= 1;
+            leave.is_read = leave.unread == 0;
+        }
     }
 }

@@ -15,6 +15,7 @@ mod recent;
 mod refusals;
 mod reply;
 mod review;
+mod silence;
 mod store;
 mod subscribe;
 mod sys;
@@ -80,12 +81,20 @@ pub(crate) struct Edge {
     /// Bytes of the incomplete packets that are larger than [`crate::config::PARTIAL_FREE`].
     partial_bytes: usize,
     greeting: Greeting,
-    /// Connections whose sessions have come from elsewhere in the present step: what they sent meanwhile is handled now.
-    admitted: Vec<u32>,
+    admitted: Admitted,
     guard: Guard,
     /// Connections that the present step has to end, and why.
     condemned: Vec<(u32, ReasonCode, &'static str)>,
     stats: Stats,
+}
+
+/// Connections that have waited for their sessions, and have got them in the present step.
+#[derive(Debug, Default)]
+struct Admitted {
+    /// What these sent meanwhile is handled now.
+    conns: Vec<u32>,
+    /// The sessions of these are claimed already, by something that waits until that has been done.
+    superseded: Vec<u32>,
 }
 
 /// What the CONNACK that the core is about to allow tells beside success.
@@ -139,7 +148,7 @@ impl Broker {
             leave: None,
             partial_bytes: 0,
             greeting: Greeting::default(),
-            admitted: Vec::new(),
+            admitted: Admitted::default(),
             guard,
             condemned: Vec::new(),
             stats: Stats::default(),
@@ -153,12 +162,13 @@ impl Broker {
     /// When the driver breaks the contract of [`Input`], for instance opens a connection twice.
     pub fn handle(&mut self, now: Time, input: Input<'_>, out: &mut impl Output) {
         // What one client says is no answer to another.
-        let is_of_one = matches!(input, Input::Bytes { .. } | Input::Drained { .. });
+        let is_of_one = matches!(input, Input::Bytes { .. } | Input::Drained { .. } | Input::ReadOut { .. });
         match input {
             Input::Bytes { conn, bytes } => self.receive(now, conn, bytes, out),
             Input::Drained { conn } => self.drained(now, conn, out),
             Input::Opened { conn, origin } => self.opened(now, conn, origin),
             Input::Closed { conn } => self.closed(now, conn, out),
+            Input::ReadOut { conn, is_whole } => self.has_read_out(now, conn, is_whole, out),
             Input::Deadline => self.deadline(now, out),
             Input::Fences(fences) => self.core.set_fences(fences.clone()),
             Input::Cache(plan) => self.core.set_cache(now, plan.clone()),
@@ -177,7 +187,7 @@ impl Broker {
         self.look_after(now, out);
         self.take_admitted(now, out);
         self.look_after(now, out);
-        if !is_of_one {
+        if !is_of_one || self.edge.leave.as_mut().is_some_and(Leave::take_read) {
             self.let_go(now, out);
         }
         while let Some((conn, reason, cause)) = self.edge.condemned.pop() {
@@ -249,7 +259,12 @@ impl Broker {
     }
 
     fn closed(&mut self, now: Time, conn: ConnId, out: &mut impl Output) {
-        let Some(known) = self.edge.conns.get(conn.0 as usize) else { return };
+        let Some(known) = self.edge.conns.get_mut(conn.0 as usize) else { return };
+        if known.state.is_waiting() && !known.partial.is_empty() {
+            // A client that does not wait for answers may have sent all it wanted to.
+            known.rare().ended = true;
+            return;
+        }
         match known.state {
             State::Gone => return,
             State::ExpectConnect | State::Identifying => {}
@@ -258,6 +273,11 @@ impl Broker {
         }
         self.edge.stats.connections_lost += 1;
         self.edge.forget(conn.0);
+    }
+
+    /// Whether the broker still needs a connection of which it was told that it is closed, or has not closed it itself.
+    pub fn is_open(&self, conn: ConnId) -> bool {
+        self.edge.conns.get(conn.0 as usize).is_some_and(|known| known.state != State::Gone)
     }
 
     /// Tells the core that a connection has ended.
@@ -295,8 +315,10 @@ impl Broker {
             && at <= now
         {
             self.edge.silence.pop_first();
-            self.edge.conns[conn as usize].timer = None;
-            self.silent(now, conn, out);
+            let known = &mut self.edge.conns[conn as usize];
+            known.timer = None;
+            let listened = known.rare.as_mut().is_some_and(|rare| core::mem::take(&mut rare.listening));
+            self.silent(now, conn, !listened, out);
         }
         self.edge.relax(now, out);
         self.review(now, out);
@@ -306,37 +328,6 @@ impl Broker {
         if self.edge.sys_at.is_some_and(|at| at <= now) {
             self.edge.sys_at = self.edge.config.sys_interval.map(|interval| now.after(interval));
             self.announce(now, out);
-        }
-    }
-
-    /// A connection's timer has come: it has been silent for too long, or has said something since the timer was set.
-    fn silent(&mut self, now: Time, conn: u32, out: &mut impl Output) {
-        let known = &self.edge.conns[conn as usize];
-        match known.state {
-            State::Gone => {}
-            State::ExpectConnect => {
-                self.edge.stats.connect_timeouts += 1;
-                self.end(now, conn, ReasonCode::MAXIMUM_CONNECT_TIME, "no CONNECT in time", out);
-            }
-            State::Identifying => {
-                let cause = "signing in takes too long: try again in a few seconds";
-                self.end(now, conn, ReasonCode::SERVER_BUSY, cause, out);
-            }
-            State::Awaiting => {
-                let cause = "the session was not found in time: try again";
-                self.end(now, conn, ReasonCode::SERVER_UNAVAILABLE, cause, out);
-            }
-            State::Attached if known.patience.is_zero() => {}
-            State::Attached => {
-                let heard = if known.is_paused() { now } else { known.last_heard };
-                let due = heard.after(known.patience);
-                if due > now {
-                    self.edge.watch(conn, due);
-                } else {
-                    self.edge.stats.keep_alive_timeouts += 1;
-                    self.end(now, conn, ReasonCode::KEEP_ALIVE_TIMEOUT, "nothing came within the keep-alive", out);
-                }
-            }
         }
     }
 
@@ -398,6 +389,7 @@ impl Edge {
     /// Lets go of a connection; what it still has to be told goes out at the end of the step.
     fn forget(&mut self, conn: u32) {
         drop(self.take_partial(conn));
+        self.leave_read(conn);
         let known = &mut self.conns[conn as usize];
         known.state = State::Gone;
         if let Some(at) = known.rare.take().and_then(|rare| rare.throttled) {

@@ -4,6 +4,7 @@ use core::time::Duration;
 
 use whimbrel_core::{
     Accepted, Channel, Delivery, Granted, HangUp, Kick, Link, Output as CoreOutput, PeerLink, Refusal, Sent, Step,
+    Unread,
 };
 use whimbrel_event::{AcceptedEvent, AttributesBuf, EventRef, HostId, Qos, Time};
 
@@ -146,6 +147,15 @@ impl<O: Output> CoreOutput for Outbound<'_, O> {
             self.driver.delivered(self.now, ConnId(link.0), delivery);
         }
         sent
+    }
+
+    fn read_out(&mut self, link: Link) -> Unread {
+        let unread = self.driver.read_out(ConnId(link.0));
+        if unread == Unread::Nothing && self.edge.admitted.conns.contains(&link.0) {
+            self.edge.admitted.superseded.push(link.0);
+            return Unread::Coming;
+        }
+        unread
     }
 
     fn wants_steps(&self) -> bool {

@@ -1,6 +1,6 @@
 //! Bytes of clients come in: they are cut into packets, and what is left of an incomplete one is kept.
 
-use whimbrel_core::Link;
+use whimbrel_core::{Input as CoreInput, Link};
 use whimbrel_event::Time;
 
 use super::conn::State;
@@ -50,14 +50,24 @@ impl Broker {
 
     /// Handles what came over connections while they waited for their sessions.
     pub(super) fn take_admitted(&mut self, now: Time, out: &mut impl Output) {
-        while let Some(id) = self.edge.admitted.pop() {
-            if self.edge.conns[id as usize].state != State::Attached {
-                continue;
+        while let Some(id) = self.edge.admitted.conns.pop() {
+            if self.edge.conns[id as usize].state == State::Attached {
+                let carried = self.core.unreleased(Link(id));
+                self.edge.conns[id as usize].carry(carried);
+                let ahead = self.edge.take_partial(id);
+                self.take_in(now, id, &ahead, out);
+                let known = &self.edge.conns[id as usize];
+                if known.state == State::Attached && known.rare.as_ref().is_some_and(|rare| rare.ended) {
+                    self.edge.close(id, out);
+                    self.closed(now, ConnId(id), out);
+                }
             }
-            let carried = self.core.unreleased(Link(id));
-            self.edge.conns[id as usize].carry(carried);
-            let ahead = self.edge.take_partial(id);
-            self.take_in(now, id, &ahead, out);
+            // What waits for that may be attached in turn.
+            while let Some(id) = self.edge.admitted.superseded.pop() {
+                if self.edge.conns[id as usize].state == State::Attached {
+                    self.core_input(now, CoreInput::ReadOut { link: Link(id), is_whole: true }, out);
+                }
+            }
         }
     }
 

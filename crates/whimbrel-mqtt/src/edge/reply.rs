@@ -70,7 +70,7 @@ impl Edge {
             if core::mem::take(&mut rare.paused) {
                 out.resume(super::ConnId(id));
             }
-            self.admitted.push(id);
+            self.admitted.conns.push(id);
         }
         let conn = &mut self.conns[id as usize];
         if let Some(who) = conn.who.as_mut().filter(|_| present) {

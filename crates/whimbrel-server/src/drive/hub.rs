@@ -282,6 +282,11 @@ impl Hub {
         self.submit(line, || inbox::Input::Drained);
     }
 
+    /// What the connection had sent when the machine asked has been read: all of it (`is_whole`), or as much as may be.
+    pub(super) fn read_out(&self, line: &mut Line, is_whole: bool) {
+        self.submit(line, || inbox::Input::ReadOut { is_whole });
+    }
+
     /// The connection's task ends; `tell` the machine unless it knows.
     pub(super) fn gone(&self, mut line: Line, tell: bool) {
         self.submit(&mut line, || inbox::Input::Gone { tell });

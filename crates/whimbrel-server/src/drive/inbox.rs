@@ -36,6 +36,8 @@ pub(super) enum Input {
     Bytes(Option<Channel>, Vec<u8>),
     /// Little is left to be written.
     Drained,
+    /// What the connection had sent when that was asked for has been read: all of it, or as much as may be.
+    ReadOut { is_whole: bool },
     /// Of a link: less is left to be written in a channel.
     Room(Channel, usize),
     /// The task ends; `tell` the broker unless it knows.
@@ -58,7 +60,7 @@ impl Piece {
     pub(super) fn len(&self) -> usize {
         match &self.input {
             Input::Bytes(_, bytes) => bytes.len(),
-            Input::Drained | Input::Room(..) | Input::Gone { .. } => 0,
+            Input::Drained | Input::ReadOut { .. } | Input::Room(..) | Input::Gone { .. } => 0,
         }
     }
 }
@@ -206,7 +208,7 @@ mod tests {
     fn round(inbox: &mut Inbox) -> Vec<(u32, u8)> {
         let first = |input| match input {
             Input::Bytes(_, bytes) => bytes[0],
-            Input::Drained => 100,
+            Input::Drained | Input::ReadOut { .. } => 100,
             Input::Room(..) => 102,
             Input::Gone { .. } => 101,
         };

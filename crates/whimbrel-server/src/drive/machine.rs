@@ -1,12 +1,13 @@
 //! The broker, its connections and its journal, as whoever owns them has them.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::pki_types::CertificateDer;
 use whimbrel_core::{Channel, Delivery, HangUp, PeerInput, PeerLink, Step};
 use whimbrel_event::{AcceptedEvent, HostId, Time};
-use whimbrel_mqtt::{Broker, ConnId, Credentials, Decision, Input, Output};
+use whimbrel_mqtt::{Broker, ConnId, Credentials, Decision, Input, Output, Unread};
 
 use crate::access::audit::Record;
 use crate::access::{Access, Asked};
@@ -40,6 +41,8 @@ pub(super) struct Machine {
 pub(super) struct Ports {
     slots: Vec<Option<Arc<Port>>>,
     free: Vec<u32>,
+    /// Connections that have ended, and that the broker closes when it has handled what they sent.
+    abandoned: BTreeSet<ConnId>,
     /// Connections that got something since the last flush.
     pub(super) touched: Vec<Arc<Port>>,
     /// The links to other brokers, by their numbers.
@@ -85,6 +88,23 @@ impl Ports {
         });
         self.slots[id as usize] = Some(port);
         ConnId(id)
+    }
+
+    /// A connection has ended: its number may be another's.
+    fn free(&mut self, conn: ConnId) {
+        if let Some(tracer) = &mut self.tracer {
+            tracer.gone(conn);
+        }
+        self.slots[conn.0 as usize] = None;
+        self.free.push(conn.0);
+    }
+
+    /// A connection has ended, and the broker has not handled yet what it sent: it closes it then.
+    fn abandon(&mut self, conn: ConnId) {
+        if let Some(port) = self.port(conn) {
+            port.abandon();
+        }
+        self.abandoned.insert(conn);
     }
 
     /// The connections that have shown certificates of which `judge` says something, and what.
@@ -176,10 +196,20 @@ impl Output for Ports {
     }
 
     fn close(&mut self, conn: ConnId) {
+        if self.abandoned.remove(&conn) {
+            return self.free(conn);
+        }
         if let Some(port) = self.port(conn).cloned() {
             port.close();
             self.touched.push(port);
         }
+    }
+
+    fn read_out(&mut self, conn: ConnId) -> Unread {
+        // Without a task nothing is read any more.
+        let Some(port) = self.port(conn).filter(|_| !self.abandoned.contains(&conn)) else { return Unread::Nothing };
+        port.ask_to_read_out();
+        Unread::Coming
     }
 
     fn backlog(&self, conn: ConnId) -> usize {
@@ -316,6 +346,9 @@ impl Machine {
             (Source::Conn(conn), inbox::Input::Drained) => {
                 self.broker.handle(now, Input::Drained { conn }, &mut self.ports);
             }
+            (Source::Conn(conn), inbox::Input::ReadOut { is_whole }) => {
+                self.broker.handle(now, Input::ReadOut { conn, is_whole }, &mut self.ports);
+            }
             (Source::Link(link), inbox::Input::Room(channel, unsent)) => {
                 self.peer(now, link, PeerInput::Room { link, channel, unsent });
             }
@@ -323,19 +356,20 @@ impl Machine {
                 if tell {
                     self.broker.handle(now, Input::Closed { conn }, &mut self.ports);
                 }
-                if let Some(tracer) = &mut self.ports.tracer {
-                    tracer.gone(conn);
+                if self.broker.is_open(conn) {
+                    self.ports.abandon(conn);
+                } else {
+                    self.ports.free(conn);
                 }
-                self.ports.slots[conn.0 as usize] = None;
-                self.ports.free.push(conn.0);
             }
             (Source::Link(link), inbox::Input::Gone { .. }) => {
                 if self.ports.end_link(link) {
                     self.broker.handle(now, Input::Peer(PeerInput::Closed { link }), &mut self.ports);
                 }
             }
-            (Source::Conn(_), inbox::Input::Room(..)) | (Source::Link(_), inbox::Input::Drained) => {
-                unreachable!("a connection drains, a link has room")
+            (Source::Conn(_), inbox::Input::Room(..))
+            | (Source::Link(_), inbox::Input::Drained | inbox::Input::ReadOut { .. }) => {
+                unreachable!("a connection drains and is read out, a link has room")
             }
         }
     }

@@ -108,6 +108,8 @@ pub(super) struct Port {
     held_until: Mutex<Option<Instant>>,
     /// Nothing is to be read until the machine says so.
     paused: AtomicBool,
+    /// What the peer has already sent is to be read, whatever else is said about reading.
+    to_read_out: AtomicBool,
     direct: Option<OwnedWriteHalf>,
     caller: Caller,
 }
@@ -126,7 +128,14 @@ pub struct Caller {
 impl Port {
     pub(super) fn new(direct: Option<OwnedWriteHalf>, caller: Caller) -> Self {
         let outbound = Mutex::new(Outbound::default());
-        Port { outbound, direct, caller, held_until: Mutex::new(None), paused: AtomicBool::new(false) }
+        Port {
+            outbound,
+            direct,
+            caller,
+            held_until: Mutex::new(None),
+            paused: AtomicBool::new(false),
+            to_read_out: AtomicBool::new(false),
+        }
     }
 
     /// The other end.
@@ -171,6 +180,27 @@ impl Port {
     /// Whether it is not to be read; then its task is woken when it is.
     pub(super) fn is_paused(&self) -> bool {
         self.paused.load(Ordering::SeqCst)
+    }
+
+    /// What the peer has already sent is to be read.
+    pub(super) fn ask_to_read_out(&self) {
+        self.to_read_out.store(true, Ordering::SeqCst);
+        self.wake();
+    }
+
+    /// Whether that has been asked for.
+    pub(super) fn is_to_be_read_out(&self) -> bool {
+        self.to_read_out.load(Ordering::SeqCst)
+    }
+
+    /// The same, once.
+    pub(super) fn take_read_out(&self) -> bool {
+        self.to_read_out.swap(false, Ordering::SeqCst)
+    }
+
+    /// The connection has ended: nothing more can be written.
+    pub(super) fn abandon(&self) {
+        self.outbound.lock().fail();
     }
 
     pub(super) fn send(&self, bytes: &mut Vec<u8>) {

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::future::poll_fn;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -11,6 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::tcp::OwnedReadHalf;
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until};
+use whimbrel_mqtt::READ_OUT_BYTES;
 
 use super::hub::Hub;
 use super::inbox::Line;
@@ -74,6 +75,48 @@ fn read_chunk<R: AsyncRead + Unpin>(
     })
 }
 
+/// Reads what the peer has already sent, if the machine asks for it: up to [`READ_OUT_BYTES`], also of a connection that is not to be read otherwise. Tells
+/// whether the peer has ended the connection.
+fn read_out<R: AsyncRead + Unpin>(
+    (hub, port): (&Hub, &Port),
+    line: &mut Line,
+    from: &mut R,
+    cx: &mut Context<'_>,
+) -> bool {
+    if !port.take_read_out() {
+        return false;
+    }
+    let mut left = READ_OUT_BYTES;
+    while left > 0 && !port.is_closing() {
+        let bytes = CHUNK.with_borrow_mut(|chunk| {
+            let most = left.min(chunk.len());
+            let mut buffer = ReadBuf::new(&mut chunk[..most]);
+            let read = Pin::new(&mut *from).poll_read(cx, &mut buffer).map(|read| read.map(|()| buffer.filled().len()));
+            if let Poll::Ready(Ok(1..)) = read {
+                hub.bytes(line, None, buffer.filled());
+            }
+            read
+        });
+        match bytes {
+            Poll::Pending => break,
+            Poll::Ready(Ok(bytes)) if bytes > 0 => left -= bytes,
+            Poll::Ready(_) => return true,
+        }
+    }
+    hub.read_out(line, left > 0);
+    false
+}
+
+/// Waits until a connection may be read on, or what its peer has already sent is wanted.
+async fn wait_held(port: &Port, until: Instant) {
+    let mut sleep = pin!(sleep_until(until));
+    poll_fn(|cx| {
+        port.attend(cx.waker());
+        if port.is_to_be_read_out() { Poll::Ready(()) } else { sleep.as_mut().poll(cx) }
+    })
+    .await;
+}
+
 /// How a turn ends with what has just been read; `None`: it goes on.
 fn end_of_turn(port: &Port, read: Read) -> Option<Poll<After>> {
     if let Some(until) = port.take_hold() {
@@ -88,11 +131,11 @@ fn end_of_turn(port: &Port, read: Read) -> Option<Poll<After>> {
 }
 
 /// Takes turns until the machine has let go of the connection, or the peer of it: which of them is returned.
-async fn take_turns(mut turn: impl FnMut(&mut Context<'_>) -> Poll<After>) -> bool {
+async fn take_turns(port: &Port, mut turn: impl FnMut(&mut Context<'_>) -> Poll<After>) -> bool {
     loop {
         match poll_fn(&mut turn).await {
             After::Another => yield_now().await,
-            After::Held(until) => sleep_until(until).await,
+            After::Held(until) => wait_held(port, until).await,
             After::Nothing { peer_ended } => return peer_ended,
         }
     }
@@ -102,6 +145,9 @@ async fn take_turns(mut turn: impl FnMut(&mut Context<'_>) -> Poll<After>) -> bo
 pub(super) async fn run_tcp(hub: Arc<Hub>, mut line: Line, port: Arc<Port>, mut read: OwnedReadHalf) {
     let turn = |cx: &mut Context<'_>| {
         port.attend(cx.waker());
+        if read_out((&hub, &port), &mut line, &mut read, cx) {
+            return Poll::Ready(After::Nothing { peer_ended: true });
+        }
         for _ in 0..CHUNKS_PER_TURN {
             // A peer that takes nothing more may have said goodbye: what it sent is read to its end.
             if port.poll_direct(cx) == Next::Drained {
@@ -116,7 +162,7 @@ pub(super) async fn run_tcp(hub: Arc<Hub>, mut line: Line, port: Arc<Port>, mut 
         }
         Poll::Ready(After::Another)
     };
-    let peer_ended = take_turns(turn).await;
+    let peer_ended = take_turns(&port, turn).await;
     let closing = port.is_closing();
     if closing && !peer_ended {
         let written = poll_fn(|cx| {
@@ -138,6 +184,9 @@ where
     let mut unflushed = false;
     let turn = |cx: &mut Context<'_>| {
         port.attend(cx.waker());
+        if read_out((&hub, &port), &mut line, &mut stream, cx) {
+            return Poll::Ready(After::Nothing { peer_ended: true });
+        }
         for _ in 0..CHUNKS_PER_TURN {
             // What a peer that takes nothing more has sent is read to its end, here too.
             if write_out(&port, &mut stream, &mut unflushed, cx) == Next::Drained {
@@ -152,7 +201,7 @@ where
         }
         Poll::Ready(After::Another)
     };
-    let peer_ended = take_turns(turn).await;
+    let peer_ended = take_turns(&port, turn).await;
     let closing = port.is_closing();
     if !peer_ended {
         let last = async {

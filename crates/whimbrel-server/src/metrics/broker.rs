@@ -99,6 +99,11 @@ pub const COUNTERS: &[Row<Number>] = &[
         "Clients disconnected because the journal had failed, and nobody knew what became of their publishes",
         |s| s.core.kicked_log_failed,
     ),
+    (
+        "whimbrel_takeovers_cut",
+        "Takeovers that did not wait until all that the old connection had sent was read: it was too much, or took too long",
+        |s| s.core.takeovers_cut,
+    ),
     ("whimbrel_takeovers", "Connections ended because their client id connected elsewhere", |s| s.core.takeovers),
     ("whimbrel_wills_published", "Wills published", |s| s.core.wills_published),
     ("whimbrel_sessions_expired", "Sessions that ended because their client was away too long", |s| {

@@ -18,5 +18,6 @@ mod roam;
 mod roam_mutants;
 mod shared;
 mod simulation;
+mod takeover;
 mod tracked;
 mod tracked_mutants;

@@ -14,4 +14,5 @@ mod plan;
 mod pub_sub;
 mod serve;
 mod system;
+mod takeover;
 mod upgrade;

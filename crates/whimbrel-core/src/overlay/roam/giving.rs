@@ -8,7 +8,7 @@ use whimbrel_event::{HostId, Seeded, Time};
 use whimbrel_wire::{Message, Move, MoveAnswer, Moved};
 
 use super::searches::Successor;
-use super::{Ended, Given};
+use super::{Ended, Given, Want};
 use crate::api::{Kick, Output};
 use crate::broker::Core;
 use crate::overlay::letters::Sender;
@@ -219,6 +219,9 @@ impl Core {
         if successor.is_for_nobody && self.sessions.get(index).is_attached() {
             let host = self.overlay.as_deref().map(|overlay| overlay.host).expect("somebody has asked");
             return self.say_gave(now, whom, (host, 0, 0), out);
+        }
+        if self.waits_for_client(now, client, || Want::session(client, successor), out) {
+            return;
         }
         self.let_go_of_client(now, index, out);
         if let Some(index) = self.sessions.find(client) {

@@ -25,6 +25,7 @@ mod settling;
 mod takeover;
 mod taking;
 mod telling;
+mod wants;
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,6 +45,7 @@ pub use directory::DIRECTORY_MAX;
 pub use looking::RoamGauges;
 pub(crate) use publishing::said_of;
 pub(crate) use searches::Arrival;
+pub(crate) use wants::Want;
 
 use copies::Copies;
 use copying::Copying;

@@ -9,7 +9,7 @@ use whimbrel_wire::{AskPublished, Message, Published};
 
 use super::searches::{Arrival, Stage};
 use super::seeking::ASK_AGAIN;
-use super::{Attachment, Known};
+use super::{Attachment, Known, Want};
 use crate::api::{Output, Refusal};
 use crate::broker::Core;
 use crate::overlay::Overlay;
@@ -211,6 +211,9 @@ impl Core {
             let has_come_since = session.memory.roam.as_deref().is_some_and(|place| now.since(place.attached) < waited);
             // What it still says over an older connection would come behind the answer.
             if session.is_attached() && session.epoch() < asked.epoch && !has_come_since {
+                if self.waits_for_client(now, asked.client, || Want::published(now, from, asked), out) {
+                    return;
+                }
                 self.let_go_of_client(now, index, out);
             }
         }

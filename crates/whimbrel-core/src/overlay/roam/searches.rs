@@ -43,7 +43,7 @@ impl Arrival {
     }
 
     /// Whose the session is to be.
-    pub(super) fn owner(&self) -> Option<&Owner> {
+    pub(crate) fn owner(&self) -> Option<&Owner> {
         self.owner.as_ref()
     }
 

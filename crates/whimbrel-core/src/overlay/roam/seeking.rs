@@ -56,6 +56,7 @@ impl Core {
             search.successor = None;
             search.is_outdated = !matches!(search.stage, Stage::Young);
             if let Some(older) = searches.replace(number, arrival) {
+                self.sessions.stats.takeovers_cut += 1;
                 out.refused(older.link, Refusal::ConnectedAgain);
             }
             return;

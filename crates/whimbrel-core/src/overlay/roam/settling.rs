@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use whimbrel_event::{HostId, Time};
 use whimbrel_wire::{Claim, ClaimKind, Message, Sessions};
 
-use super::{Due, Given, Known, hash_of, turn};
+use super::{Due, Given, Known, Want, hash_of, turn};
 use crate::api::Output;
 use crate::broker::Core;
 use crate::overlay::confirm::has_confirmed;
@@ -248,6 +248,9 @@ impl Core {
             let own = Known { host, kind: ClaimKind::Keeper, epoch: place.epoch, version: 0, moment: place.moment };
             let is_given_since = place.given.as_deref().is_some_and(|given| given.epoch >= claim.epoch);
             if own.order() >= known.order() || claim.host == host || is_given_since {
+                continue;
+            }
+            if self.waits_for_client(now, claim.client, || Want::outdated(claim.client, known), out) {
                 continue;
             }
             if let Some(overlay) = self.overlay.as_deref_mut() {

@@ -1,0 +1,89 @@
+//! Other brokers want sessions of clients that are connected here: each waits until what the
+//! connection has already sent is handled, see [`crate::session`].
+
+use whimbrel_event::{HostId, Time};
+use whimbrel_wire::AskPublished;
+
+use super::Known;
+use super::searches::Successor;
+use crate::api::{Link, Output};
+use crate::broker::Core;
+use crate::overlay::letters::Sender;
+use crate::session::Claimant;
+
+/// What another broker wants of a session that is attached here, kept until its connection has been read out.
+#[derive(Debug)]
+pub(crate) struct Want {
+    client: Box<str>,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    /// The session.
+    Session(Successor),
+    /// What the client has published here; at the moment `came` its connection there had waited for `waited` microseconds.
+    Published { from: Sender, number: u64, epoch: u64, waited: u64, came: Time },
+    /// Its client is attached elsewhere by now.
+    Outdated(Known),
+}
+
+impl Want {
+    pub(super) fn session(client: &str, successor: &Successor) -> Want {
+        Want { client: client.into(), kind: Kind::Session(successor.clone()) }
+    }
+
+    pub(super) fn published(now: Time, from: Sender, asked: &AskPublished<'_>) -> Want {
+        let AskPublished { number, client, epoch, waited } = *asked;
+        Want { client: client.into(), kind: Kind::Published { from, number, epoch, waited, came: now } }
+    }
+
+    pub(super) fn outdated(client: &str, known: Known) -> Want {
+        Want { client: client.into(), kind: Kind::Outdated(known) }
+    }
+
+    /// Which broker asks for the session, and under which number.
+    fn asker(&self) -> Option<(HostId, u64)> {
+        match &self.kind {
+            Kind::Session(successor) => Some((successor.from.host, successor.number)),
+            Kind::Published { from, number, .. } => Some((from.host, *number)),
+            Kind::Outdated(_) => None,
+        }
+    }
+
+    /// Whether it is the same question, asked again.
+    pub(crate) fn is_repeat_of(&self, other: &Want) -> bool {
+        self.client == other.client && self.asker().is_some() && self.asker() == other.asker()
+    }
+}
+
+impl Core {
+    /// Keeps what another broker wants if the session's connection is to be read out first; whether it is.
+    pub(super) fn waits_for_client(
+        &mut self,
+        now: Time,
+        client: &str,
+        want: impl FnOnce() -> Want,
+        out: &mut dyn Output,
+    ) -> bool {
+        let unread: Option<Link> = self.unread_link(now, client, out);
+        if let Some(link) = unread {
+            self.claim(link, Claimant::Broker(Box::new(want())), out);
+        }
+        unread.is_some()
+    }
+
+    /// The connection of the session that another broker wants has been read out, or has ended.
+    pub(crate) fn resume_want(&mut self, now: Time, want: Want, out: &mut dyn Output) {
+        let client = want.client;
+        match want.kind {
+            Kind::Session(successor) => self.give_to(now, &client, &successor, out),
+            Kind::Published { from, number, epoch, waited, came } => {
+                let more = now.since(came).as_micros() as u64;
+                let waited = waited.saturating_add(more);
+                self.ask_published_came(now, from, &AskPublished { number, client: &client, epoch, waited }, out);
+            }
+            Kind::Outdated(known) => self.outdated_came(now, &[known.claim(&client)], out),
+        }
+    }
+}
