@@ -93,18 +93,20 @@ async function ask(method, path, query = {}) {
   const address = `${BASE}${path}${given.length > 0 ? `?${new URLSearchParams(given)}` : ""}`;
   let response;
   try {
-    // Without cookies and the browser's own sign-in, whose window would cover the page at each 401.
+    // Without cookies and the browser's own sign-in, whose window would cover the page at each 401. Over HTTPS a
+    // certificate that the browser shows may say who asks.
     response = await fetch(address, {
       method,
-      credentials: "omit",
+      credentials: location.protocol === "https:" ? "same-origin" : "omit",
       cache: "no-store",
       headers: { Accept: "application/json", ...credentials.header() },
       signal: AbortSignal.timeout(PATIENCE_MS),
     });
   } catch (error) {
     const why = error.name === "TimeoutError" ? `did not answer within ${PATIENCE_MS / 1000} s` : "cannot be reached";
+    const trust = location.protocol === "https:" ? " Or the browser does not trust its certificate any more: reload the page, and see what it says." : "";
     throw new Failure("unreachable", `The broker at ${location.host} ${why}.`,
-      "It has stopped, is overloaded, or the network between is cut. The console keeps trying.");
+      `It has stopped, is overloaded, or the network between is cut. The console keeps trying.${trust}`);
   }
   if (!response.ok) throw await refusal(response, path);
   try {

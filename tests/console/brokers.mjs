@@ -209,7 +209,7 @@ export class Deployment {
       if (before) flags.push("--peer", `127.0.0.1:${before}`);
       if (signIn) {
         whimbrel(["cert", "broker", "--ca", "ca", "--name", name, "--host", "127.0.0.1", "--out", name]);
-        flags.push("--tls-ca", "ca/ca.pem", "--tls-cert", `${name}/broker-${name}.pem`, "--tls-key", `${name}/broker-${name}.key`);
+        flags.push("--tls-ca", "ca/ca.pem", "--tls-cert", `${name}/broker-${name}.pem`, "--tls-key", `${name}/broker-${name}.key`, "--http-plain");
       }
       const broker = new Broker(name, this.place, signIn && `[identity]\npasswords = "passwords"\n${RULES}`, flags);
       this.brokers[name] = broker;

@@ -15,14 +15,22 @@ const REFUSALS = {
   151: ["A quota of the broker is exceeded.", "Close other connections of yours, or ask for a higher quota."],
 };
 
-/** Where the broker that serves this page speaks MQTT over WebSocket, by what it listens on; null if it does not. */
+/** Where the broker that serves this page speaks MQTT over WebSocket: on the page's own port if it is the broker's, else by what it listens on; null if it does not. */
 export function addressOf(listeners) {
   const isSecure = location.protocol === "https:";
+  if (listeners?.http) return `${isSecure ? "wss" : "ws"}://${location.host}${PATH}`;
   const order = isSecure ? ["wss"] : ["ws", "wss"];
   const kind = order.find((name) => listeners?.[name]);
   if (!kind) return null;
   const port = listeners[kind].slice(listeners[kind].lastIndexOf(":") + 1);
   return `${kind}://${location.hostname}:${port}${PATH}`;
+}
+
+/** What to do about a connection that browsers refuse without telling why. */
+function whyNot(address) {
+  const { protocol, host } = new URL(address);
+  if (protocol !== "wss:" || host === location.host) return "The listener is closed, or something between lets no WebSocket through. The console tries again.";
+  return `The listener is closed, or this browser does not trust its certificate: open https://${host}/ in another tab, and see what it says. The console tries again.`;
 }
 
 function words(code, fallback) {
@@ -102,7 +110,7 @@ export class Feed {
     });
     client.on("close", () => {
       if (isOld()) return;
-      this.#onstate(refusal ?? { state: "bad", what: `No connection to ${address}.`, todo: "The listener is closed, or something between lets no WebSocket through. The console tries again." });
+      this.#onstate(refusal ?? { state: "bad", what: `No connection to ${address}.`, todo: whyNot(address) });
     });
   }
 

@@ -1,4 +1,4 @@
-//! The HTTP listener: the API, the console, metrics and health.
+//! The HTTP listener, with TLS or without: the API, the console, metrics, health, and MQTT over WebSocket.
 
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -6,28 +6,32 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use axum::Router;
-use axum::extract::State;
+use axum::extract::{Request as Ask, State};
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{Request, StatusCode};
 use axum::middleware::from_fn_with_state;
-use axum::response::IntoResponse;
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use axum::{Extension, Router};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 use tower::ServiceExt;
+use whimbrel_mqtt::Origin;
 
-use crate::api::access::{Action, Authorizer, Gate, Remote, check};
-use crate::console;
+use crate::api::access::{Action, Authorizer, Certified, Gate, Remote, check};
 use crate::logging::Throttle;
-use crate::metrics::{ListenerMetrics, Metrics};
+use crate::metrics::{Cause, ListenerMetrics, Metrics};
 use crate::proxy::Proxies;
 use crate::server::Phase;
+use crate::websocket::{self, ByteStream};
+use crate::{console, listen, tls};
 
 /// Connections at once. More wait in the system's queue.
 const MAX_CONNECTIONS: usize = 128;
@@ -44,6 +48,13 @@ const LAST_ANSWER: Duration = Duration::from_secs(60);
 /// The largest request header, in bytes.
 const MAX_HEADER: usize = 16 << 10;
 
+/// Bytes that are read of a request without TLS where TLS is spoken, before it is answered.
+const PLAIN_REQUEST: usize = 8 << 10;
+
+/// The answer to it.
+const USE_TLS: &str = "HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\nconnection: close\r\n\r\n\
+    this port speaks HTTPS: write https:// instead of http://\n";
+
 /// How often refusals are logged at most.
 const LOG_PERIOD: Duration = Duration::from_secs(5);
 
@@ -59,51 +70,115 @@ pub(crate) struct Pages {
     pub(crate) phase: watch::Receiver<Phase>,
     /// At `/certificate.pem`: the certificate that was made on the spot, if one was.
     pub(crate) certificate: Option<String>,
+    /// For MQTT over WebSocket, at `/mqtt`.
+    pub(crate) gate: Arc<listen::Gate>,
+    /// As which such connections count.
+    pub(crate) origin: Origin,
+    /// Counts what comes of them.
+    pub(crate) listener: ListenerMetrics,
 }
 
 /// The socket of the listener, and what is said and counted of its connections.
+#[derive(Clone)]
 pub(crate) struct Front {
-    pub(crate) socket: TcpListener,
+    pub(crate) socket: Arc<TcpListener>,
+    /// Each connection begins with a TLS handshake.
+    pub(crate) tls: Option<TlsAcceptor>,
     /// Each connection begins with a PROXY header of one of them.
     pub(crate) proxies: Option<Proxies>,
     pub(crate) metrics: ListenerMetrics,
+    /// How long that handshake may take.
+    pub(crate) limit: Duration,
 }
 
 /// Serves until the task is dropped.
 pub(crate) async fn serve(front: Front, pages: Pages, api: Router, authorizer: Arc<dyn Authorizer>) {
     // They name clients' filters and other brokers.
     let observed = from_fn_with_state(Gate { authorizer, action: Some(Action::Observe) }, check);
+    let gate = pages.gate.clone();
     let routes = Router::new()
         .route("/metrics", get(metrics).layer(observed))
         .route("/healthz", get(|| async { "alive\n" }))
         .route("/readyz", get(ready))
         .route("/certificate.pem", get(certificate))
+        .route(websocket::PATH, get(mqtt))
         .with_state(Arc::new(pages))
         .merge(api)
         .fallback(console::pages());
-    let Front { socket, proxies, metrics } = front;
-    let (socket, refusals) = (&socket, Arc::new(Throttle::new(LOG_PERIOD)));
+    let (socket, refusals) = (front.socket.clone(), Arc::new(Throttle::new(LOG_PERIOD)));
+    let socket = &socket;
     let accept = move || async move { socket.accept().await };
-    let answer = |(mut stream, mut address): (TcpStream, SocketAddr)| {
-        let (routes, proxies, metrics, refusals) = (routes.clone(), proxies.clone(), metrics.clone(), refusals.clone());
+    let answer = |(stream, address): (TcpStream, SocketAddr)| {
+        let (routes, front, refusals, gate) = (routes.clone(), front.clone(), refusals.clone(), gate.clone());
         async move {
-            metrics.accepted();
-            if let Some(proxies) = &proxies {
-                match proxies.client(&mut stream, address).await {
-                    Ok(client) => address = client,
-                    Err(cause) => {
-                        metrics.failed(cause);
-                        if let Some((why, more)) = cause.of_proxy().zip(refusals.pass(Instant::now())) {
-                            tracing::warn!(listener = "http", from = %address, more, "connection refused: {why}");
-                        }
-                        return;
+            front.metrics.accepted();
+            let (stream, remote) = match front.open(stream, address, &gate).await {
+                Ok(Opened::Plain(stream, address)) => return answer("HTTP", stream, routes, Remote::at(address)).await,
+                Ok(Opened::Secure(stream, remote)) => (stream, remote),
+                Err(cause) => {
+                    front.metrics.failed(cause);
+                    if let Some((why, more)) = cause.of_proxy().zip(refusals.pass(Instant::now())) {
+                        tracing::warn!(listener = "http", from = %address, more, "connection refused: {why}");
                     }
+                    return;
                 }
-            }
-            answer("HTTP", stream, routes, Remote::at(address)).await;
+            };
+            answer("HTTPS", stream, routes, remote).await;
         }
     };
     each_connection("HTTP", MAX_CONNECTIONS, accept, answer).await;
+}
+
+/// A connection of which HTTP may begin.
+enum Opened {
+    Plain(TcpStream, SocketAddr),
+    Secure(Box<TlsStream<TcpStream>>, Remote),
+}
+
+impl Front {
+    /// A PROXY header and TLS, as far as the listener has them.
+    async fn open(&self, mut stream: TcpStream, mut address: SocketAddr, gate: &listen::Gate) -> Result<Opened, Cause> {
+        if let Some(proxies) = &self.proxies {
+            address = proxies.client(&mut stream, address).await?;
+        }
+        let Some(tls) = &self.tls else { return Ok(Opened::Plain(stream, address)) };
+        let secured = tokio::time::timeout(self.limit, secure(tls, stream, address, gate));
+        let (stream, certified) = secured.await.unwrap_or(Err(Cause::HandshakeTimeout))?;
+        if let Some(Certified { principal, .. }) = &certified {
+            gate.access.note_certified(principal.name(), &address.to_string());
+        }
+        Ok(Opened::Secure(Box::new(stream), Remote::at(address).showing(certified)))
+    }
+}
+
+/// The TLS handshake, and who has shown a certificate in it. Who asks in HTTP without TLS is told to use it.
+async fn secure(
+    tls: &TlsAcceptor,
+    mut stream: TcpStream,
+    from: SocketAddr,
+    gate: &listen::Gate,
+) -> Result<(TlsStream<TcpStream>, Option<Certified>), Cause> {
+    let mut first = [0];
+    let begun = stream.peek(&mut first).await.map_err(|_| Cause::Tls)?;
+    if begun == 1 && first[0].is_ascii_uppercase() {
+        let mut request = [0; PLAIN_REQUEST];
+        // What is left unread when the socket is closed would take the answer with it.
+        let _ = stream.read(&mut request).await;
+        let _ = stream.write_all(USE_TLS.as_bytes()).await;
+        let _ = stream.shutdown().await;
+        return Err(Cause::Tls);
+    }
+    let round = gate.hub.trust_round();
+    let stream = tls.accept(stream).await.map_err(|error| {
+        tracing::debug!(listener = "http", %error, "TLS");
+        if let Some(why) = tls::refused_certificate(&error) {
+            gate.access.note_refused_certificate(&from.to_string(), &why);
+        }
+        Cause::Tls
+    })?;
+    let known = listen::known(stream.get_ref().1.peer_certificates());
+    let certified = known.map(|(principal, chain)| Certified { principal, chain, round });
+    Ok((stream, certified))
 }
 
 /// Answers each connection that is accepted, `at_once` at a time, until the task is dropped. `what` says in the log where they come from.
@@ -174,6 +249,7 @@ where
             .header_read_timeout(HEADER_TIMEOUT)
             .max_buf_size(MAX_HEADER)
             .serve_connection(TokioIo::new(stream), service)
+            .with_upgrades()
     );
     let ended = match tokio::time::timeout(CONNECTION_LIFE, connection.as_mut()).await {
         Ok(ended) => ended,
@@ -201,6 +277,44 @@ async fn ready(State(pages): State<Arc<Pages>>) -> impl IntoResponse {
         Phase::Ready => (StatusCode::OK, "ready\n"),
         Phase::Draining => (StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
     }
+}
+
+/// MQTT over WebSocket: once the answer is written, the connection is the hub's.
+async fn mqtt(State(pages): State<Arc<Pages>>, Extension(remote): Extension<Remote>, mut request: Ask) -> Response {
+    let (gate, metrics) = (&pages.gate, &pages.listener);
+    let refuse = |cause, status, why: String| {
+        metrics.failed(cause);
+        websocket::refusal(status, why).into_response()
+    };
+    let Some(address) = remote.address() else { return StatusCode::NOT_FOUND.into_response() };
+    if gate.is_full() || *pages.phase.borrow() == Phase::Draining {
+        let why = "the broker takes no more connections now: try again later, or another broker";
+        return refuse(Cause::ConnectionLimit, StatusCode::SERVICE_UNAVAILABLE, why.to_owned());
+    }
+    let plan = gate.access.plan();
+    if !plan.dev && !plan.judges() && remote.certified().is_none() {
+        gate.access.note_refused_certificate(remote.text(), "no certificate was shown");
+        let why = "clients of this broker show certificates, and this one has shown none";
+        return refuse(Cause::NoCertificate, StatusCode::UNAUTHORIZED, why.to_owned());
+    }
+    let answer = match websocket::upgrade(&request, (&gate.access, address)) {
+        Ok(answer) => answer,
+        Err((cause, status, why)) => return refuse(cause, status, why),
+    };
+    let upgraded = tokio::time::timeout(gate.handshake_timeout, hyper::upgrade::on(&mut request));
+    let (gate, metrics, origin) = (gate.clone(), metrics.clone(), pages.origin);
+    tokio::spawn(async move {
+        match upgraded.await {
+            Ok(Ok(upgraded)) => {
+                let stream = TokioIo::new(upgraded);
+                let stream = ByteStream::after_upgrade(stream, Vec::new(), gate.max_packet, metrics).await;
+                gate.hub.serve_stream(stream, origin, remote.as_client());
+            }
+            Ok(Err(_)) => metrics.failed(Cause::BadRequest),
+            Err(_) => metrics.failed(Cause::HandshakeTimeout),
+        }
+    });
+    answer.into_response()
 }
 
 async fn certificate(State(pages): State<Arc<Pages>>) -> impl IntoResponse {

@@ -80,7 +80,8 @@ impl Gate {
         Gate { hub, max_connections, handshake_timeout, max_packet, access, handshakes, refusals }
     }
 
-    fn is_full(&self) -> bool {
+    /// Whether no more connections are taken: as many are there as may be.
+    pub(crate) fn is_full(&self) -> bool {
         self.hub.connections() + self.handshakes.load(Ordering::Relaxed) >= self.max_connections
     }
 }
@@ -263,7 +264,7 @@ impl Handshake {
 }
 
 /// Who has shown a certificate, which the handshake has judged.
-fn known(chain: Option<&[CertificateDer<'static>]>) -> Option<(Principal, Box<[CertificateDer<'static>]>)> {
+pub(crate) fn known(chain: Option<&[CertificateDer<'static>]>) -> Option<(Principal, Box<[CertificateDer<'static>]>)> {
     let chain = chain?;
     let principal = Principal::new(&Identity::of(chain.first()?)?.name).ok()?;
     Some((principal, chain.into()))

@@ -1,9 +1,10 @@
 //! A running broker: listeners, HTTP, signals and the way it ends.
 
+mod certificate;
 mod links;
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,13 +14,13 @@ use serde::Serialize;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
-use tokio_rustls::TlsAcceptor;
+use whimbrel_mqtt::Origin;
 
 use crate::access::{Access, ByRules};
 use crate::api::access::{Authorizer, Everyone};
 use crate::api::answers::Listeners;
 use crate::api::{About, Api};
-use crate::config::{Certificate, Config, Listener};
+use crate::config::{Config, Listener};
 use crate::drive::Hub;
 use crate::fences::{Keeper, Outcome};
 use crate::http::{self, Front, Pages};
@@ -28,7 +29,8 @@ use crate::metrics::Metrics;
 use crate::proxy::Proxies;
 use crate::store::{self, Lock, Opened};
 use crate::telemetry::Flusher;
-use crate::{control, logging, process, service, telemetry, tls};
+use crate::{control, logging, process, service, telemetry};
+use certificate::Presented;
 use links::{Links, open_overlay};
 
 /// Files that are kept for other things than clients: listeners, HTTP, logs, the runtime.
@@ -162,6 +164,7 @@ impl Server {
     pub async fn start(config: &Config, version: &str) -> Result<Server, Error> {
         let opened = open_data(config).await?;
         let mut ready = Ready::new(&config.name);
+        ready.open.http_tls = !config.http_plain;
         let mut sockets = Vec::new();
         for (listener, address) in config.listen.iter().filter(|(listener, _)| !listener.is_udp()) {
             let fault = |cause| Error::Listen { key: listener.key(), address: *address, cause };
@@ -169,7 +172,7 @@ impl Server {
             *ready.slot(*listener) = Some(socket.local_addr().map_err(fault)?);
             sockets.push((*listener, socket));
         }
-        let (acceptor, pem) = certificate(config)?;
+        let shown = Presented::of(config)?;
         let access = Access::start(config.access.clone()).map_err(Error::Access)?;
         let (hub, lock) = match opened {
             Some(Opened { broker, store, clock, lock }) => (Hub::with_store(broker, store, clock), Some(lock)),
@@ -191,13 +194,22 @@ impl Server {
         let mut doors = JoinSet::new();
         for (listener, socket) in sockets {
             if listener == Listener::Http {
-                let pages = Pages { metrics: metrics.clone(), phase: watching.clone(), certificate: pem.clone() };
-                let front = Front { socket, proxies: proxies(config, listener), metrics: metrics.listener(listener) };
-                let authorizer = authorizer(config.dev, &access);
+                let pages = Pages {
+                    metrics: metrics.clone(),
+                    phase: watching.clone(),
+                    certificate: shown.made.clone(),
+                    gate: gate.clone(),
+                    origin: if shown.http.is_some() { Origin::Wss } else { Origin::Ws },
+                    listener: metrics.listener(listener),
+                };
+                let (tls, proxies) = (shown.http.clone(), proxies(config, listener));
+                let socket = Arc::new(socket);
+                let front = Front { socket, tls, proxies, metrics: metrics.listener(listener), limit: handshake };
+                let authorizer = authorizer(config, &access);
                 http.spawn(http::serve(front, pages, api.router(&authorizer), authorizer));
             } else {
                 let (proxies, metrics) = (proxies(config, listener), metrics.listener(listener));
-                let door = Door::new(gate.clone(), listener, acceptor.clone(), proxies, metrics);
+                let door = Door::new(gate.clone(), listener, shown.clients.clone(), proxies, metrics);
                 doors.spawn(door.serve(socket, watching.clone()));
             }
         }
@@ -297,8 +309,11 @@ fn proxies(config: &Config, listener: Listener) -> Option<Proxies> {
 }
 
 /// Who may ask over the HTTP listener.
-fn authorizer(dev: bool, access: &Arc<Access>) -> Arc<dyn Authorizer> {
-    if dev { Arc::new(Everyone("anonymous")) } else { Arc::new(ByRules(access.clone())) }
+fn authorizer(config: &Config, access: &Arc<Access>) -> Arc<dyn Authorizer> {
+    if config.dev {
+        return Arc::new(Everyone("anonymous"));
+    }
+    Arc::new(ByRules { access: access.clone(), trust: config.certificate.trust().cloned() })
 }
 
 /// Opens the data directory, if the broker has one.
@@ -400,20 +415,6 @@ fn max_connections(config: &Config) -> usize {
         Some(wanted) => wanted,
         None => possible,
     }
-}
-
-fn certificate(config: &Config) -> Result<(Option<TlsAcceptor>, Option<String>), Error> {
-    let (tls, pem) = match &config.certificate {
-        Certificate::Files(own) => (own.config.clone(), None),
-        Certificate::Known(known) => (known.clients.clone(), None),
-        Certificate::None => return Ok((None, None)),
-        Certificate::Made => {
-            let addresses: Vec<IpAddr> = config.listen.iter().map(|(_, address)| address.ip()).collect();
-            let made = tls::make(&addresses).map_err(Error::Certificate)?;
-            (made.config, Some(made.pem))
-        }
-    };
-    Ok((Some(TlsAcceptor::from(tls)), pem))
 }
 
 fn seed() -> io::Result<u64> {

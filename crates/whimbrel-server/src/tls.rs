@@ -185,6 +185,13 @@ pub(crate) fn server_config(shown: Arc<Shown>, clients: Option<Arc<dyn ClientCer
     config
 }
 
+/// The same for HTTP: browsers are told in the handshake (ALPN) that HTTP/1.1 is spoken.
+pub(crate) fn for_http(config: &ServerConfig) -> Arc<ServerConfig> {
+    let mut config = config.clone();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Arc::new(config)
+}
+
 /// Why a handshake has failed, if it was for what the other end has shown, or has not.
 pub(crate) fn refused_certificate(error: &io::Error) -> Option<String> {
     match error.get_ref()?.downcast_ref::<rustls::Error>()? {

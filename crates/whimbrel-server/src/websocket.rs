@@ -77,20 +77,15 @@ where
     if let Some(cause) = refused.get() {
         return Err(*cause);
     }
-    let limit = Some(max_packet + MESSAGE_SLACK);
-    let config = WebSocketConfig::default()
-        .read_buffer_size(READ_BUFFER)
-        .write_buffer_size(0)
-        .max_write_buffer_size(4 * MAX_FRAME)
-        .max_message_size(limit)
-        .max_frame_size(limit);
     let early = parts.read_buf.to_vec();
-    let socket = WebSocketStream::from_partially_read(parts.io.into_inner(), early, Role::Server, Some(config)).await;
-    Ok(ByteStream { socket, metrics, incoming: Bytes::new(), outgoing: Vec::new(), reading: Reading::Open })
+    Ok(ByteStream::after_upgrade(parts.io.into_inner(), early, max_packet, metrics).await)
 }
 
 /// The answer to an upgrade; or why it is refused, with which status and words.
-fn upgrade<B>(
+///
+/// # Errors
+/// The cause to count, the status, and the words.
+pub(crate) fn upgrade<B>(
     request: &Request<B>,
     (access, from): (&Access, SocketAddr),
 ) -> Result<Response<String>, (Cause, StatusCode, String)> {
@@ -117,7 +112,8 @@ fn upgrade<B>(
     Ok(response)
 }
 
-fn refusal(status: StatusCode, why: String) -> Response<String> {
+/// The answer to an upgrade that is refused; the connection ends with it.
+pub(crate) fn refusal(status: StatusCode, why: String) -> Response<String> {
     let mut response = Response::new(why + "\n");
     *response.status_mut() = status;
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -149,6 +145,19 @@ pub struct ByteStream<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> ByteStream<S> {
+    /// The connection once its upgrade is answered; `early` is what came behind the request.
+    pub(crate) async fn after_upgrade(io: S, early: Vec<u8>, max_packet: usize, metrics: ListenerMetrics) -> Self {
+        let limit = Some(max_packet + MESSAGE_SLACK);
+        let config = WebSocketConfig::default()
+            .read_buffer_size(READ_BUFFER)
+            .write_buffer_size(0)
+            .max_write_buffer_size(4 * MAX_FRAME)
+            .max_message_size(limit)
+            .max_frame_size(limit);
+        let socket = WebSocketStream::from_partially_read(io, early, Role::Server, Some(config)).await;
+        ByteStream { socket, metrics, incoming: Bytes::new(), outgoing: Vec::new(), reading: Reading::Open }
+    }
+
     fn socket(&mut self) -> Pin<&mut WebSocketStream<S>> {
         Pin::new(&mut self.socket)
     }

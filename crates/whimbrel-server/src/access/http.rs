@@ -3,6 +3,7 @@
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
 use axum::http::{HeaderMap, StatusCode};
@@ -15,6 +16,8 @@ use whimbrel_mqtt::Unidentified;
 use super::audit::Record;
 use super::{Access, Asked};
 use crate::api::access::{Action as Asking, Authorized, Authorizer, Known, Remote};
+use crate::identity::Role;
+use crate::identity::trust::Trust;
 
 /// The longest `Authorization` that is looked at, in bytes.
 const AUTHORIZATION_MAX: usize = 24 << 10;
@@ -85,7 +88,27 @@ fn rule_of(action: Asking) -> Action {
 
 /// The API, by the rules.
 #[derive(Debug)]
-pub struct ByRules(pub Arc<Access>);
+pub struct ByRules {
+    /// Knows the rules.
+    pub access: Arc<Access>,
+    /// Whose certificates are believed, if there is an authority.
+    pub trust: Option<Arc<Trust>>,
+}
+
+impl ByRules {
+    /// Who has shown a certificate that is still believed: an authority may be gone, or a certificate
+    /// revoked, since the connection's handshake.
+    fn certified(&self, remote: &Remote) -> Result<Option<Principal>, HttpRefusal> {
+        let (Some(trust), Some(shown)) = (&self.trust, remote.certified()) else { return Ok(None) };
+        match trust.dropped(Role::Client, &shown.chain, SystemTime::now()) {
+            None => Ok(Some(shown.principal.clone())),
+            Some(why) => {
+                self.access.note_refused_certificate(remote.text(), why.text());
+                Err(HttpRefusal::NotSignedIn)
+            }
+        }
+    }
+}
 
 impl Authorizer for ByRules {
     fn who<'a>(
@@ -94,7 +117,8 @@ impl Authorizer for ByRules {
         remote: &'a Remote,
     ) -> Pin<Box<dyn Future<Output = Known> + Send + 'a>> {
         Box::pin(async move {
-            let told = self.0.who_asks(headers, remote.text()).await;
+            let certified = self.certified(remote).map_err(told_as)?;
+            let told = self.access.who_asks(headers, (remote.text(), certified)).await;
             let (principal, may) = told.map_err(told_as)?;
             Ok((principal.name().to_owned(), may))
         })
@@ -107,18 +131,19 @@ impl Authorizer for ByRules {
         action: Asking,
     ) -> Pin<Box<dyn Future<Output = Authorized> + Send + 'a>> {
         Box::pin(async move {
-            let authorized = self.0.authorize_http(headers, remote.text(), rule_of(action)).await;
+            let certified = self.certified(remote).map_err(told_as)?;
+            let authorized = self.access.authorize_http(headers, (remote.text(), certified), rule_of(action)).await;
             authorized.map(|principal| principal.name().to_owned()).map_err(told_as)
         })
     }
 
     fn changes(&self, principal: &str, remote: &Remote, what: &str) {
-        self.0.changed(principal, remote, what);
+        self.access.changed(principal, remote, what);
     }
 
     fn comes_from_elsewhere(&self, remote: &Remote, (what, origin): (&str, &str)) {
         let why = format!("a web page of {origin:?} asked for it");
-        self.0.note_foreign(Action::Administer.name(), (what, remote.text()), &why);
+        self.access.note_foreign(Action::Administer.name(), (what, remote.text()), &why);
     }
 }
 
@@ -161,17 +186,17 @@ impl Access {
         self.audit.note(&Record { event: "changed", action, principal, about, from, ..Record::default() });
     }
 
-    /// Who asks, `from` where, if some rule allows them the action.
+    /// Who asks, `from` where and having shown which certificate, if some rule allows them the action.
     ///
     /// # Errors
     /// What to answer otherwise; the audit has been told.
     pub async fn authorize_http(
         self: &Arc<Access>,
         headers: &HeaderMap,
-        from: &str,
+        (from, certified): (&str, Option<Principal>),
         action: Action,
     ) -> Result<Principal, HttpRefusal> {
-        let principal = self.identify_http(headers, from, action).await?;
+        let principal = self.identify_http(headers, (from, certified), action).await?;
         if self.plan().rules.may(&principal, action).is_ok() {
             return Ok(principal);
         }
@@ -187,9 +212,9 @@ impl Access {
     pub async fn who_asks(
         self: &Arc<Access>,
         headers: &HeaderMap,
-        from: &str,
+        (from, certified): (&str, Option<Principal>),
     ) -> Result<(Principal, Vec<Asking>), HttpRefusal> {
-        let principal = self.identify_http(headers, from, Action::Observe).await?;
+        let principal = self.identify_http(headers, (from, certified), Action::Observe).await?;
         let plan = self.plan();
         let may = |action: &Asking| plan.rules.may(&principal, rule_of(*action)).is_ok();
         let may: Vec<Asking> = Asking::ALL.into_iter().filter(may).collect();
@@ -201,20 +226,22 @@ impl Access {
         Ok((principal, may))
     }
 
-    /// Who asks, `from` where; [`Principal::anonymous`] if they do not say.
+    /// Who asks, `from` where: a password or token counts before a certificate; [`Principal::anonymous`] without any.
     ///
     /// # Errors
     /// What they say is not believed, or cannot be judged now; the audit has been told.
     pub async fn identify_http(
         self: &Arc<Access>,
         headers: &HeaderMap,
-        from: &str,
+        (from, certified): (&str, Option<Principal>),
         action: Action,
     ) -> Result<Principal, HttpRefusal> {
         if self.plan().dev {
             return Ok(Principal::anonymous());
         }
-        let Some(value) = headers.get(AUTHORIZATION) else { return Ok(Principal::anonymous()) };
+        let Some(value) = headers.get(AUTHORIZATION) else {
+            return Ok(certified.unwrap_or_else(Principal::anonymous));
+        };
         let said = value.to_str().ok().filter(|text| text.len() <= AUTHORIZATION_MAX);
         let asked = said.and_then(|said| read(said, from));
         let Some(asked) = asked else {
@@ -275,6 +302,11 @@ impl Access {
     fn note_foreign(&self, action: &str, (about, from): (&str, &str), why: &str) {
         let code = Some(HttpRefusal::ForeignOrigin.status().as_u16());
         self.audit.note(&Record { event: "refused", action, about, from, code, why, ..Record::default() });
+    }
+
+    /// Takes note of a client whose certificate signs it in over HTTP.
+    pub(crate) fn note_certified(&self, principal: &str, from: &str) {
+        self.audit.note(&Record { event: "signed_in", action: "connect", principal, from, ..Record::default() });
     }
 
     fn refused_http(&self, (principal, from): (&str, &str), action: &str, refusal: HttpRefusal) {

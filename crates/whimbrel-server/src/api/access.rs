@@ -10,8 +10,14 @@ use axum::http::header::{HOST, ORIGIN, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::middleware::Next;
 use axum::response::Response;
+use rustls::pki_types::CertificateDer;
+use whimbrel_access::Principal;
 
 use super::{REQUEST_TIMEOUT, refuse};
+use crate::drive::Caller;
+
+/// In which a browser says for what it asks; `empty`: for a script.
+const FETCH_DEST: &str = "sec-fetch-dest";
 
 /// What a request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,24 +41,62 @@ impl Action {
     }
 }
 
-/// The other end of the connection over which is asked, in words: its address, or the user of the process at the other end of the control socket.
+/// The other end of the connection over which is asked: its address, or the user of the process at the other end of the control socket.
 #[derive(Clone, Debug, Default)]
-pub struct Remote(Arc<str>);
+pub struct Remote {
+    words: Arc<str>,
+    /// Where it is; `None` at the control socket.
+    address: Option<SocketAddr>,
+    certified: Option<Arc<Certified>>,
+}
+
+/// Who has shown a certificate, which the handshake has judged.
+#[derive(Clone, Debug)]
+pub struct Certified {
+    /// Who.
+    pub principal: Principal,
+    /// The certificate and those between it and its authority.
+    pub chain: Box<[CertificateDer<'static>]>,
+    /// As of [`crate::drive::Hub::trust_round`], when the handshake began.
+    pub round: u64,
+}
 
 impl Remote {
     /// One at an address.
     pub fn at(address: SocketAddr) -> Remote {
-        Remote(address.to_string().into())
+        Remote { words: address.to_string().into(), address: Some(address), certified: None }
+    }
+
+    /// The same, having shown a certificate, if it has.
+    pub fn showing(self, certified: Option<Certified>) -> Remote {
+        Remote { certified: certified.map(Arc::new), ..self }
     }
 
     /// A process of the user with this number.
     pub fn of_user(uid: u32) -> Remote {
-        Remote(format!("uid {uid}").into())
+        Remote { words: format!("uid {uid}").into(), ..Remote::default() }
     }
 
-    /// The words; empty if it is not known.
+    /// It in words; empty if it is not known.
     pub fn text(&self) -> &str {
-        &self.0
+        &self.words
+    }
+
+    /// Its address, if it has one.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.address
+    }
+
+    /// It as a client for MQTT over WebSocket.
+    pub(crate) fn as_client(&self) -> Caller {
+        let known = self.certified().map(|shown| (shown.principal.clone(), shown.chain.clone()));
+        let round = self.certified().map_or(0, |shown| shown.round);
+        Caller { address: self.address, known, round }
+    }
+
+    /// The certificate that it has shown.
+    pub fn certified(&self) -> Option<&Certified> {
+        self.certified.as_deref()
     }
 }
 
@@ -137,7 +181,7 @@ pub(crate) async fn check(State(gate): State<Gate>, request: Request, next: Next
                     gate.authorizer.changes(&principal, &remote, &format!("{method} {path}"));
                 }
                 Ok(_) => {}
-                Err(refusal) => return refused(refusal),
+                Err(refusal) => return refused(request.headers(), refusal),
             }
         }
         next.run(request).await
@@ -147,12 +191,14 @@ pub(crate) async fn check(State(gate): State<Gate>, request: Request, next: Next
     answered.await.unwrap_or_else(|_| late())
 }
 
-/// The answer to somebody who may not do it.
-pub(super) fn refused((status, error): (StatusCode, String)) -> Response {
+/// The answer to somebody who may not do it. Browsers open a window of their own at a challenge to send a name and a password, also over a page
+/// that signs in by itself: scripts of pages are told only of tokens.
+pub(super) fn refused(headers: &HeaderMap, (status, error): (StatusCode, String)) -> Response {
     let mut response = refuse(status, error);
     if status == StatusCode::UNAUTHORIZED {
-        let how = HeaderValue::from_static("Basic realm=\"whimbrel\", charset=\"UTF-8\"");
-        response.headers_mut().insert(WWW_AUTHENTICATE, how);
+        let is_script = headers.get(FETCH_DEST).is_some_and(|dest| dest == "empty");
+        let how = if is_script { "Bearer realm=\"whimbrel\"" } else { "Basic realm=\"whimbrel\", charset=\"UTF-8\"" };
+        response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static(how));
     }
     response
 }

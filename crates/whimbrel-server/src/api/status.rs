@@ -58,7 +58,7 @@ pub(super) async fn who(
     let remote = remote.map(|Extension(remote)| remote).unwrap_or_default();
     let (principal, may) = match authorizer.who(&headers, &remote).await {
         Ok(known) => known,
-        Err(refusal) => return refused(refusal),
+        Err(refusal) => return refused(&headers, refusal),
     };
     let about = &shared.about;
     let who = WhoAmI {
@@ -67,7 +67,7 @@ pub(super) async fn who(
         dev: about.dev,
         broker: about.name.clone(),
         deployment: about.deployment.clone(),
-        listeners: Listeners { ws: about.listeners.ws, wss: about.listeners.wss, ..Listeners::default() },
+        listeners: Listeners { mqtt: None, tls: None, overlay: None, ..about.listeners.clone() },
     };
     json(StatusCode::OK, &who)
 }

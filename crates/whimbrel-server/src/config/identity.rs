@@ -102,6 +102,15 @@ fn refusal_of_strangers(settings: &Settings) -> Problem {
         )
 }
 
+/// Whether the HTTP listener speaks no TLS: as was asked for; otherwise if no certificate is loaded from
+/// files, as browsers do not trust one that `--dev` makes.
+pub(super) fn is_http_plain(settings: &Settings) -> bool {
+    match settings.place("http_plain") {
+        Some(_) => settings.switch("http_plain"),
+        None => settings.path("tls_cert").is_none(),
+    }
+}
+
 /// What to listen on. Without `--dev` there are no listeners at which others cannot be known; asking for one is a problem.
 pub(super) fn listeners(settings: &mut Settings, warnings: &mut Vec<String>) -> Vec<(Listener, SocketAddr)> {
     let (is_dev, has_source) = (settings.switch("dev"), access::has_source(settings));
@@ -128,7 +137,11 @@ pub(super) fn listeners(settings: &mut Settings, warnings: &mut Vec<String>) -> 
                 "needs an authority",
                 "give --tls-ca, --tls-cert and --tls-key (`whimbrel cert` makes them), or leave it out",
             )),
-            Listener::Http => None,
+            Listener::Http => (!has_certificate && !is_http_plain(settings)).then_some((
+                "there is no certificate to show",
+                "`http_plain` is false",
+                "give --tls-cert and --tls-key, or leave out --http-plain=false",
+            )),
         };
         let is_asked = settings.place(&key).is_some();
         match lacks {
@@ -139,7 +152,11 @@ pub(super) fn listeners(settings: &mut Settings, warnings: &mut Vec<String>) -> 
             }
             Some(_) => continue,
         }
-        let is_plain = matches!(listener, Listener::Mqtt | Listener::Ws | Listener::Http);
+        let is_plain = match listener {
+            Listener::Mqtt | Listener::Ws => true,
+            Listener::Http => is_http_plain(settings),
+            Listener::Tls | Listener::Wss | Listener::Overlay => false,
+        };
         if !is_dev && is_plain && has_source && !address.ip().is_loopback() {
             warnings.push(format!("`{key}` is {address} and has no TLS: passwords can be read on their way to it"));
         }

@@ -55,7 +55,7 @@ pub enum Listener {
     Ws,
     /// MQTT over WebSocket with TLS.
     Wss,
-    /// Metrics and health.
+    /// The API, the console, metrics, health, and MQTT over WebSocket.
     Http,
     /// Other brokers, over QUIC.
     Overlay,
@@ -94,6 +94,11 @@ impl Listener {
     /// Whether it is UDP, not TCP.
     pub fn is_udp(self) -> bool {
         self == Listener::Overlay
+    }
+
+    /// Whether it takes MQTT over WebSocket, be it beside other things.
+    pub fn takes_websocket(self) -> bool {
+        self.is_websocket() || self == Listener::Http
     }
 
     /// Whether MQTT is within WebSocket.
@@ -168,6 +173,8 @@ pub struct Config {
     pub proxy: proxy::Asked,
     /// For TLS and WebSocket with TLS.
     pub certificate: Certificate,
+    /// The HTTP listener speaks no TLS.
+    pub http_plain: bool,
     /// The server's own bounds.
     pub limits: Limits,
     /// The broker's bounds.
@@ -238,6 +245,7 @@ impl Config {
                 listen,
                 proxy,
                 certificate,
+                http_plain: identity::is_http_plain(&settings),
                 limits: Limits {
                     max_connections: Some(settings.number("limits.max_connections") as usize).filter(|max| *max > 0),
                     handshake_timeout: settings.duration("limits.handshake_timeout"),
@@ -324,10 +332,11 @@ fn control(settings: &Settings) -> Option<control::Place> {
     }
 }
 
-/// Where the control socket of a broker with this configuration is; [`Config::load`] has the arguments. Only what concerns it is judged.
+/// Where the control socket of a broker with this configuration is; [`Config::load`] has the arguments. Mistakes do not keep an operator from a
+/// broker that runs, as long as its socket is named.
 ///
 /// # Errors
-/// The file cannot be read, or is wrong.
+/// No socket is named, and the file cannot be read, or is wrong.
 pub fn control_place(file: Option<&Path>, overrides: &[Override]) -> Result<Option<PathBuf>, Vec<Problem>> {
     let default = Path::new(DEFAULT_FILE);
     let mut settings = Settings::default();
@@ -335,7 +344,10 @@ pub fn control_place(file: Option<&Path>, overrides: &[Override]) -> Result<Opti
         settings.open_file(file);
     }
     settings.read_overrides(overrides);
-    if settings.problems.is_empty() { Ok(control(&settings).map(|place| place.path)) } else { Err(settings.problems) }
+    match control(&settings) {
+        None if !settings.problems.is_empty() => Err(settings.problems),
+        place => Ok(place.map(|place| place.path)),
+    }
 }
 
 /// The data directory, if there is to be one.

@@ -103,7 +103,9 @@ keys! {
     "" "listen_wss" flag("listen-wss", "WHIMBREL_LISTEN_WSS"), "ADDR:PORT", Kind::Listen, "127.0.0.1:8084",
         "Where MQTT clients connect over WebSocket with TLS, path /mqtt";
     "" "listen_http" flag("listen-http", "WHIMBREL_LISTEN_HTTP"), "ADDR:PORT", Kind::Listen, "127.0.0.1:8080",
-        "Where the API, the console, /metrics, /healthz and /readyz are served";
+        "Where the API, the console, /metrics, /healthz, /readyz and MQTT over WebSocket (path /mqtt) are served: over TLS if there is a certificate from files";
+    "" "http_plain" flag("http-plain", "WHIMBREL_HTTP_PLAIN"), "BOOL", Kind::Switch, "",
+        "Serve listen_http without TLS although there is a certificate; false: over TLS also with the certificate that --dev makes; without it, plain only where no certificate is loaded from files";
     "" "listen_overlay" flag("listen-overlay", "WHIMBREL_LISTEN_OVERLAY"), "ADDR:PORT", Kind::Listen, "127.0.0.1:7117",
         "Where other brokers connect over QUIC (UDP)";
     "" "proxy_listeners" flag("proxy-listeners", "WHIMBREL_PROXY_LISTENERS"), "LIST", Kind::Words(&["mqtt", "tls", "ws", "wss", "http"]), "",

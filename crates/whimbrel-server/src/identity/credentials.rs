@@ -38,6 +38,8 @@ pub struct Known {
     pub overlay: Credentials,
     /// Towards clients: they must show certificates of the same authority.
     pub clients: Arc<ServerConfig>,
+    /// Towards programs and browsers that speak HTTP: they may show certificates of the same authority.
+    pub http: Arc<ServerConfig>,
     /// The broker itself.
     pub identity: Identity,
     /// What it shows, to all of them.
@@ -84,10 +86,12 @@ pub fn from_files(
     let (shown, trust) = (Shown::new(Arc::new(certified)), Arc::new(trust));
     let but = Some(identity.name.clone());
     let brokers = Rule::Trusted { trust: trust.clone(), role: Role::Broker, but };
-    let clients = Rule::Trusted { trust: trust.clone(), role: Role::Client, but: None };
+    let clients = || Rule::Trusted { trust: trust.clone(), role: Role::Client, but: None };
+    let open_to = |must| tls::server_config(shown.clone(), Some(Verifier::new(clients(), must)));
     Ok(Known {
         overlay: credentials(&shown, &Verifier::new(brokers, true), Some(trust.clone())),
-        clients: Arc::new(tls::server_config(shown.clone(), Some(Verifier::new(clients, clients_must)))),
+        clients: Arc::new(open_to(clients_must)),
+        http: tls::for_http(&open_to(false)),
         identity,
         shown,
         trust,

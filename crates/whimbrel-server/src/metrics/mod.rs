@@ -46,6 +46,8 @@ pub enum Cause {
     NoSubprotocol,
     /// A WebSocket upgrade from a web page of another origin.
     ForeignOrigin,
+    /// A WebSocket upgrade by a client that shows no certificate where only certificates tell who clients are.
+    NoCertificate,
     /// No valid WebSocket upgrade.
     BadRequest,
     /// A text frame on a WebSocket connection.
@@ -61,7 +63,7 @@ pub enum Cause {
 }
 
 impl Cause {
-    const ALL: [Cause; 13] = [
+    const ALL: [Cause; 14] = [
         Cause::ConnectionLimit,
         Cause::FileLimit,
         Cause::HandshakeTimeout,
@@ -69,6 +71,7 @@ impl Cause {
         Cause::WrongPath,
         Cause::NoSubprotocol,
         Cause::ForeignOrigin,
+        Cause::NoCertificate,
         Cause::BadRequest,
         Cause::TextFrame,
         Cause::BadFrame,
@@ -87,6 +90,7 @@ impl Cause {
             Cause::WrongPath => "wrong_path",
             Cause::NoSubprotocol => "no_subprotocol",
             Cause::ForeignOrigin => "foreign_origin",
+            Cause::NoCertificate => "no_certificate",
             Cause::BadRequest => "bad_request",
             Cause::TextFrame => "text_frame",
             Cause::BadFrame => "bad_frame",
@@ -115,11 +119,14 @@ impl Cause {
     /// Whether it can occur at this kind of listener.
     fn concerns(self, listener: Listener) -> bool {
         match self {
-            Cause::ConnectionLimit | Cause::FileLimit => listener != Listener::Http,
+            Cause::ConnectionLimit => true,
+            Cause::FileLimit => listener != Listener::Http,
+            Cause::WrongPath => listener.is_websocket(),
             Cause::ProxyUntrusted | Cause::ProxyHeader | Cause::ProxyTimeout => true,
-            Cause::HandshakeTimeout => listener.is_tls() || listener.is_websocket(),
-            Cause::Tls => listener.is_tls(),
-            _ => listener.is_websocket(),
+            Cause::HandshakeTimeout => listener.is_tls() || listener.takes_websocket(),
+            Cause::Tls => listener.is_tls() || listener == Listener::Http,
+            Cause::NoCertificate => listener == Listener::Http,
+            _ => listener.takes_websocket(),
         }
     }
 }

@@ -183,7 +183,8 @@ async fn status_history_and_who_asks() {
     );
     assert_eq!(get(&server, "/api/v1/history?limit=many").await.0, 400);
     let who = json(&server, "/api/v1/whoami").await;
-    let listeners = serde_json::json!({ "ws": address(&server, Listener::Ws).to_string(), "wss": address(&server, Listener::Wss).to_string() });
+    let at = |listener| address(&server, listener).to_string();
+    let listeners = serde_json::json!({ "http": at(Listener::Http), "ws": at(Listener::Ws), "wss": at(Listener::Wss) });
     let expected = serde_json::json!({
         "principal": "anonymous", "may": ["observe", "administer"], "dev": true, "broker": "whimbrel", "deployment": "whimbrel", "listeners": listeners,
     });

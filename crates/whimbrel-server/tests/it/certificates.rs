@@ -25,7 +25,7 @@ fn config(directory: &Path, city: &Authority, peers: &[String], more: &str) -> P
     let ca = city.path().join("ca.pem").display().to_string();
     let text = format!(
         "tls_cert = {:?}\ntls_key = {:?}\ntls_ca = {ca:?}\ntls_crl = {:?}\nlisten_tls = \"127.0.0.1:0\"\nlisten_wss = \"127.0.0.1:0\"\n\
-         listen_http = \"127.0.0.1:0\"\nlisten_overlay = \"127.0.0.1:0\"\n[overlay]\npeers = {peers:?}\n[identity]\naudit = \"audit.jsonl\"\n\
+         listen_http = \"127.0.0.1:0\"\nhttp_plain = true\nlisten_overlay = \"127.0.0.1:0\"\n[overlay]\npeers = {peers:?}\n[identity]\naudit = \"audit.jsonl\"\n\
          [[rule]]\nprincipals = [\"*\"]\nactions = [\"publish\", \"subscribe\"]\ntopics = [\"#\"]\n\
          [[rule]]\nprincipals = [\"anonymous\"]\nactions = [\"observe\"]\n{more}",
         path("broker.pem"),

@@ -9,6 +9,7 @@ mod config;
 mod docs;
 mod fences;
 mod http;
+mod https;
 mod links;
 mod listeners;
 mod numbers;

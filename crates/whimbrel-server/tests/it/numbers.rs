@@ -168,6 +168,7 @@ async fn it_is_told_when_certificates_end() {
     overrides.extend(["listen_mqtt", "listen_ws"].map(|name| set(name, "off".into())));
     let path = |path: &std::path::Path| path.display().to_string();
     overrides.push(set("tls_cert", path(&made.certificate)));
+    overrides.push(set("http_plain", "true".to_owned()));
     overrides.push(set("tls_key", path(&made.key)));
     overrides.push(set("tls_ca", path(&directory.path().join("ca.pem"))));
     let config = Config::load(None, &overrides).expect("a valid configuration");

@@ -99,7 +99,7 @@ impl Example {
         if let Some(value) = authorization {
             headers.insert(AUTHORIZATION, value.parse().expect("a header"));
         }
-        let asked = self.server.access().authorize_http(&headers, "", action);
+        let asked = self.server.access().authorize_http(&headers, ("", None), action);
         soon("an answer", asked).await.map(|principal| principal.name().to_owned())
     }
 }
@@ -241,7 +241,7 @@ async fn whoever_is_signed_in_is_told_what_it_may_also_if_that_is_nothing() {
         if let Some(value) = authorization {
             headers.insert(AUTHORIZATION, value.parse().expect("a header"));
         }
-        let told = soon("an answer", world.server.access().who_asks(&headers, "")).await;
+        let told = soon("an answer", world.server.access().who_asks(&headers, ("", None))).await;
         told.map(|(principal, may)| (principal.name().to_owned(), may))
     };
     assert_eq!(ask(Some(basic("dispatcher", "boss"))).await, Ok(("dispatcher".into(), vec![Asking::Observe])));

@@ -67,10 +67,13 @@ pub struct Listeners {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub wss: Option<SocketAddr>,
-    /// This API, the console, metrics and health.
+    /// This API, the console, metrics, health, and MQTT over WebSocket at `/mqtt`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub http: Option<SocketAddr>,
+    /// HTTP is within TLS: https and wss.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub http_tls: bool,
     /// Other brokers, over QUIC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
