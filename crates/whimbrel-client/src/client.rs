@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncReadExt;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use whimbrel_event::CheckpointToken;
@@ -161,11 +161,10 @@ impl Client {
     }
 
     async fn connect_now(options: Options) -> Result<(Client, Events), Error> {
-        let mut stream = transport::open(&options.address, options.tls.as_ref()).await?;
+        let mut stream = transport::open(&options).await?;
         let mut hello = Vec::new();
         Packet::Connect(connect_packet(&options)).encode(options.version, &mut hello)?;
-        stream.write_all(&hello).await?;
-        stream.flush().await?;
+        task::write_pieces(&mut stream, &hello).await?;
         let mut bytes = Vec::new();
         let (welcome, used) = welcome(&mut stream, options.version, &mut bytes).await?;
         bytes.drain(..used);
@@ -371,6 +370,9 @@ async fn welcome(
     bytes: &mut Vec<u8>,
 ) -> Result<(Welcome, usize), Error> {
     loop {
+        if let Some(other) = transport::other_protocol(bytes) {
+            return Err(other);
+        }
         if let Some(cut) = frame(bytes, 1 << 20)? {
             let Packet::ConnAck(ConnAck { session_present, reason, properties }) =
                 decode(version, cut.first_byte, cut.body)?

@@ -3,13 +3,14 @@
 use std::io;
 use std::sync::Arc;
 
+use rustls::{AlertDescription, CertificateError};
 use whimbrel_mqtt::codec::{DecodeError, EncodeError, ReasonCode};
 
 /// Why something was not done. Cheap to clone: everyone who waits on a connection learns the same.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
     /// The address makes no sense.
-    #[error("{0:?} is no broker address; write mqtt://HOST:PORT or mqtts://HOST:PORT")]
+    #[error("{0:?} is no broker address; write mqtt://HOST:PORT, mqtts:// (TLS), ws:// or wss:// (WebSocket)")]
     Address(String),
     /// The certificate authority's file cannot be used.
     #[error("cannot use {file} as certificate authority: {cause}")]
@@ -18,6 +19,36 @@ pub enum Error {
         file: String,
         /// What is wrong with it.
         cause: String,
+    },
+    /// The own certificate, or its key, cannot be used.
+    #[error("cannot use {file} to show a certificate: {cause}")]
+    Certificate {
+        /// The file.
+        file: String,
+        /// What is wrong with it.
+        cause: String,
+    },
+    /// The certificate that the broker shows is not trusted.
+    #[error("the broker's certificate is not trusted: {0}")]
+    Untrusted(String),
+    /// The broker does not believe this side's certificate, or wants one and got none.
+    #[error("the broker does not take this client's certificate, or wants one: {0}")]
+    NotBelieved(String),
+    /// What answers speaks another protocol.
+    #[error("this port is not one for {asked}: {found}")]
+    OtherProtocol {
+        /// The scheme of the address.
+        asked: &'static str,
+        /// What was found, and what to ask for instead.
+        found: String,
+    },
+    /// What answers speaks HTTP, and refuses the WebSocket.
+    #[error("no WebSocket: HTTP status {status}{}", if text.is_empty() { String::new() } else { format!(": {text}") })]
+    Upgrade {
+        /// Its status.
+        status: u16,
+        /// Its words; empty if there are none.
+        text: String,
     },
     /// The connection could not be made, or broke.
     #[error("connection: {0}")]
@@ -67,11 +98,29 @@ impl Error {
         match self {
             Error::Connection(_) | Error::Timeout | Error::Closed => true,
             Error::Refused { reason, .. } | Error::Ended { reason, .. } => PASSING.contains(reason),
+            Error::Upgrade { status, .. } => *status == BUSY,
             Error::NotSubscribed { .. } | Error::Address(_) | Error::Authority { .. } => false,
+            Error::Certificate { .. } | Error::Untrusted(_) | Error::NotBelieved(_) => false,
+            Error::OtherProtocol { .. } => false,
             Error::Protocol(_) | Error::Encode(_) => false,
         }
     }
 }
+
+/// Alerts with which a broker refuses what this side has shown, or has not.
+const REFUSALS: [AlertDescription; 8] = [
+    AlertDescription::CertificateRequired,
+    AlertDescription::BadCertificate,
+    AlertDescription::UnsupportedCertificate,
+    AlertDescription::CertificateRevoked,
+    AlertDescription::CertificateExpired,
+    AlertDescription::CertificateUnknown,
+    AlertDescription::UnknownCA,
+    AlertDescription::AccessDenied,
+];
+
+/// The HTTP status of a broker that takes no more connections now: 503.
+const BUSY: u16 = 503;
 
 /// Reasons for which a broker ends or refuses a connection that another attempt may not meet.
 const PASSING: [ReasonCode; 9] = [
@@ -87,8 +136,18 @@ const PASSING: [ReasonCode; 9] = [
 ];
 
 impl From<io::Error> for Error {
+    /// TLS tells what it refuses, and what the other side does, within errors of the transport.
     fn from(error: io::Error) -> Self {
-        Error::Connection(Arc::new(error))
+        match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+            Some(rustls::Error::InvalidCertificate(why)) => Error::Untrusted(match why {
+                CertificateError::UnknownIssuer => "no authority that is trusted here has signed it".to_owned(),
+                why => why.to_string(),
+            }),
+            Some(rustls::Error::AlertReceived(alert)) if REFUSALS.contains(alert) => {
+                Error::NotBelieved(format!("TLS alert {alert:?}"))
+            }
+            _ => Error::Connection(Arc::new(error)),
+        }
     }
 }
 

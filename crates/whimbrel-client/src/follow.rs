@@ -7,13 +7,7 @@ use whimbrel_event::CheckpointToken;
 use whimbrel_mqtt::codec::{ReasonCode, RetainHandling};
 
 use crate::subscription::{Start, Subscription};
-use crate::{Client, Durability, Error, Event, Events, Message, Notice, Options, Position, Published};
-
-/// Pause before the first attempt to come back, doubled for each further one.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-
-/// The longest such pause.
-const LAST_PAUSE: Duration = Duration::from_secs(10);
+use crate::{Client, Durability, Error, Event, Events, Message, Notice, Options, Position, Published, pause_after};
 
 /// A semi-durable subscription over as many connections as it takes: when one is lost, the next goes on from the position
 /// after the last message that [`Follower::next`] has given. So nothing is missed and nothing comes twice, as long as the broker's cache has it; the rest is told as
@@ -111,12 +105,12 @@ impl Follower {
         let (until, pause) = match &mut self.link {
             Link::Up(_, events) => match events.next().await {
                 Some(Event::Message(message)) => return Ok(self.take(message)),
-                Some(Event::Disconnected { reason }) => return self.lost(reason, FIRST_PAUSE),
-                None => return self.lost(Error::Closed, FIRST_PAUSE),
+                Some(Event::Disconnected { reason }) => return self.lost(reason, pause_after(None)),
+                None => return self.lost(Error::Closed, pause_after(None)),
             },
             Link::Lost(reason) => {
                 let reason = reason.clone();
-                return self.lost(reason, FIRST_PAUSE);
+                return self.lost(reason, pause_after(None));
             }
             Link::Down { until, pause } => (*until, *pause),
         };
@@ -128,7 +122,7 @@ impl Follower {
                 self.link = Link::Up(client, events);
                 Ok(Followed::Resumed)
             }
-            Err(error) => self.lost(error, (pause * 2).min(LAST_PAUSE)),
+            Err(error) => self.lost(error, pause_after(Some(pause))),
         }
     }
 

@@ -24,6 +24,9 @@
 //! [`Client::publish`] with QoS 1 or 2 waits for the acknowledgement; [`Client::send`] has several messages on their way,
 //! in order. What is to be written gathers while a write is under way and leaves in one piece.
 //!
+//! Addresses are `mqtt://`, `mqtts://` (TLS), `ws://` and `wss://` (WebSocket, without and with TLS).
+//! Over TLS the system's authorities are trusted unless [`Options::tls`] says otherwise.
+//!
 //! # Coming back
 //!
 //! Whimbrel's brokers give each subscription a position that its client may keep. A [`Follower`] is a semi-durable subscription that
@@ -38,23 +41,28 @@ mod follow;
 mod message;
 mod notice;
 mod options;
+mod pause;
 mod position;
 mod protocol;
 mod session;
 mod store;
 mod subscription;
 mod task;
+mod tls;
 mod transport;
+mod websocket;
 
 pub use client::{Client, Events, Receipt};
 pub use error::Error;
 pub use follow::{Followed, Follower};
 pub use message::{Answer, Event, Message, Publish, Published};
 pub use notice::{Gap, GapReason, Notice};
-pub use options::{Options, Tls, Will};
+pub use options::{Identity, Options, Tls, Will};
+pub use pause::pause_after;
 pub use position::{InvalidPosition, Position};
 pub use session::Session;
 pub use store::{CheckpointStore, Damage, FileStore, StoreError};
 pub use subscription::{Durability, Start, Subscription};
+pub use tls::tls_config;
 pub use whimbrel_event::{CheckpointToken, Deployment, EventId, HostId, PubendId, Reliability, Tick};
 pub use whimbrel_mqtt::codec::{Filter, QoS, ReasonCode, RetainHandling, Version};

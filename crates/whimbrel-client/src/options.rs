@@ -1,18 +1,34 @@
 //! How to connect.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use rustls::ClientConfig;
 use whimbrel_mqtt::codec::Version;
 
 use crate::{Publish, Session};
 
 /// Whom to trust over TLS.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub enum Tls {
+    /// Certificates signed by an authority that the system trusts.
+    #[default]
+    System,
     /// Certificates signed by an authority in this PEM file.
     Authority(String),
     /// Anybody: for brokers with certificates made on the spot, in development.
     Insecure,
+    /// As was read before ([`crate::tls_config`]), the own certificate included: for many connections.
+    Prepared(Arc<ClientConfig>),
+}
+
+/// The certificate by which a broker knows this client.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// The PEM file of the certificate and those between it and its authority.
+    pub certificate: String,
+    /// The PEM file of its private key.
+    pub key: String,
 }
 
 /// A message that the broker publishes when this client ends without saying goodbye.
@@ -49,14 +65,16 @@ pub struct Options {
     pub(crate) max_packet_size: u32,
     pub(crate) user: Option<(String, Vec<u8>)>,
     pub(crate) will: Option<Will>,
-    pub(crate) tls: Option<Tls>,
+    pub(crate) tls: Tls,
+    pub(crate) identity: Option<Identity>,
     pub(crate) timeout: Duration,
     pub(crate) session: Session,
 }
 
 impl Options {
-    /// For a broker at `mqtt://HOST:PORT`, `mqtts://HOST:PORT` (TLS), or `HOST:PORT`: MQTT 5, a clean start, a client id
-    /// that the broker chooses, 60 s of keep-alive.
+    /// For a broker at `mqtt://HOST:PORT`, `mqtts://HOST:PORT` (TLS), `ws://HOST:PORT/PATH`,
+    /// `wss://HOST:PORT/PATH` (WebSocket), or `HOST:PORT`: MQTT 5, a clean start, a client id that the
+    /// broker chooses, 60 s of keep-alive.
     pub fn new(address: impl Into<String>) -> Options {
         Options {
             address: address.into(),
@@ -70,7 +88,8 @@ impl Options {
             max_packet_size: 256 << 20,
             user: None,
             will: None,
-            tls: None,
+            tls: Tls::System,
+            identity: None,
             timeout: Duration::from_secs(10),
             session: Session::new(),
         }
@@ -136,9 +155,15 @@ impl Options {
         self
     }
 
-    /// Whom to trust; needed for `mqtts://`.
+    /// Whom to trust over TLS.
     pub fn tls(mut self, tls: Tls) -> Self {
-        self.tls = Some(tls);
+        self.tls = tls;
+        self
+    }
+
+    /// Shows a certificate over TLS: PEM files of the chain and of its private key.
+    pub fn certificate(mut self, certificate: impl Into<String>, key: impl Into<String>) -> Self {
+        self.identity = Some(Identity { certificate: certificate.into(), key: key.into() });
         self
     }
 

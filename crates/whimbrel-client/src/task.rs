@@ -16,6 +16,17 @@ const READ_MAX: usize = 64 << 10;
 /// An outbound buffer that has grown larger is given back when it is empty.
 const SPARE_MAX: usize = 64 << 10;
 
+/// Bytes written at once: over WebSocket each write is a message, and brokers bound those.
+const WRITE_MAX: usize = 64 << 10;
+
+/// Writes in pieces, and has them leave.
+pub(crate) async fn write_pieces(to: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> std::io::Result<()> {
+    for piece in bytes.chunks(WRITE_MAX) {
+        to.write_all(piece).await?;
+    }
+    to.flush().await
+}
+
 /// Reads until the connection is over, and then tells.
 pub(crate) async fn read(
     shared: Arc<Shared>,
@@ -87,8 +98,7 @@ async fn write_all(shared: &Shared, to: &mut (impl AsyncWrite + Unpin), keep_ali
     loop {
         let (mut bytes, over) = shared.with(|state| (std::mem::replace(&mut state.out, spare), state.over.is_some()));
         if !bytes.is_empty() {
-            to.write_all(&bytes).await?;
-            to.flush().await?;
+            write_pieces(to, &bytes).await?;
             bytes.clear();
             shared.space.notify_waiters();
         } else if over {

@@ -1,110 +1,134 @@
-//! TCP and TLS.
+//! Byte streams to a broker: TCP, TLS, and WebSocket over either.
 
 use std::io;
-use std::sync::Arc;
 
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use crate::{Error, Tls};
+use crate::{Error, Options, tls_config, websocket};
 
 /// A byte stream to a broker.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
-/// Connects to `mqtt://HOST:PORT`, `mqtts://HOST:PORT` or `HOST:PORT`.
-pub(crate) async fn open(address: &str, tls: Option<&Tls>) -> Result<Box<dyn Stream>, Error> {
-    let invalid = || Error::Address(address.to_owned());
-    let (secure, rest) = match address.split_once("://") {
-        None | Some(("mqtt" | "tcp", _)) => (false, address.rsplit("://").next().unwrap_or(address)),
-        Some(("mqtts" | "ssl" | "tls", rest)) => (true, rest),
-        Some(_) => return Err(invalid()),
-    };
-    let rest = rest.trim_end_matches('/');
-    let has_port = rest.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-    let authority = if has_port { rest.to_owned() } else { format!("{rest}:{}", if secure { 8883 } else { 1883 }) };
-    let (host, _) = authority.rsplit_once(':').ok_or_else(invalid)?;
-    if host.is_empty() {
-        return Err(invalid());
+/// Where a broker is, and what is spoken there.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    /// `HOST:PORT`.
+    pub(crate) authority: String,
+    /// Without the brackets of an IPv6 address.
+    host: String,
+    pub(crate) is_secure: bool,
+    /// Of the WebSocket, if there is one.
+    pub(crate) path: Option<String>,
+}
+
+impl Target {
+    /// Reads `mqtt://HOST:PORT`, `mqtts://…` (TLS), `ws://HOST:PORT/PATH`, `wss://…` or
+    /// `HOST:PORT`. The ports are 1883, 8883, 8083 and 8084 unless they are named, the path is `/mqtt`.
+    ///
+    /// # Errors
+    /// It is none of these.
+    pub(crate) fn parse(address: &str) -> Result<Target, Error> {
+        let invalid = || Error::Address(address.to_owned());
+        let (scheme, rest) = address.split_once("://").unwrap_or(("mqtt", address));
+        let (is_secure, is_websocket, port) = match scheme {
+            "mqtt" | "tcp" => (false, false, 1883),
+            "mqtts" | "ssl" | "tls" => (true, false, 8883),
+            "ws" => (false, true, 8083),
+            "wss" => (true, true, 8084),
+            _ => return Err(invalid()),
+        };
+        let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        let path = match path {
+            "" | "/" => is_websocket.then(|| websocket::PATH.to_owned()),
+            path if is_websocket => Some(path.to_owned()),
+            _ => return Err(invalid()),
+        };
+        let has_port = authority.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+        let authority = if has_port { authority.to_owned() } else { format!("{authority}:{port}") };
+        let host = authority.rsplit_once(':').map(|(host, _)| host.trim_matches(['[', ']']).to_owned());
+        let host = host.filter(|host| !host.is_empty() && !host.contains(['@', '?', '#', ' '])).ok_or_else(invalid)?;
+        Ok(Target { authority, host, is_secure, path })
     }
-    let socket = TcpStream::connect(&authority).await?;
+}
+
+/// Connects, as far as MQTT begins.
+pub(crate) async fn open(options: &Options) -> Result<Box<dyn Stream>, Error> {
+    let target = Target::parse(&options.address)?;
+    let config = match target.is_secure {
+        true => Some(tls_config(&options.tls, options.identity.as_ref())?),
+        false => None,
+    };
+    let socket = TcpStream::connect(&target.authority).await?;
     socket.set_nodelay(true)?;
-    if !secure {
-        return Ok(Box::new(socket));
-    }
-    let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned()).map_err(|_| invalid())?;
-    let connector = TlsConnector::from(Arc::new(config(tls)?));
-    Ok(Box::new(connector.connect(name, socket).await?))
-}
-
-fn config(tls: Option<&Tls>) -> Result<ClientConfig, Error> {
-    let provider = Arc::new(ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider.clone())
-        .with_safe_default_protocol_versions()
-        .map_err(|error| Error::from(io::Error::other(error)))?;
-    let file = match tls {
-        Some(Tls::Insecure) => {
-            let verifier = Arc::new(Anybody(provider));
-            return Ok(builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth());
-        }
-        Some(Tls::Authority(file)) => file,
-        None => {
-            let cause = "none is given; name its PEM file, or trust anybody in development".to_owned();
-            return Err(Error::Authority { file: "(none)".to_owned(), cause });
+    let stream: Box<dyn Stream> = match config {
+        None => Box::new(socket),
+        Some(config) => {
+            let name =
+                ServerName::try_from(target.host.clone()).map_err(|_| Error::Address(options.address.clone()))?;
+            let secured = TlsConnector::from(config).connect(name, socket).await;
+            Box::new(secured.map_err(|error| without_tls(error, &target))?)
         }
     };
-    let bad = |cause: String| Error::Authority { file: file.clone(), cause };
-    let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_file_iter(file).map_err(|error| bad(error.to_string()))? {
-        roots.add(certificate.map_err(|error| bad(error.to_string()))?).map_err(|error| bad(error.to_string()))?;
+    match &target.path {
+        None => Ok(stream),
+        Some(path) => websocket::open(stream, &target, path, options.max_packet_size).await,
     }
-    if roots.is_empty() {
-        return Err(bad("it has no certificate".to_owned()));
-    }
-    Ok(builder.with_root_certificates(roots).with_no_client_auth())
 }
 
-/// Trusts every certificate; signatures are still checked, so the connection is encrypted to whoever answers.
-#[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
+/// A failed handshake: a peer that speaks no TLS is named as the cause.
+fn without_tls(error: io::Error, target: &Target) -> Error {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    let speaks_other = matches!(inner, Some(rustls::Error::InvalidMessage(_)));
+    if !speaks_other && error.kind() != io::ErrorKind::UnexpectedEof {
+        return error.into();
+    }
+    let (asked, other) = if target.path.is_some() { ("wss://", "ws://") } else { ("mqtts://", "mqtt://") };
+    Error::OtherProtocol { asked, found: format!("no TLS is spoken there; without TLS it is {other}") }
+}
 
-impl ServerCertVerifier for Anybody {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
+/// What speaks instead of an MQTT broker, if its first bytes tell.
+pub(crate) fn other_protocol(first: &[u8]) -> Option<Error> {
+    let found = if first.starts_with(b"HTTP/") {
+        "HTTP is spoken there; MQTT over WebSocket is ws://"
+    } else if matches!(first, [0x15 | 0x16, 0x03, ..]) {
+        "TLS is spoken there; with TLS it is mqtts://"
+    } else {
+        return None;
+    };
+    Some(Error::OtherProtocol { asked: "mqtt://", found: found.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_say_what_is_spoken_where() {
+        let target = |text: &str| Target::parse(text).expect(text);
+        let plain = target("mqtt://a.example");
+        assert_eq!((&*plain.authority, plain.is_secure, plain.path), ("a.example:1883", false, None));
+        assert_eq!(target("10.0.0.1:99").authority, "10.0.0.1:99");
+        let secure = target("mqtts://[::1]/");
+        assert_eq!((&*secure.authority, &*secure.host, secure.is_secure), ("[::1]:8883", "::1", true));
+        let ws = target("ws://a");
+        assert_eq!((&*ws.authority, ws.is_secure, ws.path.as_deref()), ("a:8083", false, Some("/mqtt")));
+        let wss = target("wss://a:8080/other");
+        assert_eq!((&*wss.authority, wss.is_secure, wss.path.as_deref()), ("a:8080", true, Some("/other")));
+        for wrong in ["", "mqtt://", "ftp://a", "http://a", "mqtt://a/path", "mqtt://user:word@a", "ws://:80"] {
+            assert!(matches!(Target::parse(wrong), Err(Error::Address(_))), "{wrong}");
+        }
     }
 
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
+    #[test]
+    fn what_answers_in_another_protocol_is_named() {
+        let told = |first: &[u8]| other_protocol(first).map(|error| error.to_string());
+        assert!(told(b"HTTP/1.1 400 Bad Request").is_some_and(|text| text.contains("HTTP is spoken there")));
+        assert!(told(b"\x15\x03\x03\x00\x02\x02\x32").is_some_and(|text| text.contains("mqtts://")));
+        assert_eq!(told(b"\x20\x03\x00"), None, "CONNACK");
+        assert_eq!(told(b"HT"), None, "not enough to tell");
     }
 }

@@ -6,3 +6,4 @@ mod common;
 mod connection;
 mod follow;
 mod position;
+mod transports;
