@@ -3,10 +3,12 @@
 pub mod bench;
 mod brokers;
 mod cores;
+pub mod dial;
 mod durable;
 pub mod experiment;
 pub mod fleet;
 pub mod goal;
+mod output;
 pub mod plan;
 mod progress;
 pub mod relay;

@@ -11,6 +11,7 @@ use super::measure::{self, Sample, Settings};
 use super::peers::{Peer, Programs, Running};
 use super::report::{Conditions, Report};
 use super::{LoadArgs, plot, process};
+use crate::output::{say, tell};
 use crate::progress;
 
 /// What to compare.
@@ -79,21 +80,19 @@ pub fn run(args: &CompareArgs) -> Result<bool> {
     let programs = Programs { whimbrel: args.whimbrel.clone().unwrap_or_else(own_program), peers: args.peers.clone() };
     let versions = versions(&args.brokers, &programs)?;
     for (peer, version) in &versions {
-        eprintln!("{peer:<12} {version}");
+        tell(format_args!("{peer:<12} {version}"));
     }
     let results = measure_all(args, &settings, &programs);
     let conditions = Conditions { settings, rounds: args.rounds, seed: args.seed, versions };
     let report = Report::of(&results, conditions);
-    print!("{}", report.table());
+    say(report.table().trim_end())?;
     std::fs::create_dir_all(&args.out).with_context(|| format!("making {}", args.out.display()))?;
     let json = args.out.join("bench.json");
     let text = serde_json::to_string_pretty(&report).context("writing the report as JSON")?;
     std::fs::write(&json, text + "\n").with_context(|| format!("writing {}", json.display()))?;
     let plots = plot::write(&report, &args.out)?;
-    println!(
-        "written: {}",
-        [vec![json], plots].concat().iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
-    );
+    let files: Vec<String> = [vec![json], plots].concat().iter().map(|path| path.display().to_string()).collect();
+    say(format_args!("written: {}", files.join(", ")))?;
     Ok(report.all_met())
 }
 

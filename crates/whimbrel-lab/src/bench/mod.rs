@@ -2,6 +2,7 @@
 
 pub mod accounts;
 pub mod case;
+mod clients;
 pub mod closed_loop;
 pub mod compare;
 mod durable;
@@ -29,6 +30,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use crate::durable::calibrate;
+use crate::output::say;
 use crate::progress;
 use case::{Bounds, Case};
 use closed_loop::Timing;
@@ -54,6 +56,12 @@ enum Command {
     SemiDurable(Box<semi::SemiArgs>),
     /// Measure what the journal and durable subscriptions cost, beside the disk alone and beside other brokers
     Durable(Box<durable::DurableArgs>),
+    /// Open connections to a running broker at a pace, and hold them
+    Conn(clients::conn::Args),
+    /// Publish to a running broker at a rate, and measure how soon it acknowledges
+    Pub(clients::publish::Args),
+    /// Subscribe at a running broker, and measure how soon the messages of `bench pub` come
+    Sub(clients::subscribe::Args),
     /// Measure what a hop between brokers adds: time, CPU, and bytes
     Overlay(overlay::OverlayArgs),
 }
@@ -157,6 +165,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Some(Command::Compare(args)) => compare::run(args)?,
         Some(Command::SemiDurable(args)) => semi::run(args)?,
         Some(Command::Durable(args)) => durable::run(args)?,
+        Some(Command::Conn(args)) => clients::conn::run(args)?,
+        Some(Command::Pub(args)) => clients::publish::run(args)?,
+        Some(Command::Sub(args)) => clients::subscribe::run(args)?,
         Some(Command::Overlay(args)) => overlay::run(args)?,
         None => run_one(&args.one)?,
     };
@@ -178,7 +189,7 @@ fn run_one(args: &OneArgs) -> Result<bool> {
     let mut clean = true;
     for case in &args.cases {
         let sample = measure::measure(*case, target, args.pid, &args.load.settings())?;
-        println!("{}", line(*case, &sample));
+        say(line(*case, &sample))?;
         clean &= sample.get(&Metric::Lost).is_none_or(|lost| *lost == 0.0);
     }
     Ok(clean)
@@ -191,9 +202,9 @@ fn calibrate(json: bool) -> Result<bool> {
     let found = calibrate::measure(false, &bar)?;
     bar.finish_and_clear();
     if json {
-        println!("{}", found.to_json());
+        say(found.to_json())?;
     } else {
-        found.lines().iter().for_each(|line| println!("{line}"));
+        found.lines().iter().try_for_each(say)?;
     }
     Ok(true)
 }

@@ -16,6 +16,7 @@ use super::latency::{self, Ends};
 use super::process::CpuClock;
 use super::target::Target;
 use super::wire::Protocol;
+use crate::output::say;
 
 /// Brokers of the chain.
 const BROKERS: usize = 3;
@@ -161,7 +162,7 @@ pub fn run(args: &OverlayArgs) -> Result<bool> {
         }
     }
     bar.finish_and_clear();
-    Ok(report(args, &samples))
+    report(args, &samples)
 }
 
 /// Waits until events go from the first broker to the last.
@@ -212,12 +213,13 @@ fn spread(samples: &[Sample], figure: impl Fn(&Sample) -> f64) -> (f64, f64, f64
     (all[all.len() / 2], all[0], all[all.len() - 1])
 }
 
-fn report(args: &OverlayArgs, samples: &[Vec<Sample>; Way::ALL.len()]) -> bool {
-    println!(
+fn report(args: &OverlayArgs, samples: &[Vec<Sample>; Way::ALL.len()]) -> Result<bool> {
+    say(format_args!(
         "{} messages/s, {} bytes, {} rounds of {:?}; least and greatest in brackets",
         args.rate, args.body, args.rounds, args.seconds
-    );
-    println!("{:<16} {:>26} {:>26} {:>6}   CPU of b0, b1, b2 in µs per message", "", "p50 µs", "p99 µs", "lost");
+    ))?;
+    let head = format!("{:<16} {:>26} {:>26} {:>6}", "", "p50 µs", "p99 µs", "lost");
+    say(format_args!("{head}   CPU of b0, b1, b2 in µs per message"))?;
     let figure = |(middle, least, most): (f64, f64, f64)| format!("{middle:.0} ({least:.0} to {most:.0})");
     for (way, samples) in Way::ALL.into_iter().zip(samples) {
         let lost: u64 = samples.iter().map(|sample| sample.lost).sum();
@@ -227,28 +229,29 @@ fn report(args: &OverlayArgs, samples: &[Vec<Sample>; Way::ALL.len()]) -> bool {
             Way::Unwanted => (String::new(), String::new()),
             _ => (figure(spread(samples, |sample| sample.p50)), figure(spread(samples, |sample| sample.p99))),
         };
-        println!("{:<16} {p50:>26} {p99:>26} {lost:>6}   {}", way.title(), cpu.join("  "));
+        say(format_args!("{:<16} {p50:>26} {p99:>26} {lost:>6}   {}", way.title(), cpu.join("  ")))?;
     }
     let [unwanted, same, hop, through] = samples;
     let median = |samples: &[Sample], figure: fn(&Sample) -> f64| spread(samples, figure).0;
     let mut met = true;
     let mut goal = |what: &str, value: f64, most: f64| {
         met &= value <= most;
-        println!("{what:<58} {value:>8.2}   goal ≤ {most:<6} {}", if value <= most { "met" } else { "MISSED" });
+        let outcome = if value <= most { "met" } else { "MISSED" };
+        say(format_args!("{what:<58} {value:>8.2}   goal ≤ {most:<6} {outcome}"))
     };
     for (what, figure, most) in [
         ("a hop adds to the median, µs", (|s: &Sample| s.p50) as fn(&Sample) -> f64, GOAL_P50),
         ("a hop adds to the 99th percentile, µs", |s: &Sample| s.p99, GOAL_P99),
     ] {
         let most = most.as_secs_f64() * 1e6;
-        goal(what, median(hop, figure) - median(same, figure), most);
-        goal("… the second one", median(through, figure) - median(hop, figure), most);
+        goal(what, median(hop, figure) - median(same, figure), most)?;
+        goal("… the second one", median(through, figure) - median(hop, figure), most)?;
     }
     let idle = median(unwanted, |s| s.cpu[0]);
     let deliver = median(same, |s| s.cpu[0]) - idle;
     let send = median(hop, |s| s.cpu[0]) - idle;
-    println!("delivering to one client costs {deliver:.2} µs, sending to another broker {send:.2} µs");
-    goal("CPU of sending to another broker / delivering to a client", send / deliver, GOAL_CPU);
-    goal("CPU of passing through / delivering to a client", median(through, |s| s.cpu[1]) / deliver, GOAL_CPU);
-    met
+    say(format_args!("delivering to one client costs {deliver:.2} µs, sending to another broker {send:.2} µs"))?;
+    goal("CPU of sending to another broker / delivering to a client", send / deliver, GOAL_CPU)?;
+    goal("CPU of passing through / delivering to a client", median(through, |s| s.cpu[1]) / deliver, GOAL_CPU)?;
+    Ok(met)
 }

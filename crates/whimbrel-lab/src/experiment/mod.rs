@@ -13,6 +13,7 @@ use indicatif::ProgressBar;
 use report::{Part, Report, Row};
 use store::Store;
 
+use crate::output::say;
 use crate::{durable, progress, scale, semi_durable};
 
 /// Repeat an experiment of the papers that this broker comes from
@@ -166,9 +167,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         }
     };
     if options.json {
-        println!("{}", serde_json::to_string(&report.to_json()).context("writing the report as JSON")?);
+        say(serde_json::to_string(&report.to_json()).context("writing the report as JSON")?)?;
     } else {
-        print!("{}", report.table());
+        say(report.table().trim_end())?;
     }
     Ok(if report.all_met() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

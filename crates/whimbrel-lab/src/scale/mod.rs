@@ -21,6 +21,7 @@ use crate::experiment::chart::{Axis, Chart, Curve, Point, Style};
 use crate::experiment::report::{Head, Part};
 use crate::experiment::{Effort, Plan};
 use crate::goal::Goal;
+use crate::output::tell;
 use figures::{Figures, Length, measure};
 use map::Map;
 use world::Ground;
@@ -215,7 +216,7 @@ fn worlds(all: impl Iterator<Item = (Map, Ground)>, effort: Effort, bar: &Progre
     for (map, ground) in all {
         let seed = ground.seed;
         let (figures, world) = measure(map, ground, Length::of(effort.quick), bar)?;
-        bar.suspend(|| eprintln!("seed {seed}: {}", told(&figures)));
+        bar.suspend(|| tell(format_args!("seed {seed}: {}", told(&figures))));
         found.push(figures);
         kept.push(world);
     }

@@ -21,6 +21,7 @@ use super::compare::own_program;
 use super::peers::{Peer, Programs, Running, Setup};
 use super::rows::{self, Row};
 use super::{LoadArgs, process};
+use crate::output::say;
 
 /// Parts of the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -204,11 +205,11 @@ pub fn run(args: &DurableArgs) -> Result<bool> {
             Section::Against => against::rows(args)?,
         });
     }
-    print!("{}", rows::table(&rows));
+    say(rows::table(&rows).trim_end())?;
     let text = rows::json("bench durable", (args.seed, args.rounds), &rows).context("writing the figures as JSON")?;
     let json = args.out.join("durable.json");
     std::fs::write(&json, text + "\n").with_context(|| format!("writing {}", json.display()))?;
-    println!("written: {}", written(&json, &plot::write(&rows, &args.out)?));
+    say(format_args!("written: {}", written(&json, &plot::write(&rows, &args.out)?)))?;
     Ok(rows.iter().all(|row| row.met != Some(false)))
 }
 

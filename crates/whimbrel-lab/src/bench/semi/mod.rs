@@ -15,6 +15,7 @@ use super::peers::{Peer, Programs, Running, Setup};
 use super::rows::{self, Row};
 use super::wire::Protocol;
 use super::{LoadArgs, process};
+use crate::output::say;
 
 /// Parts of the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -105,7 +106,7 @@ pub fn run(args: &SemiArgs) -> Result<bool> {
             Section::Memory => memory::rows(args)?,
         });
     }
-    print!("{}", rows::table(&rows));
+    say(rows::table(&rows).trim_end())?;
     if let Some(path) = &args.json {
         let text =
             rows::json("bench semi-durable", (args.seed, args.rounds), &rows).context("writing the figures as JSON")?;

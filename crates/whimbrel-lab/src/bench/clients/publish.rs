@@ -1,0 +1,198 @@
+//! `bench pub`: how fast a broker takes messages, and how soon it acknowledges.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use serde_json::json;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+use whimbrel_client::{Error, Publish, QoS, Receipt};
+
+use super::latencies::Latencies;
+use super::stamp::{self, Stamp};
+use super::{ClientArgs, Connected, Failures, block_on, qos, rate};
+use crate::bench::seconds;
+use crate::output::say;
+
+/// The golden ratio's fraction: its multiples lie evenly between whole numbers, however many there are.
+const GOLDEN: f64 = 0.618_034;
+
+/// Publish to a running broker at a rate, and measure how soon it acknowledges
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Where to publish; {client} stands for the client's number
+    topic: String,
+
+    #[command(flatten)]
+    clients: ClientArgs,
+
+    /// Messages per second of all clients together; 0: as many as the broker takes
+    #[arg(long, short, default_value_t = 1000, value_name = "N", value_parser = clap::value_parser!(u32).range(..=10_000_000))]
+    rate: u32,
+
+    /// 0: at most once, 1: at least once, 2: exactly once
+    #[arg(long, short, default_value = "1", value_parser = qos, value_name = "QOS")]
+    qos: QoS,
+
+    /// Bytes of a message; the first 28 tell `bench sub` who has sent it when
+    #[arg(long, default_value_t = 100, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(28..=16_777_216))]
+    body: u32,
+
+    /// Messages of a client that the broker has not acknowledged yet, at most (QoS 1 and 2)
+    #[arg(long, default_value_t = 100, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=16_384))]
+    unacked: u16,
+
+    /// How long to publish, seconds
+    #[arg(long, default_value = "10", value_parser = seconds, value_name = "SECONDS")]
+    seconds: Duration,
+}
+
+/// What one client did.
+#[derive(Default)]
+struct Account {
+    sent: u64,
+    acknowledged: u64,
+    latencies: Latencies,
+    failures: Failures,
+}
+
+/// Measures and prints; whether everything was taken.
+///
+/// # Errors
+/// No client can connect.
+pub fn run(args: &Args) -> Result<bool> {
+    block_on(async {
+        let mut arrivals = args.clients.connect("pub").await?;
+        let start = Instant::now();
+        let mut tasks = JoinSet::new();
+        let pace = args.pace(arrivals.connected.len());
+        for client in arrivals.connected.drain(..) {
+            tasks.spawn(publish(client, Course::new(args, start, pace)));
+        }
+        let mut total = Account { failures: arrivals.failures, ..Account::default() };
+        while let Some(account) = tasks.join_next().await {
+            let Account { sent, acknowledged, latencies, failures } = account?;
+            total.sent += sent;
+            total.acknowledged += acknowledged;
+            total.latencies.add(&latencies);
+            failures.0.into_iter().for_each(|(words, count)| *total.failures.0.entry(words).or_default() += count);
+        }
+        total.tell(args, start.elapsed())?;
+        Ok(total.failures.total() == 0)
+    })
+}
+
+impl Args {
+    /// The time between two messages of one of `clients`; `None`: there is none.
+    fn pace(&self, clients: usize) -> Option<Duration> {
+        (self.rate > 0).then(|| Duration::from_secs_f64(clients as f64 / f64::from(self.rate)))
+    }
+}
+
+impl Account {
+    fn tell(&self, args: &Args, elapsed: Duration) -> Result<()> {
+        let Account { sent, acknowledged, latencies, failures } = self;
+        let (per_second, failed) = (rate(*sent, elapsed), failures.total());
+        if args.clients.json {
+            return say(json!({
+                "sent": sent, "acknowledged": acknowledged, "failed": failed, "sent_per_second": per_second,
+                "acknowledge_us": latencies.json(),
+            }));
+        }
+        let took = elapsed.as_secs_f64();
+        say(format_args!(
+            "{sent} sent in {took:.2} s ({per_second:.0}/s), {acknowledged} acknowledged, {failed} failed"
+        ))?;
+        failures.lines().try_for_each(say)?;
+        // A message counts from when it was due, whether or not the broker let it be sent then.
+        latencies.lines("from due to acknowledged").iter().try_for_each(say)
+    }
+}
+
+/// What one client is to do.
+struct Course {
+    topic: String,
+    qos: QoS,
+    body: usize,
+    unacked: usize,
+    start: Instant,
+    end: Instant,
+    pace: Option<Duration>,
+}
+
+impl Course {
+    fn new(args: &Args, start: Instant, pace: Option<Duration>) -> Course {
+        Course {
+            topic: args.topic.clone(),
+            qos: args.qos,
+            body: args.body as usize,
+            unacked: usize::from(args.unacked),
+            start,
+            end: start + args.seconds,
+            pace,
+        }
+    }
+
+    /// When a message is due; `None`: after the end.
+    fn due(&self, sequence: u64, shift: f64) -> Option<Instant> {
+        let due = match self.pace {
+            Some(pace) => self.start + pace.mul_f64(sequence as f64 + shift),
+            None => Instant::now(),
+        };
+        (due < self.end).then_some(due)
+    }
+}
+
+/// Publishes until its time is over, then waits for what is not acknowledged.
+async fn publish(Connected { number, client, mut events }: Connected, course: Course) -> Account {
+    let publisher = u64::from(std::process::id()) << 32 | u64::from(number);
+    let topic = super::numbered(&course.topic, number);
+    // Clients begin apart, so that their messages do not come in bursts.
+    let shift = (f64::from(number) * GOLDEN).fract();
+    let (receipts, outcome) = mpsc::channel(course.unacked);
+    // Nothing is subscribed to: the connection's end is told by what is not acknowledged.
+    let drained = tokio::spawn(async move { while events.next().await.is_some() {} });
+    let answers = tokio::spawn(answers(outcome));
+    let (mut sequence, mut stopped) = (0, None);
+    while let Some(due) = course.due(sequence, shift) {
+        sleep_until(due).await;
+        let payload = Stamp { publisher, sequence, sent: stamp::now() }.payload(course.body);
+        match client.send(Publish::new(&topic, payload).qos(course.qos)).await {
+            Ok(receipt) => _ = receipts.send((due, receipt)).await,
+            Err(error) => {
+                stopped = Some(error);
+                break;
+            }
+        }
+        sequence += 1;
+    }
+    drop(receipts);
+    let mut account = answers.await.unwrap_or_default();
+    account.sent = sequence;
+    if let Some(error) = stopped {
+        account.failures.note(&error);
+    }
+    client.disconnect().await;
+    drained.abort();
+    account
+}
+
+/// Waits for acknowledgements, in the order of sending.
+async fn answers(mut receipts: mpsc::Receiver<(Instant, Receipt)>) -> Account {
+    let mut account = Account::default();
+    while let Some((due, mut receipt)) = receipts.recv().await {
+        let is_awaited = receipt.number() > 0;
+        match receipt.acknowledged().await {
+            Ok(_) if is_awaited => {
+                account.acknowledged += 1;
+                account.latencies.note(due.elapsed());
+            }
+            Ok(_) => {}
+            // The connection's end is one failure, however much was on its way.
+            Err(Error::Closed) if account.failures.0.contains_key(&Error::Closed.to_string()) => {}
+            Err(error) => account.failures.note(&error),
+        }
+    }
+    account
+}

@@ -1,0 +1,147 @@
+//! How commands reach a broker as MQTT clients.
+
+use std::fmt;
+use std::io::ErrorKind;
+use std::time::Duration;
+
+use anyhow::{Error as AnyError, Result, anyhow};
+use clap::Args;
+use whimbrel_client::{Client, Error, Events, Options, ReasonCode, Tls, Version};
+
+/// Options of all commands that connect as a client.
+#[derive(Args, Clone)]
+pub struct Dial {
+    /// The broker: mqtt://HOST or mqtt://HOST:PORT; mqtts:// for TLS, ws:// and wss:// for WebSocket
+    /// (path /mqtt unless one is given)
+    #[arg(long, short, env = "WHIMBREL_URL", default_value = "mqtt://127.0.0.1:1883", value_name = "URL")]
+    pub url: String,
+    /// Version of MQTT: 5 or 3.1.1
+    #[arg(long, short = 'V', default_value = "5", value_name = "VERSION", value_parser = version)]
+    pub mqtt: Version,
+    /// User name
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+    /// Password or token; better given in the variable, where other users of this machine do not see it
+    #[arg(long, env = "WHIMBREL_PASSWORD", hide_env_values = true, requires = "user", value_name = "PASSWORD")]
+    password: Option<String>,
+    /// Trust certificates signed by an authority in this PEM file [default: the system's authorities]
+    #[arg(long, value_name = "FILE")]
+    ca: Option<String>,
+    /// Show this certificate (PEM, with those between it and its authority)
+    #[arg(long, value_name = "FILE", requires = "key")]
+    cert: Option<String>,
+    /// The certificate's private key (PEM)
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    key: Option<String>,
+    /// Trust any certificate; for development only
+    #[arg(long, conflicts_with = "ca")]
+    insecure: bool,
+    /// Keep-alive, seconds; 0: none
+    #[arg(long, default_value_t = 60, value_name = "SECONDS")]
+    keep_alive: u16,
+    /// How long the broker may take to answer, seconds
+    #[arg(long, default_value_t = 10, value_name = "SECONDS", value_parser = clap::value_parser!(u16).range(1..))]
+    patience: u16,
+}
+
+impl fmt::Debug for Dial {
+    /// Without the password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dial").field("url", &self.url).field("user", &self.user).finish_non_exhaustive()
+    }
+}
+
+impl Dial {
+    /// What was given, for the client library.
+    pub fn options(&self) -> Options {
+        let mut options = Options::new(&self.url)
+            .version(self.mqtt)
+            .keep_alive(Duration::from_secs(self.keep_alive.into()))
+            .timeout(Duration::from_secs(self.patience.into()));
+        if let Some(user) = &self.user {
+            options = options.user(user, self.password.as_deref().unwrap_or_default());
+        }
+        if let Some((certificate, key)) = self.cert.as_ref().zip(self.key.as_ref()) {
+            options = options.certificate(certificate, key);
+        }
+        options.tls(self.trust())
+    }
+
+    /// Whom to trust.
+    fn trust(&self) -> Tls {
+        match &self.ca {
+            _ if self.insecure => Tls::Insecure,
+            Some(file) => Tls::Authority(file.clone()),
+            None => Tls::System,
+        }
+    }
+
+    /// The same, with the files of certificates read once for many connections.
+    ///
+    /// # Errors
+    /// One of them cannot be used.
+    pub fn options_for_many(&self) -> Result<Options> {
+        let is_secure = ["mqtts", "ssl", "tls", "wss"].iter().any(|scheme| self.url.starts_with(&format!("{scheme}:")));
+        if !is_secure {
+            return Ok(self.options());
+        }
+        let identity = self.cert.clone().zip(self.key.clone());
+        let identity = identity.map(|(certificate, key)| whimbrel_client::Identity { certificate, key });
+        let read =
+            whimbrel_client::tls_config(&self.trust(), identity.as_ref()).map_err(|error| self.explained(error))?;
+        Ok(self.options().tls(Tls::Prepared(read)))
+    }
+
+    /// Connects.
+    ///
+    /// # Errors
+    /// There is no connection: why, and what may help.
+    pub async fn connect(&self, options: Options) -> Result<(Client, Events)> {
+        Client::connect(options).await.map_err(|error| self.explained(error))
+    }
+
+    /// An error of connecting, with what may help.
+    pub fn explained(&self, error: Error) -> AnyError {
+        let told = format!("cannot connect to {}: {error}", self.url);
+        match self.hint(&error) {
+            Some(hint) => anyhow!("{told}\n{hint}"),
+            None => anyhow!(told),
+        }
+    }
+
+    fn hint(&self, error: &Error) -> Option<&'static str> {
+        Some(match error {
+            Error::Connection(cause) if cause.kind() == ErrorKind::ConnectionRefused => {
+                "Is a broker running there? `whimbrel serve --dev` starts one on this machine"
+            }
+            Error::Connection(cause) if cause.kind() == ErrorKind::ConnectionReset => HANGS_UP,
+            Error::Closed => HANGS_UP,
+            Error::Timeout => {
+                "Is a broker running there? Something may answer that is none, or a firewall lets nothing through"
+            }
+            Error::Untrusted(_) => {
+                "Name the authority that has signed it (--ca FILE); --insecure trusts anybody, for development only"
+            }
+            Error::NotBelieved(_) => "Show one that the broker's authority has signed (--cert FILE --key FILE)",
+            Error::Refused { reason, .. } if SIGN_IN.contains(reason) && self.user.is_none() => {
+                "Sign in: --user NAME, with the password in WHIMBREL_PASSWORD, or --cert FILE --key FILE over TLS"
+            }
+            _ => return None,
+        })
+    }
+}
+
+/// What may be meant by a connection that ends before it has begun.
+const HANGS_UP: &str =
+    "It has hung up: is MQTT spoken at this port as --url says (mqtts:// for TLS, ws:// for WebSocket)?";
+
+/// Reasons that a client without a name meets.
+const SIGN_IN: [ReasonCode; 2] = [ReasonCode::BAD_USER_NAME_OR_PASSWORD, ReasonCode::NOT_AUTHORIZED];
+
+fn version(text: &str) -> Result<Version, &'static str> {
+    match text {
+        "5" | "5.0" => Ok(Version::V5),
+        "3.1.1" | "4" => Ok(Version::V4),
+        _ => Err("it is 5 or 3.1.1"),
+    }
+}
