@@ -14,7 +14,7 @@ use whimbrel_server::store::JOURNAL;
 use whimbrel_server::store::check::{Checked, guard, journal_in};
 
 use crate::control::{Answer, Reach};
-use crate::failure::{self, Failure};
+use crate::failure::{self, Failure, tell};
 use crate::sessions::print_json;
 use crate::table::{count, moment, size};
 use crate::{journal, progress, version};
@@ -130,7 +130,7 @@ impl Restore {
         let checked = match journal::check_with_bar(&self.src) {
             Ok(checked) => checked,
             Err(error) => {
-                eprintln!("Error: {error}");
+                tell(format_args!("Error: {error}"));
                 return Ok(ExitCode::from(2));
             }
         };

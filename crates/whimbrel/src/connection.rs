@@ -1,41 +1,18 @@
 //! How `whimbrel pub` and `whimbrel sub` reach a broker.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result, ensure};
 use clap::Args;
-use whimbrel_client::{Client, Events, Options, Publish, QoS, Tls, Version, Will};
+use whimbrel_client::{Client, Error, Events, Options, Publish, QoS, Version, Will};
+use whimbrel_lab::dial::Dial;
 
 /// Options that both commands have.
 #[derive(Args)]
 pub struct Connection {
-    /// The broker: mqtt://HOST or mqtt://HOST:PORT; mqtts://… for TLS
-    #[arg(long, short, env = "WHIMBREL_URL", default_value = "mqtt://127.0.0.1:1883", value_name = "URL")]
-    url: String,
+    #[command(flatten)]
+    dial: Dial,
     /// Name of this client [default: the broker chooses one]
     #[arg(long, short, value_name = "ID")]
     id: Option<String>,
-    /// Version of MQTT: 5 or 3.1.1
-    #[arg(long, short = 'V', default_value = "5", value_name = "VERSION", value_parser = version)]
-    mqtt: Version,
-    /// User name
-    #[arg(long, value_name = "NAME")]
-    user: Option<String>,
-    /// Password; better given in the variable, where other users of this machine do not see it
-    #[arg(long, env = "WHIMBREL_PASSWORD", hide_env_values = true, requires = "user", value_name = "PASSWORD")]
-    password: Option<String>,
-    /// Trust certificates signed by the authority in this PEM file
-    #[arg(long, value_name = "FILE")]
-    ca: Option<String>,
-    /// Trust any certificate; for development only
-    #[arg(long, conflicts_with = "ca")]
-    insecure: bool,
-    /// Keep-alive, seconds; 0: none
-    #[arg(long, default_value_t = 60, value_name = "SECONDS")]
-    keep_alive: u16,
-    /// How long the broker may take to answer, seconds
-    #[arg(long, default_value_t = 10, value_name = "SECONDS", value_parser = clap::value_parser!(u16).range(1..))]
-    patience: u16,
     #[command(flatten)]
     will: WillArgs,
 }
@@ -65,21 +42,12 @@ impl Connection {
     /// What was given, for the client library; `session_expiry` in seconds makes the session outlive the connection.
     pub fn options(&self, clean_start: bool, session_expiry: u32) -> Result<Options> {
         ensure!(clean_start || self.id.is_some(), "a session has a name: give --id");
-        let mut options = Options::new(&self.url)
-            .version(self.mqtt)
+        let mut options = self
+            .dial
+            .options()
             .client_id(self.id.as_deref().unwrap_or_default())
             .clean_start(clean_start)
-            .session_expiry(session_expiry)
-            .keep_alive(Duration::from_secs(self.keep_alive.into()))
-            .timeout(Duration::from_secs(self.patience.into()));
-        if let Some(user) = &self.user {
-            options = options.user(user, self.password.as_deref().unwrap_or_default());
-        }
-        if self.insecure {
-            options = options.tls(Tls::Insecure);
-        } else if let Some(file) = &self.ca {
-            options = options.tls(Tls::Authority(file.clone()));
-        }
+            .session_expiry(session_expiry);
         if let Some(topic) = &self.will.will_topic {
             let message = Publish::new(topic, self.will.will_message.as_bytes()).qos(self.will.will_qos);
             let will = Will::new(message.retain(self.will.will_retain));
@@ -93,12 +61,17 @@ impl Connection {
 
     /// Connects.
     pub async fn connect(&self, options: Options) -> Result<(Client, Events)> {
-        Client::connect(options).await.with_context(|| format!("cannot connect to {}", self.url))
+        self.dial.connect(options).await
+    }
+
+    /// An error of connecting, with what may help.
+    pub fn explained(&self, error: Error) -> anyhow::Error {
+        self.dial.explained(error)
     }
 
     /// Whether there are properties in this version of MQTT.
     pub fn has_properties(&self) -> bool {
-        self.mqtt == Version::V5
+        self.dial.mqtt == Version::V5
     }
 }
 
@@ -106,14 +79,6 @@ impl Connection {
 pub fn block_on<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.context("cannot start the asynchronous runtime")?.block_on(work)
-}
-
-fn version(text: &str) -> Result<Version, &'static str> {
-    match text {
-        "5" | "5.0" => Ok(Version::V5),
-        "3.1.1" | "4" => Ok(Version::V4),
-        _ => Err("it is 5 or 3.1.1"),
-    }
 }
 
 /// A QoS on the command line.

@@ -2,14 +2,21 @@
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::{PidfdFlags, pidfd_open};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use serde::de::DeserializeOwned;
+use whimbrel_client::{Error, Identity, Tls};
 use whimbrel_server::api::answers::Refused;
 use whimbrel_server::config::schema::{self, Key};
 use whimbrel_server::config::{Given, Override, control_place};
@@ -29,6 +36,9 @@ const ANSWER_MAX: u64 = 64 << 20;
 /// Bytes of a file with a password or a token.
 const SECRET_MAX: u64 = 16 << 10;
 
+/// Bytes of an answer's first line that are shown, where it is no JSON.
+const LINE_MAX: usize = 300;
+
 /// Where brokers serve HTTP unless told otherwise.
 const PORT: &str = "8080";
 
@@ -44,7 +54,7 @@ pub struct Reach {
     /// The broker's configuration file [default: whimbrel.toml, if there is one here]
     #[arg(long, env = "WHIMBREL_CONFIG", hide_env_values = true, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Ask over HTTP instead: http://HOST or http://HOST:PORT (8080 if none is named)
+    /// Ask over HTTP instead: https://HOST or https://HOST:PORT (8080 if none is named); http:// without TLS
     #[arg(long, env = "WHIMBREL_API", hide_env_values = true, value_name = "URL")]
     api: Option<String>,
     /// The user name to sign in with over HTTP
@@ -56,6 +66,18 @@ pub struct Reach {
     /// The file with a token to sign in with over HTTP
     #[arg(long, value_name = "FILE", requires = "api", conflicts_with = "user")]
     token_file: Option<PathBuf>,
+    /// Over HTTPS, trust certificates signed by an authority in this PEM file [default: the system's authorities]
+    #[arg(long, value_name = "FILE", requires = "api")]
+    ca: Option<String>,
+    /// Over HTTPS, show this certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "api", requires = "key")]
+    cert: Option<String>,
+    /// The certificate's private key (PEM)
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    key: Option<String>,
+    /// Over HTTPS, trust any certificate; for development only
+    #[arg(long, requires = "api", conflicts_with = "ca")]
+    insecure: bool,
 }
 
 /// A running broker.
@@ -66,6 +88,8 @@ pub enum Control {
     Http {
         /// `HOST:PORT`.
         host: String,
+        /// How TLS is spoken; `None`: not at all.
+        tls: Option<Arc<ClientConfig>>,
         /// The header that says who asks, if one does.
         signed: Option<String>,
     },
@@ -83,6 +107,8 @@ pub enum Stream {
     Unix(UnixStream),
     /// To its HTTP listener.
     Tcp(TcpStream),
+    /// The same over TLS.
+    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
 }
 
 impl Read for Stream {
@@ -90,6 +116,11 @@ impl Read for Stream {
         match self {
             Stream::Unix(stream) => stream.read(buffer),
             Stream::Tcp(stream) => stream.read(buffer),
+            Stream::Tls(stream) => match stream.read(buffer) {
+                // Each answer is the last of its connection, and says how long it is or is JSON.
+                Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(0),
+                read => read,
+            },
         }
     }
 }
@@ -107,6 +138,12 @@ impl Stream {
                 stream.set_read_timeout(Some(PATIENCE))?;
                 stream.set_write_timeout(Some(PATIENCE))?;
                 stream.write_all(request)
+            }
+            Stream::Tls(stream) => {
+                stream.sock.set_read_timeout(Some(PATIENCE))?;
+                stream.sock.set_write_timeout(Some(PATIENCE))?;
+                stream.write_all(request)?;
+                stream.flush()
             }
         }
     }
@@ -135,7 +172,15 @@ impl Reach {
     }
 
     fn http(&self, url: &str) -> anyhow::Result<Control> {
-        let host = host_of(url)?;
+        let (host, is_secure) = host_of(url)?;
+        let trust = match &self.ca {
+            _ if self.insecure => Tls::Insecure,
+            Some(file) => Tls::Authority(file.clone()),
+            None => Tls::System,
+        };
+        let identity = self.cert.clone().zip(self.key.clone());
+        let identity = identity.map(|(certificate, key)| Identity { certificate, key });
+        let tls = if is_secure { Some(whimbrel_client::tls_config(&trust, identity.as_ref())?) } else { None };
         let signed = match (&self.user, &self.password_file, &self.token_file) {
             (Some(user), Some(file), _) => {
                 let password = secret(file)?;
@@ -144,26 +189,24 @@ impl Reach {
             (_, _, Some(file)) => Some(format!("Bearer {}", secret(file)?)),
             _ => None,
         };
-        Ok(Control::Http { host, signed })
+        Ok(Control::Http { host, tls, signed })
     }
 }
 
-/// Host and port of an address.
-fn host_of(url: &str) -> anyhow::Result<String> {
-    let rest = match url.split_once("://") {
-        Some(("http", rest)) => rest,
-        Some(("https", _)) => bail!(
-            "brokers serve HTTP without TLS, so --api {url} cannot be reached: write http://, or use a tunnel to the broker's machine"
-        ),
-        _ => bail!("--api {url:?} is no address: it is http://HOST:PORT"),
+/// Host and port of an address, and whether TLS is spoken there.
+fn host_of(url: &str) -> anyhow::Result<(String, bool)> {
+    let (rest, is_secure) = match url.split_once("://") {
+        Some(("http", rest)) => (rest, false),
+        Some(("https", rest)) => (rest, true),
+        _ => bail!("--api {url:?} is no address: it is https://HOST:PORT or http://HOST:PORT"),
     };
     let host = rest.strip_suffix('/').unwrap_or(rest);
     if host.is_empty() || host.contains(['/', '?', '#', '@', ' ']) || host.contains(char::is_control) {
-        bail!("--api {url:?} is no address of a broker: it is http://HOST:PORT and nothing more");
+        bail!("--api {url:?} is no address of a broker: it is https://HOST:PORT or http://HOST:PORT and nothing more");
     }
     // The colons of an IPv6 address stand in brackets.
     let has_port = host.rsplit_once(':').is_some_and(|(_, port)| !port.ends_with(']'));
-    Ok(if has_port { host.to_owned() } else { format!("{host}:{PORT}") })
+    Ok((if has_port { host.to_owned() } else { format!("{host}:{PORT}") }, is_secure))
 }
 
 /// What stands in a file's first line.
@@ -196,12 +239,12 @@ impl Control {
         let mut stream = self.connect()?;
         let (host, signed) = match self {
             Control::Socket(_) => ("whimbrel", None),
-            Control::Http { host, signed } => (&**host, signed.as_ref()),
+            Control::Http { host, signed, .. } => (&**host, signed.as_ref()),
         };
         let signed = signed.map_or(String::new(), |signed| format!("authorization: {signed}\r\n"));
         // Of this version an answer ends with its connection.
         let request = format!("{method} {target} HTTP/1.0\r\nhost: {host}\r\n{signed}\r\n");
-        stream.send(request.as_bytes()).context("the broker does not listen")?;
+        stream.send(request.as_bytes()).map_err(|error| self.not_asked(error))?;
         let mut body = BufReader::with_capacity(1 << 20, stream);
         let status = head(&mut body)?;
         if status == 200 {
@@ -211,8 +254,44 @@ impl Control {
         body.take(ANSWER_MAX).read_to_string(&mut text).context("the broker's answer broke off")?;
         match serde_json::from_str::<Refused>(&text) {
             Ok(refused) => bail!("{}", refused.error),
-            Err(_) => bail!("the broker refuses it with {status}: is it of another version?"),
+            Err(_) => match text.lines().next().filter(|line| !line.is_empty() && line.len() <= LINE_MAX) {
+                Some(line) => bail!("refused with status {status}: {line}"),
+                None => bail!("the broker refuses it with {status}: is it of another version?"),
+            },
         }
+    }
+
+    /// Why a request could not be sent: with TLS, the handshake comes before it.
+    fn not_asked(&self, error: io::Error) -> anyhow::Error {
+        let Control::Http { host, tls: Some(_), .. } = self else {
+            return anyhow::Error::new(error).context("the broker does not listen");
+        };
+        if let Some(rustls::Error::InvalidMessage(_)) = error.get_ref().and_then(|inner| inner.downcast_ref()) {
+            return anyhow!("no TLS is spoken at {host}: write http:// if that is the broker's HTTP listener");
+        }
+        let hint = match Error::from(error) {
+            error @ Error::Untrusted(_) => (
+                error,
+                "Name the authority that has signed it (--ca FILE); --insecure trusts anybody, for development only",
+            ),
+            error @ Error::NotBelieved(_) => {
+                (error, "Show one that the broker's authority has signed (--cert FILE --key FILE)")
+            }
+            error => (error, "Is that the broker's HTTP address (--listen-http)?"),
+        };
+        anyhow!("cannot ask {host}: {}\n{}", hint.0, hint.1)
+    }
+
+    /// The broker's process, to wait for its end: if it is asked over its socket, and the system tells.
+    pub fn process(&self) -> Option<OwnedFd> {
+        let Control::Socket(path) = self else { return None };
+        let who = socket_peercred(socket::connect(path).ok()?).ok()?;
+        pidfd_open(who.pid, PidfdFlags::empty()).ok()
+    }
+
+    /// Whether anything listens there.
+    pub fn listens(&self) -> bool {
+        self.connect().is_ok()
     }
 
     fn connect(&self) -> anyhow::Result<Stream> {
@@ -230,11 +309,16 @@ impl Control {
                 })?;
                 Ok(Stream::Unix(stream))
             }
-            Control::Http { host, .. } => {
+            Control::Http { host, tls, .. } => {
                 let stream = TcpStream::connect(host).with_context(|| {
                     format!("cannot connect to {host}: is a broker running there, and is that its HTTP address (--listen-http)?")
                 })?;
-                Ok(Stream::Tcp(stream))
+                let Some(tls) = tls else { return Ok(Stream::Tcp(stream)) };
+                let name = host.rsplit_once(':').map_or(&**host, |(name, _)| name).trim_matches(['[', ']']).to_owned();
+                let name = ServerName::try_from(name)
+                    .with_context(|| format!("{host} is no host that a certificate can name"))?;
+                let connection = ClientConnection::new(tls.clone(), name).context("TLS cannot begin")?;
+                Ok(Stream::Tls(Box::new(StreamOwned::new(connection, stream))))
             }
         }
     }
@@ -243,10 +327,15 @@ impl Control {
 /// Reads the first line and the headers; the status.
 fn head(body: &mut BufReader<Stream>) -> anyhow::Result<u16> {
     let mut head = body.take(HEAD_MAX);
-    let mut line = String::new();
-    head.read_line(&mut line).context("the broker does not answer")?;
-    let status = line.split(' ').nth(1).and_then(|status| status.parse().ok());
-    let status = status.context("what answers is no broker")?;
+    let mut first = Vec::new();
+    head.read_until(b'\n', &mut first).context("the broker does not answer")?;
+    if let [0x15 | 0x16, 0x03, ..] = first[..] {
+        bail!("TLS is spoken there: write https://");
+    }
+    let mut line = String::from_utf8(first).unwrap_or_default();
+    let status = line.split(' ').nth(1).filter(|_| line.starts_with("HTTP/")).and_then(|status| status.parse().ok());
+    let status =
+        status.context("what answers is no broker's HTTP listener (--listen-http, port 8080 unless told otherwise)")?;
     loop {
         line.clear();
         if head.read_line(&mut line).context("the broker's answer broke off")? == 0 {
@@ -271,9 +360,10 @@ mod tests {
             ("http://[::1]:9", "[::1]:9"),
         ];
         for (url, host) in hosts {
-            assert_eq!(host_of(url).expect(url), host);
+            assert_eq!(host_of(url).expect(url), (host.to_owned(), false));
         }
-        for url in ["a:80", "https://a", "http://", "http://a/api", "http://u:p@a", "http://a\r\nx: y", "ftp://a"] {
+        assert_eq!(host_of("https://a").expect("an address"), ("a:8080".to_owned(), true));
+        for url in ["a:80", "mqtt://a", "http://", "http://a/api", "http://u:p@a", "http://a\r\nx: y", "ftp://a"] {
             let error = host_of(url).expect_err(url).to_string();
             assert!(error.contains("--api") && error.contains("http://"), "{error}");
         }

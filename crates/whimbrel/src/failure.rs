@@ -1,5 +1,6 @@
 //! How the command ends when something is wrong.
 
+use std::fmt::Display;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
@@ -30,30 +31,35 @@ impl Failure {
             Failure::Configuration(problems) => {
                 let count = problems.len();
                 for problem in problems {
-                    eprintln!("{:?}", miette::Report::new(problem));
+                    tell(format_args!("{:?}", miette::Report::new(problem)));
                 }
                 if count > 1 {
-                    eprintln!("{count} problems in the configuration; nothing was started");
+                    tell(format_args!("{count} problems in the configuration; nothing was started"));
                 }
                 ExitCode::from(2)
             }
             Failure::Selector(text, error) => {
                 let place = Place::in_line("--selector", text, error.offset..error.offset + error.length);
                 let problem = Problem::new("this is no selector").at(Some(&place), error.cause);
-                eprintln!("{:?}", miette::Report::new(problem));
+                tell(format_args!("{:?}", miette::Report::new(problem)));
                 ExitCode::from(2)
             }
             Failure::Runtime(error) => {
-                eprintln!("Error: {error:#}");
+                tell(format_args!("Error: {error:#}"));
                 ExitCode::FAILURE
             }
         }
     }
 }
 
+/// Writes a line to standard error. A reader that has gone away misses it, and that is all.
+pub fn tell(what: impl Display) {
+    let _gone = writeln!(io::stderr().lock(), "{what}");
+}
+
 /// Tells the user on standard error what is allowed, and probably not meant.
 pub fn warn(what: &str) {
-    eprintln!("warning: {what}");
+    tell(format_args!("warning: {what}"));
 }
 
 /// Writes to standard output; a reader that has gone away is no failure.

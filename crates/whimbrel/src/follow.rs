@@ -1,6 +1,5 @@
 //! `whimbrel sub` with a position: over as many connections, and runs, as it takes.
 
-use std::io::{self, Write};
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow};
@@ -11,6 +10,9 @@ use whimbrel_client::{
     Start, Subscription,
 };
 
+use crate::connection::Connection;
+use crate::failure::tell;
+use crate::output::{reader_gone, written};
 use crate::print::{self, Printer};
 use crate::subscribe::OUTPUT_BYTES;
 
@@ -82,6 +84,7 @@ fn start(text: &str) -> Result<Start, String> {
 
 /// A subscription to follow.
 pub struct Follow<'a> {
+    pub connection: &'a Connection,
     pub options: Options,
     pub subscription: Subscription,
     pub returning: &'a Returning,
@@ -123,7 +126,7 @@ impl Follow<'_> {
         if let Some(store) = &mut store {
             store.save(follower.position())?;
             let how = if goes_on { "goes on from" } else { "is kept in" };
-            eprintln!("the position {how} {}", store.path().display());
+            tell(format_args!("the position {how} {}", store.path().display()));
         }
         let mut account = Account::default();
         let ended = self.print_all(&mut follower, &mut store, &mut account, count).await;
@@ -152,13 +155,15 @@ impl Follow<'_> {
         };
         tokio::pin!(over);
         let interrupt = tokio::signal::ctrl_c();
-        tokio::pin!(interrupt);
+        let unread = reader_gone();
+        tokio::pin!(interrupt, unread);
         let mut output = Vec::new();
         let mut saved = follower.position().clone();
         while account.messages < count {
             let mut next = tokio::select! {
                 followed = follower.next() => Some(followed?),
                 () = &mut over => return Ok(false),
+                () = &mut unread => return Ok(true),
                 result = &mut interrupt => {
                     result.context("cannot wait for an interrupt")?;
                     return Ok(true);
@@ -170,7 +175,7 @@ impl Follow<'_> {
                 let has_room = has_room && account.messages < count;
                 next = if has_room { follower.try_next() } else { None };
             }
-            print::words(&account.untold).iter().for_each(|line| eprintln!("{line}"));
+            print::words(&account.untold).iter().for_each(tell);
             account.untold.clear();
             if !written(&output)? {
                 // Nobody reads any more: what was not read comes again.
@@ -200,9 +205,9 @@ impl Follow<'_> {
             }
             Followed::Lost { reason, pause } => {
                 account.interruptions += 1;
-                eprintln!("no connection: {reason}; the next attempt is in {pause:?}");
+                tell(format_args!("no connection: {reason}; the next attempt is in {pause:?}"));
             }
-            Followed::Resumed => eprintln!("connected again, and going on where it was"),
+            Followed::Resumed => tell("connected again, and going on where it was"),
         }
     }
 
@@ -224,7 +229,7 @@ impl Follow<'_> {
     /// Why the broker does not take the subscription, and what helps.
     fn explained(&self, error: Error, goes_on: bool) -> anyhow::Error {
         let Error::NotSubscribed { reason, text } = error else {
-            return anyhow::Error::new(error).context("cannot follow the subscription");
+            return self.connection.explained(error).context("cannot follow the subscription");
         };
         let cause = text.map_or_else(|| reason.to_string(), |text| format!("{text} ({reason})"));
         if reason != ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR {
@@ -251,22 +256,12 @@ impl Account {
         let Account { messages, gaps, interruptions, .. } = self;
         let kept = store.map_or_else(String::new, |store| format!("; the position is in {}", store.path().display()));
         let many = |count: &u64, what: &str| format!("{count} {what}{}", if *count == 1 { "" } else { "s" });
-        eprintln!(
+        tell(format_args!(
             "{}, {}, {}{kept}",
             many(messages, "message"),
             many(gaps, "gap"),
             many(interruptions, "interruption")
-        );
-    }
-}
-
-/// Writes to standard output, past all buffers of this process; false if nobody reads there any more.
-fn written(output: &[u8]) -> Result<bool> {
-    let mut stdout = io::stdout().lock();
-    match stdout.write_all(output).and_then(|()| stdout.flush()) {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
-        Err(error) => Err(error).context("cannot write to standard output"),
+        ));
     }
 }
 

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use whimbrel_server::store::check::{CheckError, Checked, StreamCheck, Wrong, check};
 
-use crate::failure::{self, Failure};
+use crate::failure::{self, Failure, tell};
 use crate::progress;
 use crate::sessions::print_json;
 use crate::table::{Cell, Table, Tone, count, is_coloured, moment, paint, size};
@@ -48,7 +48,7 @@ impl Journal {
         let checked = match check_with_bar(&directory) {
             Ok(checked) => checked,
             Err(error) => {
-                eprintln!("Error: {error}");
+                tell(format_args!("Error: {error}"));
                 return Ok(ExitCode::from(2));
             }
         };

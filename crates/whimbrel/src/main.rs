@@ -8,8 +8,11 @@ mod failure;
 mod follow;
 mod forget;
 mod graph;
+mod help;
 mod interest;
 mod journal;
+mod orders;
+mod output;
 mod passwd;
 mod print;
 mod progress;
@@ -17,18 +20,20 @@ mod publish;
 mod serve;
 mod sessions;
 mod status;
+mod steady;
 mod streams;
 mod subscribe;
 mod system;
 mod table;
 mod topology;
 mod trace;
+mod variables;
 mod version;
 
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use failure::Failure;
 
@@ -52,7 +57,7 @@ Exit status: 0 success, 1 a failure while running, 2 a wrong command line or con
 
 /// A publish/subscribe broker for wide-area networks that speaks MQTT.
 #[derive(Parser)]
-#[command(name = "whimbrel", version = version::SHORT, after_help = EXAMPLES, max_term_width = 100)]
+#[command(name = "whimbrel", version = version::SHORT, after_help = EXAMPLES)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -86,6 +91,10 @@ enum Command {
     Backup(backup::Backup),
     /// Make a data directory of a backup.
     Restore(backup::Restore),
+    /// Have a running broker read its configuration again.
+    Reload(orders::Reload),
+    /// Have a running broker take leave of its clients and end.
+    Drain(orders::Drain),
     /// Propose which brokers to link, from measured round trips.
     Plan(whimbrel_lab::plan::Args),
     /// Make certificates by which brokers and clients know each other.
@@ -109,12 +118,19 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    run(Cli::parse().command).unwrap_or_else(Failure::report)
+    let pages = help::laid_out(Cli::command(), help::width());
+    let unknown = variables::unknown(&pages);
+    let cli = Cli::from_arg_matches(&pages.get_matches()).unwrap_or_else(|error| error.exit());
+    run(cli.command, unknown).unwrap_or_else(Failure::report)
 }
 
-fn run(command: Command) -> Result<ExitCode, Failure> {
+/// Does what was asked; `warnings` are about the environment.
+fn run(command: Command, warnings: Vec<String>) -> Result<ExitCode, Failure> {
+    if !matches!(command, Command::Serve(_)) {
+        warnings.iter().for_each(|warning| failure::warn(warning));
+    }
     match command {
-        Command::Serve(serve) => serve.run()?,
+        Command::Serve(serve) => serve.run(warnings)?,
         Command::Demo(args) => demo(args)?,
         Command::Pub(publish) => publish.run()?,
         Command::Sub(subscribe) => subscribe.run()?,
@@ -127,6 +143,8 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Trace(trace) => trace.run()?,
         Command::Backup(backup) => return backup.run(),
         Command::Restore(restore) => return restore.run(),
+        Command::Reload(reload) => reload.run()?,
+        Command::Drain(drain) => drain.run()?,
         Command::Plan(args) => failure::print(whimbrel_lab::plan::run(&args)?.as_bytes())?,
         Command::Cert(cert) => cert.run()?,
         Command::Passwd(passwd) => passwd.run()?,

@@ -38,9 +38,10 @@ pub struct Serve {
 }
 
 impl Serve {
-    /// Runs the broker until it is told to end.
-    pub fn run(self) -> Result<(), Failure> {
-        let config = Config::load(self.config.as_deref(), &self.overrides).map_err(Failure::Configuration)?;
+    /// Runs the broker until it is told to end; `warnings` are about the environment.
+    pub fn run(self, warnings: Vec<String>) -> Result<(), Failure> {
+        let mut config = Config::load(self.config.as_deref(), &self.overrides).map_err(Failure::Configuration)?;
+        config.warnings.extend(warnings);
         if self.check {
             for warning in &config.warnings {
                 failure::warn(warning);

@@ -5,16 +5,25 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Args;
 use tokio::time::Instant;
-use whimbrel_client::{Answer, Client, Durability, Event, Events, Filter, Notice, QoS, RetainHandling, Subscription};
+use whimbrel_client::{
+    Answer, Client, Durability, Error, Events, Filter, Message, Notice, QoS, RetainHandling, Subscription,
+};
 use whimbrel_selector::Selector;
 
 use crate::connection::{self, Connection};
-use crate::failure::{self, Failure};
+use crate::failure::{Failure, tell};
 use crate::follow::{Follow, Returning};
+use crate::output::{reader_gone, written};
 use crate::print::{self, Printer};
+use crate::steady::{Happened, Steady, Subscribes};
 
 /// Output is written when it has grown this large, bytes, or when no message waits.
 pub const OUTPUT_BYTES: usize = 64 << 10;
+
+/// Said when there is a connection again.
+const BACK_IN_SESSION: &str = "connected again, and going on with the session";
+const BACK_ANEW: &str =
+    "connected again; what was published meanwhile was not kept (--session and --durability have it kept)";
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -22,7 +31,7 @@ Examples:
   whimbrel sub 'fleet/#' --json | jq .payload           everything about each message, a line of JSON each
   whimbrel sub fleet/7/state --count 1 --within 5       the retained message, or an error after 5 s
   whimbrel sub 'fleet/#' --selector 'speed > 50'        only messages whose property speed is a number above 50
-  whimbrel sub 'fleet/#' -q 1 --id board --session 3600 a session that waits an hour for this client to return
+  whimbrel sub 'fleet/#' -q 1 --id board --session 3600  a session that waits an hour for this client to return
   whimbrel sub 'fleet/#' -q 1 --token-file fleet.token  goes on where it stopped, and tells what it missed
   whimbrel sub 'fleet/#' -q 1 --from earliest           first all that the broker still has
 Exit status: 0 ended as asked (count reached, time over, or interrupted), 1 a failure, 2 a wrong command line.";
@@ -59,7 +68,7 @@ pub struct Subscribe {
     #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     /// End after this time, seconds; with --count it is an error if fewer came
-    #[arg(long, short, value_name = "SECONDS")]
+    #[arg(long, short, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(..=31_536_000))]
     within: Option<u64>,
     /// Leave out retained messages
     #[arg(long, conflicts_with = "retained_only")]
@@ -105,41 +114,15 @@ impl Subscribe {
             return self.follow().await;
         }
         let options = self.connection.options(self.session.is_none(), self.session.unwrap_or(0))?;
-        let (client, mut events) = self.connection.connect(options).await?;
-        events.during(self.subscribe(&client)).await?;
+        let mut steady = Steady::start(self, options, self.session.is_some()).await?;
         let end = self.within.map(|seconds| Instant::now() + Duration::from_secs(seconds));
-        let printed = self.print_all(&mut events, end).await;
-        client.disconnect().await;
+        let printed = self.print_all(&mut steady, end).await;
+        steady.close().await;
         printed
     }
 
-    async fn subscribe(&self, client: &Client) -> Result<()> {
-        let retain_handling = self.retain_handling();
-        let filters: Vec<_> =
-            self.filters.iter().map(|filter| Filter { retain_handling, ..Filter::new(filter, self.qos) }).collect();
-        let mut properties: Vec<_> =
-            self.property.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-        properties.extend(self.selector.as_deref().map(|selector| ("w-selector", selector)));
-        properties.extend(self.returning.durability.map(|durability| ("w-durability", durability.name())));
-        properties.extend(self.returning.notices.then_some(("w-notices", "on")));
-        let Answer { reasons, text, .. } =
-            client.subscribe_with(&filters, None, &properties).await.context("cannot subscribe")?;
-        let refused: Vec<_> = self
-            .filters
-            .iter()
-            .zip(&reasons)
-            .filter(|(_, code)| code.is_error())
-            .map(|(filter, code)| format!("{filter} ({code})"))
-            .collect();
-        if refused.is_empty() {
-            return Ok(());
-        }
-        let words = text.map(|text| format!(": {text}")).unwrap_or_default();
-        Err(anyhow!("refused by the broker: {}{words}", refused.join(", ")))
-    }
-
-    /// Prints until the count is reached, the time is over, or the user interrupts.
-    async fn print_all(&self, events: &mut Events, end: Option<Instant>) -> Result<()> {
+    /// Prints until the count is reached, the time is over, nobody reads any more, or the user interrupts.
+    async fn print_all(&self, steady: &mut Steady<&Subscribe>, end: Option<Instant>) -> Result<()> {
         let mut left = self.count.unwrap_or(u64::MAX);
         let over = async {
             match end {
@@ -147,23 +130,33 @@ impl Subscribe {
                 None => std::future::pending().await,
             }
         };
-        tokio::pin!(over);
-        let interrupt = tokio::signal::ctrl_c();
-        tokio::pin!(interrupt);
+        let (interrupt, unread) = (tokio::signal::ctrl_c(), reader_gone());
+        tokio::pin!(over, interrupt, unread);
         let mut output = Vec::new();
         while left > 0 {
-            let event = tokio::select! {
-                event = events.next() => event,
+            let happened = tokio::select! {
+                happened = steady.next() => happened?,
                 () = &mut over => return self.time_is_over(left),
+                () = &mut unread => return Ok(()),
                 result = &mut interrupt => return result.context("cannot wait for an interrupt"),
             };
-            let mut next = event;
-            while let Some(event) = next {
-                left -= u64::from(self.put(event, &mut output)?);
-                next = if left > 0 && output.len() < OUTPUT_BYTES { events.try_next() } else { None };
+            let mut next = match happened {
+                Happened::Message(message) => Some(message),
+                Happened::Lost(reason, pause) => {
+                    tell(format_args!("no connection: {reason}; the next attempt is in {pause:?}"));
+                    None
+                }
+                Happened::Back(is_kept) => {
+                    tell(if is_kept { BACK_IN_SESSION } else { BACK_ANEW });
+                    None
+                }
+            };
+            while let Some(message) = next {
+                left -= u64::from(self.put(&message, &mut output));
+                next = if left > 0 && output.len() < OUTPUT_BYTES { steady.try_next() } else { None };
             }
-            if let Err(Failure::Runtime(error)) = failure::print(&output) {
-                return Err(error);
+            if !written(&output)? {
+                return Ok(());
             }
             output.clear();
         }
@@ -180,16 +173,12 @@ impl Subscribe {
     }
 
     /// Appends a message as it is to be printed; whether it counts.
-    fn put(&self, event: Event, output: &mut Vec<u8>) -> Result<bool> {
-        let message = match event {
-            Event::Message(message) => message,
-            Event::Disconnected { reason } => return Err(anyhow::Error::new(reason).context("the connection is over")),
-        };
+    fn put(&self, message: &Message, output: &mut Vec<u8>) -> bool {
         let notice = message.notice();
         if let Some(Notice::Gap(gap)) = &notice {
-            print::words(std::slice::from_ref(gap)).iter().for_each(|line| eprintln!("{line}"));
+            print::words(std::slice::from_ref(gap)).iter().for_each(tell);
         }
-        Ok(self.printer().put(&message, output) && notice.is_none())
+        self.printer().put(message, output) && notice.is_none()
     }
 
     fn printer(&self) -> Printer {
@@ -214,6 +203,7 @@ impl Subscribe {
             subscription = subscription.property(name, value);
         }
         let follow = Follow {
+            connection: &self.connection,
             options: self.connection.options(true, 0)?,
             subscription,
             returning: &self.returning,
@@ -226,5 +216,36 @@ impl Subscribe {
 
     fn retain_handling(&self) -> RetainHandling {
         if self.no_retained { RetainHandling::DoNotSend } else { RetainHandling::Send }
+    }
+}
+
+impl Subscribes for &Subscribe {
+    async fn subscribe(&self, client: &Client, events: &mut Events) -> Result<()> {
+        let retain_handling = self.retain_handling();
+        let filters: Vec<_> =
+            self.filters.iter().map(|filter| Filter { retain_handling, ..Filter::new(filter, self.qos) }).collect();
+        let mut properties: Vec<_> =
+            self.property.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        properties.extend(self.selector.as_deref().map(|selector| ("w-selector", selector)));
+        properties.extend(self.returning.durability.map(|durability| ("w-durability", durability.name())));
+        properties.extend(self.returning.notices.then_some(("w-notices", "on")));
+        let answer = events.during(client.subscribe_with(&filters, None, &properties)).await;
+        let Answer { reasons, text, .. } = answer.context("cannot subscribe")?;
+        let refused: Vec<_> = self
+            .filters
+            .iter()
+            .zip(&reasons)
+            .filter(|(_, code)| code.is_error())
+            .map(|(filter, code)| format!("{filter} ({code})"))
+            .collect();
+        if refused.is_empty() {
+            return Ok(());
+        }
+        let words = text.map(|text| format!(": {text}")).unwrap_or_default();
+        Err(anyhow!("refused by the broker: {}{words}", refused.join(", ")))
+    }
+
+    fn explained(&self, error: Error) -> anyhow::Error {
+        self.connection.explained(error)
     }
 }

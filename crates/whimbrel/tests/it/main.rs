@@ -6,6 +6,7 @@ mod common;
 mod bench;
 mod brokers;
 mod cert;
+mod clients;
 mod data;
 mod follow;
 mod operations;
