@@ -205,7 +205,7 @@ pub(crate) struct Facts<'a> {
     event: u32,
     /// Attributes that some selector uses, in publishing order.
     present: Vec<(FieldId, Datum<'a>)>,
-    json: OnceCell<JsonFacts>,
+    json: OnceCell<JsonFacts<'a>>,
     message_id: OnceCell<Option<String>>,
     inside: OnceCell<Option<SmallVec<[u32; 8]>>>,
 }
@@ -264,7 +264,7 @@ impl<'a> Facts<'a> {
         self.json().iter().map(|(id, value)| (FieldId(JSON | id), value))
     }
 
-    fn json(&self) -> &JsonFacts {
+    fn json(&self) -> &JsonFacts<'a> {
         self.json.get_or_init(|| JsonFacts::of(self.subject.payload(), &self.fields.json))
     }
 

@@ -299,15 +299,15 @@ impl Compiler<'_> {
 }
 
 /// One evaluation.
-struct Run<'r> {
+struct Run<'r, 'f> {
     ops: &'r [Op],
     text: &'r str,
-    facts: &'r Facts<'r>,
+    facts: &'r Facts<'f>,
     at: usize,
     steps: u64,
 }
 
-impl<'r> Run<'r> {
+impl<'r> Run<'r, '_> {
     fn text(&self, at: u32, length: u16) -> &'r str {
         &self.text[at as usize..at as usize + usize::from(length)]
     }

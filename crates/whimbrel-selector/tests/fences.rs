@@ -159,7 +159,8 @@ fn refusals_name_fence_place_cause_and_advice() {
          latitude] in degrees, longitude first"
     );
     let cases = [
-        ("{", "line 1, column 1", "this is no JSON"),
+        ("{", "line 1, column 2", "this is no JSON: a member's name in quotes is expected"),
+        ("{\n \"é\": x}", "line 2, column 7", "this is no JSON: a value is expected"),
         ("[1]", "", "an object is expected, not a list"),
         (r#"{"a":1}"#, "", "the object has no \"type\""),
         (r#"{"type":"Circle","coordinates":[]}"#, "type", "\"Circle\" is no type of GeoJSON"),
@@ -201,6 +202,21 @@ fn refusals_name_fence_place_cause_and_advice() {
         ),
         (&circle(0.0, 0.0, 0.0), "properties.radius", "0 is no radius in metres"),
         (&circle(0.0, 0.0, 3e7), "properties.radius", "30000000"),
+        (
+            r#"{"type":"Feature","properties":{"radius":1e400},"geometry":{"type":"Point","coordinates":[1,2]}}"#,
+            "properties.radius",
+            "1e400 is no radius in metres",
+        ),
+        (
+            r#"{"type":"Polygon","coordinates":[[[0,0],[1,1e400],[2,0],[0,0]]]}"#,
+            "coordinates[0][1][1]",
+            "the latitude inf is not within",
+        ),
+        (
+            r#"{"type":"Feature","geometry":{"type":"Feature"}}"#,
+            "geometry",
+            "a feature is no geometry of another feature",
+        ),
         (&corridor(&[[0.0, 0.0], [1.0, 0.0]], -5.0), "properties.width", "-5 is no width in metres"),
         (&corridor(&[[0.0, 0.0]], 5.0), "geometry.coordinates", "a line needs at least 2 positions"),
         (&corridor(&[[0.0, 0.0], [1.0, 0.0], [99.0, 0.0]], 5.0), "geometry.coordinates[2]", "longer than a quarter"),
@@ -215,9 +231,62 @@ fn refusals_name_fence_place_cause_and_advice() {
 }
 
 #[test]
-fn nesting_beyond_that_of_json_is_refused() {
-    let deep = [r#"{"type":"GeometryCollection","geometries":["#.repeat(100), "]}".repeat(100)].concat();
-    assert!(refusal(&deep).cause().contains("recursion limit"), "{}", refusal(&deep));
+fn nesting_of_collections_is_bounded() {
+    let nested = |depth: usize| {
+        let open = r#"{"type":"GeometryCollection","geometries":["#;
+        [&open.repeat(depth), SQUARE, &"]}".repeat(depth)].concat()
+    };
+    assert!(contains(&nested(16), 51.0, 21.0));
+    assert!(refusal(&nested(17)).cause().contains("nested more than 16 deep"), "{}", refusal(&nested(17)));
+    assert!(refusal(&nested(100_000)).cause().contains("nested more than 16 deep"));
+}
+
+#[test]
+fn members_that_are_no_part_of_a_fence_may_hold_anything() {
+    let deep = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
+    for odd in ["1e400", r#""\ud83d""#, "\"a\tb\"", &"7".repeat(400), &deep, r#"{"\ud83d":1}"#] {
+        let text = format!(
+            r#"{{"odd":{odd},"type":"FeatureCollection","features":[{{"type":"Feature","id":"a","odd":{odd},
+            "properties":{{"odd":{odd},"radius":1000}},"geometry":{{"odd":{odd},"type":"Point","coordinates":[21,51,{odd}]}}}}]}}"#
+        );
+        let mut builder = FencesBuilder::new();
+        assert_eq!(builder.insert_features(&text).expect("a fence"), ["a"], "{text:.60}");
+        assert_eq!(containing(&builder.build(), 51.0, 21.0), ["a"]);
+        assert!(contains(&text, 51.0, 21.0));
+    }
+    let marked = format!("\u{feff}{SQUARE}");
+    assert!(contains(&marked, 51.0, 21.0), "a byte order mark is skipped");
+}
+
+#[test]
+fn every_feature_that_is_refused_is_told() {
+    let feature = |n: usize, geometry: &str| format!(r#"{{"type":"Feature","id":"f{n}","geometry":{geometry}}}"#);
+    let all = |features: &[String]| format!(r#"{{"type":"FeatureCollection","features":[{}]}}"#, features.join(","));
+    let mixed = [
+        feature(0, SQUARE),
+        feature(1, r#"{"type":"Polygon","coordinates":[[[0,0],[1,0],[1,95],[0,0]]]}"#),
+        feature(0, SQUARE),
+        r#"{"type":"Feature"}"#.to_owned(),
+        feature(4, "null"),
+        feature(5, SQUARE),
+    ];
+    let mut builder = FencesBuilder::new();
+    let told: Vec<String> =
+        builder.insert_features(&all(&mixed)).expect_err("four").iter().map(|e| e.to_string()).collect();
+    for (error, words) in told.iter().zip([
+        "fence \"f1\": features[1].geometry.coordinates[0][2][1]: the latitude 95",
+        "fence \"f0\": features[2]: features[0] has that name, too",
+        "features[3]: the feature has no name",
+        "fence \"f4\": features[4].geometry: the feature has no geometry",
+    ]) {
+        assert!(error.starts_with(words), "{error}");
+    }
+    assert_eq!(told.len(), 4);
+    let bad: Vec<String> = (0..1_000).map(|n| feature(n, "5")).collect();
+    let told = builder.insert_features(&all(&bad)).expect_err("all of them");
+    assert_eq!(told.len(), 17);
+    assert_eq!((told[16].place(), told[16].cause()), ("features", "984 more features are refused"));
+    assert!(builder.build().is_empty(), "what is refused adds nothing");
 }
 
 #[test]
@@ -243,13 +312,13 @@ fn features_name_their_own_fences() {
     assert_eq!(builder.insert_features(&all(&named)).expect("three fences"), ["b", "a", "7"]);
 
     let again = builder.insert_features(&all(&[feature(r#""id":"c""#), feature(r#""id":"b""#)]));
-    assert_eq!(again.expect_err("b is taken").fence(), Some("b"));
+    assert_eq!(again.expect_err("b is taken")[0].fence(), Some("b"));
     let nameless = builder.insert_features(&all(&[feature(r#""id":"d""#), feature(r#""properties":{"name":5}"#)]));
-    assert_eq!(nameless.expect_err("5 is no name").place(), "features[1]");
+    assert_eq!(nameless.expect_err("5 is no name")[0].place(), "features[1]");
     let wrong = all(&[r#"{"type":"Feature","id":"e","geometry":{"type":"Polygon","coordinates":[[]]}}"#.into()]);
-    let error = builder.insert_features(&wrong).expect_err("an empty ring");
+    let error = &builder.insert_features(&wrong).expect_err("an empty ring")[0];
     assert_eq!((error.fence(), error.place()), (Some("e"), "features[0].geometry.coordinates[0]"));
-    assert_eq!(builder.insert_features(SQUARE).expect_err("no collection").fence(), None);
+    assert_eq!(builder.insert_features(SQUARE).expect_err("no collection")[0].fence(), None);
     assert_eq!(builder.build().names().collect::<Vec<_>>(), ["7", "a", "b"], "what is refused adds nothing");
 }
 
@@ -262,7 +331,7 @@ fn the_number_of_fences_is_bounded() {
     let features: Vec<String> = (0..=FENCES_MAX).map(point).collect();
     let all = |features: &[String]| format!(r#"{{"type":"FeatureCollection","features":[{}]}}"#, features.join(","));
     let mut builder = FencesBuilder::new();
-    let error = builder.insert_features(&all(&features)).expect_err("one too many");
+    let error = &builder.insert_features(&all(&features)).expect_err("one too many")[0];
     assert!(error.cause().contains("more than 65536 fences"), "{error}");
     builder.insert_features(&all(&features[1..])).expect("as many as there may be");
     assert_eq!(builder.build().len(), FENCES_MAX);

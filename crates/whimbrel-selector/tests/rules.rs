@@ -1,6 +1,8 @@
 //! The rules of the selector language: those of Jakarta Messaging 3.1, section 3.8.1, and our own, each with examples.
 
-use whimbrel_selector::{Datum, FencesBuilder, MatchIndex, Selector, Subject, TopicFilter, TopicName};
+use std::sync::Arc;
+
+use whimbrel_selector::{Compiled, Datum, FencesBuilder, MatchIndex, Selector, Subject, TopicFilter, TopicName};
 
 /// An event.
 struct Event<'a> {
@@ -479,6 +481,128 @@ fn json() {
         &[("what is no JSON is null", "json('$') IS NULL", T), ("and unknown", "json('$.a') = 1", U)],
     );
     check(&[], "5", &[("a payload may be a number", "json('$') = 5", T)]);
+}
+
+/// What a selector is for a payload of any bytes.
+fn payload_value(selector: &str, payload: &[u8]) -> Option<bool> {
+    struct Payload<'a>(&'a [u8]);
+    impl Subject for Payload<'_> {
+        fn attributes<'s>(&'s self, _: &mut dyn FnMut(&'s str, Datum<'s>)) {}
+
+        fn payload(&self) -> &[u8] {
+            self.0
+        }
+    }
+    let everywhere = r#"{"type":"Polygon","coordinates":[[[-180,-90],[180,-90],[180,90],[-180,90],[-180,-90]]]}"#;
+    let mut fences = FencesBuilder::new();
+    fences.insert_geojson("earth", everywhere).expect("a fence");
+    let selector = Selector::parse(selector).unwrap_or_else(|error| panic!("{selector}: {error}"));
+    Compiled::new(&selector).with_fences(Arc::new(fences.build())).value(Payload(payload))
+}
+
+#[test]
+fn a_value_that_cannot_be_represented_costs_no_other() {
+    let deep = format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000));
+    let digits = "7".repeat(400);
+    let (mut latin, mut cut) = (b"\"Stra".to_vec(), b"\"".to_vec());
+    latin.extend(b"\xdfe\"");
+    cut.extend("🚌".as_bytes()[..2].iter().chain(b"\""));
+    let odd: Vec<&[u8]> = vec![
+        b"1e400",
+        b"-1E+999",
+        b"1e-400",
+        digits.as_bytes(),
+        deep.as_bytes(),
+        b"\"\\ud83d\"",
+        b"\"\\x\"",
+        b"\"\\u12\"",
+        b"\"a\tb\"",
+        &latin,
+        &cut,
+        b"{\"\\ud83d\":1}",
+        b"{\"\xff\":{\"lat\":5}}",
+    ];
+    for odd in &odd {
+        for (before, behind) in [
+            ("{\"speed\":60,\"lat\":52,\"lon\":21,\"odd\":", "}"),
+            ("{\"odd\":", ",\"speed\":60,\"lat\":52,\"lon\":21}"),
+            ("{\"list\":[7,8],\"odd\":[{\"x\":", "}],\"speed\":60,\"lat\":52,\"lon\":21}"),
+            ("{\"speed\":", ",\"speed\":60,\"lat\":52,\"lon\":21}"),
+        ] {
+            let payload = [before.as_bytes(), odd, behind.as_bytes()].concat();
+            let shown = String::from_utf8_lossy(&payload[..payload.len().min(80)]).into_owned();
+            assert_eq!(payload_value("json('$.speed') > 50", &payload), T, "{shown}");
+            assert_eq!(payload_value("within('earth')", &payload), T, "{shown}");
+        }
+        // In an array of which elements are asked for, and before the last one.
+        let payload = [b"[1,".as_slice(), odd, b",3]"].concat();
+        assert_eq!(payload_value("json('$[0]') = 1 AND json('$[2]') = 3 AND json('$[-1]') = 3", &payload), T);
+        assert_eq!(payload_value("json('$[-3]') = 1 AND json('$[-4]') IS NULL", &payload), T);
+    }
+}
+
+#[test]
+fn what_is_asked_for_is_judged_alone() {
+    for (rule, payload, selector, expected) in [
+        ("a number beyond a double is there", r#"{"a":1e400}"#, "json('$.a') IS NOT NULL", T),
+        ("and greater than any other", r#"{"a":1e400}"#, "json('$.a') > 1e308", T),
+        ("or smaller", r#"{"a":-1e400}"#, "json('$.a') < -9223372036854775808", T),
+        ("it is nowhere on earth", r#"{"lat":1e400,"lon":21}"#, "within('earth')", U),
+        ("half a surrogate pair is no text", r#"{"a":"\ud83d"}"#, "json('$.a') IS NULL", T),
+        ("a raw tab in a text makes it none", "{\"a\":\"x\ty\"}", "json('$.a') IS NULL", T),
+        ("a name that is no text names nothing", r#"{"\ud83d":1}"#, "json('$') IS NOT NULL", T),
+        ("the last counts", r#"{"a":1,"a":2}"#, "json('$.a') = 2", T),
+        ("also when it is no text", r#"{"a":"x","a":"\ud83d"}"#, "json('$.a') IS NULL", T),
+        ("also when it is null", r#"{"a":1,"a":null}"#, "json('$.a') IS NULL", T),
+        ("also when written with an escape", r#"{"a":1,"\u0061":3}"#, "json('$.a') = 3", T),
+        ("it hides the members of the one before", r#"{"a":{"b":1},"a":{"c":2}}"#, "json('$.a.b') IS NULL", T),
+        ("and its elements", r#"{"a":[1,{"b":2}],"a":[3]}"#, "json('$.a[1].b') IS NULL AND json('$.a[-1]') = 3", T),
+        ("and those further in", r#"{"a":{"b":{"c":1}},"a":{"b":5}}"#, "json('$.a.b.c') IS NULL", T),
+        ("arrays in arrays, from the end", "[[1,2],[3,[4]]]", "json('$[-1][-1][-1]') = 4", T),
+        ("from both ends at once", "[[1,2],[3,4]]", "json('$[-2][1]') = 2 AND json('$[0][-2]') = 1", T),
+        ("a byte order mark is skipped", "\u{feff}{\"a\":1}", "json('$.a') = 1", T),
+    ] {
+        assert_eq!(payload_value(selector, payload.as_bytes()), expected, "{rule}: {selector}");
+    }
+}
+
+#[test]
+fn what_is_no_json_has_no_values() {
+    for payload in [
+        r#"{"a":1,"b":NaN}"#,
+        r#"{"a":1,"b":01}"#,
+        r#"{"a":1,"b":+1}"#,
+        r#"{"a":1,"b":.5}"#,
+        r#"{"a":1,"b":tru}"#,
+        r#"{"a":1,}"#,
+        r#"{"a":1} x"#,
+        r#"{"a":1}{"a":1}"#,
+        r#"{"a":1"#,
+        r#"{"a":1,"b""#,
+        r#"{"a":1,"b":["#,
+        r#"{"a":1,"b":"x"#,
+        r#"{"a":1,"b":[}}"#,
+        r#"{"a":1,'b':2}"#,
+        r#"{"a":1,b:2}"#,
+        r#"{"a":1/**/}"#,
+        "{\"a\":1}\0",
+    ] {
+        assert_eq!(payload_value("json('$.a') IS NULL AND json('$') IS NULL", payload.as_bytes()), T, "{payload}");
+    }
+}
+
+#[test]
+fn the_deepest_payload_needs_no_stack() {
+    let work = || {
+        let deep = [b"[".repeat(500_000), b"]".repeat(500_000)].concat();
+        let path = |step: &str| format!("json('${}') IS NOT NULL", step.repeat(1_500));
+        assert_eq!(payload_value(&path("[-1]"), &deep), T);
+        assert_eq!(payload_value(&path("[0]"), &deep), T);
+        let objects = [b"{\"a\":".repeat(100_000), b"1".to_vec(), b"}".repeat(100_000)].concat();
+        assert_eq!(payload_value(&path(".a"), &objects), T);
+    };
+    let thread = std::thread::Builder::new().stack_size(256 * 1024).spawn(work).expect("a thread");
+    thread.join().expect("the stack suffices");
 }
 
 #[test]

@@ -42,9 +42,9 @@ impl Memory {
 }
 
 /// One event, seen along the axes of the index.
-pub(super) struct Probe<'p> {
+pub(super) struct Probe<'p, 'f> {
     nodes: &'p Nodes,
-    facts: &'p Facts<'p>,
+    facts: &'p Facts<'f>,
     memory: &'p Memory,
     hasher: &'p Seeded,
     /// Axes of values in the payload, found when the first node asks.
@@ -139,8 +139,8 @@ fn push_axes(axes: &mut Vec<Point>, field: FieldId, value: Datum<'_>, uses: Opti
     }
 }
 
-impl<'p> Probe<'p> {
-    pub(super) fn new(nodes: &'p Nodes, facts: &'p Facts<'p>, memory: &'p Memory, hasher: &'p Seeded) -> Self {
+impl<'p, 'f> Probe<'p, 'f> {
+    pub(super) fn new(nodes: &'p Nodes, facts: &'p Facts<'f>, memory: &'p Memory, hasher: &'p Seeded) -> Self {
         Probe { nodes, facts, memory, hasher, json: OnceCell::new() }
     }
 

@@ -4,6 +4,10 @@ use std::collections::BTreeMap;
 
 use super::error::{FenceError, Path};
 use super::{FENCE_NAME_MAX, FENCES_MAX, FENCES_POSITIONS_MAX, Fences, Shape, geojson};
+use crate::json::Json;
+
+/// Features of one text that are told to be refused, each with its reason; others are counted.
+const REFUSALS_MAX: usize = 16;
 
 /// Collects fences for [`Fences`]. What is refused leaves it as it was.
 #[derive(Debug, Default)]
@@ -26,29 +30,59 @@ impl FencesBuilder {
         check_name(name)?;
         let read = || {
             let value = geojson::parse(text)?;
-            geojson::shapes(&value, &Path::Root)
+            geojson::shapes(value, &Path::Root)
         };
         let (shapes, positions) = read().map_err(|error| about(name, error))?;
-        self.insert(vec![(name.to_owned(), shapes, positions)])
+        let read = Read { name: name.to_owned(), shapes, positions };
+        self.insert(vec![read])
     }
 
-    /// Adds a fence for each feature of a FeatureCollection, under its property `name` or else its `id`; returns their names.
+    /// Adds a fence for each feature of a FeatureCollection, under its property `name` or else its
+    /// `id`; returns their names.
     ///
     /// # Errors
-    /// The text, a name or the number of fences or positions is refused; then none is added.
-    pub fn insert_features(&mut self, text: &str) -> Result<Vec<String>, FenceError> {
-        let value = geojson::parse(text)?;
-        let list = Path::Member(&Path::Root, "features");
-        let mut fences = Vec::new();
-        for (n, (name, feature)) in geojson::named_features(&value)?.into_iter().enumerate() {
-            check_name(&name)?;
-            let read = geojson::shapes(feature, &Path::Element(&list, n));
-            let (shapes, positions) = read.map_err(|error| about(&name, error))?;
-            fences.push((name, shapes, positions));
+    /// The text, features, or the number of fences or positions are refused; then none is added.
+    /// Each feature that is refused has an error of its own; beyond 16 the last error says how many
+    /// others there are.
+    pub fn insert_features(&mut self, text: &str) -> Result<Vec<String>, Vec<FenceError>> {
+        let only = |error| vec![error];
+        let value = geojson::parse(text).map_err(only)?;
+        let mut refusals = Refusals::default();
+        let (mut fences, mut names) = (Vec::new(), BTreeMap::new());
+        for (n, (name, feature)) in geojson::named_features(value).map_err(only)?.enumerate() {
+            let at = Path::Element(&geojson::FEATURES, n);
+            let read = name.and_then(|name| self.read(name, feature, &at, &mut names));
+            match read {
+                Ok(read) => fences.push(read),
+                Err(error) => refusals.push(error),
+            }
         }
-        let names = fences.iter().map(|(name, ..)| name.clone()).collect();
-        self.insert(fences)?;
+        refusals.none()?;
+        let names = fences.iter().map(|read: &Read| read.name.clone()).collect();
+        self.insert(fences).map_err(only)?;
         Ok(names)
+    }
+
+    /// Reads one feature. `names` has those of the features before, and where they are.
+    fn read(
+        &self,
+        name: String,
+        feature: Json<'_>,
+        at: &Path<'_>,
+        names: &mut BTreeMap<String, String>,
+    ) -> Result<Read, FenceError> {
+        check_name(&name).map_err(|error| FenceError { place: at.to_string(), ..error })?;
+        let place = at.to_string();
+        if let Some(other) = names.get(&name) {
+            let cause = format!("{other} has that name, too");
+            return Err(about(&name, at.error(cause, "give each fence a name of its own")));
+        }
+        if self.fences.contains_key(&*name) {
+            return Err(about(&name, at.error(TAKEN, "give each fence a name of its own")));
+        }
+        names.insert(name.clone(), place);
+        let (shapes, positions) = geojson::shapes(feature, at).map_err(|error| about(&name, error))?;
+        Ok(Read { name, shapes, positions })
     }
 
     /// The fences, with their index.
@@ -56,15 +90,14 @@ impl FencesBuilder {
         Fences::from_shapes(self.fences)
     }
 
-    fn insert(&mut self, fences: Vec<(String, Vec<Shape>, usize)>) -> Result<(), FenceError> {
-        let mut names = std::collections::BTreeSet::new();
+    fn insert(&mut self, fences: Vec<Read>) -> Result<(), FenceError> {
         let mut total = self.positions;
-        for (name, _, positions) in &fences {
+        for (n, Read { name, positions, .. }) in fences.iter().enumerate() {
             let refuse = |cause: String, advice: &str| Err(about(name, Path::Root.error(cause, advice)));
-            if self.fences.contains_key(&**name) || !names.insert(name) {
-                return refuse("there is already a fence of that name".into(), "give each fence a name of its own");
+            if self.fences.contains_key(&**name) {
+                return refuse(TAKEN.into(), "give each fence a name of its own");
             }
-            if self.fences.len() + names.len() > FENCES_MAX {
+            if self.fences.len() + n >= FENCES_MAX {
                 return refuse(format!("there are more than {FENCES_MAX} fences"), "remove some");
             }
             total += positions;
@@ -74,8 +107,38 @@ impl FencesBuilder {
             }
         }
         self.positions = total;
-        self.fences.extend(fences.into_iter().map(|(name, shapes, _)| (name.into(), shapes)));
+        self.fences.extend(fences.into_iter().map(|read| (read.name.into(), read.shapes)));
         Ok(())
+    }
+}
+
+const TAKEN: &str = "there is already a fence of that name";
+
+/// A fence that has been read.
+struct Read {
+    name: String,
+    shapes: Vec<Shape>,
+    positions: usize,
+}
+
+/// Why features are refused: the first of them, and how many others.
+#[derive(Default)]
+struct Refusals {
+    told: Vec<FenceError>,
+    others: usize,
+}
+
+impl Refusals {
+    fn push(&mut self, error: FenceError) {
+        if self.told.len() < REFUSALS_MAX { self.told.push(error) } else { self.others += 1 }
+    }
+
+    fn none(mut self) -> Result<(), Vec<FenceError>> {
+        if self.others > 0 {
+            let cause = format!("{} more features are refused", self.others);
+            self.told.push(geojson::FEATURES.error(cause, "mend those above; the others are told then"));
+        }
+        if self.told.is_empty() { Ok(()) } else { Err(self.told) }
     }
 }
 

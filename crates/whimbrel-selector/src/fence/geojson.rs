@@ -1,15 +1,16 @@
 //! Shapes from GeoJSON (RFC 7946).
 //!
-//! Read from JSON values here and not with the `geojson` crate, whose errors do not tell where in a document they are.
+//! Read here and not with the `geojson` crate, whose errors do not tell where in a document they
+//! are. Only what a fence is made of is judged: types, coordinates, names, sizes. Other members, of
+//! which files have many, may hold anything.
 
 use core::f64::consts::{FRAC_PI_2, PI};
-
-use serde_json::{Map, Value};
 
 use super::error::{FenceError, Path};
 use super::ring::{Position, Ring};
 use super::sphere::{Cap, Corridor, EARTH_RADIUS, angle, vector};
 use super::{FENCE_POSITIONS_MAX, Shape};
+use crate::json::{Json, Token};
 
 /// The largest radius of a circle, in metres: half the circumference.
 const RADIUS_MAX: f64 = PI * EARTH_RADIUS;
@@ -17,21 +18,32 @@ const RADIUS_MAX: f64 = PI * EARTH_RADIUS;
 /// The largest width of a corridor, in metres: a quarter of the circumference.
 const WIDTH_MAX: f64 = FRAC_PI_2 * EARTH_RADIUS;
 
+/// Collections within collections at most, those with the outermost.
+const COLLECTIONS_MAX: usize = 16;
+
+/// Characters of a value that an error shows at most.
+const SHOWN_MAX: usize = 40;
+
 const KINDS: &str = "a Feature, a FeatureCollection or a geometry";
 
-/// Reads JSON.
-pub fn parse(text: &str) -> Result<Value, FenceError> {
-    serde_json::from_str(text).map_err(|error| FenceError {
-        fence: None,
-        place: format!("line {}, column {}", error.line(), error.column()),
-        cause: format!("this is no JSON: {error}"),
-        advice: format!("write {KINDS} of GeoJSON (RFC 7946)"),
+/// Checks that a text is JSON.
+pub fn parse(text: &str) -> Result<Json<'_>, FenceError> {
+    Json::parse(text.as_bytes()).map_err(|fault| {
+        let before = String::from_utf8_lossy(&text.as_bytes()[..fault.at]);
+        let line = before.matches('\n').count() + 1;
+        let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
+        FenceError {
+            fence: None,
+            place: format!("line {line}, column {column}"),
+            cause: format!("this is no JSON: {} is expected", fault.expected),
+            advice: format!("write {KINDS} of GeoJSON (RFC 7946)"),
+        }
     })
 }
 
 /// The shapes of one fence.
-pub fn shapes(value: &Value, at: &Path<'_>) -> Result<(Vec<Shape>, usize), FenceError> {
-    let mut reader = Reader { shapes: Vec::new(), positions: 0 };
+pub fn shapes(value: Json<'_>, at: &Path<'_>) -> Result<(Vec<Shape>, usize), FenceError> {
+    let mut reader = Reader { shapes: Vec::new(), positions: 0, collections: 0 };
     reader.object(value, at, &Sizes::NONE)?;
     if reader.shapes.is_empty() {
         return Err(at.error(
@@ -43,37 +55,40 @@ pub fn shapes(value: &Value, at: &Path<'_>) -> Result<(Vec<Shape>, usize), Fence
 }
 
 /// The features of a collection, each with its name: the property `name`, or else its `id`.
-pub fn named_features(value: &Value) -> Result<Vec<(String, &Value)>, FenceError> {
-    let (object, kind) = typed(value, &Path::Root)?;
+pub fn named_features(value: Json<'_>) -> Result<impl Iterator<Item = Named<'_>>, FenceError> {
+    let kind = typed(value, &Path::Root)?;
     if kind != "FeatureCollection" {
         let cause = format!("a {kind} does not name its fence");
         return Err(
             Path::Root.error(cause, "give the fence a name, or make it a FeatureCollection of features with names")
         );
     }
-    let at = Path::Member(&Path::Root, "features");
-    let features = elements(object.get("features"), &at)?;
-    features
-        .iter()
-        .enumerate()
-        .map(|(n, feature)| Ok((feature_name(feature, &Path::Element(&at, n))?, feature)))
-        .collect()
+    let features = elements(value.get("features"), &FEATURES)?;
+    Ok(features.enumerate().map(|(n, feature)| (feature_name(feature, &Path::Element(&FEATURES, n)), feature)))
 }
 
-fn feature_name(feature: &Value, at: &Path<'_>) -> Result<String, FenceError> {
+/// Where the features of a collection are.
+pub const FEATURES: Path<'static> = Path::Member(&Path::Root, "features");
+
+/// A feature, and the name that it gives its fence.
+type Named<'a> = (Result<String, FenceError>, Json<'a>);
+
+fn feature_name(feature: Json<'_>, at: &Path<'_>) -> Result<String, FenceError> {
     let named = feature.get("properties").and_then(|properties| properties.get("name"));
-    match named.or_else(|| feature.get("id")) {
-        Some(Value::String(name)) => Ok(name.clone()),
-        Some(Value::Number(id)) if named.is_none() => Ok(id.to_string()),
-        _ => Err(at.error("the feature has no name", "add the property \"name\", a text, or an \"id\"")),
-    }
+    let name = match named.or_else(|| feature.get("id")) {
+        Some(id) if named.is_none() && matches!(id.token(), Token::Number(_)) => Some(id.written()),
+        Some(name) => name.text(),
+        None => None,
+    };
+    let missing = || at.error("the feature has no name", "add the property \"name\", a text, or an \"id\"");
+    name.map(std::borrow::Cow::into_owned).ok_or_else(missing)
 }
 
 /// Sizes that a feature gives to its points and lines.
 struct Sizes<'a> {
     feature: Option<&'a Path<'a>>,
-    radius: Option<&'a Value>,
-    width: Option<&'a Value>,
+    radius: Option<Json<'a>>,
+    width: Option<Json<'a>>,
 }
 
 impl Sizes<'_> {
@@ -90,9 +105,9 @@ impl Sizes<'_> {
         let advice = format!("give the {geometry} a \"{name}\" in metres, above 0 and at most {max:.0}");
         match size {
             None => Err(properties.error(format!("a {geometry} is a fence only with a {name}"), advice)),
-            Some(size) => match size.as_f64() {
+            Some(size) => match size.number() {
                 Some(metres) if metres > 0.0 && metres <= max => Ok(metres),
-                _ => Err(here.error(format!("{size} is no {name} in metres"), advice)),
+                _ => Err(here.error(format!("{} is no {name} in metres", shown(size)), advice)),
             },
         }
     }
@@ -109,47 +124,59 @@ enum Part {
 struct Reader {
     shapes: Vec<Shape>,
     positions: usize,
+    /// How many collections what is read is in.
+    collections: usize,
 }
 
 impl Reader {
-    fn object(&mut self, value: &Value, at: &Path<'_>, sizes: &Sizes<'_>) -> Result<(), FenceError> {
-        let (object, kind) = typed(value, at)?;
-        match kind {
-            "FeatureCollection" => self.collection(object, "features", at, sizes),
-            "GeometryCollection" => self.collection(object, "geometries", at, sizes),
+    /// Recursion is bounded by [`COLLECTIONS_MAX`]: a feature has a geometry, and only collections
+    /// have further ones.
+    fn object(&mut self, value: Json<'_>, at: &Path<'_>, sizes: &Sizes<'_>) -> Result<(), FenceError> {
+        let kind = typed(value, at)?;
+        match &*kind {
+            "FeatureCollection" => self.collection(value, "features", at, sizes),
+            "GeometryCollection" => self.collection(value, "geometries", at, sizes),
             "Feature" => {
-                let property = |name| object.get("properties").and_then(|properties| properties.get(name));
+                if sizes.feature.is_some() {
+                    return Err(at.error("a feature is no geometry of another feature", "see RFC 7946, section 3.2"));
+                }
+                let properties = value.get("properties");
+                let property = |name| properties.and_then(|properties| properties.get(name));
                 let sizes = Sizes { feature: Some(at), radius: property("radius"), width: property("width") };
                 let here = Path::Member(at, "geometry");
-                match object.get("geometry") {
-                    None | Some(Value::Null) => {
-                        Err(here.error("the feature has no geometry", "add one, or remove the feature"))
-                    }
+                match value.get("geometry").filter(|geometry| geometry.token() != Token::Null) {
+                    None => Err(here.error("the feature has no geometry", "add one, or remove the feature")),
                     Some(geometry) => self.object(geometry, &here, &sizes),
                 }
             }
-            _ => self.geometry(kind, object.get("coordinates"), at, sizes),
+            kind => self.geometry(kind, value.get("coordinates"), at, sizes),
         }
     }
 
     fn collection(
         &mut self,
-        object: &Map<String, Value>,
+        value: Json<'_>,
         member: &'static str,
         at: &Path<'_>,
         sizes: &Sizes<'_>,
     ) -> Result<(), FenceError> {
+        if self.collections == COLLECTIONS_MAX {
+            let cause = format!("collections are nested more than {COLLECTIONS_MAX} deep");
+            return Err(at.error(cause, "put what is in the inner ones into the outer ones"));
+        }
+        self.collections += 1;
         let here = Path::Member(at, member);
-        for (n, part) in elements(object.get(member), &here)?.iter().enumerate() {
+        for (n, part) in elements(value.get(member), &here)?.enumerate() {
             self.object(part, &Path::Element(&here, n), sizes)?;
         }
+        self.collections -= 1;
         Ok(())
     }
 
     fn geometry(
         &mut self,
         kind: &str,
-        coordinates: Option<&Value>,
+        coordinates: Option<Json<'_>>,
         at: &Path<'_>,
         sizes: &Sizes<'_>,
     ) -> Result<(), FenceError> {
@@ -170,13 +197,13 @@ impl Reader {
         if !many {
             return self.part(part, coordinates, here);
         }
-        for (n, value) in elements(coordinates, here)?.iter().enumerate() {
+        for (n, value) in elements(coordinates, here)?.enumerate() {
             self.part(part, Some(value), &Path::Element(here, n))?;
         }
         Ok(())
     }
 
-    fn part(&mut self, part: Part, value: Option<&Value>, at: &Path<'_>) -> Result<(), FenceError> {
+    fn part(&mut self, part: Part, value: Option<Json<'_>>, at: &Path<'_>) -> Result<(), FenceError> {
         match part {
             Part::Circle(radius) => self.circle(value, radius, at),
             Part::Corridor(width) => self.corridor(value, width, at),
@@ -184,13 +211,13 @@ impl Reader {
         }
     }
 
-    fn circle(&mut self, value: Option<&Value>, radius: f64, at: &Path<'_>) -> Result<(), FenceError> {
+    fn circle(&mut self, value: Option<Json<'_>>, radius: f64, at: &Path<'_>) -> Result<(), FenceError> {
         let centre = self.position(value, at)?;
         self.shapes.push(Shape::Circle(Cap::new(centre, radius)));
         Ok(())
     }
 
-    fn corridor(&mut self, value: Option<&Value>, width: f64, at: &Path<'_>) -> Result<(), FenceError> {
+    fn corridor(&mut self, value: Option<Json<'_>>, width: f64, at: &Path<'_>) -> Result<(), FenceError> {
         let line = self.positions(value, at)?;
         if line.len() < 2 {
             return Err(
@@ -206,20 +233,19 @@ impl Reader {
         Ok(())
     }
 
-    fn polygon(&mut self, value: Option<&Value>, at: &Path<'_>) -> Result<(), FenceError> {
-        let rings = elements(value, at)?;
-        if rings.is_empty() {
-            return Err(at.error("a polygon needs at least one ring", "add its outline: a list of positions"));
-        }
+    fn polygon(&mut self, value: Option<Json<'_>>, at: &Path<'_>) -> Result<(), FenceError> {
         let outline = self.shapes.len() as u32;
-        for (n, ring) in rings.iter().enumerate() {
+        for (n, ring) in elements(value, at)?.enumerate() {
             let ring = self.ring(ring, &Path::Element(at, n))?;
             self.shapes.push(if n == 0 { Shape::Outline(ring) } else { Shape::Hole { ring, outline } });
+        }
+        if self.shapes.len() as u32 == outline {
+            return Err(at.error("a polygon needs at least one ring", "add its outline: a list of positions"));
         }
         Ok(())
     }
 
-    fn ring(&mut self, value: &Value, at: &Path<'_>) -> Result<Ring, FenceError> {
+    fn ring(&mut self, value: Json<'_>, at: &Path<'_>) -> Result<Ring, FenceError> {
         let positions = self.positions(Some(value), at)?;
         if positions.len() < 4 {
             let cause =
@@ -243,21 +269,21 @@ impl Reader {
         Ok(Ring::new(positions))
     }
 
-    fn positions(&mut self, value: Option<&Value>, at: &Path<'_>) -> Result<Vec<Position>, FenceError> {
+    fn positions(&mut self, value: Option<Json<'_>>, at: &Path<'_>) -> Result<Vec<Position>, FenceError> {
         let list = elements(value, at)?;
-        list.iter().enumerate().map(|(n, value)| self.position(Some(value), &Path::Element(at, n))).collect()
+        list.enumerate().map(|(n, value)| self.position(Some(value), &Path::Element(at, n))).collect()
     }
 
-    fn position(&mut self, value: Option<&Value>, at: &Path<'_>) -> Result<Position, FenceError> {
+    fn position(&mut self, value: Option<Json<'_>>, at: &Path<'_>) -> Result<Position, FenceError> {
         const ORDER: &str = "write [longitude, latitude] in degrees, longitude first";
         self.positions += 1;
         if self.positions > FENCE_POSITIONS_MAX {
             let cause = format!("this fence has more than {FENCE_POSITIONS_MAX} positions");
             return Err(at.error(cause, "simplify its shapes, or divide it into several fences"));
         }
-        let parts = elements(value, at)?;
-        let degrees = |axis: usize| parts.get(axis).and_then(Value::as_f64);
-        let (Some(lon), Some(lat)) = (degrees(0), degrees(1)) else {
+        let mut parts = elements(value, at)?;
+        let mut degrees = || parts.next().and_then(Json::number);
+        let (Some(lon), Some(lat)) = (degrees(), degrees()) else {
             return Err(at.error("a position consists of two numbers", ORDER));
         };
         if !(-180.0..=180.0).contains(&lon) {
@@ -270,32 +296,36 @@ impl Reader {
     }
 }
 
-fn typed<'v>(value: &'v Value, at: &Path<'_>) -> Result<(&'v Map<String, Value>, &'v str), FenceError> {
+/// The type of an object of GeoJSON.
+fn typed<'v>(value: Json<'v>, at: &Path<'_>) -> Result<std::borrow::Cow<'v, str>, FenceError> {
     let advice = || format!("write {KINDS} of GeoJSON (RFC 7946)");
-    let Value::Object(object) = value else {
+    if value.token() != Token::Object {
         return Err(at.error(format!("an object is expected, not {}", name_of(value)), advice()));
-    };
-    match object.get("type") {
-        Some(Value::String(kind)) => Ok((object, kind)),
-        _ => Err(at.error("the object has no \"type\"", advice())),
+    }
+    value.get("type").and_then(Json::text).ok_or_else(|| at.error("the object has no \"type\"", advice()))
+}
+
+fn elements<'v>(value: Option<Json<'v>>, at: &Path<'_>) -> Result<impl Iterator<Item = Json<'v>>, FenceError> {
+    const SEE: &str = "see RFC 7946, section 3";
+    match value {
+        Some(list) if list.token() == Token::Array => Ok(list.elements()),
+        Some(other) => Err(at.error(format!("a list is expected, not {}", name_of(other)), SEE)),
+        None => Err(at.error("a list is missing", SEE)),
     }
 }
 
-fn elements<'v>(value: Option<&'v Value>, at: &Path<'_>) -> Result<&'v [Value], FenceError> {
-    match value {
-        Some(Value::Array(elements)) => Ok(elements),
-        Some(other) => Err(at.error(format!("a list is expected, not {}", name_of(other)), "see RFC 7946, section 3")),
-        None => Err(at.error("a list is missing", "see RFC 7946, section 3")),
-    }
+/// A value as it is written, cut where it is long.
+fn shown(value: Json<'_>) -> String {
+    value.written().chars().take(SHOWN_MAX).collect()
 }
 
-fn name_of(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "a boolean",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a text",
-        Value::Array(_) => "a list",
-        Value::Object(_) => "an object",
+fn name_of(value: Json<'_>) -> &'static str {
+    match value.token() {
+        Token::Null => "null",
+        Token::Boolean(_) => "a boolean",
+        Token::Number(_) => "a number",
+        Token::Text(_) => "a text",
+        Token::Array => "a list",
+        Token::Object => "an object",
     }
 }

@@ -2,9 +2,8 @@
 
 use core::cmp::Ordering;
 
-use serde_json::Value as Json;
-
 use super::event::{Event, Given};
+use super::json::Json;
 use super::parse::{Field, Node, Step, Wild};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -88,7 +87,7 @@ pub struct World<'w> {
 
 impl<'w> World<'w> {
     pub fn new(event: &'w Event, fences: &'w dyn Fn(&str, f64, f64) -> Option<bool>) -> World<'w> {
-        World { event, json: serde_json::from_slice(&event.payload).ok(), fences }
+        World { event, json: Json::of(&event.payload), fences }
     }
 
     /// The selector's value for the event.
@@ -244,7 +243,7 @@ fn pick(json: &Json, steps: &[Step]) -> Value {
     let mut at = json;
     for step in steps {
         let next = match (step, at) {
-            (Step::Name(name), Json::Object(members)) => members.get(name),
+            (Step::Name(name), _) => at.get(name),
             (Step::Index(index), Json::Array(elements)) => {
                 let index = i128::from(*index) + if *index < 0 { elements.len() as i128 } else { 0 };
                 usize::try_from(index).ok().and_then(|index| elements.get(index))
@@ -257,11 +256,8 @@ fn pick(json: &Json, steps: &[Step]) -> Value {
     match at {
         Json::Null => Value::null(),
         Json::Bool(value) => Value::boolean(*value),
-        Json::String(text) => Value::text(text),
-        Json::Number(number) => match number.as_i64() {
-            Some(value) => Value::integer(value),
-            None => Value::number(Number::Double(number.as_f64().expect("a JSON number is finite"))),
-        },
+        Json::Text(text) => text.as_deref().map_or(Value::null(), Value::text),
+        Json::Number(written) => Value::number(written_number(written).expect("it has the form of a number")),
         Json::Array(_) | Json::Object(_) => Value::default(),
     }
 }

@@ -440,13 +440,19 @@ pub fn payload(c: &mut Choices<'_>) -> Vec<u8> {
         18 => json(c, 2).into_bytes(),
         19 => Vec::new(),
         20 => {
-            let deep = c.one_of(&[126, 127, 128, 129]);
+            let deep = c.one_of(&[1, 127, 128, 600]);
             format!("{{\"a\":5,\"o\":{}{}}}", "[".repeat(deep), "]".repeat(deep)).into_bytes()
         }
         21 => {
             let odd = c.one_of(&[
                 "1e400",
+                "-1e400",
+                "-0",
+                "-0.0",
                 "\"\\ud800\"",
+                "\"\\ud800\\u0041\"",
+                "{\"\\ud800\":1}",
+                "[[1,2],[3,[4,\"\\ud800\"]]]",
                 "\"\\ud83d\\ude00\"",
                 "01",
                 "nul",

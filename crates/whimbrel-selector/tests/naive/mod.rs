@@ -8,5 +8,6 @@ pub mod evaluate;
 pub mod event;
 pub mod fences;
 pub mod generate;
+pub mod json;
 pub mod operations;
 pub mod parse;

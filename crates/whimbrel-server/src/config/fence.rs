@@ -126,16 +126,17 @@ pub(super) fn load(settings: &mut Settings) -> Sources {
                 if files > FILES_MAX { Err(too_many()) } else { read(&path).map(|text| (text, shown)) }
             }
         };
-        let problem = match text {
-            Err(problem) => Some(problem),
-            Ok((text, shown)) => match &entry.name {
-                Some(name) => builder.insert_geojson(name, &text),
-                None => builder.insert_features(&text).map(drop),
+        let problems = match text {
+            Err(problem) => vec![problem],
+            Ok((text, shown)) => {
+                let refused = match &entry.name {
+                    Some(name) => builder.insert_geojson(name, &text).err().into_iter().collect(),
+                    None => builder.insert_features(&text).err().unwrap_or_default(),
+                };
+                refused.iter().map(|error: &FenceError| refusal(&shown, error)).collect()
             }
-            .err()
-            .map(|error| refusal(&shown, &error)),
         };
-        settings.problems.extend(problem.map(|(problem, label)| problem.at(Some(&entry.place), label)));
+        settings.problems.extend(problems.into_iter().map(|(problem, label)| problem.at(Some(&entry.place), label)));
     }
     Sources { fences: Arc::new(builder.build()), watched: std::mem::take(&mut settings.watched) }
 }

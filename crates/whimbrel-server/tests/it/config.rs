@@ -508,6 +508,26 @@ fn wrong_fences_are_shown_at_their_line() {
 }
 
 #[test]
+fn each_wrong_feature_of_a_file_is_named() {
+    let file = File::new("dev = true\n[[fence]]\nfile = \"stops.json\"\n");
+    let square = r#"{"type":"Polygon","coordinates":[[[20,50],[22,50],[22,52],[20,52],[20,50]]]}"#;
+    let feature = |id: &str, geometry: &str| {
+        format!(r#"{{"type":"Feature","id":"{id}","properties":{{"area":1e400}},"geometry":{geometry}}}"#)
+    };
+    let open = r#"{"type":"Polygon","coordinates":[[[20,50],[22,50],[22,52],[20,51]]]}"#;
+    let features = [feature("a", square), feature("b", open), feature("c", "null"), feature("d", square)].join(",");
+    let path = file.directory.path().join("stops.json");
+    std::fs::write(path, format!(r#"{{"type":"FeatureCollection","features":[{features}]}}"#)).expect("a file");
+    let refusal = file.refusal(&[]);
+    assert_says(
+        &refusal,
+        "fence \"b\" is refused: stops.json: features[1].geometry.coordinates[0][3]: the ring is not closed",
+    );
+    assert_says(&refusal, "fence \"c\" is refused: stops.json: features[2].geometry: the feature has no geometry");
+    assert!(!refusal.contains("fence \"a\"") && !refusal.contains("fence \"d\""), "{refusal}");
+}
+
+#[test]
 fn certificates_are_checked_at_the_start() {
     let ours = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
     let other = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
