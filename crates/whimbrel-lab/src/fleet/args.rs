@@ -20,6 +20,8 @@ Without --trace it replays ../shared/data/mobility/warsaw_buses_1h_500.csv.zst i
 Without --broker it starts brokers of its own in three regions, with fences in the city, and watches them and speeds by selector. Links between regions take as long as was measured \
 (../shared/data/latency, if that is there), or as follows from the distance. Clients go from region to region; brokers have data directories and are killed (kill -9) now and then, or a link is cut: a freight desk checks that no order is lost. \
 It ends with status 1 if an order was lost or came twice, or a QoS 1 delivery was lost without a word, repeated or out of order.
+A recording is read with what is wrong in it: rows, points or entities that cannot be read, and positions more than 30 days from the rest (receivers without the date), are left out, counted, and the first ones shown in the summary; if they are more than half, it is refused. \
+In CSV the best-named column that reads as what it should be is taken, fields may be separated by comma, semicolon, tab or |, and times without a zone are UTC.
 Consoles that roam lose their signal as in the mobility model of Farooq, Majumdar and Parsons: for 12 s on average, 7 % of the time, both \
 of the recording's time.
 

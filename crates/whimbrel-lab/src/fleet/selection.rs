@@ -78,8 +78,12 @@ pub struct Watch {
     pub expected: u64,
     /// Those that did.
     pub delivered: u64,
-    /// Those that never came.
+    /// Those that did not come and that the broker has told as a gap.
+    pub reported: u64,
+    /// Those that never came, and nothing was said about it.
     pub lost: u64,
+    /// Messages whose publisher was never told that the broker has them, and that did not arrive.
+    pub excused: u64,
     /// Arrivals that should not have been, or not so: not asked for, twice, out of order, altered.
     pub wrong: u64,
     /// Messages too close to a border to judge whether they had to come.
@@ -89,9 +93,9 @@ pub struct Watch {
 impl Watch {
     /// What became of one watcher.
     pub fn new(kind: Kind, selector: String, tally: &Tally) -> Watch {
-        let Tally { expected, delivered, lost, bordering, .. } = *tally;
+        let Tally { expected, delivered, reported, lost, excused, bordering, .. } = *tally;
         let wrong = tally.faults(Promise::Reliable) - lost;
-        Watch { kind, selector, watchers: 1, expected, delivered, lost, wrong, bordering }
+        Watch { kind, selector, watchers: 1, expected, delivered, reported, lost, excused, wrong, bordering }
     }
 
     /// All of one kind together.
@@ -101,7 +105,9 @@ impl Watch {
             sum.watchers += watch.watchers;
             sum.expected += watch.expected;
             sum.delivered += watch.delivered;
+            sum.reported += watch.reported;
             sum.lost += watch.lost;
+            sum.excused += watch.excused;
             sum.wrong += watch.wrong;
             sum.bordering += watch.bordering;
         }

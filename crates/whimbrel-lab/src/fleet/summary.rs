@@ -105,6 +105,12 @@ pub struct TraceSummary {
     pub malformed: u64,
     /// What is wrong with the first of them, and where.
     pub malformed_examples: Vec<String>,
+    /// Positions left out because they are of another time than most.
+    pub stray: u64,
+    /// The first of them.
+    pub stray_examples: Vec<String>,
+    /// Records left out because they say of themselves that they no longer count.
+    pub deleted: u64,
     /// Records left out because they repeat a vehicle and a time.
     pub repeats: u64,
     /// How many times faster than recorded.
@@ -126,6 +132,9 @@ impl Summary {
             positions: trace.positions.len(),
             malformed: trace.malformed.count,
             malformed_examples: trace.malformed.examples.clone(),
+            stray: trace.stray.count,
+            stray_examples: trace.stray.examples.clone(),
+            deleted: trace.deleted,
             repeats: trace.repeats,
             speed_up: titles.speed_up,
             laps: end.replayed.laps,
@@ -212,8 +221,7 @@ impl Summary {
     pub fn text(&self) -> String {
         let Published { sent, confirmed, unconfirmed, held_back, .. } = self.published;
         let delay = self.delay_ms;
-        let TraceSummary { name, vehicles, lines, speed_up, laps, malformed, malformed_examples, repeats, .. } =
-            &self.trace;
+        let TraceSummary { name, vehicles, lines, speed_up, laps, .. } = &self.trace;
         let span = clock(std::time::Duration::from_secs_f64(self.seconds));
         let mut rows = vec![
             format!("{vehicles} vehicles on {lines} lines, {name}, at {speed_up} times their speed, for {span}"),
@@ -243,17 +251,72 @@ impl Summary {
             (unconfirmed, "not confirmed by the broker"),
             (held_back, "held back, since their vehicle still waited for the broker"),
             (*laps, "times replayed to the end"),
-            (*repeats, "repeated in the recording, left out"),
-            (*malformed, "malformed in the recording, left out; the first:"),
         ] {
             if count > 0 {
                 rows.push(format!("{:>24}  {what}", grouped(count)));
             }
         }
-        rows.extend(malformed_examples.iter().map(|example| format!("{:INDENT$}{example}", "")));
+        rows.extend(self.trace.left_out());
         rows.extend(self.troubles.iter().map(|(trouble, count)| format!("{:>24}  times: {trouble}", grouped(*count))));
         rows.extend(self.trace.attribution.clone());
+        rows.extend(self.meanings());
         rows.join("\n")
+    }
+
+    /// What the numbers mean that are easily taken for something else; those that are there.
+    fn meanings(&self) -> Vec<String> {
+        let classes =
+            [&self.reliable, &self.best_effort, &self.roaming.semi_durable.tally, &self.roaming.nondurable.tally];
+        let tallied = |count: fn(&Tally) -> u64| classes.iter().any(|tally| count(tally) > 0);
+        let watched =
+            |count: fn(&Watch) -> u64| [&self.selected.fences, &self.selected.speeds].iter().any(|sum| count(sum) > 0);
+        let meanings = [
+            (
+                tallied(|tally| tally.reported) || watched(|watch| watch.reported),
+                "told as missing: the broker could not deliver and said so to the subscriber, as it promises; lost: nothing was said",
+            ),
+            (
+                self.best_effort.lost > 0,
+                "lost at QoS 0: what was under way when a connection or a broker went; QoS 0 promises no more",
+            ),
+            (
+                self.roaming.nondurable.tally.missed > 0,
+                "missed: sent while a nondurable console had no signal; it promises no more",
+            ),
+            (
+                tallied(|tally| tally.redelivered),
+                "sent again: marked by the broker as a possible repeat, since it does not know what a broken connection brought",
+            ),
+            (
+                tallied(|tally| tally.excused) || watched(|watch| watch.excused) || self.published.unconfirmed > 0,
+                "not confirmed: its publisher was never told that the broker has it, so nothing was promised",
+            ),
+        ];
+        meanings.into_iter().filter(|(is_there, _)| *is_there).map(|(_, meaning)| meaning.to_owned()).collect()
+    }
+}
+
+impl TraceSummary {
+    /// What was left out of the recording, and why.
+    fn left_out(&self) -> Vec<String> {
+        let mut rows = Vec::new();
+        let none: &[String] = &[];
+        for (count, what, examples) in [
+            (self.repeats, "repeated in the recording, left out", none),
+            (self.deleted, "deleted by the recording itself, left out", none),
+            (
+                self.stray,
+                "more than 30 days from the rest of the recording, left out; the first:",
+                &self.stray_examples[..],
+            ),
+            (self.malformed, "malformed in the recording, left out; the first:", &self.malformed_examples[..]),
+        ] {
+            if count > 0 {
+                rows.push(format!("{:>24}  {what}", grouped(count)));
+                rows.extend(examples.iter().map(|example| format!("{:INDENT$}{example}", "")));
+            }
+        }
+        rows
     }
 }
 
@@ -264,12 +327,18 @@ impl Selected {
             if sum.watchers == 0 {
                 continue;
             }
-            let Watch { watchers, expected, delivered, lost, wrong, bordering, kind, .. } = sum;
+            let Watch { watchers, expected, delivered, lost, wrong, kind, .. } = sum;
             let (delivered, expected) = (grouped(*delivered), grouped(*expected));
             let mut row = format!("{name:<11} {delivered:>12}  of {expected} expected by {watchers} watchers");
             row += &format!(": {lost} lost, {wrong} wrong");
-            if *bordering > 0 {
-                row += &format!(", {} on a border, not judged", grouped(*bordering));
+            for (count, what) in [
+                (sum.reported, "told as missing"),
+                (sum.excused, "not confirmed"),
+                (sum.bordering, "on a border, not judged"),
+            ] {
+                if count > 0 {
+                    row += &format!(", {} {what}", grouped(count));
+                }
             }
             rows.push(row);
             let each = self.watchers.iter().filter(|watch| watch.kind == *kind);

@@ -73,8 +73,65 @@ fn the_wrong_file_is_refused_early() {
     let rows: String = (0..1_000).map(|day| format!("station,{day},warm,cold\n")).collect();
     std::fs::write(&path, format!("id,time,lat,lon\n{rows}")).expect("the file is written");
     let error = Trace::read(&path).map(|_| ()).expect_err("there are no positions").to_string();
-    assert!(error.contains("11 of the first 11 records are malformed"), "{error}");
-    assert!(error.contains("weather.csv:2: the latitude \"warm\" is no number"), "{error}");
+    assert!(error.contains("1000 of the first 1000 records are malformed"), "{error}");
+    let first = "weather.csv:2: the latitude \"warm\" in column 3 (lat) is no number of degrees";
+    assert!(error.contains(first), "{error}");
+}
+
+/// A time without a zone, a name in the declared encoding.
+const LATIN: &[u8] = b"<?xml version=\"1.0\" encoding=\"ISO-8859-1\"?><gpx><trk><name>Stra\xdfe</name><trkseg>\
+    <trkpt lat=\"52.1\" lon=\"21\"><time>2024-02-19T15:00:00</time></trkpt></trkseg></trk></gpx>";
+
+#[test]
+fn gpx_is_read_in_the_encoding_that_it_declares() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let utf_16 = |text: &str| -> Vec<u8> { text.encode_utf16().chain([0x0a]).flat_map(u16::to_le_bytes).collect() };
+    let text: String = LATIN.iter().map(|&byte| char::from(byte)).collect();
+    for (name, bytes) in [
+        ("latin.gpx", LATIN.to_vec()),
+        ("wide.gpx", [b"\xff\xfe".to_vec(), utf_16(&text)].concat()),
+        ("marked.gpx", format!("\u{feff}{}", text.replace("ISO-8859-1", "UTF-8")).into_bytes()),
+        ("wide", [b"\xff\xfe".to_vec(), utf_16(&text)].concat()),
+        (
+            "wide.csv",
+            [b"\xff\xfe".to_vec(), utf_16("vehicle\ttime\tlat\tlon\nStra\u{df}e\t1708354800\t52.1\t21")].concat(),
+        ),
+    ] {
+        let path = directory.path().join(name);
+        std::fs::write(&path, bytes).expect("the file is written");
+        let trace = read(&path);
+        assert_eq!((&*trace.vehicles[0], trace.positions[0].fix.millis), ("Stra\u{df}e", 1_708_354_800_000), "{name}");
+    }
+}
+
+#[test]
+fn packed_files_are_refused_with_what_unpacks_them() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    for (name, bytes, program) in [
+        ("a.csv.gz", &b"\x1f\x8b\x08\0"[..], "gunzip"),
+        ("a.csv", b"\x1f\x8b\x08\0", "gunzip"),
+        ("feed.pb", b"PK\x03\x04\0", "unzip"),
+        ("a.gpx", b"BZh91", "bunzip2"),
+        ("a.csv.xz", b"\xfd7zXZ\0", "unxz"),
+    ] {
+        let path = directory.path().join(name);
+        std::fs::write(&path, bytes).expect("the file is written");
+        let error = Trace::read(&path).map(|_| ()).expect_err("it is packed").to_string();
+        assert!(error.contains(name) && error.ends_with(&format!("unpack it first, with {program}")), "{error}");
+    }
+}
+
+#[test]
+fn one_file_that_is_no_feed_costs_no_others() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    for name in ["a.pb", "b.pb", "c.pb"] {
+        std::fs::copy(sample("snapshots").join(name), directory.path().join(name)).expect("the sample is copied");
+    }
+    std::fs::write(directory.path().join("bb.pb"), "404 Not Found").expect("the file is written");
+    std::fs::write(directory.path().join("bc.pb"), "").expect("the file is written");
+    let (trace, whole) = (read(directory.path()), read(&sample("snapshots")));
+    assert_eq!(told(&trace), told(&whole));
+    assert_eq!(trace.malformed.count, whole.malformed.count + 2, "{:?}", trace.malformed);
 }
 
 #[test]

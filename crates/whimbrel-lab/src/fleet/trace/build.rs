@@ -3,15 +3,21 @@
 use std::collections::HashMap;
 use std::fmt::Display;
 
-use super::{Fix, MAX_FIXES, MAX_NAME, MAX_NAMES, Malformed, NO_LINE, Position, Trace, TraceError};
+use super::{Fix, LeftOut, MAX_FIXES, MAX_NAME, MAX_NAMES, NO_LINE, Position, Trace, TraceError};
 use crate::fleet::geo::{Motion, Place};
 
-/// So many malformed records are tolerated in any file, and one in `MALFORMED_SHARE` of the good ones beyond.
-pub const MALFORMED_FLOOR: u64 = 10;
-/// See [`MALFORMED_FLOOR`].
-const MALFORMED_SHARE: u64 = 100;
-/// How many malformed records are remembered with their reasons.
+/// Malformed records that are tolerated in any file; beyond, at most half of all records may be
+/// malformed.
+const MALFORMED_FLOOR: u64 = 10;
+/// Records that are read before their share is judged while there are more to come: a file may
+/// begin badly.
+const JUDGED_FROM: u64 = 1_000;
+/// How many records that are left out are remembered with their reasons.
 const EXAMPLES: usize = 3;
+/// The longest pause in a recording, ms: 30 days. What lies beyond it is of another time, as are
+/// the fixes of receivers that do not have the date yet (1970, 1980) or count their weeks from 0
+/// again each 1024 weeks.
+const PAUSE_MAX: i64 = 30 * 24 * 3_600_000;
 
 /// A trace in the making.
 pub struct Builder {
@@ -19,7 +25,8 @@ pub struct Builder {
     vehicles: Names,
     lines: Names,
     fixes: Vec<Fix>,
-    malformed: Malformed,
+    malformed: LeftOut,
+    deleted: u64,
 }
 
 /// One record as a reader found it.
@@ -42,7 +49,8 @@ impl Builder {
             vehicles: Names::default(),
             lines: Names::default(),
             fixes: Vec::new(),
-            malformed: Malformed::default(),
+            malformed: LeftOut::default(),
+            deleted: 0,
         }
     }
 
@@ -51,8 +59,8 @@ impl Builder {
         if self.fixes.len() == MAX_FIXES {
             return Err(self.too_large("positions", MAX_FIXES));
         }
-        if !record.place.is_valid() {
-            return self.malformed(place, format!("{}, {} is no place on earth", record.place.lat, record.place.lon));
+        if let Some(why) = no_place(record.place) {
+            return self.malformed(place, why);
         }
         let vehicle = match level(record.vehicle) {
             Ok(name) if name.is_empty() => return self.malformed(place, "no name of a vehicle"),
@@ -72,14 +80,18 @@ impl Builder {
 
     /// Counts a record that cannot be read; an error once there are too many.
     pub fn malformed(&mut self, place: impl Display, why: impl Display) -> Result<(), TraceError> {
-        self.malformed.count += 1;
-        if self.malformed.examples.len() < EXAMPLES {
-            self.malformed.examples.push(format!("{place}: {why}"));
-        }
-        if self.malformed.count > MALFORMED_FLOOR + self.fixes.len() as u64 / MALFORMED_SHARE {
-            return Err(self.too_malformed());
-        }
-        Ok(())
+        self.malformed.add(|| format!("{place}: {why}"));
+        let read = self.fixes.len() as u64 + self.malformed.count;
+        if read > JUDGED_FROM && self.is_too_malformed() { Err(self.too_malformed()) } else { Ok(()) }
+    }
+
+    /// Counts a record that says of itself that it no longer counts.
+    pub fn deleted(&mut self) {
+        self.deleted += 1;
+    }
+
+    fn is_too_malformed(&self) -> bool {
+        self.malformed.count > MALFORMED_FLOOR + self.fixes.len() as u64
     }
 
     /// Puts the fixes in order and derives speeds and headings.
@@ -91,13 +103,40 @@ impl Builder {
                 _ => self.too_malformed(),
             });
         }
+        if self.is_too_malformed() {
+            return Err(self.too_malformed());
+        }
         self.fixes.sort_by_key(|fix| (fix.millis, fix.vehicle));
+        let stray = self.keep_longest_run();
         let read = self.fixes.len();
         self.fixes.dedup_by_key(|fix| (fix.millis, fix.vehicle));
         let repeats = (read - self.fixes.len()) as u64;
         let positions = with_motion(&self.fixes, self.vehicles.names.len());
         let (vehicles, lines) = (self.vehicles.names, self.lines.names);
-        Ok(Trace { name: self.name, vehicles, lines, positions, malformed: self.malformed, repeats })
+        let (name, malformed, deleted) = (self.name, self.malformed, self.deleted);
+        let mut trace = Trace { name, vehicles, lines, positions, malformed, stray, deleted, repeats };
+        trace.forget_unused_names();
+        Ok(trace)
+    }
+
+    /// Of the runs of fixes without a pause longer than [`PAUSE_MAX`], keeps the one with the most,
+    /// of several the latest. The fixes are in order.
+    fn keep_longest_run(&mut self) -> LeftOut {
+        let (mut kept, mut read) = (0..0, 0);
+        for run in self.fixes.chunk_by(|before, after| after.millis - before.millis <= PAUSE_MAX) {
+            let places = read..read + run.len();
+            read = places.end;
+            if places.len() >= kept.len() {
+                kept = places;
+            }
+        }
+        let mut stray = LeftOut::default();
+        for fix in self.fixes[..kept.start].iter().chain(&self.fixes[kept.end..]) {
+            stray.add(|| format!("{} at {}", self.vehicles.names[fix.vehicle as usize], moment(fix.millis)));
+        }
+        self.fixes.truncate(kept.end);
+        self.fixes.drain(..kept.start);
+        stray
     }
 
     fn too_large(&self, what: &'static str, limit: usize) -> TraceError {
@@ -108,6 +147,31 @@ impl Builder {
         let read = self.fixes.len() as u64 + self.malformed.count;
         TraceError::TooMalformed { name: self.name.clone(), read, malformed: self.malformed.clone() }
     }
+}
+
+impl LeftOut {
+    fn add(&mut self, told: impl FnOnce() -> String) {
+        self.count += 1;
+        if self.examples.len() < EXAMPLES {
+            self.examples.push(told());
+        }
+    }
+}
+
+/// Why a place is none where a vehicle can be.
+fn no_place(place: Place) -> Option<String> {
+    let Place { lat, lon } = place;
+    let exchanged = Place { lat: lon, lon: lat };
+    if !place.is_valid() {
+        let hint = if exchanged.is_valid() { "; are latitude and longitude exchanged?" } else { "" };
+        return Some(format!("{lat}, {lon} is no place on earth in degrees{hint}"));
+    }
+    (lat == 0.0 && lon == 0.0).then(|| "0, 0 is what receivers say that do not know their place".to_owned())
+}
+
+/// A time as people write it.
+fn moment(millis: i64) -> String {
+    jiff::Timestamp::from_millisecond(millis).map_or_else(|_| format!("{millis} ms"), |moment| moment.to_string())
 }
 
 /// A name as one level of a topic: trimmed, what has a meaning in topics and what cannot be shown replaced by `_`.
@@ -214,29 +278,67 @@ mod tests {
         let malformed = builder.build().expect("one fix").malformed;
         assert_eq!(malformed.count, 4);
         assert_eq!(malformed.examples.len(), EXAMPLES);
-        assert_eq!(malformed.examples[0], "f.csv:2: 91, 0 is no place on earth");
+        assert_eq!(
+            malformed.examples[0],
+            "f.csv:2: 91, 0 is no place on earth in degrees; are latitude and longitude exchanged?"
+        );
     }
 
     #[test]
     fn too_many_malformed_records_are_refused() {
         let mut builder = Builder::new("f.csv");
-        for line in 0..MALFORMED_FLOOR {
-            builder.malformed(format!("f.csv:{line}"), "nonsense").expect("tolerated");
+        for line in 0..JUDGED_FROM {
+            builder.malformed(format!("f.csv:{line}"), "nonsense").expect("a file may begin badly");
         }
-        let error = builder.malformed("f.csv:99", "nonsense").expect_err("one too many").to_string();
-        assert!(error.contains("11 of the first 11 records") && error.contains("f.csv:0: nonsense"), "{error}");
+        let error = builder.malformed("f.csv:1000", "nonsense").expect_err("one too many").to_string();
+        assert!(error.contains("1001 of the first 1001 records") && error.contains("f.csv:0: nonsense"), "{error}");
     }
 
     #[test]
-    fn the_bound_grows_with_the_good_records() {
-        let mut builder = Builder::new("f.csv");
-        for millis in 0..1_000 {
-            builder.add(&record("a", millis, HERE), "f.csv:1").expect("a good record");
+    fn half_of_the_records_may_be_malformed() {
+        for (more, is_refused) in [(0, false), (1, true)] {
+            let mut builder = Builder::new("f.csv");
+            for _ in 0..MALFORMED_FLOOR + 100 + more {
+                builder.malformed("f.csv:2", "nonsense").expect("it is judged at the end");
+            }
+            for millis in 0..100 {
+                builder.add(&record("a", millis, HERE), "f.csv:1").expect("a good record");
+            }
+            assert_eq!(builder.build().is_err(), is_refused, "{more}");
         }
-        for _ in 0..MALFORMED_FLOOR + 1_000 / MALFORMED_SHARE {
-            builder.malformed("f.csv:2", "nonsense").expect("tolerated");
+    }
+
+    #[test]
+    fn fixes_of_another_time_are_left_out_and_told() {
+        const WEEKS_1024: i64 = 1024 * 7 * 24 * 3_600_000;
+        let start = 1_708_354_800_000;
+        let mut builder = Builder::new("test");
+        for n in 0..20 {
+            builder.add(&record("a", start + n * 1_000, HERE), "test:1").expect("a good record");
         }
-        builder.malformed("f.csv:3", "nonsense").expect_err("one too many");
+        builder.add(&record("a", start + PAUSE_MAX + 19_000, HERE), "test:2").expect("after the longest pause");
+        for (vehicle, millis) in [("a", 0), ("b", start - WEEKS_1024), ("a", start + 2 * PAUSE_MAX + 19_001)] {
+            builder.add(&record(vehicle, millis, HERE), "test:3").expect("a good record");
+        }
+        let trace = builder.build().expect("a trace");
+        assert_eq!((trace.positions.len(), trace.positions[0].fix.millis), (21, start));
+        assert_eq!(trace.vehicles, ["a"], "b has no fix left");
+        assert_eq!(trace.stray.count, 3);
+        let told = ["a at 1970-01-01T00:00:00Z", "b at 2004-07-05T15:00:00Z", "a at 2024-04-19T15:00:19.001Z"];
+        assert_eq!(trace.stray.examples, told);
+    }
+
+    #[test]
+    fn exchanged_coordinates_and_places_of_no_fix_are_named() {
+        let mut builder = Builder::new("test");
+        builder.add(&record("a", 0, Place { lat: 121.0, lon: 14.5 }), "f.csv:2").expect("tolerated");
+        builder.add(&record("a", 0, Place { lat: 0.0, lon: -0.0 }), "f.csv:3").expect("tolerated");
+        builder.add(&record("a", 0, HERE), "f.csv:4").expect("a good record");
+        let told = [
+            "f.csv:2: 121, 14.5 is no place on earth in degrees; are latitude and longitude exchanged?",
+            "f.csv:3: 0, 0 is what receivers say that do not know their place",
+        ];
+        assert_eq!(builder.build().expect("one fix").malformed.examples, told);
     }
 
     #[test]

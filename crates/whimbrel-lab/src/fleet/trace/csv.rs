@@ -1,121 +1,263 @@
 //! CSV: a header that names the columns in any order, one fix per row.
+//!
+//! A name alone does not decide which column is meant: of those that have one of the usual names,
+//! the best-named one is taken that reads as what is looked for in at least half of the first rows.
 
-use std::io::Read;
+use std::io::{self, BufRead, Cursor, Read};
 use std::path::Path;
 
-use csv::StringRecord;
+use csv::{Reader, StringRecord};
 
 use super::TraceError;
 use super::build::{Builder, Record};
+use super::time;
 use crate::fleet::geo::Place;
 
-/// Numbers above this are milliseconds; as seconds they would be in the year 5138.
-const SECONDS_LIMIT: f64 = 1e11;
+/// Names under which each column is known, the best first: letters and digits only, lower case.
+const VEHICLE: &[&str] = &[
+    "vehicleid",
+    "vehicle",
+    "vehiclenumber",
+    "vehicleref",
+    "vehicleno",
+    "busid",
+    "objectid",
+    "deviceid",
+    "device",
+    "unitid",
+    "trackerid",
+    "imei",
+    "name",
+    "id",
+];
+const TIME: &[&str] = &[
+    "unixtimes",
+    "timestamp",
+    "datetime",
+    "recordedat",
+    "recordedattime",
+    "gpstime",
+    "fixtime",
+    "timeutc",
+    "utctime",
+    "time",
+    "date",
+];
+const DATE: &[&str] = &["date", "day", "dateutc", "utcdate"];
+const TIME_OF_DAY: &[&str] = &["time", "timeofday", "timeutc", "utctime", "hour"];
+const LAT: &[&str] = &["latitudedeg", "latitude", "lat", "gpslat", "gpslatitude"];
+const LON: &[&str] = &["longitudedeg", "longitude", "lon", "lng", "long", "gpslon", "gpslongitude"];
+const LINE: &[&str] = &["routeid", "line", "lines", "lineid", "route", "lineref", "routeshortname"];
 
-/// Names under which each column is known, lower case.
-const VEHICLE: &[&str] = &["object_id", "vehicle", "vehicle_id", "vehicle_number", "id"];
-const TIME: &[&str] = &["unix_time_s", "time", "timestamp", "datetime"];
-const LAT: &[&str] = &["latitude_deg", "latitude", "lat"];
-const LON: &[&str] = &["longitude_deg", "longitude", "lon", "lng"];
-const LINE: &[&str] = &["line", "lines", "route", "route_id"];
+/// Characters that may stand between fields.
+const SEPARATORS: [u8; 4] = [b',', b';', b'\t', b'|'];
 
+/// Rows by which columns are chosen.
+const SAMPLE: usize = 200;
+
+/// The longest header, bytes.
+const HEADER_MAX: u64 = 64 << 10;
+
+/// Where the time of a row is.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum TimeAt {
+    One(usize),
+    /// A date, and a time of day.
+    Two(usize, usize),
+}
+
+/// Where what is looked for is.
+#[derive(PartialEq, Debug)]
 struct Columns {
     vehicle: usize,
-    time: usize,
+    time: TimeAt,
     lat: usize,
     lon: usize,
     line: Option<usize>,
 }
 
+/// A row, or that it is not UTF-8, and the line where it begins.
+type Row = (u64, Option<StringRecord>);
+
 /// Reads rows into `builder`. `path` is what errors name.
-pub fn read(path: &Path, input: impl Read, builder: &mut Builder) -> Result<(), TraceError> {
-    let mut reader = csv::ReaderBuilder::new().flexible(true).trim(csv::Trim::All).from_reader(input);
-    let columns = match reader.headers() {
-        Ok(headers) => Columns::find(headers).map_err(|why| TraceError::Syntax { place: place(path, 1), why })?,
+pub fn read(path: &Path, mut input: impl BufRead, builder: &mut Builder) -> Result<(), TraceError> {
+    let unreadable = |source| TraceError::Unreadable { path: path.to_owned(), source };
+    let mut header = first_line(&mut input).map_err(unreadable)?;
+    let named = separator_line(&header);
+    if named.is_some() {
+        header = first_line(&mut input).map_err(unreadable)?;
+    }
+    let skipped = u64::from(named.is_some());
+    let separator = named.unwrap_or_else(|| separator(&header));
+    let mut reader = csv::ReaderBuilder::new()
+        .flexible(true)
+        .trim(csv::Trim::All)
+        .delimiter(separator)
+        .from_reader(Cursor::new(header).chain(input));
+    let headers = match reader.headers() {
+        Ok(headers) => headers.clone(),
         Err(error) => return Err(failure(path, error)),
     };
-    let mut row = StringRecord::new();
-    loop {
-        match reader.read_record(&mut row) {
-            Ok(false) => return Ok(()),
-            Ok(true) => {
-                let line = row.position().map_or(0, csv::Position::line);
-                let at = format_args!("{}:{line}", path.display());
-                match columns.record(&row) {
-                    Ok(record) => builder.add(&record, at)?,
-                    Err(why) => builder.malformed(at, why)?,
-                }
-            }
-            Err(error) => match error.kind() {
-                csv::ErrorKind::Utf8 { pos, .. } => {
-                    let line = pos.as_ref().map_or(0, csv::Position::line);
-                    builder.malformed(place(path, line), "not UTF-8")?;
-                }
-                _ => return Err(failure(path, error)),
-            },
+    let mut sample: Vec<Row> = Vec::new();
+    while sample.len() < SAMPLE
+        && let Some(row) = next(&mut reader, path)?
+    {
+        sample.push(row);
+    }
+    let columns = Columns::choose(&headers, &sample)
+        .map_err(|why| TraceError::Syntax { place: format!("{}:{}", path.display(), 1 + skipped), why })?;
+    let mut take = |(line, row): Row| {
+        let at = format_args!("{}:{}", path.display(), line + skipped);
+        let Some(row) = row else { return builder.malformed(at, "not UTF-8") };
+        match columns.record(&headers, &row) {
+            Ok(record) => builder.add(&record, at),
+            Err(why) => builder.malformed(at, why),
         }
+    };
+    sample.into_iter().try_for_each(&mut take)?;
+    while let Some(row) = next(&mut reader, path)? {
+        take(row)?;
+    }
+    Ok(())
+}
+
+fn first_line(input: &mut impl BufRead) -> io::Result<Vec<u8>> {
+    let mut line = Vec::new();
+    input.take(HEADER_MAX).read_until(b'\n', &mut line)?;
+    Ok(line)
+}
+
+/// The separator that a first line `sep=;` names, as spreadsheets write it.
+fn separator_line(line: &[u8]) -> Option<u8> {
+    let line = line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line).trim_ascii_end();
+    match line {
+        [b's' | b'S', b'e' | b'E', b'p' | b'P', b'=', separator] => Some(*separator),
+        _ => None,
     }
 }
 
-fn place(path: &Path, line: u64) -> String {
-    format!("{}:{line}", path.display())
+/// The separator with which the header has the most columns that are known, of several the first.
+fn separator(header: &[u8]) -> u8 {
+    let all = [VEHICLE, TIME, LAT, LON, LINE].concat();
+    let known = |separator: &u8| {
+        let fields = header.split(|byte| byte == separator);
+        fields.filter(|field| all.contains(&&*plain(&String::from_utf8_lossy(field)))).count()
+    };
+    let most = SEPARATORS.iter().map(known).max().unwrap_or(0);
+    SEPARATORS.into_iter().find(|separator| known(separator) == most).unwrap_or(b',')
+}
+
+/// The next row, none at the end.
+fn next(reader: &mut Reader<impl Read>, path: &Path) -> Result<Option<Row>, TraceError> {
+    let mut row = StringRecord::new();
+    match reader.read_record(&mut row) {
+        Ok(false) => Ok(None),
+        Ok(true) => Ok(Some((row.position().map_or(0, csv::Position::line), Some(row)))),
+        Err(error) => match error.kind() {
+            csv::ErrorKind::Utf8 { pos, .. } => Ok(Some((pos.as_ref().map_or(0, csv::Position::line), None))),
+            _ => Err(failure(path, error)),
+        },
+    }
 }
 
 fn failure(path: &Path, error: csv::Error) -> TraceError {
+    let place = path.display().to_string();
     match error.into_kind() {
         csv::ErrorKind::Io(source) => TraceError::Unreadable { path: path.to_owned(), source },
-        csv::ErrorKind::Utf8 { .. } => TraceError::Syntax { place: place(path, 1), why: "not UTF-8".to_owned() },
-        other => TraceError::Syntax { place: path.display().to_string(), why: format!("{other:?}") },
+        csv::ErrorKind::Utf8 { .. } => TraceError::Syntax { place: format!("{place}:1"), why: "not UTF-8".to_owned() },
+        other => TraceError::Syntax { place, why: format!("{other:?}") },
     }
+}
+
+/// A column's name without what people write differently: letters and digits, lower case.
+fn plain(header: &str) -> String {
+    header.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
+}
+
+/// Degrees, with a decimal point or comma.
+fn degrees(text: &str) -> Option<f64> {
+    let number = text.strip_suffix('\u{b0}').unwrap_or(text);
+    number.parse().ok().or_else(|| number.replacen(',', ".", 1).parse().ok()).filter(|number: &f64| number.is_finite())
+}
+
+/// The columns with one of these names, the best name first.
+fn named(headers: &StringRecord, names: &[&str]) -> Vec<usize> {
+    let plain: Vec<String> = headers.iter().map(plain).collect();
+    let mut found = Vec::new();
+    for name in names {
+        found.extend(plain.iter().enumerate().filter(|(_, header)| *header == name).map(|(column, _)| column));
+    }
+    found
+}
+
+/// The first of `candidates` that reads in at least half of the rows, else the one that reads in
+/// the most.
+fn best<T: Copy>(candidates: &[T], sample: &[Row], reads: impl Fn(T, &StringRecord) -> bool) -> Option<T> {
+    let rows = || sample.iter().filter_map(|(_, row)| row.as_ref());
+    let half = rows().count().div_ceil(2);
+    let score = |candidate: T| rows().filter(|row| reads(candidate, row)).count();
+    let scored: Vec<(T, usize)> = candidates.iter().map(|&candidate| (candidate, score(candidate))).collect();
+    let most = scored.iter().map(|(_, score)| *score).max().unwrap_or(0);
+    scored.iter().find(|(_, score)| *score >= half.min(most)).map(|(candidate, _)| *candidate)
 }
 
 impl Columns {
-    fn find(headers: &StringRecord) -> Result<Columns, String> {
-        let find = |names: &[&str]| {
-            // A byte-order mark is part of the first name.
-            let same = |header: &str| names.contains(&header.trim_start_matches('\u{feff}').to_lowercase().as_str());
-            headers.iter().position(same)
-        };
+    fn choose(headers: &StringRecord, sample: &[Row]) -> Result<Columns, String> {
+        let is_there = |column: usize, row: &StringRecord| row.get(column).is_some_and(|cell| !cell.is_empty());
+        let is_degrees = |column: usize, row: &StringRecord| row.get(column).and_then(degrees).is_some();
         let need = |what: &str, names: &[&str]| {
-            let found: Vec<&str> = headers.iter().collect();
-            find(names).ok_or_else(|| {
-                let (names, found) = (names.join(", "), found.join(", "));
-                format!("no column for the {what} (one of {names}) in the header: {found}")
-            })
+            let found: Vec<&str> = headers.iter().map(|header| header.trim_start_matches('\u{feff}')).collect();
+            let (names, found) = (names.join(", "), found.join(", "));
+            format!("no column for the {what} (one of {names}) in the header: {found}")
         };
+        let pairs = |&date: &usize| named(headers, TIME_OF_DAY).into_iter().map(move |time| TimeAt::Two(date, time));
+        let mut times: Vec<TimeAt> = named(headers, TIME).into_iter().map(TimeAt::One).collect();
+        times.extend(named(headers, DATE).iter().flat_map(pairs).filter(|time| match time {
+            TimeAt::Two(date, time) => date != time,
+            TimeAt::One(_) => true,
+        }));
+        let is_time =
+            |at: TimeAt, row: &StringRecord| time_in(at, row).is_some_and(|cell| time::millis(&cell).is_some());
         Ok(Columns {
-            vehicle: need("vehicle", VEHICLE)?,
-            time: need("time", TIME)?,
-            lat: need("latitude", LAT)?,
-            lon: need("longitude", LON)?,
-            line: find(LINE),
+            vehicle: best(&named(headers, VEHICLE), sample, is_there).ok_or_else(|| need("vehicle", VEHICLE))?,
+            time: best(&times, sample, is_time).ok_or_else(|| need("time", TIME))?,
+            lat: best(&named(headers, LAT), sample, is_degrees).ok_or_else(|| need("latitude", LAT))?,
+            lon: best(&named(headers, LON), sample, is_degrees).ok_or_else(|| need("longitude", LON))?,
+            line: best(&named(headers, LINE), sample, is_there),
         })
     }
 
-    fn record<'a>(&self, row: &'a StringRecord) -> Result<Record<'a>, String> {
-        let field =
-            |column: usize, what: &str| row.get(column).ok_or_else(|| format!("the row ends before the {what}"));
-        let degrees = |column: usize, what: &str| {
-            let text = field(column, what)?;
-            text.parse::<f64>().map_err(|_| format!("the {what} {text:?} is no number"))
+    fn record<'a>(&self, headers: &StringRecord, row: &'a StringRecord) -> Result<Record<'a>, String> {
+        let here = |column: usize| format!("in column {} ({})", column + 1, headers.get(column).unwrap_or_default());
+        let field = |column: usize, what: &str| {
+            row.get(column).ok_or_else(|| format!("the row ends before the {what} {}", here(column)))
         };
-        let time = field(self.time, "time")?;
+        let place = |column: usize, what: &str| {
+            let text = field(column, what)?;
+            let number = degrees(text);
+            number.ok_or_else(|| format!("the {what} {text:?} {} is no number of degrees", here(column)))
+        };
+        let column = match self.time {
+            TimeAt::One(column) | TimeAt::Two(column, _) => column,
+        };
+        field(column, "time")?;
+        let time = time_in(self.time, row).unwrap_or_default();
+        let no_time =
+            || format!("the time {time:?} {} is neither Unix time nor a date with a time of day", here(column));
         Ok(Record {
             vehicle: field(self.vehicle, "vehicle")?,
             line: self.line.and_then(|column| row.get(column)).unwrap_or_default(),
-            millis: millis(time).ok_or_else(|| format!("the time {time:?} is neither Unix time nor RFC 3339"))?,
-            place: Place { lat: degrees(self.lat, "latitude")?, lon: degrees(self.lon, "longitude")? },
+            millis: time::millis(&time).ok_or_else(no_time)?,
+            place: Place { lat: place(self.lat, "latitude")?, lon: place(self.lon, "longitude")? },
         })
     }
 }
 
-/// Unix seconds or milliseconds, or RFC 3339, as ms since the Unix epoch.
-pub fn millis(text: &str) -> Option<i64> {
-    match text.parse::<f64>() {
-        Ok(number) if !number.is_finite() || number < 0.0 => None,
-        Ok(number) if number > SECONDS_LIMIT => Some(number as i64),
-        Ok(number) => Some((number * 1000.0).round() as i64),
-        Err(_) => text.parse::<jiff::Timestamp>().ok().map(jiff::Timestamp::as_millisecond),
+/// The text of a row's time.
+fn time_in(at: TimeAt, row: &StringRecord) -> Option<std::borrow::Cow<'_, str>> {
+    match at {
+        TimeAt::One(column) => row.get(column).map(Into::into),
+        TimeAt::Two(date, time) => Some(format!("{} {}", row.get(date)?, row.get(time)?).into()),
     }
 }
 
@@ -123,6 +265,15 @@ pub fn millis(text: &str) -> Option<i64> {
 mod tests {
     use super::*;
     use crate::fleet::trace::Trace;
+
+    /// The vehicles, and ms, degrees of each fix.
+    fn told(text: &[u8]) -> Vec<(String, i64, f64, f64)> {
+        let trace = parse(text).unwrap_or_else(|error| panic!("{error}"));
+        let tell = |p: &crate::fleet::trace::Position| {
+            (trace.vehicles[p.fix.vehicle as usize].clone(), p.fix.millis, p.fix.place.lat, p.fix.place.lon)
+        };
+        trace.positions.iter().map(tell).collect()
+    }
 
     fn parse(text: &[u8]) -> Result<Trace, TraceError> {
         let mut builder = Builder::new("buses.csv");
@@ -140,14 +291,42 @@ mod tests {
     }
 
     #[test]
-    fn times_are_seconds_or_milliseconds_or_rfc_3339() {
-        assert_eq!(millis("1708354800"), Some(1_708_354_800_000));
-        assert_eq!(millis("1708354800.25"), Some(1_708_354_800_250));
-        assert_eq!(millis("1708354800250"), Some(1_708_354_800_250));
-        assert_eq!(millis("2024-02-19T15:00:00Z"), Some(1_708_354_800_000));
-        for nonsense in ["", "noon", "-5", "NaN", "inf", "2024-02-30T00:00:00Z"] {
-            assert_eq!(millis(nonsense), None, "{nonsense}");
+    fn the_best_named_column_that_reads_is_taken() {
+        let fix = ("7".to_owned(), 1_708_354_800_000, 52.25, 21.5);
+        for text in [
+            "id,vehicle_id,timestamp,lat,lon\n1,7,1708354800,52.25,21.5\n",
+            "vehicle,time,timestamp,lat,lon\n7,15:00:00,1708354800,52.25,21.5\n",
+            "vehicle,timestamp,time,lat,lon\n7,0x00000000000007D1,2024-02-19 15:00:00,52.25,21.5\n",
+            "vehicle,date,time,lat,lon\n7,2024-02-19,15:00:00,52.25,21.5\n",
+            "vehicle,Time,Date,lat,lon\n7,15:00:00,2024-02-19,52.25,21.5\n",
+            "vehicle,lat,latitude,lon,timestamp\n7,52.25,,21.5,1708354800\n",
+            "name,Vehicle ID,Recorded-At,GPS Lat,gpsLon\nbus,7,2024-02-19T15:00:00,52.25,21.5\n",
+            "vehicle_id,id,timestamp,lat,lon\n,7,1708354800,52.25,21.5\n",
+        ] {
+            assert_eq!(told(text.as_bytes()), [fix.clone()], "{text}");
         }
+        // A name that reads in half of the rows is enough; a worse one does not win by a few rows.
+        let rows = "id,vehicle,timestamp,lat,lon\n1,a,1,52,21\n2,,2,52,21\n3,a,3,52,21\n4,a,4,52,21\n";
+        let trace = parse(rows.as_bytes()).expect("three good rows");
+        assert_eq!((&trace.vehicles[..], trace.malformed.count), (&["a".to_owned()][..], 1));
+        assert_eq!(trace.malformed.examples, ["buses.csv:3: no name of a vehicle"]);
+    }
+
+    #[test]
+    fn separators_and_decimal_commas_are_as_spreadsheets_write_them() {
+        let fix = ("7".to_owned(), 1_708_354_800_000, 52.25, 21.5);
+        for text in [
+            "vehicle;timestamp;lat;lon\n7;1708354800;52,25;21,5\n",
+            "vehicle\ttimestamp\tlat\tlon\n7\t1708354800\t52.25\t21.5\n",
+            "vehicle|timestamp|lat|lon\r\n7|1708354800|52.25\u{b0}|21.5\u{b0}\r\n",
+            "sep=;\r\nvehicle;timestamp;lat;lon\r\n7;1708354800;52,25;21,5\r\n",
+            "\u{feff}sep=,\nvehicle,timestamp,lat,lon\n7,1708354800,\"52,25\",\"21,5\"\n",
+            "\u{feff}\"vehicle\",\"timestamp\",\"lat\",\"lon\"\r\n\"7\",\"1708354800\",\"52.25\",\"21.5\"\r\n",
+        ] {
+            assert_eq!(told(text.as_bytes()), [fix.clone()], "{text}");
+        }
+        let told = parse(b"sep=;\nvehicle;timestamp;lat;lon\n7;1;52;21\n7;2;;21\n").expect("a good row").malformed;
+        assert_eq!(told.examples, ["buses.csv:4: the latitude \"\" in column 3 (lat) is no number of degrees"]);
     }
 
     #[test]
@@ -158,8 +337,8 @@ mod tests {
         assert_eq!(trace.vehicles, ["a", "e"]);
         assert_eq!(trace.malformed.count, 4);
         let expected = [
-            "buses.csv:3: the latitude \"north\" is no number",
-            "buses.csv:4: the row ends before the longitude",
+            "buses.csv:3: the latitude \"north\" in column 3 (latitude_deg) is no number of degrees",
+            "buses.csv:4: the row ends before the longitude in column 4 (longitude_deg)",
             "buses.csv:5: not UTF-8",
         ];
         assert_eq!(trace.malformed.examples, expected);
@@ -168,7 +347,7 @@ mod tests {
     #[test]
     fn a_missing_column_is_named() {
         let error = parse(b"vehicle,time,lat\na,1,52\n").map(|_| ()).expect_err("no longitude").to_string();
-        assert!(error.starts_with("buses.csv:1: no column for the longitude (one of longitude_deg"), "{error}");
+        assert!(error.starts_with("buses.csv:1: no column for the longitude (one of longitudedeg"), "{error}");
         assert!(error.ends_with("in the header: vehicle, time, lat"), "{error}");
     }
 

@@ -7,6 +7,7 @@ use roxmltree::{Document, Node};
 
 use super::TraceError;
 use super::build::{Builder, Record};
+use super::time;
 use crate::fleet::geo::Place;
 
 /// Reads the tracks into `builder`. `path` is what errors name.
@@ -40,8 +41,8 @@ fn fix(point: &Node<'_, '_>) -> Result<(i64, Place), String> {
     };
     let place = Place { lat: degrees("lat")?, lon: degrees("lon")? };
     let time = point.text_of("time").ok_or("a track point without time")?;
-    let moment: jiff::Timestamp = time.parse().map_err(|_| format!("the time {time:?} is not RFC 3339"))?;
-    Ok((moment.as_millisecond(), place))
+    let millis = time::date_and_time(time).ok_or_else(|| format!("the time {time:?} is no date with a time of day"))?;
+    Ok((millis, place))
 }
 
 /// Where a point is in its file. Shown for malformed points only, since finding the line means counting lines.

@@ -2,11 +2,13 @@
 
 mod build;
 mod csv;
+mod encoding;
 mod gpx;
 mod gtfs;
 mod source;
+mod time;
 
-pub use build::{Builder, MALFORMED_FLOOR, Record};
+pub use build::{Builder, Record};
 
 use std::path::{Path, PathBuf};
 
@@ -44,6 +46,7 @@ pub struct Position {
 }
 
 /// Positions of a fleet, in the order of their time.
+#[derive(Clone)]
 pub struct Trace {
     /// What it is, for people: a file's name, or that it is synthetic.
     pub name: String,
@@ -54,17 +57,22 @@ pub struct Trace {
     /// The positions, by time, then by vehicle; never empty, at most one per vehicle and time.
     pub positions: Vec<Position>,
     /// What could not be read and was left out.
-    pub malformed: Malformed,
+    pub malformed: LeftOut,
+    /// Fixes left out because they are of another time than most: before or after a pause of more
+    /// than 30 days.
+    pub stray: LeftOut,
+    /// Records left out because they say of themselves that they no longer count.
+    pub deleted: u64,
     /// Fixes left out because they repeat a vehicle and a time.
     pub repeats: u64,
 }
 
-/// The parts of a file that could not be read.
+/// Records of a file that were left out.
 #[derive(Clone, Default, Debug, PartialEq)]
-pub struct Malformed {
+pub struct LeftOut {
     /// How many.
     pub count: u64,
-    /// The first few of them, each as `file:line: what is wrong`.
+    /// The first few of them, each with its place, as `file:line`, and what is wrong.
     pub examples: Vec<String>,
 }
 
@@ -96,7 +104,7 @@ pub enum TraceError {
         /// Records read so far, the malformed ones included.
         read: u64,
         /// What is wrong with them.
-        malformed: Malformed,
+        malformed: LeftOut,
     },
     /// A bound is exceeded.
     #[error("{name} has more than {limit} {what}; cut it into smaller files")]
@@ -145,11 +153,17 @@ impl Trace {
             kept[vehicle as usize] = true;
         }
         self.positions.retain(|position| kept[position.fix.vehicle as usize]);
-        let mut served = vec![false; self.lines.len()];
+        self.forget_unused_names();
+    }
+
+    /// Drops the names of vehicles without a position, and of lines that none serves.
+    fn forget_unused_names(&mut self) {
+        let (mut driven, mut served) = (vec![false; self.vehicles.len()], vec![false; self.lines.len()]);
         for position in &self.positions {
+            driven[position.fix.vehicle as usize] = true;
             served[position.fix.line as usize] = true;
         }
-        let vehicles = compact(&mut self.vehicles, &kept);
+        let vehicles = compact(&mut self.vehicles, &driven);
         let lines = compact(&mut self.lines, &served);
         for position in &mut self.positions {
             position.fix.vehicle = vehicles[position.fix.vehicle as usize];

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use ruzstd::decoding::{FrameDecoder, StreamingDecoder};
 
 use super::build::Builder;
-use super::{Trace, TraceError, csv, gpx, gtfs};
+use super::{Trace, TraceError, csv, encoding, gpx, gtfs};
 
 /// The most bytes of a CSV file, once decompressed.
 const MAX_STREAMED: u64 = 4 << 30;
@@ -33,24 +33,45 @@ pub fn read(path: &Path) -> Result<Trace, TraceError> {
     if path.is_dir() {
         for snapshot in snapshots(path)? {
             let input = open(&snapshot)?;
-            gtfs::read(&snapshot, &whole(&snapshot, input)?, &mut builder)?;
-        }
-    } else {
-        let mut input = open(path)?;
-        let start = input.fill_buf().map_err(|source| unreadable(path, source))?;
-        match format(path, start) {
-            Format::Csv => csv::read(path, Bounded { input, left: MAX_STREAMED }, &mut builder)?,
-            Format::Gpx => {
-                let bytes = whole(path, input)?;
-                let text = std::str::from_utf8(&bytes);
-                let syntax = |why: String| TraceError::Syntax { place: path.display().to_string(), why };
-                let text = text.map_err(|error| syntax(format!("not UTF-8: {error}")))?;
-                gpx::read(path, text.trim_start_matches('\u{feff}'), &mut builder)?;
+            match gtfs::read(&snapshot, &whole(&snapshot, input)?, &mut builder) {
+                // One file that is none, of a failed download for instance, costs no others.
+                Err(TraceError::Syntax { place, why }) => builder.malformed(place, why)?,
+                read => read?,
             }
-            Format::Gtfs => gtfs::read(path, &whole(path, input)?, &mut builder)?,
         }
+        return builder.build();
+    }
+    let syntax = |why: String| TraceError::Syntax { place: path.display().to_string(), why };
+    let mut input = open(path)?;
+    let start = input.fill_buf().map_err(|source| unreadable(path, source))?;
+    if let Some(unpacked) = packed(start) {
+        return Err(syntax(format!("it is packed; unpack it first, with {unpacked}")));
+    }
+    match format(path, start) {
+        Format::Csv if encoding::utf_16(start).is_some() => {
+            let text = encoding::utf_16(&whole(path, input)?).unwrap_or_else(|| Ok(String::new())).map_err(syntax)?;
+            csv::read(path, text.as_bytes(), &mut builder)?;
+        }
+        Format::Csv => csv::read(path, BufReader::new(Bounded { input, left: MAX_STREAMED }), &mut builder)?,
+        Format::Gpx => {
+            let bytes = whole(path, input)?;
+            gpx::read(path, &encoding::xml(&bytes).map_err(syntax)?, &mut builder)?;
+        }
+        Format::Gtfs => gtfs::read(path, &whole(path, input)?, &mut builder)?,
     }
     builder.build()
+}
+
+/// The program that unpacks a file that begins like this, whatever its name is; none if it is not
+/// packed.
+fn packed(start: &[u8]) -> Option<&'static str> {
+    match start {
+        [0x1f, 0x8b, ..] => Some("gunzip"),
+        [b'P', b'K', 3, 4, ..] => Some("unzip"),
+        [b'B', b'Z', b'h', b'1'..=b'9', ..] => Some("bunzip2"),
+        [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Some("unxz"),
+        _ => None,
+    }
 }
 
 fn unreadable(path: &Path, source: io::Error) -> TraceError {
@@ -160,13 +181,16 @@ fn by_name(path: &Path) -> Option<Format> {
     }
 }
 
-/// A feed message has bytes that no text has, such as the length of its header; GPX begins with a tag.
+/// A feed message has bytes that no text has, such as the length of its header; GPX begins with a
+/// tag. A byte order mark of UTF-16 is the beginning of a text.
 fn by_content(start: &[u8]) -> Format {
     let start = start.strip_prefix(BYTE_ORDER_MARK).unwrap_or(start);
     let first = start.iter().find(|byte| !byte.is_ascii_whitespace());
     let is_text = |byte: &u8| !byte.is_ascii_control() || byte.is_ascii_whitespace();
     match first {
         Some(b'<') => Format::Gpx,
+        _ if start.starts_with(b"\xff\xfe<\0") || start.starts_with(b"\xfe\xff\0<") => Format::Gpx,
+        _ if start.starts_with(b"\xff\xfe") || start.starts_with(b"\xfe\xff") => Format::Csv,
         _ if start.iter().all(is_text) => Format::Csv,
         _ => Format::Gtfs,
     }
@@ -197,6 +221,8 @@ mod tests {
         assert_eq!(by_content(b"\xef\xbb\xbf\n <?xml version"), Format::Gpx);
         assert_eq!(by_content(b"\nvehicle,lat,lon,time\r\nb\xc3\xa9,"), Format::Csv);
         assert_eq!(by_content(b"\x0a\x0b\x0a\x032.0\x18\xb0\xbd"), Format::Gtfs);
+        assert_eq!(by_content(b"\xff\xfe<\0?\0"), Format::Gpx);
+        assert_eq!(by_content(b"\xff\xfev\0e\0"), Format::Csv);
         assert_eq!(by_content(b""), Format::Csv);
     }
 }
