@@ -1,15 +1,16 @@
-//! A city that does not exist: lines along the streets of a grid, and buses that drive along them with stops.
+//! A city that does not exist: lines along the streets of a grid, and buses that drive along them
+//! with stops.
 //!
-//! One seed gives one city with all its movements. It lies in the middle of the Atlantic, so that nobody takes its buses
-//! for real ones.
+//! One seed gives one city with all its movements, wherever it lies: where its brokers are, or in
+//! the middle of the Atlantic if nobody says where that is.
 
 use fastrand::Rng;
 
 use super::geo::Place;
 use super::trace::{Builder, Record, Trace, TraceError};
 
-/// The middle of the city.
-pub const CENTRE: Place = Place { lat: 45.0, lon: -30.0 };
+/// The middle of a city whose brokers may be anywhere.
+pub const ATLANTIC: Place = Place { lat: 45.0, lon: -30.0 };
 /// Streets are so far apart, m.
 const BLOCK: f64 = 300.0;
 /// The city reaches so many blocks from its centre in each direction.
@@ -35,14 +36,15 @@ pub const SPAN: f64 = 3600.0;
 /// Midnight of 1 January 2000 UTC, a moment as fictitious as the place, ms since the Unix epoch.
 const START: i64 = 946_684_800_000;
 
-/// An hour of the city that `seed` gives, with `vehicles` buses.
-pub fn synthesize(seed: u64, vehicles: usize) -> Result<Trace, TraceError> {
+/// An hour of the city that `seed` gives, with `vehicles` buses, around `centre`.
+pub fn synthesize(seed: u64, vehicles: usize, centre: Place) -> Result<Trace, TraceError> {
     let mut rng = Rng::with_seed(seed);
     let mut builder = Builder::new(format!("synthetic city, seed {seed}"));
     let lines: Vec<Street> = (0..vehicles.div_ceil(BUSES_PER_LINE)).map(|_| Street::lay(&mut rng)).collect();
     for vehicle in 0..vehicles {
         let line = vehicle % lines.len();
-        drive(&mut rng, &lines[line], |seconds, place| {
+        drive(&mut rng, &lines[line], |seconds, (east, north)| {
+            let place = centre.moved(east, north);
             let millis = START + (seconds * 1000.0) as i64;
             let (name, line) = (format!("bus{:04}", vehicle + 1), (line + 1).to_string());
             builder.add(&Record { vehicle: &name, line: &line, millis, place }, format_args!("bus {vehicle}"))
@@ -146,11 +148,12 @@ impl Hop {
     }
 }
 
-/// One bus for [`SPAN`]: `tell` gets each moment in s and place at which it tells its position.
+/// One bus for [`SPAN`]: `tell` gets each moment at which it tells its position, in s, and metres
+/// east and north of the centre.
 fn drive(
     rng: &mut Rng,
     street: &Street,
-    mut tell: impl FnMut(f64, Place) -> Result<(), TraceError>,
+    mut tell: impl FnMut(f64, (f64, f64)) -> Result<(), TraceError>,
 ) -> Result<(), TraceError> {
     let stops = (street.length() / STOP_SPACING).floor().max(1.0);
     let spacing = street.length() / stops;
@@ -171,7 +174,7 @@ fn drive(
         while next_report < now.min(SPAN) {
             let (east, north) = street.at(hop.at(next_report));
             let (east, north) = (east + within(rng, (-NOISE, NOISE)), north + within(rng, (-NOISE, NOISE)));
-            tell(next_report, CENTRE.moved(east, north))?;
+            tell(next_report, (east, north))?;
             next_report += interval;
         }
     }
@@ -183,7 +186,7 @@ mod tests {
     use super::*;
 
     fn city(seed: u64, vehicles: usize) -> Trace {
-        synthesize(seed, vehicles).unwrap_or_else(|error| panic!("seed {seed}: {error}"))
+        synthesize(seed, vehicles, ATLANTIC).unwrap_or_else(|error| panic!("seed {seed}: {error}"))
     }
 
     #[test]
@@ -214,14 +217,26 @@ mod tests {
         for seed in 0..10 {
             for position in city(seed, 24).positions {
                 let place = position.fix.place;
-                let east = CENTRE.distance(Place { lat: CENTRE.lat, ..place });
-                let north = CENTRE.distance(Place { lon: CENTRE.lon, ..place });
+                let east = ATLANTIC.distance(Place { lat: ATLANTIC.lat, ..place });
+                let north = ATLANTIC.distance(Place { lon: ATLANTIC.lon, ..place });
                 let reach = f64::from(REACH) * BLOCK + NOISE + 1.0;
                 assert!(east < reach && north < reach, "seed {seed}: {place:?}");
                 let off = |metres: f64| (metres - (metres / BLOCK).round() * BLOCK).abs();
                 // The plane at the centre and the one halfway differ by some metres at the city's edge.
                 assert!(off(east).min(off(north)) < NOISE + 8.0, "seed {seed}: {east} m, {north} m off the centre");
             }
+        }
+    }
+
+    #[test]
+    fn the_same_city_lies_wherever_it_is_asked_to() {
+        let warsaw = Place { lat: 52.23, lon: 21.01 };
+        let (here, there) = (synthesize(5, 12, warsaw).expect("a city"), city(5, 12));
+        assert_eq!(here.positions.len(), there.positions.len());
+        for (here, there) in here.positions.iter().zip(&there.positions) {
+            assert_eq!((here.fix.vehicle, here.fix.millis), (there.fix.vehicle, there.fix.millis));
+            let difference = warsaw.distance(here.fix.place) - ATLANTIC.distance(there.fix.place);
+            assert!(difference.abs() < 20.0, "{difference} m");
         }
     }
 

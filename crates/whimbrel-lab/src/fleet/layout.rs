@@ -128,7 +128,8 @@ mod tests {
     #[test]
     fn every_city_has_fences_with_positions_on_both_sides_and_few_on_the_border() {
         for seed in 0..5 {
-            let trace = city::synthesize(seed, 30).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+            let trace =
+                city::synthesize(seed, 30, city::ATLANTIC).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
             let fences = fences(&trace, &[0, 1]);
             let names: Vec<&str> = fences.iter().map(|fence| fence.name).collect();
             assert_eq!(names, ["depot", "centre", "stops", "corridor"]);
@@ -143,7 +144,7 @@ mod tests {
 
     #[test]
     fn the_ends_of_the_world_have_no_fences() {
-        let mut trace = city::synthesize(1, 3).expect("the seed gives a city");
+        let mut trace = city::synthesize(1, 3, city::ATLANTIC).expect("the seed gives a city");
         trace.positions[7].fix.place = Place { lat: 0.0, lon: 179.9 };
         assert_eq!(fences(&trace, &[0]), []);
     }

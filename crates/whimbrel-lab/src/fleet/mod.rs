@@ -44,6 +44,7 @@ use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 
 use board::Board;
+use geo::Place;
 use own_brokers::OwnBrokers;
 use regions::{Atlas, Layout};
 use selection::Selection;
@@ -67,10 +68,11 @@ const SPARE_FILES: u64 = 64;
 /// If the trace cannot be read, the broker cannot be started or reached or ends by itself, or the broker broke a promise:
 /// a reliable delivery was lost, or any was repeated, reordered or altered.
 pub async fn run(args: Args) -> anyhow::Result<Summary> {
+    let layout = Layout::load(&args.choice(), Path::new(regions::MEASURED))?;
+    let centre = if args.broker.is_none() { layout.place(0) } else { city::ATLANTIC };
     let reading = args.clone();
-    let loaded =
-        tokio::task::spawn_blocking(move || load(&reading)).await.context("reading the trace was interrupted")?;
-    let (trace, notice) = loaded?;
+    let loading = tokio::task::spawn_blocking(move || load(&reading, centre));
+    let (trace, notice) = loading.await.context("reading the trace was interrupted")??;
     let lines = busiest_lines(&trace, args.watchers as usize);
     let selection = select(&trace, &args);
     let (semi_durable, nondurable) = args.roaming();
@@ -78,7 +80,6 @@ pub async fn run(args: Args) -> anyhow::Result<Summary> {
     let subscribers = u64::from(args.consoles + args.watchers + 2 * (semi_durable + nondurable));
     let subscribers = subscribers + selection.conditions.len() as u64;
     raise_file_limit(trace.vehicles.len() as u64 + subscribers)?;
-    let layout = Layout::load(&args.choice(), Path::new(regions::MEASURED))?;
     let mut own = match args.broker {
         None => {
             let text = configuration(&trace, &selection, layout.count());
@@ -137,11 +138,12 @@ pub async fn run(args: Args) -> anyhow::Result<Summary> {
     }
 }
 
-/// The trace to replay, and what has to be said of its data.
-fn load(args: &Args) -> anyhow::Result<(Arc<Trace>, Option<String>)> {
+/// The trace to replay, and what has to be said of its data. A city that does not exist is around
+/// `centre`.
+fn load(args: &Args, centre: Place) -> anyhow::Result<(Arc<Trace>, Option<String>)> {
     let recording = args.trace.clone().or_else(|| if args.city { None } else { attribution::recording() });
     let Some(path) = recording else {
-        let trace = city::synthesize(args.seed, args.vehicles as usize)?;
+        let trace = city::synthesize(args.seed, args.vehicles as usize, centre)?;
         return Ok((Arc::new(trace), None));
     };
     let mut trace = Trace::read(Path::new(&path))?;

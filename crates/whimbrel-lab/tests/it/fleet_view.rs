@@ -10,7 +10,8 @@ use whimbrel_lab::fleet::crashes::End;
 use whimbrel_lab::fleet::message::Outgoing;
 use whimbrel_lab::fleet::regions::Layout;
 use whimbrel_lab::fleet::selection::{Content, Kind, Selection, Want, Watch};
-use whimbrel_lab::fleet::trace::Trace;
+use whimbrel_lab::fleet::summary::Summary;
+use whimbrel_lab::fleet::trace::{LeftOut, Trace};
 use whimbrel_lab::fleet::view::Titles;
 use whimbrel_lab::fleet::view::screen::{Extent, Screen};
 use whimbrel_lab::fleet::{attribution, city, view};
@@ -26,7 +27,7 @@ fn flown(spoil: impl Fn(Role, u64) -> bool) -> Board {
 
 /// A run in which `arrives` decides what a subscriber gets of what it wants or not.
 fn flown_to(arrives: impl Fn(Role, Interest, u64, bool) -> bool) -> Board {
-    let trace = Arc::new(city::synthesize(SEED, VEHICLES).expect("the seed gives a city"));
+    let trace = Arc::new(city::synthesize(SEED, VEHICLES, city::ATLANTIC).expect("the seed gives a city"));
     let selection = Selection::of(&trace, &[0, 1, 2], true);
     let selected = (0..selection.conditions.len()).map(|index| (Role::Watcher, Interest::Selected(index)));
     let board = Board::new(trace.clone(), &[0, 1, 2], selection.clone());
@@ -130,6 +131,43 @@ fn losses_are_shown_and_those_of_qos_0_are_shown_apart() {
     let text = drawn(&best_effort, 80, 24, None).join("\n");
     assert!(text.contains(" 0 lost") || text.contains("│0 lost"), "{text}");
     assert!(text.contains(&format!("{VEHICLES} lost")) && text.contains("all as promised"), "{text}");
+}
+
+#[test]
+fn the_summary_says_what_its_numbers_mean() {
+    let summary = |board: &Board| {
+        board.close();
+        Summary::new(&board.trace, &titles(&board.trace, None), board.snapshot(), Default::default()).text()
+    };
+    let flawless = summary(&flown(|_, _| false));
+    for words in ["told as missing", "lost at QoS 0:", "sent again", "not confirmed", "left out"] {
+        assert!(!flawless.contains(words), "{words}:\n{flawless}");
+    }
+    let best_effort = summary(&flown(|role, seq| role == Role::Viewer && seq == 3));
+    let meaning = "lost at QoS 0: what was under way when a connection or a broker went; QoS 0 promises no more";
+    assert!(best_effort.contains(&format!("{VEHICLES} lost")) && best_effort.ends_with(meaning), "{best_effort}");
+}
+
+#[test]
+fn the_summary_says_what_was_left_out_of_the_recording() {
+    let mut board = flown(|_, _| false);
+    let mut trace = Trace::clone(&board.trace);
+    let left_out = |count, example: &str| LeftOut { count, examples: vec![example.to_owned()] };
+    trace.malformed = left_out(3, "a.csv:7: not UTF-8");
+    trace.stray = left_out(2, "bus 7 at 1970-01-01T00:00:00Z");
+    (trace.deleted, trace.repeats) = (4, 5);
+    board.trace = Arc::new(trace);
+    let text = Summary::new(&board.trace, &titles(&board.trace, None), board.snapshot(), Default::default()).text();
+    for words in [
+        "5  repeated in the recording, left out\n",
+        "4  deleted by the recording itself, left out\n",
+        "2  more than 30 days from the rest of the recording, left out; the first:\n",
+        " bus 7 at 1970-01-01T00:00:00Z\n",
+        "3  malformed in the recording, left out; the first:\n",
+        " a.csv:7: not UTF-8",
+    ] {
+        assert!(text.contains(words), "{words}:\n{text}");
+    }
 }
 
 #[test]

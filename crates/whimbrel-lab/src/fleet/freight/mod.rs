@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn the_board_shows_what_the_ledger_finds() {
-        let trace = Arc::new(city::synthesize(1, 2).expect("a city"));
+        let trace = Arc::new(city::synthesize(1, 2, city::ATLANTIC).expect("a city"));
         let board = Board::new(trace, &[], Selection::default());
         assert!(!drawn(&board, 140, 45).contains("Freight"), "there is no desk yet");
         board.freight.open();
