@@ -22,6 +22,8 @@ pub enum Presence {
 pub struct DispatcherRow {
     /// Its name.
     pub name: String,
+    /// The orders that it asks for, as a topic filter.
+    pub filter: String,
     /// Whether it is there.
     #[serde(skip)]
     pub presence: Presence,
@@ -60,10 +62,11 @@ impl Snapshot {
         presence: &[Presence; DISPATCHERS.len()],
         departures: &[u32; DISPATCHERS.len()],
     ) -> Snapshot {
-        let row = |(index, (name, ..)): (usize, &(&str, _, _))| {
+        let row = |(index, (name, _, filter)): (usize, &(&str, _, &str))| {
             let (waiting, overtaken) = ledger.owed_to(index);
             DispatcherRow {
                 name: (*name).to_owned(),
+                filter: (*filter).to_owned(),
                 presence: presence[index],
                 departures: departures[index],
                 waiting,
@@ -113,8 +116,9 @@ impl Snapshot {
         }
         let mut rows = vec![format!("orders      {sent:>12}  sent, {accepted} acknowledged"), verdict];
         rows.extend(self.dispatchers.iter().map(|dispatcher| {
-            let DispatcherRow { name, departures, counts, .. } = dispatcher;
-            let mut row = format!("{:>24}  to {name}, which left {departures} times", grouped(counts.received));
+            let DispatcherRow { name, filter, departures, counts, .. } = dispatcher;
+            let received = grouped(counts.received);
+            let mut row = format!("{received:>24}  to {name}, which asks for {filter} and left {departures} times");
             if counts.repeated > 0 {
                 row += &format!("; {} sent again under the same id", grouped(counts.repeated));
             }

@@ -303,7 +303,7 @@ mod tests {
             "name,Vehicle ID,Recorded-At,GPS Lat,gpsLon\nbus,7,2024-02-19T15:00:00,52.25,21.5\n",
             "vehicle_id,id,timestamp,lat,lon\n,7,1708354800,52.25,21.5\n",
         ] {
-            assert_eq!(told(text.as_bytes()), [fix.clone()], "{text}");
+            assert_eq!(told(text.as_bytes()), std::slice::from_ref(&fix), "{text}");
         }
         // A name that reads in half of the rows is enough; a worse one does not win by a few rows.
         let rows = "id,vehicle,timestamp,lat,lon\n1,a,1,52,21\n2,,2,52,21\n3,a,3,52,21\n4,a,4,52,21\n";
@@ -323,7 +323,7 @@ mod tests {
             "\u{feff}sep=,\nvehicle,timestamp,lat,lon\n7,1708354800,\"52,25\",\"21,5\"\n",
             "\u{feff}\"vehicle\",\"timestamp\",\"lat\",\"lon\"\r\n\"7\",\"1708354800\",\"52.25\",\"21.5\"\r\n",
         ] {
-            assert_eq!(told(text.as_bytes()), [fix.clone()], "{text}");
+            assert_eq!(told(text.as_bytes()), std::slice::from_ref(&fix), "{text}");
         }
         let told = parse(b"sep=;\nvehicle;timestamp;lat;lon\n7;1;52;21\n7;2;;21\n").expect("a good row").malformed;
         assert_eq!(told.examples, ["buses.csv:4: the latitude \"\" in column 3 (lat) is no number of degrees"]);
