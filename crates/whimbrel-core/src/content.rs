@@ -30,6 +30,14 @@ impl Subject for Content<'_> {
     fn message_id(&self) -> Option<String> {
         Some(self.0.id.to_string())
     }
+
+    fn correlation_id(&self) -> Option<&str> {
+        core::str::from_utf8(self.0.event.headers.correlation?).ok()
+    }
+
+    fn content_type(&self) -> Option<&str> {
+        self.0.event.headers.content_type
+    }
 }
 
 /// A reliable event without anything that it need not have.

@@ -29,6 +29,10 @@ pub(crate) const TIMESTAMP: FieldId = FieldId(HEADER + 1);
 pub(crate) const MESSAGE_ID: FieldId = FieldId(HEADER + 2);
 /// Headers that are always NULL.
 pub(crate) const NOTHING: FieldId = FieldId(HEADER + 3);
+/// The Correlation Data.
+pub(crate) const CORRELATION_ID: FieldId = FieldId(HEADER + 4);
+/// The Content Type.
+pub(crate) const CONTENT_TYPE: FieldId = FieldId(HEADER + 5);
 
 /// Marks values in the payload.
 const JSON: u32 = 1 << 30;
@@ -52,7 +56,7 @@ impl FieldId {
 }
 
 /// How many headers there are.
-pub(crate) const HEADERS: usize = 4;
+pub(crate) const HEADERS: usize = 6;
 
 /// The number of a header among headers.
 pub(crate) fn header_index(field: FieldId) -> usize {
@@ -98,6 +102,8 @@ impl Fields {
             Field::Priority => PRIORITY,
             Field::Timestamp => TIMESTAMP,
             Field::MessageId => MESSAGE_ID,
+            Field::CorrelationId => CORRELATION_ID,
+            Field::ContentType => CONTENT_TYPE,
             Field::Header(_) => NOTHING,
             Field::Json(path) => FieldId(JSON | self.json.retain(&path.0)),
         }
@@ -110,6 +116,8 @@ impl Fields {
             Field::Priority => Some(PRIORITY),
             Field::Timestamp => Some(TIMESTAMP),
             Field::MessageId => Some(MESSAGE_ID),
+            Field::CorrelationId => Some(CORRELATION_ID),
+            Field::ContentType => Some(CONTENT_TYPE),
             Field::Header(_) => Some(NOTHING),
             Field::Json(path) => self.json.find(&path.0).map(|id| FieldId(JSON | id)),
         }
@@ -289,6 +297,8 @@ impl<'a> Facts<'a> {
                 let id = self.message_id.get_or_init(|| self.subject.message_id());
                 id.as_deref().map_or(Datum::Null, Datum::Text)
             }
+            CORRELATION_ID => self.subject.correlation_id().map_or(Datum::Null, Datum::Text),
+            CONTENT_TYPE => self.subject.content_type().map_or(Datum::Null, Datum::Text),
             _ => Datum::Null,
         }
     }

@@ -76,8 +76,11 @@ pub(crate) fn arithmetic(op: Operation, left: Number, right: Number) -> Option<N
             Operation::Add => left.checked_add(right),
             Operation::Subtract => left.checked_sub(right),
             Operation::Multiply => left.checked_mul(right),
-            Operation::Divide if right == 0 => return None,
-            Operation::Divide => left.checked_div(right),
+            Operation::Divide | Operation::DivideWhole if right == 0 => return None,
+            Operation::Divide => {
+                left.checked_rem(right).filter(|rest| *rest == 0).and_then(|_| left.checked_div(right))
+            }
+            Operation::DivideWhole => left.checked_div(right),
         };
         if let Some(value) = exact {
             return Some(Number::Integer(value));
@@ -88,8 +91,8 @@ pub(crate) fn arithmetic(op: Operation, left: Number, right: Number) -> Option<N
         Operation::Add => left + right,
         Operation::Subtract => left - right,
         Operation::Multiply => left * right,
-        Operation::Divide if right == 0.0 => return None,
-        Operation::Divide => left / right,
+        Operation::Divide | Operation::DivideWhole if right == 0.0 => return None,
+        Operation::Divide | Operation::DivideWhole => left / right,
     };
     (!value.is_nan()).then_some(Number::Double(value))
 }

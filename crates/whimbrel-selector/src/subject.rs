@@ -110,6 +110,17 @@ pub trait Subject {
     fn message_id(&self) -> Option<String> {
         None
     }
+
+    /// `JMSCorrelationID`: the Correlation Data, where it is UTF-8. Called each time a selector asks:
+    /// the cost is within that of comparing the text.
+    fn correlation_id(&self) -> Option<&str> {
+        None
+    }
+
+    /// `JMSType`: the Content Type.
+    fn content_type(&self) -> Option<&str> {
+        None
+    }
 }
 
 /// A list of attributes is a subject without payload and headers.
@@ -145,5 +156,13 @@ impl<S: Subject + ?Sized> Subject for &S {
 
     fn message_id(&self) -> Option<String> {
         (**self).message_id()
+    }
+
+    fn correlation_id(&self) -> Option<&str> {
+        (**self).correlation_id()
+    }
+
+    fn content_type(&self) -> Option<&str> {
+        (**self).content_type()
     }
 }

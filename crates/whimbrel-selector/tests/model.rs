@@ -49,7 +49,7 @@ enum Condition {
     Same(bool, Box<Condition>, Box<Condition>),
 }
 
-const FIELDS: [&str; 6] = ["a", "b", "\"c\"", "json('$.x')", "json('$.y[0]')", "JMSType"];
+const FIELDS: [&str; 6] = ["a", "b", "\"c\"", "json('$.x')", "json('$.y[0]')", "JMSReplyTo"];
 
 fn write_operand(operand: &Operand) -> String {
     match operand {
@@ -124,7 +124,8 @@ fn calculate(op: char, left: Number, right: Number) -> Option<Number> {
             _ if right == 0 => return None,
             _ => left / right,
         };
-        if let Ok(exact) = i64::try_from(exact) {
+        let is_whole = op != '/' || exact * right == left;
+        if let Some(exact) = i64::try_from(exact).ok().filter(|_| is_whole) {
             return Some(Number::Integer(exact));
         }
     }

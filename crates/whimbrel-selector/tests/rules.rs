@@ -30,6 +30,14 @@ impl Subject for Event<'_> {
     fn message_id(&self) -> Option<String> {
         Some("ID:1".to_owned())
     }
+
+    fn correlation_id(&self) -> Option<&str> {
+        Some("order 7")
+    }
+
+    fn content_type(&self) -> Option<&str> {
+        Some("application/json")
+    }
 }
 
 fn is_true(selector: &str, event: &Event<'_>) -> bool {
@@ -265,8 +273,13 @@ fn arithmetic() {
             ("addition", "speed + 1 = 81", T),
             ("subtraction", "100 - speed = 20", T),
             ("multiplication", "speed * 2 = 160", T),
-            ("integers divide to integers", "speed / 3 = 26", T),
-            ("towards zero", "-speed / 3 = -26", T),
+            ("integers that divide evenly give an integer", "speed / 5 = 16", T),
+            ("an exact one, where doubles are not", "big / 1 = 9223372036854775807", T),
+            ("others give a double", "speed / 3 > 26.6 AND speed / 3 < 26.7", T),
+            ("which is no integer", "speed / 3 = 26", F),
+            ("nor truncated", "-speed / 3 < -26.6", T),
+            ("as literals do", "7 / 2 = 3.5 AND 123 / 2 = 61.5 AND 6 / 3 = 2", T),
+            ("÷ is the same", "speed ÷ 32 = 2.5", T),
             ("doubles divide to doubles", "speed / 3.2 = 25", T),
             ("mixed is double", "speed + ratio = 80.5", T),
             ("signs", "-speed < -79 AND +speed > 79", T),
@@ -404,8 +417,13 @@ fn headers() {
             ("a number and no text", "JMSPriority = '7'", F),
             ("the time stamp is a number", "JMSTimestamp > 1600000000000", T),
             ("the id is text", "JMSMessageID LIKE 'ID:%'", T),
-            ("other headers are null", "JMSType IS NULL AND JMSCorrelationID IS NULL AND JMSDeliveryMode IS NULL", T),
-            ("and unknown in comparisons", "JMSType = 'x'", U),
+            ("the correlation id is the correlation data", "JMSCorrelationID = 'order 7'", T),
+            ("which are text", "JMSCorrelationID LIKE 'order _' AND JMSCorrelationID IN ('order 7', 'x')", T),
+            ("the type is the content type", "JMSType = 'application/json' AND JMSType IS NOT NULL", T),
+            ("as brokers write it", "header('JMSType') <> 'text/plain'", T),
+            ("text is no condition", "JMSType", F),
+            ("other headers are null", "JMSReplyTo IS NULL AND JMSExpiration IS NULL AND JMSDeliveryMode IS NULL", T),
+            ("and unknown in comparisons", "JMSReplyTo = 'x'", U),
             ("as a condition, too", "JMSRedelivered", U),
             ("and in arithmetic", "JMSExpiration + 1 > 0", U),
             ("and in LIKE", "JMSReplyTo LIKE '%'", U),

@@ -43,7 +43,7 @@ pub(super) type Wanted = (Box<str>, Option<Compiled>);
 pub(super) fn wanted(entries: &[(&str, Option<&str>)]) -> Vec<Wanted> {
     let entries = entries.iter().filter(|(filter, _)| TopicFilter::new(filter).is_ok());
     // A selector that is not understood lets everything through: too much comes then, never too little.
-    let compiled = |text: &str| Selector::parse(text).ok().map(|selector| Compiled::new(&selector));
+    let compiled = |text: &str| Selector::parse_canonical(text).ok().map(|selector| Compiled::new(&selector));
     entries.map(|(filter, selector)| ((*filter).into(), selector.and_then(compiled))).collect()
 }
 

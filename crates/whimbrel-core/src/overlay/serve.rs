@@ -129,7 +129,7 @@ impl Serves {
 
 /// A selector that another broker told. One that is not understood lets everything through: too much comes then, never too little.
 pub(super) fn understood(text: Option<&str>) -> Option<Selector> {
-    Selector::parse(text?).ok()
+    Selector::parse_canonical(text?).ok()
 }
 
 impl Core {
@@ -215,5 +215,27 @@ impl Core {
         let Some((number, destination)) = overlay.serves.remove(host) else { return };
         destination.leave(router, number);
         overlay.timers.drop_all(Due::Quiet(number));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use whimbrel_selector::{Compiled, Datum, Selector};
+
+    use super::understood;
+
+    /// What is true for the one is asked of the other.
+    fn is_true(selector: &Selector, x: i64) -> bool {
+        Compiled::new(selector).value(&[("x", Datum::Integer(x))]) == Some(true)
+    }
+
+    #[test]
+    fn what_brokers_of_any_version_tell_is_matched_as_they_mean_it() {
+        let (now, before) = (Selector::parse("x / 2 = 3").expect("a selector"), understood(Some("x / 2 = 3")));
+        let before = before.expect("it is understood");
+        assert_eq!([6, 7].map(|x| is_true(&before, x)), [true, true], "as versions up to 0.2 do");
+        assert_eq!([6, 7].map(|x| is_true(&now, x)), [true, false]);
+        assert_eq!(understood(Some(&now.to_string())), Some(now));
+        assert_eq!(understood(Some("what a later version may tell")), None, "everything is sent");
     }
 }

@@ -45,21 +45,23 @@ fn step(op: Operation, k: f64, interval: (f64, f64)) -> Option<(f64, f64)> {
             Operation::Add => end - k,
             Operation::Subtract => end + k,
             Operation::Multiply => end / k,
-            Operation::Divide => end * k,
+            Operation::Divide | Operation::DivideWhole => end * k,
         };
         let scale = end.abs().max(k.abs()).max(x.abs());
         let slack = match op {
             Operation::Add | Operation::Subtract => scale * SLACK,
             Operation::Multiply => scale.max(x.abs()) * SLACK + TINY / k.abs(),
+            Operation::Divide => scale * SLACK + TINY * k.abs(),
             // Integers are truncated towards zero: by less than one, which is less than k before the division.
-            Operation::Divide => scale * SLACK + k.abs() * (1.0 + TINY),
+            Operation::DivideWhole => scale * SLACK + k.abs() * (1.0 + TINY),
         };
         (end, x, slack)
     });
-    if k == 0.0 && matches!(op, Operation::Multiply | Operation::Divide) {
+    let scales = matches!(op, Operation::Multiply | Operation::Divide | Operation::DivideWhole);
+    if k == 0.0 && scales {
         return None;
     }
-    let falls = k < 0.0 && matches!(op, Operation::Multiply | Operation::Divide);
+    let falls = k < 0.0 && scales;
     let [low, high] = if falls { [ends[1], ends[0]] } else { ends };
     Some((widened(low, false)?, widened(high, true)?))
 }
@@ -70,7 +72,7 @@ fn mirrored(op: Operation, k: f64, interval: (f64, f64)) -> Option<(f64, f64)> {
         Operation::Add | Operation::Multiply => step(op, k, interval),
         // k - x is in the interval where x - k is in its mirror image.
         Operation::Subtract => step(op, k, (-interval.1, -interval.0)),
-        Operation::Divide => None,
+        Operation::Divide | Operation::DivideWhole => None,
     }
 }
 

@@ -9,7 +9,7 @@ use super::clause::EXACT;
 use super::guard::{Guard, Prints};
 use super::node::{Nodes, filter_bit, sight_of};
 use super::sight::Sight;
-use crate::facts::{Facts, FieldId, MESSAGE_ID, NOTHING, PRIORITY, TIMESTAMP};
+use crate::facts::{CONTENT_TYPE, CORRELATION_ID, Facts, FieldId, MESSAGE_ID, NOTHING, PRIORITY, TIMESTAMP};
 use crate::number::double;
 use crate::subject::{Datum, Number};
 
@@ -67,7 +67,7 @@ impl Memory {
             push_axes(&mut self.axes, *field, *value, uses.of(*field), hasher);
         }
         self.places.push(self.axes.len() as u32);
-        for header in [PRIORITY, TIMESTAMP, MESSAGE_ID, NOTHING] {
+        for header in [PRIORITY, TIMESTAMP, MESSAGE_ID, NOTHING, CORRELATION_ID, CONTENT_TYPE] {
             let used = uses.of(header);
             if used.is_some() {
                 push_axes(&mut self.axes, header, facts.value(header), used, hasher);

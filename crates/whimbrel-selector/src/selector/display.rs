@@ -24,6 +24,10 @@ impl fmt::Display for Field {
             Field::Priority => f.write_str("JMSPriority"),
             Field::Timestamp => f.write_str("JMSTimestamp"),
             Field::MessageId => f.write_str("JMSMessageID"),
+            // Versions up to 0.2 take the bare names for NULL, and do not understand these: they let
+            // everything through then, where the bare name would let nothing through.
+            Field::CorrelationId => f.write_str("header('JMSCorrelationID')"),
+            Field::ContentType => f.write_str("header('JMSType')"),
             Field::Header(name) => f.write_str(name),
             Field::Json(path) => {
                 f.write_str("json(")?;
@@ -51,7 +55,7 @@ impl fmt::Display for Condition {
         match self {
             Condition::Constant(value) => f.write_str(if *value { "TRUE" } else { "FALSE" }),
             // There is no word for it; this header is always NULL.
-            Condition::Unknown => f.write_str("JMSType"),
+            Condition::Unknown => f.write_str("JMSDestination"),
             Condition::Test(field) => field.fmt(f),
             Condition::Compare { op, left, right } => write!(f, "{left} {} {right}", op.as_str()),
             Condition::Same { left, right, unequal } => {

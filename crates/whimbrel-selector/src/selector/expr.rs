@@ -139,8 +139,7 @@ pub enum Operand {
     },
 }
 
-/// Arithmetic on two numbers. Two integers give an integer (division truncates towards zero), or a double where 64 bits overflow;
-/// anything else gives a double.
+/// Arithmetic on two numbers. Two integers give an integer, or a double where 64 bits overflow; anything else gives a double.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Operation {
     /// `+`
@@ -149,18 +148,23 @@ pub enum Operation {
     Subtract,
     /// `*`
     Multiply,
-    /// `/`
+    /// `/`, in canonical text `÷`: two integers give an integer only where the division leaves no
+    /// remainder, else a double.
     Divide,
+    /// `/` in canonical text: the division of versions up to 0.2, in which two integers give an
+    /// integer, truncated towards zero. Selectors that such a version has stored, or tells, keep it.
+    DivideWhole,
 }
 
 impl Operation {
-    /// As it is written.
+    /// As it is written in canonical text.
     pub const fn as_str(self) -> &'static str {
         match self {
             Operation::Add => "+",
             Operation::Subtract => "-",
             Operation::Multiply => "*",
-            Operation::Divide => "/",
+            Operation::Divide => "÷",
+            Operation::DivideWhole => "/",
         }
     }
 }
@@ -227,6 +231,10 @@ pub enum Field {
     Timestamp,
     /// `JMSMessageID`: the event's id, text.
     MessageId,
+    /// `JMSCorrelationID`: the Correlation Data, text; NULL where it is not UTF-8.
+    CorrelationId,
+    /// `JMSType`: the Content Type, text.
+    ContentType,
     /// Another header that the Jakarta Messaging standard names; always NULL.
     Header(Box<str>),
     /// A value in the JSON payload.

@@ -8,6 +8,7 @@ use winnow::token::{one_of, take_while};
 use super::error::{Problem, excerpt};
 use super::expr::{Comparison, Operation};
 use super::number;
+use super::parser::Form;
 
 /// What a token is.
 #[derive(Clone, Debug, PartialEq)]
@@ -86,11 +87,12 @@ pub(super) fn is_blank(c: char) -> bool {
 pub(super) struct Lexer<'a> {
     text: &'a str,
     rest: &'a str,
+    form: Form,
 }
 
 impl<'a> Lexer<'a> {
-    pub(super) fn new(text: &'a str) -> Lexer<'a> {
-        Lexer { text, rest: text }
+    pub(super) fn new(text: &'a str, form: Form) -> Lexer<'a> {
+        Lexer { text, rest: text, form }
     }
 
     fn offset(&self) -> usize {
@@ -188,7 +190,11 @@ impl<'a> Lexer<'a> {
             '+'.value(Operation::Add),
             '-'.value(Operation::Subtract),
             '*'.value(Operation::Multiply),
-            '/'.value(Operation::Divide),
+            '÷'.value(Operation::Divide),
+            '/'.value(match self.form {
+                Form::Written => Operation::Divide,
+                Form::Canonical => Operation::DivideWhole,
+            }),
         ));
         alt((
             compare.map(Kind::Compare),

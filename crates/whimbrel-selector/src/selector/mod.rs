@@ -19,7 +19,7 @@ pub use expr::{Comparison, Condition, Field, Literal, Operand, Operation, Patter
 pub use path::{JsonPath, Step};
 
 use crate::fence::Fences;
-use parser::{Limits, Parser};
+use parser::{Form, Limits, Parser};
 
 /// The longest selector, bytes.
 pub const SELECTOR_MAX: usize = 8 * 1024;
@@ -38,6 +38,12 @@ pub const CANONICAL_MAX: usize = 16 * SELECTOR_MAX;
 /// How deep canonical text may be nested. It may get deeper by the parentheses of what `NOT BETWEEN` and `NOT` before `BETWEEN` become,
 /// and of a field that is compared with a condition.
 const CANONICAL_DEPTH_MAX: usize = DEPTH_MAX + 8;
+
+/// What a person writes.
+const WRITTEN: Limits = Limits { length: SELECTOR_MAX, depth: DEPTH_MAX, form: Form::Written };
+
+/// What a broker has written.
+const CANONICAL: Limits = Limits { length: CANONICAL_MAX, depth: CANONICAL_DEPTH_MAX, form: Form::Canonical };
 
 /// A condition on events, checked and in canonical form. Selectors that differ only in writing are equal.
 ///
@@ -63,7 +69,7 @@ impl Selector {
     /// # Errors
     /// Says what is wrong, and where.
     pub fn parse(text: &str) -> Result<Selector, SelectorError> {
-        Self::parse_within(text, Limits { length: SELECTOR_MAX, depth: DEPTH_MAX }, None)
+        Self::parse_within(text, WRITTEN, None)
     }
 
     /// Parses `text` and refuses names of fences that `fences` does not have.
@@ -71,16 +77,19 @@ impl Selector {
     /// # Errors
     /// Says what is wrong, and where.
     pub fn parse_with(text: &str, fences: &Fences) -> Result<Selector, SelectorError> {
-        Self::parse_within(text, Limits { length: SELECTOR_MAX, depth: DEPTH_MAX }, Some(fences))
+        Self::parse_within(text, WRITTEN, Some(fences))
     }
 
-    /// Parses what a selector was written as ([`fmt::Display`]). Such a text may be longer and deeper than what it was made from; the limits here
-    /// ([`CANONICAL_MAX`]) let it pass.
+    /// Parses what a selector was written as ([`fmt::Display`]), by this version or an earlier one. Such
+    /// a text may be longer and deeper than what it was made from; the limits here ([`CANONICAL_MAX`])
+    /// let it pass. It keeps the meaning that it had where it was written: `/` of integers truncates
+    /// here, as it did for everybody up to version 0.2, and `JMSCorrelationID` and `JMSType` are NULL.
+    /// What has the meaning of today is written so that those versions do not understand it.
     ///
     /// # Errors
     /// Says what is wrong, and where.
     pub fn parse_canonical(text: &str) -> Result<Selector, SelectorError> {
-        Self::parse_within(text, Limits { length: CANONICAL_MAX, depth: CANONICAL_DEPTH_MAX }, None)
+        Self::parse_within(text, CANONICAL, None)
     }
 
     fn parse_within(text: &str, limits: Limits, fences: Option<&Fences>) -> Result<Selector, SelectorError> {

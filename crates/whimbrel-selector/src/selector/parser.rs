@@ -12,11 +12,22 @@ use super::pattern;
 use super::value::{self, Value};
 use crate::fence::Fences;
 
-/// How long and how deep.
+/// In which form a selector is written: some of what a person writes means something else in
+/// canonical text, as versions up to 0.2 have written and read it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Form {
+    /// By a person.
+    Written,
+    /// By a broker: `/` truncates, and the headers that those versions do not know are NULL.
+    Canonical,
+}
+
+/// How long and how deep a selector may be, and in which form it is.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     pub(super) length: usize,
     pub(super) depth: usize,
+    pub(super) form: Form,
 }
 
 /// How closely operators bind; 0 is none.
@@ -37,8 +48,17 @@ pub(super) fn named(name: &str) -> Field {
         "JMSTimestamp" => Field::Timestamp,
         "JMSMessageID" => Field::MessageId,
         "JMSDestination" | "JMSReplyTo" | "JMSRedelivered" | "JMSExpiration" | "JMSDeliveryTime"
-        | "JMSDeliveryMode" | "JMSCorrelationID" | "JMSType" => Field::Header(name.into()),
-        _ => Field::Attribute(name.into()),
+        | "JMSDeliveryMode" => Field::Header(name.into()),
+        _ => header(name).unwrap_or_else(|| Field::Attribute(name.into())),
+    }
+}
+
+/// The field of a header that canonical text writes as `header('name')`.
+fn header(name: &str) -> Option<Field> {
+    match name {
+        "JMSCorrelationID" => Some(Field::CorrelationId),
+        "JMSType" => Some(Field::ContentType),
+        _ => None,
     }
 }
 
@@ -63,7 +83,7 @@ impl<'a> Parser<'a> {
             let cause = format!("a selector has at most {} bytes, this one has {}", limits.length, text.len());
             return Err(Problem::new(start, text.len(), cause));
         }
-        let mut lexer = Lexer::new(text);
+        let mut lexer = Lexer::new(text, limits.form);
         let token = lexer.next()?;
         Ok(Parser { text, lexer, token, depth: 0, limits, fences })
     }
@@ -262,20 +282,30 @@ impl<'a> Parser<'a> {
                 if self.token.kind == Kind::Open {
                     return self.function(word, start, end);
                 }
-                Ok(Value::field(named(word), start, end))
+                let field = match named(word) {
+                    Field::CorrelationId | Field::ContentType if self.limits.form == Form::Canonical => {
+                        Field::Header(word.into())
+                    }
+                    field => field,
+                };
+                Ok(Value::field(field, start, end))
             }
         }
     }
 
     fn function(&mut self, name: &str, start: usize, end: usize) -> Result<Value, Problem> {
-        let is_json = name.eq_ignore_ascii_case("json");
-        if !is_json && !name.eq_ignore_ascii_case("within") {
-            let cause = format!("there is no function {}; there are json('$.path') and within('fence')", excerpt(name));
-            return Err(Problem::new(start, end, cause));
-        }
+        let what = match name.to_ascii_lowercase().as_str() {
+            "json" => "a JSON path in single quotes",
+            "within" => "the name of a fence in single quotes",
+            "header" => "the name of a header in single quotes",
+            _ => {
+                let cause =
+                    format!("there is no function {}; there are json('$.path') and within('fence')", excerpt(name));
+                return Err(Problem::new(start, end, cause));
+            }
+        };
         let open = self.token.start;
         self.advance()?;
-        let what = if is_json { "a JSON path in single quotes" } else { "the name of a fence in single quotes" };
         let Kind::Text(argument) = self.token.kind.clone() else { return Err(self.expected(what)) };
         let at = (self.token.start, self.token.end);
         self.advance()?;
@@ -285,8 +315,13 @@ impl<'a> Parser<'a> {
             Kind::End => return Err(Problem::new(open, open + 1, "this ( is not closed")),
             _ => return Err(self.expected(")")),
         };
-        if is_json {
+        if name.eq_ignore_ascii_case("json") {
             return Ok(Value::field(Field::Json(self.path(&argument, at.0)?), start, end));
+        }
+        if name.eq_ignore_ascii_case("header") {
+            let cause = "header() is for 'JMSCorrelationID' and 'JMSType'; other names are written alone";
+            let field = header(&argument).ok_or_else(|| Problem::new(at.0, at.1, cause))?;
+            return Ok(Value::field(field, start, end));
         }
         self.check_fence(&argument, at)?;
         Ok(Value::condition(Condition::Within(argument.into()), start, end))

@@ -190,12 +190,16 @@ pub(super) fn double(value: f64) -> Literal {
     Literal::Double(value + 0.0)
 }
 
+fn divides(op: Operation) -> bool {
+    matches!(op, Operation::Divide | Operation::DivideWhole)
+}
+
 /// The result, where the text alone tells it and it can be written down.
 fn calculate(op: Operation, left: &Operand, right: &Operand) -> Option<Operand> {
     let is_zero = |literal: &Literal| matches!(literal, Literal::Integer(0)) || *literal == Literal::Double(0.0);
     match (left, right) {
         _ if is_null(left) || is_null(right) => Some(null()),
-        (_, Operand::Literal(divisor)) if op == Operation::Divide && is_zero(divisor) => Some(null()),
+        (_, Operand::Literal(divisor)) if divides(op) && is_zero(divisor) => Some(null()),
         (Operand::Literal(left), Operand::Literal(right)) => calculate_literals(op, left, right).map(Operand::Literal),
         _ => None,
     }
@@ -207,7 +211,8 @@ fn calculate_literals(op: Operation, left: &Literal, right: &Literal) -> Option<
             Operation::Add => a.checked_add(b),
             Operation::Subtract => a.checked_sub(b),
             Operation::Multiply => a.checked_mul(b),
-            Operation::Divide => a.checked_div(b),
+            Operation::Divide => a.checked_rem(b).filter(|rest| *rest == 0).and_then(|_| a.checked_div(b)),
+            Operation::DivideWhole => a.checked_div(b),
         };
         if let Some(exact) = exact {
             return Some(Literal::Integer(exact));
@@ -218,7 +223,7 @@ fn calculate_literals(op: Operation, left: &Literal, right: &Literal) -> Option<
         Operation::Add => a + b,
         Operation::Subtract => a - b,
         Operation::Multiply => a * b,
-        Operation::Divide => a / b,
+        Operation::Divide | Operation::DivideWhole => a / b,
     };
     result.is_finite().then(|| double(result))
 }

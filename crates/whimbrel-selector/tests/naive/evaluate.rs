@@ -202,6 +202,11 @@ impl<'w> World<'w> {
                     "JMSPriority" => event.importance.map_or(Value::null(), |value| Value::integer(value.into())),
                     "JMSTimestamp" => event.accepted_ms.map_or(Value::null(), Value::integer),
                     "JMSMessageID" => event.message_id.as_deref().map_or(Value::null(), Value::text),
+                    "JMSType" => event.content_type.as_deref().map_or(Value::null(), Value::text),
+                    "JMSCorrelationID" => {
+                        let text = event.correlation.clone().and_then(|bytes| String::from_utf8(bytes).ok());
+                        text.as_deref().map_or(Value::null(), Value::text)
+                    }
                     _ => Value::null(),
                 }
             }
@@ -321,7 +326,8 @@ fn calculate(op: char, left: Number, right: Number) -> Value {
             '/' if right == 0 => return Value::null(),
             _ => left / right,
         };
-        if let Ok(value) = i64::try_from(exact) {
+        let is_whole = op != '/' || exact * right == left;
+        if let Some(value) = i64::try_from(exact).ok().filter(|_| is_whole) {
             return Value::integer(value);
         }
     }

@@ -22,6 +22,8 @@ pub struct Event {
     pub importance: Option<u8>,
     pub accepted_ms: Option<i64>,
     pub message_id: Option<String>,
+    pub correlation: Option<Vec<u8>>,
+    pub content_type: Option<String>,
 }
 
 impl Subject for Event {
@@ -54,5 +56,13 @@ impl Subject for Event {
 
     fn message_id(&self) -> Option<String> {
         self.message_id.clone()
+    }
+
+    fn correlation_id(&self) -> Option<&str> {
+        std::str::from_utf8(self.correlation.as_deref()?).ok()
+    }
+
+    fn content_type(&self) -> Option<&str> {
+        self.content_type.as_deref()
     }
 }

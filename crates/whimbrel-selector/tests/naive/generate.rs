@@ -66,7 +66,7 @@ const NAMES: [(&str, &str); 12] = [
     ("lon", "\"lon\""),
 ];
 
-const HEADERS: [&str; 5] = ["JMSPriority", "JMSTimestamp", "JMSMessageID", "JMSType", "JMSCorrelationID"];
+const HEADERS: [&str; 6] = ["JMSPriority", "JMSTimestamp", "JMSMessageID", "JMSType", "JMSCorrelationID", "JMSReplyTo"];
 
 const PATHS: [&str; 12] = [
     "$.a",
@@ -522,6 +522,10 @@ pub fn event(c: &mut Choices<'_>) -> Event {
         event.importance = Some(1 + c.below(10) as u8);
         event.accepted_ms = Some(c.one_of(&[0, 5, 1_767_225_600_000]));
         event.message_id = Some(text(c));
+    }
+    if c.flag() {
+        event.content_type = Some(text(c));
+        event.correlation = Some(if c.rarely(4) { vec![0xff, 0xfe] } else { text(c).into_bytes() });
     }
     event
 }

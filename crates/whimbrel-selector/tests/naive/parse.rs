@@ -108,7 +108,7 @@ struct Parser {
 }
 
 fn in_word(c: char) -> bool {
-    c.is_alphanumeric() || c == '_' || c == '$' || !c.is_ascii()
+    c.is_alphanumeric() || c == '_' || c == '$' || !c.is_ascii() && c != '÷'
 }
 
 /// Each function takes the blanks behind what it reads.
@@ -222,8 +222,8 @@ impl Parser {
 
     fn product(&mut self) -> Result<Node, String> {
         let mut left = self.signed()?;
-        while matches!(self.peek(), '*' | '/') {
-            let op = self.peek();
+        while matches!(self.peek(), '*' | '/' | '÷') {
+            let op = if self.peek() == '*' { '*' } else { '/' };
             self.at += 1;
             self.blanks();
             left = Node::Arithmetic(op, Box::new(left), Box::new(self.signed()?));
@@ -275,6 +275,9 @@ impl Parser {
             return match word.to_ascii_lowercase().as_str() {
                 "json" => Ok(Node::Field(Field::Json(path(&argument)?))),
                 "within" => Ok(Node::Within(argument)),
+                "header" if ["JMSCorrelationID", "JMSType"].contains(&argument.as_str()) => {
+                    Ok(Node::Field(Field::Header(argument)))
+                }
                 _ => Err(format!("no function {word}")),
             };
         }

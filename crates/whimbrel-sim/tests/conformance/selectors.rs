@@ -55,6 +55,40 @@ fn properties_that_begin_with_w_are_no_attributes() {
 }
 
 #[test]
+fn correlation_data_and_content_type_are_headers_of_jms() {
+    use crate::wire::property::{CONTENT_TYPE, CORRELATION_DATA};
+    let mut world = World::new();
+    let (conn, publisher) = (world.client("a"), world.client("publisher"));
+    ask(&mut world, conn, &[("t", 0)], selector("JMSCorrelationID = 'order 7' AND JMSType LIKE '%/json'"));
+    let missing = world.client("b");
+    ask(&mut world, missing, &[("t", 0)], selector("JMSCorrelationID IS NULL"));
+    let publish = |payload: &'static str, correlation: &[u8], kind: &str| {
+        let props = Props::new().data(CORRELATION_DATA, correlation).data(CONTENT_TYPE, kind);
+        Publish::new("t", payload).props(props)
+    };
+    for (payload, correlation, kind) in [
+        ("both", &b"order 7"[..], "application/json"),
+        ("another order", b"order 8", "application/json"),
+        ("another type", b"order 7", "text/plain"),
+        ("no text", b"\xff\xfe", "application/json"),
+    ] {
+        world.send(publisher, publish(payload, correlation, kind));
+    }
+    world.send(publisher, Publish::new("t", "neither"));
+    assert_eq!(world.payloads(conn), ["both"]);
+    assert_eq!(world.payloads(missing), ["no text", "neither"]);
+}
+
+#[test]
+fn integers_divide_as_doubles_unless_they_divide_evenly() {
+    let mut world = World::new();
+    let (conn, publisher) = (world.client("a"), world.client("publisher"));
+    ask(&mut world, conn, &[("t", 0)], selector("speed / 2 = 61.5 OR speed / 2 = 60 OR speed / 10 > 49.9"));
+    drive(&mut world, publisher, &["123", "122", "120", "121", "499", "500"]);
+    assert_eq!(world.payloads(conn), ["123", "120", "500"]);
+}
+
+#[test]
 fn what_is_no_selector_is_refused_with_position_and_cause() {
     let mut world = World::new();
     let conn = world.client("a");

@@ -13,7 +13,7 @@ impl Core {
     /// Another broker says what members it has.
     pub(super) fn members_came(&mut self, now: Time, from: Sender, members: &Members<'_>, out: &mut dyn Output) {
         let is_shared = SharedFilter::parse(members.text).is_ok_and(|shared| shared.group.is_some());
-        let selector = members.selector.map(Selector::parse).transpose();
+        let selector = members.selector.map(Selector::parse_canonical).transpose();
         let (true, Ok(selector)) = (is_shared, selector) else {
             if let Some(overlay) = self.overlay.as_deref_mut() {
                 overlay.stats.letters_refused += 1;
