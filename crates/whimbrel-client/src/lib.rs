@@ -66,3 +66,4 @@ pub use subscription::{Durability, Start, Subscription};
 pub use tls::tls_config;
 pub use whimbrel_event::{CheckpointToken, Deployment, EventId, HostId, PubendId, Reliability, Tick};
 pub use whimbrel_mqtt::codec::{Filter, QoS, ReasonCode, RetainHandling, Version};
+pub use whimbrel_mqtt::moment;

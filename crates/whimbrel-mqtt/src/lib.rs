@@ -6,6 +6,7 @@
 pub mod codec;
 mod config;
 mod edge;
+pub mod moment;
 mod stats;
 
 pub use config::{

@@ -7,7 +7,7 @@ use clap::Args;
 use tokio::time::{Instant, sleep_until};
 use whimbrel_client::{
     CheckpointStore, Durability, Error, FileStore, Followed, Follower, Gap, Notice, Options, Position, ReasonCode,
-    Start, Subscription,
+    Start, Subscription, moment,
 };
 
 use crate::connection::Connection;
@@ -70,15 +70,16 @@ fn start(text: &str) -> Result<Start, String> {
     if text == "earliest" {
         return Ok(Start::Earliest);
     }
-    if let Ok(at) = text.parse::<jiff::Timestamp>() {
+    if let Some(at) = moment::read(text) {
+        let at = jiff::Timestamp::from_nanosecond(at.as_nanos().into()).map_err(|error| error.to_string())?;
         return Ok(Start::Since(at.to_string()));
     }
     match text.parse::<Position>() {
         Ok(position) => Ok(Start::After(position)),
-        Err(error) if text.contains(':') && !text.contains(',') => {
-            Err(format!("it is no time as 2026-11-21T20:00:00Z, and as a token: {error}"))
-        }
-        Err(error) => Err(error.to_string()),
+        Err(error) => Err(moment::advice(text).unwrap_or_else(|| match text.contains(':') && !text.contains(',') {
+            true => format!("it is no time as {}, and as a token: {error}", moment::EXAMPLE),
+            false => error.to_string(),
+        })),
     }
 }
 
@@ -273,7 +274,10 @@ mod tests {
     fn places_to_begin_are_told_apart_before_anything_is_connected() {
         assert_eq!(start("earliest"), Ok(Start::Earliest));
         assert_eq!(start("2026-01-01T01:00:00+01:00"), Ok(Start::Since("2026-01-01T00:00:00Z".to_owned())));
-        assert!(start("12:00").expect_err("no date").contains("no time as 2026-11-21T20:00:00Z"));
+        assert_eq!(start("2026-01-01T00:00:00.5000000000000Z"), Ok(Start::Since("2026-01-01T00:00:00.5Z".to_owned())));
+        assert!(start("1767225600").expect_err("seconds").ends_with("as 2026-01-01T00:00:00Z"));
+        assert!(start("2026-03-01").expect_err("a date").ends_with("as 2026-03-01T00:00:00Z"));
+        assert!(start("12:00").expect_err("no date").contains("no time as 2026-03-01T12:00:00Z"));
         assert!(start("nonsense!").expect_err("no token").contains("checkpoint token"));
     }
 }

@@ -5,6 +5,7 @@ use whimbrel_core::{Durability, Following, Start};
 use whimbrel_event::{CheckpointToken, EventId, Time};
 
 use crate::codec::UserProperties;
+use crate::moment;
 
 /// The user property that says what a subscription gets of the time in which nobody is there for it.
 const DURABILITY: &str = "w-durability";
@@ -127,12 +128,21 @@ fn from_of(value: &str) -> Result<Place, String> {
     let first = value.split(',').next().unwrap_or_default();
     match first.bytes().filter(|byte| *byte == b':').count() {
         0 => {
-            let token = first.parse().map_err(|error| format!("{FROM}: {error}"))?;
+            let token = first.parse();
+            let token = token.map_err(|error| no_moment(value).unwrap_or_else(|| format!("{FROM}: {error}")))?;
             Ok(Place::Token(Box::new(token), ids(FROM, value, 1)?))
         }
-        1 => ids(FROM, value, 0).map(Place::After),
+        1 => {
+            let ids = ids(FROM, value, 0);
+            ids.map(Place::After).map_err(|error| no_moment(value).unwrap_or(error))
+        }
         _ => time(value).map(Place::Since),
     }
+}
+
+/// What a text that means a moment in another way is told.
+fn no_moment(text: &str) -> Option<String> {
+    moment::advice(text).map(|advice| format!("{FROM}: {advice}"))
 }
 
 /// The event ids of a list, but for so many items at its front; `name` is what errors call the list.
@@ -145,25 +155,14 @@ pub(super) fn ids(name: &str, list: &str, skipped: usize) -> Result<Vec<EventId>
     items.map(id).collect()
 }
 
-/// A moment as in RFC 3339. Moments before 1970 mean its beginning: nothing was accepted before.
+/// A moment. What was accepted before 1970, nothing, begins with it.
 fn time(text: &str) -> Result<Time, String> {
-    let at = text.parse::<jiff::Timestamp>().ok().filter(|_| has_offset(text)).ok_or_else(|| {
-        format!("{FROM} is neither a checkpoint token, nor event ids, nor earliest, nor a time as 2026-03-01T12:00:00Z")
-    })?;
-    let nanos = at.as_nanosecond().max(0);
-    Ok(Time::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
-}
-
-/// Whether a moment ends with an offset of RFC 3339: Z, or hours below 24 and minutes below 60. The parser takes more than that.
-fn has_offset(text: &str) -> bool {
-    let is_below = |tens: u8, ones: u8, end: u8| {
-        tens.is_ascii_digit() && ones.is_ascii_digit() && (tens - b'0') * 10 + (ones - b'0') < end
-    };
-    match text.as_bytes() {
-        [.., b'Z' | b'z'] => true,
-        [.., b'+' | b'-', h, hh, b':', m, mm] => is_below(*h, *hh, 24) && is_below(*m, *mm, 60),
-        _ => false,
-    }
+    moment::read(text).ok_or_else(|| {
+        let example = moment::EXAMPLE;
+        let none =
+            format!("{FROM} is neither a checkpoint token, nor event ids, nor earliest, nor a time as {example}");
+        no_moment(text).unwrap_or(none)
+    })
 }
 
 #[cfg(test)]
@@ -224,6 +223,21 @@ mod tests {
         assert_eq!(at("2026-01-01T01:30:00.000000007+01:30"), 1_767_225_600_000_000_007);
         assert_eq!(at("2026-01-01t00:00:00z"), 1_767_225_600_000_000_000);
         assert_eq!((at("1969-12-31T23:59:59Z"), at("9999-01-01T00:00:00Z")), (0, u64::MAX));
+        assert_eq!(at("2026-01-01T00:00:00.123456789987Z"), 1_767_225_600_123_456_789);
+    }
+
+    #[test]
+    fn what_means_a_moment_otherwise_is_told_how_it_is_written() {
+        for (value, written) in [
+            ("2026-03-01", "2026-03-01T00:00:00Z"),
+            ("1767225600", "2026-01-01T00:00:00Z"),
+            ("2026-03-01T12:00Z", moment::EXAMPLE),
+            ("2026-03-01T12:00:00", moment::EXAMPLE),
+        ] {
+            let cause = from(value).expect_err(value);
+            assert_eq!(cause, format!("{FROM}: {}", moment::advice(value).expect("it means a moment")));
+            assert!(cause.ends_with(written), "{value}: {cause}");
+        }
     }
 
     #[test]
