@@ -121,6 +121,9 @@ impl Core {
                 if let Some(number) = number.filter(|_| qos != Qos::AtMostOnce) {
                     self.sessions.get_mut(from).memory.refused_number.get_or_insert(number);
                 }
+                if qos == Qos::AtMostOnce {
+                    out.dropped(link, refusal);
+                }
                 Accepted::Refused(refusal)
             }
         };

@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use whimbrel_event::{HostId, PubendId, Qos, Tick, Time};
 
-use crate::api::Durability;
+use crate::api::{Durability, Link};
 use crate::broker::Core;
 use crate::follow::NOTHING;
 use crate::route::{NO_GROUP, NO_TRACK, Subscription};
@@ -237,6 +237,11 @@ impl Core {
             }
         }
         (next < self.tracks.places()).then_some(next)
+    }
+
+    /// The link to which a client is attached.
+    pub fn link_of(&self, client_id: &str) -> Option<Link> {
+        self.sessions.get(self.sessions.find(client_id)?).link()
     }
 
     /// The session of a client, or the own one of a shared subscription that is written like that.

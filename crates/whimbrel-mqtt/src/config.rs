@@ -39,6 +39,11 @@ pub const IDENTIFY_MAX: Duration = Duration::from_secs(10);
 /// How long a broker that is about to end waits at most for the answers that its clients are owed, before it tells them to go: several commits of a slow disk.
 pub const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 
+/// How long a connection of MQTT 3.1.1 is not read after a publish was refused that may be accepted later, as
+/// when the log is full: it then ends, without an acknowledgement, and its client sends the publish again. It
+/// ends sooner when there is room again.
+pub const REFUSED_UNREAD: Duration = Duration::from_secs(10);
+
 /// Incomplete packets up to this size, in bytes, are held for every connection.
 pub const PARTIAL_FREE: usize = 16 << 10;
 
@@ -89,6 +94,9 @@ pub struct Access {
     pub users: Arc<BTreeSet<Principal>>,
     /// The marks of the keys by which tokens are believed, as of [`crate::Identity::by_token`].
     pub keys: BTreeSet<u64>,
+    /// A client that publishes what no rule allows is disconnected; otherwise it is told so where its
+    /// version of the protocol can say it, and acknowledged where not.
+    pub disconnects_denied: bool,
 }
 
 impl Access {

@@ -11,8 +11,10 @@ mod stats;
 
 pub use config::{
     AHEAD_ENOUGH, AHEAD_MAX, ANSWERS_MAX, ANSWERS_WITHIN, AWAIT_MAX, Access, Config, HIGH_WATER, IDENTIFY_MAX,
-    LISTEN_MAX, LOW_WATER, Limits, PARTIAL_FREE, READ_OUT_BYTES,
+    LISTEN_MAX, LOW_WATER, Limits, PARTIAL_FREE, READ_OUT_BYTES, REFUSED_UNREAD,
 };
-pub use edge::{Broker, ConnId, Credentials, Decision, Identity, Input, Origin, Output, Reason, Unidentified};
+pub use edge::{
+    Broker, ConnId, Credentials, Decision, Identity, Input, Origin, Output, Reason, RefusedPublishes, Unidentified,
+};
 pub use stats::{Reasons, Stats};
 pub use whimbrel_core::{Unread, store};

@@ -5,7 +5,9 @@ use std::cmp::Ordering;
 use anyhow::{Context, anyhow, bail};
 use clap::{Subcommand, ValueEnum};
 use serde::Serialize;
-use whimbrel_server::api::answers::{Dropped, Said, Session, Sessions as Page, Shown, Subscription, System, Told};
+use whimbrel_server::api::answers::{
+    Dropped, RefusedPublishes, Said, Session, Sessions as Page, Shown, Subscription, System, Told,
+};
 use whimbrel_server::api::percent;
 
 use crate::control::{Control, Reach};
@@ -264,6 +266,9 @@ fn show(control: &Control, client: &str, json: bool) -> Result<(), Failure> {
     }
     let in_flight = format!("{} in flight, {} waiting in memory", session.in_flight, session.waiting);
     facts.row(vec!["  deliveries".into(), in_flight.into()]);
+    if let Some(refused) = &shown.refused_publishes {
+        facts.row(vec!["  refused".into(), Cell::new(refused_in_words(refused), Tone::Warn)]);
+    }
     // Without a head.
     out += facts.text(coloured).split_once('\n').map_or("", |(_, rows)| rows);
     out.push('\n');
@@ -277,6 +282,12 @@ fn show(control: &Control, client: &str, json: bool) -> Result<(), Failure> {
         out += &table.text(coloured);
     }
     failure::print(out.as_bytes())
+}
+
+fn refused_in_words(refused: &RefusedPublishes) -> String {
+    let to = refused.topic.as_ref().map(|topic| format!(" to {}", name(topic))).unwrap_or_default();
+    let messages = count(refused.count, "message", "messages");
+    format!("{messages} since it connected, the last{to}: {} ({:#04x})", name(&refused.why), refused.code)
 }
 
 fn row(subscription: &Subscription) -> Vec<Cell> {

@@ -310,8 +310,10 @@ pub enum Settlement {
     Received,
     /// Second phase of exactly-once: it has forgotten the tag.
     Completed,
-    /// It does not want the event; the hand-over ends.
+    /// At-least-once delivery refused: it does not want the event; the hand-over ends.
     Refused,
+    /// The same of an exactly-once delivery, instead of its first phase.
+    NotReceived,
 }
 
 /// What a deadline is for.

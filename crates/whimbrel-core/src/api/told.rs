@@ -88,6 +88,8 @@ pub enum Kick {
     LogFailed,
     /// An operator has ended its session.
     Dropped,
+    /// It has answered a delivery with another kind of acknowledgement than that asks for.
+    OtherAnswer,
 }
 
 /// What the edge did with a delivery.
@@ -175,6 +177,8 @@ pub trait Output {
     fn unsubscribed(&mut self, link: Link, tag: u16, existed: &[bool]);
     /// The answer to a publish with a tag.
     fn accepted(&mut self, link: Link, tag: u16, qos: Qos, result: Accepted);
+    /// A publish without a tag, which has no answer, is refused.
+    fn dropped(&mut self, _link: Link, _why: Refusal) {}
     /// The tag of an exactly-once publish is free again; `known` if the core had it.
     fn completed(&mut self, link: Link, tag: u16, known: bool);
     /// Second phase of an exactly-once delivery; `known` if the core has such a delivery.

@@ -29,6 +29,9 @@ impl Core {
             Ok(atom) => (atom, Accepted::Routed { matched: true }),
             Err(refusal) => {
                 self.sessions.stats.events_refused += 1;
+                if qos == Qos::AtMostOnce {
+                    out.dropped(link, refusal);
+                }
                 (AtomNo(0), Accepted::Refused(refusal))
             }
         };

@@ -82,8 +82,10 @@ pub(crate) enum Settled {
     Done,
     /// The client has the event; it must be told to forget the tag.
     Received,
-    /// No delivery waits for that answer.
+    /// No delivery waits for an answer under that tag.
     Unknown,
+    /// One does, and for an answer of another kind.
+    OtherKind,
 }
 
 impl Inflight {
@@ -305,7 +307,9 @@ impl Inflight {
             (_, Stage::Settled, _) => return Settled::Unknown,
             (Settlement::Acknowledged, Stage::Expect, Qos::AtLeastOnce)
             | (Settlement::Completed, Stage::ExpectCompleted, _)
-            | (Settlement::Refused, _, _) => {}
+            | (Settlement::Refused, Stage::Expect, Qos::AtLeastOnce)
+            | (Settlement::NotReceived, Stage::Expect | Stage::ExpectCompleted | Stage::Receiving, Qos::ExactlyOnce) => {
+            }
             (Settlement::Received, Stage::Expect, Qos::ExactlyOnce) => {
                 slot.stage = Stage::ExpectCompleted;
                 slot.event = None;
@@ -313,7 +317,8 @@ impl Inflight {
             }
             // The first phase repeated: the client did not get the answer.
             (Settlement::Received, Stage::ExpectCompleted | Stage::Receiving, _) => return Settled::Received,
-            _ => return Settled::Unknown,
+            // What was not sent on this connection cannot have been answered.
+            _ => return if slot.sent { Settled::OtherKind } else { Settled::Unknown },
         }
         self.finish(index);
         Settled::Done
@@ -501,13 +506,20 @@ mod tests {
         inflight.begin(1, 0);
         let tag = inflight.push(slot(Qos::ExactlyOnce));
         assert!(!inflight.has_room());
-        assert_eq!(inflight.settle(tag, Settlement::Acknowledged), Settled::Unknown);
-        assert_eq!(inflight.settle(tag, Settlement::Completed), Settled::Unknown);
+        for wrong in [Settlement::Acknowledged, Settlement::Completed, Settlement::Refused] {
+            assert_eq!(inflight.settle(tag, wrong), Settled::OtherKind);
+        }
         assert_eq!(inflight.settle(tag, Settlement::Received), Settled::Received);
         assert_eq!(inflight.settle(tag, Settlement::Received), Settled::Received);
+        assert_eq!(inflight.settle(tag, Settlement::Acknowledged), Settled::OtherKind);
         assert_eq!(inflight.settle(tag, Settlement::Completed), Settled::Done);
         assert_eq!(inflight.settle(tag, Settlement::Completed), Settled::Unknown);
         assert!(inflight.has_room());
+        let tag = inflight.push(slot(Qos::AtLeastOnce));
+        for wrong in [Settlement::Received, Settlement::Completed, Settlement::NotReceived] {
+            assert_eq!(inflight.settle(tag, wrong), Settled::OtherKind);
+        }
+        assert_eq!(inflight.settle(tag, Settlement::Acknowledged), Settled::Done);
     }
 
     proptest! {

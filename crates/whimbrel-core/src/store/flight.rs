@@ -114,6 +114,9 @@ impl Core {
         let is_repeated = slot.as_ref().is_some_and(|slot| slot.repeated);
         let (group, origin) = slot.map_or((NO_GROUP, 0), |slot| (slot.group, slot.origin));
         let settled = session.inflight.settle(tag, by);
+        if settled == Settled::OtherKind {
+            return self.kick(now, index, Kick::OtherAnswer, out);
+        }
         self.note_moved(index);
         let session = self.sessions.get_mut(index);
         let (is_kept, number) = (session.memory.is_kept, session.memory.number);

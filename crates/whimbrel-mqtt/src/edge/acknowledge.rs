@@ -4,6 +4,8 @@ use whimbrel_core::{Input as CoreInput, Link};
 use whimbrel_event::{CheckpointToken, InvalidToken, Time};
 
 use super::following::ids;
+use super::refusals::class_of_code;
+use super::refuse::Refused;
 use super::{Broker, Output};
 use crate::codec::{PacketId, Publish, ReasonCode, SUBSCRIPTION_ID_MAX, UserProperties};
 
@@ -24,7 +26,8 @@ impl Broker {
             Ok(read) => read,
             Err((reason, cause)) => {
                 self.edge.stats.tokens_refused += 1;
-                return self.refuse_publish(now, id, publish, reason, &cause, out);
+                let refused = Refused { class: class_of_code(reason), reason, cause: &cause };
+                return self.refuse_publish(now, id, publish, (ACK_TOPIC, refused), out);
             }
         };
         let (link, tag) = (Link(id), publish.packet_id.map_or(0, PacketId::get));

@@ -60,7 +60,7 @@ pub struct Decision<'a> {
     /// The reason code of MQTT 5.
     pub code: u8,
     /// Why.
-    pub why: &'static str,
+    pub why: &'a str,
 }
 
 impl<'a> Decision<'a> {
@@ -223,6 +223,8 @@ pub enum Reason {
     Silence,
     /// A connection may be read again, as its principal's quota has recovered.
     Quota,
+    /// A connection ends of which a publish was refused without an answer.
+    Refused,
     /// More connections are to be compared with new rules.
     Review,
     /// `$SYS` is due.

@@ -60,6 +60,10 @@ pub(crate) struct Rare {
     pub(crate) paused: bool,
     /// Nor any more: the broker takes leave of it as soon as it has its answers.
     pub(crate) leaving: bool,
+    /// Nor until this, when it ends: a publish of it was refused without an answer.
+    pub(crate) ends_at: Option<Time>,
+    /// Its publishes that were refused.
+    pub(crate) refused: Option<Box<super::RefusedPublishes>>,
     /// Nor before this, as its principal's quota is used up.
     pub(crate) throttled: Option<Time>,
     /// QoS 2 publishes of earlier connections that were unreleased when this one began.
@@ -97,6 +101,9 @@ pub(crate) struct Conn {
     pub(crate) corked: bool,
     /// The core waits for room.
     pub(crate) full: bool,
+    /// A publish of it was refused without an answer: nothing more of it is handled or acknowledged until
+    /// it ends.
+    pub(crate) deaf: bool,
     /// An incomplete packet.
     pub(crate) partial: Vec<u8>,
     /// Bytes given to the driver while it already had all that a connection may leave unread.
@@ -131,6 +138,7 @@ impl Conn {
             closing: false,
             corked: false,
             full: false,
+            deaf: false,
             partial: Vec::new(),
             unread: 0,
             pending: Vec::new(),
@@ -146,8 +154,13 @@ impl Conn {
         }
     }
 
+    /// Whether what it sends is handled.
+    pub(crate) fn is_heard(&self) -> bool {
+        self.state != State::Gone && !self.deaf
+    }
+
     pub(crate) fn is_paused(&self) -> bool {
-        self.rare.as_ref().is_some_and(|rare| rare.paused || rare.leaving || rare.throttled.is_some())
+        self.deaf || self.rare.as_ref().is_some_and(|rare| rare.paused || rare.leaving || rare.throttled.is_some())
     }
 
     /// QoS 2 publishes of earlier connections that were unreleased when this one began.

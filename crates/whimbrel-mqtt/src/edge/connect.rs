@@ -10,7 +10,7 @@ use whimbrel_selector::TopicName;
 use super::api::{Credentials, Decision, Identity, Unidentified};
 use super::conn::State;
 use super::guard::{By, Who};
-use super::inbound::{Refused, allowed, reliability, violation};
+use super::inbound::{Cause, allowed, reliability, violation};
 use super::{Broker, ConnId, Edge, Output};
 use crate::codec::{Connect, DecodeError, Disconnect, Packet, PublishProperties, ReasonCode, Version, Will, decode};
 use crate::config::{AWAIT_MAX, IDENTIFY_MAX};
@@ -196,7 +196,7 @@ impl Broker {
     }
 
     /// Why a well-formed CONNECT is not accepted.
-    fn refusal(&self, connect: &Connect<'_>) -> Option<Refused> {
+    fn refusal(&self, connect: &Connect<'_>) -> Option<Cause> {
         if self.edge.leave.is_some() {
             return Some((ReasonCode::SERVER_UNAVAILABLE, "the broker is shutting down"));
         }
@@ -305,7 +305,7 @@ impl Edge {
     }
 
     /// A CONNECT's will as the core keeps it.
-    fn will(&mut self, now: Time, will: &Will<'_>) -> Result<whimbrel_core::Will, Refused> {
+    fn will(&mut self, now: Time, will: &Will<'_>) -> Result<whimbrel_core::Will, Cause> {
         let invalid = (ReasonCode::TOPIC_NAME_INVALID, "the will's topic is no topic name");
         TopicName::new(will.topic).map_err(|_| invalid)?;
         allowed(will.topic)?;

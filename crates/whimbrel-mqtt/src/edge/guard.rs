@@ -131,6 +131,11 @@ impl Guard {
         self.review = Some((0, now));
     }
 
+    /// Whether a connection ends that publishes what no rule allows.
+    pub(super) fn disconnects_denied(&self) -> bool {
+        self.access.disconnects_denied
+    }
+
     pub(super) fn allows_everything(&self) -> bool {
         self.access.rules.are_everything()
     }

@@ -8,14 +8,16 @@ use whimbrel_event::{EventRef, Headers, IMPORTANCE_DEFAULT, Publisher, Qos, Reli
 use super::acknowledge::ACK_TOPIC;
 use super::conn::State;
 use super::outbound::Outbound;
+use super::refusals::class_of_code;
+use super::refuse::Refused;
 use super::{Broker, ConnId, Edge, Output};
 use crate::codec::{
     Ack, DecodeError, Packet, PacketId, Publish, PublishProperties, ReasonCode, Version, answer_version, decode,
     decode_publish,
 };
 
-/// Why a publish is not accepted, for its acknowledgement.
-pub(super) type Refused = (ReasonCode, &'static str);
+/// Why something is not accepted: the code for its acknowledgement, and the words.
+pub(super) type Cause = (ReasonCode, &'static str);
 
 impl Broker {
     /// Handles one packet.
@@ -25,8 +27,12 @@ impl Broker {
         let conn = &self.edge.conns[id as usize];
         let result = if conn.state == State::Attached && first >> 4 == 3 {
             decode_publish(conn.version, first, body).and_then(|publish| self.publish(now, id, &publish, out))
-        } else if conn.state == State::Attached && first == 0x40 && body.len() == 2 {
-            let tag = u16::from_be_bytes([body[0], body[1]]);
+        } else if conn.state == State::Attached
+            && first == 0x40
+            && let [high, low] = *body
+            && (high | low) != 0
+        {
+            let tag = u16::from_be_bytes([high, low]);
             self.settle(now, id, tag, Settlement::Acknowledged, out);
             Ok(())
         } else {
@@ -65,7 +71,7 @@ impl Broker {
                 Ok(())
             }
             Packet::PubRec(ack) => {
-                let by = if ack.reason.is_error() { Settlement::Refused } else { Settlement::Received };
+                let by = if ack.reason.is_error() { Settlement::NotReceived } else { Settlement::Received };
                 self.settle(now, id, ack.packet_id.get(), by, out);
                 Ok(())
             }
@@ -77,14 +83,8 @@ impl Broker {
                 self.core_input(now, CoreInput::Release { link: Link(id), tag: tag.get() }, out);
                 Ok(())
             }
-            Packet::Subscribe(subscribe) => {
-                self.subscribe(now, id, &subscribe, out);
-                Ok(())
-            }
-            Packet::Unsubscribe(unsubscribe) => {
-                self.unsubscribe(now, id, &unsubscribe, out);
-                Ok(())
-            }
+            Packet::Subscribe(subscribe) => self.subscribe(now, id, &subscribe, out),
+            Packet::Unsubscribe(unsubscribe) => self.unsubscribe(now, id, &unsubscribe, out),
             Packet::PingReq => {
                 self.edge.send(id, &Packet::PingResp, out);
                 Ok(())
@@ -103,7 +103,8 @@ impl Broker {
 
     fn settle(&mut self, now: Time, id: u32, tag: u16, by: Settlement, out: &mut impl Output) {
         if out.wants_steps() && by != Settlement::Received {
-            out.settled(now, ConnId(id), tag, by == Settlement::Refused);
+            let is_refused = matches!(by, Settlement::Refused | Settlement::NotReceived);
+            out.settled(now, ConnId(id), tag, is_refused);
         }
         self.core_input(now, CoreInput::Settle { link: Link(id), tag, by }, out);
     }
@@ -166,38 +167,19 @@ impl Broker {
         };
         let event = event
             .and_then(|read| allowed(topic).map(|()| read))
-            .and_then(|read| edge.may_publish(id, &read.0, out).map(|()| read));
+            .and_then(|read| edge.may_publish(id, &read.0).map(|()| read));
         match event {
             Ok((event, number)) => {
                 let input = CorePublish { link, tag, retain: publish.retain, number, event };
                 core.handle(now, CoreInput::Publish(input), &mut Outbound { edge, driver: out, now });
             }
-            Err((reason, cause)) => self.refuse_publish(now, id, publish, reason, cause, out),
+            Err((reason, cause)) => {
+                let refused = Refused { class: class_of_code(reason), reason, cause };
+                self.refuse_publish(now, id, publish, (topic, refused), out);
+            }
         }
         attributes.clear();
         self.edge.attributes = attributes;
-    }
-
-    /// Answers a publish that is not accepted: MQTT 5 has a code for it; otherwise it is acknowledged and dropped. The answer has its place
-    /// among those that wait to be durable, and then goes without words.
-    pub(super) fn refuse_publish(
-        &mut self,
-        now: Time,
-        id: u32,
-        publish: &Publish<'_>,
-        reason: ReasonCode,
-        cause: &str,
-        out: &mut impl Output,
-    ) {
-        let link = Link(id);
-        match publish.packet_id {
-            None => self.edge.stats.publishes_refused.add(reason),
-            Some(tag) if self.core.stands_in_line(link) => {
-                let input = CoreInput::RefusedAtEdge { link, tag: tag.get(), qos: publish.qos, code: reason.0 };
-                self.core_input(now, input, out);
-            }
-            Some(tag) => self.edge.answer_publish(id, tag.get(), publish.qos, reason, cause, out),
-        }
     }
 }
 
@@ -239,15 +221,12 @@ impl Edge {
         }
     }
 
-    /// Whether a client may publish an event; if not, the driver is told.
+    /// Whether a client may publish an event.
     #[inline]
-    fn may_publish(&self, id: u32, event: &EventRef<'_>, out: &mut impl Output) -> Result<(), Refused> {
+    fn may_publish(&self, id: u32, event: &EventRef<'_>) -> Result<(), Cause> {
         let Some(who) = &self.conns[id as usize].who else { return Ok(()) };
-        who.may_publish(event.topic, event.importance, event.deadline_ms).map_err(|denied| {
-            let decision = denied.decision("publish", who.principal.name(), &who.client_id);
-            out.refused(ConnId(id), &decision.about(event.topic));
-            (denied.reason, denied.cause)
-        })
+        let judged = who.may_publish(event.topic, event.importance, event.deadline_ms);
+        judged.map_err(|denied| (denied.reason, denied.cause))
     }
 
     /// Adds to an event what its PUBLISH says in properties.
@@ -257,7 +236,7 @@ impl Edge {
         event: EventRef<'a>,
         properties: &PublishProperties<'a>,
         attributes: &'a mut whimbrel_event::AttributesBuf,
-    ) -> Result<(EventRef<'a>, Option<u64>), Refused> {
+    ) -> Result<(EventRef<'a>, Option<u64>), Cause> {
         let mut number = None;
         let mut event = EventRef {
             headers: Headers {
@@ -294,14 +273,14 @@ pub(super) fn reliability(qos: Qos) -> Reliability {
 }
 
 /// Topics that begin with `$` are the broker's, but for those of replies.
-pub(super) fn allowed(topic: &str) -> Result<(), Refused> {
+pub(super) fn allowed(topic: &str) -> Result<(), Cause> {
     if topic.starts_with('$') && !topic.starts_with("$replies/") {
         return Err((ReasonCode::NOT_AUTHORIZED, "topics that begin with $ are the broker's own"));
     }
     Ok(())
 }
 
-fn importance(value: &str) -> Result<u8, Refused> {
+fn importance(value: &str) -> Result<u8, Cause> {
     value
         .parse()
         .ok()
@@ -309,13 +288,13 @@ fn importance(value: &str) -> Result<u8, Refused> {
         .ok_or((ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR, "w-importance is a whole number from 1 to 10"))
 }
 
-fn sequence(value: &str) -> Result<u64, Refused> {
+fn sequence(value: &str) -> Result<u64, Cause> {
     value.parse().map_err(|_| {
         (ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR, "w-seq is a whole number, at most 18446744073709551615")
     })
 }
 
-fn deadline(value: &str) -> Result<u32, Refused> {
+fn deadline(value: &str) -> Result<u32, Cause> {
     value.parse().map_err(|_| {
         (
             ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR,

@@ -13,6 +13,7 @@ mod overlay;
 mod receive;
 mod recent;
 mod refusals;
+mod refuse;
 mod reply;
 mod review;
 mod silence;
@@ -24,7 +25,7 @@ use std::collections::BTreeSet;
 
 use whimbrel_access::Principal;
 use whimbrel_core::cache::{PartitionGauges, Plan};
-use whimbrel_core::store::{LogState, RestoreError, Restoring};
+use whimbrel_core::store::{Disk, LogState, RestoreError, Restoring};
 use whimbrel_core::{Core, Input as CoreInput, Link};
 use whimbrel_event::{AttributesBuf, Seeded, Time};
 use whimbrel_selector::Expensive;
@@ -36,6 +37,8 @@ use guard::Guard;
 use leave::Leave;
 use outbound::{Outbound, Templates};
 use receive::counted;
+use refuse::Endings;
+pub use refuse::RefusedPublishes;
 
 use crate::codec::ReasonCode;
 use crate::config::{ANSWERS_MAX, Config};
@@ -83,8 +86,7 @@ pub(crate) struct Edge {
     greeting: Greeting,
     admitted: Admitted,
     guard: Guard,
-    /// Connections that the present step has to end, and why.
-    condemned: Vec<(u32, ReasonCode, &'static str)>,
+    endings: Endings,
     stats: Stats,
 }
 
@@ -150,7 +152,7 @@ impl Broker {
             greeting: Greeting::default(),
             admitted: Admitted::default(),
             guard,
-            condemned: Vec::new(),
+            endings: Endings::default(),
             stats: Stats::default(),
         };
         Broker { core, edge }
@@ -175,7 +177,13 @@ impl Broker {
             Input::Buffer(interests) => self.core.set_buffer(interests.to_vec()),
             Input::Drain { within } => self.drain(now, within, out),
             Input::Committed { upto } => self.core_input(now, CoreInput::Committed { upto }, out),
-            Input::Disk(disk) => self.core_input(now, CoreInput::Disk(disk), out),
+            Input::Disk(disk) => {
+                self.core_input(now, CoreInput::Disk(disk), out);
+                if disk == Disk::Open {
+                    // There is room for what was refused: its clients send it again when they are back.
+                    self.edge.end_due(Time::MAX);
+                }
+            }
             Input::Fetched(fetched) => self.core_input(now, CoreInput::Fetched(fetched), out),
             Input::DropSession { client_id } => self.core_input(now, CoreInput::DropSession { client_id }, out),
             Input::Peer(input) => self.core_input(now, CoreInput::Peer(input), out),
@@ -190,7 +198,7 @@ impl Broker {
         if !is_of_one || self.edge.leave.as_mut().is_some_and(Leave::take_read) {
             self.let_go(now, out);
         }
-        while let Some((conn, reason, cause)) = self.edge.condemned.pop() {
+        while let Some((conn, reason, cause)) = self.edge.endings.now.pop() {
             self.end(now, conn, reason, cause, out);
         }
         self.edge.flush(out);
@@ -206,11 +214,12 @@ impl Broker {
     pub fn next_deadline(&self) -> Option<(Time, Reason)> {
         let silence = self.edge.silence.first().map(|(at, _)| (*at, Reason::Silence));
         let quota = self.edge.guard.throttled.first().map(|(at, _)| (*at, Reason::Quota));
+        let refused = self.edge.endings.later.first().map(|(at, _)| (*at, Reason::Refused));
         let review = self.edge.guard.review.map(|(_, since)| (since, Reason::Review));
         let sys = self.edge.sys_at.map(|at| (at, Reason::Sys));
         let leave = self.edge.leave.as_ref().and_then(Leave::deadline).map(|at| (at, Reason::Leave));
         let core = self.core.next_deadline().map(|(at, reason)| (at, Reason::Core(reason)));
-        [silence, quota, review, sys, leave, core].into_iter().flatten().min()
+        [silence, quota, refused, review, sys, leave, core].into_iter().flatten().min()
     }
 
     /// Counters and gauges at this moment.
@@ -321,6 +330,7 @@ impl Broker {
             self.silent(now, conn, !listened, out);
         }
         self.edge.relax(now, out);
+        self.edge.end_due(now);
         self.review(now, out);
         if self.core.next_deadline().is_some_and(|(at, _)| at <= now) {
             self.core.handle(now, CoreInput::Deadline, &mut Outbound { edge: &mut self.edge, driver: out, now });
@@ -392,8 +402,13 @@ impl Edge {
         self.leave_read(conn);
         let known = &mut self.conns[conn as usize];
         known.state = State::Gone;
-        if let Some(at) = known.rare.take().and_then(|rare| rare.throttled) {
-            self.guard.throttled.remove(&(at, conn));
+        if let Some(rare) = known.rare.take() {
+            if let Some(at) = rare.throttled {
+                self.guard.throttled.remove(&(at, conn));
+            }
+            if let Some(at) = rare.ends_at {
+                self.endings.later.remove(&(at, conn));
+            }
         }
         if let Some(at) = known.timer.take() {
             self.silence.remove(&(at, conn));
@@ -414,7 +429,7 @@ impl Edge {
             if conn.corked && !conn.closing {
                 if conn.pending.len() > ANSWERS_MAX {
                     let cause = "the client asks for more while it waits for its session than it may";
-                    self.condemned.push((id, ReasonCode::QUOTA_EXCEEDED, cause));
+                    self.endings.now.push((id, ReasonCode::QUOTA_EXCEEDED, cause));
                 }
                 continue;
             }

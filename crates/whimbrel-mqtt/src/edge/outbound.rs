@@ -11,7 +11,8 @@ use whimbrel_event::{AcceptedEvent, AttributesBuf, EventRef, HostId, Qos, Time};
 use super::conn::{Aliased, State};
 use super::guard::Denial;
 use super::recent::Recent;
-use super::refusals::{cause_of, granted, is_of_log, reason_of};
+use super::refusals::{cause_of, class_of, class_of_code, granted, reason_of};
+use super::refuse::Refused;
 use super::review::OWN_TAG;
 use super::subscribe::DENIED;
 use super::{ConnId, Edge, Output};
@@ -80,6 +81,21 @@ impl Templates {
 }
 
 impl<O: Output> Outbound<'_, O> {
+    /// The core has refused a publish.
+    #[cold]
+    fn refuse(&mut self, link: Link, answer: (u16, Qos), refusal: Refusal) {
+        let most = self.edge.config.core.logged_event_bytes;
+        let cause = match refusal {
+            Refusal::TooLargeForLog => {
+                format!("{}: at most {most} bytes with its topic and properties", cause_of(refusal))
+            }
+            _ => cause_of(refusal).to_owned(),
+        };
+        let refused = Refused { class: class_of(refusal), reason: reason_of(refusal), cause: &cause };
+        self.edge.note_refused(link.0, "", refused, self.driver);
+        self.edge.answer_refused(self.now, link.0, answer, refused, self.driver);
+    }
+
     #[inline]
     fn hand_out(&mut self, link: Link, delivery: &Delivery<'_>) -> Sent {
         let id = link.0;
@@ -218,7 +234,7 @@ impl<O: Output> CoreOutput for Outbound<'_, O> {
     }
 
     fn accepted(&mut self, link: Link, tag: u16, qos: Qos, result: Accepted) {
-        if self.edge.condemned.iter().any(|(conn, ..)| *conn == link.0) {
+        if self.edge.conns[link.0 as usize].deaf {
             // Nothing is acknowledged past what was refused without an answer.
             return;
         }
@@ -227,29 +243,19 @@ impl<O: Output> CoreOutput for Outbound<'_, O> {
             // The first phase was answered before; what matched then does not matter now.
             Accepted::Repeat => ReasonCode::SUCCESS,
             Accepted::Routed { matched: false } => ReasonCode::NO_MATCHING_SUBSCRIBERS,
-            Accepted::Refused(refusal) => reason_of(refusal),
-            Accepted::RefusedAtEdge(code) => ReasonCode(code),
-        };
-        let too_large;
-        let cause = match result {
-            Accepted::Refused(refusal @ Refusal::TooLargeForLog) => {
-                let most = self.edge.config.core.logged_event_bytes;
-                too_large = format!("{}: at most {most} bytes with its topic and properties", cause_of(refusal));
-                &too_large
+            Accepted::Refused(refusal) => return self.refuse(link, (tag, qos), refusal),
+            Accepted::RefusedAtEdge(code) => {
+                // It was counted and told when it came.
+                let reason = ReasonCode(code);
+                let refused = Refused { class: class_of_code(reason), reason, cause: "" };
+                return self.edge.answer_refused(self.now, link.0, (tag, qos), refused, self.driver);
             }
-            Accepted::Refused(refusal) => cause_of(refusal),
-            _ => "",
         };
-        if let Accepted::Refused(refusal) = result
-            && is_of_log(refusal)
-            && self.edge.conns[link.0 as usize].version == Version::V4
-        {
-            // MQTT 3.1.1 has no answer that says no, and yes would be a lie.
-            self.edge.stats.publishes_refused.add(reason);
-            self.edge.condemned.push((link.0, reason, cause_of(refusal)));
-            return;
-        }
-        self.edge.answer_publish(link.0, tag, qos, reason, cause, self.driver);
+        self.edge.answer_publish(link.0, (tag, qos), reason, "", self.driver);
+    }
+
+    fn dropped(&mut self, link: Link, why: Refusal) {
+        self.refuse(link, (0, Qos::AtMostOnce), why);
     }
 
     fn completed(&mut self, link: Link, tag: u16, known: bool) {
@@ -293,6 +299,11 @@ impl<O: Output> CoreOutput for Outbound<'_, O> {
             Kick::Dropped => (ReasonCode::ADMINISTRATIVE_ACTION, "an operator has ended the session"),
             Kick::LogFailed => {
                 (ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR, "the log has failed; repeat what was not acknowledged")
+            }
+            Kick::OtherAnswer => {
+                let cause =
+                    "a delivery was answered with another kind of acknowledgement than its QoS and phase ask for";
+                (ReasonCode::PROTOCOL_ERROR, cause)
             }
         };
         self.edge.say_goodbye(link.0, reason, cause, self.driver);

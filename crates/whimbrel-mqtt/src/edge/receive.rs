@@ -17,6 +17,9 @@ impl Broker {
         }
         known.last_heard = now;
         self.edge.stats.bytes_in += bytes.len() as u64;
+        if known.deaf {
+            return;
+        }
         if known.state.is_waiting() {
             return self.hold_back(now, id, bytes, out);
         }
@@ -77,7 +80,7 @@ impl Broker {
         if !partial.is_empty() {
             rest = self.complete(now, id, &mut partial, rest, out);
         }
-        while !rest.is_empty() && self.edge.conns[id as usize].state != State::Gone {
+        while !rest.is_empty() && self.edge.conns[id as usize].is_heard() {
             if self.edge.conns[id as usize].state.is_waiting() {
                 return self.hold_back(now, id, rest, out);
             }

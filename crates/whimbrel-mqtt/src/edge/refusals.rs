@@ -44,9 +44,50 @@ pub(super) fn reason_of(refusal: Refusal) -> ReasonCode {
     }
 }
 
-/// Whether an event was refused because of where it would have to go: to the log or to other brokers.
-pub(super) fn is_of_log(refusal: Refusal) -> bool {
-    matches!(refusal, Refusal::LogFull | Refusal::LogFailed | Refusal::TooLargeForLog | Refusal::TooLargeForOthers)
+/// What can be done about a refusal: what becomes of a publish where no acknowledgement can say no.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Class {
+    /// Its client may not do that: it is acknowledged and dropped, or its connection ends, as is set.
+    Denied,
+    /// It ends by itself: it is not acknowledged, and its connection is not read for a while, and ends.
+    Passing,
+    /// It does not end while the broker runs: its connection ends.
+    Never,
+}
+
+/// The class of a refusal of the core.
+pub(super) fn class_of(refusal: Refusal) -> Class {
+    match refusal {
+        Refusal::ForeignSession => Class::Denied,
+        Refusal::LogFull
+        | Refusal::TooMuchRetained
+        | Refusal::TooManyPublishers
+        | Refusal::TooManyChanges
+        | Refusal::TooManySessions
+        | Refusal::TooManySubscriptions
+        | Refusal::TooManySelectors
+        | Refusal::NumberAfterRefused
+        | Refusal::SessionUnreachable
+        | Refusal::ConnectedAgain => Class::Passing,
+        Refusal::BadFilter(_)
+        | Refusal::BadTopic(_)
+        | Refusal::SharedNoLocal
+        | Refusal::OtherSelector
+        | Refusal::SharedTracked
+        | Refusal::StartNotKept
+        | Refusal::OtherDeployment
+        | Refusal::FutureStart
+        | Refusal::TooManyStrangers
+        | Refusal::NotAcknowledged
+        | Refusal::LogFailed
+        | Refusal::TooLargeForLog
+        | Refusal::TooLargeForOthers => Class::Never,
+    }
+}
+
+/// The class of a refusal of the edge, by its reason code.
+pub(super) fn class_of_code(reason: ReasonCode) -> Class {
+    if reason == ReasonCode::NOT_AUTHORIZED { Class::Denied } else { Class::Never }
 }
 
 /// What is wrong, and what helps.

@@ -110,15 +110,11 @@ impl Edge {
     pub(super) fn answer_publish(
         &mut self,
         id: u32,
-        tag: u16,
-        qos: Qos,
+        (tag, qos): (u16, Qos),
         reason: ReasonCode,
         cause: &str,
         out: &impl Output,
     ) {
-        if reason.is_error() {
-            self.stats.publishes_refused.add(reason);
-        }
         if reason == ReasonCode::SUCCESS || self.conns[id as usize].version == Version::V4 {
             // The two-byte form, written without the general encoder: it is as frequent as the publishes themselves.
             let kind = if qos == Qos::AtLeastOnce { PacketType::PubAck } else { PacketType::PubRec };

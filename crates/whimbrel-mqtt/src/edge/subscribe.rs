@@ -2,11 +2,12 @@
 
 use whimbrel_core::{Filter, Input as CoreInput, Link};
 use whimbrel_event::Time;
-use whimbrel_selector::{Fences, Selector};
+use whimbrel_selector::{Fences, Selector, SharedFilter, TopicError};
 
 use super::following::{self, Wish};
+use super::inbound::violation;
 use super::{Broker, Output};
-use crate::codec::{ReasonCode, RetainHandling, Subscribe, Unsubscribe, UserProperties};
+use crate::codec::{DecodeError, ReasonCode, RetainHandling, Subscribe, Unsubscribe, UserProperties, Version};
 
 /// The user property that holds a selector.
 const SELECTOR: &str = "w-selector";
@@ -18,7 +19,19 @@ pub(super) const DENIED: &str = "no rule allows to subscribe to all of it, or th
 const CAUSE_MAX: usize = 200;
 
 impl Broker {
-    pub(super) fn subscribe(&mut self, now: Time, id: u32, subscribe: &Subscribe<'_>, out: &mut impl Output) {
+    pub(super) fn subscribe(
+        &mut self,
+        now: Time,
+        id: u32,
+        subscribe: &Subscribe<'_>,
+        out: &mut impl Output,
+    ) -> Result<(), DecodeError> {
+        check_filters(self.edge.conns[id as usize].version, subscribe.filters.iter().map(|asked| asked.filter))?;
+        self.subscribe_checked(now, id, subscribe, out);
+        Ok(())
+    }
+
+    fn subscribe_checked(&mut self, now: Time, id: u32, subscribe: &Subscribe<'_>, out: &mut impl Output) {
         let user = subscribe.properties.user;
         let unknown = |name: &str| name.starts_with("w-") && name != SELECTOR && !following::is_known(name);
         self.edge.stats.reserved_properties_unknown += user.iter().filter(|(name, _)| unknown(name)).count() as u64;
@@ -83,11 +96,34 @@ impl Broker {
         self.edge.send_suback(id, subscribe.packet_id, &reasons, cause, UserProperties::EMPTY, out);
     }
 
-    pub(super) fn unsubscribe(&mut self, now: Time, id: u32, unsubscribe: &Unsubscribe<'_>, out: &mut impl Output) {
+    pub(super) fn unsubscribe(
+        &mut self,
+        now: Time,
+        id: u32,
+        unsubscribe: &Unsubscribe<'_>,
+        out: &mut impl Output,
+    ) -> Result<(), DecodeError> {
+        check_filters(self.edge.conns[id as usize].version, unsubscribe.filters.iter())?;
         let filters: Vec<&str> = unsubscribe.filters.iter().collect();
         let tag = unsubscribe.packet_id.get();
         self.core_input(now, CoreInput::Unsubscribe { link: Link(id), tag, filters: &filters }, out);
+        Ok(())
     }
+}
+
+/// Looks at the filters of a SUBSCRIBE or UNSUBSCRIBE before any of them has an effect.
+///
+/// # Errors
+/// When the protocol does not allow one of them (MQTT 5, 4.7.1, 4.7.3 and 4.8.2): that is a protocol
+/// error, and not a filter that is well-formed and not accepted, for which there is a reason code.
+/// MQTT 3.1.1 does not know shared subscriptions; what is none of them is refused there.
+fn check_filters<'a>(version: Version, mut filters: impl Iterator<Item = &'a str>) -> Result<(), DecodeError> {
+    let is_none = |filter: &str| match SharedFilter::parse(filter) {
+        Err(TopicError::TooDeep | TopicError::TooLong) | Ok(_) => None,
+        Err(TopicError::BadShare) if version == Version::V4 => None,
+        Err(error) => Some(violation(error.why())),
+    };
+    filters.find_map(is_none).map_or(Ok(()), Err)
 }
 
 /// The selector among the user properties of a SUBSCRIBE; one that is true whatever the event, as a blank one, is none.
@@ -105,7 +141,7 @@ fn selector(user: UserProperties<'_>, fences: &Fences) -> Result<Option<Selector
 }
 
 /// As much of `text` as fits in [`CAUSE_MAX`].
-fn shortened(text: &str) -> &str {
+pub(super) fn shortened(text: &str) -> &str {
     let ends = text.char_indices().map(|(at, character)| at + character.len_utf8());
     &text[..ends.take_while(|end| *end <= CAUSE_MAX).last().unwrap_or(0)]
 }

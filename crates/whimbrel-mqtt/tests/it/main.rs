@@ -9,3 +9,4 @@ mod codec_fuzz_short;
 mod codec_properties;
 mod codec_rules;
 mod leave;
+mod refused;

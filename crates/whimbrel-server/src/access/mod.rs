@@ -57,6 +57,8 @@ pub struct Plan {
     pub origins: Vec<String>,
     /// Where the audit goes.
     pub audit: audit::Place,
+    /// Clients that publish what they may not are disconnected.
+    pub disconnects_denied: bool,
 }
 
 impl Plan {
@@ -79,6 +81,7 @@ impl Plan {
             judges: self.judges(),
             users: Arc::new(users.collect()),
             keys: self.tokens.iter().flat_map(Tokens::marks).collect(),
+            disconnects_denied: self.disconnects_denied,
         }
     }
 
@@ -369,6 +372,10 @@ fn differences(before: &Plan, after: &Plan) -> Vec<String> {
     }
     if before.origins != after.origins {
         parts.push(format!("other origins: {}", after.origins.join(", ")));
+    }
+    if before.disconnects_denied != after.disconnects_denied {
+        let does = if after.disconnects_denied { "disconnected" } else { "not disconnected any more" };
+        parts.push(format!("clients that publish what they may not are {does}"));
     }
     if before.audit != after.audit {
         parts.push("the audit goes elsewhere".into());

@@ -8,7 +8,7 @@ use axum::response::Response;
 use whimbrel_core::{Presence, SessionInfo, SubscriptionInfo};
 use whimbrel_event::Time;
 
-use super::answers::{Dropped, Position, Session, Sessions, Shown, Subscription};
+use super::answers::{Dropped, Position, RefusedPublishes, Session, Sessions, Shown, Subscription};
 use super::{Shared, age, json, millis, percent, refuse};
 
 /// Sessions in one answer, unless fewer are asked for.
@@ -58,16 +58,24 @@ pub(super) async fn show(
     RawQuery(query): RawQuery,
 ) -> Response {
     let after = percent::field(query.as_deref(), "after");
-    let (info, mut subscriptions, now) = shared.hub.look(|broker, _, now| {
+    let (info, mut subscriptions, refused, now) = shared.hub.look(|broker, _, now| {
         let core = broker.core();
-        (core.session(&client_id), core.subscriptions(&client_id, after.as_deref(), SUBSCRIPTIONS + 1), now)
+        let subscriptions = core.subscriptions(&client_id, after.as_deref(), SUBSCRIPTIONS + 1);
+        (core.session(&client_id), subscriptions, broker.refused_publishes(&client_id).cloned(), now)
     });
     let Some(info) = info else { return unknown(&client_id) };
     let has_more = subscriptions.len() > SUBSCRIPTIONS;
     subscriptions.truncate(SUBSCRIPTIONS);
     let next = subscriptions.last().filter(|_| has_more).map(|last| last.filter.to_string());
     let subscriptions = subscriptions.iter().map(|info| subscription(info, now)).collect();
-    json(StatusCode::OK, &Shown { now_ms: millis(now), session: session(&info, now), subscriptions, next })
+    let refused_publishes = refused.map(|refused| RefusedPublishes {
+        count: refused.count,
+        code: refused.code,
+        why: refused.why,
+        topic: Some(refused.topic).filter(|topic| !topic.is_empty()),
+    });
+    let (now_ms, session) = (millis(now), session(&info, now));
+    json(StatusCode::OK, &Shown { now_ms, session, subscriptions, next, refused_publishes })
 }
 
 pub(super) async fn end(State(shared): State<Arc<Shared>>, Path(client_id): Path<String>) -> Response {

@@ -60,11 +60,12 @@ pub(super) fn has_source(settings: &Settings) -> bool {
 /// Judges what was asked as a whole. Problems are noted in the settings. With `--dev` nothing of it counts.
 pub(super) fn load(settings: &mut Settings, warnings: &mut Vec<String>) -> Arc<Plan> {
     let asked = std::mem::take(&mut settings.access);
+    let disconnects_denied = settings.text("denied") == "disconnect";
     if settings.switch("dev") {
         if asked.first().is_some() || asked.has_keys() || settings.path("identity.passwords").is_some() {
             warnings.push("[identity], [[rule]] and [[quota]] mean nothing with --dev: everything is allowed".into());
         }
-        return Arc::new(Plan::of_development());
+        return Arc::new(Plan { disconnects_denied, ..Plan::of_development() });
     }
     let passwords = passwords(settings, &asked.directory);
     let tokens = tokens(settings, &asked);
@@ -85,7 +86,8 @@ pub(super) fn load(settings: &mut Settings, warnings: &mut Vec<String>) -> Arc<P
         path => audit::Place::File(asked.directory.join(path)),
     };
     let origins = settings.texts("identity.origins");
-    Arc::new(Plan { dev: false, passwords, tokens, written, rules: Arc::new(rules), quotas, origins, audit })
+    let rules = Arc::new(rules);
+    Arc::new(Plan { dev: false, passwords, tokens, written, rules, quotas, origins, audit, disconnects_denied })
 }
 
 /// What is allowed, and probably not meant.

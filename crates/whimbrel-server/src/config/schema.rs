@@ -124,6 +124,8 @@ keys! {
         "Threads that serve connections; 0 means one per CPU that the process may use";
     "" "drain_timeout" flag("drain-timeout", "WHIMBREL_DRAIN_TIMEOUT"), "DURATION", Kind::Duration(0, HOUR), "5s",
         "How long a shutdown waits for clients to read what was sent to them";
+    "" "denied" None, "ACTION", Kind::Choice(&["drop", "disconnect"]), "drop",
+        "What becomes of a message whose client may not publish it: it is dropped, and MQTT 5 says so; or its client is disconnected";
     "log" "format" flag("log-format", "WHIMBREL_LOG_FORMAT"), "FORMAT", Kind::Choice(&["text", "json"]), "text",
         "How log lines are written to standard error";
     "log" "level" flag("log-level", "WHIMBREL_LOG_LEVEL"), "LEVEL",

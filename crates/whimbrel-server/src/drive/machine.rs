@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustls::pki_types::CertificateDer;
 use whimbrel_core::{Channel, Delivery, HangUp, PeerInput, PeerLink, Step};
@@ -11,6 +11,7 @@ use whimbrel_mqtt::{Broker, ConnId, Credentials, Decision, Input, Output, Unread
 
 use crate::access::audit::Record;
 use crate::access::{Access, Asked};
+use crate::logging::Throttle;
 use crate::overlay;
 use crate::store::Store;
 use crate::telemetry::Tracer;
@@ -58,8 +59,22 @@ pub(super) struct Ports {
     pub(super) questions: Vec<Question>,
     /// Who notes what is refused.
     pub(super) access: Option<Arc<Access>>,
+    /// Says when a message that is refused is logged.
+    refusals: Refusals,
     /// Who makes traces, if there is a collector for them.
     pub(super) tracer: Option<Box<Tracer>>,
+}
+
+/// How often messages that are refused are logged at most.
+const LOG_PERIOD: Duration = Duration::from_secs(5);
+
+#[derive(Debug)]
+struct Refusals(Throttle);
+
+impl Default for Refusals {
+    fn default() -> Refusals {
+        Refusals(Throttle::new(LOG_PERIOD))
+    }
 }
 
 /// Who is the client of a connection?
@@ -245,6 +260,11 @@ impl Output for Ports {
         let Some(access) = &self.access else { return };
         let from = self.from(conn);
         let Decision { action, principal, client_id, about, code, why } = *decision;
+        if action == "publish"
+            && let Some(more) = self.refusals.0.pass(Instant::now())
+        {
+            tracing::warn!(%from, client_id, topic = about, code, more, "a message was refused: {why}");
+        }
         let code = Some(code.into());
         let event = "refused";
         access.audit().note(&Record { event, action, principal, client_id, about, from: &from, code, why });

@@ -565,6 +565,15 @@ fn names_are_plain() {
 }
 
 #[test]
+fn what_becomes_of_those_who_publish_what_they_may_not_is_a_setting() {
+    for (text, disconnects) in [("", false), ("denied = \"drop\"", false), ("denied = \"disconnect\"", true)] {
+        let config = File::new(&format!("dev = true\n{text}\n")).load(&[]).expect("a configuration");
+        assert_eq!(config.access.of_edge().disconnects_denied, disconnects, "{text}");
+    }
+    assert_says(&File::new("dev = true\ndenied = \"kick\"\n").refusal(&[]), "drop");
+}
+
+#[test]
 fn rules_and_quotas_are_judged_at_their_lines() {
     let says = |text: &str, words: &str| {
         let file = File::new(&format!("[identity]\npasswords = \"users\"\n{text}"));

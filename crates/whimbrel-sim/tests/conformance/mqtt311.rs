@@ -178,6 +178,16 @@ fn errors_end_the_connection_without_a_word() {
         ("DISCONNECT with a body", packet(0xE0, &[0])),
         ("SUBSCRIBE without filters", Subscribe::new(1, &[]).encode(V311)),
         ("UNSUBSCRIBE without filters", Unsubscribe { id: 1, filters: &[] }.encode(V311)),
+        ("SUBSCRIBE to nothing", Subscribe::new(1, &[("", 0)]).encode(V311)),
+        ("SUBSCRIBE with # in the middle", Subscribe::new(1, &[("t", 0), ("a/#/b", 0)]).encode(V311)),
+        ("SUBSCRIBE with + in a level", Subscribe::new(1, &[("a+/b", 0)]).encode(V311)),
+        ("UNSUBSCRIBE from nothing", Unsubscribe { id: 1, filters: &[""] }.encode(V311)),
+        ("UNSUBSCRIBE with # in the middle", Unsubscribe { id: 1, filters: &["t", "a/#/b"] }.encode(V311)),
+        ("UNSUBSCRIBE with + in a level", Unsubscribe { id: 1, filters: &["a+/b"] }.encode(V311)),
+        ("PUBACK with identifier 0", packet(0x40, b"\x00\x00")),
+        ("PUBREC with identifier 0", packet(0x50, b"\x00\x00")),
+        ("PUBREL with identifier 0", packet(0x62, b"\x00\x00")),
+        ("PUBCOMP with identifier 0", packet(0x70, b"\x00\x00")),
         ("SUBSCRIBE with identifier 0", Subscribe::new(0, &[("t", 0)]).encode(V311)),
         ("QoS 3", packet(0x36, b"\x00\x01t\x00\x01x")),
         ("PUBLISH with identifier 0", Publish::new("t", "x").qos(1, 0).encode(V311)),
@@ -194,6 +204,54 @@ fn errors_end_the_connection_without_a_word() {
         world.send(conn, bytes);
         assert_eq!(world.packets(conn), [], "{what}");
         assert!(world.is_closed(conn), "{what}");
+    }
+}
+
+#[test]
+fn acknowledgements_of_another_kind_end_the_connection() {
+    for (qos, first) in [(1, 0x50), (1, 0x70), (2, 0x40), (2, 0x70)] {
+        let mut world = World::new();
+        let conn = client(&mut world, "subscriber");
+        world.subscribe(conn, "t", 2);
+        let publisher = client(&mut world, "publisher");
+        world.send(publisher, Publish::new("t", "x").qos(qos, 1));
+        let message = world.message(conn);
+        world.send(conn, packet(first, &message.id.to_be_bytes()));
+        assert_cut_off(&mut world, conn);
+    }
+}
+
+#[test]
+fn what_is_no_shared_subscription_is_refused_as_any_filter_that_is_not_accepted() {
+    let mut world = World::new();
+    let conn = client(&mut world, "a");
+    for filter in ["$share/", "$share//t", "$share/group", "$share/#/t"] {
+        let answer = world.ask(conn, Subscribe::new(7, &[(filter, 0)]));
+        assert!(matches!(&answer, Packet::Suback { codes, .. } if codes == &[0x80]), "{filter}: {answer:?}");
+        let answer = world.ask(conn, Unsubscribe { id: 8, filters: &[filter] });
+        assert!(matches!(answer, Packet::Unsuback { id: 8, .. }), "{filter}: {answer:?}");
+    }
+}
+
+#[test]
+fn a_message_to_more_levels_than_are_served_is_never_acknowledged() {
+    let (served, deep) = (["l"; 128].join("/"), ["l"; 129].join("/"));
+    for qos in [1, 2] {
+        let mut world = World::new();
+        let listener = client(&mut world, "listener");
+        world.subscribe(listener, "#", 0);
+        let answer = world.ask(listener, Subscribe::new(2, &[(&deep, 0)]));
+        assert!(matches!(&answer, Packet::Suback { codes, .. } if codes == &[0x80]), "{answer:?}");
+        let conn = client(&mut world, "publisher");
+        world.ask(conn, Publish::new(served.as_bytes(), "x").qos(qos, 1));
+        assert_eq!(world.message(listener).topic, served);
+        world.send(conn, Publish::new(deep.as_bytes(), "x").qos(qos, 2));
+        assert_cut_off(&mut world, conn);
+        assert_eq!(world.messages(listener), []);
+        let conn = client(&mut world, "publisher");
+        world.send(conn, Publish::new(deep.as_bytes(), "x"));
+        world.assert_undisturbed(conn);
+        assert_eq!(world.stats().publishes_refused.count(0x90), 2);
     }
 }
 

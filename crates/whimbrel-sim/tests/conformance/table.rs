@@ -8,6 +8,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 const STATEMENTS: &str = include_str!("statements.tsv");
+/// What the broker does where the standard leaves a choice; a part of the document.
+const DECISIONS: &str = include_str!("decisions.md");
 const DOCUMENT: &str = "docs/mqtt-conformance.md";
 /// As many numbered statements as Appendix B of MQTT 5.0 has.
 const COUNT: usize = 251;
@@ -186,6 +188,7 @@ fn document() -> String {
         writeln!(text, "| {number} | {binds} | {summary} | {} |", cell.join("<br>")).expect("writing to a string");
     }
     text.push('\n');
+    text.push_str(DECISIONS);
     for (place, file) in files.iter().enumerate() {
         writeln!(text, "[{}]: ../{file}", place + 1).expect("writing to a string");
     }

@@ -212,6 +212,15 @@ async fn sessions_are_listed_shown_and_ended_while_messages_flow() {
     assert_eq!((&subscription["selector"], &subscription["durability"]), (&"level > 3".into(), &"durable".into()));
     assert_eq!(subscription["positions"].as_array().map(Vec::len), Some(4), "{subscription}");
 
+    assert_eq!(shown["refused_publishes"], Value::Null);
+    let refused = live.publish(Publish::new("$SYS/mine", "x").qos(QoS::AtLeastOnce)).await;
+    assert!(refused.is_err(), "{refused:?}");
+    let shown = place.json("data", &["sessions", "show", "live", "--json"]);
+    let refused = &shown["refused_publishes"];
+    assert_eq!((&refused["count"], &refused["code"]), (&1.into(), &0x87.into()), "{refused}");
+    let words = text(&place.ask("data", &["sessions", "show", "live"]).stdout);
+    assert!(words.contains("1 message since it connected, the last to $SYS/mine: "), "{words}");
+
     let unknown = place.ask("data", &["sessions", "drop", "nobody"]);
     assert_eq!(unknown.status.code(), Some(1));
     assert!(text(&unknown.stderr).contains("no session with the client id \"nobody\""));

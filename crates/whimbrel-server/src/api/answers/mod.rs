@@ -115,6 +115,22 @@ pub struct Shown {
     pub subscriptions: Vec<Subscription>,
     /// The others come after this filter.
     pub next: Option<String>,
+    /// What was refused of what its client has published since it connected, if something was.
+    #[serde(default)]
+    pub refused_publishes: Option<RefusedPublishes>,
+}
+
+/// Messages that a client has published, and that were refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RefusedPublishes {
+    /// How many.
+    pub count: u64,
+    /// The reason code of the last one, as in MQTT 5.
+    pub code: u8,
+    /// Why the last one was refused.
+    pub why: String,
+    /// The topic of the last one, at most 200 bytes of it; missing if a bound has refused it.
+    pub topic: Option<String>,
 }
 
 /// A session that was ended.

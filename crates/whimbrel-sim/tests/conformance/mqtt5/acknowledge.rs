@@ -277,7 +277,7 @@ fn a_refusing_puback_ends_the_delivery() {
 
 // covers: MQTT-4.3.2-3, MQTT-4.3.3-3, MQTT-2.2.1-5
 #[test]
-fn acknowledgements_of_nothing_or_of_another_kind_change_nothing() {
+fn acknowledgements_of_nothing_change_nothing() {
     let (mut world, subscriber, publisher) = pair(2);
     world.send(publisher, Publish::new("t", "x").qos(2, 1));
     let message = world.message(subscriber);
@@ -287,6 +287,48 @@ fn acknowledgements_of_nothing_or_of_another_kind_change_nothing() {
     world.fail(subscriber);
     let conn = world.connect(&Connect::v5("subscriber").expiry(1000).resume());
     assert_eq!(world.message(conn).id, message.id, "still unacknowledged");
+}
+
+// covers: MQTT-4.3.2-3, MQTT-4.3.3-3, MQTT-4.13.1-1
+#[test]
+fn acknowledgements_of_another_kind_are_protocol_errors() {
+    let refusal = |first, id| acknowledge_with(first, id, 0x80);
+    for (qos, wrong) in [(1, vec![PUBREC, PUBCOMP]), (2, vec![PUBACK, PUBCOMP])] {
+        for first in wrong {
+            let (mut world, subscriber, publisher) = pair(2);
+            world.send(publisher, Publish::new("t", "x").qos(qos, 1));
+            let message = world.message(subscriber);
+            world.send(subscriber, acknowledge_with(first, message.id, 0));
+            world.assert_disconnected(subscriber, 0x82);
+            let conn = world.connect(&Connect::v5("subscriber").expiry(1000).resume());
+            let again = world.message(conn);
+            assert_eq!((again.id, again.dup), (message.id, true), "still unacknowledged");
+            if first != PUBCOMP {
+                world.send(conn, refusal(first, message.id));
+                world.assert_disconnected(conn, 0x82);
+            }
+        }
+    }
+    // A second phase asks for PUBCOMP, and takes a first one again.
+    let (mut world, subscriber, publisher) = pair(2);
+    world.send(publisher, Publish::new("t", "x").qos(2, 1));
+    let message = world.message(subscriber);
+    for _ in 0..2 {
+        world.ask(subscriber, pubrec(message.id));
+    }
+    world.send(subscriber, puback(message.id));
+    world.assert_disconnected(subscriber, 0x82);
+}
+
+// covers: MQTT-4.13.1-1
+#[test]
+fn acknowledgements_with_identifier_zero_are_protocol_errors() {
+    for first in [PUBACK, PUBREC, PUBREL, PUBCOMP] {
+        let mut world = World::new();
+        let conn = world.client("a");
+        world.send(conn, packet(first, &[0, 0]));
+        world.assert_disconnected(conn, 0x82);
+    }
 }
 
 // covers: MQTT-3.4.2-1, MQTT-3.5.2-1, MQTT-3.6.2-1, MQTT-3.7.2-1, MQTT-4.13.1-1
