@@ -23,7 +23,7 @@ const CHARTS = [
   { title: perSecond("Bytes of clients"), format: bytes, isBinary: true, isRate: true, series: [["in", counter("bytes_in")], ["out", counter("bytes_out")]] },
   { title: perSecond("Bytes between brokers"), format: bytes, isBinary: true, isRate: true, series: [["in", counter("overlay_bytes_in")], ["out", counter("overlay_bytes_out")]] },
   { title: perSecond("Losses"), format: rate, isRate: true, series: [["nondurable", counter("lost", "nondurable")], ["semi-durable", counter("lost", "semi_durable")], ["durable", counter("lost", "durable")]] },
-  { title: perSecond("Gaps told, refusals"), format: rate, isRate: true, series: [["gaps", counter("gaps")], ["refused", counter("refused")]] },
+  { title: perSecond("Gaps told, refusals"), format: rate, isRate: true, series: [["gaps", counter("gaps")], ["gaps of best effort", counter("gaps_best_effort")], ["refused", counter("refused")]] },
   { title: "Connections, sessions", format: count, series: [["connections", ["connections"]], ["sessions", ["sessions"]]], each: [["connections", ["connections"]]] },
   { title: "Journal", format: bytes, isBinary: true, series: [["bytes", counter("journal_bytes")]] },
   { title: "CPU, of one core", format: percent, isRate: true, times: 0.1, series: [["CPU", counter("cpu_ms")]] },

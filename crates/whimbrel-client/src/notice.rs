@@ -48,19 +48,22 @@ pub enum GapReason {
     Slow,
     /// This client named no position in that stream, and one was assumed.
     Assumed,
+    /// Nothing was promised of its messages (QoS 0).
+    BestEffort,
     /// Something that this library does not know, by the broker's name for it.
     Other(String),
 }
 
 impl GapReason {
     /// Those that this library knows.
-    const KNOWN: [GapReason; 6] = [
+    const KNOWN: [GapReason; 7] = [
         GapReason::Overwritten,
         GapReason::NotBuffered,
         GapReason::Released,
         GapReason::Lost,
         GapReason::Slow,
         GapReason::Assumed,
+        GapReason::BestEffort,
     ];
 
     fn named(name: String) -> GapReason {
@@ -79,6 +82,7 @@ impl GapReason {
             GapReason::Lost => "lost",
             GapReason::Slow => "slow",
             GapReason::Assumed => "assumed",
+            GapReason::BestEffort => "best-effort",
             GapReason::Other(name) => name,
         }
     }
@@ -93,6 +97,7 @@ impl fmt::Display for GapReason {
             GapReason::Lost => "lost: the broker that had it has ended",
             GapReason::Slow => "too slow: this client took less than came",
             GapReason::Assumed => "assumed: no position was given for this stream",
+            GapReason::BestEffort => "best effort: nothing was promised of such messages",
             GapReason::Other(name) => name,
         })
     }

@@ -200,8 +200,11 @@ impl Core {
         }
     }
 
-    /// A subscription is told a gap, in order, after whatever waits.
+    /// A subscription is told a gap, in order, after whatever waits, if there may have been something in it.
     pub(crate) fn tell_gap(&mut self, now: Time, id: u32, gap: Gap, out: &mut dyn Output) {
+        if self.streams.possible(gap).is_none() {
+            return;
+        }
         let session = self.add_gap(id, gap);
         if self.sessions.is_attached(session) {
             self.catch_up(now, session, &mut { CATCH_UP_SLICE }, out);
@@ -210,6 +213,9 @@ impl Core {
 
     /// As [`Core::tell_gap`], at the end of the turn.
     pub(crate) fn note_gap(&mut self, id: u32, gap: Gap) {
+        if self.streams.possible(gap).is_none() {
+            return;
+        }
         let session = self.add_gap(id, gap);
         if self.sessions.is_attached(session) {
             self.catch_up_soon(id);

@@ -52,6 +52,8 @@ stats! {
     gaps_slow,
     /// Gaps because a client named no position and one was assumed.
     gaps_assumed,
+    /// Gaps of streams of which nothing is promised.
+    gaps_best_effort,
     /// Subscriptions that fell behind because their client took less than came.
     fell_behind,
     /// Times that a durable subscription lacked something of another broker's stream, and that was set aside for it.
@@ -167,15 +169,19 @@ impl GapCounts {
         self.0[class as usize][reason.index()]
     }
 
-    /// Gaps of one class in which something may be lost: all but those of clients that named no position.
+    /// Gaps of one class in which something that was promised may be lost: all but those of clients that named no position, and of best effort.
     pub fn lost(&self, class: GapClass) -> u64 {
-        let reasons = GapReason::ALL.into_iter().filter(|reason| *reason != GapReason::Assumed);
-        reasons.map(|reason| self.of(class, reason)).sum()
+        GapReason::ALL.into_iter().filter(|reason| reason.is_loss()).map(|reason| self.of(class, reason)).sum()
     }
 
-    /// All of them.
-    pub fn total(&self) -> u64 {
-        self.0.iter().flatten().sum()
+    /// Gaps of streams of which nothing is promised.
+    pub fn best_effort(&self) -> u64 {
+        GapClass::ALL.into_iter().map(|class| self.of(class, GapReason::BestEffort)).sum()
+    }
+
+    /// All others.
+    pub fn promised(&self) -> u64 {
+        self.0.iter().flatten().sum::<u64>() - self.best_effort()
     }
 }
 
@@ -189,6 +195,7 @@ impl Stats {
             GapReason::Lost => &mut self.gaps_lost,
             GapReason::Slow => &mut self.gaps_slow,
             GapReason::Assumed => &mut self.gaps_assumed,
+            GapReason::BestEffort => &mut self.gaps_best_effort,
         };
         *counter += 1;
     }

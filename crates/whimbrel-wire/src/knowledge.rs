@@ -36,6 +36,8 @@ pub struct Part {
     pub upto: Tick,
     /// Whether there may have been events, which nobody has any more.
     pub lost: bool,
+    /// Behind which tick the stream had no event at all up to `upto`, whoever wants what; `upto` where that is not known.
+    pub still: Tick,
 }
 
 const PART_INDEX: u8 = HOST_PUBENDS_MAX - 1;
@@ -52,7 +54,7 @@ impl Part {
         let since = read_distance(input, upto)?;
         let begin = read_distance(input, since)?;
         *last = upto;
-        Ok(Part { index: first & PART_INDEX, begin, since, after, upto, lost: first & PART_LOST != 0 })
+        Ok(Part { index: first & PART_INDEX, begin, since, after, upto, lost: first & PART_LOST != 0, still: upto })
     }
 
     fn put(&self, last: &mut Tick, out: &mut Vec<u8>) {
@@ -84,7 +86,14 @@ impl<'a> Body<'a> for Silence<'a> {
         TreeReader::read(input, Tick(0), Tick(0))?;
         let target_tree = &tree[..tree.len() - input.0.len()];
         let mut last = Tick(0);
-        let parts = input.list(PARTS_MAX, "streams", |input| Part::read(input, &mut last))?;
+        let mut parts = input.list(PARTS_MAX, "streams", |input| Part::read(input, &mut last))?;
+        // Brokers of earlier versions do not say.
+        if !input.0.is_empty() {
+            for part in &mut parts {
+                let still = part.upto.0.checked_sub(input.varint()?);
+                part.still = Tick(still.ok_or(Invalid::Range("the last event before a silence"))?);
+            }
+        }
         Ok(Silence { from, target_tree, incarnation, version, parts })
     }
 
@@ -95,6 +104,9 @@ impl<'a> Body<'a> for Silence<'a> {
         out.extend_from_slice(self.target_tree);
         let mut last = Tick(0);
         out.put_list(&self.parts, PARTS_MAX, "streams", |out, part| part.put(&mut last, out));
+        for part in &self.parts {
+            out.put_varint(part.upto.0.checked_sub(part.still.0).expect("a stream is still before its silence ends"));
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use crate::cache::{Item, Next};
 use crate::copies::Copies;
 use crate::route::Router;
 use crate::session::{Publication, Sessions};
+use crate::stream::Sources;
 
 /// Slots of the cache that are looked at, and gaps that are told, before others have their turn.
 pub(crate) const CATCH_UP_SLICE: usize = 256;
@@ -130,7 +131,7 @@ impl Core {
         };
         let (from, partitions) = (lag.next, track.partitions);
         let whose = (streams.logged().host(), is_alone);
-        let mut reader = Reader::new(now, whose, (track, &mut lag), (router, copies, sessions), out);
+        let mut reader = Reader::new(now, whose, (track, &mut lag), (router, copies, sessions, streams), out);
         let next = cache.read(from, &partitions, *budget, |item| match item {
             Item::Hole { pubend, to, .. } if of_log(pubend) => {
                 reader.note_hole(pubend, to);
@@ -246,6 +247,7 @@ pub(super) struct Reader<'a> {
     /// Nobody else lags: copies need not be shared.
     pub(super) is_alone: bool,
     pub(super) sessions: &'a mut Sessions,
+    pub(super) streams: &'a Sources,
     /// The client takes no more at the moment.
     pub(super) blocked: bool,
     /// Bytes of the events that were looked at.
@@ -263,11 +265,26 @@ impl<'a> Reader<'a> {
         now: Time,
         (host, is_alone): (HostId, bool),
         (track, lag): (&'a mut Track, &'a mut Lag),
-        (router, copies, sessions): (&'a mut Router, &'a mut Copies, &'a mut Sessions),
+        (router, copies, sessions, streams): (&'a mut Router, &'a mut Copies, &'a mut Sessions, &'a Sources),
         out: &'a mut dyn Output,
     ) -> Self {
         let (blocked, weight, has_holes, barred) = (false, 0, false, None);
-        Reader { now, host, track, lag, router, copies, is_alone, sessions, blocked, weight, has_holes, barred, out }
+        Reader {
+            now,
+            host,
+            track,
+            lag,
+            router,
+            copies,
+            is_alone,
+            sessions,
+            streams,
+            blocked,
+            weight,
+            has_holes,
+            barred,
+            out,
+        }
     }
 }
 
@@ -436,8 +453,21 @@ impl Reader<'_> {
         if serial == 0 { self.router.wants(number, event) } else { self.router.wants_cached(number, serial, event) }
     }
 
-    /// Tells a gap; `false` if the client takes no more at the moment.
+    /// Tells a gap, if there may have been something in it; `false` if the client takes no more at the moment.
     fn tell(&mut self, gap: Gap) -> bool {
+        if let Some(gap) = self.streams.possible(gap)
+            && !self.tell_possible(Gap { reason: gap.reason.in_stream(gap.pubend), ..gap })
+        {
+            return false;
+        }
+        self.lag.gaps.passed(gap.pubend, gap.to);
+        self.lag.positions.advance(gap.pubend, gap.to);
+        self.track.note_told(gap);
+        self.track.mark(gap.pubend, gap.to);
+        true
+    }
+
+    fn tell_possible(&mut self, gap: Gap) -> bool {
         if self.track.notices {
             let qos = Qos::AtLeastOnce.min(self.track.qos);
             if !self.sessions.get(self.track.session).takes_tracked(qos) {
@@ -451,10 +481,6 @@ impl Reader<'_> {
             self.track.silence.told_at = self.now;
         }
         self.sessions.count_gap(self.track.session, self.track.gap_class(), gap.reason);
-        self.lag.gaps.passed(gap.pubend, gap.to);
-        self.lag.positions.advance(gap.pubend, gap.to);
-        self.track.note_told(gap);
-        self.track.mark(gap.pubend, gap.to);
         self.lose_hidden(gap);
         true
     }

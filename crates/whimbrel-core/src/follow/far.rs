@@ -9,7 +9,7 @@ use whimbrel_event::{Event, EventId, HostId, Predecessors, PredecessorsBuf, Pube
 
 use super::catchup::{Reader, Turn};
 use super::replay::Step;
-use super::{Durable, Far, Gap, GapReason, Track};
+use super::{Durable, Far, Gap, GapReason, Positions, Track};
 use crate::api::Output;
 use crate::broker::Core;
 use crate::overlay::PREDECESSOR_MAX;
@@ -67,15 +67,24 @@ impl Track {
         self.durable.as_deref().is_some_and(|durable| durable.awaits_selector(pubend))
     }
 
-    /// Until its own interest is in force it waits for these streams: where their logs count for it from where it stands, else from what has been passed here.
+    /// Until its own interest is in force it waits for these streams: where their logs count for it from where it stands, else from what has been passed here. What
+    /// would be a gap before that only because nobody had asked for it here waits as well: with the version of the interest their host tells whether there was anything.
     pub(crate) fn wait_for(&mut self, passed: impl Iterator<Item = (PubendId, Tick)>) {
-        let had = |pubend| self.lag.as_deref().map_or(Tick(0), |lag| lag.positions.get(pubend));
-        let from = |(pubend, passed): (PubendId, Tick)| match self.has_far_log(pubend) {
-            // It may stand where the stream began.
-            true => (pubend, had(pubend).max(Tick(1))),
-            false => (pubend, had(pubend).max(passed)),
-        };
-        self.unsettled = passed.map(from).filter(|(_, at)| *at != Tick(0)).collect();
+        let mut unsettled = Positions::default();
+        for (pubend, passed) in passed {
+            let is_logged = self.has_far_log(pubend);
+            let lag = self.lag.as_deref_mut();
+            let had = lag.as_ref().map_or(Tick(0), |lag| lag.positions.get(pubend));
+            let from = match is_logged {
+                // It may stand where the stream began.
+                true => had.max(Tick(1)),
+                false => lag.and_then(|lag| lag.gaps.take_unasked(pubend)).unwrap_or(had.max(passed)),
+            };
+            if from != Tick(0) {
+                unsettled.set(pubend, from);
+            }
+        }
+        self.unsettled = unsettled;
     }
 
     /// Whether another broker's log has what it lacks of a stream.
@@ -303,7 +312,7 @@ impl Core {
         let lost: BTreeSet<(Tick, Tick)> = lost.filter(|(after, to)| after < to).collect();
         *budget -= events.len().clamp(1, *budget);
         let host = self.streams.logged().host();
-        let Core { tracks, router, copies, sessions, .. } = self;
+        let Core { tracks, router, copies, sessions, streams, .. } = self;
         let is_alone = tracks.lagging() == 1;
         let track = tracks.get_mut(id);
         let mut lag = track.lag.take().expect("it lags");
@@ -316,7 +325,8 @@ impl Core {
         if released > from {
             lag.gaps.add(Gap { pubend, from: at, to: released, reason: GapReason::Released });
         }
-        let mut reader = Reader::new(now, (host, is_alone), (track, &mut lag), (router, copies, sessions), out);
+        let mut reader =
+            Reader::new(now, (host, is_alone), (track, &mut lag), (router, copies, sessions, streams), out);
         let mut is_whole = true;
         for event in &events {
             for (after, to) in lost.iter().filter(|(_, to)| *to < event.id().tick) {

@@ -1,6 +1,6 @@
 //! Gaps: ranges of a stream of which a subscription is told only that something may have matched.
 
-use whimbrel_event::{EventId, HostId, PubendId, Tick};
+use whimbrel_event::{EventId, HostId, PubendId, Reliability, Tick};
 
 /// Why a subscription is not given what may have matched. Of gaps that are told as one, the last of these counts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -17,17 +17,20 @@ pub enum GapReason {
     Released,
     /// The stream has ended, or its broker has lost that part.
     Lost,
+    /// Nothing was promised of the stream's events: a stream of best effort, whatever the cause.
+    BestEffort,
 }
 
 impl GapReason {
     /// All of them, in the order of [`GapReason::index`].
-    pub const ALL: [GapReason; 6] = [
+    pub const ALL: [GapReason; 7] = [
         GapReason::Assumed,
         GapReason::Slow,
         GapReason::Overwritten,
         GapReason::NotBuffered,
         GapReason::Released,
         GapReason::Lost,
+        GapReason::BestEffort,
     ];
 
     /// A small number for it.
@@ -44,7 +47,21 @@ impl GapReason {
             GapReason::Lost => "lost",
             GapReason::Slow => "slow",
             GapReason::Assumed => "assumed",
+            GapReason::BestEffort => "best-effort",
         }
+    }
+
+    /// As which a gap with this cause is told in a stream. An assumed position is the client's own doing in any stream.
+    pub(crate) fn in_stream(self, pubend: PubendId) -> GapReason {
+        match (self, pubend.reliability()) {
+            (GapReason::Assumed, _) | (_, Reliability::Reliable) => self,
+            (_, Reliability::BestEffort) => GapReason::BestEffort,
+        }
+    }
+
+    /// Whether something that was promised may be lost in such a gap.
+    pub fn is_loss(self) -> bool {
+        !matches!(self, GapReason::Assumed | GapReason::BestEffort)
     }
 }
 
@@ -122,6 +139,13 @@ impl Gaps {
         Some(Gap { from: gap.from.max(tick), ..gap })
     }
 
+    /// Takes out the gap of a stream that is one only because nobody had asked here for what lay in it: where it begins.
+    pub(crate) fn take_unasked(&mut self, pubend: PubendId) -> Option<Tick> {
+        let at = self.entries.binary_search_by_key(&pubend, |known| known.pubend).ok()?;
+        let is_unasked = self.entries[at].reason == GapReason::NotBuffered;
+        is_unasked.then(|| self.entries.remove(at).from)
+    }
+
     /// The streams of a host have ended: what was lacking here of them is lost.
     pub(crate) fn end(&mut self, host: HostId) {
         let was_lacking = |gap: &&mut Gap| matches!(gap.reason, GapReason::Overwritten | GapReason::NotBuffered);
@@ -182,6 +206,29 @@ mod tests {
         gaps.end(P.host());
         let reasons: Vec<GapReason> = gaps.iter().map(|gap| gap.reason).collect();
         assert_eq!(reasons, [GapReason::Lost, GapReason::Slow, GapReason::Overwritten]);
+    }
+
+    #[test]
+    fn what_is_a_gap_for_another_reason_as_well_is_not_taken_out() {
+        let mut gaps = Gaps::default();
+        gaps.add(Gap { reason: GapReason::NotBuffered, ..gap(10, 20) });
+        assert_eq!(gaps.take_unasked(P.host().pubend(7)), None);
+        assert_eq!((gaps.take_unasked(P), gaps.first()), (Some(Tick(10)), None));
+        gaps.add(gap(20, 30));
+        assert_eq!(gaps.take_unasked(P), None);
+        gaps.add(Gap { reason: GapReason::Released, ..gap(30, 40) });
+        assert_eq!((gaps.take_unasked(P), gaps.first().map(|gap| gap.to)), (None, Some(Tick(40))));
+    }
+
+    #[test]
+    fn of_best_effort_every_cause_is_told_as_such_but_what_was_assumed() {
+        let best_effort = P.host().pubend(whimbrel_event::HOST_RELIABLE_MAX);
+        assert_eq!((P.reliability(), best_effort.reliability()), (Reliability::Reliable, Reliability::BestEffort));
+        for cause in GapReason::ALL.into_iter().filter(|cause| *cause != GapReason::BestEffort) {
+            let told = if cause == GapReason::Assumed { cause } else { GapReason::BestEffort };
+            assert_eq!((cause.in_stream(P), cause.in_stream(best_effort)), (cause, told));
+            assert_eq!((cause.is_loss(), told.is_loss()), (cause != GapReason::Assumed, false));
+        }
     }
 
     #[test]

@@ -138,12 +138,12 @@ impl Core {
             gaps.add(Gap { pubend, from, to, reason: GapReason::Lost });
         }
         *budget -= events.len().clamp(1, *budget);
-        let Core { tracks, router, copies, sessions, .. } = self;
+        let Core { tracks, router, copies, sessions, streams, .. } = self;
         let is_alone = tracks.lagging() == 1;
         let track = tracks.get_mut(id);
         let mut lag = track.lag.take().expect("it lags");
         let whose = (pubend.host(), is_alone);
-        let mut reader = Reader::new(now, whose, (track, &mut lag), (router, copies, sessions), out);
+        let mut reader = Reader::new(now, whose, (track, &mut lag), (router, copies, sessions, streams), out);
         let is_whole = !events.iter().any(|event| reader.look_at_logged(event).is_break());
         let (is_blocked, barred) = (reader.blocked, reader.barred);
         if is_whole {

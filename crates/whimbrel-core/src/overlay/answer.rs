@@ -181,7 +181,7 @@ impl Core {
         let (host, tag) = (destination.host, destination.tag);
         let whom = (host, destination.incarnation, destination.version);
         let (begin, since) = (destination.begin[own], destination.since[own]);
-        let part = |after, upto, lost| Part { index: own as u8, begin, since, after, upto, lost };
+        let part = |after, upto, lost| Part { index: own as u8, begin, since, after, upto, lost, still: upto };
         let mut parts = Vec::new();
         let mut stands = after;
         let mut begins = 0;

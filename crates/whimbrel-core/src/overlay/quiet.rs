@@ -111,7 +111,7 @@ impl Core {
             return overlay.set_timer(at, Due::Quiet(number));
         }
         self.streams.close(now);
-        let passed = self.passed_own();
+        let (passed, last_events) = (self.passed_own(), self.streams.own.last_events());
         #[cfg(feature = "mutants")]
         let beyond = if self.has(crate::Mutant::SilenceAhead) { 1_000_000_000 } else { 0 };
         #[cfg(not(feature = "mutants"))]
@@ -126,6 +126,7 @@ impl Core {
             after: destination.last[own].min(passed[own]),
             upto: Tick(passed[own].0 + beyond),
             lost: false,
+            still: last_events[own].min(passed[own]),
         };
         let parts = (0..Streams::COUNT).map(part).collect();
         for (last, passed) in destination.last.iter_mut().zip(passed) {

@@ -228,6 +228,8 @@ impl Core {
         let began = overlay.wants.began();
         let version_now = overlay.wants.version();
         let Some(remote) = self.streams.remote(pubend) else { return };
+        // Whatever is wanted: it may be older than what was wanted here last.
+        remote.note_still((part.still, part.upto));
         // Subscriptions that were answered when its broker was not known did not wait for it: it counts once it knows of them.
         let least = began.max(remote.least);
         #[cfg(feature = "mutants")]

@@ -330,7 +330,9 @@ impl Moving {
             put_varint(out, (*ordinal).into());
             put_id(out, EventId { pubend: *pubend, tick: *from });
             put_varint(out, to.0);
-            out.push(reason.index() as u8);
+            // Brokers of earlier versions know no reason of its own for best effort; which stream it is tells the others.
+            let known = if *reason == GapReason::BestEffort { GapReason::NotBuffered } else { *reason };
+            out.push(known.index() as u8);
         }
         put_varint(out, self.unreleased.len() as u64);
         self.unreleased.iter().for_each(|tag| out.extend_from_slice(&tag.to_le_bytes()));
@@ -366,7 +368,7 @@ impl Moving {
             let tag = bytes.u16()?;
             let (ordinal, EventId { pubend, tick: from }) = (bytes.small()?, id(bytes)?);
             let (to, reason) = (Tick(bytes.varint()?), *GapReason::ALL.get(usize::from(bytes.u8()?))?);
-            Some((tag, ordinal, Gap { pubend, from, to, reason }))
+            Some((tag, ordinal, Gap { pubend, from, to, reason: reason.in_stream(pubend) }))
         };
         let gaps = list(bytes, gap)?;
         let (unreleased, last_tag, doubted) = (list(bytes, Bytes::u16)?, bytes.u16()?, bytes.u16()?);
@@ -426,7 +428,7 @@ mod tests {
                 tag: *tag, qos: qos(level).unwrap(), is_received: flags[1], of: last.map(|id| (identifier, id)),
             });
             let gaps = streams.iter().map(|(pubend, _, from)| {
-                (u16::from(flags[5]), identifier, Gap { pubend: *pubend, from: *from, to: Tick(from.0.saturating_add(millis)), reason: GapReason::Lost })
+                (u16::from(flags[5]), identifier, Gap { pubend: *pubend, from: *from, to: Tick(from.0.saturating_add(millis)), reason: GapReason::Lost.in_stream(*pubend) })
             });
             let gaps = gaps.collect::<Vec<_>>().into_iter();
             let moving = Moving {

@@ -19,7 +19,7 @@ struct Stream {
     passed: Tick,
     /// Events that have their ticks and have not passed.
     waiting: u32,
-    /// The last tick that other brokers have been told of.
+    /// The tick of the last event that has passed, of which other brokers have been told; as long as there is none, where this process began.
     told: Tick,
     /// This process has passed nothing at or below this tick.
     began: Tick,
@@ -207,6 +207,11 @@ impl Streams {
     /// [`Streams::position`]: a client that wants only what comes after a certain time names that time.
     pub fn closed(&self, pubend: PubendId) -> Option<Tick> {
         self.of(pubend).map(|stream| stream.passed.max(self.closed))
+    }
+
+    /// Per stream, the tick behind which it has had no event up to what has been passed.
+    pub fn last_events(&self) -> [Tick; Streams::COUNT] {
+        core::array::from_fn(|index| self.each[index].told)
     }
 
     /// How many events of a stream wait for their pass; 0 if it is not hosted here.

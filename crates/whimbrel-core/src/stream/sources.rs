@@ -9,7 +9,7 @@ use whimbrel_event::{
 use super::bygone::{Bygone, drop_named};
 use super::census::Census;
 use super::{Consolidated, Knowledge, Streams};
-use crate::follow::Positions;
+use crate::follow::{Gap, GapReason, Positions};
 use crate::overlay::Stalled;
 use crate::store::LostParts;
 use whimbrel_wire::FormerHost;
@@ -45,6 +45,27 @@ pub(crate) struct Remote {
     pub(crate) is_held: bool,
     /// What is lost of what it has passed.
     pub(crate) lost: LostParts,
+    /// After the first of these ticks up to the second it had no event at all, as its host has told last.
+    still: (Tick, Tick),
+}
+
+impl Remote {
+    /// Its host has told that there was no event after `from` up to `to`. What is known already and touches that stays known.
+    pub(crate) fn note_still(&mut self, (from, to): (Tick, Tick)) {
+        if from < to && to > self.still.1 {
+            let from = if from <= self.still.1 { from.min(self.still.0) } else { from };
+            self.still = (from, to);
+        }
+    }
+
+    /// A gap without what is known to have had no event at its begin and its end; `None`: nothing is left.
+    fn without_still(&self, gap: Gap) -> Option<Gap> {
+        let (begin, end) = self.still;
+        let is_within = |tick: Tick| begin <= tick && tick <= end;
+        let from = if is_within(gap.from) { end } else { gap.from };
+        let to = if is_within(gap.to) { begin } else { gap.to };
+        (from < to).then_some(Gap { from, to, ..gap })
+    }
 }
 
 /// A broker whose streams are known here.
@@ -186,6 +207,7 @@ impl Sources {
             since: Tick(0),
             is_held,
             lost: LostParts::default(),
+            still: (Tick(0), Tick(0)),
         });
         self.remotes.splice(at..at, fresh);
         self.census = None;
@@ -309,6 +331,13 @@ impl Sources {
     pub(crate) fn positions(&self) -> impl Iterator<Item = (PubendId, Tick)> + '_ {
         let retired = self.retired.iter().flat_map(|(streams, _)| streams.pubends());
         self.own.pubends().chain(retired).chain(self.remotes.iter().map(|remote| (remote.pubend, remote.passed)))
+    }
+
+    /// What is left of a gap of a stream without what is known to have had no event at all; `None`: nothing. That a position was assumed is told in any case.
+    pub(crate) fn possible(&self, gap: Gap) -> Option<Gap> {
+        let at = self.remotes.binary_search_by_key(&gap.pubend, |remote| remote.pubend);
+        let remote = at.ok().map(|at| &self.remotes[at]).filter(|_| gap.reason != GapReason::Assumed);
+        remote.map_or(Some(gap), |remote| remote.without_still(gap))
     }
 
     /// Up to where a stream is passed that is followed, or an own one.
@@ -517,6 +546,45 @@ mod tests {
         let pubend = host(0).pubend(0);
         assert_eq!([9, 10, 11].map(|tick| sources.is_before_this_process(pubend, Tick(tick))), [true, false, false]);
         assert!(!sources.is_before_this_process(host(1).pubend(0), Tick(0)), "it is of another broker");
+    }
+
+    #[test]
+    fn of_a_gap_what_was_still_is_left_out() {
+        let mut sources = sources();
+        sources.add_host(host(0), (1, 0), Tick(5), false);
+        let pubend = host(0).pubend(0);
+        let left = |sources: &Sources, from, to| {
+            let gap = Gap { pubend, from: Tick(from), to: Tick(to), reason: GapReason::NotBuffered };
+            sources.possible(gap).map(|gap| (gap.from.0, gap.to.0))
+        };
+        assert_eq!(left(&sources, 10, 20), Some((10, 20)), "nothing is known");
+        let still = |sources: &mut Sources, from, to| {
+            sources.remote(pubend).expect("it is known").note_still((Tick(from), Tick(to)));
+        };
+        still(&mut sources, 10, 20);
+        for (gap, expected) in [
+            ((10, 20), None),
+            ((12, 18), None),
+            ((9, 20), Some((9, 10))),
+            ((9, 15), Some((9, 10))),
+            ((15, 22), Some((20, 22))),
+            ((10, 21), Some((20, 21))),
+            ((9, 21), Some((9, 21))),
+            ((1, 10), Some((1, 10))),
+            ((20, 30), Some((20, 30))),
+        ] {
+            assert_eq!(left(&sources, gap.0, gap.1), expected, "{gap:?}");
+        }
+        // What says nothing, or less, changes nothing; what touches it goes on from it.
+        still(&mut sources, 30, 30);
+        still(&mut sources, 12, 18);
+        still(&mut sources, 20, 25);
+        assert_eq!((left(&sources, 10, 25), left(&sources, 10, 26)), (None, Some((25, 26))));
+        // An event has come in between.
+        still(&mut sources, 27, 40);
+        assert_eq!([left(&sources, 10, 25), left(&sources, 26, 40)], [Some((10, 25)), Some((26, 27))]);
+        let assumed = Gap { pubend, from: Tick(28), to: Tick(30), reason: GapReason::Assumed };
+        assert_eq!(sources.possible(assumed), Some(assumed), "that it was assumed is told");
     }
 
     #[test]

@@ -23,6 +23,7 @@ mod predecessors;
 mod restarts;
 mod resume;
 mod shares;
+mod still;
 mod topology;
 mod trees;
 mod world;

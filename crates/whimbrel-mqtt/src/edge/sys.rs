@@ -12,7 +12,7 @@ impl Broker {
         let stats = self.stats();
         let core = &stats.core;
         let uptime = now.since(self.edge.started).as_secs();
-        let topics: [(&str, String); 33] = [
+        let topics: [(&str, String); 34] = [
             ("version", format!("whimbrel {}", self.edge.config.version)),
             ("name", self.edge.config.name.clone()),
             ("uptime", format!("{uptime} seconds")),
@@ -46,6 +46,7 @@ impl Broker {
             ("gaps/lost", core.gaps_lost.to_string()),
             ("gaps/slow", core.gaps_slow.to_string()),
             ("gaps/assumed", core.gaps_assumed.to_string()),
+            ("gaps/best-effort", core.gaps_best_effort.to_string()),
         ];
         for (name, value) in topics {
             let topic = format!("$SYS/broker/{name}");

@@ -67,6 +67,7 @@ pub fn encode_gaps(
         ("lost", stats.gaps_lost),
         ("slow", stats.gaps_slow),
         ("assumed", stats.gaps_assumed),
+        ("best-effort", stats.gaps_best_effort),
     ];
     let help = "Gaps in what subscriptions got, told or not, by reason";
     put_family(encoder, "whimbrel_gaps", help, "reason", reasons.into_iter())?;
@@ -79,7 +80,7 @@ pub fn encode_gaps(
             ConstCounter::new(gaps.of(class, reason)).encode(metric.encode_family(&labels)?)?;
         }
     }
-    let help = "What subscriptions lost by what they are promised: deliveries that were dropped of those promised nothing, gaps of all";
+    let help = "What subscriptions lost by what they are promised: deliveries that were dropped of those promised nothing, gaps of all but those of best effort";
     let Lost { nondurable, semi_durable, durable } = lost(stats, gaps);
     let counts =
         [(GapClass::Nondurable, nondurable), (GapClass::SemiDurable, semi_durable), (GapClass::Durable, durable)];
@@ -95,6 +96,6 @@ pub fn encode_gaps(
     for (client, gaps) in gappy {
         *clients.entry(label(client)).or_default() += gaps;
     }
-    let help = "Gaps of the clients that have most, at most 16, by client id";
+    let help = "Gaps of the clients that have most, those of best effort not counted, at most 16, by client id";
     put_family(encoder, "whimbrel_client_gaps", help, "client", clients.into_iter())
 }

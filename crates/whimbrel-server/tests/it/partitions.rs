@@ -65,7 +65,7 @@ async fn a_changed_file_is_noticed() {
 async fn gaps_have_all_reasons_from_the_start() {
     let (_directory, server) = start("", Duration::from_secs(100_000)).await;
     let page = get(&server, "/metrics").await.1;
-    for reason in ["overwritten", "not-buffered", "lost", "slow", "assumed"] {
+    for reason in ["overwritten", "not-buffered", "lost", "slow", "assumed", "best-effort"] {
         assert!(page.contains(&format!("whimbrel_gaps_total{{reason=\"{reason}\"}} 0")), "{reason} in\n{page}");
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 pub(crate) const TOPIC: &str = "$whimbrel/notice";
 
 /// Why a gap may be.
-const REASONS: [&str; 6] = ["overwritten", "not-buffered", "released", "lost", "slow", "assumed"];
+const REASONS: [&str; 7] = ["overwritten", "not-buffered", "released", "lost", "slow", "assumed", "best-effort"];
 
 /// What a subscription is told beside its events.
 #[derive(Clone, PartialEq, Eq, Debug)]

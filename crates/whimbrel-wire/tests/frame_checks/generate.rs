@@ -263,6 +263,7 @@ fn silence<'a>(c: &mut Choices<'_>, trees: &'a mut Vec<u8>) -> Silence<'a> {
             after: c.tick_before(upto),
             upto,
             lost: c.flag(),
+            still: c.tick_before(upto),
         }
     };
     Silence { from: c.host(), target_tree: trees, incarnation: c.u64(), version: c.u64(), parts: c.list(part) }

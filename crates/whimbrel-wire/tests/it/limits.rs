@@ -423,7 +423,8 @@ fn what_is_missing_and_what_is_silent_has_an_extent() {
         assert_eq!(Frame::decode(&bytes), Err(invalid));
         bytes[end - at] = good;
     }
-    let part = Part { index: 15, begin: Tick(8), since: Tick(9), after: Tick(6), upto: Tick(6), lost: true };
+    let (after, upto, still) = (Tick(6), Tick(6), Tick(6));
+    let part = Part { index: 15, begin: Tick(8), since: Tick(9), after, upto, lost: true, still };
     let tree = [0x80, 0, 0];
     let silence =
         |parts| Frame::Silence(Silence { from: host(), target_tree: &tree, incarnation: 1, version: 2, parts });
@@ -432,4 +433,34 @@ fn what_is_missing_and_what_is_silent_has_an_extent() {
     refused(&silence(vec![part; PARTS_MAX + 1]));
     refused(&silence(vec![Part { index: 16, ..part }]));
     refused(&silence(vec![Part { after: Tick(7), ..part }]));
+    refused(&silence(vec![Part { still: Tick(7), ..part }]));
+}
+
+/// A broker of an earlier version does not say since when a stream had no event, and whoever reads its silence as such a version does ignores that.
+#[test]
+fn a_silence_of_an_earlier_version_says_nothing_of_the_last_event() {
+    let part = |still| Part {
+        index: 3,
+        begin: Tick(8),
+        since: Tick(9),
+        after: Tick(6),
+        upto: Tick(20),
+        lost: false,
+        still: Tick(still),
+    };
+    let silence = |parts: Vec<Part>| {
+        let silence = Silence { from: host(), target_tree: &[0x80, 0, 0], incarnation: 1, version: 2, parts };
+        accepted(&Frame::Silence(silence))
+    };
+    let parts = |bytes: &[u8]| match Frame::decode(bytes) {
+        Ok(Frame::Silence(silence)) => Ok(silence.parts),
+        Ok(other) => panic!("{other:?}"),
+        Err(invalid) => Err(invalid),
+    };
+    let bytes = silence(vec![part(7), part(13)]);
+    assert_eq!(parts(&bytes), Ok(vec![part(7), part(13)]));
+    assert_eq!(parts(&bytes[..bytes.len() - 2]), Ok(vec![part(20), part(20)]));
+    assert!(parts(&bytes[..bytes.len() - 1]).is_err(), "one of two is missing");
+    let beyond = [&bytes[..bytes.len() - 1], &[21]].concat();
+    assert_eq!(parts(&beyond), Err(Invalid::Range("the last event before a silence")));
 }

@@ -101,8 +101,11 @@ pub struct Counters {
     pub refused: u64,
     /// What subscribers did not get.
     pub lost: Lost,
-    /// Gaps that subscribers were told of, for whatever reason.
+    /// Gaps that subscribers were told of, for whatever reason, but those of best effort.
     pub gaps: u64,
+    /// Gaps of streams of best effort, of which nothing is promised.
+    #[serde(default)]
+    pub gaps_best_effort: u64,
     /// Bytes of frames of other brokers, over all links since the start.
     pub overlay_bytes_in: u64,
     /// Bytes of frames to other brokers, over all links since the start.
@@ -116,7 +119,7 @@ pub struct Counters {
 }
 
 /// What subscribers did not get, by the kind of promise that they had. A gap counts once, however many events may have been in it; one that only says that a
-/// client named no position is in none of these.
+/// client named no position is in none of these, nor one of best effort, of which nothing was promised.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Lost {
     /// Deliveries that were dropped because a client read too slowly or its queue was full, and gaps of subscriptions that have only notices.
