@@ -237,7 +237,7 @@ impl Core {
 
     /// Answers those for which nobody has to be waited for any more.
     pub(crate) fn confirm_ready(&mut self, now: Time, out: &mut dyn Output) {
-        self.end_gaps(now, out);
+        self.end_gaps();
         self.answer_ends(now, out);
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         if !overlay.waiting.sharing.is_empty() {
@@ -341,7 +341,7 @@ impl Core {
     }
 
     /// Subscriptions that came back are told what they missed before their interest was in force.
-    fn end_gaps(&mut self, now: Time, out: &mut dyn Output) {
+    fn end_gaps(&mut self) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         if overlay.waiting.returned.is_empty() || !core::mem::take(&mut overlay.waiting.is_told_more) {
             return;
@@ -380,7 +380,9 @@ impl Core {
                 // It was in force all the time: nothing is to be read elsewhere.
                 self.rejoin(track, pubend);
             } else if !self.read_unsettled(track, pubend, (from, to)) {
-                self.tell_gap(now, track, Gap { pubend, from, to, reason: GapReason::NotBuffered }, out);
+                // At the end of the turn: no stream waits any more, and those further on in this list do not stand yet where they are to be read from. What
+                // was given of them now would be given twice.
+                self.note_gap(track, Gap { pubend, from, to, reason: GapReason::NotBuffered });
             }
         }
     }
