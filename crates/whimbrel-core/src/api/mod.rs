@@ -36,6 +36,10 @@ pub enum Mutant {
     TagsTrusted,
     /// A publisher's first event at another broker does not wait for the one before.
     PredecessorIgnored,
+    /// A broker that has stood still takes what it has not heard meanwhile for silence.
+    StandstillUnnoticed,
+    /// What a publisher published before it came is forgotten with the broker that it came to.
+    PredecessorUnwritten,
     /// When the cache is divided anew, partitions forget what they knew to be missing.
     ForgottenOverwriting,
     /// Silence is declared over events that wait for the disk.

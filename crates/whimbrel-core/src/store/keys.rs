@@ -566,7 +566,8 @@ mod tests {
             let will = LastWill { client_id, delay: expiry, lifetime, retain: flags[2], event: &payload };
             prop_assert_eq!(again(&will, &mut second), Some(will));
             let given = flags[0].then_some((HostId::new(left.map_or(0, Time::as_nanos)), millis));
-            let placed = Placed { epoch: millis, moment: far.into(), given, maybe_repeats: flags[1] };
+            let after = start.iter().map(|tick| whimbrel_event::EventId { pubend: PubendId(tick.0), tick: *tick }).collect();
+            let placed = Placed { epoch: millis, moment: far.into(), given, maybe_repeats: flags[1], after };
             prop_assert_eq!(again(&placed, &mut Vec::new()), Some(placed));
             let numbered = Numbered { last: millis, hour: far, epoch: millis, maybe_repeats: flags[2] };
             prop_assert_eq!(again(&numbered, &mut Vec::new()), Some(numbered));
@@ -604,8 +605,11 @@ mod tests {
         );
         let third = Kept::read_versioned(&[3, 4, 0xe8, 7, 0, 9, 0, 2, 0]).unwrap();
         assert_eq!(third, Kept { last_tag: 9, doubted: 2, ..kept });
-        let placed = Placed { epoch: 5, moment: 6, given: Some((HostId::new(128), 7)), maybe_repeats: true };
-        assert_eq!(Placed::read_versioned(&[1, 5, 6, 1, 0x80, 1, 7]), Some(placed));
+        let after = whimbrel_event::PredecessorsBuf::new();
+        let placed = Placed { epoch: 5, moment: 6, given: Some((HostId::new(128), 7)), maybe_repeats: true, after };
+        assert_eq!(Placed::read_versioned(&[1, 5, 6, 1, 0x80, 1, 7]).as_ref(), Some(&placed));
+        let second = Placed::read_versioned(&[2, 5, 6, 1, 0x80, 1, 7, 0]);
+        assert_eq!(second, Some(Placed { maybe_repeats: false, ..placed }));
         let numbered = Numbered { last: 5, hour: 6, epoch: 0, maybe_repeats: true };
         assert_eq!(Numbered::read_versioned(&[1, 5, 6]), Some(numbered));
         assert_eq!(Numbered::read_versioned(&[2, 5, 6, 7]), Some(Numbered { epoch: 7, ..numbered }));

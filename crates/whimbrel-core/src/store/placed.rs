@@ -1,12 +1,12 @@
 //! Which attachment of its client a session is for, and which other brokers there are, as it is written.
 
-use whimbrel_event::{HostId, Tick};
+use whimbrel_event::{EventId, HostId, PREDECESSORS_MAX, PredecessorsBuf, PubendId, Tick};
 
 use super::keys::Value;
 use super::wire::{Bytes, put_bytes, put_varint};
 
 /// Which attachment of its client a session is for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Placed {
     /// The number of the attachment.
     pub(crate) epoch: u64,
@@ -16,6 +16,8 @@ pub(crate) struct Placed {
     pub(crate) given: Option<(HostId, u64)>,
     /// Its client may have published where nobody could be asked.
     pub(crate) maybe_repeats: bool,
+    /// What its client published at other brokers before: what it publishes here comes after that, also if this broker is started again before it has.
+    pub(crate) after: PredecessorsBuf,
 }
 
 /// Another broker that there is or was, as it is written.
@@ -44,7 +46,7 @@ impl<'a> Value<'a> for Acquainted<&'a str> {
 }
 
 impl Value<'_> for Placed {
-    const VERSION: u8 = 2;
+    const VERSION: u8 = 3;
 
     fn put(&self, out: &mut Vec<u8>) {
         put_varint(out, self.epoch);
@@ -54,18 +56,28 @@ impl Value<'_> for Placed {
         put_varint(out, host);
         put_varint(out, epoch);
         out.push(u8::from(self.maybe_repeats));
+        put_varint(out, self.after.iter().count() as u64);
+        for EventId { pubend, tick } in self.after.iter() {
+            put_varint(out, pubend.0);
+            put_varint(out, tick.0);
+        }
     }
 
     fn read(bytes: &mut Bytes<'_>) -> Option<Self> {
-        let placed = Placed::read_older(1, bytes)?;
-        Some(Placed { maybe_repeats: bytes.u8()? == 1, ..placed })
+        let placed = Placed::read_older(2, bytes)?;
+        let count = usize::try_from(bytes.varint()?).ok().filter(|count| *count <= PREDECESSORS_MAX)?;
+        let mut id = || Some(EventId { pubend: PubendId(bytes.varint()?), tick: Tick(bytes.varint()?) });
+        let after = (0..count).map(|_| id()).collect::<Option<PredecessorsBuf>>()?;
+        Some(Placed { after, ..placed })
     }
 
     fn read_older(version: u8, bytes: &mut Bytes<'_>) -> Option<Self> {
-        (version == 1).then_some(())?;
+        (1..=2).contains(&version).then_some(())?;
         let (epoch, moment, is_given) = (bytes.varint()?, bytes.varint()?, bytes.u8()? == 1);
         let given = (HostId::new(bytes.varint()?), bytes.varint()?);
-        // Nothing was written of that.
-        Some(Placed { epoch, moment, given: is_given.then_some(given), maybe_repeats: true })
+        // In the first version nothing was written of that.
+        let maybe_repeats = version == 1 || bytes.u8()? == 1;
+        let (given, after) = (is_given.then_some(given), PredecessorsBuf::new());
+        Some(Placed { epoch, moment, given, maybe_repeats, after })
     }
 }

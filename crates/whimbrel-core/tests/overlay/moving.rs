@@ -893,3 +893,72 @@ fn what_a_publisher_published_before_it_moved_comes_first_where_both_logs_are_re
     let stats = net.nodes[1].core.overlay_stats().expect("it is one of several");
     assert_eq!(stats.order_breaks, 0);
 }
+
+/// A publisher passes through the second broker, which ends before it has said anything there; what a subscriber gets that was away meanwhile and reads all of it from logs,
+/// that of its own broker first.
+fn passed_through(prepare: impl Fn(&mut whimbrel_core::Core)) -> Vec<String> {
+    let mut net = world(Qos::AtLeastOnce);
+    prepare(&mut net.nodes[1].core);
+    net.leave(1, 1);
+    // The publisher has been at the second broker before.
+    net.leave(0, 9);
+    assert_eq!(net.connect(1, 9, "publisher"), Some(true));
+    net.publish_all(1, 9, &["1"]);
+    net.leave(1, 9);
+    assert_eq!(net.connect(0, 9, "publisher"), Some(true));
+    net.publish_all(0, 9, &["2", "3"]);
+    net.leave(0, 9);
+    assert_eq!(net.connect(1, 9, "publisher"), Some(true));
+    net.kill(1);
+    net.advance(MILLI * 500);
+    net.revive(1, true);
+    net.advance(SECOND * 2);
+    assert_eq!(net.connect(2, 9, "publisher"), Some(true));
+    net.publish_all(2, 9, &["4", "5"]);
+    net.advance(SECOND);
+    // It takes some time to read what is elsewhere.
+    net.delay([0, 2], MILLI * 50);
+    assert_eq!(net.connect(2, 1, "sub"), Some(true));
+    net.settled(2, 1, SECOND * 2)
+}
+
+#[test]
+fn the_order_of_a_publisher_survives_the_end_of_a_broker_that_it_only_passed_through() {
+    assert_eq!(passed_through(|_| {}), ["1", "2", "3", "4", "5"]);
+}
+
+#[cfg(feature = "mutants")]
+#[test]
+fn what_it_published_before_is_written_where_it_went() {
+    let got = passed_through(|core| core.build_in(whimbrel_core::Mutant::PredecessorUnwritten));
+    assert_ne!(got, ["1", "2", "3", "4", "5"]);
+}
+
+/// A subscriber comes to a broker at which somebody wants the same, so that its interest is in force at once in the streams of all brokers; it has missed something of best effort.
+#[test]
+fn what_all_brokers_confirm_at_once_is_read_once() {
+    let mut net = world(Qos::AtLeastOnce);
+    assert_eq!(net.connect(2, 2, "other"), Some(false));
+    net.subscribe_durably(2, 2, "t", Qos::AtLeastOnce);
+    assert_eq!(net.connect(1, 9, "another"), Some(false));
+    net.leave(1, 1);
+    let mut published = Vec::new();
+    for node in [0, 1] {
+        for number in 0..3 {
+            let payload = format!("{number} at {node}");
+            net.publish(node, 9, "t", "without a promise", Qos::AtMostOnce);
+            net.publish(node, 9, "t", &payload, Qos::AtLeastOnce);
+            net.advance(MILLI * 20);
+            published.push(payload);
+        }
+    }
+    net.advance(SECOND);
+    assert_eq!(net.connect(2, 1, "sub"), Some(true));
+    let mut got = net.settled(2, 1, SECOND * 2);
+    got.retain(|payload| payload != "without a promise");
+    for node in ["0", "1"] {
+        let of = |all: &[String]| all.iter().filter(|payload| payload.ends_with(node)).cloned().collect::<Vec<_>>();
+        assert_eq!(of(&got), of(&published));
+    }
+    assert_eq!(got.len(), published.len());
+}

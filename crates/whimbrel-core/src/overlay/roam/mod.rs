@@ -159,12 +159,14 @@ impl Attachment {
         let given = placed.given.map(|whom| Box::new(Given::unasked(now, whom, now)));
         let is_given = given.is_some();
         let (settling, maybe_repeats) = ((!is_given).then_some(1), placed.maybe_repeats);
-        Attachment { given, settling, maybe_repeats, ..Attachment::new(now, placed.epoch, placed.moment) }
+        let after = placed.after.clone();
+        Attachment { given, settling, maybe_repeats, after, ..Attachment::new(now, placed.epoch, placed.moment) }
     }
 
     fn placed(&self) -> Placed {
         let given = self.given.as_deref().map(|given| (given.to, given.epoch));
-        Placed { epoch: self.epoch, moment: self.moment, given, maybe_repeats: self.maybe_repeats }
+        let (epoch, moment, maybe_repeats) = (self.epoch, self.moment, self.maybe_repeats);
+        Placed { epoch, moment, given, maybe_repeats, after: self.after.clone() }
     }
 
     /// The deputy that has the whole of it, as far as it has confirmed that.
@@ -350,6 +352,11 @@ impl Core {
         let session = self.sessions.get(index);
         let Some(place) = session.memory.roam.as_deref() else { return };
         let (placed, is_given, client) = (place.placed(), place.given.is_some(), session.client_id.clone());
+        #[cfg(feature = "mutants")]
+        let placed = match self.has(crate::Mutant::PredecessorUnwritten) {
+            true => Placed { after: PredecessorsBuf::new(), ..placed },
+            false => placed,
+        };
         if self.remembers(index) {
             let number = session.memory.number;
             self.store.outbox.put(|key| Key::Placed(number).put(key), |value| placed.put_versioned(value));
