@@ -165,6 +165,7 @@ impl Core {
     }
 
     fn handle_rare(&mut self, now: Time, input: Input<'_>, out: &mut dyn Output) {
+        self.watch_clock(now);
         match input {
             Input::Attach(attach) => self.attach(now, attach, out),
             Input::Detach { link, publish_will, expiry } => {

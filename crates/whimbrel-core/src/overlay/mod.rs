@@ -372,6 +372,18 @@ impl Core {
         self.share_soon(now);
     }
 
+    /// Whatever comes first when this broker goes on after a standstill, it is known by then: what is concluded of others' silence depends on that.
+    pub(crate) fn watch_clock(&mut self, now: Time) {
+        #[cfg(feature = "mutants")]
+        if self.has(crate::Mutant::StandstillUnnoticed) {
+            return;
+        }
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        if overlay.timers.first().is_some_and(|(at, _)| now.since(at) >= STANDSTILL) {
+            overlay.roam.note_standstill(now);
+        }
+    }
+
     /// Something happens on the links to other brokers.
     pub(crate) fn peer_input(&mut self, now: Time, input: PeerInput<'_>, out: &mut dyn Output) {
         let Some(overlay) = &mut self.overlay else {
@@ -404,9 +416,6 @@ impl Core {
             let Some(overlay) = &mut self.overlay else { return };
             let Some((at, due)) = overlay.timers.first().filter(|(at, _)| *at <= now) else { break };
             overlay.timers.remove(at, due);
-            if now.since(at) >= STANDSTILL {
-                overlay.roam.note_standstill(now);
-            }
             match due {
                 Due::Probe(link) => self.probe(now, link, out),
                 Due::Announce => self.announce_links(now, out),

@@ -14,6 +14,7 @@ mod net;
 pub mod roam;
 #[cfg(all(test, feature = "mutants"))]
 mod scenes;
+mod still;
 #[cfg(test)]
 mod tests;
 pub mod traffic;

@@ -15,6 +15,7 @@ use super::book::Process;
 use super::door::{Door, Told};
 use super::line::{CHANNELS, Edge, Line};
 use super::logs::{Log, Prepare};
+use super::still::{Source, Still};
 use crate::disk::Logged;
 use crate::random::Random;
 use crate::trunk::{Event, Side, Trunk};
@@ -44,6 +45,10 @@ pub(super) struct Node {
     pub(super) log: Option<Log>,
     /// What clients have said and the broker has not taken yet, as it has too much to write.
     pub(super) held: VecDeque<(ConnId, Vec<u8>)>,
+    /// The machine does not schedule it.
+    pub(super) still: Option<Still>,
+    /// What it has ended itself since it went on, while it is told what came before.
+    pub(super) ended: Option<Vec<Source>>,
 }
 
 impl Node {
@@ -64,6 +69,8 @@ pub(super) enum Item {
     Disk(usize),
     Line(usize),
     Edge(usize),
+    /// A broker that stands still goes on.
+    Still(usize),
     /// The other end of a line is told that it has ended.
     End(usize),
 }
@@ -93,6 +100,8 @@ pub(super) struct Net {
     pub(super) traffic: Traffic,
     /// When connections stalled, as packets were lost again and again.
     pub(super) stalls: Vec<(Time, Time)>,
+    /// When processes stood still.
+    pub(super) stills: Vec<(Time, Time)>,
     /// Between which processes connections were made.
     pub(super) met: Vec<[Process; 2]>,
     /// Why brokers have ended connections, in order of [`HangUp::ALL`].
@@ -108,7 +117,7 @@ pub(super) struct Net {
     /// Records of events that became durable, if anybody wants to know, and on which machine.
     pub(super) logged: Option<Vec<(usize, Logged)>>,
     pub(super) prepare: Box<Prepare>,
-    random: Random,
+    pub(super) random: Random,
     at_once: u32,
 }
 
@@ -125,6 +134,7 @@ impl Net {
             told: VecDeque::new(),
             traffic: Traffic::default(),
             stalls: Vec::new(),
+            stills: Vec::new(),
             met: Vec::new(),
             hang_ups: Default::default(),
             moves_sessions: true,
@@ -143,7 +153,8 @@ impl Net {
         let name = format!("b{}", self.nodes.len());
         let (conns, peers) = (Vec::new(), Vec::new());
         let held = VecDeque::new();
-        self.nodes.push(Node { name, broker: None, life: 0, ahead, conns, peers, log: None, held });
+        let (still, ended) = (None, None);
+        self.nodes.push(Node { name, broker: None, life: 0, ahead, conns, peers, log: None, held, still, ended });
         self.nodes.len() - 1
     }
 
@@ -193,6 +204,7 @@ impl Net {
         let Some(broker) = known.broker.take() else { return };
         self.past.extend(broker.core().overlay_stats().cloned());
         known.held.clear();
+        known.still = None;
         if let Some(log) = &mut known.log {
             log.crash();
         }
@@ -213,6 +225,7 @@ impl Net {
         }
         self.unplan(Item::Node(node));
         self.unplan(Item::Disk(node));
+        self.unplan(Item::Still(node));
     }
 
     pub(super) fn is_up(&self, node: usize) -> bool {
@@ -233,11 +246,14 @@ impl Net {
 
     /// A client connects to a broker that is up.
     pub(super) fn open(&mut self, node: usize, client: usize) -> ConnId {
+        // A broker that stands still does not know yet that a connection has ended.
+        let is_free = |conn: &Option<usize>| conn.is_none() && self.nodes[node].still.is_none();
+        let conns = &self.nodes[node].conns;
+        let place = conns.iter().position(is_free).unwrap_or(conns.len());
         let conns = &mut self.nodes[node].conns;
-        let place = conns.iter().position(Option::is_none).unwrap_or_else(|| {
+        if place == conns.len() {
             conns.push(None);
-            conns.len() - 1
-        });
+        }
         conns[place] = Some(client);
         let conn = ConnId(place as u32);
         self.handle(node, Input::Opened { conn, origin: Origin::Tcp });
@@ -260,7 +276,10 @@ impl Net {
         }
     }
 
-    fn handle(&mut self, node: usize, input: Input<'_>) {
+    pub(super) fn handle(&mut self, node: usize, input: Input<'_>) {
+        if self.keeps(node, &input) {
+            return;
+        }
         self.handle_once(node, input);
         self.submit(node);
     }
@@ -287,13 +306,19 @@ impl Net {
         self.traffic.unsent = self.traffic.unsent.max(unsent);
         for conn in closed {
             known.conns[conn.0 as usize] = None;
+            if let Some(ended) = &mut known.ended {
+                ended.push(Source::Client(conn));
+            }
             known.held.retain(|(of, _)| *of != conn);
         }
         for (link, why) in hang_ups {
             self.traffic.hung_up += 1;
             self.hang_ups[why as usize] += 1;
-            let end = self.nodes[node].peers[link.0 as usize].take();
-            let (number, side) = end.expect("a broker hangs up what is there");
+            if let Some(ended) = &mut self.nodes[node].ended {
+                ended.push(Source::Link(link));
+            }
+            // Of one that has ended while it stood still it has not been told yet.
+            let Some((number, side)) = self.nodes[node].peers[link.0 as usize].take() else { continue };
             let line = self.lines.get_mut(&number).expect("a link has a line");
             if why == HangUp::Itself {
                 self.edges[line.edge].is_loop = true;
@@ -391,7 +416,9 @@ impl Net {
         self.now = self.now.max(at);
         match item {
             Item::Node(node) => self.handle(node, Input::Deadline),
+            Item::Disk(node) if self.nodes[node].still.is_some() => {}
             Item::Disk(node) => self.disk_changed(node),
+            Item::Still(node) => self.go_on(node),
             Item::Line(number) => self.poll(number),
             Item::Edge(number) => self.dial(number),
             Item::End(number) => {
@@ -473,8 +500,9 @@ impl Net {
         self.traffic.dialed += 1;
         self.met.push([from, to].map(|node| (node, self.nodes[node].life)));
         let ends = [(from, Side::Near), (to, Side::Far)].map(|(node, side)| {
-            let peers = &mut self.nodes[node].peers;
-            let place = peers.iter().position(Option::is_none).unwrap_or_else(|| {
+            let Node { peers, still, .. } = &mut self.nodes[node];
+            let is_free = |peer: &Option<(usize, Side)>| peer.is_none() && still.is_none();
+            let place = peers.iter().position(is_free).unwrap_or_else(|| {
                 peers.push(None);
                 peers.len() - 1
             });

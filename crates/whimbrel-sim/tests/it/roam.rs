@@ -3,9 +3,11 @@
 //!
 //! `WHIMBREL_SEEDS` sets how many seeds are played (1,000 and 200), `WHIMBREL_SEED` the first (0) or the one to replay, `WHIMBREL_TRACE` how much of its
 //! story is told, and `WHIMBREL_HOME` that it is
-//! one in which clients go nowhere else (1), and no storm comes (2).
+//! one in which clients go nowhere else (1), and no storm comes (2); `WHIMBREL_OVERLOADED`, that brokers stand still now and then.
 
-use whimbrel_sim::overlay::roam::{Report, Wander, replay as play_again, run, run_wandering};
+use whimbrel_sim::overlay::roam::{
+    Report, Wander, replay as play_again, replay_overloaded, run, run_overloaded, run_wandering,
+};
 
 use crate::seeds::{number, play};
 
@@ -17,6 +19,9 @@ const OPEN_MAX: u64 = 2;
 
 /// Of worlds in which clients go nowhere else.
 const HOME: u64 = 200;
+
+/// Of worlds in which brokers stand still.
+const OVERLOADED: u64 = 200;
 
 /// Entries of the story of a failure, unless told otherwise.
 const KEPT: usize = 400;
@@ -90,6 +95,19 @@ fn who_comes_home_in_storms_misses_nothing() {
     come_home(Wander::Bound);
 }
 
+/// The same wherever clients go, on machines that have too much to do: brokers stand still for up to a second and a half.
+#[test]
+fn no_promise_is_broken_on_machines_that_have_too_much_to_do() {
+    let (first, count) =
+        (number("WHIMBREL_SEED").unwrap_or(0), number("WHIMBREL_SEEDS").map_or(OVERLOADED, |n| n.min(OVERLOADED)));
+    let run = |seed| run_overloaded(seed, Wander::Everywhere);
+    let reports = play(first, count, run, |report| !report.violations.is_empty());
+    let all = reports.iter().flat_map(|report| report.violations.iter().map(|broken| (report.seed, broken)));
+    let all: Vec<String> = all.map(|(seed, broken)| format!("seed {seed}: {broken}")).collect();
+    assert!(all.is_empty(), "{}", all.join("\n"));
+    assert!(reports.iter().map(|report| report.counts.moved).sum::<u64>() > count * 5, "clients move");
+}
+
 #[test]
 fn a_seed_is_all_there_is_to_a_run() {
     for seed in [1, 2, 3] {
@@ -108,7 +126,11 @@ fn replay() {
         Some(1) => Wander::Bound,
         Some(_) => Wander::Home,
     };
-    let report = play_again(number("WHIMBREL_SEED").unwrap_or(1), wander, kept.max(1));
+    let seed = number("WHIMBREL_SEED").unwrap_or(1);
+    let report = match number("WHIMBREL_OVERLOADED") {
+        None => play_again(seed, wander, kept.max(1)),
+        Some(_) => replay_overloaded(seed, wander, kept.max(1)),
+    };
     println!("{report}");
     assert!(report.violations.is_empty(), "seed {} breaks {} rules", report.seed, report.violations.len());
 }

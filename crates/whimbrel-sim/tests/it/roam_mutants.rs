@@ -3,7 +3,7 @@
 
 use whimbrel_core::Mutant;
 use whimbrel_sim::overlay::Rule;
-use whimbrel_sim::overlay::roam::{Wander, run_wandering, run_wandering_mutant};
+use whimbrel_sim::overlay::roam::{Wander, run_overloaded, run_overloaded_mutant, run_wandering, run_wandering_mutant};
 
 /// Worlds in which a mutant may show itself.
 const SEEDS: u64 = 500;
@@ -95,4 +95,20 @@ fn a_deputy_has_the_latest_copy() {
 #[test]
 fn what_was_given_is_not_behind_what_is_written() {
     caught(Wander::Bound, Mutant::Unmarked, &[Rule::Duplicate]);
+}
+
+/// Worlds in which brokers stand still show what they conclude of the time in which they heard nobody.
+#[test]
+fn who_has_stood_still_knows_that_it_has() {
+    for seed in 0..SEEDS {
+        let mutated = run_overloaded_mutant(seed, Wander::Everywhere, Mutant::StandstillUnnoticed);
+        let rules = [Rule::Session, Rule::Lost, Rule::Duplicate, Rule::Takeover];
+        if let Some(violation) = mutated.violations.iter().find(|violation| rules.contains(&violation.rule))
+            && run_overloaded(seed, Wander::Everywhere).violations.is_empty()
+        {
+            println!("seed {seed}, {violation}");
+            return;
+        }
+    }
+    panic!("it lives through {SEEDS} worlds");
 }

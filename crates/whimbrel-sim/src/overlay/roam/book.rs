@@ -207,7 +207,8 @@ impl Book {
         if let Some((_, process)) = account.attached.take() {
             account.home = Some((now, process));
         }
-        if let Some(asked) = asked.filter(|asked| now.since(*asked) > reach.connect_max()) {
+        let is_late = |asked: &Time| now.since(*asked) > reach.connect_max() && !self.troubles.held_up(*asked, now);
+        if let Some(asked) = asked.filter(is_late) {
             let what = format!("{} gets no answer to its CONNECT in {:?}", account.name, now.since(asked));
             self.breaks(Rule::Answer, what);
         }
@@ -262,7 +263,7 @@ impl Book {
         let Some((asked, is_clean, forces)) = account.asked.take() else { return };
         let who = format!("{} at {at:?}", account.name);
         if code == UNAVAILABLE {
-            let is_settled = is_settled && !self.troubles.stalled(asked, now);
+            let is_settled = is_settled && !self.troubles.held_up(asked, now);
             if is_clean || forces || is_settled && out_of_reach <= 1 {
                 let calm = if is_settled { "all is calm" } else { "there is a storm" };
                 let asks = format!("clean: {is_clean}, forced: {forces}");
@@ -270,7 +271,7 @@ impl Book {
             }
             return;
         }
-        if now.since(asked) > reach.connect_max() && !self.troubles.stalled(asked, now) {
+        if now.since(asked) > reach.connect_max() && !self.troubles.held_up(asked, now) {
             self.breaks(Rule::Answer, format!("{who} waits {:?} for its CONNACK", now.since(asked)));
         }
         let Some(account) = self.accounts.get_mut(&client) else { return };
@@ -299,7 +300,8 @@ impl Book {
         let is_lost = troubles.lost_disk(from, now)
             && (troubles.gone(from, now) > 1 || troubles.cut(from, now) || troubles.any(began, began + COPY));
         // It was begun where nobody was linked who is here, or is linked with this broker: a stranger is served as well.
-        let is_unheard_of = founded.is_some_and(|(since, home)| !troubles.web.has_heard((home.0, since), (at.0, now)));
+        let is_unheard_of =
+            founded.is_some_and(|(since, home)| !troubles.hearing.has_heard((home.0, since), (at.0, now)));
         if !is_clean && !forces && !is_lost && !is_unheard_of {
             self.breaks(Rule::Session, format!("the session of {who} is gone, which was at {before:?}"));
         }
@@ -329,7 +331,7 @@ impl Book {
         let Some(account) = self.accounts.get_mut(&client) else { return };
         let (who, process) = (account.name.clone(), account.attached.map(|(_, process)| process));
         let Some(era) = account.eras.last_mut().filter(|era| era.asked.1 == id) else { return };
-        let waited = now.since(era.asked.0);
+        let (asked_at, waited) = (era.asked.0, now.since(era.asked.0));
         era.is_answered = true;
         self.counts.pending += u64::from(!pending.is_empty());
         if era.began.is_none() {
@@ -338,7 +340,7 @@ impl Book {
         if codes.iter().any(|code| *code >= 0x80) {
             self.breaks(Rule::Answer, format!("{who} is refused: {codes:02x?}"));
         }
-        if waited > SUBSCRIBE_MAX {
+        if waited > SUBSCRIBE_MAX && !self.troubles.held_up(asked_at, now) {
             self.breaks(Rule::Answer, format!("{who} waits {waited:?} for its SUBACK"));
         }
     }

@@ -38,6 +38,28 @@ pub enum Wander {
     Home,
 }
 
+/// Brokers stand still for so long at most.
+const STILL_MAX: Duration = Duration::from_millis(1_500);
+
+/// In a world in which brokers stand still: at these moments, and for so long. Nothing else in it is drawn anew.
+pub(super) fn stills(world: &World<'_>, storm: Duration, seed: u64) -> Vec<(Time, Fault)> {
+    let mut random = Random::new(seed ^ 0x7374_696c_6c);
+    let every = *random.pick(&[Duration::from_millis(300), Duration::from_millis(800), Duration::from_secs(2)]);
+    let nodes = world.net.nodes.len() as u64;
+    let (mut at, mut stills) = (START + BEGIN, Vec::new());
+    while at < START + BEGIN + storm {
+        // Mostly all that is on one machine.
+        let all = random.chance(300);
+        let span = random.span(STILL_MAX);
+        let which = random.below(nodes) as usize;
+        stills.extend(
+            (0..nodes as usize).filter(|node| all || *node == which).map(|node| (at, Fault::Still(node, span))),
+        );
+        at = at + random.span(every) + Duration::from_millis(1);
+    }
+    stills
+}
+
 /// What a world is like.
 pub(super) struct Plan {
     pub(super) storm: Duration,

@@ -90,7 +90,7 @@ impl Book {
         let began = era.began.unwrap_or(sent);
         let is_lost = fact.sent.iter().any(|(_, process)| self.troubles.lost_disk_of(process.0, sent));
         // A host that came after the subscription, or was not known yet where that was made, had to hear of it first. What counts is when the event was said there, which may not be the first time.
-        let Troubles { web, losses, .. } = &self.troubles;
+        let Troubles { web, hearing, losses, .. } = &self.troubles;
         let home = era.granted.map(|process| process.0);
         let is_unknown = |host: (usize, Time)| {
             let may_know = |home: usize| web.who_may_know(host, began, losses)[home];
@@ -104,7 +104,7 @@ impl Book {
         // Or that one has lost its disk, and has not been linked with it for long enough since.
         let is_strange = fact.sent.iter().any(|(when, to)| {
             let born = self.troubles.born(to.0, *when);
-            let has_heard = |home| web.has_heard((to.0, born.max(self.troubles.born(home, *when))), (home, *when));
+            let has_heard = |home| hearing.has_heard((to.0, born.max(self.troubles.born(home, *when))), (home, *when));
             let is_soon = *when >= began && when.since(began) < LINGER;
             is_soon && is_unknown((to.0, born)) && home.is_some_and(|home| !has_heard(home))
         });
@@ -116,11 +116,11 @@ impl Book {
     /// Whether the broker that granted a subscription had not heard of the host that another machine had since a moment, and had not been linked for long enough by
     /// then with one that had: it can neither wait for such a host nor name it.
     fn was_unheard_of(&self, era: &Era, (node, since): (usize, Time), (home, granted): (usize, Time)) -> bool {
-        let Troubles { web, .. } = &self.troubles;
+        let Troubles { hearing, .. } = &self.troubles;
         let disk = self.troubles.disk_at(node, since);
         let is_known = self.troubles.hosts_of((node, disk)).any(|host| era.known.contains(&host));
         let both = since.max(self.troubles.born(home, granted));
-        !is_known && !web.has_heard((node, both), (home, granted))
+        !is_known && !hearing.has_heard((node, both), (home, granted))
     }
 
     /// Whether an event was never seen by anybody, and its broker lost it for good.

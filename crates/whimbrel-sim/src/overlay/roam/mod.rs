@@ -82,6 +82,25 @@ pub fn run_wandering(seed: u64, wander: Wander) -> Report {
     play(seed, wander, World::new(seed, draw::config(seed), None, Box::new(|_| {})))
 }
 
+/// As [`run_wandering`], and brokers stand still now and then, as processes do on a machine that has too much to do.
+pub fn run_overloaded(seed: u64, wander: Wander) -> Report {
+    let _told = super::Told(seed);
+    play_overloaded(seed, wander, World::new(seed, draw::config(seed), None, Box::new(|_| {})))
+}
+
+/// As [`run_overloaded`], with the last `kept` things that happened, at least one.
+pub fn replay_overloaded(seed: u64, wander: Wander, kept: usize) -> Report {
+    let _told = super::Told(seed);
+    play_overloaded(seed, wander, World::new(seed, draw::config(seed), Some(kept), Box::new(|_| {})))
+}
+
+/// As [`run_overloaded`], with a fault in all brokers.
+#[cfg(feature = "mutants")]
+pub fn run_overloaded_mutant(seed: u64, wander: Wander, mutant: whimbrel_core::Mutant) -> Report {
+    let _told = super::Told(seed);
+    play_overloaded(seed, wander, mutated(seed, mutant))
+}
+
 /// As [`run`], with the last `kept` things that happened, at least one.
 pub fn replay(seed: u64, wander: Wander, kept: usize) -> Report {
     let _told = super::Told(seed);
@@ -98,9 +117,15 @@ pub fn run_mutant(seed: u64, mutant: whimbrel_core::Mutant) -> Report {
 #[cfg(feature = "mutants")]
 pub fn run_wandering_mutant(seed: u64, wander: Wander, mutant: whimbrel_core::Mutant) -> Report {
     let _told = super::Told(seed);
+    play(seed, wander, mutated(seed, mutant))
+}
+
+/// A world whose brokers have a fault.
+#[cfg(feature = "mutants")]
+fn mutated<'a>(seed: u64, mutant: whimbrel_core::Mutant) -> World<'a> {
     let mut world = World::new(seed, draw::config(seed), None, Box::new(move |broker| broker.build_in(mutant)));
     world.net.prepare = Box::new(move |restoring| restoring.build_in(mutant));
-    play(seed, wander, world)
+    world
 }
 
 /// In the end each client's session is at one broker: what others had of it has been given up.
@@ -118,6 +143,16 @@ fn count_keepers(world: &mut World<'_>) {
 
 fn play(seed: u64, wander: Wander, mut world: World<'_>) -> Report {
     let plan = draw::world(&mut world, wander);
+    play_planned(seed, plan, world)
+}
+
+fn play_overloaded(seed: u64, wander: Wander, mut world: World<'_>) -> Report {
+    let mut plan = draw::world(&mut world, wander);
+    plan.faults.extend(draw::stills(&world, plan.storm, seed));
+    play_planned(seed, plan, world)
+}
+
+fn play_planned(seed: u64, plan: draw::Plan, mut world: World<'_>) -> Report {
     world.plan(plan.faults);
     world.run_until(START + plan.storm);
     draw::heal(&mut world);

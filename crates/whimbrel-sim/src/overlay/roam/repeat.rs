@@ -26,7 +26,7 @@ pub(super) fn may_repeat(
     (now, at): (Time, Process),
 ) -> bool {
     // A copy may not come over a connection that stalls.
-    let is_uncopied = |at: Time| troubles.any(at, at + COPY) || troubles.stalled(at, at + COPY);
+    let is_uncopied = |at: Time| troubles.any(at, at + COPY);
     let Some((settled, process)) = got.settled else {
         // Who has not said that it has it gets it again; at exactly once under the same tag, which it knows, unless a deputy does not.
         let is_deputy = has_moved && troubles.any(got.at, now) || is_renewed && is_uncopied(got.at);

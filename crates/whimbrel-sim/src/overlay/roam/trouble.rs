@@ -37,6 +37,8 @@ pub(super) struct Troubles {
     pub(super) met: Vec<[Process; 2]>,
     /// Which brokers were linked when.
     pub(super) web: Web,
+    /// Which could hear each other when.
+    pub(super) hearing: Web,
     /// The hosts that there were, each with its machine, and which disk of that it had.
     hosts: BTreeMap<HostId, (usize, u32)>,
     /// Of which of them the brokers of each machine have heard since it lost its disk, as far as they knew when they ended, or the world did.
@@ -45,6 +47,8 @@ pub(super) struct Troubles {
     pub(super) cuts: Vec<Time>,
     /// When connections stalled, as packets were lost again and again: who waits for an answer over one gets none.
     stalls: Vec<(Time, Time)>,
+    /// When brokers stood still: whoever waits for an answer waits as much longer. They were not out of reach.
+    pub(super) stills: Vec<(Time, Time)>,
     /// When something last changed.
     pub(super) changed: Option<Time>,
 }
@@ -76,9 +80,15 @@ impl Troubles {
         self.stalls.iter().any(|(since, until)| *since <= to && *until >= from)
     }
 
+    /// Whether an answer may have been late between two moments: a connection stalled, or a broker stood still, or had shortly before.
+    pub(super) fn held_up(&self, from: Time, to: Time) -> bool {
+        let was_still = |(since, until): &(Time, Time)| *since <= to && *until + COPY >= from;
+        self.stalled(from, to) || self.stills.iter().any(was_still)
+    }
+
     /// Whether anything was wrong, or had been shortly before, between two moments.
     pub(super) fn any(&self, from: Time, to: Time) -> bool {
-        self.stalled(from, to)
+        self.held_up(from, to)
             || self.spans.iter().any(|(began, ended)| *began <= to && ended.is_none_or(|ended| ended + LINGER >= from))
     }
 

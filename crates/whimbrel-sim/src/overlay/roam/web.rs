@@ -45,7 +45,17 @@ pub(super) struct Web {
 impl Web {
     /// Looks at the connections that there are.
     pub(super) fn look(&mut self, net: &Net) {
-        let linked = || net.edges.iter().enumerate().filter(|(_, edge)| edge.is_linked());
+        self.look_at(net, Edge::is_linked);
+    }
+
+    /// The same of those over which brokers can hear each other: not while one of them stands still.
+    pub(super) fn look_at_heard(&mut self, net: &Net) {
+        let goes_on = |node: usize| net.nodes[node].still.is_none();
+        self.look_at(net, |edge| edge.is_linked() && goes_on(edge.ends.0) && goes_on(edge.ends.1));
+    }
+
+    fn look_at(&mut self, net: &Net, is_linked: impl Fn(&Edge) -> bool) {
+        let linked = || net.edges.iter().enumerate().filter(|(_, edge)| is_linked(edge));
         let is_known = |last: &State| last.links.iter().map(|(edge, _)| *edge).eq(linked().map(|(edge, _)| edge));
         if self.states.last().is_some_and(is_known) {
             return;

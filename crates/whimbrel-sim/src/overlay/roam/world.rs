@@ -29,6 +29,8 @@ pub(super) enum Fault {
     Reset(usize),
     /// A process ends; whether others are told.
     Crash(usize, bool),
+    /// A process stands still for so long.
+    Still(usize, Duration),
     /// Another one is started there, whose clock has stepped by so many nanoseconds; whether its disk is lost.
     Start(usize, i64, bool),
 }
@@ -194,7 +196,9 @@ impl<'a> World<'a> {
     /// Clients hear what they are told, and the book what was written.
     fn tell(&mut self) {
         self.book.troubles.web.look(&self.net);
+        self.book.troubles.hearing.look_at_heard(&self.net);
         self.book.troubles.stall(self.net.stalls.drain(..));
+        self.book.troubles.stills.append(&mut self.net.stills);
         while let Some((place, told)) = self.net.told.pop_front() {
             let (number, slot) = (place / 2, place % 2);
             let mut deeds = Vec::new();
@@ -280,6 +284,7 @@ impl<'a> World<'a> {
                 self.net.crash(node, is_told);
             }
             Fault::Start(node, step, loses) if !self.net.is_up(node) => self.start(node, step, loses),
+            Fault::Still(node, span) => return self.net.stand_still(node, now + span),
             Fault::Crash(..) | Fault::Start(..) => return,
         }
         let is_down = (0..self.net.nodes.len()).any(|node| !self.net.is_up(node));
