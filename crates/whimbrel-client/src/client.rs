@@ -16,6 +16,7 @@ use whimbrel_mqtt::codec::{
 
 use crate::protocol::{Arrival, Shared, Waiter};
 use crate::session::is_acknowledged;
+use crate::tap::Tapped;
 use crate::transport::{self, Stream};
 use crate::{Answer, Error, Event, Options, Publish, Published, Session, Subscription, task};
 
@@ -162,6 +163,9 @@ impl Client {
 
     async fn connect_now(options: Options) -> Result<(Client, Events), Error> {
         let mut stream = transport::open(&options).await?;
+        if let Some(tap) = &options.tap {
+            stream = Box::new(Tapped::new(stream, tap.clone()));
+        }
         let mut hello = Vec::new();
         Packet::Connect(connect_packet(&options)).encode(options.version, &mut hello)?;
         task::write_pieces(&mut stream, &hello).await?;

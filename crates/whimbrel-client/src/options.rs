@@ -6,7 +6,7 @@ use std::time::Duration;
 use rustls::ClientConfig;
 use whimbrel_mqtt::codec::Version;
 
-use crate::{Publish, Session};
+use crate::{Publish, Session, Tap};
 
 /// Whom to trust over TLS.
 #[derive(Clone, Debug, Default)]
@@ -69,6 +69,7 @@ pub struct Options {
     pub(crate) identity: Option<Identity>,
     pub(crate) timeout: Duration,
     pub(crate) session: Session,
+    pub(crate) tap: Option<Arc<dyn Tap>>,
 }
 
 impl Options {
@@ -92,6 +93,7 @@ impl Options {
             identity: None,
             timeout: Duration::from_secs(10),
             session: Session::new(),
+            tap: None,
         }
     }
 
@@ -176,6 +178,11 @@ impl Options {
     /// Goes on with what an earlier connection left ([`crate::Client::session`]).
     pub fn session(mut self, session: Session) -> Self {
         self.session = session;
+        self
+    }
+    /// Shows the bytes of the connection as they pass.
+    pub fn tap(mut self, tap: Arc<dyn Tap>) -> Self {
+        self.tap = Some(tap);
         self
     }
 }

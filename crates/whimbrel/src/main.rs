@@ -158,6 +158,10 @@ fn run(command: Command, warnings: Vec<String>) -> Result<ExitCode, Failure> {
 }
 
 fn demo(args: whimbrel_lab::fleet::Args) -> Result<(), Failure> {
+    if let Some(dir) = &args.recording.explain {
+        let text = whimbrel_lab::fleet::record::explain(dir, args.recording.event.as_deref())?;
+        return failure::print(text.as_bytes());
+    }
     let runtime = tokio::runtime::Runtime::new().context("cannot start the threads of the demonstration")?;
     runtime.block_on(whimbrel_lab::fleet::run(args))?;
     Ok(())

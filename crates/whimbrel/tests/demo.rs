@@ -88,10 +88,13 @@ fn no_order_is_lost_or_comes_twice_although_the_broker_is_killed() {
 #[test]
 fn who_goes_from_region_to_region_misses_nothing_although_brokers_are_killed() {
     let arguments = ["--regions", "warsaw,frankfurt,stockholm", "--move-every", "1500ms", "--kill-every", "1500ms"];
-    let more = ["--orders", "100", "--duration", "8s", "--seed", "3", "--json"];
+    // It stays there, for whoever wants to know why the run has failed.
+    let recording = concat!(env!("CARGO_TARGET_TMPDIR"), "/demo-regions");
+    let more = ["--orders", "100", "--duration", "8s", "--seed", "3", "--json", "--record", recording];
     let output = ended(demo(&[&arguments[..], &more[..]].concat()));
     let says = String::from_utf8_lossy(&output.stderr);
     assert!(says.lines().any(|line| line.starts_with("console: http://127.0.0.1:")), "{says}");
+    assert!(says.contains(&format!("recorded in {recording}")), "{says}");
     let summary: serde_json::Value = serde_json::from_slice(&output.stdout).expect("the summary is JSON");
     let number = |path: &str| summary.pointer(path).and_then(serde_json::Value::as_u64).expect("a number");
     assert_eq!(number("/faults"), 0, "{summary}");
@@ -114,6 +117,34 @@ fn who_goes_from_region_to_region_misses_nothing_although_brokers_are_killed() {
         assert_eq!(number(&format!("/freight/{fault}")), 0, "{fault}: {summary}");
     }
     assert_eq!(number("/freight/accepted"), number("/freight/sent"), "{summary}");
+    assert_eq!(number("/durable_gaps"), 0, "what brokers count themselves: {summary}");
+    explained(recording);
+}
+
+/// What a recording tells of a run without a fault, and of an order from its clerk to each dispatcher.
+fn explained(recording: &str) {
+    let explain = |more: &[&str]| {
+        let output = ended(demo(&[&["--explain", recording], more].concat()));
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let run = explain(&[]);
+    assert!(run.contains(" is killed\n") && run.contains(" is up again\n"), "{run}");
+    let story = explain(&["--event", "clerk-3/1"]);
+    let line = |from: &str, what: &str| {
+        story
+            .lines()
+            .find(|line| line.contains(from) && line.contains(what))
+            .unwrap_or_else(|| panic!("{from}: {story}"))
+    };
+    line("clerk-3 #1 sent", "PUBLISH q2");
+    line("clerk-3 #1 sent", "PUBREL");
+    let ids = ["dispatch-qos1", "dispatch-qos2", "dispatch-token"].map(|dispatcher| {
+        let got = line(&format!("{dispatcher} #"), "got  PUBLISH");
+        got.split(" w-id=").nth(1).expect("it is named").split(' ').next().expect("a name").to_owned()
+    });
+    assert!(ids[0] == ids[1] && ids[0] == ids[2], "{story}");
+    assert!(explain(&["--event", &ids[0]]).contains("clerk-3 #1 sent PUBLISH q2"), "{story}");
 }
 
 /// With clients of all kinds: positions at QoS 1, orders that durable clerks with positions of their own or the broker's share, semi-durable and nondurable

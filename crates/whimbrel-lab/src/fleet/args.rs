@@ -31,7 +31,9 @@ Examples:
   whimbrel demo --regions warsaw,london,new-york        somewhere else; --regions 1: a single broker
   whimbrel demo --roll --kill-every 5s                  a rolling restart instead of crashes
   whimbrel demo --trace vehicles.pb --vehicles 200      GTFS-realtime, the 200 busiest vehicles
-  whimbrel demo --city --seed 7 --broker mqtt://127.0.0.1:1883")]
+  whimbrel demo --city --seed 7 --broker mqtt://127.0.0.1:1883
+  whimbrel demo --duration 1m --record run              a run that can be read when it has failed
+  whimbrel demo --explain run --event clerk-3/17        what became of the 17th order of clerk 3")]
 pub struct Args {
     /// Positions to replay: CSV, GPX or GTFS-realtime (a file, or a directory of *.pb), also compressed with zstd
     #[arg(long, value_name = "FILE", conflicts_with = "city")]
@@ -75,6 +77,9 @@ pub struct Args {
     /// What becomes of own brokers meanwhile.
     #[command(flatten)]
     pub ends: Ends,
+    /// What is kept of the run, to be read afterwards.
+    #[command(flatten)]
+    pub recording: Recording,
     /// The own brokers' data directory [default: a fresh one that is removed in the end]
     #[arg(long, value_name = "DIR", conflicts_with = "broker")]
     pub data: Option<PathBuf>,
@@ -96,6 +101,21 @@ pub struct Args {
     /// Print the summary as one JSON object on standard output, status lines on standard error
     #[arg(long)]
     pub json: bool,
+}
+
+/// What is kept of a run, to be read afterwards.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Recording {
+    /// Record what each client sends and gets, what own brokers write to their log (at level debug) and what is done to them: in that
+    /// directory, in place of a recording that is there; of long runs the last 256 MiB at least
+    #[arg(long, value_name = "DIR")]
+    pub record: Option<PathBuf>,
+    /// Run nothing; print what the recording in that directory tells of the faults of its run, or of an --event
+    #[arg(long, value_name = "DIR", conflicts_with = "record")]
+    pub explain: Option<PathBuf>,
+    /// The event to explain, as brokers name it (PUBEND:TICK) or as its publisher does (clerk-3/17)
+    #[arg(long, value_name = "EVENT", requires = "explain")]
+    pub event: Option<String>,
 }
 
 /// How own brokers end, and how often.

@@ -6,7 +6,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use whimbrel_client::Gap;
+use whimbrel_client::{Gap, Options};
 
 pub use super::roles::{ROLES, Role, Seats};
 pub use super::snapshot::{LineRow, Phase, Published, Replayed, Second, Sighting, Snapshot};
@@ -17,6 +17,7 @@ use super::delays::Delays;
 use super::freight::Desk;
 use super::geo::{Motion, Place};
 use super::message::{self, Outgoing, Report};
+use super::record::Recorder;
 use super::regions::{Census, Disturbances, Sites};
 use super::roaming::Roaming;
 use super::selection::{Condition, Content, Selection, Watch};
@@ -86,6 +87,7 @@ pub struct Board {
     vehicles: HashMap<String, u32>,
     lines: HashMap<String, u32>,
     start: Instant,
+    recorder: Option<Arc<Recorder>>,
     state: Mutex<State>,
 }
 
@@ -154,7 +156,30 @@ impl Board {
             regions: Census::default(),
             disturbances,
             start: Instant::now(),
+            recorder: None,
             state: Mutex::new(state),
+        }
+    }
+
+    /// The same with a recording of the run, and its clock.
+    pub fn recorded(self, recorder: Option<Arc<Recorder>>) -> Board {
+        let start = recorder.as_ref().map_or(self.start, |recorder| recorder.start());
+        Board { start, recorder, ..self }
+    }
+
+    /// Options of a connection of that client, which is recorded if the run is.
+    pub(super) fn options(&self, address: &str, client: &str) -> Options {
+        let options = Options::new(address).client_id(client);
+        match &self.recorder {
+            Some(recorder) => recorder.tap(client, options),
+            None => options,
+        }
+    }
+
+    /// What is done to a broker goes into the recording, if there is one.
+    pub(super) fn note(&self, deed: &str) {
+        if let Some(recorder) = &self.recorder {
+            recorder.says("run", deed);
         }
     }
 
@@ -233,6 +258,9 @@ impl Board {
 
     /// Something went wrong that does not end the run.
     pub fn trouble(&self, what: String) {
+        if let Some(recorder) = &self.recorder {
+            recorder.says("judge", &what);
+        }
         let troubles = &mut self.state().troubles;
         if let Some(known) = troubles.iter_mut().find(|(known, _)| *known == what) {
             known.1 += 1;
@@ -357,7 +385,7 @@ impl Board {
         let before = state.checker.last_before(seat.subscriber, vehicle, report.seq);
         let verdict = state.checker.arrived(seat.subscriber, message, how, at);
         if let Some(fault) = verdict.fault()
-            && state.troubles.len() < TROUBLES
+            && (state.troubles.len() < TROUBLES || self.recorder.is_some())
         {
             let name = how.id.map(|id| format!(" ({id})")).unwrap_or_default();
             let (vehicle, seq) = (&self.trace.vehicles[vehicle as usize], report.seq);
@@ -368,7 +396,12 @@ impl Board {
                 seat.subscriber,
                 self.disturbances.last()
             );
-            state.troubles.push((what, 1));
+            if let Some(recorder) = &self.recorder {
+                recorder.says("judge", &what);
+            }
+            if state.troubles.len() < TROUBLES {
+                state.troubles.push((what, 1));
+            }
         }
         if let Some(id) = how.id {
             state.checker.named(vehicle, report.seq, id);

@@ -8,8 +8,8 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use whimbrel_client::{
-    Client, Durability, Event, Events, Message, Notice, Options, Position, QoS, ReasonCode, RetainHandling, Session,
-    Start, Subscription,
+    Client, Durability, Event, Events, Message, Notice, Position, QoS, ReasonCode, RetainHandling, Session, Start,
+    Subscription,
 };
 
 use super::board::{Arrival, Board, Role, Seat};
@@ -264,9 +264,10 @@ impl Network {
         let keeps_session = matches!(dial.role, Role::Console | Role::Watcher) && !travel.has_several();
         let session_expiry = if keeps_session { SESSION_EXPIRY } else { 0 };
         let address = travel.address();
-        let options = Options::new(address)
+        let options = self
+            .board
+            .options(address, &dial.client_id)
             .session(dial.session.clone())
-            .client_id(&dial.client_id)
             .keep_alive(KEEP_ALIVE)
             .clean_start(dial.clean)
             .session_expiry(session_expiry)

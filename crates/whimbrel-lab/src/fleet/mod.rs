@@ -17,6 +17,7 @@ pub mod message;
 mod outages;
 mod own_broker;
 mod own_brokers;
+pub mod record;
 pub mod regions;
 mod replay;
 mod roamer;
@@ -46,6 +47,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use board::Board;
 use geo::Place;
 use own_brokers::OwnBrokers;
+use record::Recorder;
 use regions::{Atlas, Layout};
 use selection::Selection;
 use summary::Summary;
@@ -80,13 +82,13 @@ pub async fn run(args: Args) -> anyhow::Result<Summary> {
     let subscribers = u64::from(args.consoles + args.watchers + 2 * (semi_durable + nondurable));
     let subscribers = subscribers + selection.conditions.len() as u64;
     raise_file_limit(trace.vehicles.len() as u64 + subscribers)?;
+    let recorder = args.recording.record.as_deref().map(Recorder::create).transpose()?.map(Arc::new);
     let mut own = match args.broker {
         None => {
             let text = configuration(&trace, &selection, layout.count());
-            Some(
-                OwnBrokers::start(&text, (args.data.as_deref(), args.ends.roll_from.as_deref()), &layout, args.seed)
-                    .await?,
-            )
+            let older = args.ends.roll_from.as_deref();
+            let of_brokers = OwnBrokers::start(&text, (args.data.as_deref(), older), &layout, args.seed, &recorder);
+            Some(of_brokers.await?)
         }
         Some(_) => None,
     };
@@ -104,7 +106,7 @@ pub async fn run(args: Args) -> anyhow::Result<Summary> {
         console: own.as_ref().map(OwnBrokers::console),
         notice: join(notice, own.as_ref().and_then(|_| layout.notice())),
     };
-    let board = Arc::new(Board::new(trace.clone(), &lines, selection));
+    let board = Arc::new(Board::new(trace.clone(), &lines, selection).recorded(recorder.clone()));
     board.regions.open(&layout, &addresses);
     let atlas = Arc::new(Atlas::new(layout.names.clone(), addresses, args.move_every.0, args.seed));
     let (quit, quitting) = watch::channel(false);
@@ -127,10 +129,17 @@ pub async fn run(args: Args) -> anyhow::Result<Summary> {
     if let Some(view) = view {
         view.stop().context("cannot give the terminal back")?;
     }
-    let summary = ended?;
+    let mut summary = ended?;
+    if let Some(own) = &own {
+        summary.durable_gaps = own.durable_gaps().await;
+    }
     print(&summary, args.json)?;
     if let Some(own) = own {
         own.stop().await?;
+    }
+    if let (Some(recorder), Some(dir)) = (recorder, &args.recording.record) {
+        recorder.finish()?;
+        say(args.json, &format!("recorded in {0}; whimbrel demo --explain {0} reads it", dir.display()));
     }
     match summary.failure() {
         Some(failure) => anyhow::bail!(failure),

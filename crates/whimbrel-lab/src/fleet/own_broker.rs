@@ -16,6 +16,7 @@ use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 use super::geo::Place;
+use super::record::Recorder;
 
 /// How long the broker may take until it is ready.
 const READY_LIMIT: Duration = Duration::from_secs(30);
@@ -32,6 +33,8 @@ const HTTP: &str = "127.0.0.1:8080";
 const WS: &str = "127.0.0.1:8083";
 /// The metric that tells how many links to other brokers are up.
 const LINKS: &str = "whimbrel_links ";
+/// The metric that tells in how many gaps durable subscriptions may have lost something.
+const DURABLE_GAPS: &str = "whimbrel_lost_total{class=\"durable\"} ";
 
 /// How a broker is started.
 #[derive(Clone, Debug)]
@@ -50,6 +53,8 @@ pub struct Start {
     pub is_first: bool,
     /// The older program that it begins as; this one if there is none.
     pub older: Option<PathBuf>,
+    /// Where what it says is recorded.
+    pub recorder: Option<Arc<Recorder>>,
 }
 
 /// A running broker, or one that was killed.
@@ -99,6 +104,11 @@ impl OwnBroker {
     /// Where MQTT clients connect: `127.0.0.1:PORT`.
     pub fn address(&self) -> &str {
         &self.addresses.mqtt
+    }
+
+    /// What it is called among others, or `broker`.
+    pub fn name(&self) -> &str {
+        self.start.name()
     }
 
     /// Where a browser finds its console.
@@ -156,9 +166,19 @@ impl OwnBroker {
 
     /// How many of its links are up; none if it does not say.
     pub async fn links(&self) -> Option<usize> {
+        self.metric(LINKS).await.map(|links| links as usize)
+    }
+
+    /// Gaps of durable subscriptions in which something may be lost, since it was started; none if it does not say.
+    pub async fn durable_gaps(&self) -> Option<u64> {
+        self.metric(DURABLE_GAPS).await.map(|gaps| gaps as u64)
+    }
+
+    /// The value of a metric, as its line begins.
+    async fn metric(&self, begin: &str) -> Option<f64> {
         let page = timeout(METRICS_LIMIT, metrics(&self.addresses.http)).await.ok()?.ok()?;
-        let line = page.lines().find_map(|line| line.strip_prefix(LINKS))?;
-        line.trim().parse::<f64>().ok().map(|links| links as usize)
+        let line = page.lines().find_map(|line| line.strip_prefix(begin))?;
+        line.trim().parse().ok()
     }
 
     /// Asks the broker to end.
@@ -241,12 +261,15 @@ async fn launch(start: &Start, wanted: &Addresses, log: &Log) -> Result<(Child, 
         command.args(["--name", name, "--overlay-links=0"]);
         command.args(start.peers.iter().map(|peer| format!("--peer={peer}")));
     }
+    if start.recorder.is_some() {
+        command.args(["--log-level", "debug"]);
+    }
     // In a process group of its own it does not get the terminal's Ctrl-C: the run ends it, after the last delivery.
     command.process_group(0).kill_on_drop(true);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().with_context(|| format!("cannot start {} as the broker", program.display()))?;
     if let Some(stderr) = child.stderr.take() {
-        tokio::spawn(log.clone().follow(stderr));
+        tokio::spawn(log.clone().follow(stderr, start.voice()));
     }
     let Some(stdout) = child.stdout.take() else { bail!("the broker has no standard output") };
     let mut lines = BufReader::new(stdout).lines();
@@ -269,14 +292,45 @@ async fn launch(start: &Start, wanted: &Addresses, log: &Log) -> Result<(Child, 
         overlay: is(ready.overlay, "overlay")?,
     };
     // Nothing more is expected there, but a full pipe would stop the broker.
-    tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+    let voice = start.voice();
+    voice.says(&line);
+    tokio::spawn(async move {
+        while let Ok(Some(line)) = lines.next_line().await {
+            voice.says(&line);
+        }
+    });
     Ok((child, addresses))
 }
 
+impl Start {
+    fn name(&self) -> &str {
+        self.name.as_deref().unwrap_or("broker")
+    }
+
+    fn voice(&self) -> Voice {
+        Voice { name: self.name().to_owned(), recorder: self.recorder.clone() }
+    }
+}
+
+/// Records what a broker says, if the run is recorded.
+struct Voice {
+    name: String,
+    recorder: Option<Arc<Recorder>>,
+}
+
+impl Voice {
+    fn says(&self, line: &str) {
+        if let Some(recorder) = &self.recorder {
+            recorder.says(&self.name, line);
+        }
+    }
+}
+
 impl Log {
-    async fn follow(self, stderr: impl AsyncRead + Unpin) {
+    async fn follow(self, stderr: impl AsyncRead + Unpin, voice: Voice) {
         let mut lines = BufReader::new(stderr).lines();
         while let Ok(Some(line)) = lines.next_line().await {
+            voice.says(&line);
             let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             if kept.len() == LOG_LINES {
                 kept.pop_front();

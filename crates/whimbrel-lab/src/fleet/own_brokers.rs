@@ -4,6 +4,7 @@
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -16,6 +17,7 @@ use whimbrel_sim::wan::WanProfile;
 use super::board::Board;
 use super::crashes::End;
 use super::own_broker::{OwnBroker, Start};
+use super::record::Recorder;
 use super::regions::{Layout, Sites};
 use crate::relay::Relay;
 
@@ -94,6 +96,7 @@ impl OwnBrokers {
         (data, older): (Option<&Path>, Option<&Path>),
         layout: &Layout,
         seed: u64,
+        recorder: &Option<Arc<Recorder>>,
     ) -> Result<OwnBrokers> {
         let mut configuration =
             NamedTempFile::with_suffix(".toml").context("cannot make the broker's configuration")?;
@@ -125,6 +128,7 @@ impl OwnBrokers {
                 peers,
                 is_first: region == 0,
                 older: older.map(Path::to_owned),
+                recorder: recorder.clone(),
             };
             brokers.push(OwnBroker::start(start).await.with_context(|| format!("the broker of {name}"))?);
         }
@@ -143,6 +147,17 @@ impl OwnBrokers {
     /// Where a browser finds the console of the first.
     pub fn console(&self) -> String {
         self.brokers[0].console()
+    }
+
+    /// Gaps of durable subscriptions that they have counted since they were started last; none if no broker says.
+    pub async fn durable_gaps(&self) -> Option<u64> {
+        let mut sum = None;
+        for broker in &self.brokers {
+            if let Some(gaps) = broker.durable_gaps().await {
+                *sum.get_or_insert(0) += gaps;
+            }
+        }
+        sum
     }
 
     /// Disturbs them every now and then, `every` after all were served again on average: kills a broker without a word and starts it
@@ -197,14 +212,20 @@ impl OwnBrokers {
         // A broker that is alone has nobody who could go on with its sessions, or overtake it.
         board.disturbances.begin(now, if self.links.is_empty() { Sites::NONE } else { Sites::one(region) });
         let broker = &mut self.brokers[region];
+        let name = broker.name().to_owned();
         match how {
-            End::Asked => broker.restart().await?,
+            End::Asked => {
+                board.note(&format!("{name} is asked to end, and started again"));
+                broker.restart().await?;
+            }
             End::Killed => {
+                board.note(&format!("{name} is killed"));
                 broker.kill().await?;
                 sleep(DOWN).await;
                 broker.start_again().await?;
             }
         }
+        board.note(&format!("{name} is up again"));
         board.crashes.is_up(board.now());
         board.regions.is_up(region);
         Ok(())
@@ -221,6 +242,8 @@ impl OwnBrokers {
             // With a third broker there is another way.
             _ => board.disturbances.begin_cut(now, ends),
         }
+        let names = format!("{} and {}", self.brokers[*one].name(), self.brokers[*other].name());
+        board.note(&format!("the link between {names} is cut"));
         relay.cut();
         let (mut is_served, mut is_whole) = (false, false);
         let limit = whole + SERVED_LIMIT;
@@ -231,6 +254,7 @@ impl OwnBrokers {
             }
             if !is_whole && Instant::now() >= whole {
                 is_whole = true;
+                board.note(&format!("the link between {names} is whole again"));
                 self.links[link].relay.heal();
                 board.regions.healed(link);
             }

@@ -50,6 +50,9 @@ pub struct Summary {
     pub selected: Selected,
     /// The freight desk, if there is one.
     pub freight: Option<freight::Snapshot>,
+    /// Gaps of durable subscriptions that own brokers have counted since they were started last, as far as they say. There is nothing in which something may be
+    /// lost.
+    pub durable_gaps: Option<u64>,
     /// How often the broker was killed.
     pub crashes: Crashes,
     /// The regions, if there are several.
@@ -175,6 +178,7 @@ impl Summary {
                 + end.freight.as_ref().map_or(0, |freight| freight.total.faults()),
             roaming: end.roaming,
             freight: end.freight,
+            durable_gaps: None,
             crashes: end.crashes,
             regions: end.regions,
         }
@@ -211,8 +215,11 @@ impl Summary {
             ])
         });
         let orders = orders.map(|list| format!("; orders: {list}")).unwrap_or_default();
-        if !(deliveries.is_empty() && orders.is_empty()) {
-            return Some(format!("the broker broke its promises{deliveries}{orders}"));
+        let counted = self.durable_gaps.filter(|gaps| *gaps > 0);
+        let counted = counted.map(|gaps| format!("; counted by brokers: {gaps} gaps of durable subscriptions"));
+        let counted = counted.unwrap_or_default();
+        if !(deliveries.is_empty() && orders.is_empty() && counted.is_empty()) {
+            return Some(format!("the broker broke its promises{deliveries}{orders}{counted}"));
         }
         (self.reliable.delivered == 0).then(|| "nothing was delivered, so nothing was checked".to_owned())
     }

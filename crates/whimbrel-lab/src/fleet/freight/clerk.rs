@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
-use whimbrel_client::{Client, Error, Options, Publish, QoS, Receipt, Session};
+use whimbrel_client::{Client, Error, Publish, QoS, Receipt, Session};
 
 use super::{CLERKS, Habits, SESSION_EXPIRY, order};
 use crate::fleet::board::Board;
@@ -79,8 +79,9 @@ impl Clerk {
         if let Some(from) = self.sent.values().copied().chain(self.handing.iter().map(|(number, _)| *number)).min() {
             self.hands(from);
         }
-        let options = Options::new(self.travel.address())
-            .client_id(order::name(self.index))
+        let options = self
+            .board
+            .options(self.travel.address(), &order::name(self.index))
             .session(self.session.clone())
             .clean_start(clean)
             .session_expiry(SESSION_EXPIRY);

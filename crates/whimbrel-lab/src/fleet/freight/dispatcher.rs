@@ -7,8 +7,8 @@ use anyhow::{Context, Result, bail};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 use whimbrel_client::{
-    Client, Durability, Error, Event, Events, Message, Notice, Options, Position, QoS, RetainHandling, Session, Start,
-    Subscription,
+    Client, Durability, Error, Event, Events, GapReason, Message, Notice, Position, QoS, RetainHandling, Session,
+    Start, Subscription,
 };
 
 use super::clerk::LAST_PAUSE;
@@ -22,8 +22,6 @@ use crate::fleet::regions::Travel;
 const STAYS: std::ops::Range<u64> = 1_000..7_000;
 /// How long it is away, ms.
 const AWAY: std::ops::Range<u64> = 500..4_000;
-/// The first streams of a broker, whose events are reliable.
-const RELIABLE: u8 = 4;
 /// Of so many times that it comes back it comes back once to another region.
 const MOVES: usize = 2;
 /// How often it tells where it is, if it keeps the position itself.
@@ -88,8 +86,9 @@ impl Dispatcher {
 
     async fn open(&mut self, clean: bool) -> Result<(Client, Events)> {
         let (name, ..) = DISPATCHERS[self.index];
-        let options = Options::new(self.travel.address())
-            .client_id(name)
+        let options = self
+            .board
+            .options(self.travel.address(), name)
             .session(self.session.clone())
             .clean_start(clean)
             .session_expiry(SESSION_EXPIRY);
@@ -212,8 +211,8 @@ impl Dispatcher {
         let (index, now) = (self.index, self.board.now());
         let desk = &self.board.freight;
         match message.notice() {
-            // Of streams that are not reliable nothing was promised.
-            Some(Notice::Gap(gap)) if gap.pubend.index() < RELIABLE => {
+            // Of best effort nothing was promised.
+            Some(Notice::Gap(gap)) if gap.reason != GapReason::BestEffort => {
                 let (name, ..) = DISPATCHERS[index];
                 self.board.trouble(format!("{name} was told of a gap ({})", gap.reason.name()));
                 return desk.with(|state| state.ledger.gap(index));
