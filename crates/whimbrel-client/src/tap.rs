@@ -10,8 +10,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::transport::Stream;
 
-/// Sees the bytes of one connection as they pass, unencrypted also over TLS ([`crate::Options::tap`]). A call shows what one read or write
-/// moved, which may end within a packet. It is dropped when the connection is over.
+/// Sees the bytes of one connection as they pass, unencrypted also over TLS
+/// ([`crate::Options::tap`]). A call shows what one read or write moved, which may end within a
+/// packet. It is dropped when the connection is over.
 pub trait Tap: fmt::Debug + Send + Sync {
     /// These bytes have been handed to the network.
     fn sent(&self, bytes: &[u8]);

@@ -200,7 +200,8 @@ impl Core {
         }
     }
 
-    /// A subscription is told a gap, in order, after whatever waits, if there may have been something in it.
+    /// A subscription is told a gap, in order, after whatever waits, if there may have been
+    /// something in it.
     pub(crate) fn tell_gap(&mut self, now: Time, id: u32, gap: Gap, out: &mut dyn Output) {
         if self.streams.possible(gap).is_none() {
             return;

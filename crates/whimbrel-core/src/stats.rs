@@ -169,7 +169,8 @@ impl GapCounts {
         self.0[class as usize][reason.index()]
     }
 
-    /// Gaps of one class in which something that was promised may be lost: all but those of clients that named no position, and of best effort.
+    /// Gaps of one class in which something that was promised may be lost: all but those of clients
+    /// that named no position, and of best effort.
     pub fn lost(&self, class: GapClass) -> u64 {
         GapReason::ALL.into_iter().filter(|reason| reason.is_loss()).map(|reason| self.of(class, reason)).sum()
     }

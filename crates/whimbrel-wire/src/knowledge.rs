@@ -36,7 +36,8 @@ pub struct Part {
     pub upto: Tick,
     /// Whether there may have been events, which nobody has any more.
     pub lost: bool,
-    /// Behind which tick the stream had no event at all up to `upto`, whoever wants what; `upto` where that is not known.
+    /// Behind which tick the stream had no event at all up to `upto`, whoever wants what; `upto`
+    /// where that is not known.
     pub still: Tick,
 }
 

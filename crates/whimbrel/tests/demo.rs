@@ -121,7 +121,8 @@ fn who_goes_from_region_to_region_misses_nothing_although_brokers_are_killed() {
     explained(recording);
 }
 
-/// What a recording tells of a run without a fault, and of an order from its clerk to each dispatcher.
+/// What a recording tells of a run without a fault, and of an order from its clerk to each
+/// dispatcher.
 fn explained(recording: &str) {
     let explain = |more: &[&str]| {
         let output = ended(demo(&[&["--explain", recording], more].concat()));

@@ -5,7 +5,7 @@ use core::ops::ControlFlow;
 use whimbrel_event::{Event, EventId, HostId, Packed, PredecessorsBuf, PubendId, Qos, Tick, Time};
 use whimbrel_selector::SharedFilter;
 
-use super::{Gap, GapReason, Lag, Track, notice};
+use super::{Gap, GapReason, Lag, Track};
 use crate::api::Output;
 use crate::broker::Core;
 use crate::cache::{Item, Next};
@@ -451,72 +451,5 @@ impl Reader<'_> {
             return wanted && self.router.is_under(number, event);
         }
         if serial == 0 { self.router.wants(number, event) } else { self.router.wants_cached(number, serial, event) }
-    }
-
-    /// Tells a gap, if there may have been something in it; `false` if the client takes no more at the moment.
-    fn tell(&mut self, gap: Gap) -> bool {
-        if let Some(gap) = self.streams.possible(gap)
-            && !self.tell_possible(Gap { reason: gap.reason.in_stream(gap.pubend), ..gap })
-        {
-            return false;
-        }
-        self.lag.gaps.passed(gap.pubend, gap.to);
-        self.lag.positions.advance(gap.pubend, gap.to);
-        self.track.note_told(gap);
-        self.track.mark(gap.pubend, gap.to);
-        true
-    }
-
-    fn tell_possible(&mut self, gap: Gap) -> bool {
-        if self.track.notices {
-            let qos = Qos::AtLeastOnce.min(self.track.qos);
-            if !self.sessions.get(self.track.session).takes_tracked(qos) {
-                return false;
-            }
-            let terms = self.track.terms(qos, false);
-            let event = notice::gap(&gap, self.now);
-            let taken =
-                self.sessions.offer_tracked(self.track.session, &mut Publication::of(&event, 0), terms, self.out);
-            assert!(taken, "it was asked whether it takes the notice");
-            self.track.silence.told_at = self.now;
-        }
-        self.sessions.count_gap(self.track.session, self.track.gap_class(), gap.reason);
-        self.lose_hidden(gap);
-        true
-    }
-
-    /// What was on its way before, and lies in a gap that has been told, is given up for good: found later it would come after what is behind the
-    /// gap. While it was waited for it would also hold back the position, and whoever goes on from there would read what the gap hides.
-    fn lose_hidden(&mut self, gap: Gap) {
-        let session = self.track.session;
-        let mut hidden = Vec::new();
-        let is_hidden = |event: EventId| {
-            let is_in = event.pubend == gap.pubend && gap.from < event.tick && event.tick <= gap.to;
-            hidden.extend(is_in.then_some(event));
-            is_in
-        };
-        if !self.sessions.get_mut(session).inflight.lose_loading(self.track.id, is_hidden) {
-            return;
-        }
-        // The stream may be read from before it once more. The client may have it, and forgets its tag: under another one it would come twice.
-        if let Some(durable) = self.track.durable.as_deref_mut() {
-            hidden.retain(|event| !durable.beyond.contains(event));
-            durable.beyond.extend(hidden);
-        }
-        self.sessions.pump(session, self.now, self.out);
-    }
-
-    /// Tells the gaps that are left. Whether the client takes no more at the moment, and whether all have been told.
-    fn tell_rest(&mut self, budget: &mut usize) -> (bool, bool) {
-        while let Some(gap) = self.lag.gaps.first() {
-            if *budget == 0 {
-                return (false, false);
-            }
-            *budget -= 1;
-            if !self.tell(gap) {
-                return (true, false);
-            }
-        }
-        (false, true)
     }
 }

@@ -67,8 +67,10 @@ impl Track {
         self.durable.as_deref().is_some_and(|durable| durable.awaits_selector(pubend))
     }
 
-    /// Until its own interest is in force it waits for these streams: where their logs count for it from where it stands, else from what has been passed here. What
-    /// would be a gap before that only because nobody had asked for it here waits as well: with the version of the interest their host tells whether there was anything.
+    /// Until its own interest is in force it waits for these streams: where their logs count for it
+    /// from where it stands, else from what has been passed here. What would be a gap before that
+    /// only because nobody had asked for it here waits as well: with the version of the interest
+    /// their host tells whether there was anything.
     pub(crate) fn wait_for(&mut self, passed: impl Iterator<Item = (PubendId, Tick)>) {
         let mut unsettled = Positions::default();
         for (pubend, passed) in passed {

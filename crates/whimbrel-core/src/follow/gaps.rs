@@ -51,7 +51,8 @@ impl GapReason {
         }
     }
 
-    /// As which a gap with this cause is told in a stream. An assumed position is the client's own doing in any stream.
+    /// As which a gap with this cause is told in a stream. An assumed position is the client's own
+    /// doing in any stream.
     pub(crate) fn in_stream(self, pubend: PubendId) -> GapReason {
         match (self, pubend.reliability()) {
             (GapReason::Assumed, _) | (_, Reliability::Reliable) => self,
@@ -139,7 +140,8 @@ impl Gaps {
         Some(Gap { from: gap.from.max(tick), ..gap })
     }
 
-    /// Takes out the gap of a stream that is one only because nobody had asked here for what lay in it: where it begins.
+    /// Takes out the gap of a stream that is one only because nobody had asked here for what lay in
+    /// it: where it begins.
     pub(crate) fn take_unasked(&mut self, pubend: PubendId) -> Option<Tick> {
         let at = self.entries.binary_search_by_key(&pubend, |known| known.pubend).ok()?;
         let is_unasked = self.entries[at].reason == GapReason::NotBuffered;

@@ -18,6 +18,7 @@ mod replay;
 mod resume;
 mod silence;
 mod start;
+mod telling;
 mod token;
 mod verdicts;
 #[cfg(test)]

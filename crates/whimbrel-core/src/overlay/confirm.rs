@@ -380,8 +380,9 @@ impl Core {
                 // It was in force all the time: nothing is to be read elsewhere.
                 self.rejoin(track, pubend);
             } else if !self.read_unsettled(track, pubend, (from, to)) {
-                // At the end of the turn: no stream waits any more, and those further on in this list do not stand yet where they are to be read from. What
-                // was given of them now would be given twice.
+                // At the end of the turn: no stream waits any more, and those further on in this
+                // list do not stand yet where they are to be read from. What was given of them now
+                // would be given twice.
                 self.note_gap(track, Gap { pubend, from, to, reason: GapReason::NotBuffered });
             }
         }

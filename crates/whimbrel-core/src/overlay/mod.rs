@@ -372,7 +372,8 @@ impl Core {
         self.share_soon(now);
     }
 
-    /// Whatever comes first when this broker goes on after a standstill, it is known by then: what is concluded of others' silence depends on that.
+    /// Whatever comes first when this broker goes on after a standstill, it is known by then: what
+    /// is concluded of others' silence depends on that.
     pub(crate) fn watch_clock(&mut self, now: Time) {
         #[cfg(feature = "mutants")]
         if self.has(crate::Mutant::StandstillUnnoticed) {

@@ -32,7 +32,8 @@ impl Sessions {
         note_gappy(gappy, session);
     }
 
-    /// The clients that have been told of most gaps, those of best effort not among them, at most [`GAPPY_MAX`], those with most first.
+    /// The clients that have been told of most gaps, those of best effort not among them, at most
+    /// [`GAPPY_MAX`], those with most first.
     pub(crate) fn gappy(&self) -> Vec<(String, u64)> {
         let mut all: Vec<_> = self.gappy.iter().map(|(client, gaps)| (shown(client).to_owned(), *gaps)).collect();
         all.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));

@@ -330,7 +330,8 @@ impl Moving {
             put_varint(out, (*ordinal).into());
             put_id(out, EventId { pubend: *pubend, tick: *from });
             put_varint(out, to.0);
-            // Brokers of earlier versions know no reason of its own for best effort; which stream it is tells the others.
+            // Brokers of earlier versions know no reason of its own for best effort; which stream
+            // it is tells the others.
             let known = if *reason == GapReason::BestEffort { GapReason::NotBuffered } else { *reason };
             out.push(known.index() as u8);
         }

@@ -16,7 +16,8 @@ pub(crate) struct Placed {
     pub(crate) given: Option<(HostId, u64)>,
     /// Its client may have published where nobody could be asked.
     pub(crate) maybe_repeats: bool,
-    /// What its client published at other brokers before: what it publishes here comes after that, also if this broker is started again before it has.
+    /// What its client published at other brokers before: what it publishes here comes after that,
+    /// also if this broker is started again before it has.
     pub(crate) after: PredecessorsBuf,
 }
 

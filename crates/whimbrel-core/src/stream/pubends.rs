@@ -19,7 +19,8 @@ struct Stream {
     passed: Tick,
     /// Events that have their ticks and have not passed.
     waiting: u32,
-    /// The tick of the last event that has passed, of which other brokers have been told; as long as there is none, where this process began.
+    /// The tick of the last event that has passed, of which other brokers have been told; as long
+    /// as there is none, where this process began.
     told: Tick,
     /// This process has passed nothing at or below this tick.
     began: Tick,

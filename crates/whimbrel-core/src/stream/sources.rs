@@ -45,12 +45,14 @@ pub(crate) struct Remote {
     pub(crate) is_held: bool,
     /// What is lost of what it has passed.
     pub(crate) lost: LostParts,
-    /// After the first of these ticks up to the second it had no event at all, as its host has told last.
+    /// After the first of these ticks up to the second it had no event at all, as its host has told
+    /// last.
     still: (Tick, Tick),
 }
 
 impl Remote {
-    /// Its host has told that there was no event after `from` up to `to`. What is known already and touches that stays known.
+    /// Its host has told that there was no event after `from` up to `to`. What is known already and
+    /// touches that stays known.
     pub(crate) fn note_still(&mut self, (from, to): (Tick, Tick)) {
         if from < to && to > self.still.1 {
             let from = if from <= self.still.1 { from.min(self.still.0) } else { from };
@@ -58,7 +60,8 @@ impl Remote {
         }
     }
 
-    /// A gap without what is known to have had no event at its begin and its end; `None`: nothing is left.
+    /// A gap without what is known to have had no event at its begin and its end; `None`: nothing
+    /// is left.
     fn without_still(&self, gap: Gap) -> Option<Gap> {
         let (begin, end) = self.still;
         let is_within = |tick: Tick| begin <= tick && tick <= end;
@@ -333,7 +336,8 @@ impl Sources {
         self.own.pubends().chain(retired).chain(self.remotes.iter().map(|remote| (remote.pubend, remote.passed)))
     }
 
-    /// What is left of a gap of a stream without what is known to have had no event at all; `None`: nothing. That a position was assumed is told in any case.
+    /// What is left of a gap of a stream without what is known to have had no event at all; `None`:
+    /// nothing. That a position was assumed is told in any case.
     pub(crate) fn possible(&self, gap: Gap) -> Option<Gap> {
         let at = self.remotes.binary_search_by_key(&gap.pubend, |remote| remote.pubend);
         let remote = at.ok().map(|at| &self.remotes[at]).filter(|_| gap.reason != GapReason::Assumed);

@@ -894,8 +894,9 @@ fn what_a_publisher_published_before_it_moved_comes_first_where_both_logs_are_re
     assert_eq!(stats.order_breaks, 0);
 }
 
-/// A publisher passes through the second broker, which ends before it has said anything there; what a subscriber gets that was away meanwhile and reads all of it from logs,
-/// that of its own broker first.
+/// A publisher passes through the second broker, which ends before it has said anything there; what
+/// a subscriber gets that was away meanwhile and reads all of it from logs, that of its own broker
+/// first.
 fn passed_through(prepare: impl Fn(&mut whimbrel_core::Core)) -> Vec<String> {
     let mut net = world(Qos::AtLeastOnce);
     prepare(&mut net.nodes[1].core);
@@ -934,7 +935,8 @@ fn what_it_published_before_is_written_where_it_went() {
     assert_ne!(got, ["1", "2", "3", "4", "5"]);
 }
 
-/// A subscriber comes to a broker at which somebody wants the same, so that its interest is in force at once in the streams of all brokers; it has missed something of best effort.
+/// A subscriber comes to a broker at which somebody wants the same, so that its interest is in
+/// force at once in the streams of all brokers; it has missed something of best effort.
 #[test]
 fn what_all_brokers_confirm_at_once_is_read_once() {
     let mut net = world(Qos::AtLeastOnce);

@@ -1,4 +1,5 @@
-//! A subscriber that moves is told gaps only of streams in which there may have been something: their brokers tell since when there was nothing at all.
+//! A subscriber that moves is told gaps only of streams in which there may have been something:
+//! their brokers tell since when there was nothing at all.
 
 use core::time::Duration;
 
@@ -10,7 +11,8 @@ use super::common::plain;
 use super::lives::{part, roaming};
 use super::net::Net;
 
-/// Three brokers with logs, a publisher at the first, and a durable subscriber with notices at the second.
+/// Three brokers with logs, a publisher at the first, and a durable subscriber with notices at the
+/// second.
 fn durable() -> Net {
     let mut net = Net::mesh(3);
     assert_eq!(net.connect(0, 9, "publisher"), Some(false));
@@ -37,7 +39,8 @@ fn moves(net: &mut Net, from: usize, to: usize) {
     assert_eq!(net.connect(to, 1, "sub"), Some(true));
 }
 
-/// Gaps that all brokers have counted: those in which something may be lost, those of best effort, and those of clients.
+/// Gaps that all brokers have counted: those in which something may be lost, those of best effort,
+/// and those of clients.
 fn counted(net: &Net, class: GapClass) -> (u64, u64, usize) {
     let cores = || net.nodes.iter().map(|node| &node.core);
     let counts = cores().map(|core| core.gap_counts());
@@ -76,7 +79,8 @@ fn where_there_was_something_of_best_effort_it_is_told_once_as_that_and_never_as
     assert_eq!(counted(&net, GapClass::Durable), (0, 1, 0));
 }
 
-/// What nobody had asked for at the new broker is a gap of a semi-durable subscription, if there was anything.
+/// What nobody had asked for at the new broker is a gap of a semi-durable subscription, if there
+/// was anything.
 #[test]
 fn a_reliable_stream_is_told_only_if_there_was_something_in_it() {
     for published in [0_usize, 1] {
@@ -98,7 +102,8 @@ fn a_reliable_stream_is_told_only_if_there_was_something_in_it() {
     }
 }
 
-/// What its broker had before it was restarted it does not know: of best effort, nothing was written.
+/// What its broker had before it was restarted it does not know: of best effort, nothing was
+/// written.
 #[test]
 fn what_a_restarted_broker_cannot_know_is_told_of_best_effort_and_not_lost() {
     let mut net = durable();

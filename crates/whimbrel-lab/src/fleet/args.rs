@@ -106,11 +106,13 @@ pub struct Args {
 /// What is kept of a run, to be read afterwards.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Recording {
-    /// Record what each client sends and gets, what own brokers write to their log (at level debug) and what is done to them: in that
-    /// directory, in place of a recording that is there; of long runs the last 256 MiB at least
+    /// Record what each client sends and gets, what own brokers write to their log (at level debug)
+    /// and what is done to them: in that directory, in place of a recording that is there; of long
+    /// runs the last 256 MiB at least
     #[arg(long, value_name = "DIR")]
     pub record: Option<PathBuf>,
-    /// Run nothing; print what the recording in that directory tells of the faults of its run, or of an --event
+    /// Run nothing; print what the recording in that directory tells of the faults of its run, or
+    /// of an --event
     #[arg(long, value_name = "DIR", conflicts_with = "record")]
     pub explain: Option<PathBuf>,
     /// The event to explain, as brokers name it (PUBEND:TICK) or as its publisher does (clerk-3/17)

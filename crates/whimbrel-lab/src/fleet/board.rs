@@ -1,12 +1,13 @@
 //! What all connections of the run write to and what the view reads: one lock, held for microseconds.
 
+mod recorded;
 mod shown;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use whimbrel_client::{Gap, Options};
+use whimbrel_client::Gap;
 
 pub use super::roles::{ROLES, Role, Seats};
 pub use super::snapshot::{LineRow, Phase, Published, Replayed, Second, Sighting, Snapshot};
@@ -158,28 +159,6 @@ impl Board {
             start: Instant::now(),
             recorder: None,
             state: Mutex::new(state),
-        }
-    }
-
-    /// The same with a recording of the run, and its clock.
-    pub fn recorded(self, recorder: Option<Arc<Recorder>>) -> Board {
-        let start = recorder.as_ref().map_or(self.start, |recorder| recorder.start());
-        Board { start, recorder, ..self }
-    }
-
-    /// Options of a connection of that client, which is recorded if the run is.
-    pub(super) fn options(&self, address: &str, client: &str) -> Options {
-        let options = Options::new(address).client_id(client);
-        match &self.recorder {
-            Some(recorder) => recorder.tap(client, options),
-            None => options,
-        }
-    }
-
-    /// What is done to a broker goes into the recording, if there is one.
-    pub(super) fn note(&self, deed: &str) {
-        if let Some(recorder) = &self.recorder {
-            recorder.says("run", deed);
         }
     }
 

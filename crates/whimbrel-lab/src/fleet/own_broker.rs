@@ -169,7 +169,8 @@ impl OwnBroker {
         self.metric(LINKS).await.map(|links| links as usize)
     }
 
-    /// Gaps of durable subscriptions in which something may be lost, since it was started; none if it does not say.
+    /// Gaps of durable subscriptions in which something may be lost, since it was started; none if
+    /// it does not say.
     pub async fn durable_gaps(&self) -> Option<u64> {
         self.metric(DURABLE_GAPS).await.map(|gaps| gaps as u64)
     }

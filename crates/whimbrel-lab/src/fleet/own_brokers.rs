@@ -149,7 +149,8 @@ impl OwnBrokers {
         self.brokers[0].console()
     }
 
-    /// Gaps of durable subscriptions that they have counted since they were started last; none if no broker says.
+    /// Gaps of durable subscriptions that they have counted since they were started last; none if
+    /// no broker says.
     pub async fn durable_gaps(&self) -> Option<u64> {
         let mut sum = None;
         for broker in &self.brokers {

@@ -50,8 +50,8 @@ pub struct Summary {
     pub selected: Selected,
     /// The freight desk, if there is one.
     pub freight: Option<freight::Snapshot>,
-    /// Gaps of durable subscriptions that own brokers have counted since they were started last, as far as they say. There is nothing in which something may be
-    /// lost.
+    /// Gaps of durable subscriptions that own brokers have counted since they were started last, as
+    /// far as they say. There is nothing in which something may be lost.
     pub durable_gaps: Option<u64>,
     /// How often the broker was killed.
     pub crashes: Crashes,

@@ -5,6 +5,7 @@ mod book;
 mod client;
 mod cuts;
 mod deed;
+mod dial;
 mod door;
 mod draw;
 mod judge;

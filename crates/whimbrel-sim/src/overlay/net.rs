@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use whimbrel_core::overlay::OverlayStats;
 use whimbrel_core::overlay::reduce::INTEREST_MAX;
-use whimbrel_core::{Channel, HangUp, OverlayConfig, PeerInput, PeerLink};
+use whimbrel_core::{Channel, HangUp, OverlayConfig, PeerInput};
 use whimbrel_event::Time;
 use whimbrel_mqtt::{Broker, Config, ConnId, Input, Origin};
 
@@ -18,7 +18,7 @@ use super::logs::{Log, Prepare};
 use super::still::{Source, Still};
 use crate::disk::Logged;
 use crate::random::Random;
-use crate::trunk::{Event, Side, Trunk};
+use crate::trunk::{Event, Side};
 
 /// How often something may happen in one moment before the world is said to stand still.
 const AT_ONCE_MAX: u32 = 200_000;
@@ -40,7 +40,7 @@ pub(super) struct Node {
     /// Which client has a connection.
     conns: Vec<Option<usize>>,
     /// Which end of which line a link is.
-    peers: Vec<Option<(usize, Side)>>,
+    pub(super) peers: Vec<Option<(usize, Side)>>,
     /// What it writes to, if anything survives its process.
     pub(super) log: Option<Log>,
     /// What clients have said and the broker has not taken yet, as it has too much to write.
@@ -92,7 +92,7 @@ pub(super) struct Net {
     pub(super) nodes: Vec<Node>,
     pub(super) edges: Vec<Edge>,
     pub(super) lines: BTreeMap<usize, Line>,
-    next_line: usize,
+    pub(super) next_line: usize,
     agenda: BTreeSet<(Time, Item)>,
     planned: BTreeMap<Item, Time>,
     /// What clients are told, in order.
@@ -396,7 +396,7 @@ impl Net {
         }
     }
 
-    fn plan_edge(&mut self, number: usize) {
+    pub(super) fn plan_edge(&mut self, number: usize) {
         let edge = &self.edges[number];
         let at = (edge.line.is_none() && !edge.is_loop).then_some(edge.dial_at);
         self.plan(Item::Edge(number), at);
@@ -474,49 +474,5 @@ impl Net {
                 }
             }
         }
-    }
-
-    /// An edge tries to connect.
-    fn dial(&mut self, number: usize) {
-        let edge = &self.edges[number];
-        let (from, to) = edge.ends;
-        let is_linked = |net: &Net| {
-            let ends = |line: &Line| [line.ends[0].0, line.ends[1].0];
-            let lines = net.nodes[from].peers.iter().flatten().map(|(line, _)| &net.lines[line]);
-            lines.into_iter().any(|line| ends(line) == [from, to] || ends(line) == [to, from])
-        };
-        let is_possible = self.is_up(from) && self.is_up(to) && !edge.is_cut.contains(&true);
-        if !is_possible || (!edge.is_stubborn && is_linked(self)) {
-            let edge = &mut self.edges[number];
-            edge.dial_at = self.now + edge.pause;
-            if self.nodes[from].broker.is_some() {
-                edge.pause = (edge.pause * 2).min(super::line::PAUSE_MAX);
-            }
-            return self.plan_edge(number);
-        }
-        let trunk = Trunk::new(self.now, edge.shape, self.random.fork());
-        let name = self.next_line;
-        self.next_line += 1;
-        self.traffic.dialed += 1;
-        self.met.push([from, to].map(|node| (node, self.nodes[node].life)));
-        let ends = [(from, Side::Near), (to, Side::Far)].map(|(node, side)| {
-            let Node { peers, still, .. } = &mut self.nodes[node];
-            let is_free = |peer: &Option<(usize, Side)>| peer.is_none() && still.is_none();
-            let place = peers.iter().position(is_free).unwrap_or_else(|| {
-                peers.push(None);
-                peers.len() - 1
-            });
-            peers[place] = Some((name, side));
-            (node, PeerLink(place as u32))
-        });
-        self.lines.insert(name, Line::new(self.now, number, trunk, ends));
-        self.edges[number].line = Some(name);
-        for (side, dialed) in [(Side::Near, true), (Side::Far, false)] {
-            let (node, link) = ends[side as usize];
-            if self.lines.get(&name).is_some_and(|line| line.is_open[side as usize]) {
-                self.handle(node, Input::Peer(PeerInput::Opened { link, dialed, name: None }));
-            }
-        }
-        self.plan_line(name);
     }
 }

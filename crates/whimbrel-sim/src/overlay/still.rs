@@ -1,5 +1,6 @@
-//! Brokers that stand still: a process that the machine does not schedule for a while. What clients and other brokers say to it, its timers and what its disk answers
-//! wait, and all come at once when it goes on: of each source in its order, of different ones in any.
+//! Brokers that stand still: a process that the machine does not schedule for a while. What clients
+//! and other brokers say to it, its timers and what its disk answers wait, and all come at once
+//! when it goes on: of each source in its order, of different ones in any.
 
 use std::collections::VecDeque;
 

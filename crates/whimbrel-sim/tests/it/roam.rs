@@ -3,7 +3,8 @@
 //!
 //! `WHIMBREL_SEEDS` sets how many seeds are played (1,000 and 200), `WHIMBREL_SEED` the first (0) or the one to replay, `WHIMBREL_TRACE` how much of its
 //! story is told, and `WHIMBREL_HOME` that it is
-//! one in which clients go nowhere else (1), and no storm comes (2); `WHIMBREL_OVERLOADED`, that brokers stand still now and then.
+//! one in which clients go nowhere else (1), and no storm comes (2); `WHIMBREL_OVERLOADED`, that
+//! brokers stand still now and then.
 
 use whimbrel_sim::overlay::roam::{
     Report, Wander, replay as play_again, replay_overloaded, run, run_overloaded, run_wandering,
@@ -95,7 +96,8 @@ fn who_comes_home_in_storms_misses_nothing() {
     come_home(Wander::Bound);
 }
 
-/// The same wherever clients go, on machines that have too much to do: brokers stand still for up to a second and a half.
+/// The same wherever clients go, on machines that have too much to do: brokers stand still for up
+/// to a second and a half.
 #[test]
 fn no_promise_is_broken_on_machines_that_have_too_much_to_do() {
     let (first, count) =

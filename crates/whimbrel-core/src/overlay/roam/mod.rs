@@ -17,6 +17,7 @@ mod leaders;
 mod looking;
 mod map;
 mod past;
+mod placing;
 mod publishing;
 mod reviewing;
 mod searches;
@@ -38,7 +39,7 @@ use super::letters::Sender;
 use super::{Due, Overlay};
 use crate::api::Output;
 use crate::broker::Core;
-use crate::store::{Acquainted, Key, Placed, Value};
+use crate::store::{Acquainted, Key, Value};
 
 pub use copies::{COPIES_BYTES_MAX, COPIES_MAX};
 pub use directory::DIRECTORY_MAX;
@@ -152,21 +153,6 @@ impl Attachment {
             attached: now,
             copied,
         }
-    }
-
-    /// As it was written.
-    pub(crate) fn restored(now: Time, placed: &Placed) -> Attachment {
-        let given = placed.given.map(|whom| Box::new(Given::unasked(now, whom, now)));
-        let is_given = given.is_some();
-        let (settling, maybe_repeats) = ((!is_given).then_some(1), placed.maybe_repeats);
-        let after = placed.after.clone();
-        Attachment { given, settling, maybe_repeats, after, ..Attachment::new(now, placed.epoch, placed.moment) }
-    }
-
-    fn placed(&self) -> Placed {
-        let given = self.given.as_deref().map(|given| (given.to, given.epoch));
-        let (epoch, moment, maybe_repeats) = (self.epoch, self.moment, self.maybe_repeats);
-        Placed { epoch, moment, given, maybe_repeats, after: self.after.clone() }
     }
 
     /// The deputy that has the whole of it, as far as it has confirmed that.
@@ -347,33 +333,6 @@ impl Core {
         }
     }
 
-    /// A session has another place than before, or is for another attachment: that is written and told.
-    pub(crate) fn note_place(&mut self, now: Time, index: u32) {
-        let session = self.sessions.get(index);
-        let Some(place) = session.memory.roam.as_deref() else { return };
-        let (placed, is_given, client) = (place.placed(), place.given.is_some(), session.client_id.clone());
-        #[cfg(feature = "mutants")]
-        let placed = match self.has(crate::Mutant::PredecessorUnwritten) {
-            true => Placed { after: PredecessorsBuf::new(), ..placed },
-            false => placed,
-        };
-        if self.remembers(index) {
-            let number = session.memory.number;
-            self.store.outbox.put(|key| Key::Placed(number).put(key), |value| placed.put_versioned(value));
-            self.store.outbox.seal();
-        }
-        if let Some(overlay) = self.overlay.as_deref_mut() {
-            if is_given {
-                overlay.roam.given.insert(client.clone(), 0);
-                overlay.set_once(now + settling::SETTLE_EVERY, Due::Settle);
-            } else {
-                overlay.roam.given.remove(&client);
-            }
-        }
-        self.note_changed(now, index, true);
-        self.note_claim(now, &client);
-    }
-
     /// A session ends: for a while it is known that it did.
     pub(crate) fn note_ended(&mut self, now: Time, index: u32) {
         let session = self.sessions.get_mut(index);
@@ -422,16 +381,6 @@ impl Core {
         }
         self.end(now, index, out);
         self.note_claim(now, &client);
-    }
-
-    /// What is written of a session's place is forgotten.
-    pub(crate) fn forget_place(&mut self, index: u32) {
-        let memory = &self.sessions.get(index).memory;
-        if memory.roam.is_some() && self.remembers(index) {
-            let number = self.sessions.get(index).memory.number;
-            self.store.outbox.forget(|key| Key::Placed(number).put(key));
-            self.store.outbox.seal();
-        }
     }
 
     /// Who can be reached has changed, perhaps; whether it has.

@@ -12,7 +12,8 @@ use super::{BEFORE, Line, NOW, PacketLine, Way, What};
 
 /// Who judges, and what the run does.
 const OF_THE_RUN: [&str; 2] = ["judge", "run"];
-/// What clients and brokers have said so long before the first and after the last packet of an event belongs to its story, s.
+/// What clients and brokers have said so long before the first and after the last packet of an
+/// event belongs to its story, s.
 const AROUND: f64 = 1.0;
 /// So much of a payload is shown, characters.
 const PAYLOAD_SHOWN: usize = 160;
@@ -23,8 +24,8 @@ const POSITIONS: [&str; 7] = ["CONNECT", "CONNACK", "SUBSCRIBE", "SUBACK", "UNSU
 /// Where tokens are acknowledged.
 const ACKNOWLEDGE: &str = "$whimbrel/ack";
 
-/// What a recording tells: of the event that is named, `PUBEND:TICK` or `CLIENT/NUMBER`, all that there is; without one, what the run did and the judges
-/// found.
+/// What a recording tells: of the event that is named, `PUBEND:TICK` or `CLIENT/NUMBER`, all that
+/// there is; without one, what the run did and the judges found.
 ///
 /// # Errors
 /// There is no recording in that directory, or it tells nothing of the event.
@@ -44,7 +45,8 @@ pub fn explain(dir: &Path, event: Option<&str>) -> Result<String> {
     }
 }
 
-/// Gives each line of a recording, in order. The last one may be cut off by the end of the program that wrote it.
+/// Gives each line of a recording, in order. The last one may be cut off by the end of the program
+/// that wrote it.
 fn read(dir: &Path, mut take: impl FnMut(&Line)) -> Result<()> {
     let mut is_there = false;
     for name in [BEFORE, NOW] {

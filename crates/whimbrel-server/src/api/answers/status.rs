@@ -119,7 +119,8 @@ pub struct Counters {
 }
 
 /// What subscribers did not get, by the kind of promise that they had. A gap counts once, however many events may have been in it; one that only says that a
-/// client named no position is in none of these, nor one of best effort, of which nothing was promised.
+/// client named no position is in none of these, nor one of best effort, of which nothing was
+/// promised.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Lost {
     /// Deliveries that were dropped because a client read too slowly or its queue was full, and gaps of subscriptions that have only notices.

@@ -203,12 +203,11 @@ impl Book {
     fn gone(&mut self, now: Time, client: usize, reach: Reach<'_>) {
         let Some(account) = self.accounts.get_mut(&client) else { return };
         account.tags.clear();
-        let asked = account.asked.take().map(|(at, _, _)| at);
+        let asked = account.asked.take().map(|(at, ..)| at).filter(|at| !self.troubles.held_up(*at, now));
         if let Some((_, process)) = account.attached.take() {
             account.home = Some((now, process));
         }
-        let is_late = |asked: &Time| now.since(*asked) > reach.connect_max() && !self.troubles.held_up(*asked, now);
-        if let Some(asked) = asked.filter(is_late) {
+        if let Some(asked) = asked.filter(|asked| now.since(*asked) > reach.connect_max()) {
             let what = format!("{} gets no answer to its CONNECT in {:?}", account.name, now.since(asked));
             self.breaks(Rule::Answer, what);
         }
@@ -300,8 +299,7 @@ impl Book {
         let is_lost = troubles.lost_disk(from, now)
             && (troubles.gone(from, now) > 1 || troubles.cut(from, now) || troubles.any(began, began + COPY));
         // It was begun where nobody was linked who is here, or is linked with this broker: a stranger is served as well.
-        let is_unheard_of =
-            founded.is_some_and(|(since, home)| !troubles.hearing.has_heard((home.0, since), (at.0, now)));
+        let is_unheard_of = founded.is_some_and(|(since, home)| !troubles.has_heard((home.0, since), (at.0, now)));
         if !is_clean && !forces && !is_lost && !is_unheard_of {
             self.breaks(Rule::Session, format!("the session of {who} is gone, which was at {before:?}"));
         }

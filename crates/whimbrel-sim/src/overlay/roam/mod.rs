@@ -82,7 +82,8 @@ pub fn run_wandering(seed: u64, wander: Wander) -> Report {
     play(seed, wander, World::new(seed, draw::config(seed), None, Box::new(|_| {})))
 }
 
-/// As [`run_wandering`], and brokers stand still now and then, as processes do on a machine that has too much to do.
+/// As [`run_wandering`], and brokers stand still now and then, as processes do on a machine that
+/// has too much to do.
 pub fn run_overloaded(seed: u64, wander: Wander) -> Report {
     let _told = super::Told(seed);
     play_overloaded(seed, wander, World::new(seed, draw::config(seed), None, Box::new(|_| {})))

@@ -47,7 +47,8 @@ pub(super) struct Troubles {
     pub(super) cuts: Vec<Time>,
     /// When connections stalled, as packets were lost again and again: who waits for an answer over one gets none.
     stalls: Vec<(Time, Time)>,
-    /// When brokers stood still: whoever waits for an answer waits as much longer. They were not out of reach.
+    /// When brokers stood still: whoever waits for an answer waits as much longer. They were not
+    /// out of reach.
     pub(super) stills: Vec<(Time, Time)>,
     /// When something last changed.
     pub(super) changed: Option<Time>,
@@ -80,7 +81,13 @@ impl Troubles {
         self.stalls.iter().any(|(since, until)| *since <= to && *until >= from)
     }
 
-    /// Whether an answer may have been late between two moments: a connection stalled, or a broker stood still, or had shortly before.
+    /// As [`Web::has_heard`], of brokers that go on.
+    pub(super) fn has_heard(&self, there: (usize, Time), here: (usize, Time)) -> bool {
+        self.hearing.has_heard(there, here)
+    }
+
+    /// Whether an answer may have been late between two moments: a connection stalled, or a broker
+    /// stood still, or had shortly before.
     pub(super) fn held_up(&self, from: Time, to: Time) -> bool {
         let was_still = |(since, until): &(Time, Time)| *since <= to && *until + COPY >= from;
         self.stalled(from, to) || self.stills.iter().any(was_still)

@@ -48,7 +48,8 @@ impl Web {
         self.look_at(net, Edge::is_linked);
     }
 
-    /// The same of those over which brokers can hear each other: not while one of them stands still.
+    /// The same of those over which brokers can hear each other: not while one of them stands
+    /// still.
     pub(super) fn look_at_heard(&mut self, net: &Net) {
         let goes_on = |node: usize| net.nodes[node].still.is_none();
         self.look_at(net, |edge| edge.is_linked() && goes_on(edge.ends.0) && goes_on(edge.ends.1));

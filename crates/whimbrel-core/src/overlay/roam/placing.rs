@@ -1,0 +1,64 @@
+//! Where a session is, and for which attachment of its client, as it is written.
+
+use whimbrel_event::Time;
+
+use super::{Attachment, Given, settling};
+use crate::broker::Core;
+use crate::overlay::Due;
+use crate::store::{Key, Placed, Value};
+
+impl Attachment {
+    /// As it was written.
+    pub(crate) fn restored(now: Time, placed: &Placed) -> Attachment {
+        let given = placed.given.map(|whom| Box::new(Given::unasked(now, whom, now)));
+        let is_given = given.is_some();
+        let (settling, maybe_repeats) = ((!is_given).then_some(1), placed.maybe_repeats);
+        let after = placed.after.clone();
+        Attachment { given, settling, maybe_repeats, after, ..Attachment::new(now, placed.epoch, placed.moment) }
+    }
+
+    fn placed(&self) -> Placed {
+        let given = self.given.as_deref().map(|given| (given.to, given.epoch));
+        let (epoch, moment, maybe_repeats) = (self.epoch, self.moment, self.maybe_repeats);
+        Placed { epoch, moment, given, maybe_repeats, after: self.after.clone() }
+    }
+}
+
+impl Core {
+    /// A session has another place than before, or is for another attachment: that is written and told.
+    pub(crate) fn note_place(&mut self, now: Time, index: u32) {
+        let session = self.sessions.get(index);
+        let Some(place) = session.memory.roam.as_deref() else { return };
+        let (placed, is_given, client) = (place.placed(), place.given.is_some(), session.client_id.clone());
+        #[cfg(feature = "mutants")]
+        let placed = match self.has(crate::Mutant::PredecessorUnwritten) {
+            true => Placed { after: whimbrel_event::PredecessorsBuf::new(), ..placed },
+            false => placed,
+        };
+        if self.remembers(index) {
+            let number = session.memory.number;
+            self.store.outbox.put(|key| Key::Placed(number).put(key), |value| placed.put_versioned(value));
+            self.store.outbox.seal();
+        }
+        if let Some(overlay) = self.overlay.as_deref_mut() {
+            if is_given {
+                overlay.roam.given.insert(client.clone(), 0);
+                overlay.set_once(now + settling::SETTLE_EVERY, Due::Settle);
+            } else {
+                overlay.roam.given.remove(&client);
+            }
+        }
+        self.note_changed(now, index, true);
+        self.note_claim(now, &client);
+    }
+
+    /// What is written of a session's place is forgotten.
+    pub(crate) fn forget_place(&mut self, index: u32) {
+        let memory = &self.sessions.get(index).memory;
+        if memory.roam.is_some() && self.remembers(index) {
+            let number = self.sessions.get(index).memory.number;
+            self.store.outbox.forget(|key| Key::Placed(number).put(key));
+            self.store.outbox.seal();
+        }
+    }
+}

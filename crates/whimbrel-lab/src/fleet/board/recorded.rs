@@ -1,0 +1,32 @@
+//! A board whose run is recorded.
+
+use std::sync::Arc;
+
+use whimbrel_client::Options;
+
+use super::Board;
+use crate::fleet::record::Recorder;
+
+impl Board {
+    /// The same with a recording of the run, and its clock.
+    pub fn recorded(self, recorder: Option<Arc<Recorder>>) -> Board {
+        let start = recorder.as_ref().map_or(self.start, |recorder| recorder.start());
+        Board { start, recorder, ..self }
+    }
+
+    /// Options of a connection of that client, which is recorded if the run is.
+    pub(in crate::fleet) fn options(&self, address: &str, client: &str) -> Options {
+        let options = Options::new(address).client_id(client);
+        match &self.recorder {
+            Some(recorder) => recorder.tap(client, options),
+            None => options,
+        }
+    }
+
+    /// What is done to a broker goes into the recording, if there is one.
+    pub(in crate::fleet) fn note(&self, deed: &str) {
+        if let Some(recorder) = &self.recorder {
+            recorder.says("run", deed);
+        }
+    }
+}
