@@ -435,6 +435,7 @@ fn connect_packet(options: &Options) -> Connect<'_> {
     };
     Connect {
         version: options.version,
+        bridge: false,
         clean_start: options.clean_start,
         keep_alive: u16::try_from(options.keep_alive.as_secs()).unwrap_or(u16::MAX),
         properties,

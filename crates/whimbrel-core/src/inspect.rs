@@ -7,9 +7,10 @@ use whimbrel_event::{HostId, PubendId, Qos, Tick, Time};
 
 use crate::api::{Durability, Link};
 use crate::broker::Core;
-use crate::follow::NOTHING;
+use crate::follow::{NOTHING, Track};
 use crate::route::{NO_GROUP, NO_TRACK, Subscription};
 use crate::session::{Session, own_client_id, shown};
+use crate::stats::GapClass;
 use crate::store::{Debt, OWN, OwnTicks};
 
 /// Subscriptions that one call of [`Core::sessions`] looks at, unless a single session has more.
@@ -38,6 +39,8 @@ pub struct SessionInfo {
     pub owner: Option<Box<str>>,
     /// Where the client is.
     pub presence: Presence,
+    /// The connection of the client, if it is connected by one.
+    pub link: Option<Link>,
     /// How long the session outlives its connection.
     pub expiry: Duration,
     /// It is remembered by the log, and so outlives the process.
@@ -155,6 +158,12 @@ impl Core {
     /// Sessions, in an order that does not change while they live: those at the next places from `from` on, of which at most `places` are
     /// looked at. Begins with 0; returns where to go on, `None` at the end. A session that is there all the time is given once.
     pub fn sessions(&self, from: u32, places: usize) -> (Vec<SessionInfo>, Option<u32>) {
+        self.sessions_named("", from, places)
+    }
+
+    /// The same, of those alone whose client id begins with `prefix`: a place whose session has
+    /// another one costs a comparison.
+    pub fn sessions_named(&self, prefix: &str, from: u32, places: usize) -> (Vec<SessionInfo>, Option<u32>) {
         let (mut infos, mut looked_at, mut next) = (Vec::new(), 0, from);
         for (index, session) in self.sessions.from(from).take(places) {
             if looked_at > SUBSCRIPTIONS_MAX {
@@ -162,6 +171,7 @@ impl Core {
             }
             next = index + 1;
             looked_at += 1;
+            let session = session.filter(|session| shown(&session.client_id).starts_with(prefix));
             if let Some(session) = session.filter(|session| self.sessions.find(&session.client_id) == Some(index)) {
                 looked_at += session.subscriptions.len();
                 infos.push(self.session_info(session));
@@ -173,6 +183,11 @@ impl Core {
     /// The session of a client.
     pub fn session(&self, client_id: &str) -> Option<SessionInfo> {
         self.find_shown(client_id).map(|index| self.session_info(self.sessions.get(index)))
+    }
+
+    /// What a subscription is promised to which a delivery belongs, by [`crate::Delivery::track`].
+    pub fn class_of(&self, track: u32) -> GapClass {
+        self.tracks.find(track).map_or(GapClass::Nondurable, Track::gap_class)
     }
 
     /// At most `most` subscriptions of a client's session, those first whose filters come first behind `after`. Costs a look at each
@@ -264,6 +279,7 @@ impl Core {
             client_id: shown(&session.client_id).into(),
             owner: session.memory.owner.as_deref().map(Box::from),
             presence,
+            link: session.link(),
             expiry: session.expiry,
             is_kept: session.memory.is_kept,
             subscriptions: session.subscriptions.len(),

@@ -157,6 +157,9 @@ pub struct Delivery<'a> {
     pub identifier: u32,
     /// The client wants to know the event's name.
     pub named: bool,
+    /// The subscription that follows the streams and that it is for, as [`crate::Core::class_of`]
+    /// knows it; a number that is none for others.
+    pub track: u32,
 }
 
 /// Where the core's decisions go. All calls for one link are in the order in which they take effect.

@@ -363,6 +363,11 @@ impl Tracks {
         *track
     }
 
+    /// The track with that number, if there is one.
+    pub(crate) fn find(&self, id: u32) -> Option<&Track> {
+        self.slots.get(id as usize)?.as_deref()
+    }
+
     pub(crate) fn get(&self, id: u32) -> &Track {
         self.slots[id as usize].as_ref().expect("a track in use")
     }

@@ -6,6 +6,8 @@ use whimbrel_event::{HostId, Time};
 
 use super::peers::LinkCounters;
 use super::{Overlay, OverlayStats};
+use crate::Latency;
+use crate::api::PeerLink;
 use crate::broker::Core;
 
 /// Brokers that are named as not having the present interest in force.
@@ -32,6 +34,11 @@ pub struct LinkInfo {
     pub unsent: usize,
     /// What went over it.
     pub counters: LinkCounters,
+    /// How old events were when they came over it, since their broker had accepted them: those that
+    /// were asked for again are not counted.
+    pub latency: Latency,
+    /// The driver's name for it.
+    pub link: PeerLink,
 }
 
 /// A broker, as another one sees it.
@@ -114,6 +121,8 @@ impl Core {
                 ahead: who.ahead,
                 unsent: peer.unsent(),
                 counters: peer.counters,
+                latency: peer.latency,
+                link: peer.link,
             }
         };
         overlay.peers.up().map(info).collect()

@@ -7,6 +7,7 @@ use whimbrel_event::{HostId, Time};
 use whimbrel_wire::Cutter;
 
 use super::estimate::Estimate;
+use crate::Latency;
 use crate::api::{Channel, PeerLink};
 
 /// Most links at a time, those that have not said hello included.
@@ -102,6 +103,8 @@ pub(crate) struct Peer {
     pub(crate) estimate: Estimate,
     pub(crate) pending: Pending,
     pub(crate) counters: LinkCounters,
+    /// How old events were when they came over it.
+    pub(crate) latency: Latency,
 }
 
 impl Peer {
@@ -120,6 +123,7 @@ impl Peer {
             estimate: Estimate::new(now),
             pending: Pending::default(),
             counters: LinkCounters::default(),
+            latency: Latency::default(),
         }
     }
 

@@ -115,6 +115,9 @@ impl Core {
         peer.counters.events_in += 1;
         let from = peer.host().expect("events are read once it has said hello");
         let age_us = frame.age_us.saturating_add(u64::from(peer.estimate.delay_us().unwrap_or(0)));
+        if !frame.answer {
+            peer.latency.record(Duration::from_micros(age_us));
+        }
         overlay.traffic.traces.note(now, id, What::Came(from));
         let Ok(tree) = frame.routes() else { return };
         let sending = Sending {

@@ -60,7 +60,7 @@ impl Terms {
     fn delivery<'a>(&self, event: EventRef<'a>, id: EventId, serial: u64, tag: u16) -> Delivery<'a> {
         let Terms { qos, identifier, retain, track, .. } = *self;
         let named = track != NO_TRACK && id.pubend != NO_PUBEND;
-        Delivery { event, id, serial, tag, qos, repeated: false, retain, identifier, named }
+        Delivery { event, id, serial, tag, qos, repeated: false, retain, identifier, named, track }
     }
 
     /// A new delivery that has got there, and is sent now if its client's answer is expected.

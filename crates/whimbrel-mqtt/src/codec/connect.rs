@@ -19,6 +19,10 @@ const USER_NAME: u8 = 0x80;
 pub struct Connect<'a> {
     /// What the client speaks.
     pub version: Version,
+    /// The client is a bridge of another broker: the highest bit of the protocol level, in MQTT
+    /// 3.1.1 only. It is no part of the standard; bridges of mosquitto set it unless `try_private`
+    /// is false.
+    pub bridge: bool,
     /// Begin with a new session. In MQTT 3.1.1 (clean session) the session also ends with the connection.
     pub clean_start: bool,
     /// Seconds between packets from the client at most; 0: no bound.
@@ -92,14 +96,16 @@ pub struct WillProperties<'a> {
     pub user: UserProperties<'a>,
 }
 
+/// In MQTT 3.1.1, the bit of the protocol level that a bridge sets.
+const BRIDGE: u8 = 0x80;
+
 /// In which version to answer a CONNECT that cannot be served, from what can be read of it: 5 for level 5 and above,
 /// whatever the protocol's name, and 3.1.1 for older ones. `None` if no version of MQTT has an answer; then the connection
 /// is closed without one.
 pub fn answer_version(body: &[u8]) -> Option<Version> {
     let mut reader = Reader::new(body);
     let name = reader.binary().ok()?;
-    // Bridges set the highest bit.
-    let level = reader.u8().ok()? & 0x7f;
+    let level = reader.u8().ok()? & !BRIDGE;
     match name {
         _ if level >= Version::V5.level() => Some(Version::V5),
         b"MQTT" | b"MQIsdp" => Some(Version::V4),
@@ -107,15 +113,32 @@ pub fn answer_version(body: &[u8]) -> Option<Version> {
     }
 }
 
-fn version(reader: &mut Reader<'_>) -> Result<Version, DecodeError> {
+/// The client id of a CONNECT, as far as it can be read: also of one that is refused for something
+/// else in it.
+pub fn client_id_of(body: &[u8]) -> Option<&str> {
+    let mut reader = Reader::new(body);
+    reader.binary().ok()?;
+    let level = reader.u8().ok()? & !BRIDGE;
+    // Connect flags and keep-alive.
+    reader.u8().ok()?;
+    reader.u16().ok()?;
+    if level >= Version::V5.level() {
+        connect_properties(&mut reader).ok()?;
+    }
+    reader.text("").ok()
+}
+
+/// The version of a CONNECT, and whether it is a bridge's.
+fn version(reader: &mut Reader<'_>) -> Result<(Version, bool), DecodeError> {
     const fn unsupported(cause: &'static str) -> DecodeError {
         DecodeError { reason: ReasonCode::UNSUPPORTED_PROTOCOL_VERSION, cause }
     }
     let name = reader.binary()?;
     let level = reader.u8()?;
     match (name, level) {
-        (b"MQTT", 4) => Ok(Version::V4),
-        (b"MQTT", 5) => Ok(Version::V5),
+        (b"MQTT", 4) => Ok((Version::V4, false)),
+        (b"MQTT", 0x84) => Ok((Version::V4, true)),
+        (b"MQTT", 5) => Ok((Version::V5, false)),
         (b"MQTT", _) => Err(unsupported("the protocol level is neither 4 (MQTT 3.1.1) nor 5")),
         (b"MQIsdp", _) => Err(unsupported("MQTT 3.1 is not supported; use 3.1.1 or 5")),
         _ => Err(unsupported("the protocol name is not MQTT")),
@@ -138,7 +161,7 @@ fn check_flags(version: Version, flags: u8) -> Result<(), DecodeError> {
 
 pub(super) fn decode_connect(body: &[u8]) -> Result<Connect<'_>, DecodeError> {
     let mut reader = Reader::new(body);
-    let version = version(&mut reader)?;
+    let (version, bridge) = version(&mut reader)?;
     let flags = reader.u8()?;
     check_flags(version, flags)?;
     let keep_alive = reader.u16()?;
@@ -153,7 +176,7 @@ pub(super) fn decode_connect(body: &[u8]) -> Result<Connect<'_>, DecodeError> {
     let password = if flags & PASSWORD == 0 { None } else { Some(reader.binary()?) };
     reader.finish()?;
     let clean_start = flags & CLEAN_START != 0;
-    Ok(Connect { version, clean_start, keep_alive, properties, client_id, will, user_name, password })
+    Ok(Connect { version, bridge, clean_start, keep_alive, properties, client_id, will, user_name, password })
 }
 
 fn connect_properties<'a>(reader: &mut Reader<'a>) -> Result<ConnectProperties<'a>, DecodeError> {
@@ -256,7 +279,8 @@ impl Connect<'_> {
 impl Fields for Connect<'_> {
     fn write(&self, sink: &mut impl Sink) {
         sink.text("MQTT");
-        sink.u8(self.version.level());
+        let bridge = if self.bridge && self.version == Version::V4 { BRIDGE } else { 0 };
+        sink.u8(self.version.level() | bridge);
         sink.u8(self.flags());
         sink.u16(self.keep_alive);
         if self.version == Version::V5 {

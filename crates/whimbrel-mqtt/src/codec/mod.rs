@@ -23,7 +23,7 @@ use core::fmt;
 
 pub use ack::{Ack, AckProperties, Codes, CodesAck, decode_ack, encode_ack};
 pub use connack::{ConnAck, ConnAckProperties};
-pub use connect::{Connect, ConnectProperties, Will, WillProperties, answer_version};
+pub use connect::{Connect, ConnectProperties, Will, WillProperties, answer_version, client_id_of};
 pub use disconnect::{Auth, AuthProperties, Disconnect, DisconnectProperties};
 pub use packet::{Packet, PacketType, decode};
 pub use property::{SubscriptionIds, UserProperties};

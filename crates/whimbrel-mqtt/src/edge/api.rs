@@ -70,6 +70,17 @@ impl<'a> Decision<'a> {
     }
 }
 
+/// A connection gets no session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TurnedAway<'a> {
+    /// The client id that its CONNECT asks for; empty if there is none, or none came.
+    pub client_id: &'a str,
+    /// The reason code of MQTT 5, also where MQTT 3.1.1 has another one or none.
+    pub code: u8,
+    /// Why, and what helps.
+    pub why: &'a str,
+}
+
 /// What can happen to the broker.
 #[derive(Clone, Copy, Debug)]
 pub enum Input<'a> {
@@ -99,6 +110,12 @@ pub enum Input<'a> {
     /// Who may do what, from now on: connections and subscriptions that are not allowed any more end. That takes several steps, if there are
     /// many connections.
     Access(&'a Access),
+    /// An operator disconnects a client (0x98). Its session stays for as long as it outlives its
+    /// connection.
+    Kick {
+        /// Which; ignored if it is not attached to a session.
+        conn: ConnId,
+    },
     /// The certificate of a connection is not believed any more.
     Revoked {
         /// Which.
@@ -188,7 +205,10 @@ pub trait Output {
     /// Asks who a client is: [`Input::Identified`] with this ticket is awaited, for [`crate::IDENTIFY_MAX`] at most. Is asked only if
     /// [`crate::Access::judges`].
     fn identify(&mut self, _conn: ConnId, _ticket: u64, _credentials: Credentials<'_>) {}
-    /// Something was refused.
+    /// A connection is ended before it had a session: its CONNECT was refused, or none came in
+    /// time.
+    fn turned_away(&mut self, _conn: ConnId, _refusal: &TurnedAway<'_>) {}
+    /// Something was refused for want of a right, or of a quota.
     fn refused(&mut self, _conn: ConnId, _decision: &Decision<'_>) {}
     /// Whether [`Output::step`], [`Output::delivered`] and [`Output::settled`] are wanted.
     fn wants_steps(&self) -> bool {

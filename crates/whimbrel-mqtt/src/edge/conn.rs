@@ -6,6 +6,7 @@ use hashbrown::HashTable;
 use whimbrel_access::Principal;
 use whimbrel_event::{Seeded, Time};
 
+use super::clients::{Traffic, Wire};
 use super::guard::Who;
 use crate::codec::{ReasonCode, Version};
 
@@ -68,6 +69,9 @@ pub(crate) struct Rare {
     pub(crate) throttled: Option<Time>,
     /// QoS 2 publishes of earlier connections that were unreleased when this one began.
     pub(crate) carried: usize,
+    /// The client is a bridge of another broker: it gets nothing back that it has published, and
+    /// retain marks as published.
+    pub(crate) bridge: bool,
     /// Whose certificate it has shown.
     pub(crate) certified: Option<Principal>,
     /// Its CONNECT, while it is found out who sent it, and the ticket that was given for that.
@@ -106,8 +110,7 @@ pub(crate) struct Conn {
     pub(crate) deaf: bool,
     /// An incomplete packet.
     pub(crate) partial: Vec<u8>,
-    /// Bytes given to the driver while it already had all that a connection may leave unread.
-    pub(crate) unread: usize,
+    pub(crate) wire: Wire,
     /// Output of the present step.
     pub(crate) pending: Vec<u8>,
     /// How long `pending` may grow before no more is delivered in this step.
@@ -128,7 +131,7 @@ pub(crate) struct Conn {
 }
 
 impl Conn {
-    pub(crate) fn new(now: Time) -> Self {
+    pub(crate) fn new(now: Time, origin: Origin) -> Self {
         Conn {
             state: State::ExpectConnect,
             version: Version::V5,
@@ -140,7 +143,7 @@ impl Conn {
             full: false,
             deaf: false,
             partial: Vec::new(),
-            unread: 0,
+            wire: Wire { origin, since: now, traffic: Traffic::default(), unread: 0 },
             pending: Vec::new(),
             room: 0,
             max_packet: u32::MAX,

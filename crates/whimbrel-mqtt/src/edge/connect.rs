@@ -11,8 +11,10 @@ use super::api::{Credentials, Decision, Identity, Unidentified};
 use super::conn::State;
 use super::guard::{By, Who};
 use super::inbound::{Cause, allowed, reliability, violation};
-use super::{Broker, ConnId, Edge, Output};
-use crate::codec::{Connect, DecodeError, Disconnect, Packet, PublishProperties, ReasonCode, Version, Will, decode};
+use super::{Assigned, Broker, ConnId, Edge, Output};
+use crate::codec::{
+    Connect, DecodeError, Disconnect, Packet, PublishProperties, ReasonCode, Version, Will, client_id_of, decode,
+};
 use crate::config::{AWAIT_MAX, IDENTIFY_MAX};
 
 /// Seconds of a session expiry that mean "never".
@@ -94,7 +96,7 @@ impl Broker {
             _ => Err(NOT_BELIEVED),
         };
         match judged {
-            Err(error) => self.end(now, id, error.reason, error.cause, out),
+            Err(error) => self.fail(now, id, &body, error, out),
             Ok(()) => self.edge.go_on(id, out),
         }
     }
@@ -144,6 +146,7 @@ impl Broker {
             response_information: (properties.request_response_information == Some(true))
                 .then(|| self.edge.response_prefix(client_id)),
             assigned: assigned.clone(),
+            client_id: client_id.into(),
         };
         let version = connect.version;
         let welcome = Packet::ConnAck(self.edge.welcome(&self.edge.greeting, false)).encoded_len(version);
@@ -239,6 +242,9 @@ impl Edge {
         let properties = &connect.properties;
         let conn = &mut self.conns[id as usize];
         conn.asked = true;
+        if connect.bridge {
+            conn.rare().bridge = true;
+        }
         conn.problem_information = properties.request_problem_information != Some(false);
         conn.max_packet = properties.maximum_packet_size.unwrap_or(u32::MAX);
         conn.topic_alias_maximum = properties.topic_alias_maximum.unwrap_or(0).min(alias_maximum);
@@ -290,6 +296,20 @@ impl Edge {
         let (_, body) = *conn.rare.as_mut()?.asked.take_if(|asked| asked.0 == ticket)?;
         conn.state = State::ExpectConnect;
         Some(body)
+    }
+
+    /// The client id of a connection whose CONNECT has not been answered yet.
+    pub(super) fn waiting_client(&mut self, id: u32) -> Box<str> {
+        let conn = &mut self.conns[id as usize];
+        let greeting = match conn.state {
+            State::Identifying => {
+                let asked = conn.rare.as_ref().and_then(|rare| rare.asked.as_ref());
+                return asked.and_then(|asked| client_id_of(&asked.1)).unwrap_or_default().into();
+            }
+            State::Awaiting => conn.rare.as_mut().and_then(|rare| rare.greeting.take()),
+            _ => None,
+        };
+        greeting.map_or_else(|| core::mem::take(&mut self.greeting), |greeting| *greeting).client_id
     }
 
     /// A connection need not wait for its identity any more: what it sent meanwhile is handled, unless it waits for its session now.
@@ -364,9 +384,10 @@ impl Edge {
 
     /// A client id for a client that brought none.
     fn assign_id(&mut self) -> String {
-        self.assigned_ids += 1;
-        let mixed = self.hasher.hash_one((self.seed, self.assigned_ids));
-        format!("auto-{mixed:016x}{:x}", self.assigned_ids)
+        self.assigned.count += 1;
+        let Assigned { seed, count } = self.assigned;
+        let mixed = self.hasher.hash_one((seed, count));
+        format!("auto-{mixed:016x}{count:x}")
     }
 
     /// The topic prefix under which a client may expect replies.

@@ -12,8 +12,8 @@ use super::refusals::class_of_code;
 use super::refuse::Refused;
 use super::{Broker, ConnId, Edge, Output};
 use crate::codec::{
-    Ack, DecodeError, Packet, PacketId, Publish, PublishProperties, ReasonCode, Version, answer_version, decode,
-    decode_publish,
+    Ack, DecodeError, Packet, PacketId, Publish, PublishProperties, ReasonCode, Version, answer_version, client_id_of,
+    decode, decode_publish,
 };
 
 /// Why something is not accepted: the code for its acknowledgement, and the words.
@@ -39,8 +39,18 @@ impl Broker {
             self.control(now, id, first, body, out)
         };
         if let Err(error) = result {
-            self.end(now, id, error.reason, error.cause, out);
+            self.fail(now, id, body, error, out);
         }
+    }
+
+    /// Ends a connection for a packet, `body`, that is wrong or refused.
+    #[cold]
+    pub(super) fn fail(&mut self, now: Time, id: u32, body: &[u8], error: DecodeError, out: &mut impl Output) {
+        if self.edge.conns[id as usize].state == State::ExpectConnect {
+            let client_id = client_id_of(body).unwrap_or_default();
+            return self.edge.refuse(id, client_id, error.reason, error.cause, out);
+        }
+        self.end(now, id, error.reason, error.cause, out);
     }
 
     fn control(
@@ -190,7 +200,7 @@ impl Edge {
         let conn = &mut self.conns[id as usize];
         if let Some(version) = answer_version(body) {
             conn.version = version;
-            conn.asked = version == Version::V5 || !matches!(body, [0, 4, b'M', b'Q', b'T', b'T', 4, ..]);
+            conn.asked = version == Version::V5 || !matches!(body, [0, 4, b'M', b'Q', b'T', b'T', 4 | 0x84, ..]);
         }
     }
 
@@ -272,12 +282,19 @@ pub(super) fn reliability(qos: Qos) -> Reliability {
     if qos == Qos::AtMostOnce { Reliability::BestEffort } else { Reliability::Reliable }
 }
 
-/// Topics that begin with `$` are the broker's, but for those of replies.
+/// Topics that begin with `$` are the broker's, but for those of replies, and those by which
+/// bridges of mosquitto tell whether they are connected.
 pub(super) fn allowed(topic: &str) -> Result<(), Cause> {
-    if topic.starts_with('$') && !topic.starts_with("$replies/") {
+    if topic.starts_with('$') && !topic.starts_with("$replies/") && !is_state_of_bridge(topic) {
         return Err((ReasonCode::NOT_AUTHORIZED, "topics that begin with $ are the broker's own"));
     }
     Ok(())
+}
+
+/// Whether a topic is `$SYS/broker/connection/NAME/state`.
+fn is_state_of_bridge(topic: &str) -> bool {
+    let name = topic.strip_prefix("$SYS/broker/connection/").and_then(|rest| rest.strip_suffix("/state"));
+    name.is_some_and(|name| !name.is_empty() && !name.contains('/'))
 }
 
 fn importance(value: &str) -> Result<u8, Cause> {

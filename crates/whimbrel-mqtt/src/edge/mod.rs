@@ -2,6 +2,7 @@
 
 mod acknowledge;
 mod api;
+mod clients;
 mod conn;
 mod connect;
 mod following;
@@ -20,6 +21,7 @@ mod silence;
 mod store;
 mod subscribe;
 mod sys;
+mod timing;
 
 use std::collections::BTreeSet;
 
@@ -30,7 +32,8 @@ use whimbrel_core::{Core, Input as CoreInput, Link};
 use whimbrel_event::{AttributesBuf, Seeded, Time};
 use whimbrel_selector::Expensive;
 
-pub use api::{ConnId, Credentials, Decision, Identity, Input, Output, Reason, Unidentified};
+pub use api::{ConnId, Credentials, Decision, Identity, Input, Output, Reason, TurnedAway, Unidentified};
+pub use clients::{ClientInfo, Traffic};
 pub use conn::Origin;
 use conn::{Conn, State};
 use guard::Guard;
@@ -39,6 +42,7 @@ use outbound::{Outbound, Templates};
 use receive::counted;
 use refuse::Endings;
 pub use refuse::RefusedPublishes;
+use timing::Timing;
 
 use crate::codec::ReasonCode;
 use crate::config::{ANSWERS_MAX, Config};
@@ -77,8 +81,7 @@ pub(crate) struct Edge {
     silence: BTreeSet<(Time, u32)>,
     started: Time,
     sys_at: Option<Time>,
-    assigned_ids: u64,
-    seed: u64,
+    assigned: Assigned,
     /// The broker takes leave of its clients.
     leave: Option<Leave>,
     /// Bytes of the incomplete packets that are larger than [`crate::config::PARTIAL_FREE`].
@@ -87,6 +90,7 @@ pub(crate) struct Edge {
     admitted: Admitted,
     guard: Guard,
     endings: Endings,
+    timing: Timing,
     stats: Stats,
 }
 
@@ -99,6 +103,13 @@ struct Admitted {
     superseded: Vec<u32>,
 }
 
+/// The client ids that were given to clients without one.
+#[derive(Debug)]
+struct Assigned {
+    seed: u64,
+    count: u64,
+}
+
 /// What the CONNACK that the core is about to allow tells beside success.
 #[derive(Debug, Default)]
 pub(crate) struct Greeting {
@@ -106,6 +117,8 @@ pub(crate) struct Greeting {
     expiry: Option<u32>,
     response_information: Option<String>,
     assigned: Option<String>,
+    /// Whose CONNECT it is, for the case that the core refuses it.
+    client_id: Box<str>,
 }
 
 impl Broker {
@@ -145,14 +158,14 @@ impl Broker {
             silence: BTreeSet::new(),
             started: now,
             sys_at,
-            assigned_ids: 0,
-            seed,
+            assigned: Assigned { seed, count: 0 },
             leave: None,
             partial_bytes: 0,
             greeting: Greeting::default(),
             admitted: Admitted::default(),
             guard,
             endings: Endings::default(),
+            timing: Timing::new(),
             stats: Stats::default(),
         };
         Broker { core, edge }
@@ -190,6 +203,7 @@ impl Broker {
             Input::Certified { conn, principal } => self.edge.certify(conn, principal),
             Input::Identified { conn, ticket, result } => self.identified(now, (conn, ticket), result, out),
             Input::Access(access) => self.set_access(now, access, out),
+            Input::Kick { conn } => self.kick(now, conn, out),
             Input::Revoked { conn, why } => self.revoked(now, (conn, why), out),
         }
         self.look_after(now, out);
@@ -201,6 +215,7 @@ impl Broker {
         while let Some((conn, reason, cause)) = self.edge.endings.now.pop() {
             self.end(now, conn, reason, cause, out);
         }
+        self.settle_timing();
         self.edge.flush(out);
     }
 
@@ -256,12 +271,12 @@ impl Broker {
         let edge = &mut self.edge;
         let at = conn.0 as usize;
         while edge.conns.len() <= at {
-            let mut gone = Conn::new(now);
+            let mut gone = Conn::new(now, origin);
             gone.state = State::Gone;
             edge.conns.push(Box::new(gone));
         }
         assert!(edge.conns[at].state == State::Gone, "a driver opens a connection once");
-        *edge.conns[at] = Conn::new(now);
+        *edge.conns[at] = Conn::new(now, origin);
         edge.stats.connections_opened[origin as usize] += 1;
         edge.stats.connections += 1;
         edge.watch(conn.0, now.after(edge.config.limits.connect_timeout));
@@ -345,15 +360,16 @@ impl Broker {
     fn end(&mut self, now: Time, conn: u32, reason: ReasonCode, cause: &str, out: &mut impl Output) {
         match self.edge.conns[conn as usize].state {
             State::Gone => {}
-            State::ExpectConnect => self.edge.refuse(conn, reason, cause, out),
+            State::ExpectConnect => self.edge.refuse(conn, "", reason, cause, out),
             State::Identifying | State::Awaiting => {
                 if self.edge.conns[conn as usize].state == State::Awaiting {
                     self.withdraw(now, conn, out);
                 }
+                let client_id = self.edge.waiting_client(conn);
                 // CONNACK has no word for the end of the server.
                 let is_shutdown = reason == ReasonCode::SERVER_SHUTTING_DOWN;
                 let reason = if is_shutdown { ReasonCode::SERVER_UNAVAILABLE } else { reason };
-                self.edge.refuse(conn, reason, cause, out);
+                self.edge.refuse(conn, &client_id, reason, cause, out);
             }
             State::Attached => {
                 self.edge.say_goodbye(conn, reason, cause, out);
@@ -440,7 +456,8 @@ impl Edge {
             if !conn.pending.is_empty() {
                 let mut bytes = core::mem::take(&mut conn.pending);
                 self.stats.bytes_out += bytes.len() as u64;
-                conn.unread = if conn.room == 0 { conn.unread + bytes.len() } else { 0 };
+                conn.wire.traffic.bytes_out += bytes.len() as u64;
+                conn.wire.unread = if conn.room == 0 { conn.wire.unread + bytes.len() } else { 0 };
                 out.send(ConnId(id), &mut bytes);
                 bytes.clear();
                 if bytes.capacity() > 0 && bytes.capacity() <= SPENT_BYTES_MAX && self.spent.len() < SPENT_MAX {

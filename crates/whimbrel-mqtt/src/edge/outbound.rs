@@ -147,6 +147,10 @@ impl<O: Output> Outbound<'_, O> {
         }
         edge.stats.packets_out += 1;
         edge.stats.publishes_out += 1;
+        conn.wire.traffic.publishes_out += 1;
+        if edge.timing.is_due() {
+            edge.timing.time(self.now, conn.wire.since, delivery);
+        }
         if conn.pending.len() > conn.room {
             conn.full = true;
             return Sent::Full;
@@ -284,7 +288,8 @@ impl<O: Output> CoreOutput for Outbound<'_, O> {
             let decision = denial.decision("connect", who.principal.name(), &who.client_id);
             self.driver.refused(ConnId(link.0), &decision);
         }
-        self.edge.refuse(link.0, reason_of(why), cause_of(why), self.driver);
+        let client_id = self.edge.waiting_client(link.0);
+        self.edge.refuse(link.0, &client_id, reason_of(why), cause_of(why), self.driver);
     }
 
     fn kicked(&mut self, link: Link, why: Kick) {

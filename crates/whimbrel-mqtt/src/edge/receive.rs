@@ -16,6 +16,7 @@ impl Broker {
             return;
         }
         known.last_heard = now;
+        known.wire.traffic.bytes_in += bytes.len() as u64;
         self.edge.stats.bytes_in += bytes.len() as u64;
         if known.deaf {
             return;
@@ -23,13 +24,14 @@ impl Broker {
         if known.state.is_waiting() {
             return self.hold_back(now, id, bytes, out);
         }
-        if known.unread > ANSWERS_MAX {
+        if known.wire.unread > ANSWERS_MAX {
             let cause = "the client does not read the answers to what it sends";
             return self.end(now, id, ReasonCode::QUOTA_EXCEEDED, cause, out);
         }
         let publishes = self.edge.stats.publishes_in;
         self.take_in(now, id, bytes, out);
         let publishes = self.edge.stats.publishes_in - publishes;
+        self.edge.conns[id as usize].wire.traffic.publishes_in += publishes;
         self.edge.spend(now, id, (publishes, bytes.len()), out);
     }
 

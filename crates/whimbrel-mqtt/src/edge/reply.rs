@@ -4,7 +4,7 @@ use whimbrel_event::Qos;
 
 use super::conn::State;
 use super::outbound::packet_id;
-use super::{Edge, Greeting, Output};
+use super::{Edge, Greeting, Output, TurnedAway};
 use crate::codec::{
     Ack, AckProperties, Codes, CodesAck, ConnAck, ConnAckProperties, Disconnect, DisconnectProperties, Packet,
     PacketId, PacketType, ReasonCode, UserProperties, Version, encode_ack,
@@ -49,9 +49,11 @@ impl Edge {
         self.close(id, out);
     }
 
-    /// Refuses a connection that has no session yet. Only what understood the question gets an answer.
-    pub(super) fn refuse(&mut self, id: u32, reason: ReasonCode, cause: &str, out: &impl Output) {
+    /// Refuses a connection that has no session yet, and tells the driver: `client_id` is what its
+    /// CONNECT says, empty if none has come. Only what understood the question gets an answer.
+    pub(super) fn refuse(&mut self, id: u32, client_id: &str, reason: ReasonCode, cause: &str, out: &mut impl Output) {
         self.stats.refused.add(reason);
+        out.turned_away(super::ConnId(id), &TurnedAway { client_id, code: reason.0, why: cause });
         if self.conns[id as usize].asked {
             let properties = ConnAckProperties { reason_string: Some(cause), ..ConnAckProperties::default() };
             self.send(id, &Packet::ConnAck(ConnAck { session_present: false, reason, properties }), out);

@@ -12,6 +12,9 @@ use crate::codec::{DecodeError, ReasonCode, RetainHandling, Subscribe, Unsubscri
 /// The user property that holds a selector.
 const SELECTOR: &str = "w-selector";
 
+/// How the filter of a shared subscription begins.
+const SHARE: &str = "$share/";
+
 /// What is told whoever asks for filters that no rule allows, or for more than the quota does.
 pub(super) const DENIED: &str = "no rule allows to subscribe to all of it, or the quota is used up";
 
@@ -53,6 +56,7 @@ impl Broker {
         let denied = self.denied(id, subscribe, out);
         let is_denied = |place: usize| denied.as_ref().is_some_and(|codes| codes[place].is_some());
         let identifier = subscribe.properties.subscription_id.unwrap_or(0);
+        let is_bridge = self.edge.conns[id as usize].rare.as_ref().is_some_and(|rare| rare.bridge);
         let following = wish.following(self.edge.wants_diagnostics(id));
         let filters: Vec<Filter<'_>> = subscribe
             .filters
@@ -62,8 +66,9 @@ impl Broker {
             .map(|(_, asked)| Filter {
                 filter: asked.filter,
                 qos: asked.qos,
-                no_local: asked.no_local,
-                retain_as_published: asked.retain_as_published,
+                // A shared subscription cannot leave out what its members have published.
+                no_local: asked.no_local || is_bridge && !asked.filter.starts_with(SHARE),
+                retain_as_published: asked.retain_as_published || is_bridge,
                 retain_handling: handling(asked.retain_handling),
                 identifier,
                 selector: selector.as_ref(),

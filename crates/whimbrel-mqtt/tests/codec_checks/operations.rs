@@ -282,6 +282,7 @@ fn connect(world: &mut World, conn: u32, c: &mut Choices<'_>) {
     });
     let connect = Connect {
         version,
+        bridge: version == Version::V4 && c.below(4) == 0,
         clean_start: c.flag(),
         keep_alive: c.below(3) as u16 * 10,
         properties: if version == Version::V5 { properties } else { ConnectProperties::default() },

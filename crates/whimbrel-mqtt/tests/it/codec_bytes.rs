@@ -26,6 +26,7 @@ fn check(version: Version, packet: &Packet<'_>, bytes: &[u8]) {
 fn connect_of_both_versions() {
     let connect = Connect {
         version: Version::V4,
+        bridge: false,
         clean_start: true,
         keep_alive: 60,
         properties: ConnectProperties::default(),
@@ -42,6 +43,8 @@ fn connect_of_both_versions() {
     };
     let bytes = b"\x10\x1a\0\x04MQTT\x04\xee\0\x3c\0\x02id\0\x01w\0\x01x\0\x01u\0\x01p";
     check(Version::V4, &Packet::Connect(connect), bytes);
+    let bytes = b"\x10\x1a\0\x04MQTT\x84\xee\0\x3c\0\x02id\0\x01w\0\x01x\0\x01u\0\x01p";
+    check(Version::V4, &Packet::Connect(Connect { bridge: true, ..connect }), bytes);
     let connect = Connect {
         version: Version::V5,
         properties: ConnectProperties { session_expiry: Some(10), ..ConnectProperties::default() },

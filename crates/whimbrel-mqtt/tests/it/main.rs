@@ -9,4 +9,5 @@ mod codec_fuzz_short;
 mod codec_properties;
 mod codec_rules;
 mod leave;
+mod operators;
 mod refused;

@@ -444,3 +444,63 @@ fn packets_beyond_the_limit_end_the_connection() {
     world.send(conn, Publish::new("t", [b'x'; 200]));
     assert_cut_off(&mut world, conn);
 }
+
+/// Protocol level 0x84: what bridges of mosquitto send unless `try_private` is false. It is no part
+/// of the standard.
+const BRIDGE: u8 = 0x84;
+
+/// A bridge as mosquitto configures it by default: its will, and its state as a retained message,
+/// are under `$SYS`.
+fn bridge(world: &mut World, client_id: &str) -> ConnId {
+    let state = format!("$SYS/broker/connection/{client_id}/state");
+    let connect = Connect { version: BRIDGE, ..Connect::v311(client_id) };
+    let conn = world.connect(&connect.resume().will(Will::new(&state, "0").qos(1).retain()));
+    world.send(conn, Publish::new(&state, "1").qos(1, 1).retain());
+    assert!(matches!(world.packets(conn)[..], [Packet::Ack { id: 1, .. }]));
+    conn
+}
+
+#[test]
+fn a_bridge_gets_in_and_its_state_is_told() {
+    let mut world = World::new();
+    let watcher = client(&mut world, "watcher");
+    world.subscribe(watcher, "$SYS/broker/connection/#", 1);
+    let conn = bridge(&mut world, "depot.city");
+    let message = world.message(watcher);
+    assert_eq!((message.topic.as_str(), message.text()), ("$SYS/broker/connection/depot.city/state", "1"));
+    world.fail(conn);
+    let message = world.message(watcher);
+    assert_eq!(message.text(), "0", "the will");
+    let late = client(&mut world, "late");
+    world.subscribe(late, "$SYS/broker/connection/+/state", 0);
+    assert_eq!(world.payloads(late), ["0"], "the will was retained");
+}
+
+#[test]
+fn a_bridge_gets_nothing_back_and_retain_marks_as_published() {
+    let mut world = World::new();
+    let bridge = bridge(&mut world, "b");
+    world.subscribe(bridge, "#", 0);
+    world.send(bridge, Publish::new("t", "own").qos(0, 0));
+    assert_eq!(world.packets(bridge), [], "its own message would go round for ever");
+    let other = client(&mut world, "other");
+    world.send(other, Publish::new("t", "kept").qos(0, 0).retain());
+    world.send(other, Publish::new("t", "passing").qos(0, 0));
+    let marks: Vec<_> =
+        world.messages(bridge).iter().map(|message| (message.text().to_owned(), message.retain)).collect();
+    assert_eq!(marks, [("kept".to_owned(), true), ("passing".to_owned(), false)]);
+    // No Local is an error with a shared subscription: there it is left out.
+    world.subscribe(bridge, "$share/g/s", 0);
+    world.send(bridge, Publish::new("s", "shared").qos(0, 0));
+    assert_eq!(world.payloads(bridge), ["shared"], "once: by the shared subscription alone");
+}
+
+#[test]
+fn other_topics_of_the_broker_are_nobodys_to_publish() {
+    let mut world = World::new();
+    for topic in ["$SYS/broker/uptime", "$SYS/broker/connection//state", "$SYS/broker/connection/a/b/state", "$SYS/x"] {
+        let connect = Connect { version: BRIDGE, ..Connect::v311("b") };
+        let told = refusal(&mut world, connect.will(Will::new(topic, "0")).bytes());
+        assert_eq!(told, [0x20, 2, 0, 5], "{topic}");
+    }
+}
