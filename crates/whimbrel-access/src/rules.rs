@@ -126,11 +126,16 @@ impl Rules {
         }
         let compiled = rules.iter().enumerate().map(|(at, rule)| {
             let no = RuleNo(u32::try_from(at + 1).unwrap_or(u32::MAX));
-            compile(no, rule).map_err(|fault| RuleError { rule: at, fault })
+            compile(no, rule).map_err(|mut faults| RuleError { rule: at, fault: faults.swap_remove(0) })
         });
         let rules = compiled.collect::<Result<Box<[_]>, _>>()?;
         let speaks_of_peers = rules.iter().any(|rule| rule.actions.contain(Action::Peer));
         Ok(Rules { rules, everything: false, speaks_of_peers })
+    }
+
+    /// Everything that is wrong with a rule by itself.
+    pub fn faults_of(rule: &Rule) -> Vec<RuleFault> {
+        compile(RuleNo(1), rule).err().unwrap_or_default()
     }
 
     /// Everything is allowed to everybody.
@@ -224,36 +229,43 @@ impl Rules {
     }
 }
 
-fn compile(no: RuleNo, rule: &Rule) -> Result<Compiled, RuleFault> {
+fn compile(no: RuleNo, rule: &Rule) -> Result<Compiled, Vec<RuleFault>> {
     let client_ids = rule.client_ids.as_deref();
+    let mut faults = Vec::new();
     if rule.principals.len().max(rule.topics.len()).max(client_ids.map_or(0, <[String]>::len)) > FILTERS_MAX {
-        return Err(RuleFault::TooLarge);
+        // Nothing of it is looked at.
+        return Err(vec![RuleFault::TooLarge]);
     }
     if rule.principals.is_empty() {
-        return Err(RuleFault::Nobody);
+        faults.push(RuleFault::Nobody);
     }
     if rule.actions.is_empty() {
-        return Err(RuleFault::Nothing);
-    }
-    match rule.actions.are_of_clients() {
-        true if rule.topics.is_empty() => return Err(RuleFault::NoTopics),
-        false if !rule.topics.is_empty() || client_ids.is_some() => return Err(RuleFault::NotOfClients),
-        _ => {}
+        faults.push(RuleFault::Nothing);
+    } else if rule.actions.are_of_clients() && rule.topics.is_empty() {
+        faults.push(RuleFault::NoTopics);
+    } else if !rule.actions.are_of_clients() && (!rule.topics.is_empty() || client_ids.is_some()) {
+        faults.push(RuleFault::NotOfClients);
     }
     if !(1..=whimbrel_event::IMPORTANCE_MAX).contains(&rule.max_importance) {
-        return Err(RuleFault::Importance(rule.max_importance));
+        faults.push(RuleFault::Importance(rule.max_importance));
     }
     let principal =
         |text: &String| Pattern::of_principals(text).map_err(|error| RuleFault::Principal(text.clone(), error));
     let client_id =
         |text: &String| Pattern::of_client_ids(text).map_err(|error| RuleFault::ClientId(text.clone(), error));
-    Ok(Compiled {
+    let compiled = Compiled {
         no,
-        principals: rule.principals.iter().map(principal).collect::<Result<_, _>>()?,
+        principals: good(rule.principals.iter().map(principal), &mut faults),
         actions: rule.actions,
-        topics: rule.topics.iter().map(|text| Template::new(text)).collect::<Result<_, _>>()?,
-        client_ids: client_ids.map(|ids| ids.iter().map(client_id).collect::<Result<_, _>>()).transpose()?,
+        topics: good(rule.topics.iter().map(|text| Template::new(text)), &mut faults),
+        client_ids: client_ids.map(|ids| good(ids.iter().map(client_id), &mut faults)),
         max_importance: rule.max_importance,
         min_deadline_ms: rule.min_deadline_ms,
-    })
+    };
+    if faults.is_empty() { Ok(compiled) } else { Err(faults) }
+}
+
+/// Those that are right; what is wrong with the others goes to `faults`.
+fn good<T>(read: impl Iterator<Item = Result<T, RuleFault>>, faults: &mut Vec<RuleFault>) -> Box<[T]> {
+    read.filter_map(|one| one.map_err(|fault| faults.push(fault)).ok()).collect()
 }

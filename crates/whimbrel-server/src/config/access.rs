@@ -12,7 +12,7 @@ use whimbrel_access::{Action, Actions, Meter, Quota, QuotaError, Rule, RuleFault
 use super::fence::Watched;
 use super::problem::{Place, Problem};
 use super::settings::Settings;
-use super::source::Source;
+use super::source::{Faults, Source};
 use super::value::{Kind, Value};
 use crate::access::passwords::Passwords;
 use crate::access::tokens::{ALGORITHMS, KEYS_MAX, KeyPlan, Tokens, files};
@@ -164,7 +164,7 @@ impl Settings {
         for entry in self.entries(&source, "rule", value) {
             match read_rule(&source, entry) {
                 Ok(rule) => self.access.rules.push((rule, source.place(entry.span()))),
-                Err(problem) => self.problems.push(problem),
+                Err(problems) => self.problems.extend(problems),
             }
         }
     }
@@ -175,7 +175,7 @@ impl Settings {
         for entry in self.entries(&source, "quota", value) {
             match read_quota(&source, entry) {
                 Ok(quota) => self.access.quotas.push((quota, source.place(entry.span()))),
-                Err(problem) => self.problems.push(problem),
+                Err(problems) => self.problems.extend(problems),
             }
         }
     }
@@ -186,7 +186,7 @@ impl Settings {
         for entry in self.entries(&source, "identity.key", value) {
             match read_key(&source, entry) {
                 Ok(key) => self.access.keys.push((key, source.place(entry.span()))),
-                Err(problem) => self.problems.push(problem),
+                Err(problems) => self.problems.extend(problems),
             }
         }
     }
@@ -222,14 +222,23 @@ fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
 }
 
 /// The texts of a list, each with its place.
-fn texts(source: &Source<'_>, name: &str, value: &Spanned<DeValue<'_>>) -> Result<Vec<(String, Place)>, Problem> {
-    match value.get_ref() {
-        DeValue::String(text) => Ok(vec![(text.to_string(), source.place(value.span()))]),
+fn texts(source: &Source<'_>, name: &str, value: &Spanned<DeValue<'_>>) -> Result<Vec<(String, Place)>, Vec<Problem>> {
+    let mut faults = Faults::default();
+    let texts = match value.get_ref() {
+        DeValue::String(text) => vec![(text.to_string(), source.place(value.span()))],
         DeValue::Array(items) => {
-            items.iter().map(|item| Ok((source.text(name, item)?.to_owned(), source.place(item.span())))).collect()
+            let text = |item: &Spanned<DeValue<'_>>| {
+                let text = faults.take(source.text(name, item))?;
+                Some((text.to_owned(), source.place(item.span())))
+            };
+            items.iter().filter_map(text).collect()
         }
-        other => Err(source.wrong(format!("`{name}` has the wrong type: {}", other.type_str()), value.span())),
-    }
+        other => {
+            faults.add(source.wrong(format!("`{name}` has the wrong type: {}", other.type_str()), value.span()));
+            Vec::new()
+        }
+    };
+    faults.or(Some(texts))
 }
 
 fn number(source: &Source<'_>, name: &str, bounds: (u64, u64), value: &Spanned<DeValue<'_>>) -> Result<u64, Problem> {
@@ -239,45 +248,95 @@ fn number(source: &Source<'_>, name: &str, bounds: (u64, u64), value: &Spanned<D
     }
 }
 
-fn read_rule(source: &Source<'_>, entry: &Spanned<DeValue<'_>>) -> Result<Rule, Problem> {
+/// A rule that is being read.
+#[derive(Default)]
+struct RuleDraft {
+    rule: Rule,
+    /// Its texts, and where each stands.
+    places: Vec<(String, Place)>,
+    faults: Faults,
+    /// Keys whose values could not be read.
+    unread: Vec<&'static str>,
+}
+
+impl RuleDraft {
+    fn texts(&mut self, source: &Source<'_>, name: &'static str, value: &Spanned<DeValue<'_>>) -> Vec<String> {
+        match texts(source, name, value) {
+            Ok(read) => {
+                self.places.extend(read.iter().cloned());
+                read.into_iter().map(|(text, _)| text).collect()
+            }
+            Err(problems) => {
+                self.unread.push(name);
+                problems.into_iter().for_each(|problem| self.faults.add(problem));
+                Vec::new()
+            }
+        }
+    }
+
+    /// Whether a fault only follows from a value that could not be read.
+    fn is_implied(&self, fault: &RuleFault) -> bool {
+        let is_unread = |name: &str| self.unread.contains(&name);
+        match fault {
+            RuleFault::Nobody => is_unread("principals"),
+            RuleFault::Nothing | RuleFault::NotOfClients => is_unread("actions"),
+            RuleFault::NoTopics => is_unread("topics"),
+            _ => false,
+        }
+    }
+
+    fn place_of(&self, fault: &RuleFault) -> Option<Place> {
+        let text = match fault {
+            RuleFault::Principal(text, _)
+            | RuleFault::ClientId(text, _)
+            | RuleFault::Topic(text, _)
+            | RuleFault::Share(text)
+            | RuleFault::PartOfLevel(text) => text,
+            _ => return None,
+        };
+        self.places.iter().find(|(other, _)| other == text).map(|(_, place)| place.clone())
+    }
+}
+
+fn read_rule(source: &Source<'_>, entry: &Spanned<DeValue<'_>>) -> Result<Rule, Vec<Problem>> {
     const KEYS: &[&str] = &["principals", "actions", "topics", "client_ids", "max_importance", "min_deadline_ms"];
     let DeValue::Table(table) = entry.get_ref() else {
-        return Err(source.wrong("an entry of `rule` is no table", entry.span()));
+        return Err(vec![source.wrong("an entry of `rule` is no table", entry.span())]);
     };
-    let mut rule = Rule::default();
-    let mut places: Vec<(String, Place)> = Vec::new();
+    let mut draft = RuleDraft::default();
     for (key, value) in table.iter() {
-        let mut read = |name: &str| -> Result<Vec<String>, Problem> {
-            let read = texts(source, name, value)?;
-            places.extend(read.iter().cloned());
-            Ok(read.into_iter().map(|(text, _)| text).collect())
-        };
         match &**key.get_ref() {
-            "principals" => rule.principals = read("principals")?,
-            "topics" => rule.topics = read("topics")?,
-            "client_ids" => rule.client_ids = Some(read("client_ids")?),
-            "actions" => rule.actions = read_actions(source, value)?,
+            "principals" => draft.rule.principals = draft.texts(source, "principals", value),
+            "topics" => draft.rule.topics = draft.texts(source, "topics", value),
+            "client_ids" => draft.rule.client_ids = Some(draft.texts(source, "client_ids", value)),
+            "actions" => match read_actions(source, value) {
+                Ok(actions) => draft.rule.actions = actions,
+                Err(problems) => {
+                    draft.unread.push("actions");
+                    problems.into_iter().for_each(|problem| draft.faults.add(problem));
+                }
+            },
             "max_importance" => {
-                rule.max_importance = number(source, "max_importance", (1, 10), value)?.try_into().unwrap_or(u8::MAX);
+                if let Some(read) = draft.faults.take(number(source, "max_importance", (1, 10), value)) {
+                    draft.rule.max_importance = read.try_into().unwrap_or(u8::MAX);
+                }
             }
             "min_deadline_ms" => {
                 let bounds = (0, u32::MAX.into());
-                rule.min_deadline_ms = number(source, "min_deadline_ms", bounds, value)?.try_into().unwrap_or(u32::MAX);
+                if let Some(read) = draft.faults.take(number(source, "min_deadline_ms", bounds, value)) {
+                    draft.rule.min_deadline_ms = read.try_into().unwrap_or(u32::MAX);
+                }
             }
-            _ => return Err(unknown(source, key, KEYS)),
+            _ => draft.faults.add(unknown(source, key, KEYS)),
         }
     }
-    let Err(error) = Rules::new(std::slice::from_ref(&rule)) else { return Ok(rule) };
-    let at_fault = match &error.fault {
-        RuleFault::Principal(text, _)
-        | RuleFault::ClientId(text, _)
-        | RuleFault::Topic(text, _)
-        | RuleFault::Share(text)
-        | RuleFault::PartOfLevel(text) => places.into_iter().find(|(other, _)| other == text).map(|(_, place)| place),
-        _ => None,
-    };
-    let place = at_fault.unwrap_or_else(|| source.place(entry.span()));
-    Err(Problem::new(error.fault.to_string()).at(Some(&place), "here").help(help(&error.fault)))
+    for fault in Rules::faults_of(&draft.rule) {
+        if !draft.is_implied(&fault) {
+            let place = draft.place_of(&fault).unwrap_or_else(|| source.place(entry.span()));
+            draft.faults.add(Problem::new(fault.to_string()).at(Some(&place), "here").help(help(&fault)));
+        }
+    }
+    draft.faults.or(Some(draft.rule))
 }
 
 fn help(fault: &RuleFault) -> &'static str {
@@ -295,72 +354,83 @@ fn help(fault: &RuleFault) -> &'static str {
     }
 }
 
-fn read_actions(source: &Source<'_>, value: &Spanned<DeValue<'_>>) -> Result<Actions, Problem> {
+fn read_actions(source: &Source<'_>, value: &Spanned<DeValue<'_>>) -> Result<Actions, Vec<Problem>> {
     let names = Action::ALL.map(Action::name);
-    let mut actions = Vec::new();
+    let (mut actions, mut faults) = (Vec::new(), Faults::default());
     for (text, place) in texts(source, "actions", value)? {
-        actions.push(Action::named(&text).ok_or_else(|| {
+        let action = Action::named(&text).ok_or_else(|| {
             let help = match nearest(&text, &names) {
                 Some(near) => format!("did you mean \"{near}\"?"),
                 None => format!("write some of {}", names.join(", ")),
             };
             Problem::new(format!("there is no action {text:?}")).at(Some(&place), "unknown").help(help)
-        })?);
+        });
+        actions.extend(faults.take(action));
     }
-    Ok(Actions::of(actions))
+    faults.or(Some(Actions::of(actions)))
 }
 
-fn read_quota(source: &Source<'_>, entry: &Spanned<DeValue<'_>>) -> Result<Quota, Problem> {
+fn read_quota(source: &Source<'_>, entry: &Spanned<DeValue<'_>>) -> Result<Quota, Vec<Problem>> {
     const KEYS: &[&str] = &["principals", "connections", "publishes_per_second", "bytes_per_second", "subscriptions"];
     let DeValue::Table(table) = entry.get_ref() else {
-        return Err(source.wrong("an entry of `quota` is no table", entry.span()));
+        return Err(vec![source.wrong("an entry of `quota` is no table", entry.span())]);
     };
-    let mut quota = Quota::default();
+    let (mut quota, mut faults) = (Quota::default(), Faults::default());
     let most = u64::from(u32::MAX);
     for (key, value) in table.iter() {
         let count = |name: &str| number(source, name, (1, most), value);
-        let small = |name: &str| Ok(NonZeroU32::new(count(name)?.try_into().unwrap_or(u32::MAX)));
+        let small = |read: Option<u64>| read.and_then(|count| NonZeroU32::new(count.try_into().unwrap_or(u32::MAX)));
         match &**key.get_ref() {
-            "principals" => {
-                let read = texts(source, "principals", value)?;
-                quota.principals = read.into_iter().map(|(text, _)| text).collect();
+            "principals" => match texts(source, "principals", value) {
+                Ok(read) => quota.principals = read.into_iter().map(|(text, _)| text).collect(),
+                Err(problems) => problems.into_iter().for_each(|problem| faults.add(problem)),
+            },
+            "connections" => quota.connections = small(faults.take(count("connections"))),
+            "subscriptions" => quota.subscriptions = small(faults.take(count("subscriptions"))),
+            "publishes_per_second" => {
+                quota.publishes_per_second = faults.take(count("publishes_per_second")).and_then(NonZeroU64::new);
             }
-            "connections" => quota.connections = small("connections")?,
-            "subscriptions" => quota.subscriptions = small("subscriptions")?,
-            "publishes_per_second" => quota.publishes_per_second = NonZeroU64::new(count("publishes_per_second")?),
             "bytes_per_second" => {
-                let read = source.read("bytes_per_second", Kind::Size(1, 1 << 40), value)?;
-                quota.bytes_per_second = if let Value::Number(bytes) = read { NonZeroU64::new(bytes) } else { None };
+                let read = faults.take(source.read("bytes_per_second", Kind::Size(1, 1 << 40), value));
+                if let Some(Value::Number(bytes)) = read {
+                    quota.bytes_per_second = NonZeroU64::new(bytes);
+                }
             }
-            _ => return Err(unknown(source, key, KEYS)),
+            _ => faults.add(unknown(source, key, KEYS)),
         }
     }
-    let wrong = |error: QuotaError| source.wrong(error.to_string(), entry.span());
+    // What a quota that was not read whole lacks may be in what was not read.
+    let quota = faults.or(Some(quota))?;
+    let wrong = |error: QuotaError| vec![source.wrong(error.to_string(), entry.span())];
     Meter::check(std::slice::from_ref(&quota)).map(|()| quota).map_err(wrong)
 }
 
-fn read_key(source: &Source<'_>, entry: &Spanned<DeValue<'_>>) -> Result<KeyPlan, Problem> {
+fn read_key(source: &Source<'_>, entry: &Spanned<DeValue<'_>>) -> Result<KeyPlan, Vec<Problem>> {
     const KEYS: &[&str] = &["id", "algorithm", "file"];
     let DeValue::Table(table) = entry.get_ref() else {
-        return Err(source.wrong("an entry of `identity.key` is no table", entry.span()));
+        return Err(vec![source.wrong("an entry of `identity.key` is no table", entry.span())]);
     };
-    let (mut id, mut algorithm, mut file) = (None, None, None);
+    let (mut id, mut algorithm, mut file, mut faults) = (None, None, None, Faults::default());
     for (key, value) in table.iter() {
         match &**key.get_ref() {
-            "id" => id = Some(source.text("id", value)?.to_owned()),
-            "algorithm" => match source.read("algorithm", Kind::Choice(ALGORITHMS), value)? {
-                Value::Text(text) => algorithm = Some(text),
-                _ => return Err(source.wrong("`algorithm` is no text", value.span())),
-            },
-            "file" => {
-                let name = source.place(value.span()).directory().join(source.text("file", value)?);
-                file = Some(name);
+            "id" => id = faults.take(source.text("id", value)).map(str::to_owned),
+            "algorithm" => {
+                if let Some(Value::Text(text)) = faults.take(source.read("algorithm", Kind::Choice(ALGORITHMS), value))
+                {
+                    algorithm = Some(text);
+                }
             }
-            _ => return Err(unknown(source, key, KEYS)),
+            "file" => {
+                let name = faults.take(source.text("file", value));
+                file = name.map(|name| source.place(value.span()).directory().join(name));
+            }
+            _ => faults.add(unknown(source, key, KEYS)),
         }
     }
-    match (algorithm, file) {
-        (Some(algorithm), Some(file)) => Ok(KeyPlan { id, algorithm, file }),
-        _ => Err(source.wrong("a key has no `algorithm` or no `file`", entry.span())),
+    for (name, is_missing) in [("algorithm", !table.contains_key("algorithm")), ("file", !table.contains_key("file"))] {
+        if is_missing {
+            faults.add(source.wrong(format!("a key has no `{name}`"), entry.span()));
+        }
     }
+    faults.or(algorithm.zip(file).map(|(algorithm, file)| KeyPlan { id, algorithm, file }))
 }

@@ -15,6 +15,7 @@ use whimbrel_selector::{FenceError, Fences, FencesBuilder};
 use super::partition::{self, Division};
 use super::problem::{Place, Problem};
 use super::settings::{Override, Settings};
+use super::source::Faults;
 use super::{Certificate, Fixed, access, identity, topic};
 use crate::access::Plan;
 
@@ -190,7 +191,7 @@ impl Settings {
             let place = |span| Place::new(source, span);
             match read_entry(entry, directory, place) {
                 Ok(entry) => self.fences.push(entry),
-                Err(problem) => self.problems.push(problem),
+                Err(problems) => self.problems.extend(problems),
             }
         }
     }
@@ -200,13 +201,13 @@ fn read_entry(
     entry: &Spanned<DeValue<'_>>,
     directory: &Path,
     place: impl Fn(std::ops::Range<usize>) -> Place,
-) -> Result<Entry, Problem> {
+) -> Result<Entry, Vec<Problem>> {
     let here = place(entry.span());
     let wrong = |message: &str, place: &Place| Problem::new(message).at(Some(place), "here").help(EXAMPLE);
     let DeValue::Table(table) = entry.get_ref() else {
-        return Err(wrong("an entry of `fence` is no table", &here));
+        return Err(vec![wrong("an entry of `fence` is no table", &here)]);
     };
-    let (mut name, mut shapes) = (None, None);
+    let (mut name, mut shapes, mut faults) = (None, None, Faults::default());
     for (key, value) in table.iter() {
         let at = place(value.span());
         let given = match (&**key.get_ref(), value.get_ref()) {
@@ -218,24 +219,26 @@ fn read_entry(
             ("geojson", DeValue::String(text)) => Shapes::Text(text.to_string()),
             ("geojson", DeValue::Table(table)) => Shapes::Text(json_object(table).to_string()),
             ("name" | "file" | "geojson", other) => {
-                return Err(wrong(&format!("`{}` has the wrong type: {}", key.get_ref(), other.type_str()), &at));
+                faults.add(wrong(&format!("`{}` has the wrong type: {}", key.get_ref(), other.type_str()), &at));
+                continue;
             }
             _ => {
                 let message = format!("there is no setting `{}` in [[fence]]", key.get_ref());
-                return Err(Problem::new(message).at(Some(&place(key.span())), "unknown").help(EXAMPLE));
+                faults.add(Problem::new(message).at(Some(&place(key.span())), "unknown").help(EXAMPLE));
+                continue;
             }
         };
         if shapes.replace((given, at.clone())).is_some() {
-            return Err(wrong("a fence has both `geojson` and `file`", &at));
+            faults.add(wrong("a fence has both `geojson` and `file`", &at));
         }
     }
-    let Some((shapes, at)) = shapes else {
-        return Err(wrong("a fence has neither `geojson` nor `file`", &here));
-    };
-    if name.is_none() && matches!(shapes, Shapes::Text(_)) {
-        return Err(wrong("a fence has no `name`", &here));
+    if !table.contains_key("geojson") && !table.contains_key("file") {
+        faults.add(wrong("a fence has neither `geojson` nor `file`", &here));
     }
-    Ok(Entry { name, shapes, place: at })
+    if !table.contains_key("name") && !table.contains_key("file") {
+        faults.add(wrong("a fence has no `name`", &here));
+    }
+    faults.or(shapes.map(|(shapes, place)| Entry { name, shapes, place }))
 }
 
 fn json_object(table: &DeTable<'_>) -> Value {

@@ -16,7 +16,7 @@ use whimbrel_selector::{Fences, Selector};
 
 use super::problem::{Place, Problem};
 use super::settings::Settings;
-use super::source::Source;
+use super::source::{Faults, Source};
 use super::value::{Kind, Value};
 
 /// Filters of `[buffer]` at most: each is sent to other brokers.
@@ -139,7 +139,7 @@ impl Settings {
         for entry in entries.iter() {
             match read_partition(&source, entry) {
                 Ok(entry) => self.division.partitions.push(entry),
-                Err(problem) => self.problems.push(problem),
+                Err(problems) => self.problems.extend(problems),
             }
         }
     }
@@ -163,7 +163,7 @@ impl Settings {
                     for filter in filters.iter() {
                         match read_interest(&source, filter) {
                             Ok(wanted) => self.division.buffer.push(wanted),
-                            Err(problem) => self.problems.push(problem),
+                            Err(problems) => self.problems.extend(problems),
                         }
                     }
                 }
@@ -174,51 +174,68 @@ impl Settings {
     }
 }
 
-fn read_interest(source: &Source<'_>, value: &Spanned<DeValue<'_>>) -> Result<Wanted, Problem> {
+fn read_interest(source: &Source<'_>, value: &Spanned<DeValue<'_>>) -> Result<Wanted, Vec<Problem>> {
+    let mut faults = Faults::default();
     let table = match value.get_ref() {
-        DeValue::String(_) => return Ok(Wanted { filter: source.filter(value)?, selector: None }),
+        DeValue::String(_) => {
+            let filter = faults.take(source.filter(value));
+            return faults.or(filter.map(|filter| Wanted { filter, selector: None }));
+        }
         DeValue::Table(table) => table,
         other => {
             let message = format!("a filter of `subscribe` has the wrong type: {}", other.type_str());
-            return Err(source.wrong(message, value.span()));
+            return Err(vec![source.wrong(message, value.span())]);
         }
     };
     let (mut filter, mut selector) = (None, None);
     for (key, value) in table.iter() {
         match &**key.get_ref() {
-            "filter" => filter = Some(source.filter(value)?),
-            "selector" => selector = Some(source.selector(value)?),
-            _ => return Err(source.unknown(key)),
+            "filter" => filter = faults.take(source.filter(value)),
+            "selector" => selector = faults.take(source.selector(value)),
+            _ => faults.add(source.unknown(key)),
         }
     }
-    let filter = filter.ok_or_else(|| source.wrong("an entry of `subscribe` has no `filter`", value.span()))?;
-    Ok(Wanted { filter, selector })
+    if !table.contains_key("filter") {
+        faults.add(source.wrong("an entry of `subscribe` has no `filter`", value.span()));
+    }
+    faults.or(filter.map(|filter| Wanted { filter, selector }))
 }
 
-fn read_partition(source: &Source<'_>, entry: &Spanned<DeValue<'_>>) -> Result<Entry, Problem> {
+fn read_partition(source: &Source<'_>, entry: &Spanned<DeValue<'_>>) -> Result<Entry, Vec<Problem>> {
     let DeValue::Table(table) = entry.get_ref() else {
-        return Err(source.wrong("an entry of `partition` is no table", entry.span()));
+        return Err(vec![source.wrong("an entry of `partition` is no table", entry.span())]);
     };
-    if let Some((unknown, _)) = table.iter().find(|(key, _)| !is_known(key.get_ref())) {
-        return Err(source.unknown(unknown));
+    let mut faults = Faults::default();
+    for (key, _) in table.iter().filter(|(key, _)| !is_known(key.get_ref())) {
+        faults.add(source.unknown(key));
     }
     let required =
         |name: &str| table.get(name).ok_or_else(|| source.wrong(format!("a partition has no `{name}`"), entry.span()));
-    let filter = source.filter(required("filter")?)?;
-    let selector = table.get("selector").map(|value| source.selector(value)).transpose()?;
-    Ok(Entry {
+    let filter = faults.take(required("filter").and_then(|value| source.filter(value)));
+    let selector = faults.take(table.get("selector").map(|value| source.selector(value)).transpose()).flatten();
+    let ceiling = faults.take(table.get("ceiling").map(|value| source.read("ceiling", SIZE, value)).transpose());
+    let ceiling = ceiling.flatten().as_ref().and_then(number);
+    let capacity = faults.take(required("capacity").and_then(|value| read_capacity(source, table, (value, ceiling))));
+    let policy = read_policy(source, table, &mut faults);
+    let place = source.place(entry.span());
+    let whole = filter.zip(capacity).zip(policy);
+    faults.or(whole.map(|((filter, capacity), policy)| Entry {
         wanted: Wanted { filter, selector },
-        capacity: read_capacity(source, table, required("capacity")?)?,
-        policy: read_policy(source, table)?,
-        place: source.place(entry.span()),
-    })
+        capacity,
+        policy,
+        place,
+    }))
 }
 
 fn is_known(key: &str) -> bool {
     matches!(key, "filter" | "selector" | "capacity" | "ceiling" | "policy" | "lifetime" | "protected")
 }
 
-fn read_capacity(source: &Source<'_>, table: &DeTable<'_>, value: &Spanned<DeValue<'_>>) -> Result<Capacity, Problem> {
+fn read_capacity(
+    source: &Source<'_>,
+    table: &DeTable<'_>,
+    (value, ceiling): (&Spanned<DeValue<'_>>, Option<u64>),
+) -> Result<Capacity, Problem> {
     let here = |what: &str| Problem::new(format!("`capacity` {what}")).at(Some(&source.place(value.span())), "here");
     let DeValue::String(text) = value.get_ref() else {
         return Err(here("has no unit").help(CAPACITY));
@@ -233,9 +250,7 @@ fn read_capacity(source: &Source<'_>, table: &DeTable<'_>, value: &Spanned<DeVal
         return Err(here("has no unit").help(CAPACITY));
     } else {
         let keep = source.read("capacity", TIME, value).map_err(|problem| problem.help(CAPACITY))?;
-        let ceiling = table.get("ceiling").map(|value| source.read("ceiling", SIZE, value)).transpose()?;
-        let ceiling = ceiling.as_ref().and_then(number).unwrap_or(DEFAULT_BYTES);
-        return Ok(Capacity::Time { keep: duration(&keep), ceiling });
+        return Ok(Capacity::Time { keep: duration(&keep), ceiling: ceiling.unwrap_or(DEFAULT_BYTES) });
     };
     match table.get_key_value("ceiling") {
         Some((key, _)) => Err(source.wrong("`ceiling` is for a capacity that is a time", key.span())),
@@ -243,18 +258,18 @@ fn read_capacity(source: &Source<'_>, table: &DeTable<'_>, value: &Spanned<DeVal
     }
 }
 
-fn read_policy(source: &Source<'_>, table: &DeTable<'_>) -> Result<Policy, Problem> {
+fn read_policy(source: &Source<'_>, table: &DeTable<'_>, faults: &mut Faults) -> Option<Policy> {
+    let lifetime = faults.take(table.get("lifetime").map(|value| source.read("lifetime", TIME, value)).transpose());
+    let protected = faults.take(table.get("protected").map(|value| per_mille(source, value)).transpose());
     let name = match table.get("policy") {
-        Some(value) => source.read("policy", POLICY, value)?,
+        Some(value) => faults.take(source.read("policy", POLICY, value))?,
         None => Value::Text("lrp".to_owned()),
     };
     let policy = match name {
         Value::Text(name) if name == "priority" => {
-            let lifetime = table.get("lifetime").map(|value| source.read("lifetime", TIME, value)).transpose()?;
-            let protected = table.get("protected").map(|value| per_mille(source, value)).transpose()?;
-            return Ok(Policy::Priority {
-                protected: protected.unwrap_or(PROTECTED_PER_MILLE),
-                lifetime: lifetime.as_ref().map_or(PROTECTED_LIFETIME, duration),
+            return Some(Policy::Priority {
+                protected: protected?.unwrap_or(PROTECTED_PER_MILLE),
+                lifetime: lifetime?.as_ref().map_or(PROTECTED_LIFETIME, duration),
             });
         }
         Value::Text(name) if name == "random" => Policy::Random,
@@ -263,10 +278,10 @@ fn read_policy(source: &Source<'_>, table: &DeTable<'_>) -> Result<Policy, Probl
     };
     for name in ["lifetime", "protected"] {
         if let Some((key, _)) = table.get_key_value(name) {
-            return Err(source.wrong(format!("`{name}` is for the policy \"priority\""), key.span()));
+            faults.add(source.wrong(format!("`{name}` is for the policy \"priority\""), key.span()));
         }
     }
-    Ok(policy)
+    Some(policy)
 }
 
 /// A share such as `"20 %"` in thousandths.

@@ -11,6 +11,32 @@ use whimbrel_selector::TopicFilter;
 use super::problem::{Place, Problem};
 use super::value::{Kind, Refusal, Value};
 
+/// What is wrong with one table: all of it, so that it can be mended at once.
+#[derive(Default)]
+pub(super) struct Faults {
+    problems: Vec<Problem>,
+}
+
+impl Faults {
+    /// What was read, if it could be; otherwise why not is noted.
+    pub(super) fn take<T>(&mut self, read: Result<T, Problem>) -> Option<T> {
+        read.map_err(|problem| self.problems.push(problem)).ok()
+    }
+
+    /// Notes what is wrong.
+    pub(super) fn add(&mut self, problem: Problem) {
+        self.problems.push(problem);
+    }
+
+    /// `whole`, which is there unless something is wrong.
+    pub(super) fn or<T>(self, whole: Option<T>) -> Result<T, Vec<Problem>> {
+        match whole {
+            Some(whole) if self.problems.is_empty() => Ok(whole),
+            _ => Err(self.problems),
+        }
+    }
+}
+
 /// Where values of one table stand.
 pub(super) struct Source<'a> {
     pub(super) file: &'a Arc<NamedSource<String>>,

@@ -9,7 +9,7 @@ use whimbrel_core::store::{Persistence, Profile};
 
 use super::problem::{Place, Problem};
 use super::settings::Settings;
-use super::source::Source;
+use super::source::{Faults, Source};
 use super::value::{Kind, Value};
 
 /// Profiles at most: each topic that is new is compared with them until one matches.
@@ -49,31 +49,36 @@ impl Settings {
         for entry in entries.iter() {
             match read_topic(&source, entry) {
                 Ok(profile) => self.topics.profiles.push((profile, source.place(entry.span()))),
-                Err(problem) => self.problems.push(problem),
+                Err(problems) => self.problems.extend(problems),
             }
         }
     }
 }
 
-fn read_topic(source: &Source<'_>, entry: &Spanned<DeValue<'_>>) -> Result<Profile, Problem> {
+fn read_topic(source: &Source<'_>, entry: &Spanned<DeValue<'_>>) -> Result<Profile, Vec<Problem>> {
     let DeValue::Table(table) = entry.get_ref() else {
-        return Err(source.wrong("an entry of `topic` is no table", entry.span()));
+        return Err(vec![source.wrong("an entry of `topic` is no table", entry.span())]);
     };
-    let (mut filter, mut persistence) = (None, Persistence::default());
+    let (mut filter, mut persistence, mut faults) = (None, Persistence::default(), Faults::default());
     for (key, value) in table.iter() {
         match &**key.get_ref() {
-            "filter" => filter = Some(source.filter(value)?),
-            "persistence" => persistence = read_persistence(&source.read("persistence", PERSISTENCE, value)?),
+            "filter" => filter = faults.take(source.filter(value)),
+            "persistence" => {
+                let read = faults.take(source.read("persistence", PERSISTENCE, value));
+                persistence = read.as_ref().map_or(persistence, read_persistence);
+            }
             later if LATER.contains(&later) => {
                 let problem = Problem::new(format!("`{later}` of [[topic]] is not available in this version"));
                 let problem = problem.at(Some(&source.place(key.span())), "not available yet");
-                return Err(problem.help("remove it; the name is reserved for a later version"));
+                faults.add(problem.help("remove it; the name is reserved for a later version"));
             }
-            _ => return Err(source.unknown(key)),
+            _ => faults.add(source.unknown(key)),
         }
     }
-    let filter = filter.ok_or_else(|| source.wrong("a topic profile has no `filter`", entry.span()))?;
-    Ok(Profile { filter, persistence })
+    if !table.contains_key("filter") {
+        faults.add(source.wrong("a topic profile has no `filter`", entry.span()));
+    }
+    faults.or(filter.map(|filter| Profile { filter, persistence }))
 }
 
 fn read_persistence(value: &Value) -> Persistence {
