@@ -10,7 +10,7 @@ use whimbrel_selector::{FenceChanges, Fences};
 use crate::access::{Access, Plan};
 use crate::config::fence::{self, Again, Watched};
 use crate::config::partition::Division;
-use crate::config::{Certificate, Config, Fixed, Origin};
+use crate::config::{Certificate, Config, Fixed, Origin, Problem};
 use crate::drive::Hub;
 use crate::metrics::FenceMetrics;
 pub use crate::metrics::Outcome;
@@ -33,6 +33,15 @@ pub struct Keeper {
     /// The configuration file, what was given outside of it, and the settings in force that are not read again.
     origin: Origin,
     state: Mutex<State>,
+}
+
+/// What came of reading the configuration again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reload {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Why it was refused, a line for each mistake: all of them.
+    pub problems: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -63,19 +72,19 @@ impl Keeper {
 
     /// Reads the configuration file and all files of fences again. Either all that they say comes into force, or none of it. `None`: there
     /// is no configuration file.
-    pub async fn reload(&self) -> Option<Outcome> {
+    pub async fn reload(&self) -> Option<Reload> {
         self.reload_with(&mut *self.state.lock().await).await
     }
 
     /// The same, and whoever manages the service is told when it begins and ends: also if there is nothing to read, as it may wait for that.
-    async fn reload_with(&self, state: &mut State) -> Option<Outcome> {
+    async fn reload_with(&self, state: &mut State) -> Option<Reload> {
         service::reloading().await;
         let outcome = self.read_again(state).await;
         service::ready().await;
         outcome
     }
 
-    async fn read_again(&self, state: &mut State) -> Option<Outcome> {
+    async fn read_again(&self, state: &mut State) -> Option<Reload> {
         let (file, overrides) = (self.origin.file.clone(), self.origin.overrides.clone());
         if file.is_none() && !self.certificate.is_from_files() {
             return None;
@@ -83,12 +92,16 @@ impl Keeper {
         let read = tokio::task::spawn_blocking(move || fence::read_again(file.as_deref(), &overrides)).await;
         // Otherwise the runtime is ending.
         let Ok(Again { sources, division, topics, access, certificate, fixed, warnings, mut problems }) = read else {
-            return Some(Outcome::Refused);
+            return Some(Reload { outcome: Outcome::Refused, problems: vec!["the broker is ending".into()] });
         };
         problems.extend(certificate.as_ref().and_then(|read| self.certificate.becomes(read).err()));
         (state.read, state.seen) = (sources.watched.clone(), sources.watched);
+        let mut problems: Vec<String> = problems.iter().map(Problem::line).collect();
         let judged = match certificate {
-            Some(certificate) if problems.is_empty() => self.adopt_access(access, &certificate, &fixed, &warnings),
+            Some(certificate) if problems.is_empty() => {
+                let adopted = self.adopt_access(access, &certificate, &fixed, &warnings);
+                adopted.map_err(|problem| problems.push(problem)).ok()
+            }
             _ => None,
         };
         let outcome = if let Some(access) = judged {
@@ -99,10 +112,10 @@ impl Keeper {
             if is_changed { Outcome::Changed } else { fences }
         } else {
             for problem in problems.iter().take(PROBLEMS_MAX) {
-                tracing::error!("{}", problem.line());
+                tracing::error!("{problem}");
             }
             if let Some(first) = problems.first() {
-                self.access.note_not_reloaded(&first.line());
+                self.access.note_not_reloaded(first);
             }
             let problems = problems.len();
             let (fences, partitions) = (state.fences.len(), state.division.plan.partitions.len());
@@ -111,7 +124,7 @@ impl Keeper {
             Outcome::Refused
         };
         self.metrics.reloaded(outcome);
-        Some(outcome)
+        Some(Reload { outcome, problems })
     }
 
     fn adopt(&self, state: &mut State, fences: Arc<Fences>) -> Outcome {
@@ -140,14 +153,17 @@ impl Keeper {
         Outcome::Changed
     }
 
-    /// Who may do what from now on, and what is shown; `None`: it cannot be, and what was stays.
+    /// Who may do what from now on, and what is shown.
+    ///
+    /// # Errors
+    /// Why it cannot be; what was stays.
     fn adopt_access(
         &self,
         plan: Arc<Plan>,
         certificate: &Certificate,
         fixed: &Fixed,
         warnings: &[String],
-    ) -> Option<Outcome> {
+    ) -> Result<Outcome, String> {
         let waiting = waiting(&self.origin.fixed, fixed);
         if !waiting.is_empty() {
             tracing::warn!(
@@ -156,13 +172,11 @@ impl Keeper {
             );
         }
         if plan.dev {
-            return Some(Outcome::Unchanged);
+            return Ok(Outcome::Unchanged);
         }
         warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         if let Err(error) = self.access.reopen_audit(&plan) {
-            tracing::error!(%error, "the audit cannot be written where identity.audit says");
-            self.access.note_not_reloaded(&format!("the audit cannot be written where identity.audit says: {error}"));
-            return None;
+            return Err(format!("the audit cannot be written where identity.audit says: {error}"));
         }
         let mut more = self.certificate.become_as(certificate);
         let is_certified_only = |plan: &Plan| !plan.judges();
@@ -179,7 +193,7 @@ impl Keeper {
         if let Certificate::Known(known) = &self.certificate {
             self.hub.renew_trust(&known.trust, &self.access);
         }
-        Some(if is_changed { Outcome::Changed } else { Outcome::Unchanged })
+        Ok(if is_changed { Outcome::Changed } else { Outcome::Unchanged })
     }
 
     fn adopt_topics(&self, state: &mut State, topics: Vec<Profile>) -> Outcome {

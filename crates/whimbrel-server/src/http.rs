@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use axum::extract::{Request as Ask, State};
-use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use axum::http::{Request, StatusCode};
+use axum::http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::{HeaderMap, Request, StatusCode};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -26,8 +26,9 @@ use tower::ServiceExt;
 use whimbrel_mqtt::Origin;
 
 use crate::api::access::{Action, Authorizer, Certified, Gate, Remote, check};
+use crate::drive::Hub;
 use crate::logging::Throttle;
-use crate::metrics::{Cause, ListenerMetrics, Metrics};
+use crate::metrics::{Cause, Format, ListenerMetrics, Metrics};
 use crate::proxy::Proxies;
 use crate::server::Phase;
 use crate::websocket::{self, ByteStream};
@@ -66,8 +67,10 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub(crate) struct Pages {
     /// At `/metrics`, for those who may observe.
     pub(crate) metrics: Arc<Metrics>,
-    /// At `/readyz`.
+    /// At `/readyz`, with how many peers are reached.
     pub(crate) phase: watch::Receiver<Phase>,
+    /// What the peers belong to.
+    pub(crate) hub: Arc<Hub>,
     /// At `/certificate.pem`: the certificate that was made on the spot, if one was.
     pub(crate) certificate: Option<String>,
     /// For MQTT over WebSocket, at `/mqtt`.
@@ -266,17 +269,26 @@ where
     }
 }
 
-async fn metrics(State(pages): State<Arc<Pages>>) -> impl IntoResponse {
-    let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    ([(CONTENT_TYPE, content_type), (CACHE_CONTROL, "no-store")], pages.metrics.text())
+async fn metrics(State(pages): State<Arc<Pages>>, headers: HeaderMap) -> impl IntoResponse {
+    let accepts = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let format = Format::wanted(accepts);
+    ([(CONTENT_TYPE, format.content_type()), (CACHE_CONTROL, "no-store")], pages.metrics.text(format))
 }
 
+/// Whether clients are served, and how many of the configured peers are reached. A broker serves
+/// also without its peers.
 async fn ready(State(pages): State<Arc<Pages>>) -> impl IntoResponse {
-    match *pages.phase.borrow() {
-        Phase::Starting => (StatusCode::SERVICE_UNAVAILABLE, "starting\n"),
-        Phase::Ready => (StatusCode::OK, "ready\n"),
-        Phase::Draining => (StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
+    let (status, mut text) = match *pages.phase.borrow() {
+        Phase::Starting => (StatusCode::SERVICE_UNAVAILABLE, "starting\n".to_owned()),
+        Phase::Ready => (StatusCode::OK, "ready\n".to_owned()),
+        Phase::Draining => (StatusCode::SERVICE_UNAVAILABLE, "draining\n".to_owned()),
+    };
+    let peers = pages.hub.peers();
+    if !peers.is_empty() {
+        let reached = peers.iter().filter(|peer| peer.is_reached).count();
+        text += &format!("peers: {reached} of {} reached\n", peers.len());
     }
+    (status, text)
 }
 
 /// MQTT over WebSocket: once the answer is written, the connection is the hub's.

@@ -65,6 +65,9 @@ pub struct Gate {
     /// Connections in their handshake.
     handshakes: AtomicUsize,
     refusals: Throttle,
+    /// Handshakes that came to nothing have lines of their own: whoever probes a port brings about
+    /// as many as it likes.
+    failures: Throttle,
 }
 
 impl Gate {
@@ -76,8 +79,9 @@ impl Gate {
         max_packet: usize,
         access: Arc<Access>,
     ) -> Gate {
-        let (handshakes, refusals) = (AtomicUsize::new(0), Throttle::new(LOG_PERIOD));
-        Gate { hub, max_connections, handshake_timeout, max_packet, access, handshakes, refusals }
+        let handshakes = AtomicUsize::new(0);
+        let (refusals, failures) = (Throttle::new(LOG_PERIOD), Throttle::new(LOG_PERIOD));
+        Gate { hub, max_connections, handshake_timeout, max_packet, access, handshakes, refusals, failures }
     }
 
     /// Whether no more connections are taken: as many are there as may be.
@@ -258,7 +262,12 @@ impl Handshake {
                     tracing::warn!(listener, %from, more, "connection refused: {why}");
                 }
             }
-            None => tracing::debug!(listener, %from, cause = cause.name(), "a handshake failed"),
+            None => {
+                if let Some(more) = self.gate.failures.pass(Instant::now()) {
+                    let (cause, why) = (cause.name(), cause.of_handshake());
+                    tracing::info!(listener, %from, cause, why, more, "a connection comes to nothing");
+                }
+            }
         }
     }
 }

@@ -197,6 +197,7 @@ impl Server {
                 let pages = Pages {
                     metrics: metrics.clone(),
                     phase: watching.clone(),
+                    hub: hub.clone(),
                     certificate: shown.made.clone(),
                     gate: gate.clone(),
                     origin: if shown.http.is_some() { Origin::Wss } else { Origin::Ws },
@@ -260,7 +261,7 @@ impl Server {
     /// Reads the configuration file again for its fences, partitions, topics, rights, and the files of certificates. Either all of them come into force
     /// or, if there is any mistake in them, those before stay. `None`: there is no configuration file, nor another one that could be read again.
     pub async fn reload(&self) -> Option<Outcome> {
-        self.fences.reload().await
+        self.fences.reload().await.map(|reload| reload.outcome)
     }
 
     /// Accepts no more connections, tells clients to go, and waits until that is written, but no longer than `limit`.

@@ -6,7 +6,7 @@ use anyhow::{Context, anyhow, bail};
 use clap::{Subcommand, ValueEnum};
 use serde::Serialize;
 use whimbrel_server::api::answers::{
-    Dropped, RefusedPublishes, Said, Session, Sessions as Page, Shown, Subscription, System, Told,
+    Connection, Dropped, Kicked, RefusedPublishes, Said, Session, Sessions as Page, Shown, Subscription, System, Told,
 };
 use whimbrel_server::api::percent;
 
@@ -22,14 +22,18 @@ const EXAMPLES: &str = "\
 Examples:
   whimbrel sessions list --data /var/lib/whimbrel              all of them at all brokers, by client id
   whimbrel sessions list --own                                 those at the broker that is asked
+  whimbrel sessions list --prefix scanner-                     those whose client ids begin so, found by the brokers
+  whimbrel sessions list --clients                             who is connected: from where, as whom, since when
   whimbrel sessions list --lagging --sort lag                  who is furthest behind
   whimbrel sessions show dispatch --json | jq .subscriptions   positions, for a script
+  whimbrel sessions kick scanner-7                             disconnect its client; the session stays
   whimbrel sessions drop old-scanner                           end it, and give up what is kept for it
 
 LAG is how old the position of the session's slowest durable subscription is: it has everything up to then.
 A session ends by itself when its client has been away for as long as it asked for, and at the latest after
-`max_session` in [limits] (7 days unless configured otherwise). List and show ask all brokers; a session is dropped at
-the broker that has it, which show names.";
+`max_session` in [limits] (7 days unless configured otherwise). List and show ask all brokers; a session is dropped, and
+its client kicked, at the broker that has it, which show names. A client that is kicked may come back at once: a rule
+that does not allow it any more keeps it out.";
 
 /// Arguments of `whimbrel sessions`.
 #[derive(clap::Args)]
@@ -48,6 +52,13 @@ enum Command {
         /// Only those at the broker that is asked, not at all
         #[arg(long)]
         own: bool,
+        /// Only those whose client ids begin so; the brokers search, and that of exactly this id is
+        /// found at once
+        #[arg(long, value_name = "TEXT")]
+        prefix: Option<String>,
+        /// Only those whose client is connected, with address, protocol, user, and messages so far
+        #[arg(long, conflicts_with = "away")]
+        clients: bool,
         /// Only those whose client is away
         #[arg(long)]
         away: bool,
@@ -63,6 +74,17 @@ enum Command {
     },
     /// Show a session with each of its subscriptions.
     Show {
+        #[command(flatten)]
+        reach: Reach,
+        /// The client id
+        client: String,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Disconnect a client (0x98, Administrative action): its will is published, and its session
+    /// stays as if the connection had been lost.
+    Kick {
         #[command(flatten)]
         reach: Reach,
         /// The client id
@@ -98,24 +120,36 @@ impl Sessions {
     /// Does what was asked.
     pub fn run(self) -> Result<(), Failure> {
         match self.command {
-            Command::List { reach, own, away, lagging, sort, json } => {
+            Command::List { reach, own, prefix, clients, away, lagging, sort, json } => {
                 let control = reach.find()?;
-                let mut all = if own { own_pages(&control)? } else { all_pages(&control)? };
+                let prefix = prefix.map_or(String::new(), |prefix| format!("prefix={}", percent::encode(&prefix)));
+                let mut all = if own { own_pages(&control, &prefix)? } else { all_pages(&control, &prefix)? };
                 for page in all.brokers.iter_mut().filter_map(|said| said.answer.so_mut()) {
-                    page.sessions.retain(|session| !(away && session.connected || lagging && session.lag_ms.is_none()));
+                    let is_left_out = |session: &Session| {
+                        away && session.connected
+                            || clients && session.connection.is_none()
+                            || lagging && session.lag_ms.is_none()
+                    };
+                    page.sessions.retain(|session| !is_left_out(session));
                     page.sessions.sort_by(|a, b| sort.compare(a, b));
                 }
                 match (json, own) {
                     (true, true) => print_json(&all.brokers.first().map(|said| &said.answer)),
                     (true, false) => print_json(&all),
+                    (false, _) if clients => print_clients(&all, sort, own),
                     (false, _) => print_all(&all, sort, own),
                 }
             }
-            Command::Show { client, .. } | Command::Drop { client, .. } if client.is_empty() => Err(anyhow!(
-                "the client id is empty: no session has such a one; `whimbrel sessions list` shows those that there are"
-            )
-            .into()),
+            Command::Show { client, .. } | Command::Kick { client, .. } | Command::Drop { client, .. }
+                if client.is_empty() =>
+            {
+                Err(anyhow!(
+                    "the client id is empty: no session has such a one; `whimbrel sessions list` shows those that there are"
+                )
+                .into())
+            }
             Command::Show { reach, client, json } => show(&reach.find()?, &client, json),
+            Command::Kick { reach, client, json } => kick(&reach.find()?, &client, json),
             Command::Drop { reach, client, json } => end(&reach.find()?, &client, json),
         }
     }
@@ -133,22 +167,22 @@ impl Sort {
 }
 
 /// Those of the broker that is asked; its name does not matter.
-fn own_pages(control: &Control) -> anyhow::Result<All<Page>> {
-    let mut all: Page = control.ask("GET", "/api/v1/sessions")?;
+fn own_pages(control: &Control, prefix: &str) -> anyhow::Result<All<Page>> {
+    let mut all: Page = control.ask("GET", &format!("/api/v1/sessions?{prefix}"))?;
     while let Some(after) = all.next {
-        all.append(control.ask("GET", &format!("/api/v1/sessions?after={after}"))?);
+        all.append(control.ask("GET", &format!("/api/v1/sessions?after={after}&{prefix}"))?);
     }
     let brokers = vec![Said { name: String::new(), answer: Told::So(all) }];
     Ok(System { brokers, silent: Vec::new(), missed: Vec::new() })
 }
 
 /// Those of all brokers. One that falls silent on the way stays with what it has told.
-fn all_pages(control: &Control) -> anyhow::Result<All<Page>> {
-    let mut all: All<Page> = system::ask(control, "sessions")?;
+fn all_pages(control: &Control, prefix: &str) -> anyhow::Result<All<Page>> {
+    let mut all: All<Page> = system::ask(control, &format!("sessions?{prefix}"))?;
     for said in &mut all.brokers {
         let Told::So(pages) = &mut said.answer else { continue };
         while let Some(after) = pages.next {
-            let question = format!("sessions?broker={}&after={after}", percent::encode(&said.name));
+            let question = format!("sessions?broker={}&after={after}&{prefix}", percent::encode(&said.name));
             let more: All<Page> = system::ask(control, &question)?;
             match more.brokers.into_iter().next().map(|said| said.answer) {
                 Some(Told::So(page)) => pages.append(page),
@@ -197,6 +231,47 @@ fn print_all(all: &All<Page>, sort: Sort, own: bool) -> Result<(), Failure> {
         sessions.iter().filter(|(_, session, _)| session.lag_ms.is_some()).count(),
     );
     failure::print((table.text(is_coloured()) + &foot + &system::absent(all)).as_bytes())
+}
+
+/// Clients that are connected, and by what.
+fn print_clients(all: &All<Page>, sort: Sort, own: bool) -> Result<(), Failure> {
+    let mut columns = vec!["CLIENT", "ADDRESS", "OVER", "MQTT", "USER", "SINCE>", "MESSAGES IN>", "OUT>"];
+    if !own {
+        columns.insert(1, "BROKER");
+    }
+    let mut table = Table::new(&columns);
+    let pages = system::answers(all);
+    let mut sessions: Vec<_> = pages
+        .flat_map(|(broker, page)| page.sessions.iter().map(move |session| (broker, session, page.now_ms)))
+        .collect();
+    sessions.sort_by(|(_, a, _), (_, b, _)| sort.compare(a, b));
+    let mut connected = 0;
+    for (broker, session, now) in sessions {
+        let Some(connection) = &session.connection else { continue };
+        connected += 1;
+        let Connection { address, listener, since_ms, publishes_in, publishes_out, .. } = connection;
+        let mut cells = vec![
+            name(&session.client_id).into(),
+            address.as_deref().map_or_else(Cell::none, |address| name(address).into()),
+            name(listener).into(),
+            protocol(connection).into(),
+            connection.user.as_deref().map_or_else(Cell::none, |user| name(user).into()),
+            span(now.saturating_sub(*since_ms)).into(),
+            number(*publishes_in),
+            number(*publishes_out),
+        ];
+        if !own {
+            cells.insert(1, name(broker).into());
+        }
+        table.row(cells);
+    }
+    let foot = format!("{} connected\n", count(connected, "client", "clients"));
+    failure::print((table.text(is_coloured()) + &foot + &system::absent(all)).as_bytes())
+}
+
+/// What a client speaks.
+fn protocol(connection: &Connection) -> String {
+    if connection.bridge { format!("{} bridge", connection.protocol) } else { connection.protocol.clone() }
 }
 
 /// A session, and the broker that has it.
@@ -253,6 +328,9 @@ fn show(control: &Control, client: &str, json: bool) -> Result<(), Failure> {
         facts.row(vec!["  owner".into(), name(owner).into()]);
     }
     facts.row(vec!["  state".into(), state(session, shown.now_ms)]);
+    if let Some(connection) = &session.connection {
+        connection_facts(&mut facts, connection, shown.now_ms);
+    }
     facts.row(vec!["  expires".into(), expires_in_words(session, shown.now_ms).into()]);
     let kept = if session.kept { "in the journal" } else { "in memory only: it ends with the broker" };
     facts.row(vec!["  kept".into(), kept.into()]);
@@ -290,6 +368,18 @@ fn refused_in_words(refused: &RefusedPublishes) -> String {
     format!("{messages} since it connected, the last{to}: {} ({:#04x})", name(&refused.why), refused.code)
 }
 
+fn connection_facts(facts: &mut Table, connection: &Connection, now: u64) {
+    let Connection { address, listener, user, since_ms, publishes_in, publishes_out, .. } = connection;
+    let from = address.as_deref().unwrap_or("an unknown address");
+    facts.row(vec!["  from".into(), format!("{from} over {listener}, MQTT {}", protocol(connection)).into()]);
+    if let Some(user) = user {
+        facts.row(vec!["  user".into(), name(user).into()]);
+    }
+    let since = format!("{} ago, at {}", span(now.saturating_sub(*since_ms)), moment(*since_ms));
+    facts.row(vec!["  connected".into(), since.into()]);
+    facts.row(vec!["  messages".into(), format!("{publishes_in} in, {publishes_out} out since then").into()]);
+}
+
 fn row(subscription: &Subscription) -> Vec<Cell> {
     let selector = match (&subscription.selector, subscription.selective) {
         (Some(selector), _) => name(selector).into(),
@@ -310,16 +400,35 @@ fn row(subscription: &Subscription) -> Vec<Cell> {
     ]
 }
 
-fn end(control: &Control, client: &str, json: bool) -> Result<(), Failure> {
-    let found = find(control, client)?;
-    if !found.is_asked {
-        let (broker, client) = (name(&found.broker), name(client));
-        return Err(anyhow!(
-            "the session of {client} is at {broker}, and no broker changes anything at another: ask {broker} itself to drop it, with its \
-             --data, --control or --api"
-        )
-        .into());
+/// Nothing is changed at another broker.
+fn expect_asked(found: &Found, client: &str, what: &str) -> Result<(), Failure> {
+    if found.is_asked {
+        return Ok(());
     }
+    let (broker, client) = (name(&found.broker), name(client));
+    Err(anyhow!(
+        "the session of {client} is at {broker}, and no broker changes anything at another: ask {broker} itself to {what} it, with its \
+         --data, --control or --api"
+    )
+    .into())
+}
+
+fn kick(control: &Control, client: &str, json: bool) -> Result<(), Failure> {
+    expect_asked(&find(control, client)?, client, "kick")?;
+    let kicked: Kicked = control.ask("POST", &format!("/api/v1/sessions/{}/kick", percent::encode(client)))?;
+    if json {
+        return print_json(&kicked);
+    }
+    let session = &kicked.session;
+    let stays = match session.expiry_ms {
+        0 => "its session ended with the connection".to_owned(),
+        millis => format!("its session stays for {}", span(millis)),
+    };
+    failure::print(format!("{}: disconnected; {stays}\n", name(&session.client_id)).as_bytes())
+}
+
+fn end(control: &Control, client: &str, json: bool) -> Result<(), Failure> {
+    expect_asked(&find(control, client)?, client, "drop")?;
     let dropped: Dropped = control.ask("DELETE", &format!("/api/v1/sessions/{}", percent::encode(client)))?;
     if json {
         return print_json(&dropped);

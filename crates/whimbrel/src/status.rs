@@ -86,15 +86,33 @@ fn text(all: &All<Answer>, histories: &All<History>, coloured: bool) -> String {
         let state = Cell::new(if all.silent.contains(broker) { "silent" } else { "no way" }, Tone::Warn);
         table.row(vec![Cell::new(name(broker), Tone::Warn), Cell::none(), state]);
     }
-    let brokers = all.brokers.len() + all.silent.len() + all.missed.len();
+    let unheard = all.silent.len() + all.missed.len();
+    let brokers = all.brokers.len() + unheard;
+    // What those have that have not answered is not known: the sums are no totals then.
+    let of = match unheard {
+        0 => String::new(),
+        _ => format!(" at the {} that answered", all.brokers.len()),
+    };
     let sum = |number: fn(&Answer) -> u64| answers(all).map(|(_, status)| number(status)).sum();
     let foot = format!(
-        "{}, {}, {}\n",
+        "{}, {}, {}{of}\n",
         count(brokers as u64, "broker", "brokers"),
         count(sum(|status| status.connections), "client", "clients"),
         count(sum(|status| status.sessions), "session", "sessions"),
     );
-    table.text(coloured) + &foot + &absent(all)
+    table.text(coloured) + &foot + &unreached(all) + &absent(all)
+}
+
+/// Peers of the configuration that are not reached, and why.
+fn unreached(all: &All<Answer>) -> String {
+    let mut text = String::new();
+    for (broker, status) in answers(all) {
+        for peer in status.peers.iter().filter(|peer| !peer.reached) {
+            let why = peer.error.as_deref().unwrap_or("it was not tried yet");
+            text += &format!("{}: its peer {} is not reached: {}\n", name(broker), name(&peer.address), name(why));
+        }
+    }
+    text
 }
 
 fn row(broker: &str, status: &Answer, history: Option<&History>) -> Vec<Cell> {
@@ -129,7 +147,7 @@ fn row(broker: &str, status: &Answer, history: Option<&History>) -> Vec<Cell> {
 
 #[cfg(test)]
 mod tests {
-    use whimbrel_server::api::answers::{Counters, Listeners, Sample};
+    use whimbrel_server::api::answers::{Counters, Listeners, Peer, Sample};
 
     use super::*;
 
@@ -153,6 +171,15 @@ mod tests {
             subscriptions: 4,
             brokers_reachable: 1,
             brokers_known: 2,
+            peers: vec![
+                Peer {
+                    address: "b:4433".into(),
+                    reached: false,
+                    for_ms: 9_000,
+                    error: Some("its name does not resolve".into()),
+                },
+                Peer { address: "c:4433".into(), reached: true, for_ms: 9_000, error: None },
+            ],
             counters: Counters { memory_bytes: 2 << 20, ..Counters::default() },
         };
         let sample = |at_ms, events_accepted| Sample {
@@ -174,7 +201,8 @@ mod tests {
 BROKER  VERSION  PHASE      UP  CLIENTS  SESSIONS  EVENTS/S  DELIVERED/S  LOST  MEMORY  REACHES
 a       0.1.0    ready   1m 5s        2         3        50            0     0   2 MiB   1 of 2
 b       -        silent
-2 brokers, 2 clients, 3 sessions
+2 brokers, 2 clients, 3 sessions at the 1 that answered
+a: its peer b:4433 is not reached: its name does not resolve
 has not answered within 2 s: b
 ";
         assert_eq!(text, expected);

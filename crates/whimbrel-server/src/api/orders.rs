@@ -13,10 +13,13 @@ use tokio::sync::Notify;
 
 use super::answers::{Draining, Reloaded};
 use super::{Shared, json, refuse};
-use crate::fences::Outcome;
+use crate::fences::{Outcome, Reload};
 
 /// So long an answer that has been handed over may take until it is written: a broker without clients ends at once, and its connections with it.
 const ANSWER_TIME: Duration = Duration::from_millis(100);
+
+/// Mistakes of the configuration that one answer names.
+const PROBLEMS_MAX: usize = 100;
 
 /// Begins a drain when it is dropped.
 struct Begin(Arc<Notify>);
@@ -52,14 +55,25 @@ pub(super) async fn drain(State(shared): State<Arc<Shared>>) -> Response {
     Response::from_parts(head, Body::from_stream(pieces))
 }
 
+/// Mistakes of a configuration, as many as an answer may have, a line for each.
+fn refusal(problems: &[String]) -> String {
+    let mut text =
+        "the configuration has mistakes, so what was in force before stays. Correct them and reload again:".to_owned();
+    for problem in problems.iter().take(PROBLEMS_MAX) {
+        text += "\n";
+        text += problem;
+    }
+    match problems.len().checked_sub(PROBLEMS_MAX) {
+        Some(more @ 1..) => text + &format!("\nand {more} more"),
+        _ => text,
+    }
+}
+
 /// Reads the configuration again, and tells whether anything is different.
 pub(super) async fn reload(State(shared): State<Arc<Shared>>) -> Response {
     match shared.fences.reload().await {
-        Some(Outcome::Refused) => {
-            let error = "the configuration has mistakes, so what was in force before stays; the broker's log names them. Correct them and reload again";
-            refuse(StatusCode::CONFLICT, error)
-        }
-        Some(outcome) => json(StatusCode::OK, &Reloaded { changed: outcome == Outcome::Changed }),
+        Some(Reload { outcome: Outcome::Refused, problems }) => refuse(StatusCode::CONFLICT, refusal(&problems)),
+        Some(Reload { outcome, .. }) => json(StatusCode::OK, &Reloaded { changed: outcome == Outcome::Changed }),
         None => refuse(
             StatusCode::CONFLICT,
             "there is no configuration file to read again; start the broker with --config FILE",

@@ -10,7 +10,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 
 use super::access::{Action, Authorizer, Gate, check};
 use super::answers::{
-    Draining, Dropped, Forgotten, History, Interests, Reloaded, Sessions, Shown, Status, Streams, System, Told,
+    Draining, Dropped, Forgotten, History, Interests, Kicked, Reloaded, Sessions, Shown, Status, Streams, System, Told,
     Topology, Trace, Traced, WhoAmI,
 };
 use super::{Shared, backup, history, openapi, orders, overlay, refuse, sessions, status, streams, system, trace};
@@ -81,6 +81,8 @@ const fn json<T: JsonSchema>() -> Gives {
 const BEHIND: Field = ("after", false, "where the last page ended, its `next`");
 const AFTER: Field = ("after", true, "where the last page ended, its `next`");
 const LIMIT: Field = ("limit", true, "at most so many");
+const PREFIX_OF_ID: Field =
+    ("prefix", false, "only those whose client ids begin so; that of exactly this client id comes first");
 const BROKER: Field = ("broker", false, "ask only this one");
 const SINCE: Field = ("after_ms", true, "only what was later");
 const SAMPLES: Field = ("limit", true, "at most so many: if there are more, each second, third … one is given");
@@ -113,7 +115,7 @@ pub(super) const ROUTES: &[Route] = &[
         action: Some(Action::Observe),
         by: By::Each,
         summary: "Some of the sessions, in no particular order; `next` tells where the others follow.",
-        fields: &[AFTER, LIMIT],
+        fields: &[PREFIX_OF_ID, AFTER, LIMIT],
         gives: json::<Sessions>(),
         handler: || get(sessions::list),
     },
@@ -136,6 +138,16 @@ pub(super) const ROUTES: &[Route] = &[
         fields: &[],
         gives: json::<Dropped>(),
         handler: || delete(sessions::end),
+    },
+    Route {
+        verb: Verb::Post,
+        path: "/sessions/{client_id}/kick",
+        action: Some(Action::Administer),
+        by: By::Itself,
+        summary: "Disconnects a client; its session stays.",
+        fields: &[],
+        gives: json::<Kicked>(),
+        handler: || post(sessions::kick),
     },
     Route {
         verb: Verb::Get,
@@ -273,7 +285,7 @@ pub(super) const ROUTES: &[Route] = &[
         action: Some(Action::Observe),
         by: By::All,
         summary: "What each broker answers to /sessions; to go on with one of them, name it and its `next`.",
-        fields: &[AFTER, LIMIT, BROKER],
+        fields: &[PREFIX_OF_ID, AFTER, LIMIT, BROKER],
         gives: json::<System<Told<Sessions>>>(),
         handler: || get(system::sessions),
     },

@@ -1,15 +1,17 @@
-//! Sessions: listing, showing, ending.
+//! Sessions: listing, searching, showing, ending, and disconnecting their clients.
 
 use std::sync::Arc;
 
 use axum::extract::{Path, RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use whimbrel_core::{Presence, SessionInfo, SubscriptionInfo};
+use whimbrel_core::{Presence, SubscriptionInfo};
 use whimbrel_event::Time;
+use whimbrel_mqtt::{Origin, Traffic};
 
-use super::answers::{Dropped, Position, RefusedPublishes, Session, Sessions, Shown, Subscription};
+use super::answers::{Connection, Dropped, Kicked, Position, RefusedPublishes, Session, Sessions, Shown, Subscription};
 use super::{Shared, age, json, millis, percent, refuse};
+use crate::drive::{Client, Seen, Seens};
 
 /// Sessions in one answer, unless fewer are asked for.
 const PAGE: usize = 1000;
@@ -17,14 +19,21 @@ const PAGE: usize = 1000;
 /// About how many bytes of JSON are in one answer before it ends, so that it fits a letter to another broker.
 const PAGE_BYTES: usize = 128 << 10;
 
-/// About how many bytes of JSON a session has, without its client id.
-const SESSION_BYTES: usize = 280;
+/// About how many bytes of JSON a session has, its client's connection included, without its client
+/// id.
+const SESSION_BYTES: usize = 480;
 
 /// Places of sessions that are looked at while nobody else has the broker: about a tenth of a millisecond.
 const SLICE: usize = 256;
 
 /// Slices in one answer: where there are few sessions left of many, an answer may have none.
 const SLICES: usize = 64;
+
+/// The same where sessions are searched: a place is compared, and seldom more.
+const SEARCH_SLICE: usize = 1024;
+
+/// Slices in one answer to a search.
+const SEARCH_SLICES: usize = 256;
 
 /// Subscriptions in one answer.
 const SUBSCRIPTIONS: usize = 500;
@@ -35,21 +44,43 @@ pub(super) async fn list(State(shared): State<Arc<Shared>>, RawQuery(query): Raw
         return refuse(StatusCode::BAD_REQUEST, "`after` and `limit` are numbers");
     };
     let limit = limit.map_or(PAGE, |limit| (limit as usize).clamp(1, PAGE));
-    let (mut sessions, mut next) = (Vec::new(), Some(after.unwrap_or(0)));
-    let (mut now, mut bytes) = (Time::ZERO, 0);
-    for _ in 0..SLICES {
-        let has_room = sessions.len() < limit && bytes < PAGE_BYTES;
-        let Some(from) = next.filter(|_| has_room) else { break };
-        let places = SLICE.min(limit - sessions.len());
-        let (infos, at);
-        ((infos, next), at) = shared.hub.look(|broker, _, now| (broker.core().sessions(from, places), now));
-        now = at;
-        bytes += infos.iter().map(|info| SESSION_BYTES + info.client_id.len()).sum::<usize>();
-        sessions.extend(infos.iter().map(|info| session(info, now)));
+    let prefix = percent::field(query.as_deref(), "prefix").unwrap_or_default();
+    let mut page = Page { sessions: Vec::new(), now: Time::ZERO, bytes: 0 };
+    // That of exactly this client id need not be searched.
+    let exact = shared.hub.session(&prefix).filter(|_| !prefix.is_empty());
+    if let Some((seen, now)) = exact.as_ref().filter(|_| after.is_none()) {
+        (page.now, page.bytes) = (*now, SESSION_BYTES + prefix.len());
+        page.sessions.push(session(seen, *now));
+    }
+    let mut next = Some(after.unwrap_or(0));
+    let (slice, slices) = if prefix.is_empty() { (SLICE, SLICES) } else { (SEARCH_SLICE, SEARCH_SLICES) };
+    for _ in 0..slices {
+        let Some(from) = next.filter(|_| page.sessions.len() < limit && page.bytes < PAGE_BYTES) else { break };
+        // A slice of a search may have as many sessions as places, and the page as many too many.
+        let places = if prefix.is_empty() { slice.min(limit - page.sessions.len()) } else { slice };
+        let mut seens = shared.hub.sessions(&prefix, from, places);
+        next = seens.next;
+        seens.sessions.retain(|seen| *seen.info.client_id != *prefix);
+        page.add(&seens);
         // Others have their turn.
         tokio::task::yield_now().await;
     }
-    json(StatusCode::OK, &Sessions { now_ms: millis(now), sessions, next })
+    json(StatusCode::OK, &Sessions { now_ms: millis(page.now), sessions: page.sessions, next })
+}
+
+/// Sessions of one answer.
+struct Page {
+    sessions: Vec<Session>,
+    now: Time,
+    bytes: usize,
+}
+
+impl Page {
+    fn add(&mut self, seens: &Seens) {
+        self.now = seens.now;
+        self.bytes += seens.sessions.iter().map(|seen| SESSION_BYTES + seen.info.client_id.len()).sum::<usize>();
+        self.sessions.extend(seens.sessions.iter().map(|seen| session(seen, seens.now)));
+    }
 }
 
 pub(super) async fn show(
@@ -58,12 +89,11 @@ pub(super) async fn show(
     RawQuery(query): RawQuery,
 ) -> Response {
     let after = percent::field(query.as_deref(), "after");
-    let (info, mut subscriptions, refused, now) = shared.hub.look(|broker, _, now| {
-        let core = broker.core();
-        let subscriptions = core.subscriptions(&client_id, after.as_deref(), SUBSCRIPTIONS + 1);
-        (core.session(&client_id), subscriptions, broker.refused_publishes(&client_id).cloned(), now)
+    let Some((seen, now)) = shared.hub.session(&client_id) else { return unknown(&client_id) };
+    let (mut subscriptions, refused) = shared.hub.look(|broker, _, _| {
+        let subscriptions = broker.core().subscriptions(&client_id, after.as_deref(), SUBSCRIPTIONS + 1);
+        (subscriptions, broker.refused_publishes(&client_id).cloned())
     });
-    let Some(info) = info else { return unknown(&client_id) };
     let has_more = subscriptions.len() > SUBSCRIPTIONS;
     subscriptions.truncate(SUBSCRIPTIONS);
     let next = subscriptions.last().filter(|_| has_more).map(|last| last.filter.to_string());
@@ -74,7 +104,7 @@ pub(super) async fn show(
         why: refused.why,
         topic: Some(refused.topic).filter(|topic| !topic.is_empty()),
     });
-    let (now_ms, session) = (millis(now), session(&info, now));
+    let (now_ms, session) = (millis(now), session(&seen, now));
     json(StatusCode::OK, &Shown { now_ms, session, subscriptions, next, refused_publishes })
 }
 
@@ -85,13 +115,24 @@ pub(super) async fn end(State(shared): State<Arc<Shared>>, Path(client_id): Path
         let error = "the journal has failed: a session that is ended now would be there again after a restart. Restart the broker first";
         return refuse(StatusCode::SERVICE_UNAVAILABLE, error);
     }
-    let Some((info, atom, now)) = hub.drop_session(&client_id) else {
+    let Some((seen, atom, now)) = hub.drop_session(&client_id) else {
         let is_shared = hub.look(|broker, _, _| broker.core().session(&client_id).is_some());
         return if is_shared { shared_subscription(&client_id) } else { unknown(&client_id) };
     };
-    tracing::info!(client_id, subscriptions = info.subscriptions, "an operator has ended a session");
+    tracing::info!(client_id, subscriptions = seen.info.subscriptions, "an operator has ended a session");
     let durable = super::is_durable_soon(hub, atom).await;
-    json(StatusCode::OK, &Dropped { session: session(&info, now), durable })
+    json(StatusCode::OK, &Dropped { session: session(&seen, now), durable })
+}
+
+/// Disconnects a client; its session stays for as long as it outlives its connection.
+pub(super) async fn kick(State(shared): State<Arc<Shared>>, Path(client_id): Path<String>) -> Response {
+    let Some((seen, now)) = shared.hub.kick(&client_id) else { return unknown(&client_id) };
+    if seen.client.is_none() {
+        let error = format!("the client {client_id:?} is not connected here, so there is nothing to disconnect");
+        return refuse(StatusCode::CONFLICT, error);
+    }
+    tracing::info!(client_id, "an operator has disconnected a client");
+    json(StatusCode::OK, &Kicked { session: session(&seen, now) })
 }
 
 fn unknown(client_id: &str) -> Response {
@@ -106,7 +147,7 @@ fn shared_subscription(text: &str) -> Response {
     refuse(StatusCode::CONFLICT, error)
 }
 
-fn session(info: &SessionInfo, now: Time) -> Session {
+fn session(Seen { info, client }: &Seen, now: Time) -> Session {
     let (since, until) = match info.presence {
         Presence::Here => (None, None),
         Presence::Away { since, until } => (Some(millis(since)), Some(millis(until))),
@@ -115,6 +156,7 @@ fn session(info: &SessionInfo, now: Time) -> Session {
         client_id: info.client_id.to_string(),
         owner: info.owner.as_deref().map(str::to_owned),
         connected: info.presence == Presence::Here,
+        connection: client.as_ref().map(connection),
         away_since_ms: since,
         expires_ms: until,
         expiry_ms: u64::try_from(info.expiry.as_millis()).unwrap_or(u64::MAX),
@@ -127,6 +169,28 @@ fn session(info: &SessionInfo, now: Time) -> Session {
         epoch: info.place.as_ref().map(|place| place.epoch),
         deputy: info.place.as_ref().and_then(|place| place.deputy.as_deref()).map(str::to_owned),
         given_to: info.place.as_ref().and_then(|place| place.given_to.as_deref()).map(str::to_owned),
+    }
+}
+
+fn connection(Client { info, address }: &Client) -> Connection {
+    let listener = match info.origin {
+        Origin::Tcp => "mqtt",
+        Origin::Tls => "tls",
+        Origin::Ws => "ws",
+        Origin::Wss => "wss",
+    };
+    let Traffic { publishes_in, publishes_out, bytes_in, bytes_out } = info.traffic;
+    Connection {
+        address: address.map(|address| address.to_string()),
+        listener: listener.to_owned(),
+        protocol: info.version.to_string(),
+        bridge: info.is_bridge,
+        user: info.principal.as_deref().map(str::to_owned),
+        since_ms: millis(info.since),
+        publishes_in,
+        publishes_out,
+        bytes_in,
+        bytes_out,
     }
 }
 

@@ -9,9 +9,10 @@ use axum::response::Response;
 use whimbrel_core::{GapClass, GapCounts, Stats};
 
 use super::access::{Authorizer, Remote, refused};
-use super::answers::{Counters, Listeners, Lost, Sample, Status, WhoAmI};
+use super::answers::{Counters, Listeners, Lost, Peer, Sample, Status, WhoAmI};
 use super::{Shared, json, millis};
 use crate::drive::{self, Hub};
+use crate::overlay::PeerAccount;
 use crate::process;
 use crate::server::Phase;
 
@@ -43,9 +44,19 @@ pub(super) async fn show(State(shared): State<Arc<Shared>>) -> Response {
         subscriptions,
         brokers_reachable: reachable,
         brokers_known: known,
+        peers: shared.hub.peers().into_iter().map(peer).collect(),
         counters: sample.counters,
     };
     json(StatusCode::OK, &status)
+}
+
+fn peer(account: PeerAccount) -> Peer {
+    Peer {
+        address: account.address,
+        reached: account.is_reached,
+        for_ms: u64::try_from(account.since.elapsed().as_millis()).unwrap_or(u64::MAX),
+        error: Some(account.why).filter(|why| !why.is_empty()),
+    }
 }
 
 /// Who asks, and what concerns those too who may not look at anything: where the map is followed.

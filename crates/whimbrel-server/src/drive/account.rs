@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use prometheus_client::metrics::histogram::Histogram;
-use whimbrel_core::GapCounts;
 use whimbrel_core::cache::PartitionGauges;
 use whimbrel_core::overlay::{LinkInfo, OverlayStats, RoamGauges, TopologyInfo};
+use whimbrel_core::{GapClass, GapCounts, Latency};
 use whimbrel_event::{HostId, Time};
 use whimbrel_mqtt::{Broker, Stats};
 use whimbrel_selector::Expensive;
@@ -35,6 +35,8 @@ pub struct Account {
     pub roaming: RoamGauges,
     /// The links to other brokers.
     pub links: Vec<LinkInfo>,
+    /// How long deliveries took, by what their subscriptions are promised.
+    pub latencies: Vec<(GapClass, Latency)>,
     /// What the journal holds and did; nothing without one.
     pub store: StoreAccount,
     /// How long what was given to it took to become durable, in seconds; nothing without one.
@@ -57,6 +59,7 @@ impl Account {
             overlay: broker.core().overlay_stats().cloned().unwrap_or_default(),
             roaming: broker.core().roam_gauges().unwrap_or_default(),
             links: broker.core().links(),
+            latencies: broker.latencies().map(|(class, latency)| (class, *latency)).collect(),
             store: StoreAccount::default(),
             latency: None,
             congested: Duration::ZERO,

@@ -10,8 +10,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::time::Instant;
+use whimbrel_core::Channel;
 use whimbrel_core::store::{AtomNo, Profile};
-use whimbrel_core::{Channel, SessionInfo};
 use whimbrel_event::Time;
 use whimbrel_mqtt::{Broker, Config, ConnId, Input, Origin};
 use whimbrel_selector::Fences;
@@ -164,6 +164,9 @@ impl Hub {
         // As its owner: who finds the machine taken counts on the owner to look into the inbox.
         self.run(|machine, now| {
             account = Account::of(&machine.broker, now);
+            for link in &account.links {
+                machine.ports.name_link(link.link, &link.name);
+            }
             account.latency = machine.store.as_ref().map(|store| store.latency().clone());
             account.store = machine.store.as_ref().map(|store| store.account()).unwrap_or_default();
             account.congested = self.brake.total(now);
@@ -206,18 +209,6 @@ impl Hub {
         let mut seen = None;
         self.run(|machine, now| seen = Some(look(&machine.broker, machine.store.as_deref(), now)));
         seen.expect("it has looked")
-    }
-
-    /// Ends a client's session, if there is one; how it was, and when that is durable. That of a shared subscription ends only with its members.
-    pub(crate) fn drop_session(&self, client_id: &str) -> Option<(SessionInfo, AtomNo, Time)> {
-        let mut ended = None;
-        self.run(|machine, now| {
-            let info = machine.broker.core().session(client_id);
-            machine.broker.handle(now, Input::DropSession { client_id }, &mut machine.ports);
-            let info = info.filter(|_| machine.broker.core().session(client_id).is_none());
-            ended = info.map(|info| (info, machine.broker.core().newest_atom(), now));
-        });
-        ended
     }
 
     /// Sets which topics are logged, between two events.
@@ -493,6 +484,7 @@ async fn keep_time(hub: Arc<Hub>) {
 mod end;
 mod identity;
 mod links;
+pub(crate) mod sessions;
 
 #[cfg(test)]
 mod tests;

@@ -1,13 +1,13 @@
 //! The broker, its connections and its journal, as whoever owns them has them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustls::pki_types::CertificateDer;
 use whimbrel_core::{Channel, Delivery, HangUp, PeerInput, PeerLink, Step};
 use whimbrel_event::{AcceptedEvent, HostId, Time};
-use whimbrel_mqtt::{Broker, ConnId, Credentials, Decision, Input, Output, Unread};
+use whimbrel_mqtt::{Broker, ConnId, Credentials, Decision, Input, Output, TurnedAway, Unread};
 
 use crate::access::audit::Record;
 use crate::access::{Access, Asked};
@@ -22,6 +22,9 @@ use super::post::Bag;
 
 /// After so many inputs during which nobody waited, the next is handled whole: output that comes in pieces costs up to a fifth more.
 const CALM_INPUTS: u32 = 256;
+
+/// How often refusals of connections with the same reason are logged at most.
+const LOG_PERIOD: Duration = Duration::from_secs(5);
 
 /// For [`Machine::next_deadline`]: there is none.
 pub(super) const NEVER: u64 = u64::MAX;
@@ -57,6 +60,8 @@ pub(super) struct Ports {
     bag: Bag,
     /// What the broker wants to know of clients, since the last flush: at most one question for each connection.
     pub(super) questions: Vec<Question>,
+    /// What is logged of connections that got no session, by reason code.
+    turned_away: BTreeMap<u8, Throttle>,
     /// Who notes what is refused.
     pub(super) access: Option<Arc<Access>>,
     /// Says when a message that is refused is logged.
@@ -157,6 +162,13 @@ impl Ports {
         &self.free_links
     }
 
+    /// Notes the name that the broker at the other end of a link has told.
+    pub(super) fn name_link(&self, link: PeerLink, name: &str) {
+        if let Some(slot) = self.link(link) {
+            slot.port.name_peer(name);
+        }
+    }
+
     fn link(&self, link: PeerLink) -> Option<&Slot> {
         self.links.get(link.0 as usize).and_then(Option::as_ref)
     }
@@ -254,6 +266,15 @@ impl Output for Ports {
         let asked =
             Asked { user, password: credentials.password.to_vec(), is_bearer: false, from: self.from(conn), client_id };
         self.questions.push(Question { conn, ticket, asked });
+    }
+
+    fn turned_away(&mut self, conn: ConnId, refusal: &TurnedAway<'_>) {
+        let TurnedAway { client_id, code, why } = *refusal;
+        let throttle = self.turned_away.entry(code).or_insert_with(|| Throttle::new(LOG_PERIOD));
+        if let Some(more) = throttle.pass(Instant::now()) {
+            let (from, code) = (self.from(conn), format!("0x{code:02x}"));
+            tracing::warn!(from, client_id, code, why, more, "a client is not let in");
+        }
     }
 
     fn refused(&mut self, conn: ConnId, decision: &Decision<'_>) {

@@ -26,5 +26,6 @@ pub use account::Account;
 pub(crate) use account::brokers;
 pub use clock::Clock;
 pub use hub::Hub;
+pub(crate) use hub::sessions::{Client, Seen, Seens};
 pub use port::Caller;
 pub(crate) use post::{Asking, Text};

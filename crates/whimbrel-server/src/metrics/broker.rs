@@ -1,11 +1,13 @@
 //! The broker's counters and gauges as metrics.
 
+use whimbrel_mqtt::codec::{PacketType, ReasonCode};
 use whimbrel_mqtt::{Reasons, Stats};
 
 /// Name, help text, and where the number is found.
 type Row<F> = (&'static str, &'static str, F);
 type Number = fn(&Stats) -> u64;
-type ByReason = fn(&Stats) -> &Reasons;
+/// The packet that tells the reason, and where the numbers are found.
+type ByReason = (&'static str, &'static str, PacketType, fn(&Stats) -> &Reasons);
 
 /// What only grows.
 // tidy: table
@@ -153,11 +155,32 @@ pub const GAUGES: &[Row<Number>] = &[
 
 /// What only grows, counted for each reason code.
 // tidy: table
-pub const BY_REASON: &[Row<ByReason>] = &[
-    ("whimbrel_connections_refused", "CONNECTs refused, by reason code of MQTT 5", |s| &s.refused),
-    ("whimbrel_connections_ended", "Connections ended by the broker, by reason code of MQTT 5", |s| &s.ended),
-    ("whimbrel_publishes_refused", "Publishes refused, by reason code of MQTT 5", |s| &s.publishes_refused),
+pub const BY_REASON: &[ByReason] = &[
+    ("whimbrel_connections_refused", "CONNECTs refused, by reason code of MQTT 5", PacketType::ConnAck, |s| &s.refused),
+    (
+        "whimbrel_connections_ended",
+        "Connections ended by the broker, by reason code of MQTT 5",
+        PacketType::Disconnect,
+        |s| &s.ended,
+    ),
+    ("whimbrel_publishes_refused", "Publishes refused, by reason code of MQTT 5", PacketType::PubAck, |s| {
+        &s.publishes_refused
+    }),
 ];
+
+/// How often each reason occurred, those included that have not occurred yet and that the packet
+/// may tell: a rate needs the 0 before the first. No CONNECT in time is told by no packet.
+pub fn by_reason(reasons: &Reasons, packet: PacketType) -> impl Iterator<Item = (String, u64)> {
+    let is_possible = move |code: u8| {
+        let reason = ReasonCode(code);
+        let is_silent = packet == PacketType::ConnAck && reason == ReasonCode::MAXIMUM_CONNECT_TIME;
+        is_silent || reason.is_error() && reason.is_defined_for(packet)
+    };
+    let codes = (0..=u8::MAX).map(|code| (code, reasons.count(code)));
+    codes
+        .filter(move |(code, count)| *count > 0 || is_possible(*code))
+        .map(|(code, count)| (format!("0x{code:02x}"), count))
+}
 
 #[cfg(test)]
 mod tests {

@@ -7,7 +7,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
 use super::{put, put_family};
-use crate::overlay::{CHANNELS, LinkAccount, OverlayAccount};
+use crate::overlay::{CHANNELS, LinkAccount, OverlayAccount, PeerAccount};
 
 /// Name, help text, and where the number is found.
 type Row = (&'static str, &'static str, fn(&LinkAccount) -> u64);
@@ -29,7 +29,12 @@ const FLOWS: [Flows; 4] = [
 ];
 
 /// Puts out what links did and do. Those of one link are there while it is up.
-pub fn encode(encoder: &mut DescriptorEncoder, account: &OverlayAccount) -> fmt::Result {
+pub fn encode(encoder: &mut DescriptorEncoder, account: &OverlayAccount, peers: &[PeerAccount]) -> fmt::Result {
+    let help = "Peers of the configuration";
+    put(encoder, "whimbrel_peers_configured", help, &ConstGauge::new(peers.len() as u64))?;
+    let reached = peers.iter().filter(|peer| peer.is_reached).count();
+    let help = "Peers of the configuration to whose brokers there is a link";
+    put(encoder, "whimbrel_peers_reached", help, &ConstGauge::new(reached as u64))?;
     put(encoder, "whimbrel_links", "Links to other brokers that are up", &ConstGauge::new(account.links.len() as u64))?;
     put(encoder, "whimbrel_links_opened", "Links to other brokers so far", &ConstCounter::new(account.opened))?;
     let help = "Links that were dialled again after one to the same address had ended";

@@ -3,8 +3,10 @@
 mod access;
 mod broker;
 mod cache;
+mod classic;
 mod fences;
 mod journal;
+mod latency;
 mod links;
 mod overlay;
 mod selectors;
@@ -21,12 +23,13 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
+pub use classic::Format;
 pub use fences::{FenceMetrics, Outcome};
 
 use crate::config::{Certificate, Config, Listener};
 use crate::drive::{Account, Hub};
 use crate::process;
-use crate::store::latency;
+use crate::store;
 use crate::telemetry::Counts;
 
 /// Why a connection did not come to speak MQTT, or stopped to.
@@ -113,6 +116,23 @@ impl Cause {
                 "no complete PROXY header came within limits.handshake_timeout; have the proxy send one, or take the listener out of proxy_listeners",
             ),
             _ => None,
+        }
+    }
+
+    /// What happened in a handshake, and what to do, in words; empty if it is none that fails
+    /// there.
+    pub fn of_handshake(self) -> &'static str {
+        match self {
+            Cause::HandshakeTimeout => "TLS and the WebSocket upgrade took longer than limits.handshake_timeout",
+            Cause::Tls => {
+                "the TLS handshake failed: the client does not believe the certificate, has none that is believed here, or does not speak TLS; at the log level debug the \
+                 log tells more"
+            }
+            Cause::WrongPath => "a WebSocket upgrade at another path than /mqtt",
+            Cause::NoSubprotocol => "a WebSocket upgrade without the subprotocol mqtt",
+            Cause::ForeignOrigin => "a page of another site: name its origin in identity.origins if it may come",
+            Cause::BadRequest => "no valid WebSocket upgrade: is it a client without WebSocket?",
+            _ => "",
         }
     }
 
@@ -214,10 +234,10 @@ impl Metrics {
     }
 
     /// All of them as text.
-    pub fn text(&self) -> String {
+    pub fn text(&self, format: Format) -> String {
         let mut text = String::new();
         text::encode(&mut text, &self.registry).expect("a string takes whatever is written");
-        text
+        format.of_open_metrics(text)
     }
 }
 
@@ -242,7 +262,7 @@ impl Collector for Snapshot {
     fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
         let account = self.hub.account();
         let Account { stats, filters, partitions, gaps, gappy, .. } = &account;
-        let Account { brokers: (known, reachable), overlay, roaming, links, store, .. } = &account;
+        let Account { brokers: (known, reachable), overlay, roaming, links, store: journal, .. } = &account;
         for (name, help, read) in broker::COUNTERS {
             put(&mut encoder, name, help, &ConstCounter::new(read(stats)))?;
         }
@@ -257,8 +277,8 @@ impl Collector for Snapshot {
             "listener",
             opened,
         )?;
-        for (name, help, read) in broker::BY_REASON {
-            let counts = read(stats).iter().map(|(code, count)| (format!("0x{code:02x}"), count));
+        for (name, help, packet, read) in broker::BY_REASON {
+            let counts = broker::by_reason(read(stats), *packet);
             put_family(&mut encoder, name, help, "reason", counts)?;
         }
         selectors::encode(&mut encoder, account.expensive.clone())?;
@@ -275,9 +295,10 @@ impl Collector for Snapshot {
         if let Some(counts) = self.hub.access() {
             access::encode(&mut encoder, counts)?;
         }
-        let latency = account.latency.clone().unwrap_or_else(latency);
-        journal::encode(&mut encoder, store, &latency, account.congested)?;
-        links::encode(&mut encoder, &self.hub.overlay_account())?;
+        let commits = account.latency.clone().unwrap_or_else(store::latency);
+        journal::encode(&mut encoder, journal, &commits, account.congested)?;
+        latency::encode(&mut encoder, &account.latencies, links)?;
+        links::encode(&mut encoder, &self.hub.overlay_account(), &self.hub.peers())?;
         traces::encode(&mut encoder, &self.traced)?;
         self.encode_certificates(&mut encoder)?;
         self.encode_clock(&mut encoder)?;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -13,6 +13,7 @@ use whimbrel_core::Channel;
 
 use super::channel;
 use super::endpoint::{NOT_ALLOWED, chain_of};
+use super::peers::{PeerAccount, Peers};
 use crate::identity::trust::Refusal;
 
 /// Why there is no link, beyond [`Refusal`].
@@ -60,6 +61,9 @@ pub struct Counts {
     ended_received: AtomicU64,
     /// The links that are up, by their order.
     links: Mutex<BTreeMap<u64, Arc<LinkCounts>>>,
+    /// The addresses that are to be dialled as long as this broker lives, and whether their brokers
+    /// are reached.
+    pub(super) peers: Peers,
 }
 
 /// A link that is up until this is dropped.
@@ -82,7 +86,10 @@ impl Drop for Up {
 /// Numbers of one link.
 #[derive(Debug)]
 pub(crate) struct LinkCounts {
+    /// The other broker's name by its certificate, or its address where there is none.
     pub(crate) peer: String,
+    /// The name that it has told; where certificates prove names, it is the same.
+    told: OnceLock<String>,
     pub(crate) address: SocketAddr,
     pub(super) connection: Connection,
     sent: [Flow; 4],
@@ -111,7 +118,13 @@ impl Flow {
 impl LinkCounts {
     pub(super) fn new(peer: String, connection: Connection) -> LinkCounts {
         let (address, dropped) = (connection.remote_address(), AtomicU64::new(0));
-        LinkCounts { peer, address, connection, sent: Default::default(), received: Default::default(), dropped }
+        let (told, sent, received) = (OnceLock::new(), Default::default(), Default::default());
+        LinkCounts { peer, told, address, connection, sent, received, dropped }
+    }
+
+    /// The other broker has told its name.
+    pub(super) fn name_peer(&self, name: &str) {
+        self.told.get_or_init(|| name.to_owned());
     }
 
     pub(super) fn sent(&self, channel: Channel, bytes: usize) {
@@ -134,7 +147,7 @@ impl LinkCounts {
 /// What one link tells of itself at one moment.
 #[derive(Clone, Debug)]
 pub struct LinkAccount {
-    /// The other broker's name, or its address where nobody is known.
+    /// The other broker's name; its address until that is known.
     pub peer: String,
     /// Its address.
     pub address: SocketAddr,
@@ -186,6 +199,11 @@ impl Counts {
         self.failures[at].fetch_add(1, Ordering::Relaxed);
     }
 
+    /// The configured peers at this moment.
+    pub(crate) fn peers(&self) -> Vec<PeerAccount> {
+        self.peers.account()
+    }
+
     /// Bytes that came over all links since the start, and bytes that were given to them.
     pub(crate) fn bytes(&self) -> (u64, u64) {
         let links = self.links.lock();
@@ -219,7 +237,7 @@ impl Counts {
         let links = links.iter().map(|link| {
             let path = link.connection.stats().path;
             LinkAccount {
-                peer: link.peer.clone(),
+                peer: link.told.get().unwrap_or(&link.peer).clone(),
                 address: link.address,
                 sent: std::array::from_fn(|at| link.sent[at].read()),
                 received: std::array::from_fn(|at| link.received[at].read()),

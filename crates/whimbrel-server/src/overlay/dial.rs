@@ -28,6 +28,13 @@ const SLOWLY: Duration = Duration::from_secs(30);
 /// Addresses of one host that are tried in turn.
 const ADDRESSES_MAX: usize = 8;
 
+/// What to do about a name without addresses.
+const NO_NAME: &str = "see that --peer (overlay.peers) has the right name and that it resolves on this machine, such as by `getent hosts`";
+
+/// What to do about an address that leads to no link.
+const NO_ANSWER: &str =
+    "see that a broker runs there with --listen-overlay, that its port is right, and that UDP gets through";
+
 /// How long looking up a name may take.
 const LOOKUP: Duration = Duration::from_secs(5);
 
@@ -51,8 +58,8 @@ impl Backoff {
 
 /// How a dial ended.
 enum Ended {
-    /// No link came of it.
-    Failed,
+    /// No link came of it: why, and what to do.
+    Failed { why: String, help: &'static str },
     /// There was a link; why it was hung up, if it was.
     Linked { lasted: Duration, why: Option<HangUp> },
 }
@@ -66,11 +73,22 @@ pub(super) async fn once(shared: &Arc<Shared>, address: &str) {
 pub(super) async fn keep(shared: Arc<Shared>, address: String) {
     let (mut backoff, mut was_linked) = (Backoff::new(), false);
     loop {
-        let Ended::Linked { lasted, why } = dial(&shared, &address, was_linked).await else {
-            sleep(backoff.pause()).await;
-            continue;
+        let peers = &shared.gate.counts.peers;
+        let (lasted, why) = match dial(&shared, &address, was_linked).await {
+            Ended::Linked { lasted, why } => (lasted, why),
+            Ended::Failed { why, help } => {
+                if peers.missed(&address, &why) {
+                    let text = "a configured peer is not reached; it is dialled until it is";
+                    tracing::warn!(peer = address, why, help, "{text}");
+                }
+                sleep(backoff.pause()).await;
+                continue;
+            }
         };
         was_linked = true;
+        if why != Some(HangUp::Double) {
+            peers.lost(&address, why.map_or("the link has ended", HangUp::text));
+        }
         match why {
             Some(HangUp::Double) => park(&shared).await,
             Some(why) if !why.is_passing() => sleep(SLOWLY).await,
@@ -90,37 +108,56 @@ async fn park(shared: &Shared) {
 async fn dial(shared: &Arc<Shared>, address: &str, was_linked: bool) -> Ended {
     let Some(place) = shared.gate.enter() else {
         shared.gate.turned_away(address);
-        return Ended::Failed;
+        let why = "this broker has as many links as it may".into();
+        return Ended::Failed { why, help: "give it fewer peers" };
     };
-    for resolved in resolve(shared, address).await {
+    let found = match resolve(shared, address).await {
+        Ok(found) => found,
+        Err(why) => return Ended::Failed { why, help: NO_NAME },
+    };
+    let mut last = String::new();
+    for resolved in found {
         let begun = Instant::now();
         match shared.connect(resolved).await {
             Ok((connection, streams)) => {
                 if was_linked {
                     shared.gate.counts.redialed();
                 }
+                shared.gate.counts.peers.reached(address);
                 let why = shared.serve(connection, streams, true).await;
                 drop(place);
                 return Ended::Linked { lasted: begun.elapsed(), why };
             }
-            Err(error) => shared.failed(address, &error),
+            Err(error) => {
+                shared.failed(address, &error);
+                last = format!("{resolved}: {error}");
+            }
         }
     }
-    Ended::Failed
+    Ended::Failed { why: last, help: NO_ANSWER }
 }
 
 /// The addresses that a host has now and that can be dialled from here.
-async fn resolve(shared: &Shared, address: &str) -> Vec<SocketAddr> {
-    let found = timeout(LOOKUP, tokio::net::lookup_host(address)).await;
-    let found: Vec<SocketAddr> = match found {
-        Ok(Ok(found)) => found.filter(|found| shared.reaches(found)).take(ADDRESSES_MAX).collect(),
-        _ => Vec::new(),
+///
+/// # Errors
+/// Why there is none.
+async fn resolve(shared: &Shared, address: &str) -> Result<Vec<SocketAddr>, String> {
+    let found = match timeout(LOOKUP, tokio::net::lookup_host(address)).await {
+        Ok(Ok(found)) => {
+            let found: Vec<SocketAddr> = found.filter(|found| shared.reaches(found)).take(ADDRESSES_MAX).collect();
+            if found.is_empty() {
+                Err("its name has no address that this broker's overlay socket can dial".into())
+            } else {
+                Ok(found)
+            }
+        }
+        Ok(Err(error)) => Err(format!("its name does not resolve: {error}")),
+        Err(_) => Err(format!("its name does not resolve within {} s", LOOKUP.as_secs())),
     };
-    if found.is_empty() {
+    found.inspect_err(|why: &String| {
         shared.gate.counts.failed(Failure::Name);
-        tracing::debug!(peer = address, "the name of another broker leads to no address that can be dialled");
-    }
-    found
+        tracing::debug!(peer = address, why, "another broker cannot be dialled");
+    })
 }
 
 #[cfg(test)]

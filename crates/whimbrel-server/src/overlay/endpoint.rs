@@ -196,6 +196,7 @@ impl Overlay {
         tasks.running.spawn(async move { drop(beat.keep().await) });
         for peer in peers.iter().take(LINKS_MAX) {
             if tasks.dialed.insert(peer.clone()) {
+                self.shared.gate.counts.peers.add(peer);
                 tasks.running.spawn(dial::keep(self.shared.clone(), peer.clone()));
             }
         }

@@ -10,6 +10,7 @@ mod dial;
 mod endpoint;
 mod gather;
 mod link;
+mod peers;
 mod port;
 mod refused;
 mod runtime;
@@ -17,6 +18,7 @@ mod runtime;
 pub use channel::CHANNELS;
 pub use counts::{Counts, LinkAccount, OverlayAccount};
 pub use endpoint::{Overlay, Plan, StartError};
+pub(crate) use peers::PeerAccount;
 pub use port::Port;
 
 use std::net::SocketAddr;

@@ -132,6 +132,11 @@ impl Port {
         Port { connection, counts, outbound: Mutex::new(outbound), beat }
     }
 
+    /// The broker at the other end has told its name.
+    pub fn name_peer(&self, name: &str) {
+        self.counts.name_peer(name);
+    }
+
     /// The task to wake when there is something to do.
     pub(super) fn attend(&self, waker: &Waker) {
         let mut outbound = self.outbound.lock();

@@ -13,6 +13,7 @@ mod https;
 mod links;
 mod listeners;
 mod numbers;
+mod operators;
 mod overlay;
 mod partitions;
 mod proxy;

@@ -45,8 +45,13 @@ pub fn url_of(ready: &serde_json::Value) -> String {
 }
 
 /// The broker that a command starts, and what it says when it is ready.
-pub fn ready_with(mut serve: Command) -> (Ends, serde_json::Value) {
-    let serve = serve.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the broker starts");
+pub fn ready_with(serve: Command) -> (Ends, serde_json::Value) {
+    ready_logging(serve, Stdio::null())
+}
+
+/// The same; its log goes there.
+pub fn ready_logging(mut serve: Command, log: impl Into<Stdio>) -> (Ends, serde_json::Value) {
+    let serve = serve.stdout(Stdio::piped()).stderr(log).spawn().expect("the broker starts");
     let mut serve = Ends(serve);
     let mut line = String::new();
     let out = serve.0.stdout.take().expect("its output is piped");

@@ -6,6 +6,7 @@ mod common;
 mod bench;
 mod brokers;
 mod cert;
+mod client_list;
 mod clients;
 mod data;
 mod follow;

@@ -7,7 +7,7 @@ mod system;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use status::{Counters, Draining, History, Listeners, Lost, Reloaded, Sample, Status, WhoAmI};
+pub use status::{Counters, Draining, History, Listeners, Lost, Peer, Reloaded, Sample, Status, WhoAmI};
 pub use system::{Said, System, Told};
 
 /// Why something was not done.
@@ -15,6 +15,32 @@ pub use system::{Said, System, Told};
 pub struct Refused {
     /// In words, with what to do about it.
     pub error: String,
+}
+
+/// The connection of a client. Its counts begin with it, so that rates can be had from two answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Connection {
+    /// Where it comes from, as `ADDRESS:PORT`; behind a proxy that tells it, the client's own
+    /// address.
+    pub address: Option<String>,
+    /// The listener it came over: `mqtt`, `tls`, `ws` or `wss`.
+    pub listener: String,
+    /// The version of MQTT: `3.1.1` or `5.0`.
+    pub protocol: String,
+    /// It is a bridge of another broker, by its protocol level.
+    pub bridge: bool,
+    /// Who the client has proved to be; missing where everybody may do everything (`--dev`).
+    pub user: Option<String>,
+    /// Since when there is this connection.
+    pub since_ms: u64,
+    /// PUBLISH packets that came over it.
+    pub publishes_in: u64,
+    /// PUBLISH packets that were sent over it.
+    pub publishes_out: u64,
+    /// Bytes that came over it.
+    pub bytes_in: u64,
+    /// Bytes that were sent over it.
+    pub bytes_out: u64,
 }
 
 /// A session.
@@ -26,6 +52,9 @@ pub struct Session {
     pub owner: Option<String>,
     /// The client is there.
     pub connected: bool,
+    /// Its connection, while it is there.
+    #[serde(default)]
+    pub connection: Option<Connection>,
     /// Since when it is away.
     pub away_since_ms: Option<u64>,
     /// When the session ends if it stays away.
@@ -140,6 +169,14 @@ pub struct Dropped {
     pub session: Session,
     /// That it has ended is on the disk. If not, the disk is slow, and the broker still waits for it.
     pub durable: bool,
+}
+
+/// A client that was disconnected.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Kicked {
+    /// Its session, as it was while it was connected. It goes on, unless it ends with its
+    /// connection (`expiry_ms` is 0).
+    pub session: Session,
 }
 
 /// Who holds a stream longest.

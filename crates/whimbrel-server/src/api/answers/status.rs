@@ -44,8 +44,24 @@ pub struct Status {
     pub brokers_reachable: u64,
     /// Brokers that are known, this one included.
     pub brokers_known: u64,
+    /// The peers of the configuration, by their addresses.
+    #[serde(default)]
+    pub peers: Vec<Peer>,
     /// What has happened since the start.
     pub counters: Counters,
+}
+
+/// A peer of the configuration (`overlay.peers`, `--peer`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Peer {
+    /// `HOST:PORT`, as it was configured.
+    pub address: String,
+    /// There is a link to its broker, by this address or another one.
+    pub reached: bool,
+    /// For how long it is reached, or is not.
+    pub for_ms: u64,
+    /// Why it is not reached; missing if it is, or was not tried yet.
+    pub error: Option<String>,
 }
 
 /// Addresses that a broker listens on, as `ADDRESS:PORT`; those that are closed are missing.

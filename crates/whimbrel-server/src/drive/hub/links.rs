@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 
 use super::super::post::{Asking, Text};
 use super::*;
-use crate::overlay::{self, Inlet, Opened, OverlayAccount, Plan, StartError, Uplink};
+use crate::overlay::{self, Inlet, Opened, OverlayAccount, PeerAccount, Plan, StartError, Uplink};
 
 /// How often it is looked, at the end, whether deputies have everything.
 const HAND_OVER_LOOK: Duration = Duration::from_millis(5);
@@ -71,6 +71,11 @@ impl Hub {
     /// What links tell of themselves at this moment.
     pub(crate) fn overlay_account(&self) -> OverlayAccount {
         self.links.account()
+    }
+
+    /// The configured peers at this moment.
+    pub(crate) fn peers(&self) -> Vec<PeerAccount> {
+        self.links.peers()
     }
 
     /// Bytes that came over all links since the start, and bytes that were given to them.
