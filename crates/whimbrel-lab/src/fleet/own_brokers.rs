@@ -75,6 +75,17 @@ impl Drop for Roads {
     }
 }
 
+/// How brokers are disturbed.
+#[derive(Clone, Copy, Debug)]
+pub struct Ends {
+    /// How long after all were served again, on average; `None`: never.
+    pub every: Option<Duration>,
+    /// One after the other ends in good order, instead of being killed.
+    pub rolls: bool,
+    /// Where there are others, the first is not killed: somebody looks at its console.
+    pub spares_first: bool,
+}
+
 /// All brokers of a run.
 pub struct OwnBrokers {
     brokers: Vec<OwnBroker>,
@@ -169,7 +180,7 @@ impl OwnBrokers {
     pub async fn live(
         &mut self,
         board: &Board,
-        (every, rolls): (Option<Duration>, bool),
+        Ends { every, rolls, spares_first }: Ends,
         seed: u64,
         mut calm: watch::Receiver<bool>,
     ) -> Result<()> {
@@ -196,7 +207,8 @@ impl OwnBrokers {
                 let (link, span) = (random.usize(..self.links.len()), Duration::from_millis(random.u64(CUT)));
                 self.cut_and_heal(board, link, span).await?;
             } else {
-                self.end_and_start(board, random.usize(..self.brokers.len()), End::Killed).await?;
+                let first = usize::from(spares_first && self.brokers.len() > 1);
+                self.end_and_start(board, random.usize(first..self.brokers.len()), End::Killed).await?;
                 self.await_served(board, board.now(), &mut calm).await?;
             }
             if !self.links.is_empty() && !self.await_links().await? {

@@ -15,7 +15,7 @@ use super::checker::Interest;
 use super::freight;
 use super::link::{Asked, CONFIRM_LIMIT, Network, Order};
 use super::outages::Outages;
-use super::own_brokers::OwnBrokers;
+use super::own_brokers::{Ends, OwnBrokers};
 use super::regions::Atlas;
 use super::roamer::Roamers;
 use super::schedule::Schedule;
@@ -158,7 +158,11 @@ async fn live(
     mut calm: watch::Receiver<bool>,
 ) -> Result<()> {
     match own {
-        Some(own) => own.live(board, (args.ends.kill_every.0, args.ends.roll), args.seed, calm).await,
+        Some(own) => {
+            // With --json it is a program that reads, and nobody who looks at a console.
+            let ends = Ends { every: args.ends.kill_every.0, rolls: args.ends.roll, spares_first: !args.json };
+            own.live(board, ends, args.seed, calm).await
+        }
         None => {
             let _calm = calm.wait_for(|calm| *calm).await;
             Ok(())
