@@ -1,4 +1,5 @@
 // Turns Natural Earth's countries, as the npm package world-atlas has them (TopoJSON), into the compact file that the console's map reads:
+//   npm install world-atlas@2.0.2 d3-geo@3.1.2
 //   node scripts/console-outlines.mjs node_modules/world-atlas/countries-50m.json console/vendor/outlines.bin
 //
 // The file, numbers as varints (LEB128, signed ones zigzag) unless said otherwise:
@@ -9,12 +10,17 @@
 //   number of countries; for each: signed longitude and latitude of its middle and its extent, in hundredths of a degree; length of its
 //     name in bytes; the name, UTF-8
 import { readFileSync, writeFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { resolve } from "node:path";
+import { pathToFileURL } from "node:url";
 
 const [source, target] = process.argv.slice(2);
 if (!source || !target) {
   console.error("usage: node scripts/console-outlines.mjs countries-50m.json outlines.bin");
   process.exit(2);
 }
+// It stands beside the atlas.
+const { geoArea, geoBounds, geoCentroid } = await import(pathToFileURL(createRequire(resolve(source)).resolve("d3-geo")));
 const atlas = JSON.parse(readFileSync(source, "utf8"));
 const bytes = [];
 
@@ -77,30 +83,14 @@ function points(ring) {
   });
 }
 
-function extent(ring) {
-  const [xs, ys] = [ring.map(([x]) => x), ring.map(([, y]) => y)];
-  return [Math.min(...xs), Math.max(...xs), Math.min(...ys), Math.max(...ys)];
-}
-
-// The centre of gravity of a ring, and its area.
-function middle(ring) {
-  let [area, x, y] = [0, 0, 0];
-  ring.forEach(([x0, y0], index) => {
-    const [x1, y1] = ring[(index + 1) % ring.length];
-    const cross = x0 * y1 - x1 * y0;
-    area += cross;
-    x += (x0 + x1) * cross;
-    y += (y0 + y1) * cross;
-  });
-  return area === 0 ? { x: ring[0][0], y: ring[0][1], area } : { x: x / 3 / area, y: y / 3 / area, area: Math.abs(area) };
-}
-
+// By d3-geo, on the sphere: a country on both sides of the line at 180° has its middle within it.
 const countries = atlas.objects.countries.geometries.flatMap((country) => {
-  const outer = polygons(country).map(([ring]) => points(ring));
-  if (outer.length === 0) return [];
-  const largest = outer.reduce((best, ring) => (middle(ring).area > middle(best).area ? ring : best));
-  const [west, east] = extent(largest);
-  return [{ name: country.properties.name, ...middle(largest), wide: east - west }];
+  const shapes = polygons(country).map((rings) => ({ type: "Polygon", coordinates: rings.map(points) }));
+  if (shapes.length === 0) return [];
+  const largest = shapes.reduce((best, shape) => (geoArea(shape) > geoArea(best) ? shape : best));
+  const [[west], [east]] = geoBounds(largest);
+  const [x, y] = geoCentroid(largest);
+  return [{ name: country.properties.name, x, y, wide: east < west ? east - west + 360 : east - west }];
 });
 unsigned(countries.length);
 for (const { name, x, y, wide } of countries) {

@@ -7,6 +7,8 @@ import { answers } from "./system.js";
 const SPAN_MS = 30 * 60 * 1000;
 /** Samples in one answer: more would not fit into what brokers send each other. */
 const LIMIT = 240;
+/** A broker whose newest sample is no older may only be late, and its first ones come in the course of a step. */
+const EDGE_MS = 10_000;
 /** Between samples that are farther apart than this, nothing is known. */
 const HOLE_MS = 30_000;
 
@@ -46,6 +48,28 @@ export function rateAt(samples, path, at, stepMs) {
   return from === null || to === null || to < from ? null : ((to - from) * 1000) / stepMs;
 }
 
+/**
+ * What is added up of several brokers at a moment: `{ whole }` if all of them have told their numbers, `{ part }` if some have not, as they are away; neither
+ * if that may be for a moment only. `of(samples)` gives a broker's number or null; `started` tells when its process began: before that it had none.
+ */
+export function addUp(brokers, at, of, started) {
+  let [sum, isKnown, isMissing] = [0, false, false];
+  for (const [name, samples] of brokers) {
+    const value = of(samples);
+    if (value !== null) {
+      sum += value;
+      isKnown = true;
+      continue;
+    }
+    if (at < (started.get(name) ?? 0)) continue;
+    const [first, last] = [samples[0]?.at ?? 0, samples.at(-1)?.at ?? 0];
+    if (Math.abs(at - first) < EDGE_MS || (at > last && at - last < EDGE_MS)) return {};
+    isMissing = true;
+  }
+  if (!isKnown) return {};
+  return isMissing ? { part: sum } : { whole: sum };
+}
+
 export class History {
   /** Samples of each broker, with `at` by the clock of this machine. */
   brokers = new Map();
@@ -63,6 +87,8 @@ export class History {
     }
     // Whoever is furthest behind decides, so nobody's samples are missed; those that come again are known. Who comes back is asked for all.
     const names = answers(system).map(({ name }) => name);
+    // Whoever has been away for all of the time that is shown is no part of it any more.
+    for (const [name, known] of this.brokers) if ((known.at(-1)?.at ?? 0) < here - SPAN_MS) this.brokers.delete(name);
     const isSame = names.every((name) => this.#answered.has(name));
     this.#answered = new Set(names);
     this.#last = isSame && Number.isFinite(last) ? last : 0;

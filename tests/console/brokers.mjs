@@ -25,7 +25,7 @@ const RULES = `
 [[rule]]
 principals = ["ada"]
 actions = ["subscribe"]
-topics = ["fleet/+/+/position"]
+topics = ["fleet/#"]
 client_ids = ["whimbrel-console-*"]
 
 [[rule]]
@@ -40,7 +40,7 @@ actions = ["administer"]
 [[rule]]
 principals = ["eve"]
 actions = ["subscribe"]
-topics = ["fleet/+/+/position"]
+topics = ["fleet/#"]
 client_ids = ["whimbrel-console-*"]
 
 [[rule]]

@@ -62,6 +62,10 @@ export function status(name, set, { ws, http }) {
     listeners: { mqtt: "0.0.0.0:1883", tls: "0.0.0.0:8883", ws: name === NAMES[0] ? ws : "0.0.0.0:8083", http: name === NAMES[0] ? http : `10.0.0.${NAMES.indexOf(name) + 1}:8080`, overlay: "0.0.0.0:7117" },
     connections: connectionsOf(name, now), sessions: sessionsOf(name, set).length, subscriptions: connectionsOf(name, now) * 2 + 31,
     brokers_reachable: NAMES.length - others, brokers_known: NAMES.length, counters: counters(name, now), lat, lon,
+    peers: [
+      { address: "tower.example:7117", reached: !set.missed.includes("tower"), for_ms: 5_040_000, error: set.missed.includes("tower") ? "192.0.2.7:7117: timed out" : null },
+      { address: "attic.example:7117", reached: false, for_ms: 90_000, error: "its name does not resolve: Name or service not known" },
+    ],
   };
 }
 
@@ -113,14 +117,23 @@ export function streams(name, set) {
   return { now_ms: now, streams: rows, journal };
 }
 
+function connectionOf(at, now) {
+  const since = STARTED + at * 40_000;
+  return {
+    address: `10.1.${at >> 8}.${at & 255}:${40_000 + at}`, listener: ["mqtt", "tls", "ws", "wss"][at % 4], protocol: at % 5 === 0 ? "3.1.1" : "5.0", bridge: at % 25 === 0, user: at % 4 === 0 ? "desk" : null,
+    since_ms: since, publishes_in: grown(1 + (at % 9), now, 300), publishes_out: grown(3 + (at % 5), now, 300), bytes_in: grown(180 * (1 + (at % 9)), now, 300), bytes_out: grown(700, now, 300),
+  };
+}
+
 function sessionsOf(name, set) {
   const now = Date.now();
   const kinds = ["dispatch", "billing", "console", "watcher", "clerk", "bus"];
   const number = name === "north" ? 1400 : 130;
   const list = Array.from({ length: number }, (_, at) => {
-    const isHere = at % 7 !== 3;
+    const id = `${kinds[at % kinds.length]}-${name}-${String(at).padStart(4, "0")}`;
+    const isHere = at % 7 !== 3 && !set.kicked.has(id);
     return {
-      client_id: `${kinds[at % kinds.length]}-${name}-${String(at).padStart(4, "0")}`, connected: isHere, away_since_ms: isHere ? null : now - at * 61_000 - 9_000,
+      client_id: id, connected: isHere, connection: isHere ? connectionOf(at, now) : null, owner: at % 4 === 0 ? "desk" : null, away_since_ms: isHere ? null : now - at * 61_000 - 9_000,
       expires_ms: isHere ? null : now + 7 * 86_400_000 - at * 61_000, expiry_ms: 7 * 86_400_000, kept: at % 2 === 0, subscriptions: 1 + (at % 5), durable: at % 3 === 0 ? 1 : 0,
       lag_ms: at % 3 === 0 && !isHere ? at * 61_000 + 9_000 : null, in_flight: at % 11, waiting: isHere ? 0 : at % 13, epoch: 1 + (at % 4), deputy: NAMES[(NAMES.indexOf(name) + 1) % 3], given_to: null,
     };
@@ -129,8 +142,8 @@ function sessionsOf(name, set) {
   return list.filter(({ client_id: id }) => !set.ended.has(id));
 }
 
-export function sessions(name, set, after, limit) {
-  const all = sessionsOf(name, set);
+export function sessions(name, set, after, limit, prefix) {
+  const all = sessionsOf(name, set).filter(({ client_id: id }) => id.startsWith(prefix));
   const end = after + Math.min(1000, limit);
   return { now_ms: Date.now(), sessions: all.slice(after, end), next: end < all.length ? end : null };
 }

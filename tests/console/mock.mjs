@@ -38,6 +38,10 @@ function settings(options) {
     hostile: Boolean(options.hostile),
     /** Sessions that were ended. */
     ended: new Set(),
+    /** Clients that were disconnected. */
+    kicked: new Set(),
+    /** What is wrong with the configuration that is read again; empty: nothing. */
+    mistakes: [],
     phase: "ready",
     /** Requests that came: `METHOD path`. */
     requests: [],
@@ -129,13 +133,17 @@ export class Mock {
     const parts = path.split("/").slice(1).map(decodeURIComponent);
     if (method === "GET" && parts[0] === "system") return this.#system(parts[1], query);
     if (parts[0] === "sessions" && parts.length === 2) return this.#session(method, parts[1]);
+    if (method === "POST" && parts[0] === "sessions" && parts[2] === "kick") return this.#kick(parts[1]);
     if (method === "GET" && parts[0] === "trace") return trace(parts[1], this.set);
     if (method === "GET" && this.#one(parts[0], own, query)) return [200, this.#one(parts[0], own, query)];
     if (method === "POST" && path === "/drain") {
       this.set.phase = "draining";
       return [200, { connections: 1 }];
     }
-    if (method === "POST" && path === "/reload") return [200, { changed: true }];
+    if (method === "POST" && path === "/reload") {
+      const { mistakes } = this.set;
+      return mistakes.length === 0 ? [200, { changed: true }] : [409, { error: ["the configuration has mistakes, so what was in force before stays. Correct them and reload again:", ...mistakes].join("\n") }];
+    }
     return [404, { error: "there is no such route; /api/v1/openapi.json names all" }];
   }
 
@@ -146,7 +154,7 @@ export class Mock {
       case "streams": return streams(name, this.set);
       case "topology": return topology(name, this.set);
       case "history": return history(name, Number(query.get("after_ms") ?? 0), Number(query.get("limit") ?? 900));
-      case "sessions": return sessions(name, this.set, after, Number(query.get("limit") ?? 1000));
+      case "sessions": return sessions(name, this.set, after, Number(query.get("limit") ?? 1000), query.get("prefix") ?? "");
       default: return null;
     }
   }
@@ -160,6 +168,14 @@ export class Mock {
       return refusing.includes(name) ? { error: "its answer was too long for a letter" } : this.#one(what, name, query);
     };
     return [200, { brokers: there.map((name) => ({ name, answer: answer(name) })), silent, missed }];
+  }
+
+  #kick(id) {
+    const found = shown(NAMES[0], id, this.set);
+    if (!found) return [404, { error: `there is no session with the client id ${JSON.stringify(id)}` }];
+    if (!found.session.connection) return [409, { error: `the client ${JSON.stringify(id)} is not connected here, so there is nothing to disconnect` }];
+    this.set.kicked.add(id);
+    return [200, { session: found.session }];
   }
 
   #session(method, id) {

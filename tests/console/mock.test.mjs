@@ -203,6 +203,40 @@ function sessionTests(at) {
     await until("rows", () => page.locator(".sessions tbody tr").count(), (count) => count === 1);
   }));
 
+  test("what is searched is found among all sessions, also among those that were not listed", () => visit(at.mock.url, async (page) => {
+    await open(page, "sessions");
+    await page.getByText("1 – 50 of").waitFor();
+    await page.getByText("Of north only a part is here").waitFor();
+    await page.getByLabel("Search").fill("bus-north-139");
+    await until("rows", () => page.locator(".sessions tbody tr th").allTextContents(), (ids) => ids.join() === "bus-north-1391,bus-north-1397");
+    await page.getByText("2 of 1,262 sessions").waitFor();
+    await page.locator(".sessions tbody a", { hasText: "bus-north-1397" }).click();
+    await page.locator(".panel .facts").getByText("connected").first().waitFor();
+    // Their numbers are no totals while a broker is away.
+    at.mock.set.silent = ["tower"];
+    await page.locator(".filter [role=status]", { hasText: "without tower" }).waitFor();
+  }));
+
+  test("connected clients are listed with address, protocol, user and rates, and can be disconnected", () => visit(at.mock.url, async (page) => {
+    await open(page, "sessions");
+    await page.getByText("1 – 50 of").waitFor();
+    await page.getByLabel("Search").fill("dispatch-north-0000");
+    await page.getByLabel("Show", { exact: true }).selectOption("here");
+    const row = page.locator(".sessions tbody tr:visible", { hasText: "dispatch-north-0000" });
+    const cells = await until("a rate", () => row.locator("td").allTextContents(), (texts) => /\d/.test(texts[5] ?? ""));
+    assert.deepEqual(cells.slice(0, 4), ["north", "10.1.0.0:40000", "3.1.1 bridge, mqtt", "desk"]);
+    await row.getByRole("button", { name: "Disconnect dispatch-north-0000" }).click();
+    await page.getByRole("dialog").getByRole("button", { name: "Cancel" }).click();
+    assert.equal(at.mock.set.kicked.size, 0);
+    await row.getByRole("button", { name: "Disconnect dispatch-north-0000" }).click();
+    await page.getByRole("dialog").getByRole("button", { name: "Disconnect", exact: true }).click();
+    await page.locator(".panel").getByText("The client was disconnected. Its session stays for 7 d").waitFor();
+    assert.deepEqual([...at.mock.set.kicked], ["dispatch-north-0000"]);
+    await until("rows", () => row.count(), (count) => count === 0);
+    await page.getByLabel("Show", { exact: true }).selectOption("away");
+    await row.waitFor();
+  }));
+
   test("ending a session is asked about first, and can be left", () => visit(at.mock.url, async (page) => {
     await pickSession(page);
     await page.getByRole("button", { name: "End this session" }).click();
@@ -235,6 +269,25 @@ function actionTests(at) {
     await page.getByRole("dialog").getByRole("button", { name: "Drain", exact: true }).click();
     await page.locator("#health", { hasText: "Draining" }).waitFor();
     assert.ok(at.mock.set.requests.includes("POST /api/v1/drain"));
+  }));
+
+  test("mistakes of a configuration that is read again are told line by line", () => visit(at.mock.url, async (page) => {
+    at.mock.set.mistakes = ["whimbrel.toml:3:1: there is no action \"publsh\"", "whimbrel.toml:5:9: a rule names no `principals`"];
+    await open(page, "status");
+    await page.getByRole("button", { name: "Reload configuration" }).click();
+    const said = page.locator(".status .lines", { hasText: "there is no action" });
+    await said.waitFor();
+    assert.equal((await said.innerText()).split("\n").length, 3);
+    at.mock.set.mistakes = [];
+    await page.getByRole("button", { name: "Reload configuration" }).click();
+    await page.locator(".status .lines", { hasText: "was read again" }).waitFor();
+  }, { expectsFailures: true }));
+
+  test("peers that are not reached are told with the reason", () => visit(at.mock.url, async (page) => {
+    await open(page, "status");
+    const peers = page.locator(".status .plain-list").first();
+    await peers.getByText("its name does not resolve").waitFor();
+    await until("states", () => peers.locator(".pill").allTextContents(), (states) => states[0] === "reached" && states[1].startsWith("not reached for"));
   }));
 
   test("an event's way is shown, and a wrong id is told", () => visit(at.mock.url, async (page) => {
@@ -310,6 +363,56 @@ function mapTests(at) {
     await page.getByLabel("Find").fill("ferry");
     await page.keyboard.press("Enter");
     await page.locator(".node-panel").getByText("54.50000, 18.60000").waitFor();
+  }));
+
+  test("what README and tour publish is shown without another filter", () => visit(at.mock.url, async (page) => {
+    await until("nodes", () => nodes(page), (count) => count === 300);
+    const base = { cmd: "publish", qos: 0, dup: false, retain: false };
+    at.mock.mqtt.publish({ ...base, topic: "fleet/7/position", payload: "{\"lat\":52.23,\"lon\":21.01}" });
+    at.mock.mqtt.publish({ ...base, topic: "fleet/8/position", payload: "52.19,20.97", properties: { userProperties: { line: "N56", speed: "20" } } });
+    await until("nodes", () => nodes(page), (count) => count === 302);
+    await page.getByLabel("Find").fill("8");
+    await page.getByRole("button", { name: "8", exact: true }).click();
+    await page.locator(".node-panel").getByText("52.19000, 20.97000").waitFor();
+    await page.locator(".node-panel dd", { hasText: "N56" }).first().waitFor();
+  }));
+
+  test("the line at 180° is a place like any other", () => visit(at.mock.url, async (page) => {
+    await page.locator(".map-area[data-fitted]").waitFor();
+    const seen = await page.evaluate(async () => {
+      const { around, lonOf, View, worldX, worldY } = await import("./js/map/projection.js");
+      const { Fleet } = await import("./js/map/fleet.js");
+      const { decode, draw } = await import("./js/map/outlines.js");
+      // Two places on either side of it are near each other, and are seen together.
+      const box = around([[178.44, -18.14], [-171.75, -13.83]]);
+      const view = new View(600, 400);
+      view.fit(box);
+      const across = (lon) => view.screenX(view.first(worldX(lon)));
+      const [suva, apia] = [across(178.44), across(-171.75)];
+      // A ship that goes over it leaves a short trail.
+      const fleet = new Fleet();
+      const at = (lon) => ({ topic: "fleet/ship/position", payload: new TextEncoder().encode(`{"lat":-17,"lon":${lon}}`) });
+      fleet.take(at(179.9), 0, true);
+      const ship = fleet.take(at(-179.9), 1000, true);
+      const xs = [];
+      ship.trail.each((x) => xs.push(x));
+      // Land on both sides of it: Chukotka lies at 170° and at -175°.
+      const outlines = decode(await (await fetch("vendor/outlines.bin")).arrayBuffer());
+      const canvas = Object.assign(document.createElement("canvas"), { width: 600, height: 400 });
+      const context = canvas.getContext("2d");
+      const chukotka = new View(600, 400);
+      chukotka.centre(worldX(180), worldY(67), 600 * 12);
+      draw(context, chukotka, outlines, { land: "#00ff00", coast: "#ff0000", border: "#0000ff", label: "#0000ff" });
+      const green = (lon) => [...context.getImageData(chukotka.screenX(chukotka.first(worldX(lon))), chukotka.screenY(worldY(67.3)), 1, 1).data].join();
+      return {
+        width: box.east - box.west, suva, apia, trail: Math.max(...xs) - Math.min(...xs), worlds: chukotka.worlds().length,
+        colours: [175, 179.5, -179.5, -176].map(green), degrees: [worldX(180), worldX(-180), 1.25].map((x) => Math.round(lonOf(x))),
+      };
+    });
+    assert.ok(Math.abs(seen.width - 9.81 / 360) < 1e-9, `${seen.width}`);
+    assert.ok(seen.suva > 0 && seen.suva < seen.apia && seen.apia < 600, JSON.stringify(seen));
+    assert.ok(Math.abs(seen.trail - 0.2 / 360) < 1e-9, `${seen.trail}`);
+    assert.deepEqual([seen.worlds, seen.colours, seen.degrees], [2, Array(4).fill("0,255,0,255"), [-180, -180, -90]]);
   }));
 
   test("a filter that is refused is told with the reason", () => visit(at.mock.url, async (page) => {

@@ -14,6 +14,7 @@ export class Plot {
   #plot = null;
   #data = [[]];
   #labels = [];
+  #looks = [];
   #format;
   #isBinary;
   #frame = el("div", { class: "plot", "aria-hidden": "true" });
@@ -39,11 +40,12 @@ export class Plot {
     this.#plot = null;
   }
 
-  /** Shows series over seconds. */
+  /** Shows series over seconds: `{ label, values, colour, isDashed }`; the colour is that of the series' place unless another one is given. */
   show(xs, series) {
     const labels = series.map(({ label }) => label);
     if (labels.join("\n") !== this.#labels.join("\n")) this.reset();
     this.#labels = labels;
+    this.#looks = series.map(({ colour, isDashed }, at) => ({ colour: (colour ?? at) % SERIES, isDashed: isDashed ?? at >= SERIES }));
     this.#data = [xs, ...series.map(({ values }) => values)];
     if (this.#plot) this.#plot.setData(this.#data);
     else if (this.#frame.clientWidth > 0) this.#plot = new uPlot(this.#options(), this.#data, this.#frame);
@@ -67,14 +69,14 @@ export class Plot {
         { ...axis, size: 28, space: 70, values: (_, splits, __, ___, increment) => splits.map((at) => clock(at, increment < 60)) },
         { ...axis, size: 64, values: (_, splits) => splits.map((value) => this.#format(value)), ...(this.#isBinary ? { incrs: BINARY } : {}) },
       ],
-      series: [{}, ...this.#labels.map((label, at) => ({ label, stroke: this.#colour(`--series-${at % SERIES}`), width: 1.6, dash: at >= SERIES ? [5, 4] : undefined, points: { show: false } }))],
+      series: [{}, ...this.#labels.map((label, at) => ({ label, stroke: this.#colour(`--series-${this.#looks[at].colour}`), width: 1.6, dash: this.#looks[at].isDashed ? [5, 4] : undefined, points: { show: false } }))],
       hooks: { setCursor: [() => this.#tell()] },
     };
   }
 
   #resize() {
     if (this.#plot && this.#frame.clientWidth > 0) this.#plot.setSize({ width: this.#frame.clientWidth, height: HEIGHT });
-    else if (this.#labels.length > 0) this.show(this.#data[0], this.#labels.map((label, at) => ({ label, values: this.#data[at + 1] })));
+    else if (this.#labels.length > 0) this.show(this.#data[0], this.#labels.map((label, at) => ({ label, values: this.#data[at + 1], ...this.#looks[at] })));
   }
 
   /** Writes the values at the crosshair, or else the last ones. */
@@ -85,7 +87,7 @@ export class Plot {
     text(this.#at, chosen === null || chosen === undefined || xs.length === 0 ? "now" : clock(xs[index], true));
     const rows = this.#labels.map((label, at) => ({ label, at, value: lastKnown(this.#data[at + 1], index, chosen) }));
     reconcile(this.#legend, rows, ({ label, at }) => `${at} ${label}`,
-      ({ label, at }) => el("div", {}, el("dt", {}, el("i", { class: `swatch series-${at % SERIES}` }), label), el("dd")),
+      ({ label, at }) => el("div", {}, el("dt", {}, el("i", { class: `swatch series-${this.#looks[at].colour}` }), label), el("dd")),
       (node, { value }) => text(node.lastChild, this.#format(value)));
   }
 

@@ -48,7 +48,9 @@ class Layer {
     if (!of) return;
     const factor = view.scale / of.scale;
     const [west, north] = of.worldAt(0, 0);
-    context.drawImage(this.#canvas, view.screenX(west), view.screenY(north), of.width * factor, of.height * factor);
+    // The view may have gone over the line at which x begins anew.
+    const near = west + Math.round(view.x - of.x);
+    context.drawImage(this.#canvas, view.screenX(near), view.screenY(north), of.width * factor, of.height * factor);
   }
 }
 
@@ -58,7 +60,7 @@ function decimals(step) {
 
 function degrees(value, step, [plus, minus]) {
   const rounded = Math.abs(value).toFixed(decimals(step));
-  return `${rounded}°${Number(rounded) === 0 ? "" : value > 0 ? plus : minus}`;
+  return `${rounded}°${[0, 180].includes(Number(rounded)) ? "" : value > 0 ? plus : minus}`;
 }
 
 function graticule(context, view, colours) {
@@ -69,11 +71,12 @@ function graticule(context, view, colours) {
   context.fillStyle = colours.label;
   context.font = "10px system-ui, sans-serif";
   context.textAlign = "left";
-  for (let at = Math.ceil(lonOf(Math.max(0, west)) / step); at * step <= lonOf(Math.min(1, east)); at += 1) {
-    const x = Math.round(view.screenX(worldX(at * step))) + 0.5;
+  for (let at = Math.ceil(((west - 0.5) * 360) / step); at * step <= (east - 0.5) * 360; at += 1) {
+    const worlds = worldX(at * step);
+    const x = Math.round(view.screenX(worlds)) + 0.5;
     context.moveTo(x, 0);
     context.lineTo(x, view.height);
-    context.fillText(degrees(at * step, step, "EW"), x + 4, 12);
+    context.fillText(degrees(lonOf(worlds), step, "EW"), x + 4, 12);
   }
   for (let at = Math.ceil(latOf(Math.min(1, south)) / step); at * step <= latOf(Math.max(0, north)); at += 1) {
     const y = Math.round(view.screenY(worldY(at * step))) + 0.5;
@@ -86,19 +89,25 @@ function graticule(context, view, colours) {
   context.stroke();
 }
 
+/** The way of a node, moved by so many worlds. */
+function trail(context, view, node, worlds) {
+  let isFirst = true;
+  node.trail.each((x, y) => {
+    if (isFirst) context.moveTo(view.screenX(x + worlds), view.screenY(y));
+    else context.lineTo(view.screenX(x + worlds), view.screenY(y));
+    isFirst = false;
+  });
+}
+
 function trails(context, view, groups) {
+  const { east } = view;
   context.lineWidth = 1.4;
   context.lineJoin = "round";
   context.globalAlpha = 0.45;
   for (const [colour, nodes] of groups) {
     context.beginPath();
     for (const node of nodes) {
-      let isFirst = true;
-      node.trail.each((x, y) => {
-        if (isFirst) context.moveTo(view.screenX(x), view.screenY(y));
-        else context.lineTo(view.screenX(x), view.screenY(y));
-        isFirst = false;
-      });
+      for (let at = view.first(node.x); at <= east; at += 1) trail(context, view, node, at - node.x);
     }
     context.strokeStyle = colour;
     context.stroke();
@@ -192,13 +201,13 @@ export class MapCanvas {
 
   /** Nodes on the screen, by colour. */
   #groups(now) {
-    const { west, east, north, south } = this.view.bounds();
+    const { east, north, south } = this.view.bounds();
     const groups = new Map();
     let [count, glides] = [0, false];
     for (const node of this.fleet.nodes.values()) {
       if (this.onlyLine !== null && node.line !== this.onlyLine) continue;
       if (isGliding(node, now)) glides = true;
-      if (node.x < west || node.x > east || node.y < north || node.y > south) continue;
+      if (this.view.first(node.x) > east || node.y < north || node.y > south) continue;
       const colour = this.colourOf(node, now);
       const group = groups.get(colour);
       if (group) group.push(node);
@@ -239,9 +248,10 @@ export class MapCanvas {
     for (const [colour, nodes] of groups) {
       context.beginPath();
       for (const node of nodes) {
-        const [x, y] = [view.screenX(shownX(node, now)), view.screenY(shownY(node, now))];
-        context.moveTo(x + radius, y);
-        context.arc(x, y, radius, 0, 2 * Math.PI);
+        this.#each(shownX(node, now), shownY(node, now), (x, y) => {
+          context.moveTo(x + radius, y);
+          context.arc(x, y, radius, 0, 2 * Math.PI);
+        });
       }
       context.fillStyle = colour;
       context.fill();
@@ -250,18 +260,24 @@ export class MapCanvas {
     if (metres < 60 && count <= MANY) this.#headings(context, groups, radius, now);
   }
 
+  /** Calls `draw` with each point of the screen at which a place is seen. */
+  #each(x, y, draw) {
+    const { east } = this.view;
+    for (let at = this.view.first(x); at <= east; at += 1) draw(this.view.screenX(at), this.view.screenY(y));
+  }
+
   #headings(context, groups, radius, now) {
-    const { view } = this;
     context.lineWidth = 2;
     for (const [colour, nodes] of groups) {
       context.beginPath();
       for (const node of nodes) {
         if (node.heading === null) continue;
-        const [x, y] = [view.screenX(shownX(node, now)), view.screenY(shownY(node, now))];
         const angle = (node.heading * Math.PI) / 180;
         const [east, south] = [Math.sin(angle), -Math.cos(angle)];
-        context.moveTo(x + east * radius, y + south * radius);
-        context.lineTo(x + east * (radius + 6), y + south * (radius + 6));
+        this.#each(shownX(node, now), shownY(node, now), (x, y) => {
+          context.moveTo(x + east * radius, y + south * radius);
+          context.lineTo(x + east * (radius + 6), y + south * (radius + 6));
+        });
       }
       context.strokeStyle = colour;
       context.stroke();
@@ -272,29 +288,33 @@ export class MapCanvas {
     context.font = "600 12px system-ui, sans-serif";
     context.textAlign = "left";
     for (const { name, lat, lon, isGone } of this.brokers) {
-      const [x, y] = [this.view.screenX(worldX(lon)), this.view.screenY(worldY(lat))];
-      context.fillStyle = isGone ? this.#colours.sea : this.#colours.broker;
-      context.strokeStyle = isGone ? this.#colours.broker : this.#colours.rim;
-      context.lineWidth = 1.5;
-      context.beginPath();
-      context.rect(x - 5, y - 5, 10, 10);
-      context.fill();
-      context.stroke();
-      context.lineWidth = 3;
-      context.strokeStyle = this.#colours.land;
-      context.strokeText(name, x + 10, y + 4);
-      context.fillStyle = this.#colours.text;
-      context.fillText(name, x + 10, y + 4);
+      this.#each(worldX(lon), worldY(lat), (x, y) => this.#broker(context, name, isGone, x, y));
     }
   }
 
-  #ring(context, node, now) {
-    const [x, y] = [this.view.screenX(shownX(node, now)), this.view.screenY(shownY(node, now))];
+  #broker(context, name, isGone, x, y) {
+    context.fillStyle = isGone ? this.#colours.sea : this.#colours.broker;
+    context.strokeStyle = isGone ? this.#colours.broker : this.#colours.rim;
+    context.lineWidth = 1.5;
     context.beginPath();
-    context.arc(x, y, 11, 0, 2 * Math.PI);
+    context.rect(x - 5, y - 5, 10, 10);
+    context.fill();
+    context.stroke();
+    context.lineWidth = 3;
+    context.strokeStyle = this.#colours.land;
+    context.strokeText(name, x + 10, y + 4);
+    context.fillStyle = this.#colours.text;
+    context.fillText(name, x + 10, y + 4);
+  }
+
+  #ring(context, node, now) {
     context.lineWidth = 2.5;
     context.strokeStyle = this.#colours.picked;
-    context.stroke();
+    this.#each(shownX(node, now), shownY(node, now), (x, y) => {
+      context.beginPath();
+      context.arc(x, y, 11, 0, 2 * Math.PI);
+      context.stroke();
+    });
   }
 
   /** The nodes in sight, nearest to a point of the screen first. */
@@ -303,10 +323,11 @@ export class MapCanvas {
     const found = [];
     for (const node of this.fleet.nodes.values()) {
       if (this.onlyLine !== null && node.line !== this.onlyLine) continue;
-      const [x, y] = [this.view.screenX(shownX(node, now)), this.view.screenY(shownY(node, now))];
-      if (x < 0 || y < 0 || x > this.view.width || y > this.view.height) continue;
-      const apart = Math.hypot(x - px, y - py);
-      if (apart <= within) found.push([apart, node]);
+      let apart = Infinity;
+      this.#each(shownX(node, now), shownY(node, now), (x, y) => {
+        if (y >= 0 && y <= this.view.height) apart = Math.min(apart, Math.hypot(x - px, y - py));
+      });
+      if (apart < Infinity && apart <= within) found.push([apart, node]);
     }
     return found.sort(([a], [b]) => a - b).map(([, node]) => node);
   }

@@ -1,5 +1,5 @@
 // Nodes that tell where they are: what is known of each, from messages that may contain anything.
-import { worldX, worldY } from "./projection.js";
+import { around, worldX, worldY } from "./projection.js";
 
 /** Nodes that are kept; beyond, the one that was silent longest goes. */
 const MOST_NODES = 20_000;
@@ -16,11 +16,16 @@ const FAR = 1e-3;
 
 const decoder = new TextDecoder();
 
-/** `fleet/N56/bus0853/position` is the node bus0853 of the line N56. */
+/** `fleet/N56/bus0853/position` is the node bus0853 of the line N56, `fleet/7/position` the node 7. */
 export function parseTopic(topic) {
   const levels = topic.split("/");
-  return { name: levels.length > 1 ? levels[levels.length - 2] : topic, line: levels.length > 2 ? levels[1] : "" };
+  return { name: levels.length > 1 ? levels[levels.length - 2] : topic, line: levels.length > 3 ? levels[1] : "" };
 }
+
+/** A payload that is a place and nothing else: `52.23,21.01`. */
+const PAIR = /^\s*(-?\d{1,3}(?:\.\d{1,20})?)\s*[,;]\s*(-?\d{1,3}(?:\.\d{1,20})?)\s*$/;
+/** Longer ones are none. */
+const PAIR_BYTES = 64;
 
 function jsonObject(payload) {
   if (payload.length > MOST_BYTES || payload.length < 2) return null;
@@ -42,7 +47,8 @@ function coordinate(value, most) {
 /** Where a message says that its node is: `{ lat, lon, body }`, or null if it does not. */
 export function place(payload, properties) {
   const body = jsonObject(payload);
-  for (const source of [body, properties]) {
+  const [, lat, lon] = (payload.length <= PAIR_BYTES && decoder.decode(payload).match(PAIR)) || [];
+  for (const source of [body, properties, lat === undefined ? null : { lat, lon }]) {
     if (!source) continue;
     const [lat, lon] = [coordinate(source.lat, 90), coordinate(source.lon, 180)];
     if (lat !== null && lon !== null) return { lat, lon, body };
@@ -108,7 +114,8 @@ export class Fleet {
       return null;
     }
     const { name, line } = parseTopic(topic);
-    const node = this.#node(name, line, topic);
+    const told = properties?.line ?? found.body?.line;
+    const node = this.#node(name, typeof told === "string" ? told : line, topic);
     const [x, y] = [worldX(found.lon), worldY(found.lat)];
     this.#move(node, x, y, now, glides);
     Object.assign(node, { lat: found.lat, lon: found.lon, at: now, payload, properties, retained, heading: coordinate(found.body?.heading ?? properties?.heading, 360) });
@@ -145,6 +152,8 @@ export class Fleet {
 
   #move(node, x, y, now, glides) {
     const isNew = node.x === null;
+    // Of all the worlds beside each other, that in which it has gone the shorter way.
+    if (!isNew) x += Math.round(node.x - x);
     const isFar = !isNew && Math.abs(x - node.x) + Math.abs(y - node.y) > FAR;
     const [fromX, fromY] = isNew || isFar || !glides ? [x, y] : [shownX(node, now), shownY(node, now)];
     Object.assign(node, { fromX, fromY, movedAt: now });
@@ -155,13 +164,7 @@ export class Fleet {
 
   /** The part of the world where nodes are; null if there are none. */
   bounds(isWanted = () => true) {
-    let box = null;
-    for (const node of this.nodes.values()) {
-      if (!isWanted(node)) continue;
-      box ??= { west: node.x, east: node.x, north: node.y, south: node.y };
-      box = { west: Math.min(box.west, node.x), east: Math.max(box.east, node.x), north: Math.min(box.north, node.y), south: Math.max(box.south, node.y) };
-    }
-    return box;
+    return around([...this.nodes.values()].filter(isWanted).map(({ lon, lat }) => [lon, lat]));
   }
 }
 

@@ -1,11 +1,11 @@
 // Outlines of countries: reads the file that scripts/console-outlines.mjs makes (see there), and draws them.
-import { worldX, worldY } from "./projection.js";
+import { projection, worldX, worldY } from "./projection.js";
+
+const { geoArea, geoPath } = window.d3;
 
 const MAGIC = "WOL1";
 /** Points nearer than this to the one before (pixels) are left out. */
 const FINE = 0.8;
-/** The map is cut open at 180°: lines along the cut are nobody's coast. */
-const CUT = 1e-4;
 
 class Reader {
   #bytes;
@@ -43,37 +43,58 @@ class Reader {
   }
 }
 
+/** The points of an arc in degrees, and whether it is a border between countries. */
 function readArc(reader, scale, origin) {
   const head = reader.unsigned();
-  const length = head >> 1;
-  const points = new Float64Array(length * 2);
-  const box = { west: 1, east: 0, north: 1, south: 0 };
   let [x, y] = [0, 0];
-  for (let at = 0; at < length; at += 1) {
+  const points = Array.from({ length: head >> 1 }, () => {
     x += reader.signed();
     y += reader.signed();
-    const [px, py] = [worldX(x * scale[0] + origin[0]), worldY(y * scale[1] + origin[1])];
-    points[at * 2] = px;
-    points[at * 2 + 1] = py;
-    box.west = Math.min(box.west, px);
-    box.east = Math.max(box.east, px);
-    box.north = Math.min(box.north, py);
-    box.south = Math.max(box.south, py);
-  }
-  return { points, box, isBorder: (head & 1) === 1 };
+    return [x * scale[0] + origin[0], y * scale[1] + origin[1]];
+  });
+  return { points, isBorder: (head & 1) === 1 };
 }
 
 const list = (reader, read) => Array.from({ length: reader.unsigned() }, read);
 
-function ringOf(indices, arcs) {
-  const boxes = indices.map((index) => arcs[index < 0 ? ~index : index].box);
-  return {
-    indices,
-    box: {
-      west: Math.min(...boxes.map((box) => box.west)), east: Math.max(...boxes.map((box) => box.east)),
-      north: Math.min(...boxes.map((box) => box.north)), south: Math.max(...boxes.map((box) => box.south)),
-    },
-  };
+/** What d3-geo draws, as lists of points of the world's square. */
+class Paths {
+  all = [];
+
+  moveTo(x, y) {
+    this.all.push([x, y]);
+  }
+
+  lineTo(x, y) {
+    this.all.at(-1).push(x, y);
+  }
+
+  closePath() {}
+}
+
+/** Points, and the part of the world that they are in. */
+function shape(points, isBorder = false) {
+  const box = { west: 1, east: 0, north: 1, south: 0 };
+  for (let at = 0; at < points.length; at += 2) {
+    box.west = Math.min(box.west, points[at]);
+    box.east = Math.max(box.east, points[at]);
+    box.north = Math.min(box.north, points[at + 1]);
+    box.south = Math.max(box.south, points[at + 1]);
+  }
+  return { points: Float64Array.from(points), box, isBorder };
+}
+
+/** Projects a shape, cut at 180° and closed around the poles as it has to be. */
+function projected(type, coordinates) {
+  const paths = new Paths();
+  geoPath(projection, paths)({ type, coordinates });
+  return paths.all;
+}
+
+/** A ring of land; one around a sea in it would be all the world but that sea. */
+function ring(points) {
+  const isAround = geoArea({ type: "Polygon", coordinates: [points] }) > 2 * Math.PI;
+  return projected("Polygon", [isAround ? points.reverse() : points]).map((path) => shape(path));
 }
 
 /** Reads the file; throws if it is another one. */
@@ -82,65 +103,57 @@ export function decode(buffer) {
   if (reader.text(4) !== MAGIC) throw new Error("the file of outlines is damaged");
   const [scale, origin] = [[reader.double(), reader.double()], [reader.double(), reader.double()]];
   const arcs = list(reader, () => readArc(reader, scale, origin));
-  const rings = list(reader, () => ringOf(list(reader, () => reader.signed()), arcs));
+  const pointsOf = (index) => (index < 0 ? [...arcs[~index].points].reverse() : arcs[index].points);
+  const rings = list(reader, () => ring(list(reader, () => reader.signed()).flatMap(pointsOf))).flat();
+  const lines = arcs.flatMap(({ points, isBorder }) => projected("LineString", points).map((path) => shape(path, isBorder)));
   const countries = list(reader, () => {
     const [lon, lat, wide] = [reader.signed() / 100, reader.signed() / 100, reader.signed() / 100];
     return { x: worldX(lon), y: worldY(lat), wide: wide / 360, name: reader.text(reader.unsigned()) };
   });
-  return { arcs, rings, countries };
+  return { rings, lines, countries };
 }
 
 const meets = (box, seen) => box.west <= seen.east && box.east >= seen.west && box.north <= seen.south && box.south >= seen.north;
 const isSmall = (box, view) => (box.east - box.west) * view.scale < FINE && (box.south - box.north) * view.scale < FINE;
 
-/** Adds an arc to the path; `begin` if it does not go on from the one before. */
-function trace(context, view, { points }, isBackwards, begin) {
-  const count = points.length / 2;
+/** Adds a shape to the path. */
+function trace(context, view, { points }) {
   let [lastX, lastY] = [Infinity, Infinity];
-  for (let step = 0; step < count; step += 1) {
-    const at = (isBackwards ? count - 1 - step : step) * 2;
+  for (let at = 0; at < points.length; at += 2) {
     const [x, y] = [view.screenX(points[at]), view.screenY(points[at + 1])];
-    const isEnd = step === 0 || step === count - 1;
+    const isEnd = at === 0 || at === points.length - 2;
     if (!isEnd && Math.abs(x - lastX) < FINE && Math.abs(y - lastY) < FINE) continue;
-    if (step === 0 && begin) context.moveTo(x, y);
+    if (at === 0) context.moveTo(x, y);
     else context.lineTo(x, y);
     [lastX, lastY] = [x, y];
   }
 }
 
-function strokeArc(context, view, arc) {
-  const { points, box } = arc;
-  if (box.west > CUT && box.east < 1 - CUT) return trace(context, view, arc, false, true);
-  let isDown = false;
-  for (let at = 0; at < points.length; at += 2) {
-    const isCut = points[at] < CUT || points[at] > 1 - CUT;
-    if (isDown && !isCut) context.lineTo(view.screenX(points[at]), view.screenY(points[at + 1]));
-    else context.moveTo(view.screenX(points[at]), view.screenY(points[at + 1]));
-    isDown = !isCut;
-  }
-}
-
-/** Draws land, coasts, borders and the names that have room. */
-export function draw(context, view, { arcs, rings, countries }, colours) {
-  const seen = view.bounds();
+/** Draws land, coasts, borders and the names that have room, of all worlds beside each other that are seen. */
+export function draw(context, view, { rings, lines, countries }, colours) {
+  const worlds = view.worlds().map((world) => view.ofWorld(world));
+  const each = (shapes, visit) => {
+    for (const world of worlds) {
+      const seen = world.bounds();
+      for (const one of shapes) if (meets(one.box, seen) && !isSmall(one.box, view)) visit(world, one);
+    }
+  };
+  // Of all worlds at once: where land goes on in the next one there is no seam.
   context.beginPath();
-  for (const { indices, box } of rings) {
-    if (!meets(box, seen) || isSmall(box, view)) continue;
-    indices.forEach((index, at) => trace(context, view, arcs[index < 0 ? ~index : index], index < 0, at === 0));
+  each(rings, (world, one) => {
+    trace(context, world, one);
     context.closePath();
-  }
+  });
   context.fillStyle = colours.land;
   context.fill("evenodd");
   for (const isBorder of [true, false]) {
     context.beginPath();
-    for (const arc of arcs) {
-      if (arc.isBorder === isBorder && meets(arc.box, seen) && !isSmall(arc.box, view)) strokeArc(context, view, arc);
-    }
+    each(lines.filter((line) => line.isBorder === isBorder), (world, line) => trace(context, world, line));
     context.strokeStyle = isBorder ? colours.border : colours.coast;
     context.lineWidth = isBorder ? 0.7 : 0.9;
     context.stroke();
   }
-  names(context, view, countries, colours);
+  for (const world of worlds) names(context, world, countries, colours);
 }
 
 function names(context, view, countries, colours) {

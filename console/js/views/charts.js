@@ -1,10 +1,10 @@
 // The last half hour as time series: of all brokers together, of each, or of one.
 import { el, put, reconcile } from "../dom.js";
 import { bytes, count, rate } from "../format.js";
-import { History, rateAt, valueAt } from "../history.js";
+import { addUp, History, rateAt, valueAt } from "../history.js";
 import { Plot } from "../chart/plot.js";
 import { Poller } from "../poll.js";
-import { Missing, Trouble } from "../system.js";
+import { answers, Missing, Trouble } from "../system.js";
 
 const EVERY_MS = 2000;
 /** Points of a chart. */
@@ -46,13 +46,27 @@ function total(chart, brokers, paths, axis, stepMs) {
   });
 }
 
-function series(chart, history, mode, axis, stepMs) {
+/** The sum of all brokers, and of those that have told where some have not: a sum that lacks a broker is no total, and would look as if less went on. */
+function sums(chart, history, started, axis, stepMs) {
+  const times = chart.times ?? 1;
+  return chart.series.flatMap(([label, path], colour) => {
+    const at = (moment) => (samples) => (chart.isRate ? rateAt(samples, path, moment, stepMs) : valueAt(samples, path, moment));
+    const points = axis.map((moment) => addUp(history.brokers, moment, at(moment), started));
+    const values = (field) => points.map((point) => (point[field] === undefined ? null : point[field] * times));
+    const whole = { label, values: values("whole"), colour };
+    const hasPart = points.some(({ part }) => part !== undefined);
+    return hasPart ? [whole, { label: `${label}, not of all brokers`, values: values("part"), colour, isDashed: true }] : [whole];
+  });
+}
+
+function series(chart, history, mode, started, axis, stepMs) {
   const { brokers } = history;
+  if (mode === "sum") return sums(chart, history, started, axis, stepMs);
   if (mode === "each") {
     const paths = (chart.each ?? chart.series).map(([, path]) => path);
     return [...brokers].sort(([a], [b]) => (a < b ? -1 : 1)).map(([name, samples]) => ({ label: name, values: total(chart, [samples], paths, axis, stepMs) }));
   }
-  const chosen = mode.startsWith("=") ? [brokers.get(mode.slice(1)) ?? []] : [...brokers.values()];
+  const chosen = [brokers.get(mode.slice(1)) ?? []];
   return chart.series.map(([label, path]) => ({ label, values: total(chart, chosen, [path], axis, stepMs) }));
 }
 
@@ -72,13 +86,16 @@ export function create(app) {
   const of = el("select", { id: "chart-of", onchange: renew }, option("sum", "all brokers, added up"), option("each", "each broker"));
   const single = el("optgroup", { label: "one broker" });
   of.append(single);
+  /** When brokers' processes began, by the clock of this machine; also of those that do not answer now. */
+  const started = new Map();
   const span = el("select", { id: "chart-span", value: "15", onchange: draw }, ...["5", "15", "30"].map((minutes) => option(minutes, `${minutes} minutes`)));
   span.value = "15";
 
   function draw() {
     const { axis, stepMs } = moments(Number(span.value) * 60_000);
     const xs = axis.map((at) => at / 1000);
-    for (const [chart, plot] of plots) plot.show(xs, series(chart, history, of.value, axis, stepMs));
+    for (const { name, answer } of answers(app.system)) started.set(name, Date.now() - (answer.now_ms - answer.started_ms));
+    for (const [chart, plot] of plots) plot.show(xs, series(chart, history, of.value, started, axis, stepMs));
   }
 
   function renew() {

@@ -6,10 +6,10 @@ import { addressOf, Feed } from "../map/feed.js";
 import { Fleet, members } from "../map/fleet.js";
 import { follow, key as moveByKey } from "../map/gestures.js";
 import { decode } from "../map/outlines.js";
-import { View, worldX, worldY } from "../map/projection.js";
+import { around, View } from "../map/projection.js";
 import { answers } from "../system.js";
 
-const FILTER = "fleet/+/+/position";
+const FILTER = "fleet/#";
 const OUTLINES = "vendor/outlines.bin";
 /** Nodes this near (pixels) to where is pressed are picked. */
 const REACH = 16;
@@ -215,8 +215,7 @@ class MapView {
     if (!node) return;
     this.#firstAt ||= now;
     if (node === this.#canvas.picked && this.#isFollowing) {
-      this.#view.x = node.x;
-      this.#view.y = node.y;
+      this.#view.centre(node.x, node.y);
     }
     this.#canvas.grown();
   }
@@ -256,9 +255,7 @@ class MapView {
   }
 
   #brokersBox() {
-    const places = this.#canvas.brokers.map(({ lat, lon }) => [worldX(lon), worldY(lat)]);
-    const range = (axis) => places.map((place) => place[axis]);
-    return places.length > 0 && { west: Math.min(...range(0)), east: Math.max(...range(0)), north: Math.min(...range(1)), south: Math.max(...range(1)) };
+    return around(this.#canvas.brokers.map(({ lat, lon }) => [lon, lat]));
   }
 
   #fitTo(box) {
@@ -292,7 +289,7 @@ class MapView {
   goTo(node) {
     this.pick(node);
     this.#hasView = true;
-    Object.assign(this.#view, { x: node.x, y: node.y, scale: Math.max(this.#view.scale, CLOSE) });
+    this.#view.centre(node.x, node.y, Math.max(this.#view.scale, CLOSE));
     this.#canvas.touch();
     this.#drawScale();
   }
@@ -302,7 +299,7 @@ class MapView {
     this.panel.follow.setAttribute("aria-pressed", String(isOn));
     const { picked } = this.#canvas;
     if (!isOn || !picked) return;
-    Object.assign(this.#view, { x: picked.x, y: picked.y });
+    this.#view.centre(picked.x, picked.y);
     this.#canvas.touch();
   }
 
@@ -336,22 +333,24 @@ class MapView {
 const isMapKey = (event) => !event.key.startsWith("Arrow") || event.target.closest?.("[role=tablist], .panel, .controls") === null;
 
 function search(view) {
-  const found = el("ul", { class: "found", "aria-label": "Found nodes" });
+  const list = el("ul", { class: "found", "aria-label": "Found nodes" });
   const input = el("input", { type: "search", id: "node-search", placeholder: "name or line", spellcheck: "false", autocapitalize: "none", oninput: show });
 
   function show() {
     const wanted = input.value.trim().toLowerCase();
     const fits = (node) => node.name.toLowerCase().includes(wanted) || node.line.toLowerCase() === wanted;
-    const nodes = wanted === "" ? [] : [...view.fleet.nodes.values()].filter(fits).slice(-FOUND_SHOWN);
-    reconcile(found, nodes, (node) => node.name,
+    const isIt = (node) => node.name.toLowerCase() === wanted;
+    const found = wanted === "" ? [] : [...view.fleet.nodes.values()].filter(fits);
+    const nodes = [...found.filter(isIt), ...found.filter((node) => !isIt(node)).slice(-FOUND_SHOWN)];
+    reconcile(list, nodes, (node) => node.name,
       (node) => el("li", {}, el("button", { type: "button", class: "chip", onclick: () => view.goTo(node) }, node.name)), () => {});
   }
 
   input.addEventListener("keydown", (event) => {
-    if (event.key === "Enter") found.querySelector("button")?.click();
+    if (event.key === "Enter") list.querySelector("button")?.click();
     if (event.key === "Escape") view.area.focus();
   });
-  return { input, parts: [el("div", { class: "row" }, el("label", { for: "node-search" }, "Find"), input), found] };
+  return { input, parts: [el("div", { class: "row" }, el("label", { for: "node-search" }, "Find"), input), list] };
 }
 
 function filterForm(view) {

@@ -6,7 +6,7 @@ import { bytes, count, many, moment, NONE, span } from "../format.js";
 import { answers, Missing, Trouble } from "../system.js";
 import { Table } from "../table.js";
 
-const ACTIONS = { observe: "look at all of this", administer: "end sessions, drain, reload", publish: "publish", subscribe: "subscribe", peer: "link as a broker" };
+const ACTIONS = { observe: "look at all of this", administer: "disconnect clients, end sessions, drain, reload", publish: "publish", subscribe: "subscribe", peer: "link as a broker" };
 const STATES = { ready: "good", starting: "warn", draining: "warn", silent: "bad", "no way": "bad" };
 const LISTENERS = { mqtt: "MQTT", tls: "MQTT, TLS", ws: "WebSocket", wss: "WebSocket, TLS", http: "HTTP", overlay: "overlay" };
 
@@ -48,8 +48,15 @@ function ownFacts(status) {
     status.incarnation && ["life", status.incarnation],
     ["started", moment(status.started_ms)],
     ["clock", offset(status.now_ms)],
+    status.peers?.length > 0 && ["peers", peers(status.peers)],
     ...listeners(status),
   ]);
+}
+
+/** The peers of the configuration, and why those are not reached that are not. */
+function peers(list) {
+  return el("ul", { class: "plain-list" }, ...list.map(({ address, reached, for_ms: since, error }) => el("li", {},
+    el("code", {}, address), " ", el("span", { class: `pill ${reached ? "good" : "bad"}` }, reached ? "reached" : `not reached for ${span(since)}`), error ? ` ${error}` : "")));
 }
 
 function offset(now) {
@@ -89,14 +96,15 @@ function way(answer) {
 
 /** Buttons that change something, and what became of it. */
 function actions(app) {
-  const said = el("p", { role: "status", class: "quiet" });
+  const said = el("p", { role: "status", class: "quiet lines" });
   const act = (path, done) => async () => {
     try {
       await post(path);
       text(said, done);
     } catch (error) {
       const failure = app.failed(error);
-      text(said, `${failure.message} ${failure.todo}`);
+      // A refusal that names mistakes line by line needs no log.
+      text(said, failure.message.includes("\n") ? failure.message : `${failure.message} ${failure.todo}`);
     }
     await app.refresh();
   };
