@@ -4,6 +4,7 @@ import pathlib
 import re
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 
@@ -15,6 +16,8 @@ SHELL = ("sh", "bash", "shell", "console")
 PLACES = {"/var/lib/whimbrel": "data", "/etc/whimbrel": "etc", "/backup": "backup"}
 # What goes on until somebody ends it, and is a subscriber.
 SUBSCRIBERS = re.compile(r"^(mosquitto_sub|whimbrel sub|python3 follow\.py)\b")
+# Another broker than ours, which goes on as well.
+MOSQUITTO = re.compile(r"^mosquitto -c (\S+)")
 # What a reader is told to do with a command that goes on.
 INTERRUPTED = re.compile(r"#.*\b(interrupt|stop) it\b")
 PASSWORD = "a long password\n"
@@ -106,7 +109,7 @@ class Walk(Tour):
 
     def with_free_ports(self, text):
         text = super().with_free_ports(text)
-        text = re.sub(r"(?<=-p )\d{4}\b|(?<=127\.0\.0\.1 )\d{4}\b", lambda found: str(self.ports.get(int(found.group()), found.group())), text)
+        text = re.sub(r"(?<=-p )\d{4}\b|(?<=127\.0\.0\.1 )\d{4}\b|(?<=^listener )\d{4}\b", lambda found: str(self.ports.get(int(found.group()), found.group())), text, flags=re.MULTILINE)
         for path, other in PLACES.items():
             text = re.sub(rf"(?<![\w./]){re.escape(path)}(?![\w-])", str(self.place / other), text)
         return text
@@ -138,12 +141,30 @@ class Walk(Tour):
         before = self.subscriptions()
         terminal = Terminal(f"terminal-{len(self.all)}", self.with_free_ports(command), self.environment_for(command), self.place)
         self.all.append(terminal)
-        terminal.broker = port if is_broker else None
+        terminal.broker, terminal.port = port if is_broker else None, None
         if is_broker:
             self.wait_for_broker(terminal, where)
         else:
             self.subscriber = terminal
             until(lambda: self.has_subscribed(terminal, command, before, where), terminal.told)
+
+    def start_mosquitto(self, command, where):
+        """mosquitto has no line that says that it is ready, but it listens."""
+        port = int(re.search(r"^listener (\d+)", (self.here / MOSQUITTO.match(command).group(1)).read_text(), re.MULTILINE).group(1))
+        for terminal in self.all:
+            if terminal.port == port and terminal.process.poll() is None:
+                terminal.process.send_signal(signal.SIGTERM)
+                terminal.process.wait(PATIENCE)
+        terminal = Terminal(f"terminal-{len(self.all)}", self.with_free_ports(command), self.environment, self.place)
+        terminal.broker, terminal.port = None, port
+        self.all.append(terminal)
+
+        def listens():
+            assert terminal.process.poll() is None, f"{where}: it has ended; {terminal.told()}"
+            with socket.socket() as probe:
+                return probe.connect_ex(("127.0.0.1", port)) == 0
+
+        until(listens, terminal.told)
 
     def wait_for_broker(self, terminal, where):
         class Place:
@@ -172,6 +193,8 @@ class Walk(Tour):
 
     def command(self, command, where):
         command = command.strip()
+        if MOSQUITTO.match(command):
+            return self.start_mosquitto(command, where)
         is_broker = command.startswith("whimbrel serve") and "--check" not in command
         if is_broker or (SUBSCRIBERS.match(command) and not re.search(r"--(count|within)\b|-C \d", command)):
             self.go_on(command, where)
