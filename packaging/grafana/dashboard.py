@@ -20,9 +20,10 @@ def rate(metric, by=""):
     return f"sum by ({labels}) (rate({metric}{{{AT}}}[{EVERY}]))"
 
 
-def quantile(share, metric):
-    """That share of what a histogram has seen at each broker took no longer."""
-    return f"histogram_quantile({share}, sum by (instance,le) (rate({metric}_bucket{{{AT}}}[{EVERY}])))"
+def quantile(share, metric, by=""):
+    """That share of what a histogram has seen at each broker took no longer, by its labels if some are named."""
+    labels = ",".join(["instance", *by.split(","), "le"] if by else ["instance", "le"])
+    return f"histogram_quantile({share}, sum by ({labels}) (rate({metric}_bucket{{{AT}}}[{EVERY}])))"
 
 
 def gauge(metric, by=""):
@@ -53,6 +54,8 @@ ROWS = [
         (LINES, "Deliveries", "ops", "Deliveries to clients; those that came out of the cache to subscribers who had been away; and those that were sent again.",
          [(rate("whimbrel_deliveries_total"), "{{instance}}"), (rate("whimbrel_deliveries_recovered_total"), "{{instance}} recovered"),
           (rate("whimbrel_deliveries_repeated_total"), "{{instance}} repeated")]),
+        (LINES, "Latency", "s", "From the moment at which an event was accepted until it was handed to a client that was connected all the time: half of the deliveries, and all but one in a hundred, by what their subscriptions are promised.",
+         [(quantile(0.5, "whimbrel_delivery_seconds", "class"), "{{instance}} {{class}} 50 %"), (quantile(0.99, "whimbrel_delivery_seconds", "class"), "{{instance}} {{class}} 99 %")]),
         (LINES, "Bytes", "Bps", "MQTT from and to clients.",
          [(rate("whimbrel_bytes_received_total"), "{{instance}} received"), (rate("whimbrel_bytes_sent_total"), "{{instance}} sent")]),
         (LINES, "Selectors", "ops", "Evaluations of selectors that the index could not avoid, and those that came out true. Many more of the first than of the second: look for an expensive selector.",
@@ -135,6 +138,8 @@ ROWS = [
     ]),
     ("Links between brokers", [
         (LINES, "Delay", "s", "Delay of each link in one direction, by probes.", [(gauge("whimbrel_link_delay_seconds", "peer"), "{{instance}} to {{peer}}")]),
+        (LINES, "Age of events", "s", "How old events were when they came over a link for the first time: all but one in a hundred.",
+         [(quantile(0.99, "whimbrel_link_event_age_seconds", "peer"), "{{instance}} from {{peer}}")]),
         (LINES, "Loss", "percentunit", "Share of each link's last 64 probes that was lost.", [(gauge("whimbrel_link_loss_ratio", "peer"), "{{instance}} to {{peer}}")]),
         (LINES, "Packets lost", "ops", "Packets per second that QUIC found lost, and sent again where that matters.",
          [(rate("whimbrel_link_lost_packets_total", "peer"), "{{instance}} to {{peer}}")]),
