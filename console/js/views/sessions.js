@@ -13,7 +13,7 @@ const EVERY_MS = 5000;
 const PAGE = 50;
 /** Sessions that a broker is asked for at once, and how often, at most. */
 const PAGE_ASKED = 1000;
-const MAX_PAGES = 21;
+const MAX_PAGES = 51;
 /** So long after the last letter brokers are asked for what is searched. */
 const TYPING_MS = 250;
 /** Pages of subscriptions of one session. */

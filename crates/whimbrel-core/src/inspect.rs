@@ -158,15 +158,21 @@ impl Core {
     /// Sessions, in an order that does not change while they live: those at the next places from `from` on, of which at most `places` are
     /// looked at. Begins with 0; returns where to go on, `None` at the end. A session that is there all the time is given once.
     pub fn sessions(&self, from: u32, places: usize) -> (Vec<SessionInfo>, Option<u32>) {
-        self.sessions_named("", from, places)
+        self.sessions_named("", from, places, places)
     }
 
-    /// The same, of those alone whose client id begins with `prefix`: a place whose session has
-    /// another one costs a comparison.
-    pub fn sessions_named(&self, prefix: &str, from: u32, places: usize) -> (Vec<SessionInfo>, Option<u32>) {
+    /// The same, of those alone whose client id begins with `prefix`, and at most `most` of them: a
+    /// place whose session has another one costs a comparison.
+    pub fn sessions_named(
+        &self,
+        prefix: &str,
+        from: u32,
+        places: usize,
+        most: usize,
+    ) -> (Vec<SessionInfo>, Option<u32>) {
         let (mut infos, mut looked_at, mut next) = (Vec::new(), 0, from);
         for (index, session) in self.sessions.from(from).take(places) {
-            if looked_at > SUBSCRIPTIONS_MAX {
+            if looked_at > SUBSCRIPTIONS_MAX || infos.len() == most {
                 break;
             }
             next = index + 1;

@@ -192,12 +192,14 @@ fn sessions_are_found_by_the_beginning_of_their_client_ids() {
     let (mut found, mut next, mut parts) = (Vec::new(), Some(0), 0);
     while let Some(from) = next {
         let infos;
-        (infos, next) = world.broker.core().sessions_named("bus-", from, 7);
+        (infos, next) = world.broker.core().sessions_named("bus-", from, 7, 7);
         found.extend(infos.into_iter().map(|info| info.client_id.into_string()));
         parts += 1;
     }
     let expected: Vec<_> = (0..40).step_by(4).map(|id| format!("bus-{id}")).collect();
     assert_eq!((found, parts), (expected, 6), "each part looks at 7 places");
+    let (some, next) = world.broker.core().sessions_named("bus-", 0, 40, 3);
+    assert_eq!((some.len(), next), (3, Some(9)), "at most 3, the last of them at place 8");
 }
 
 #[test]

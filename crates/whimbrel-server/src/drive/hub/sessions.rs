@@ -41,10 +41,10 @@ fn seen(machine: &Machine, info: SessionInfo) -> Seen {
 
 impl Hub {
     /// Sessions whose client ids begin with `prefix`, as [`whimbrel_core::Core::sessions_named`].
-    pub(crate) fn sessions(&self, prefix: &str, from: u32, places: usize) -> Seens {
+    pub(crate) fn sessions(&self, prefix: &str, from: u32, places: usize, most: usize) -> Seens {
         let mut seens = Seens { sessions: Vec::new(), next: None, now: Time::ZERO };
         self.run(|machine, now| {
-            let (infos, next) = machine.broker.core().sessions_named(prefix, from, places);
+            let (infos, next) = machine.broker.core().sessions_named(prefix, from, places, most);
             let sessions = infos.into_iter().map(|info| seen(machine, info)).collect();
             seens = Seens { sessions, next, now };
         });
