@@ -227,6 +227,8 @@ class Details {
   #tell(id, state, words) {
     this.#shown = id;
     this.root.hidden = false;
+    // The address names the session that the panel is about.
+    history.replaceState(null, "", `#sessions/${encodeURIComponent(id)}`);
     text(this.#title, id || "(empty)");
     put(this.#body, el("p", { class: `notice ${state}`, role: state === "bad" ? "alert" : "status" }, words));
   }

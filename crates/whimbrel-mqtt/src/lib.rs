@@ -14,8 +14,8 @@ pub use config::{
     LISTEN_MAX, LOW_WATER, Limits, PARTIAL_FREE, READ_OUT_BYTES, REFUSED_UNREAD,
 };
 pub use edge::{
-    Broker, ClientInfo, ConnId, Credentials, Decision, Identity, Input, Origin, Output, Reason, RefusedPublishes, Traffic,
-    TurnedAway, Unidentified,
+    Broker, ClientInfo, ConnId, Credentials, Decision, Identity, Input, Origin, Output, Reason, RefusedPublishes,
+    Traffic, TurnedAway, Unidentified,
 };
 pub use stats::{Reasons, Stats};
 pub use whimbrel_core::{Unread, store};

@@ -23,7 +23,7 @@ use super::post::Bag;
 /// After so many inputs during which nobody waited, the next is handled whole: output that comes in pieces costs up to a fifth more.
 const CALM_INPUTS: u32 = 256;
 
-/// How often refusals of connections with the same reason are logged at most.
+/// How often refusals of connections with the same reason are logged at most, and how often those of messages.
 const LOG_PERIOD: Duration = Duration::from_secs(5);
 
 /// For [`Machine::next_deadline`]: there is none.
@@ -69,9 +69,6 @@ pub(super) struct Ports {
     /// Who makes traces, if there is a collector for them.
     pub(super) tracer: Option<Box<Tracer>>,
 }
-
-/// How often messages that are refused are logged at most.
-const LOG_PERIOD: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 struct Refusals(Throttle);
