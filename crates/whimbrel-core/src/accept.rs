@@ -9,15 +9,12 @@ use crate::broker::Core;
 use crate::content::Content;
 use crate::overlay::{EVENT_BYTES_MAX, said_of};
 use crate::route::{RouteAt, Target};
-use crate::session::{Publication, Unreleased};
+use crate::session::{Publication, Unreleased, WILL_AGAIN};
 use crate::store::{Answer, AtomNo, Disk, Held, Key, Persistence, SessionNo, Value, Wait, Whom};
 use crate::stream::AHEAD_MAX;
 
 /// Entries of the line that are handled before others have their turn.
 const COMMIT_SLICE: usize = 512;
-
-/// When a will is tried again for which the log had no room.
-pub(crate) const WILL_AGAIN: Duration = Duration::from_secs(1);
 
 /// Answers to one client that may wait to be durable; above, it is not read for a while, so that it alone does not hold up all.
 const UNANSWERED_MAX: u32 = 4096;
@@ -118,11 +115,10 @@ impl Core {
             Err(refusal) => {
                 self.sessions.stats.events_refused += 1;
                 // Whatever the reason was, it may be gone when the number comes again. Nobody repeats what has no answer.
-                if let Some(number) = number.filter(|_| qos != Qos::AtMostOnce) {
-                    self.sessions.get_mut(from).memory.refused_number.get_or_insert(number);
-                }
                 if qos == Qos::AtMostOnce {
                     out.dropped(link, refusal);
+                } else if let Some(number) = number {
+                    self.sessions.get_mut(from).memory.refused_number.get_or_insert(number);
                 }
                 Accepted::Refused(refusal)
             }

@@ -40,8 +40,8 @@ fn since_1970(text: &str) -> Option<Timestamp> {
     let count: i64 = whole.parse().ok().filter(|_| is_number)?;
     let at = match count {
         ..100_000_000_000 => Timestamp::from_second(count),
-        ..100_000_000_000_000 => Timestamp::from_millisecond(count),
-        ..100_000_000_000_000_000 => Timestamp::from_microsecond(count),
+        100_000_000_000..100_000_000_000_000 => Timestamp::from_millisecond(count),
+        100_000_000_000_000..100_000_000_000_000_000 => Timestamp::from_microsecond(count),
         _ => Timestamp::from_nanosecond(count.into()),
     };
     at.ok()

@@ -182,30 +182,20 @@ impl Server {
         let (links, address) = open_overlay(config, version, &hub, &access)?;
         *ready.slot(Listener::Overlay) = address;
         let max_connections = max_connections(config);
-        let mut http = JoinSet::new();
+        let (mut http, mut doors) = (JoinSet::new(), JoinSet::new());
         let (traces, traced) = telemetry::begin(config, version, &hub, &mut http);
         let metrics = Arc::new(Metrics::new(hub.clone(), config, version, (max_connections, traced)));
         let fences = Arc::new(Keeper::new(hub.clone(), metrics.fences(), access.clone(), config));
-        let max_packet = config.broker.limits.max_packet_size as usize;
         let handshake = config.limits.handshake_timeout;
-        let gate = Arc::new(Gate::new(hub.clone(), max_connections, handshake, max_packet, access.clone()));
+        let gate = Arc::new(Gate::new(hub.clone(), max_connections, handshake, max_packet(config), access.clone()));
         let (phase, watching) = watch::channel(Phase::Starting);
         let api = Api::new(hub.clone(), about(config, version, &hub, &ready), watching.clone(), fences.clone());
-        let mut doors = JoinSet::new();
         for (listener, socket) in sockets {
             if listener == Listener::Http {
-                let pages = Pages {
-                    metrics: metrics.clone(),
-                    phase: watching.clone(),
-                    hub: hub.clone(),
-                    certificate: shown.made.clone(),
-                    gate: gate.clone(),
-                    origin: if shown.http.is_some() { Origin::Wss } else { Origin::Ws },
-                    listener: metrics.listener(listener),
-                };
+                let pages = pages(&hub, &metrics, &gate, &shown, watching.clone());
                 let (tls, proxies) = (shown.http.clone(), proxies(config, listener));
-                let socket = Arc::new(socket);
-                let front = Front { socket, tls, proxies, metrics: metrics.listener(listener), limit: handshake };
+                let metrics = metrics.listener(listener);
+                let front = Front { socket: Arc::new(socket), tls, proxies, metrics, limit: handshake };
                 let authorizer = authorizer(config, &access);
                 http.spawn(http::serve(front, pages, api.router(&authorizer), authorizer));
             } else {
@@ -221,9 +211,8 @@ impl Server {
         http.spawn(api.run());
         let drain = api.drain();
         if let Some(place) = &config.control {
-            let opened = control::socket::listen(&place.path, place.is_guarded);
-            let path = place.path.display().to_string();
-            let listening = opened.map_err(|cause| Error::Control { path, cause })?;
+            let fault = |cause| Error::Control { path: place.path.display().to_string(), cause };
+            let listening = control::socket::listen(&place.path, place.is_guarded).map_err(fault)?;
             ready.control = Some(place.path.clone());
             http.spawn(control::serve(listening, api, access));
         }
@@ -300,6 +289,30 @@ fn about(config: &Config, version: &str, hub: &Hub, ready: &Ready) -> About {
         listeners: ready.open.clone(),
         place: config.telling.place,
         started_ms: hub.clock().now().as_nanos() / 1_000_000,
+    }
+}
+
+/// The largest packet that is accepted, bytes.
+fn max_packet(config: &Config) -> usize {
+    config.broker.limits.max_packet_size as usize
+}
+
+/// What the HTTP listener has beside the console and the API.
+fn pages(
+    hub: &Arc<Hub>,
+    metrics: &Arc<Metrics>,
+    gate: &Arc<Gate>,
+    shown: &Presented,
+    phase: watch::Receiver<Phase>,
+) -> Pages {
+    Pages {
+        metrics: metrics.clone(),
+        phase,
+        hub: hub.clone(),
+        certificate: shown.made.clone(),
+        gate: gate.clone(),
+        origin: if shown.http.is_some() { Origin::Wss } else { Origin::Ws },
+        listener: metrics.listener(Listener::Http),
     }
 }
 

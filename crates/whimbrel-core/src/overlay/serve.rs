@@ -226,7 +226,7 @@ mod tests {
 
     /// What is true for the one is asked of the other.
     fn is_true(selector: &Selector, x: i64) -> bool {
-        Compiled::new(selector).value(&[("x", Datum::Integer(x))]) == Some(true)
+        Compiled::new(selector).value([("x", Datum::Integer(x))]) == Some(true)
     }
 
     #[test]

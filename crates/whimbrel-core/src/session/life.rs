@@ -5,12 +5,14 @@ use core::time::Duration;
 use whimbrel_event::Time;
 
 use super::{Claimant, Session};
-use crate::accept::WILL_AGAIN;
 use crate::api::{Attach, Kick, Output, Reason, Refusal};
 use crate::broker::Core;
 use crate::overlay::{Arrival, Attachment};
 use crate::route::NO_GROUP;
 use crate::store::Disk;
+
+/// When a will is tried again for which the log had no room.
+pub(crate) const WILL_AGAIN: Duration = Duration::from_secs(1);
 
 impl Core {
     pub(crate) fn attach(&mut self, now: Time, attach: Attach<'_>, out: &mut dyn Output) {

@@ -21,6 +21,7 @@ use whimbrel_event::{Publisher, Seeded, Time};
 
 pub(crate) use deliver::{Publication, Terms, push_bounded};
 pub(crate) use inflight::{Inflight, Settled, Taken};
+pub(crate) use life::WILL_AGAIN;
 use memory::Pending;
 pub(crate) use memory::{Abandoned, Memory, Unreleased};
 pub(crate) use own::{Account, Fulfilled, Handed, NOBODY, own_client_id, shared_text, shown};

@@ -77,11 +77,7 @@ pub async fn run(args: Args) -> anyhow::Result<Summary> {
     let (trace, notice) = loading.await.context("reading the trace was interrupted")??;
     let lines = busiest_lines(&trace, args.watchers as usize);
     let selection = select(&trace, &args);
-    let (semi_durable, nondurable) = args.roaming();
-    // Roaming consoles may have two connections at once, one of them without a signal.
-    let subscribers = u64::from(args.consoles + args.watchers + 2 * (semi_durable + nondurable));
-    let subscribers = subscribers + selection.conditions.len() as u64;
-    raise_file_limit(trace.vehicles.len() as u64 + subscribers)?;
+    raise_file_limit(trace.vehicles.len() as u64 + subscribers(&args, &selection))?;
     let recorder = args.recording.record.as_deref().map(Recorder::create).transpose()?.map(Arc::new);
     let mut own = match args.broker {
         None => {
@@ -92,10 +88,8 @@ pub async fn run(args: Args) -> anyhow::Result<Summary> {
         }
         Some(_) => None,
     };
-    let addresses = match &own {
-        Some(own) => own.addresses(),
-        None => args.broker.iter().cloned().collect(),
-    };
+    let given = || args.broker.iter().cloned().collect();
+    let addresses = own.as_ref().map_or_else(given, OwnBrokers::addresses);
     let titles = Titles {
         trace: trace.name.clone(),
         lines: trace.lines.len(),
@@ -137,14 +131,28 @@ pub async fn run(args: Args) -> anyhow::Result<Summary> {
     if let Some(own) = own {
         own.stop().await?;
     }
-    if let (Some(recorder), Some(dir)) = (recorder, &args.recording.record) {
-        recorder.finish()?;
-        say(args.json, &format!("recorded in {0}; whimbrel demo --explain {0} reads it", dir.display()));
-    }
+    end_recording(&args, recorder)?;
     match summary.failure() {
         Some(failure) => anyhow::bail!(failure),
         None => Ok(summary),
     }
+}
+
+/// Ends the recording, if there is one, and says where it is and what reads it.
+fn end_recording(args: &Args, recorder: Option<Arc<Recorder>>) -> anyhow::Result<()> {
+    if let (Some(recorder), Some(dir)) = (recorder, &args.recording.record) {
+        recorder.finish()?;
+        say(args.json, &format!("recorded in {0}; whimbrel demo --explain {0} reads it", dir.display()));
+    }
+    Ok(())
+}
+
+/// Connections of subscribers at most.
+fn subscribers(args: &Args, selection: &Selection) -> u64 {
+    let (semi_durable, nondurable) = args.roaming();
+    // Roaming consoles may have two connections at once, one of them without a signal.
+    let connections = args.consoles + args.watchers + 2 * (semi_durable + nondurable);
+    u64::from(connections) + selection.conditions.len() as u64
 }
 
 /// The trace to replay, and what has to be said of its data. A city that does not exist is around

@@ -3,8 +3,8 @@
 use core::fmt::{self, Write};
 
 use super::expr::{Comparison, Condition, Field, Literal, Operand, Operation, Pattern};
+use super::headers;
 use super::lexer;
-use super::parser;
 use super::pattern;
 
 /// Whether `name` may stand in a selector without quotes and means the attribute of that name.
@@ -12,7 +12,7 @@ fn is_plain_identifier(name: &str) -> bool {
     name.starts_with(lexer::starts_identifier)
         && name.chars().all(lexer::continues_identifier)
         && lexer::keyword(name).is_none()
-        && matches!(parser::named(name), Field::Attribute(_))
+        && matches!(headers::named(name), Field::Attribute(_))
 }
 
 impl fmt::Display for Field {

@@ -3,6 +3,7 @@
 mod display;
 mod error;
 mod expr;
+mod headers;
 mod lexer;
 mod normal;
 mod number;

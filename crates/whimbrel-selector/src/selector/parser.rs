@@ -6,6 +6,7 @@
 
 use super::error::{Problem, excerpt};
 use super::expr::{Comparison, Condition, Field, Literal, Operand, Operation, Pattern, Piece};
+use super::headers::{header, named};
 use super::lexer::{self, Kind, Lexer, Token};
 use super::path::JsonPath;
 use super::pattern;
@@ -39,27 +40,6 @@ mod power {
     pub(super) const SUM: u8 = 5;
     pub(super) const PRODUCT: u8 = 6;
     pub(super) const SIGN: u8 = 7;
-}
-
-/// The field that a name without quotes means.
-pub(super) fn named(name: &str) -> Field {
-    match name {
-        "JMSPriority" => Field::Priority,
-        "JMSTimestamp" => Field::Timestamp,
-        "JMSMessageID" => Field::MessageId,
-        "JMSDestination" | "JMSReplyTo" | "JMSRedelivered" | "JMSExpiration" | "JMSDeliveryTime"
-        | "JMSDeliveryMode" => Field::Header(name.into()),
-        _ => header(name).unwrap_or_else(|| Field::Attribute(name.into())),
-    }
-}
-
-/// The field of a header that canonical text writes as `header('name')`.
-fn header(name: &str) -> Option<Field> {
-    match name {
-        "JMSCorrelationID" => Some(Field::CorrelationId),
-        "JMSType" => Some(Field::ContentType),
-        _ => None,
-    }
 }
 
 /// Reads one selector.

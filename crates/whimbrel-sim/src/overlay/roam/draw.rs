@@ -44,7 +44,7 @@ const STILL_MAX: Duration = Duration::from_millis(1_500);
 /// In a world in which brokers stand still: at these moments, and for so long. Nothing else in it
 /// is drawn anew.
 pub(super) fn stills(world: &World<'_>, storm: Duration, seed: u64) -> Vec<(Time, Fault)> {
-    let mut random = Random::new(seed ^ 0x7374_696c_6c);
+    let mut random = Random::new(seed ^ 0x0073_7469_6c6c);
     let every = *random.pick(&[Duration::from_millis(300), Duration::from_millis(800), Duration::from_secs(2)]);
     let nodes = world.net.nodes.len() as u64;
     let (mut at, mut stills) = (START + BEGIN, Vec::new());
