@@ -6,7 +6,7 @@
 //! it is told names the events for the whole account: everybody else must be told the same name for the same event.
 
 use mqtt_protocol_core::mqtt::packet::{Property, Qos};
-use whimbrel_event::Time;
+use whimbrel_event::{PubendId, Reliability, Time};
 use whimbrel_mqtt::ConnId;
 
 use super::book::{Flight, Grant};
@@ -313,9 +313,15 @@ impl Checker {
         let mut findings = Vec::new();
         match notice {
             Notice::Gap { pubend, from, to, reason } => {
-                // A token that the account does not know may be of a broker that is no more.
-                findings =
-                    track.gap(Range { pubend, from, to }, reason == "assumed" || reason == "lost", &circumstances);
+                // A token that the account does not know may be of a broker that is no more. Of best
+                // effort that is not said, nor is any other cause but that a position was assumed.
+                let is_best_effort = PubendId(pubend).reliability() == Reliability::BestEffort;
+                let may_be_gone = ["assumed", "lost", "best-effort"].contains(&reason.as_str());
+                findings = track.gap(Range { pubend, from, to }, may_be_gone, &circumstances);
+                if (reason == "best-effort") != (is_best_effort && reason != "assumed") {
+                    let what = format!("{}: a gap of {pubend:x} has the reason {reason}", seen.name());
+                    findings.push((Rule::Gap, what));
+                }
             }
             Notice::Silence { to, token } => {
                 let (place, wrong) = track.silence(to, &circumstances);
