@@ -76,9 +76,12 @@ fn start(text: &str) -> Result<Start, String> {
     }
     match text.parse::<Position>() {
         Ok(position) => Ok(Start::After(position)),
-        Err(error) => Err(moment::advice(text).unwrap_or_else(|| match text.contains(':') && !text.contains(',') {
-            true => format!("it is no time as {}, and as a token: {error}", moment::EXAMPLE),
-            false => error.to_string(),
+        Err(error) => Err(moment::advice(text).unwrap_or_else(|| {
+            if text.contains(':') && !text.contains(',') {
+                format!("it is no time as {}, and as a token: {error}", moment::EXAMPLE)
+            } else {
+                error.to_string()
+            }
         })),
     }
 }

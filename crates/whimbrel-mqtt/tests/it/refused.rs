@@ -66,9 +66,12 @@ fn text(text: &str) -> Vec<u8> {
 }
 
 fn packet(first: u8, body: &[u8]) -> Vec<u8> {
-    let length = [body.len() as u8 | 0x80, (body.len() >> 7) as u8];
     assert!(body.len() < 1 << 14, "two bytes of length are enough");
-    [&[first], &length[..], body].concat()
+    let length = match body.len() {
+        length @ ..128 => vec![length as u8],
+        length => vec![length as u8 | 0x80, (length >> 7) as u8],
+    };
+    [&[first], &*length, body].concat()
 }
 
 fn publish(version: Version, topic: &str, qos: u8, tag: u8, payload: &[u8]) -> Vec<u8> {
