@@ -13,6 +13,10 @@ const ALIKE: f64 = 0.9;
 /// What orchestrators set in containers beside a service of the name `whimbrel`.
 const OF_SERVICES: [&str; 3] = ["WHIMBREL_SERVICE_", "WHIMBREL_PORT_", "WHIMBREL_PORT"];
 
+/// What this project's own tests and scripts read.
+const OF_TESTS: [&str; 5] =
+    ["WHIMBREL_BIN", "WHIMBREL_OLD_BIN", "WHIMBREL_SEED", "WHIMBREL_SEEDS", "WHIMBREL_WRITE_DOCS"];
+
 /// A warning for each variable of the environment that no command knows.
 pub fn unknown(command: &Command) -> Vec<String> {
     let mut known = BTreeSet::new();
@@ -29,12 +33,12 @@ fn gather(command: &Command, known: &mut BTreeSet<String>) {
 }
 
 fn warnings(given: impl Iterator<Item = String>, known: &BTreeSet<String>) -> Vec<String> {
-    let is_of_services = |name: &String| {
+    let is_of_others = |name: &String| {
         let [service, port, bare] = OF_SERVICES;
-        name.starts_with(service) || name.starts_with(port) || name == bare
+        name.starts_with(service) || name.starts_with(port) || name == bare || OF_TESTS.contains(&&**name)
     };
     let unknown: BTreeSet<String> =
-        given.filter(|name| name.starts_with(PREFIX) && !known.contains(name) && !is_of_services(name)).collect();
+        given.filter(|name| name.starts_with(PREFIX) && !known.contains(name) && !is_of_others(name)).collect();
     let told = unknown.iter().map(|name| {
         let alike = known.iter().map(|other| (strsim::jaro_winkler(name, other), other));
         let nearest = alike.filter(|(score, _)| *score >= ALIKE).max_by(|a, b| a.0.total_cmp(&b.0));

@@ -118,7 +118,8 @@ async fn refusals_carry_the_brokers_words() {
         matches!(refused, Err(Error::Refused { reason: ReasonCode::NOT_AUTHORIZED, text: Some(_) })),
         "{refused:?}"
     );
-    let codes = client.subscribe(&[("good", QoS::AtMostOnce), ("bad#", QoS::AtMostOnce)]).await.expect("answered");
+    let deep = "/".repeat(200);
+    let codes = client.subscribe(&[("good", QoS::AtMostOnce), (&deep, QoS::AtMostOnce)]).await.expect("answered");
     assert_eq!(codes, [ReasonCode::SUCCESS, ReasonCode::TOPIC_FILTER_INVALID]);
     let none = client.publish(Publish::new("nobody", "x").qos(QoS::AtLeastOnce)).await.expect("accepted");
     assert_eq!(none.reason, ReasonCode::NO_MATCHING_SUBSCRIBERS);

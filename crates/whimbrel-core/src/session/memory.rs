@@ -39,7 +39,7 @@ pub(crate) struct Abandoned {
     pub(crate) tag: u16,
     /// The shared subscription it came from, or [`crate::route::NO_GROUP`].
     pub(crate) group: u32,
-    /// As of [`Slot::origin`].
+    /// As of [`super::Slot::origin`].
     pub(crate) origin: u16,
 }
 

@@ -265,6 +265,12 @@ impl Rig {
         self.edges.told.remove(&link).unwrap_or_default()
     }
 
+    /// Whether a link has been told to forget a tag since the last look.
+    fn is_to_release(&self, link: u32, tag: u16) -> bool {
+        let told = self.edges.told.get(&link).map_or(&[][..], |told| told);
+        told.iter().any(|told| matches!(told, Told::Release { tag: known, .. } if *known == tag))
+    }
+
     /// The deliveries to a link whose client settles them all, and what follows them in the same moment.
     pub fn settled_events(&mut self, link: u32) -> Vec<Got> {
         let mut all = Vec::new();
@@ -280,7 +286,10 @@ impl Rig {
                     Qos::AtLeastOnce => self.settle(link, got.tag, Settlement::Acknowledged),
                     Qos::ExactlyOnce => {
                         self.settle(link, got.tag, Settlement::Received);
-                        self.settle(link, got.tag, Settlement::Completed);
+                        // With a log it is to forget the tag only once that is durable.
+                        if self.is_to_release(link, got.tag) {
+                            self.settle(link, got.tag, Settlement::Completed);
+                        }
                     }
                 }
             }

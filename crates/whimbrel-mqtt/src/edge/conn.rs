@@ -105,8 +105,8 @@ pub(crate) struct Conn {
     pub(crate) corked: bool,
     /// The core waits for room.
     pub(crate) full: bool,
-    /// A publish of it was refused without an answer: nothing more of it is handled or acknowledged until
-    /// it ends.
+    /// A publish of it was refused without an answer: until it ends nothing that it asks for is taken or
+    /// acknowledged. What it says of deliveries counts, and so does its DISCONNECT.
     pub(crate) deaf: bool,
     /// An incomplete packet.
     pub(crate) partial: Vec<u8>,
@@ -159,7 +159,7 @@ impl Conn {
 
     /// Whether what it sends is handled.
     pub(crate) fn is_heard(&self) -> bool {
-        self.state != State::Gone && !self.deaf
+        self.state != State::Gone
     }
 
     pub(crate) fn is_paused(&self) -> bool {

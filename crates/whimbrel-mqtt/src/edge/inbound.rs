@@ -25,6 +25,9 @@ impl Broker {
     pub(super) fn packet(&mut self, now: Time, id: u32, first: u8, body: &[u8], out: &mut impl Output) {
         self.edge.stats.packets_in += 1;
         let conn = &self.edge.conns[id as usize];
+        if conn.deaf && asks(first) {
+            return;
+        }
         let result = if conn.state == State::Attached && first >> 4 == 3 {
             decode_publish(conn.version, first, body).and_then(|publish| self.publish(now, id, &publish, out))
         } else if conn.state == State::Attached
@@ -280,6 +283,12 @@ pub(super) const fn violation(cause: &'static str) -> DecodeError {
 
 pub(super) fn reliability(qos: Qos) -> Reliability {
     if qos == Qos::AtMostOnce { Reliability::BestEffort } else { Reliability::Reliable }
+}
+
+/// Whether a packet asks the broker to take something: PUBLISH, SUBSCRIBE, UNSUBSCRIBE. Others say what
+/// the client has done.
+fn asks(first: u8) -> bool {
+    matches!(first >> 4, 3 | 8 | 10)
 }
 
 /// Topics that begin with `$` are the broker's, but for those of replies, and those by which

@@ -18,9 +18,6 @@ impl Broker {
         known.last_heard = now;
         known.wire.traffic.bytes_in += bytes.len() as u64;
         self.edge.stats.bytes_in += bytes.len() as u64;
-        if known.deaf {
-            return;
-        }
         if known.state.is_waiting() {
             return self.hold_back(now, id, bytes, out);
         }

@@ -661,7 +661,8 @@ fn message(reader: &mut Reader<'_>, flags: u8, five: bool) -> Message {
 fn assert_well_formed(version: u8, first: u8, body: &[u8]) {
     let shared: Arc<[u8]> = body.into();
     let flags = first & 0x0F;
-    let result = match (version, first >> 4) {
+    // That of a bridge has a bit of its own.
+    let result = match (version & 0x7F, first >> 4) {
         (V5, 2) => v5_0::Connack::parse(body).map(|parsed| parsed.1),
         (V5, 3) => v5_0::Publish::parse(flags, shared).map(|parsed| parsed.1),
         (V5, 4) => v5_0::Puback::parse(body).map(|parsed| parsed.1),

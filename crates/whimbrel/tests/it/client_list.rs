@@ -58,7 +58,7 @@ impl Place {
 }
 
 async fn connect(url: &str, name: &str, expiry: u32) -> (Client, Events) {
-    let options = Options::new(url).client_id(name).clean_start(false).session_expiry(expiry);
+    let options = Options::new(url).client_id(name).clean_start(true).session_expiry(expiry);
     Client::connect(options).await.expect("the broker is there")
 }
 

@@ -167,7 +167,10 @@ fn identifiers_go_round_past_those_in_use() {
         assert!(message.id != 0 && message.id != held, "{} is in use", message.id);
         seen[message.id as usize] = 1;
         if number % 20_000 == 0 {
-            world.send(subscriber, puback(std::mem::replace(&mut held, message.id)));
+            let before = std::mem::replace(&mut held, message.id);
+            if before != 0 {
+                world.send(subscriber, puback(before));
+            }
         } else {
             world.send(subscriber, puback(message.id));
         }
