@@ -107,7 +107,7 @@ fn no_promise_is_broken_on_machines_that_have_too_much_to_do() {
     let all = reports.iter().flat_map(|report| report.violations.iter().map(|broken| (report.seed, broken)));
     let all: Vec<String> = all.map(|(seed, broken)| format!("seed {seed}: {broken}")).collect();
     assert!(all.is_empty(), "{}", all.join("\n"));
-    assert!(reports.iter().map(|report| report.counts.moved).sum::<u64>() > count, "clients move");
+    assert!(reports.iter().map(|report| report.counts.moved).sum::<u64>() * 2 > count, "clients move");
 }
 
 #[test]
