@@ -105,8 +105,11 @@ impl<'a> Body<'a> for Silence<'a> {
         out.extend_from_slice(self.target_tree);
         let mut last = Tick(0);
         out.put_list(&self.parts, PARTS_MAX, "streams", |out, part| part.put(&mut last, out));
-        for part in &self.parts {
-            out.put_varint(part.upto.0.checked_sub(part.still.0).expect("a stream is still before its silence ends"));
+        // One form for each silence: one that says nothing of this is as that of an earlier version.
+        if self.parts.iter().any(|part| part.still != part.upto) {
+            for part in &self.parts {
+                out.put_varint(part.upto.0.checked_sub(part.still.0).expect("a stream is still before its silence ends"));
+            }
         }
     }
 }
