@@ -131,6 +131,12 @@ impl Guard {
         self.review = Some((0, now));
     }
 
+    /// Whether the present step has found sessions or subscriptions that are to be looked after.
+    #[inline]
+    pub(super) fn has_found(&self) -> bool {
+        !(self.returned.is_empty() && self.counted.is_empty())
+    }
+
     /// Whether a connection ends that publishes what no rule allows.
     pub(super) fn disconnects_denied(&self) -> bool {
         self.access.disconnects_denied

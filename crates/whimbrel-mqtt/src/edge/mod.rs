@@ -177,7 +177,8 @@ impl Broker {
     /// When the driver breaks the contract of [`Input`], for instance opens a connection twice.
     pub fn handle(&mut self, now: Time, input: Input<'_>, out: &mut impl Output) {
         // What one client says is no answer to another.
-        let is_of_one = matches!(input, Input::Bytes { .. } | Input::Drained { .. } | Input::ReadOut { .. });
+        let is_of_one = self.edge.leave.is_some()
+            && matches!(input, Input::Bytes { .. } | Input::Drained { .. } | Input::ReadOut { .. });
         match input {
             Input::Bytes { conn, bytes } => self.receive(now, conn, bytes, out),
             Input::Drained { conn } => self.drained(now, conn, out),
@@ -206,10 +207,14 @@ impl Broker {
             Input::Kick { conn } => self.kick(now, conn, out),
             Input::Revoked { conn, why } => self.revoked(now, (conn, why), out),
         }
-        self.look_after(now, out);
-        self.take_admitted(now, out);
-        self.look_after(now, out);
-        if !is_of_one || self.edge.leave.as_mut().is_some_and(Leave::take_read) {
+        if self.edge.guard.has_found() {
+            self.look_after(now, out);
+        }
+        if !self.edge.admitted.conns.is_empty() {
+            self.take_admitted(now, out);
+            self.look_after(now, out);
+        }
+        if self.edge.leave.as_mut().is_some_and(|leave| !is_of_one || leave.take_read()) {
             self.let_go(now, out);
         }
         while let Some((conn, reason, cause)) = self.edge.endings.now.pop() {
