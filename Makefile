@@ -1,7 +1,7 @@
 # Whimbrel: `make run` and `make test` are all the set-up there is. `make` alone lists what there is.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-net bench bench-journal bench-selectors bench-semi-durable bench-durable bench-disturbance fuzz soak upgrade worlds audit deb format
+.PHONY: help run test test-net bench bench-journal bench-selectors bench-semi-durable bench-durable bench-disturbance fuzz soak upgrade worlds audit deb dist format
 
 # Seconds for each fuzz target.
 SECONDS ?= 60
@@ -84,6 +84,9 @@ deb: ## build a Debian package of the broker under target/deb, and try it
 	@scripts/require.sh cc=build-essential
 	cargo build --locked --release --package whimbrel
 	@scripts/package-deb.sh --check
+
+dist: ## build what a release consists of under target/dist: a static binary, packed thrice, what it is made of, and checksums; and try it
+	@scripts/dist.sh
 
 format: ## format the code
 	cargo fmt --all

@@ -5,13 +5,13 @@
 #   scripts/package-deb.sh --check     and tries it: lintian, if there is one; installs it into a directory, runs what was installed, and
 #                                      removes it again
 #
-# WHIMBREL_BIN names the binary; without it, that of a release build is taken. WHIMBREL_DEB_OUT names another directory for the package, and
+# WHIMBREL_BIN names the binary; without it, that of a release build is taken. PACKAGE_OUT names another directory for the package, and
 # DEBFULLNAME and DEBEMAIL another maintainer.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 readonly binary=${WHIMBREL_BIN:-${CARGO_TARGET_DIR:-target}/release/whimbrel}
-readonly out=${WHIMBREL_DEB_OUT:-${CARGO_TARGET_DIR:-target}/deb}
+readonly out=${PACKAGE_OUT:-${CARGO_TARGET_DIR:-target}/deb}
 readonly maintainer="${DEBFULLNAME:-Whimbrel developers} <${DEBEMAIL:-developers@whimbrel.example.org}>"
 
 check=no

@@ -72,7 +72,7 @@ with_binary() {
     step timed scripts/run-tests.py $profile timed || true
 }
 
-step require scripts/require.sh cc=build-essential git python3 cargo:fmt cargo:clippy || { finish; exit 1; }
+step require scripts/require.sh cc=build-essential git python3 umoci skopeo cargo:fmt cargo:clippy || { finish; exit 1; }
 step format cargo fmt --all --check || true
 # One of an earlier build is not the one to be tested. Cargo puts it there again when it is as it should be.
 rm -f "$target/$profile/whimbrel" "$logs/build-ended"
