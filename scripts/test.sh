@@ -59,13 +59,14 @@ with_binary() {
     local name
     until [[ -x $WHIMBREL_BIN ]]; do
         if [[ -e $logs/build-ended ]]; then
-            for name in console clients book packaging net timed; do note "$name" 0 1 "not run, because the build left no binary"; done
+            for name in console clients clients-1 book packaging net timed; do note "$name" 0 1 "not run, because the build left no binary"; done
             return
         fi
         sleep 1
     done
     step console tests/console/run || true
-    step clients tests/clients/run || true
+    step clients env WHIMBREL_WORKERS=2 tests/clients/run || true
+    step clients-1 env WHIMBREL_WORKERS=1 tests/clients/run || true
     step book tests/docs/run || true
     step packaging tests/packaging/run || true
     step net scripts/test-net.sh || true
