@@ -86,6 +86,8 @@ packed CHANGELOG.md "$documents/changelog.gz"
 mkdir -p "$work/debian"
 printf 'Source: whimbrel\n\nPackage: whimbrel\nArchitecture: any\nDescription: broker\n' >"$work/debian/control"
 depends=$(cd "$work" && dpkg-shlibdeps -O -e"$tree/usr/bin/whimbrel" 2>/dev/null | sed 's/^shlibs:Depends=//')
+# A static binary needs none.
+depends=${depends:+$depends, }
 
 mkdir -p "$tree/DEBIAN"
 size=$(du -k -s --apparent-size --exclude=DEBIAN "$tree" | cut -f1)
@@ -106,8 +108,8 @@ echo "$package: $(du -h "$package" | cut -f1)"
 # --- trying it
 
 if command -v lintian >/dev/null; then
-    # The changelog closes no report of Debian's, and its mail address is made up.
-    lintian --allow-root --fail-on error,warning --suppress-tags initial-upload-closes-no-bugs,bogus-mail-host "$package"
+    # The changelog closes no report of Debian's, its mail address is made up, and the binary of a release is static.
+    lintian --allow-root --fail-on error,warning --suppress-tags initial-upload-closes-no-bugs,bogus-mail-host,statically-linked-binary,shared-library-lacks-prerequisites "$package"
     echo "lintian: nothing to say"
 else
     echo "lintian: not here, left out"
