@@ -5,8 +5,8 @@ use whimbrel_core::Mutant;
 use whimbrel_sim::overlay::Rule;
 use whimbrel_sim::overlay::roam::{Wander, run_overloaded, run_overloaded_mutant, run_wandering, run_wandering_mutant};
 
-/// Worlds in which a mutant may show itself. A client that answers with another kind of acknowledgement
-/// is disconnected, which hides some of what a fault about tags would do: it takes more of them.
+/// Worlds in which a mutant may show itself. The rarest of these faults show in one world of a
+/// thousand.
 const SEEDS: u64 = 3000;
 
 /// Looks for the first world that shows the fault by one of these rules, and shows nothing without it.
