@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep_until};
 use whimbrel_event::CheckpointToken;
 use whimbrel_mqtt::codec::{ReasonCode, RetainHandling};
 
 use crate::subscription::{Start, Subscription};
-use crate::{Client, Durability, Error, Event, Events, Message, Notice, Options, Position, Published, pause_after};
+use crate::{Client, Durability, Error, Events, Link, Linked, Message, Notice, Options, Position, Published};
 
 /// A semi-durable subscription over as many connections as it takes: when one is lost, the next goes on from the position
 /// after the last message that [`Follower::next`] has given. So nothing is missed and nothing comes twice, as long as the broker's cache has it; the rest is told as
@@ -61,19 +60,6 @@ pub enum Followed {
     Resumed,
 }
 
-#[derive(Debug)]
-enum Link {
-    Up(Client, Events),
-    /// Just lost, and not told yet.
-    Lost(Error),
-    Down {
-        /// When the next attempt is made.
-        until: Instant,
-        /// The pause before it.
-        pause: Duration,
-    },
-}
-
 impl Follower {
     /// Connects and subscribes: semi-durable, with notices, and without a session at the broker, for the position is kept
     /// here. The subscription's own start counts for this first time; without one it begins now.
@@ -94,7 +80,7 @@ impl Follower {
         };
         // What was retained then is not sent again and again.
         let subscription = subscription.retained(RetainHandling::DoNotSend);
-        Ok(Follower { options, subscription, position, link: Link::Up(client, events) })
+        Ok(Follower { options, subscription, position, link: Link::up(client, events) })
     }
 
     /// What happens next. When the connection is lost it connects again, for as long as it takes. It may be given up and called anew: nothing is lost by that.
@@ -102,40 +88,26 @@ impl Follower {
     /// # Errors
     /// Going on makes no sense: another connection uses the client id, or the broker refuses ([`Error::is_temporary`]).
     pub async fn next(&mut self) -> Result<Followed, Error> {
-        let (until, pause) = match &mut self.link {
-            Link::Up(_, events) => match events.next().await {
-                Some(Event::Message(message)) => return Ok(self.take(message)),
-                Some(Event::Disconnected { reason }) => return self.lost(reason, pause_after(None)),
-                None => return self.lost(Error::Closed, pause_after(None)),
-            },
-            Link::Lost(reason) => {
-                let reason = reason.clone();
-                return self.lost(reason, pause_after(None));
-            }
-            Link::Down { until, pause } => (*until, *pause),
-        };
-        sleep_until(until).await;
+        match self.link.next().await {
+            Linked::Message(message) => return Ok(self.take(message)),
+            Linked::Lost(reason) => return self.lost(reason),
+            Linked::Due => {}
+        }
         let subscription = self.subscription.clone().from(Start::After(self.position.clone()));
         match open(&self.options, &subscription).await {
             Ok((client, events, begins)) => {
                 self.position.resumed(begins);
-                self.link = Link::Up(client, events);
+                self.link = Link::up(client, events);
                 Ok(Followed::Resumed)
             }
-            Err(error) => self.lost(error, pause_after(Some(pause))),
+            Err(error) => self.lost(error),
         }
     }
 
     /// A message or notice, if there is one already.
     pub fn try_next(&mut self) -> Option<Followed> {
-        let Link::Up(_, events) = &mut self.link else { return None };
-        match events.try_next()? {
-            Event::Message(message) => Some(self.take(message)),
-            Event::Disconnected { reason } => {
-                self.link = Link::Lost(reason);
-                None
-            }
-        }
+        let message = self.link.try_next()?;
+        Some(self.take(message))
     }
 
     fn take(&mut self, message: Message) -> Followed {
@@ -146,8 +118,8 @@ impl Follower {
         }
     }
 
-    fn lost(&mut self, reason: Error, pause: Duration) -> Result<Followed, Error> {
-        self.link = Link::Down { until: Instant::now() + pause, pause };
+    fn lost(&mut self, reason: Error) -> Result<Followed, Error> {
+        let pause = self.link.pause();
         if reason.is_temporary() { Ok(Followed::Lost { reason, pause }) } else { Err(reason) }
     }
 
@@ -162,19 +134,13 @@ impl Follower {
     /// # Errors
     /// There is no connection at this moment, the broker refuses, or does not answer in time ([`Error::Timeout`]).
     pub async fn acknowledge(&mut self) -> Result<Published, Error> {
-        match &mut self.link {
-            Link::Up(client, events) => {
-                events.during(client.acknowledge(self.position.token(), self.subscription.identifier)).await
-            }
-            Link::Lost(_) | Link::Down { .. } => Err(Error::Closed),
-        }
+        let (client, events) = self.link.connection().ok_or(Error::Closed)?;
+        events.during(client.acknowledge(self.position.token(), self.subscription.identifier)).await
     }
 
     /// Says goodbye, and gives the position.
     pub async fn close(self) -> Position {
-        if let Link::Up(client, _) = &self.link {
-            client.disconnect().await;
-        }
+        self.link.close().await;
         self.position
     }
 }

@@ -38,6 +38,7 @@
 mod client;
 mod error;
 mod follow;
+mod link;
 mod message;
 mod notice;
 mod options;
@@ -56,6 +57,7 @@ mod websocket;
 pub use client::{Client, Events, Receipt};
 pub use error::Error;
 pub use follow::{Followed, Follower};
+pub use link::{Link, Linked};
 pub use message::{Answer, Event, Message, Publish, Published};
 pub use notice::{Gap, GapReason, Notice};
 pub use options::{Identity, Options, Tls, Will};

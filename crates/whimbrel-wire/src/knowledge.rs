@@ -108,7 +108,9 @@ impl<'a> Body<'a> for Silence<'a> {
         // One form for each silence: one that says nothing of this is as that of an earlier version.
         if self.parts.iter().any(|part| part.still != part.upto) {
             for part in &self.parts {
-                out.put_varint(part.upto.0.checked_sub(part.still.0).expect("a stream is still before its silence ends"));
+                out.put_varint(
+                    part.upto.0.checked_sub(part.still.0).expect("a stream is still before its silence ends"),
+                );
             }
         }
     }

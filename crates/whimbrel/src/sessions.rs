@@ -196,6 +196,16 @@ fn all_pages(control: &Control, prefix: &str) -> anyhow::Result<All<Page>> {
     Ok(all)
 }
 
+/// The sessions of all that have answered, each with its broker and that one's time.
+fn sorted(all: &All<Page>, sort: Sort) -> Vec<(&str, &Session, u64)> {
+    let pages = system::answers(all);
+    let mut sessions: Vec<_> = pages
+        .flat_map(|(broker, page)| page.sessions.iter().map(move |session| (broker, session, page.now_ms)))
+        .collect();
+    sessions.sort_by(|(_, a, _), (_, b, _)| sort.compare(a, b));
+    sessions
+}
+
 fn print_all(all: &All<Page>, sort: Sort, own: bool) -> Result<(), Failure> {
     let mut columns =
         vec!["CLIENT", "STATE", "EXPIRES", "SUBSCRIPTIONS>", "DURABLE>", "LAG>", "IN FLIGHT>", "WAITING>"];
@@ -203,11 +213,7 @@ fn print_all(all: &All<Page>, sort: Sort, own: bool) -> Result<(), Failure> {
         columns.insert(1, "BROKER");
     }
     let mut table = Table::new(&columns);
-    let pages = system::answers(all);
-    let mut sessions: Vec<_> = pages
-        .flat_map(|(broker, page)| page.sessions.iter().map(move |session| (broker, session, page.now_ms)))
-        .collect();
-    sessions.sort_by(|(_, a, _), (_, b, _)| sort.compare(a, b));
+    let sessions = sorted(all, sort);
     for &(broker, session, now) in &sessions {
         let mut cells = vec![
             name(&session.client_id).into(),
@@ -240,13 +246,8 @@ fn print_clients(all: &All<Page>, sort: Sort, own: bool) -> Result<(), Failure> 
         columns.insert(1, "BROKER");
     }
     let mut table = Table::new(&columns);
-    let pages = system::answers(all);
-    let mut sessions: Vec<_> = pages
-        .flat_map(|(broker, page)| page.sessions.iter().map(move |session| (broker, session, page.now_ms)))
-        .collect();
-    sessions.sort_by(|(_, a, _), (_, b, _)| sort.compare(a, b));
     let mut connected = 0;
-    for (broker, session, now) in sessions {
+    for (broker, session, now) in sorted(all, sort) {
         let Some(connection) = &session.connection else { continue };
         connected += 1;
         let Connection { address, listener, since_ms, publishes_in, publishes_out, .. } = connection;

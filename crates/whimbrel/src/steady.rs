@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use tokio::time::{Instant, sleep_until};
-use whimbrel_client::{Client, Error, Event, Events, Message, Options, pause_after};
+use whimbrel_client::{Client, Error, Events, Link, Linked, Message, Options};
 
 /// Asks for subscriptions on a connection.
 pub trait Subscribes {
@@ -22,16 +21,6 @@ pub struct Steady<S> {
     options: Options,
     has_session: bool,
     link: Link,
-}
-
-enum Link {
-    Up(Client, Events),
-    /// Just lost, and not told yet.
-    Lost(Error),
-    Down {
-        until: Instant,
-        pause: Duration,
-    },
 }
 
 /// What happens, in order.
@@ -53,7 +42,7 @@ impl<S: Subscribes> Steady<S> {
         let connected = Client::connect(options.clone()).await;
         let (client, mut events) = connected.map_err(|error| subscribes.explained(error))?;
         subscribes.subscribe(&client, &mut events).await?;
-        Ok(Steady { subscribes, options, has_session, link: Link::Up(client, events) })
+        Ok(Steady { subscribes, options, has_session, link: Link::up(client, events) })
     }
 
     /// What happens next. It may be given up and called anew.
@@ -61,62 +50,43 @@ impl<S: Subscribes> Steady<S> {
     /// # Errors
     /// Going on makes no sense: another connection uses the client id, or the broker refuses.
     pub async fn next(&mut self) -> Result<Happened> {
-        let (until, pause) = match &mut self.link {
-            Link::Up(_, events) => {
-                return match events.next().await {
-                    Some(Event::Message(message)) => Ok(Happened::Message(message)),
-                    Some(Event::Disconnected { reason }) => self.lost(reason, None),
-                    None => self.lost(Error::Closed, None),
-                };
-            }
-            Link::Lost(reason) => {
-                let reason = reason.clone();
-                return self.lost(reason, None);
-            }
-            Link::Down { until, pause } => (*until, *pause),
-        };
-        sleep_until(until).await;
+        match self.link.next().await {
+            Linked::Message(message) => return Ok(Happened::Message(message)),
+            Linked::Lost(reason) => return self.lost(reason),
+            Linked::Due => {}
+        }
         let (client, mut events) = match Client::connect(self.options.clone()).await {
             Ok(connected) => connected,
-            Err(error) => return self.lost(error, Some(pause)),
+            Err(error) => return self.lost(error),
         };
         let is_kept = self.has_session && client.session_present();
         if !is_kept && let Err(error) = self.subscribes.subscribe(&client, &mut events).await {
             return match error.downcast::<Error>() {
-                Ok(error) => self.lost(error, Some(pause)),
+                Ok(error) => self.lost(error),
                 Err(error) => Err(error),
             };
         }
-        self.link = Link::Up(client, events);
+        self.link = Link::up(client, events);
         Ok(Happened::Back(is_kept))
     }
 
     /// A message, if there is one already.
     pub fn try_next(&mut self) -> Option<Message> {
-        let Link::Up(_, events) = &mut self.link else { return None };
-        match events.try_next()? {
-            Event::Message(message) => Some(message),
-            Event::Disconnected { reason } => {
-                self.link = Link::Lost(reason);
-                None
-            }
-        }
+        self.link.try_next()
     }
 
-    fn lost(&mut self, reason: Error, before: Option<Duration>) -> Result<Happened> {
-        let pause = pause_after(before);
-        self.link = Link::Down { until: Instant::now() + pause, pause };
-        match before {
+    fn lost(&mut self, reason: Error) -> Result<Happened> {
+        let was_down = self.link.is_down();
+        let pause = self.link.pause();
+        match was_down {
             _ if reason.is_temporary() => Ok(Happened::Lost(reason, pause)),
-            None => Err(anyhow::Error::new(reason).context("the connection is over")),
-            Some(_) => Err(self.subscribes.explained(reason)),
+            false => Err(anyhow::Error::new(reason).context("the connection is over")),
+            true => Err(self.subscribes.explained(reason)),
         }
     }
 
     /// Says goodbye.
     pub async fn close(self) {
-        if let Link::Up(client, _) = &self.link {
-            client.disconnect().await;
-        }
+        self.link.close().await;
     }
 }
