@@ -26,7 +26,8 @@ if [[ -z $binary ]]; then
     fi
     env "CC_${triple//-/_}=musl-gcc" cargo build --locked --release --package whimbrel --target "$triple"
     binary=$target/$triple/release/whimbrel
-    if readelf --program-headers "$binary" | grep -q INTERP; then
+    headers=$(readelf --program-headers "$binary")
+    if [[ $headers == *INTERP* ]]; then
         echo "$binary is not static: it asks for a loader" >&2
         exit 1
     fi
@@ -36,8 +37,9 @@ version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"$/\1/p' Car
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || date +%s)}
 export SOURCE_DATE_EPOCH
 
-rm -rf "$out"
+# Of an earlier release nothing is left; what else lies there is none of its.
 mkdir -p "$out"
+rm -f "$out"/whimbrel[-_]* "$out/SHA256SUMS"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -86,6 +88,6 @@ else
     echo "cargo-cyclonedx: not here, the list of components left out"
 fi
 
-(cd "$out" && sha256sum -- *.* >"$work/SHA256SUMS" && mv "$work/SHA256SUMS" . && sha256sum --check --quiet SHA256SUMS)
+(cd "$out" && sha256sum -- whimbrel[-_]* >"$work/SHA256SUMS" && mv "$work/SHA256SUMS" . && sha256sum --check --quiet SHA256SUMS)
 echo "$out/SHA256SUMS:"
 cat "$out/SHA256SUMS"

@@ -98,7 +98,7 @@ impl Error {
         match self {
             Error::Connection(_) | Error::Timeout | Error::Closed => true,
             Error::Refused { reason, .. } | Error::Ended { reason, .. } => PASSING.contains(reason),
-            Error::Upgrade { status, .. } => *status == BUSY,
+            Error::Upgrade { status, .. } => AWAY.contains(status),
             Error::NotSubscribed { .. } | Error::Address(_) | Error::Authority { .. } => false,
             Error::Certificate { .. } | Error::Untrusted(_) | Error::NotBelieved(_) => false,
             Error::OtherProtocol { .. } => false,
@@ -119,8 +119,9 @@ const REFUSALS: [AlertDescription; 8] = [
     AlertDescription::AccessDenied,
 ];
 
-/// The HTTP status of a broker that takes no more connections now: 503.
-const BUSY: u16 = 503;
+/// HTTP statuses of a broker that takes no more connections now (503), and of a proxy before one that
+/// is away (502, 504).
+const AWAY: [u16; 3] = [502, 503, 504];
 
 /// Reasons for which a broker ends or refuses a connection that another attempt may not meet.
 const PASSING: [ReasonCode; 9] = [

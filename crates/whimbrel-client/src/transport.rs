@@ -79,15 +79,23 @@ pub(crate) async fn open(options: &Options) -> Result<Box<dyn Stream>, Error> {
     }
 }
 
-/// A failed handshake: a peer that speaks no TLS is named as the cause.
+/// A failed handshake: a peer that speaks no TLS is named as the cause. One that only closes may do
+/// so because it is busy or about to end.
 fn without_tls(error: io::Error, target: &Target) -> Error {
-    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
-    let speaks_other = matches!(inner, Some(rustls::Error::InvalidMessage(_)));
-    if !speaks_other && error.kind() != io::ErrorKind::UnexpectedEof {
-        return error.into();
-    }
     let (asked, other) = if target.path.is_some() { ("wss://", "ws://") } else { ("mqtts://", "mqtt://") };
-    Error::OtherProtocol { asked, found: format!("no TLS is spoken there; without TLS it is {other}") }
+    let found = format!("no TLS is spoken there; without TLS it is {other}");
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    match inner {
+        Some(rustls::Error::InvalidMessage(_)) => Error::OtherProtocol { asked, found },
+        _ if error.kind() == io::ErrorKind::UnexpectedEof => closed_early("TLS", &found),
+        _ => error.into(),
+    }
+}
+
+/// A peer has closed the connection within a handshake.
+pub(crate) fn closed_early(handshake: &str, perhaps: &str) -> Error {
+    let text = format!("closed by the peer within the handshake of {handshake}: it is busy or ending, or {perhaps}");
+    io::Error::new(io::ErrorKind::ConnectionAborted, text).into()
 }
 
 /// What speaks instead of an MQTT broker, if its first bytes tell.

@@ -5,14 +5,14 @@ use std::io;
 use futures_util::{SinkExt, StreamExt, future};
 use tokio_tungstenite::client_async_with_config;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
-use tokio_tungstenite::tungstenite::error::Error as WsError;
+use tokio_tungstenite::tungstenite::error::{Error as WsError, ProtocolError};
 use tokio_tungstenite::tungstenite::http::{HeaderValue, Response};
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Bytes, Message};
 use tokio_util::io::{CopyToBytes, SinkWriter, StreamReader};
 
 use crate::Error;
-use crate::transport::{Stream, Target};
+use crate::transport::{Stream, Target, closed_early};
 
 /// Where brokers take MQTT over WebSocket unless told otherwise.
 pub(crate) const PATH: &str = "/mqtt";
@@ -63,7 +63,10 @@ fn refused(error: WsError, target: &Target) -> Error {
             let (asked, others) =
                 if target.is_secure { ("wss://", "mqtts://") } else { ("ws://", "mqtt://, with TLS wss://") };
             let found = format!("no WebSocket is spoken there ({error}); MQTT without it is {others}");
-            Error::OtherProtocol { asked, found }
+            match error {
+                WsError::Protocol(ProtocolError::HandshakeIncomplete) => closed_early("WebSocket", &found),
+                _ => Error::OtherProtocol { asked, found },
+            }
         }
     }
 }

@@ -365,7 +365,7 @@ impl Core {
                     self.sessions.get_mut(index).will_at = None;
                     self.publish_will(now, index, out);
                 }
-                Reason::ReadOut => self.on_read_out_late(Link(index)),
+                Reason::ReadOut => self.on_read_out_late(now, Link(index)),
                 Reason::Silence => self.tell_silence(now, index, out),
                 Reason::CatchUp | Reason::Committed | Reason::Flush | Reason::Overlay => {
                     unreachable!("turns are not timed")

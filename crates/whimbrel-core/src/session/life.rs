@@ -23,8 +23,7 @@ impl Core {
         let here = self.sessions.find(attach.client_id).map(|index| self.sessions.get(index));
         // Of what was given away from here, whoever has it by now knows best whose it is, and is asked.
         let seeks = self.has_to_seek(now);
-        let is_given = |session: &Session| session.memory.roam.as_deref().is_some_and(|place| place.given.is_some());
-        let is_own = |session: &&Session| !(seeks && is_given(session));
+        let is_own = |session: &&Session| !(seeks && session.is_given());
         if here.filter(is_own).is_some_and(|session| session.is_foreign_to(attach.owner.as_ref())) {
             return out.refused(attach.link, Refusal::ForeignSession);
         }

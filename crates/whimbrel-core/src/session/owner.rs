@@ -13,4 +13,9 @@ impl Session {
     pub(crate) fn is_foreign_to(&self, asking: Option<&Owner>) -> bool {
         is_foreign(self.memory.owner.as_deref(), asking.and_then(Owner::stranger))
     }
+
+    /// Whether it was given to another broker.
+    pub(crate) fn is_given(&self) -> bool {
+        self.memory.roam.as_deref().is_some_and(|place| place.given.is_some())
+    }
 }

@@ -19,8 +19,8 @@ use crate::overlay::{Arrival, Attachment, Want};
 /// one with two processors and a load of 14, and a longer wait costs nobody else anything.
 pub const READ_OUT_MAX: Duration = Duration::from_secs(1);
 
-/// Claimants that wait for one connection. Beyond that the oldest gives way: a connection is
-/// refused, and another broker asks again by itself.
+/// Claimants that wait for one connection. Beyond that the oldest of other brokers gives way, which
+/// asks again by itself; if there is none, the oldest connection, which is refused.
 const CLAIMANTS_MAX: usize = 8;
 
 /// What wants a session that is attached.
@@ -83,7 +83,11 @@ impl Supersessions {
             return None;
         }
         claimants.push_back(claimant);
-        if claimants.len() > CLAIMANTS_MAX { claimants.pop_front() } else { None }
+        if claimants.len() <= CLAIMANTS_MAX {
+            return None;
+        }
+        let gives_way = claimants.iter().position(|known| matches!(known, Claimant::Broker(_)));
+        claimants.remove(gives_way.unwrap_or(0))
     }
 
     /// The claimant whose connection that is does not wait any longer; whether there was one.
@@ -140,8 +144,15 @@ impl Core {
         }
     }
 
-    /// A connection was not read to its end in time.
-    pub(crate) fn on_read_out_late(&mut self, link: Link) {
+    /// A connection was not read to its end in time. While too much waits for the disk none is read
+    /// ([`Core::is_congested`]), and the time does not count.
+    pub(crate) fn on_read_out_late(&mut self, now: Time, link: Link) {
+        if self.is_congested()
+            && let Some(superseded) = self.sessions.supersessions.waiting.get_mut(&link)
+        {
+            superseded.until = now + READ_OUT_MAX;
+            return self.timers.insert(superseded.until, Reason::ReadOut, link.0);
+        }
         if self.sessions.supersessions.release(link).is_some() {
             self.sessions.stats.takeovers_cut += 1;
         }
@@ -167,6 +178,12 @@ impl Core {
                         let found = self.sessions.find(&client).map(|index| self.sessions.get(index));
                         if found.is_some_and(|session| session.is_foreign_to(arrival.owner())) {
                             out.refused(arrival.link, Refusal::ForeignSession);
+                            continue;
+                        }
+                        let is_elsewhere = found.is_none_or(|session| session.is_given());
+                        if place.is_some() && is_elsewhere {
+                            // A claimant before it was another broker, which has it now.
+                            self.seek(now, &client, Some(*arrival), out);
                             continue;
                         }
                         let place = place.map(|place| *place);

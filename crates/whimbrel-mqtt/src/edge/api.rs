@@ -208,7 +208,7 @@ pub trait Output {
     /// A connection is ended before it had a session: its CONNECT was refused, or none came in
     /// time.
     fn turned_away(&mut self, _conn: ConnId, _refusal: &TurnedAway<'_>) {}
-    /// Something was refused for want of a right, or of a quota.
+    /// Something was refused for want of a right or of a quota, or a publish for any reason.
     fn refused(&mut self, _conn: ConnId, _decision: &Decision<'_>) {}
     /// Whether [`Output::step`], [`Output::delivered`] and [`Output::settled`] are wanted.
     fn wants_steps(&self) -> bool {

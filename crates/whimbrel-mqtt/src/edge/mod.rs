@@ -5,6 +5,7 @@ mod api;
 mod clients;
 mod conn;
 mod connect;
+mod endings;
 mod following;
 mod guard;
 mod inbound;
@@ -36,11 +37,11 @@ pub use api::{ConnId, Credentials, Decision, Identity, Input, Output, Reason, Tu
 pub use clients::{ClientInfo, Traffic};
 pub use conn::Origin;
 use conn::{Conn, State};
+use endings::Endings;
 use guard::Guard;
 use leave::Leave;
 use outbound::{Outbound, Templates};
 use receive::counted;
-use refuse::Endings;
 pub use refuse::RefusedPublishes;
 use timing::Timing;
 
@@ -195,7 +196,8 @@ impl Broker {
                 self.core_input(now, CoreInput::Disk(disk), out);
                 if disk == Disk::Open {
                     // There is room for what was refused: its clients send it again when they are back.
-                    self.edge.end_due(Time::MAX);
+                    self.edge.endings.is_released = true;
+                    self.edge.end_due(now);
                 }
             }
             Input::Fetched(fetched) => self.core_input(now, CoreInput::Fetched(fetched), out),
@@ -207,18 +209,12 @@ impl Broker {
             Input::Kick { conn } => self.kick(now, conn, out),
             Input::Revoked { conn, why } => self.revoked(now, (conn, why), out),
         }
-        if self.edge.guard.has_found() {
-            self.look_after(now, out);
-        }
-        if !self.edge.admitted.conns.is_empty() {
-            self.take_admitted(now, out);
-            self.look_after(now, out);
+        if self.edge.is_unfinished() {
+            self.finish(now, out);
         }
         if self.edge.leave.as_mut().is_some_and(|leave| !is_of_one || leave.take_read()) {
             self.let_go(now, out);
-        }
-        while let Some((conn, reason, cause)) = self.edge.endings.now.pop() {
-            self.end(now, conn, reason, cause, out);
+            self.finish(now, out);
         }
         self.settle_timing();
         self.edge.flush(out);
@@ -234,7 +230,7 @@ impl Broker {
     pub fn next_deadline(&self) -> Option<(Time, Reason)> {
         let silence = self.edge.silence.first().map(|(at, _)| (*at, Reason::Silence));
         let quota = self.edge.guard.throttled.first().map(|(at, _)| (*at, Reason::Quota));
-        let refused = self.edge.endings.later.first().map(|(at, _)| (*at, Reason::Refused));
+        let refused = self.edge.endings.next().map(|at| (at, Reason::Refused));
         let review = self.edge.guard.review.map(|(_, since)| (since, Reason::Review));
         let sys = self.edge.sys_at.map(|at| (at, Reason::Sys));
         let leave = self.edge.leave.as_ref().and_then(Leave::deadline).map(|at| (at, Reason::Leave));
@@ -287,48 +283,9 @@ impl Broker {
         edge.watch(conn.0, now.after(edge.config.limits.connect_timeout));
     }
 
-    fn closed(&mut self, now: Time, conn: ConnId, out: &mut impl Output) {
-        let Some(known) = self.edge.conns.get_mut(conn.0 as usize) else { return };
-        if known.state.is_waiting() && !known.partial.is_empty() {
-            // A client that does not wait for answers may have sent all it wanted to.
-            known.rare().ended = true;
-            return;
-        }
-        match known.state {
-            State::Gone => return,
-            State::ExpectConnect | State::Identifying => {}
-            State::Awaiting => self.withdraw(now, conn.0, out),
-            State::Attached => self.detach(now, conn.0, true, None, out),
-        }
-        self.edge.stats.connections_lost += 1;
-        self.edge.forget(conn.0);
-    }
-
     /// Whether the broker still needs a connection of which it was told that it is closed, or has not closed it itself.
     pub fn is_open(&self, conn: ConnId) -> bool {
         self.edge.conns.get(conn.0 as usize).is_some_and(|known| known.state != State::Gone)
-    }
-
-    /// Tells the core that a connection has ended.
-    fn detach(
-        &mut self,
-        now: Time,
-        conn: u32,
-        publish_will: bool,
-        expiry: Option<core::time::Duration>,
-        out: &mut impl Output,
-    ) {
-        // The core must not be told anything of this link while it lets go.
-        self.edge.conns[conn as usize].state = State::Gone;
-        self.edge.stats.connections_accepted -= 1;
-        let input = CoreInput::Detach { link: Link(conn), publish_will, expiry };
-        self.core.handle(now, input, &mut Outbound { edge: &mut self.edge, driver: out, now });
-    }
-
-    /// Tells the core that a connection has ended which still waits for its session.
-    fn withdraw(&mut self, now: Time, conn: u32, out: &mut impl Output) {
-        let input = CoreInput::Detach { link: Link(conn), publish_will: false, expiry: None };
-        self.core.handle(now, input, &mut Outbound { edge: &mut self.edge, driver: out, now });
     }
 
     fn drained(&mut self, now: Time, conn: ConnId, out: &mut impl Output) {
@@ -358,29 +315,6 @@ impl Broker {
         if self.edge.sys_at.is_some_and(|at| at <= now) {
             self.edge.sys_at = self.edge.config.sys_interval.map(|interval| now.after(interval));
             self.announce(now, out);
-        }
-    }
-
-    /// Ends a connection for a reason: tells the client where the protocol allows, and closes. Its will is published.
-    fn end(&mut self, now: Time, conn: u32, reason: ReasonCode, cause: &str, out: &mut impl Output) {
-        match self.edge.conns[conn as usize].state {
-            State::Gone => {}
-            State::ExpectConnect => self.edge.refuse(conn, "", reason, cause, out),
-            State::Identifying | State::Awaiting => {
-                if self.edge.conns[conn as usize].state == State::Awaiting {
-                    self.withdraw(now, conn, out);
-                }
-                let client_id = self.edge.waiting_client(conn);
-                // CONNACK has no word for the end of the server.
-                let is_shutdown = reason == ReasonCode::SERVER_SHUTTING_DOWN;
-                let reason = if is_shutdown { ReasonCode::SERVER_UNAVAILABLE } else { reason };
-                self.edge.refuse(conn, &client_id, reason, cause, out);
-            }
-            State::Attached => {
-                self.edge.say_goodbye(conn, reason, cause, out);
-                self.detach(now, conn, true, None, out);
-                self.edge.forget(conn);
-            }
         }
     }
 }
@@ -429,6 +363,9 @@ impl Edge {
             }
             if let Some(at) = rare.ends_at {
                 self.endings.later.remove(&(at, conn));
+            }
+            if rare.ended {
+                self.endings.waiting -= 1;
             }
         }
         if let Some(at) = known.timer.take() {

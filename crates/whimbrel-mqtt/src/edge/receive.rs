@@ -128,7 +128,8 @@ impl Broker {
         let mut rest = bytes;
         loop {
             match frame(partial, self.edge.config.limits.max_packet_size as usize) {
-                Ok(Some(Frame { first_byte, body, .. })) => {
+                Ok(Some(Frame { first_byte, body, len })) => {
+                    debug_assert_eq!(len, partial.len(), "no more is kept than one packet lacks");
                     self.packet(now, id, first_byte, body, out);
                     *partial = Vec::new();
                     return rest;

@@ -4,8 +4,6 @@
 //! no, so what its client gets follows from the [`Class`] of the refusal. A publish at QoS 0 has no
 //! acknowledgement in either version: it is dropped.
 
-use std::collections::BTreeSet;
-
 use whimbrel_core::{Input as CoreInput, Link};
 use whimbrel_event::{Qos, Time};
 
@@ -14,13 +12,12 @@ use super::refusals::Class;
 use super::subscribe::shortened;
 use super::{Broker, ConnId, Edge, Output};
 use crate::codec::{PacketId, Publish, ReasonCode, Version};
-use crate::config::REFUSED_UNREAD;
 
 /// What a DISCONNECT says to a client that publishes what it may not, where that ends connections.
 const MAY_NOT: &str = "no rule allows what was published, and `denied` is \"disconnect\"";
 
 /// What is written of a connection of MQTT 3.1.1 that ends; its client is not told.
-const NO_WORD: &str = "a publish was refused, and MQTT 3.1.1 has no acknowledgement that says no";
+pub(super) const NO_WORD: &str = "a publish was refused, and MQTT 3.1.1 has no acknowledgement that says no";
 
 /// Publishes of a connection that were refused.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,15 +38,6 @@ pub(super) struct Refused<'a> {
     pub(super) class: Class,
     pub(super) reason: ReasonCode,
     pub(super) cause: &'a str,
-}
-
-/// Connections that end because a publish was refused without an answer.
-#[derive(Debug, Default)]
-pub(super) struct Endings {
-    /// Those that the present step has to end, and why.
-    pub(super) now: Vec<(u32, ReasonCode, &'static str)>,
-    /// Those that are not read any more, and when they end.
-    pub(super) later: BTreeSet<(Time, u32)>,
 }
 
 impl Broker {
@@ -122,36 +110,6 @@ impl Edge {
             Class::Denied | Class::Passing | Class::Never => {
                 self.answer_publish(id, (tag, qos), reason, cause, out);
             }
-        }
-    }
-
-    /// A connection ends with the present step; nothing more of it is handled or acknowledged.
-    fn end_soon(&mut self, id: u32, reason: ReasonCode, cause: &'static str) {
-        self.conns[id as usize].deaf = true;
-        self.endings.now.push((id, reason, cause));
-    }
-
-    /// A connection is not read any more, and ends when there is room again, or after a while: its client
-    /// sends again then what was not acknowledged.
-    fn end_later(&mut self, now: Time, id: u32, out: &mut impl Output) {
-        let conn = &mut self.conns[id as usize];
-        let (is_read, at) = (!conn.is_paused(), now.after(REFUSED_UNREAD));
-        conn.deaf = true;
-        conn.rare().ends_at = Some(at);
-        self.endings.later.insert((at, id));
-        if is_read {
-            out.pause(ConnId(id));
-        }
-    }
-
-    /// Those of [`Edge::end_later`] whose time has come by `upto` end with the present step.
-    pub(super) fn end_due(&mut self, upto: Time) {
-        while let Some(&(at, id)) = self.endings.later.first()
-            && at <= upto
-        {
-            self.endings.later.pop_first();
-            self.conns[id as usize].rare().ends_at = None;
-            self.endings.now.push((id, ReasonCode::QUOTA_EXCEEDED, NO_WORD));
         }
     }
 }

@@ -40,6 +40,11 @@ impl Broker {
         let known = &self.edge.conns[conn as usize];
         let (state, patience) = (known.state, known.patience);
         let heard = if known.is_paused() { now } else { known.last_heard };
+        let is_read = state == State::ExpectConnect || state == State::Attached && !patience.is_zero();
+        if is_read && self.core.is_congested() {
+            // None is read while too much waits for the disk.
+            return self.edge.watch(conn, now.after(LISTEN_MAX));
+        }
         match state {
             State::Gone => {}
             State::ExpectConnect if may_listen && self.listens(now, conn, out) => {}

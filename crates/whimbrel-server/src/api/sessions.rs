@@ -48,11 +48,12 @@ pub(super) async fn list(State(shared): State<Arc<Shared>>, RawQuery(query): Raw
     let mut page = Page { sessions: Vec::new(), now: Time::ZERO, bytes: 0 };
     // That of exactly this client id need not be searched.
     let exact = shared.hub.session(&prefix).filter(|_| !prefix.is_empty());
-    if let Some((seen, now)) = exact.as_ref().filter(|_| after.is_none()) {
+    let after = after.unwrap_or(0);
+    if let Some((seen, now)) = exact.as_ref().filter(|_| after == 0) {
         (page.now, page.bytes) = (*now, SESSION_BYTES + prefix.len());
         page.sessions.push(session(seen, *now));
     }
-    let mut next = Some(after.unwrap_or(0));
+    let mut next = Some(after);
     let (slice, slices) = if prefix.is_empty() { (SLICE, SLICES) } else { (SEARCH_SLICE, SEARCH_SLICES) };
     for _ in 0..slices {
         let Some(from) = next.filter(|_| page.sessions.len() < limit && page.bytes < PAGE_BYTES) else { break };

@@ -83,7 +83,9 @@ fn read_out<R: AsyncRead + Unpin>(
     from: &mut R,
     cx: &mut Context<'_>,
 ) -> bool {
-    if !port.take_read_out() {
+    // What is read while the machine takes nothing would only lie before it: its task is woken when
+    // that is over.
+    if !port.is_to_be_read_out() || !hub.may_read(line) || !port.take_read_out() {
         return false;
     }
     let mut left = READ_OUT_BYTES;

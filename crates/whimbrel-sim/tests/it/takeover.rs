@@ -103,6 +103,22 @@ fn a_socket_that_is_not_read_is_waited_for_no_longer_than_it_may_take() {
 }
 
 #[test]
+fn what_a_connection_sends_while_it_waits_is_not_lost_where_the_old_one_ends_for_a_refused_publish() {
+    let (mut rig, listener) = rig();
+    let old = rig.greet(hello(false, "will"));
+    rig.hold_fast(old);
+    let deep = format!("w{}", "/x".repeat(128));
+    rig.publish(old, Message::new(&deep, "too deep").qos(Qos::AtLeastOnce, 1));
+    let new = rig.greet(hello(false, "other"));
+    for text in ["one", "two", "three"] {
+        rig.publish(new, Message::new("w/p", text));
+    }
+    rig.read(old, usize::MAX);
+    assert!(is_present(&mut rig, new));
+    assert_eq!(texts(&mut rig, listener), ["will", "one", "two", "three"]);
+}
+
+#[test]
 fn no_more_is_read_of_an_old_socket_than_may_be_at_once() {
     let (mut rig, listener) = rig();
     let old = held(&mut rig, hello(true, "will"));

@@ -51,7 +51,8 @@ impl Core {
         let is_for_nobody = asked.waited == FOR_NOBODY;
         let stranger = stranger_of(asked).map(Box::from);
         let (number, least, clean) = (asked.number, asked.least, asked.clean);
-        let successor = Successor { from, number, least, clean, is_for_nobody, stranger };
+        let left = Time::from_nanos(now.as_nanos().saturating_sub(asked.waited.saturating_mul(1000)));
+        let successor = Successor { from, number, least, clean, is_for_nobody, stranger, left };
         if let Some(search) = overlay.roam.searches.of_client_mut(asked.client) {
             let is_awaited = search.arrival.is_some();
             if (search.moment, host) < (asked.moment, from.host) && !(is_awaited && is_for_nobody) {
@@ -104,7 +105,7 @@ impl Core {
     }
 
     /// Says who has a session, under which epoch, and of which one the state is that is left here.
-    fn say_gave(
+    pub(super) fn say_gave(
         &mut self,
         now: Time,
         (whom, number): (HostId, u64),

@@ -118,6 +118,8 @@ pub(super) struct Successor {
     pub(super) is_for_nobody: bool,
     /// Who is, if that one may not have what is somebody else's.
     pub(super) stranger: Option<Box<str>>,
+    /// When its client connected there, by the clock of this broker.
+    pub(super) left: Time,
 }
 
 /// A session is sought.

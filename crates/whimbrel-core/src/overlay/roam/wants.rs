@@ -9,7 +9,7 @@ use super::searches::Successor;
 use crate::api::{Link, Output};
 use crate::broker::Core;
 use crate::overlay::letters::Sender;
-use crate::session::Claimant;
+use crate::session::{Claimant, Session};
 
 /// What another broker wants of a session that is attached here, kept until its connection has been read out.
 #[derive(Debug)]
@@ -77,7 +77,7 @@ impl Core {
     pub(crate) fn resume_want(&mut self, now: Time, want: Want, out: &mut dyn Output) {
         let client = want.client;
         match want.kind {
-            Kind::Session(successor) => self.give_to(now, &client, &successor, out),
+            Kind::Session(successor) => self.resume_move(now, &client, &successor, out),
             Kind::Published { from, number, epoch, waited, came } => {
                 let more = now.since(came).as_micros() as u64;
                 let waited = waited.saturating_add(more);
@@ -85,5 +85,23 @@ impl Core {
             }
             Kind::Outdated(known) => self.outdated_came(now, &[known.claim(&client)], out),
         }
+    }
+
+    /// Gives a session to the broker that wants it, unless a claimant that was served before has
+    /// changed whose it is.
+    fn resume_move(&mut self, now: Time, client: &str, successor: &Successor, out: &mut dyn Output) {
+        let session = self.sessions.find(client).map(|index| self.sessions.get(index));
+        if session.is_some_and(Session::is_given) {
+            // It asks again, and hears to which broker.
+            return;
+        }
+        let place = session.filter(|session| session.is_attached()).and_then(|session| session.memory.roam.as_deref());
+        if place.is_some_and(|place| place.moment > successor.left.as_nanos())
+            && let Some(host) = self.overlay.as_deref().map(|overlay| overlay.host)
+        {
+            // The client has come here since it connected there.
+            return self.say_gave(now, (successor.from.host, successor.number), (host, 0, 0), out);
+        }
+        self.give_to(now, client, successor, out);
     }
 }

@@ -9,6 +9,8 @@ use jiff::tz::TimeZone;
 const MILLIS_FROM: f64 = 1e11;
 const MICROS_FROM: f64 = 1e14;
 const NANOS_FROM: f64 = 1e17;
+/// The year 10000: dates have no later ones either.
+const MILLIS_UNTIL: f64 = 253_402_300_800_000.0;
 
 /// Unix time in the unit that its size tells, as ms.
 pub fn unix(number: f64) -> Option<i64> {
@@ -19,7 +21,7 @@ pub fn unix(number: f64) -> Option<i64> {
         _ if number >= MILLIS_FROM => number,
         _ => number * 1e3,
     };
-    Some(millis.round() as i64)
+    (millis < MILLIS_UNTIL).then(|| millis.round() as i64)
 }
 
 /// Unix time or a date with a time of day, as ms since the Unix epoch.
@@ -56,6 +58,9 @@ mod tests {
         assert_eq!(millis("1708354800250000"), Some(1_708_354_800_250));
         assert_eq!(millis("1708354800250000000"), Some(1_708_354_800_250));
         assert_eq!(millis("0"), Some(0));
+        for none in ["1e300", "1e21", "-1", "inf", "nan"] {
+            assert_eq!(millis(none), None, "{none}");
+        }
     }
 
     #[test]
