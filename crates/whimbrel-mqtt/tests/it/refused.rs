@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use whimbrel_access::{Action, Actions, Principal, Rule, Rules};
 use whimbrel_core::store::{AtomNo, Disk, LogState, Persistence, Profile, Restoring};
+use whimbrel_core::{READ_OUT_MAX, Unread};
 use whimbrel_event::Time;
 use whimbrel_mqtt::codec::Version::{V4, V5};
 use whimbrel_mqtt::codec::{Version, frame};
@@ -26,6 +27,8 @@ struct Said {
     paused: Vec<u32>,
     /// What was refused: about what, and the code.
     refused: Vec<(String, u8)>,
+    /// Sockets are read to their ends when that is asked for, and it takes long.
+    reads_late: bool,
 }
 
 impl Output for Said {
@@ -45,6 +48,10 @@ impl Output for Said {
 
     fn pause(&mut self, conn: ConnId) {
         self.paused.push(conn.0);
+    }
+
+    fn read_out(&mut self, _conn: ConnId) -> Unread {
+        if self.reads_late { Unread::Coming } else { Unread::Nothing }
     }
 
     fn refused(&mut self, _conn: ConnId, decision: &Decision<'_>) {
@@ -98,12 +105,7 @@ impl World {
         let mut world = World { broker, said: Said::default(), now: START, taken: AtomNo(0) };
         world.broker.set_profiles(vec![Profile { filter: "logged".into(), persistence: Persistence::Persistent }]);
         world.commit();
-        world.handle(Input::Opened { conn: ConnId(0), origin: Origin::Tcp });
-        let principal = Principal::new("a").expect("a name");
-        world.handle(Input::Certified { conn: ConnId(0), principal: &principal });
-        let properties = if version == V5 { vec![0] } else { vec![] };
-        let level = if version == V5 { 5 } else { 4 };
-        world.bytes(&packet(0x10, &[text("MQTT"), vec![level, 2, 0, 60], properties, text("a")].concat()));
+        world.connect(ConnId(0), version);
         world.commit();
         assert_eq!(world.packets(), [(0x20, 0)]);
         world
@@ -111,6 +113,24 @@ impl World {
 
     fn handle(&mut self, input: Input<'_>) {
         self.broker.handle(self.now, input, &mut self.said);
+    }
+
+    fn connect(&mut self, conn: ConnId, version: Version) {
+        self.handle(Input::Opened { conn, origin: Origin::Tcp });
+        let principal = Principal::new("a").expect("a name");
+        self.handle(Input::Certified { conn, principal: &principal });
+        let properties = if version == V5 { vec![0] } else { vec![] };
+        let level = if version == V5 { 5 } else { 4 };
+        let hello = packet(0x10, &[text("MQTT"), vec![level, 2, 0, 60], properties, text("a")].concat());
+        self.handle(Input::Bytes { conn, bytes: &hello });
+    }
+
+    /// Publishes what is to be logged until the broker wants no more to be read.
+    fn congest(&mut self, version: Version) {
+        let publishes = (1..=200).flat_map(|tag| publish(version, "logged", 1, tag, b"x")).collect::<Vec<_>>();
+        while !self.broker.is_congested() {
+            self.bytes(&publishes);
+        }
     }
 
     fn bytes(&mut self, bytes: &[u8]) {
@@ -281,4 +301,51 @@ fn what_was_published_before_is_answered_before_the_connection_ends() {
         world.pass(REFUSED_UNREAD);
         assert_eq!((world.packets(), world.is_closed()), (vec![], true));
     }
+}
+
+#[test]
+fn while_nothing_is_read_no_client_counts_as_silent() {
+    let mut world = World::new(V5, false);
+    world.congest(V5);
+    world.pass(Duration::from_secs(600));
+    assert!(!world.is_closed(), "its PINGREQs lie in its socket");
+    world.commit();
+    world.pass(Duration::from_secs(2));
+    assert!(world.is_closed(), "nothing came after that either");
+}
+
+#[test]
+fn while_nothing_is_read_no_session_is_taken_from_what_is_unread() {
+    let mut world = World::new(V5, false);
+    world.said.reads_late = true;
+    world.congest(V5);
+    world.connect(ConnId(1), V5);
+    world.pass(READ_OUT_MAX * 3);
+    assert!(!world.is_closed(), "its last packets lie in its socket");
+    assert_eq!(world.broker.core().stats().takeovers_cut, 0);
+    world.commit();
+    world.handle(Input::ReadOut { conn: ConnId(0), is_whole: true });
+    assert_eq!(world.said.closed, [0]);
+    assert_eq!(world.broker.core().stats().takeovers_cut, 0);
+}
+
+#[test]
+fn when_there_is_room_again_those_that_wait_for_it_end_in_turns() {
+    let mut world = World::new(V4, false);
+    world.handle(Input::Disk(Disk::Full));
+    let conns = 200;
+    for conn in 1..=conns {
+        let id = format!("c{conn}");
+        world.handle(Input::Opened { conn: ConnId(conn), origin: Origin::Tcp });
+        let principal = Principal::new("a").expect("a name");
+        world.handle(Input::Certified { conn: ConnId(conn), principal: &principal });
+        let hello = packet(0x10, &[text("MQTT"), vec![4, 2, 0, 60], text(&id)].concat());
+        world.handle(Input::Bytes { conn: ConnId(conn), bytes: &hello });
+        world.handle(Input::Bytes { conn: ConnId(conn), bytes: &publish(V4, "logged", 1, 1, b"x") });
+    }
+    assert!(!world.is_closed());
+    world.handle(Input::Disk(Disk::Open));
+    assert!((1..conns as usize / 2).contains(&world.said.closed.len()), "{}", world.said.closed.len());
+    world.pass(Duration::ZERO);
+    assert_eq!(world.said.closed.len(), conns as usize);
 }
