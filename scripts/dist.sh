@@ -55,10 +55,10 @@ put 644 packaging/debian/whimbrel.toml whimbrel.toml
 put 644 packaging/systemd/whimbrel.service systemd/whimbrel.service
 put 644 packaging/systemd/whimbrel.sysusers systemd/whimbrel.sysusers
 for shell in bash zsh fish; do
-    "$binary" completions $shell >"$work/completions"
+    "$tree/whimbrel" completions $shell >"$work/completions"
     put 644 "$work/completions" "completions/whimbrel.$shell"
 done
-python3 packaging/manual.py "$binary" >"$work/manual"
+python3 packaging/manual.py "$tree/whimbrel" >"$work/manual"
 put 644 "$work/manual" whimbrel.1
 tar --sort=name --mtime="@$SOURCE_DATE_EPOCH" --format=gnu --numeric-owner --owner=0 --group=0 --mode=u+rwX,go+rX,go-w \
     --directory "$work" --create "$name" | xz -6 >"$out/$name.tar.xz"

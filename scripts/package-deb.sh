@@ -64,10 +64,10 @@ put 644 packaging/systemd/whimbrel.service lib/systemd/system/whimbrel.service
 put 644 packaging/systemd/whimbrel.sysusers usr/lib/sysusers.d/whimbrel.conf
 put 644 packaging/debian/whimbrel.toml etc/whimbrel/whimbrel.toml
 
-"$binary" completions bash >"$work/completions" && put 644 "$work/completions" usr/share/bash-completion/completions/whimbrel
-"$binary" completions zsh >"$work/completions" && put 644 "$work/completions" usr/share/zsh/vendor-completions/_whimbrel
-"$binary" completions fish >"$work/completions" && put 644 "$work/completions" usr/share/fish/vendor_completions.d/whimbrel.fish
-python3 packaging/manual.py "$binary" >"$work/manual" && packed "$work/manual" usr/share/man/man1/whimbrel.1.gz
+"$tree/usr/bin/whimbrel" completions bash >"$work/completions" && put 644 "$work/completions" usr/share/bash-completion/completions/whimbrel
+"$tree/usr/bin/whimbrel" completions zsh >"$work/completions" && put 644 "$work/completions" usr/share/zsh/vendor-completions/_whimbrel
+"$tree/usr/bin/whimbrel" completions fish >"$work/completions" && put 644 "$work/completions" usr/share/fish/vendor_completions.d/whimbrel.fish
+python3 packaging/manual.py "$tree/usr/bin/whimbrel" >"$work/manual" && packed "$work/manual" usr/share/man/man1/whimbrel.1.gz
 
 readonly documents=usr/share/doc/whimbrel
 for document in docs/*.md; do

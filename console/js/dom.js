@@ -1,6 +1,20 @@
-// Making and renewing elements. Text goes in as text nodes only: names, topics and payloads come from anybody.
+// Making and renewing elements. Text goes in as text nodes only: names, topics and payloads come from anybody, so
+// that what is not seen in them, or turns text around, is written out, as the commands do.
 
 const SVG = "http://www.w3.org/2000/svg";
+
+const UNSEEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g;
+
+/** A child as it is put into an element: a node, or text in which all can be seen. */
+function seen(child) {
+  if (child instanceof Node) return child;
+  return String(child).replace(UNSEEN, (unseen) => `\\u{${unseen.codePointAt(0).toString(16)}}`);
+}
+
+/** Children as they are put into an element. */
+function nodes(children) {
+  return children.flat().filter((child) => child !== null && child !== undefined).map(seen);
+}
 
 function fill(node, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
@@ -9,7 +23,7 @@ function fill(node, attributes, children) {
     else if (name === "value" || name === "checked" || name === "htmlFor") node[name] = value;
     else node.setAttribute(name, value === true ? "" : value);
   }
-  node.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  node.append(...nodes(children));
   return node;
 }
 
@@ -25,13 +39,13 @@ export function svg(name, attributes = {}, ...children) {
 
 /** Sets the text of an element if it is another one; selections and screen readers are left in peace otherwise. */
 export function text(node, value) {
-  const next = String(value);
+  const next = seen(value);
   if (node.textContent !== next) node.textContent = next;
 }
 
 /** Replaces what is in an element. */
 export function put(node, ...children) {
-  node.replaceChildren(...children.flat().filter((child) => child !== null && child !== undefined));
+  node.replaceChildren(...nodes(children));
 }
 
 /** The same unless it is there already, so that a selection, the focus and a screen reader's place stay. */

@@ -52,8 +52,14 @@ impl fmt::Debug for Dial {
 }
 
 impl Dial {
-    /// What was given, for the client library.
+    /// What was given, for the client library. Warns of what has no effect.
     pub fn options(&self) -> Options {
+        if !self.is_secure() && (self.insecure || self.ca.is_some() || self.cert.is_some()) {
+            eprintln!(
+                "warning: {} is asked without TLS, so that --ca, --cert, --key and --insecure mean nothing; with TLS it is mqtts:// or wss://",
+                self.url
+            );
+        }
         let mut options = Options::new(&self.url)
             .version(self.mqtt)
             .keep_alive(Duration::from_secs(self.keep_alive.into()))
@@ -65,6 +71,10 @@ impl Dial {
             options = options.certificate(certificate, key);
         }
         options.tls(self.trust())
+    }
+
+    fn is_secure(&self) -> bool {
+        ["mqtts", "ssl", "tls", "wss"].iter().any(|scheme| self.url.starts_with(&format!("{scheme}:")))
     }
 
     /// Whom to trust.
@@ -81,8 +91,7 @@ impl Dial {
     /// # Errors
     /// One of them cannot be used.
     pub fn options_for_many(&self) -> Result<Options> {
-        let is_secure = ["mqtts", "ssl", "tls", "wss"].iter().any(|scheme| self.url.starts_with(&format!("{scheme}:")));
-        if !is_secure {
+        if !self.is_secure() {
             return Ok(self.options());
         }
         let identity = self.cert.clone().zip(self.key.clone());
@@ -119,9 +128,7 @@ impl Dial {
             Error::Timeout => {
                 "Is a broker running there? Something may answer that is none, or a firewall lets nothing through"
             }
-            Error::Untrusted(_) => {
-                "Name the authority that has signed it (--ca FILE); --insecure trusts anybody, for development only"
-            }
+            Error::Untrusted(_) => UNTRUSTED,
             Error::NotBelieved(_) => "Show one that the broker's authority has signed (--cert FILE --key FILE)",
             Error::Refused { reason, .. } if SIGN_IN.contains(reason) && self.user.is_none() => {
                 "Sign in: --user NAME, with the password in WHIMBREL_PASSWORD, or --cert FILE --key FILE over TLS"
@@ -130,6 +137,10 @@ impl Dial {
         })
     }
 }
+
+/// What to do where a broker's certificate is not trusted.
+pub const UNTRUSTED: &str = "Name the authority that has signed it (--ca FILE), and the host as its certificate does; \
+    --insecure trusts anybody, for development only";
 
 /// What may be meant by a connection that ends before it has begun.
 const HANGS_UP: &str =

@@ -17,6 +17,7 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use serde::de::DeserializeOwned;
 use whimbrel_client::{Error, Identity, Tls};
+use whimbrel_lab::dial::UNTRUSTED;
 use whimbrel_server::api::answers::Refused;
 use whimbrel_server::config::schema::{self, Key};
 use whimbrel_server::config::{Given, Override, control_place};
@@ -270,10 +271,7 @@ impl Control {
             return anyhow!("no TLS is spoken at {host}: write http:// if that is the broker's HTTP listener");
         }
         let hint = match Error::from(error) {
-            error @ Error::Untrusted(_) => (
-                error,
-                "Name the authority that has signed it (--ca FILE); --insecure trusts anybody, for development only",
-            ),
+            error @ Error::Untrusted(_) => (error, UNTRUSTED),
             error @ Error::NotBelieved(_) => {
                 (error, "Show one that the broker's authority has signed (--cert FILE --key FILE)")
             }

@@ -219,6 +219,21 @@ fn what_may_not_be_published_ends_the_connection_where_that_is_set() {
 }
 
 #[test]
+fn what_waits_for_the_disk_is_acknowledged_before_a_denied_publish_ends_the_connection() {
+    for version in [V5, V4] {
+        for qos in [0, 1, 2] {
+            let mut world = World::new(version, true);
+            world.bytes(&publish(version, "logged", 1, 1, b"x"));
+            world.bytes(&publish(version, "secret/1", qos, 3, b"x"));
+            assert_eq!((world.packets(), world.is_closed()), (Vec::new(), false), "the disk has not answered");
+            world.commit();
+            let first = world.packets()[0];
+            assert_eq!((first.0, world.is_closed()), (PUBACK, true), "{version:?}, QoS {qos}");
+        }
+    }
+}
+
+#[test]
 fn what_can_never_be_accepted_ends_a_connection_that_cannot_be_told() {
     let deep = format!("open{}", "/x".repeat(128));
     for (topic, payload, code) in [(&*deep, 1, 0x90), ("logged", LOGGED_MAX, 0x97)] {

@@ -1,6 +1,7 @@
 //! Principals over HTTP, and origins of web pages.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -270,24 +271,28 @@ impl Access {
         Err(refusal)
     }
 
-    /// Whether a request to open a WebSocket, `from` that address, may come from where it does: from no web page, from one of the same host, or from
-    /// one of those that the configuration names.
+    /// Whether a request to open a WebSocket, `from` that address, may come from where it does: from no web page, from one of the same host, from
+    /// one of those that the configuration names, or with `--dev` from one of this machine.
     ///
     /// # Errors
     /// It comes from elsewhere; the audit has been told.
     pub fn check_origin(&self, headers: &HeaderMap, from: &dyn fmt::Display) -> Result<(), HttpRefusal> {
         let plan = self.plan();
-        let Some(origin) = headers.get(ORIGIN).filter(|_| !plan.dev) else { return Ok(()) };
+        let Some(origin) = headers.get(ORIGIN) else { return Ok(()) };
         let origin = origin.to_str().unwrap_or_default();
         let own = headers.get(HOST).and_then(|host| host.to_str().ok()).map(host_of);
         let page = origin.split_once("://").map(|(_, authority)| authority);
+        // With `--dev` nobody signs in, so that a page whose name leads to this machine would be its own.
+        let may_be_own = |host: &str| !host.is_empty() && (!plan.dev || is_loopback(host) || is_address(host));
         let is_own = page
             .map(host_of)
-            .is_some_and(|host| !host.is_empty() && own.as_ref().is_some_and(|own| own.eq_ignore_ascii_case(host)));
+            .is_some_and(|host| may_be_own(host) && own.as_ref().is_some_and(|own| own.eq_ignore_ascii_case(host)));
         let is_named = |named: &String| {
             named.eq_ignore_ascii_case(origin) || page.is_some_and(|authority| named.eq_ignore_ascii_case(authority))
         };
-        if is_own || plan.origins.iter().any(is_named) {
+        // Pages of a developer come from any port of the machine.
+        let is_of_machine = plan.dev && page.map(host_of).is_some_and(is_loopback);
+        if is_own || is_of_machine || plan.origins.iter().any(is_named) {
             return Ok(());
         }
         self.note_foreign(
@@ -334,6 +339,17 @@ fn read(value: &str, from: &str) -> Option<Asked> {
     let text = String::from_utf8(STANDARD.decode(rest.trim()).ok()?).ok()?;
     let (user, password) = text.split_once(':')?;
     Some(asked(Some(user.to_owned()), password.as_bytes(), false))
+}
+
+/// Whether a host is this machine by any name or address that no other one can have.
+fn is_loopback(host: &str) -> bool {
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    address.map_or_else(|_| host.eq_ignore_ascii_case("localhost"), |address| address.is_loopback())
+}
+
+/// Whether a host is given by its address: a name may be made to lead here by anybody.
+fn is_address(host: &str) -> bool {
+    host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>().is_ok()
 }
 
 /// The host of an authority, without its port.

@@ -37,6 +37,12 @@ pub fn field(query: Option<&str>, name: &str) -> Option<String> {
     fields.filter(|(key, _)| *key == name).find_map(|(_, value)| decode(value))
 }
 
+/// Whether a field of a query has a value, be it one that can be decoded or not.
+pub fn has_value(query: &str, name: &str) -> bool {
+    let mut fields = query.split('&').filter_map(|field| field.split_once('='));
+    fields.any(|(key, value)| key == name && !value.is_empty())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -51,5 +57,6 @@ mod tests {
         assert_eq!(decode("%4"), None);
         assert_eq!(decode("%ff"), None, "no text");
         assert_eq!(field(Some("x=1"), "after"), None);
+        assert!(has_value("x=1&prefix=%ff", "prefix") && !has_value("x=1&prefix=", "prefix"));
     }
 }

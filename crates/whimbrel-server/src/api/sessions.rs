@@ -45,6 +45,9 @@ pub(super) async fn list(State(shared): State<Arc<Shared>>, RawQuery(query): Raw
     };
     let limit = limit.map_or(PAGE, |limit| (limit as usize).clamp(1, PAGE));
     let prefix = percent::field(query.as_deref(), "prefix").unwrap_or_default();
+    if prefix.is_empty() && query.as_deref().is_some_and(|query| percent::has_value(query, "prefix")) {
+        return refuse(StatusCode::BAD_REQUEST, "`prefix` is no percent-encoded UTF-8");
+    }
     let mut page = Page { sessions: Vec::new(), now: Time::ZERO, bytes: 0 };
     // That of exactly this client id need not be searched.
     let exact = shared.hub.session(&prefix).filter(|_| !prefix.is_empty());

@@ -95,9 +95,10 @@ pub(super) async fn ask(
     question: &str,
     only: Option<&str>,
 ) -> Result<System<Box<RawValue>>, Response> {
-    if question.len() > QUESTION_BYTES_MAX {
+    let is_long = question.len() > QUESTION_BYTES_MAX;
+    if is_long && only.is_some_and(|only| *only != *shared.about.name) {
         let error =
-            format!("brokers do not ask each other for more than {QUESTION_BYTES_MAX} bytes: shorten the query");
+            format!("brokers do not ask each other for more than {QUESTION_BYTES_MAX} bytes: ask that broker itself");
         return Err(refuse(StatusCode::URI_TOO_LONG, error));
     }
     let turn = tokio::time::timeout(PATIENCE, shared.asking.acquire()).await;
@@ -114,7 +115,14 @@ pub(super) async fn ask(
             format!("there is no broker with the name {:?}; /api/v1/topology names all", only.unwrap_or_default());
         return Err(refuse(StatusCode::NOT_FOUND, error));
     }
-    let mut all = gather(&shared.hub, question, others).await;
+    let mut all = if is_long {
+        // Others cannot be asked; those of this broker can be found all the same.
+        let mut missed: Vec<String> = others.into_values().map(String::from).collect();
+        missed.sort_unstable();
+        System { brokers: Vec::new(), silent: Vec::new(), missed }
+    } else {
+        gather(&shared.hub, question, others).await
+    };
     if named(own) {
         let text = answer(routes::among_brokers(shared.clone()), question).await;
         all.brokers.insert(0, Said { name: own.clone(), answer: as_json(text) });

@@ -228,6 +228,24 @@ async fn pages_of_other_sites_change_nothing() {
     assert_eq!(own.0, 409, "let in: {}", own.1);
 }
 
+#[tokio::test]
+async fn with_dev_pages_of_this_machine_alone_open_web_sockets() {
+    let server = start(|_| {}).await;
+    let is_let_in = |host: &str, origin: &str| {
+        let mut headers = axum::http::HeaderMap::new();
+        headers.insert("host", host.parse().expect("a header"));
+        headers.insert("origin", origin.parse().expect("a header"));
+        server.access().check_origin(&headers, &"").is_ok()
+    };
+    for origin in ["http://localhost:3000", "http://127.0.0.1", "http://[::1]:99", "http://192.168.1.7:8080"] {
+        assert!(is_let_in("192.168.1.7:8083", origin), "{origin}");
+    }
+    for origin in ["http://evil.example", "null", "http://localhost.evil.example", "http://192.168.1.8", ""] {
+        assert!(!is_let_in("192.168.1.7:8083", origin), "{origin}");
+    }
+    assert!(!is_let_in("evil.example:8083", "http://evil.example:8083"), "a name that leads here");
+}
+
 /// CONNECT of MQTT 5 of a client with so long an id.
 fn connect(id: &str) -> Vec<u8> {
     let rest =

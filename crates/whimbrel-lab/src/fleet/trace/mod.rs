@@ -80,7 +80,7 @@ pub struct LeftOut {
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// The file or directory cannot be opened or read.
-    #[error("cannot read the trace {}: {source}", path.display())]
+    #[error("cannot read the trace {}", path.display())]
     Unreadable {
         /// Which file.
         path: PathBuf,
