@@ -182,7 +182,7 @@ async fn a_wrong_port_is_told_in_both_directions() {
         ("wss", Listener::Ws, "ws://", false),
         ("ws", Listener::Wss, "wss://", false),
         ("ws", Listener::Mqtt, "no WebSocket is spoken there", true),
-        ("wss", Listener::Tls, "mqtts://", false),
+        ("wss", Listener::Tls, "mqtts://", true),
     ] {
         let (is_temporary, text) = told(scheme, listener).await;
         assert!(text.contains(words), "{scheme}:// at {}: {text}", listener.name());
