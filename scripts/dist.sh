@@ -8,6 +8,7 @@
 # Without cargo-cyclonedx it is installed; where WHIMBREL_BIN names the binary, the list is left out then.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+source scripts/packaging.sh
 
 readonly target=${CARGO_TARGET_DIR:-target}
 readonly out=${PACKAGE_OUT:-$target/dist}
@@ -33,9 +34,7 @@ if [[ -z $binary ]]; then
     fi
 fi
 binary=$(realpath "$binary")
-version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"$/\1/p' Cargo.toml)
-SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || date +%s)}
-export SOURCE_DATE_EPOCH
+readonly version=$upstream
 
 # Of an earlier release nothing is left; what else lies there is none of its.
 mkdir -p "$out"
@@ -60,8 +59,7 @@ for shell in bash zsh fish; do
 done
 python3 packaging/manual.py "$tree/whimbrel" >"$work/manual"
 put 644 "$work/manual" whimbrel.1
-tar --sort=name --mtime="@$SOURCE_DATE_EPOCH" --format=gnu --numeric-owner --owner=0 --group=0 --mode=u+rwX,go+rX,go-w \
-    --directory "$work" --create "$name" | xz -6 >"$out/$name.tar.xz"
+pack 0 --mode=u+rwX,go+rX,go-w --directory "$work" --create "$name" | xz -6 >"$out/$name.tar.xz"
 mkdir "$work/again"
 tar --extract --file "$out/$name.tar.xz" --directory "$work/again"
 "$work/again/$name/whimbrel" --version | grep -q "^whimbrel $version "

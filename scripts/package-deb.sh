@@ -9,26 +9,17 @@
 # DEBFULLNAME and DEBEMAIL another maintainer.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+source scripts/packaging.sh
 
 readonly binary=${WHIMBREL_BIN:-${CARGO_TARGET_DIR:-target}/release/whimbrel}
 readonly out=${PACKAGE_OUT:-${CARGO_TARGET_DIR:-target}/deb}
 readonly maintainer="${DEBFULLNAME:-Whimbrel developers} <${DEBEMAIL:-developers@whimbrel.example.org}>"
 
 check=no
-case ${1:-} in
-"") ;;
---check) check=yes ;;
-*)
-    echo "usage: scripts/package-deb.sh [--check]" >&2
-    exit 2
-    ;;
-esac
+if wants_check "$@"; then check=yes; fi
 
 scripts/require.sh dpkg-deb=dpkg dpkg-shlibdeps=dpkg-dev strip=binutils python3
-if [[ ! -x $binary ]]; then
-    echo "there is no $binary: build it (make deb), or name it (WHIMBREL_BIN)" >&2
-    exit 1
-fi
+expect_binary deb
 
 work=$(mktemp -d)
 broker=
@@ -39,20 +30,12 @@ finish() {
 trap finish EXIT
 
 # Revisions of the packaging are counted in its changelog; what is packaged has the version of the workspace.
-upstream=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"$/\1/p' Cargo.toml)
 version=$(sed -n '1s/^whimbrel (\(.*\)) .*/\1/p' packaging/debian/changelog)
 if [[ ${version%-*} != "$upstream" ]]; then
     echo "packaging/debian/changelog is about $version, and Cargo.toml about $upstream" >&2
     exit 1
 fi
-if [[ $("$binary" --version) != "whimbrel $upstream "* ]]; then
-    echo "$binary is $("$binary" --version), and Cargo.toml about $upstream" >&2
-    exit 1
-fi
 architecture=$(dpkg --print-architecture)
-# The same sources make the same package.
-SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || date +%s)}
-export SOURCE_DATE_EPOCH
 
 readonly tree=$work/whimbrel
 put() { install -D -m "$1" "$2" "$tree/$3"; }
@@ -139,21 +122,9 @@ fi
 echo "serve: refuses to start with the configuration as it comes"
 
 # Ready, and gone again.
-mkfifo "$work/ready"
-listen=()
-for listener in mqtt tls ws wss http overlay; do
-    listen+=("--listen-$listener" 127.0.0.1:0)
-done
-"$installed" serve --dev "${listen[@]}" --data "$work/data" >"$work/ready" 2>"$work/log" &
-broker=$!
-if ! read -r -t 30 line <"$work/ready" || [[ $line != '{"ready":true'* ]]; then
-    cat "$work/log" >&2
-    exit 1
-fi
+begin_broker "$work" env "WHIMBREL_DATA=$work/data" "$installed"
 echo "serve --dev: $line"
-kill "$broker"
-wait "$broker"
-broker=
+end_broker
 
 # What an administrator has changed stays, and what the broker has kept is not removed with it.
 mkdir -p "$target/var/lib/whimbrel/journal"

@@ -8,26 +8,17 @@
 # image of packaging/container/Containerfile is told, this one is told too; tests/packaging/run compares them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+source scripts/packaging.sh
 
 readonly binary=${WHIMBREL_BIN:-${CARGO_TARGET_DIR:-target}/release/whimbrel}
 readonly out=${PACKAGE_OUT:-${CARGO_TARGET_DIR:-target}/oci}
 readonly user=65532
 
 check=no
-case ${1:-} in
-"") ;;
---check) check=yes ;;
-*)
-    echo "usage: scripts/package-oci.sh [--check]" >&2
-    exit 2
-    ;;
-esac
+if wants_check "$@"; then check=yes; fi
 
 scripts/require.sh umoci skopeo strip=binutils
-if [[ ! -x $binary ]]; then
-    echo "there is no $binary: build it (make dist), or name it (WHIMBREL_BIN)" >&2
-    exit 1
-fi
+expect_binary dist
 
 work=$(mktemp -d)
 broker=
@@ -38,18 +29,12 @@ finish() {
 }
 trap finish EXIT
 
-version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"$/\1/p' Cargo.toml)
-if [[ $("$binary" --version) != "whimbrel $version "* ]]; then
-    echo "$binary is $("$binary" --version), and Cargo.toml about $version" >&2
-    exit 1
-fi
+readonly version=$upstream
 case $(uname -m) in
 x86_64) architecture=amd64 ;;
 aarch64) architecture=arm64 ;;
 *) architecture=$(uname -m) ;;
 esac
-# The same sources make the same image.
-SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || date +%s)}
 created=$(date --utc --date="@$SOURCE_DATE_EPOCH" +%Y-%m-%dT%H:%M:%SZ)
 
 # The files: the binary, the libraries that it is linked with, if any, under the paths by which it asks for them, and its user.
@@ -65,10 +50,8 @@ echo "whimbrel:x:$user:" >"$tree/etc/group"
 echo 'hosts: files dns' >"$tree/etc/nsswitch.conf"
 install -d -m 755 "$tree/var/lib"
 mkdir -p "$work/own/var/lib/whimbrel"
-# pack FILE ID ARGUMENTS...: a tar of files that belong to ID, whoever packs them, and whenever.
-pack() { tar --sort=name --mtime="@$SOURCE_DATE_EPOCH" --format=gnu --numeric-owner --owner="$2" --group="$2" --file "$1" "${@:3}"; }
-pack "$work/layer.tar" 0 --create --mode=u+rwX,go+rX,go-w --directory "$tree" .
-pack "$work/layer.tar" $user --append --mode=700 --directory "$work/own" ./var/lib/whimbrel
+pack 0 --file "$work/layer.tar" --create --mode=u+rwX,go+rX,go-w --directory "$tree" .
+pack $user --file "$work/layer.tar" --append --mode=700 --directory "$work/own" ./var/lib/whimbrel
 
 readonly image=$work/image:$version
 umoci init --layout "$work/image"
@@ -91,7 +74,7 @@ umoci gc --layout "$work/image" >/dev/null
 mkdir -p "$out"
 readonly archive=$out/whimbrel-$version-oci-$architecture.tar
 skopeo copy --quiet "oci:$image" "oci:$work/named:whimbrel:$version"
-pack "$archive" 0 --create --directory "$work/named" .
+pack 0 --file "$archive" --create --directory "$work/named" .
 echo "$archive: $(du -h "$archive" | cut -f1)"
 [[ $check == yes ]] || exit 0
 
@@ -116,20 +99,8 @@ in_image() {
 }
 (in_image /usr/bin/whimbrel --version)
 
-mkfifo "$work/ready"
-listen=()
-for listener in mqtt tls ws wss http overlay; do
-    listen+=("--listen-$listener" 127.0.0.1:0)
-done
-in_image /usr/bin/whimbrel serve --dev "${listen[@]}" >"$work/ready" 2>"$work/log" &
-broker=$!
-if ! read -r -t 30 line <"$work/ready" || [[ $line != '{"ready":true'* ]]; then
-    cat "$work/log" >&2
-    exit 1
-fi
+begin_broker "$work" in_image /usr/bin/whimbrel
 echo "serve --dev in the image: $line"
 (in_image /usr/bin/whimbrel status --own --json) >"$work/status" || { cat "$work/status" >&2 && exit 1; }
-kill "$broker"
-wait "$broker"
-broker=
+end_broker
 echo "unpacked, served, asked for its health, and ended: $archive"

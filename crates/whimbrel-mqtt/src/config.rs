@@ -24,8 +24,9 @@ pub const AHEAD_MAX: usize = 256 << 10;
 /// noticed.
 pub const AHEAD_ENOUGH: usize = 64 << 10;
 
-/// Connections that have ended while they waited for their sessions, and whose last packets are still to be handled. Of more
-/// than that those packets are dropped, as if the connection had ended a moment before: each holds up to [`AHEAD_MAX`] bytes.
+/// Connections that have ended while they waited for their sessions, and whose last packets are
+/// still to be handled. Of more than that those packets are dropped, as if the connection had ended
+/// a moment before: each holds up to [`AHEAD_MAX`] bytes.
 pub const ENDED_WAITING_MAX: usize = 256;
 
 /// Bytes that a driver reads at most of what a connection has already sent, when [`crate::Output::read_out`] asks for it.

@@ -94,7 +94,8 @@ impl Broker {
         self.core.handle(now, input, &mut Outbound { edge: &mut self.edge, driver: out, now });
     }
 
-    /// Ends a connection for a reason: tells the client where the protocol allows, and closes. Its will is published.
+    /// Ends a connection for a reason: tells the client where the protocol allows, and closes. Its
+    /// will is published.
     pub(super) fn end(&mut self, now: Time, conn: u32, reason: ReasonCode, cause: &str, out: &mut impl Output) {
         match self.edge.conns[conn as usize].state {
             State::Gone => {}

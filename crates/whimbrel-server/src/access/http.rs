@@ -271,8 +271,9 @@ impl Access {
         Err(refusal)
     }
 
-    /// Whether a request to open a WebSocket, `from` that address, may come from where it does: from no web page, from one of the same host, from
-    /// one of those that the configuration names, or with `--dev` from one of this machine.
+    /// Whether a request to open a WebSocket, `from` that address, may come from where it does: from
+    /// no web page, from one of the same host, from one of those that the configuration names, or
+    /// with `--dev` from one of this machine.
     ///
     /// # Errors
     /// It comes from elsewhere; the audit has been told.
@@ -282,7 +283,7 @@ impl Access {
         let origin = origin.to_str().unwrap_or_default();
         let own = headers.get(HOST).and_then(|host| host.to_str().ok()).map(host_of);
         let page = origin.split_once("://").map(|(_, authority)| authority);
-        // With `--dev` nobody signs in, so that a page whose name leads to this machine would be its own.
+        // With `--dev` there is no sign-in, so a page whose name leads here would count as its own.
         let may_be_own = |host: &str| !host.is_empty() && (!plan.dev || is_loopback(host) || is_address(host));
         let is_own = page
             .map(host_of)

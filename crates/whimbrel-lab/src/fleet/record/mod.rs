@@ -1,6 +1,7 @@
 //! A recording of a run (`--record DIR`): the packets that each client has sent and got, what the
 //! brokers have written to their log and output, what was done to them, and what the judges found.
-//! One line of JSON each, [`Line`], in the order in which they were written: neighbours may differ in their times by a moment.
+//! One line of JSON each, [`Line`], in the order in which they were written: the times of
+//! neighbours may be the other way round by a moment.
 //!
 //! A recording is bounded: it has two files, [`NOW`] and [`BEFORE`]. When the first is [`FILE_MAX`]
 //! bytes long it takes the place of the second. So the last 256 MiB are there at least: some
