@@ -1,11 +1,11 @@
 //! What is to be said of those who wandered: what they lacked, what they got twice and in which order, and how long they waited.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::{Duration, Instant};
 
 use whimbrel_client::QoS;
 
-use super::{Attached, Book, Came, Ends, Keeper, Name, Story};
+use super::{Attached, Book, Came, Ends, Keeper, Name, Sent, Story};
 
 /// What a client says is known by then to whoever has its session, and in the copies that come to its deputy from then on: that it says PUBACK is answered by
 /// nothing, and a broker reads it when it has processor time. Nothing orders that and the same client's CONNECT elsewhere.
@@ -71,15 +71,30 @@ fn of(book: &Book, story: &Story) -> Verdict {
             }
         }
     }
-    let granted = story.granted;
-    for (name, sent) in &book.sent {
-        let is_due = sent.acknowledged.is_some() && sent.level >= story.least && granted.is_some_and(|at| at < sent.at);
-        verdict.due += usize::from(is_due);
-        if is_due && !known.contains_key(name) {
+    for name in due(book, story) {
+        verdict.due += 1;
+        if !known.contains_key(name) {
             verdict.lost.push(*name);
         }
     }
     verdict
+}
+
+/// The events that a subscription must get.
+fn due<'a>(book: &'a Book, story: &'a Story) -> impl Iterator<Item = &'a Name> {
+    let is_after = |sent: &Sent| story.granted.is_some_and(|at| at < sent.at);
+    let is_due = move |sent: &Sent| sent.acknowledged.is_some() && sent.level >= story.least && is_after(sent);
+    book.sent.iter().filter(move |(_, sent)| is_due(sent)).map(|(name, _)| name)
+}
+
+/// How many deliveries are still due, over all subscriptions. Costs one look at each event and delivery,
+/// which matters while clients and relays share the processor with it.
+pub fn missing(book: &Book) -> usize {
+    let of = |story: &Story| {
+        let came: HashSet<&Name> = story.came.iter().map(|(name, _)| name).collect();
+        due(book, story).filter(|name| !came.contains(name)).count()
+    };
+    book.stories.iter().map(of).sum()
 }
 
 /// How what came twice came.

@@ -27,8 +27,14 @@ const KILL_AFTER: u64 = 20;
 /// It is started again after so many more events of the others.
 const DOWN: u64 = 200;
 
-/// What must come comes by then.
+/// What must come comes by then; at the end, counted anew whenever something due has come.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What is still due at the end is counted once in that time.
+const COUNTED: Duration = Duration::from_millis(250);
+
+/// What is due at the end has come by then, however steadily it comes.
+const LAST_MAX: Duration = Duration::from_secs(120);
 
 /// So much time for all moves, whatever happens.
 const MOVES_MAX: Duration = Duration::from_secs(60);
@@ -254,6 +260,27 @@ async fn storm(world: &mut World, desk: &Desk) {
     }
 }
 
+/// Waits until all subscriptions have what they are due, or for [`PATIENCE`] none has got any of it.
+async fn await_due(desk: &Desk) {
+    let mut pace = tokio::time::interval(COUNTED);
+    let begun = Instant::now();
+    let mut last = (usize::MAX, begun);
+    loop {
+        pace.tick().await;
+        let missing = judge::missing(&desk.book());
+        if missing == 0 {
+            return;
+        }
+        if missing < last.0 {
+            last = (missing, Instant::now());
+        }
+        if last.1.elapsed() > PATIENCE || begun.elapsed() > LAST_MAX {
+            println!("{missing} deliveries are still due after {:?}", begun.elapsed());
+            return;
+        }
+    }
+}
+
 /// Publishers end, and then everybody waits for what is still due.
 async fn finish(desk: &Desk, [mut roamers, mut publishers]: [JoinSet<()>; 2]) -> Book {
     desk.phase.send_replace(Phase::Last);
@@ -266,15 +293,7 @@ async fn finish(desk: &Desk, [mut roamers, mut publishers]: [JoinSet<()>; 2]) ->
     if timeout(PATIENCE, all).await.is_err() {
         faults.push("not all events are acknowledged".to_owned());
     }
-    let all = async {
-        let mut pace = tokio::time::interval(Duration::from_millis(50));
-        while judge::judge(&desk.book()).iter().any(|verdict| !verdict.lost.is_empty()) {
-            pace.tick().await;
-        }
-    };
-    if timeout(PATIENCE, all).await.is_err() {
-        println!("not everybody has everything");
-    }
+    await_due(desk).await;
     desk.phase.send_replace(Phase::Over);
     let all = async {
         while let Some(ended) = roamers.join_next().await {
