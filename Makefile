@@ -56,10 +56,11 @@ bench-durable: ## measure what the journal and durable subscriptions cost, besid
 	cargo build --locked --release --package whimbrel
 	@"$${CARGO_TARGET_DIR:-target}/release/whimbrel" bench durable $(ARGS)
 
-bench-disturbance: ## measure how long a bystander waits while others mean harm (a minute; ARGS="flood" chooses)
+bench-disturbance: ## measure how long a bystander waits while others mean harm, and while one input makes much work (three minutes; ARGS="flood" chooses the harm)
 	@scripts/require.sh cc=build-essential python3
 	cargo build --locked --release --package whimbrel
 	@WHIMBREL_BIN="$${CARGO_TARGET_DIR:-target}/release/whimbrel" python3 tests/clients/disturbance.py $(ARGS)
+	@WHIMBREL_BIN="$${CARGO_TARGET_DIR:-target}/release/whimbrel" python3 tests/clients/turns.py
 
 fuzz: ## fuzz every target for SECONDS (60) each
 	@scripts/fuzz.sh $(SECONDS)

@@ -126,8 +126,10 @@ def threads_of(*processes):
 
 
 @contextlib.contextmanager
-def before_others(broker):
-    """Gives the broker and this process the processors before whatever else the machine does, where that is permitted."""
+def before_others(broker, inherited=False):
+    """Gives the broker and this process the processors before whatever else the machine does, where that is permitted.
+
+    `inherited`: the broker keeps them afterwards, and so do processes that this one starts meanwhile."""
     try:
         for thread in threads_of(broker.pid, os.getpid()):
             os.sched_setscheduler(thread, os.SCHED_RR, os.sched_param(PRIORITY))
@@ -136,7 +138,7 @@ def before_others(broker):
     try:
         yield
     finally:
-        for thread in threads_of(broker.pid, os.getpid()):
+        for thread in threads_of(*([] if inherited else [broker.pid]), os.getpid()):
             os.sched_setscheduler(thread, os.SCHED_OTHER, os.sched_param(0))
 
 
