@@ -161,8 +161,8 @@ export function shown(name, id, set) {
 }
 
 export function trace(event, set) {
-  if (!/^[0-9a-f]{1,16}:\d+$/.test(event)) {
-    return [400, { error: `${JSON.stringify(event)} is no event id: it is <pubend in hexadecimal>:<tick in decimal>, as \`whimbrel sub --json\` and the property w-id show it` }];
+  if (!/^([0-9a-f]{1,16}:\d+|[\w-]{11}:[\w-]{11})$/.test(event)) {
+    return [400, { error: `${JSON.stringify(event)} is no event id: it is <pubend>:<tick>, as \`whimbrel sub --json\` and the property w-id show it` }];
   }
   const at = (after_us, what) => ({ after_us, what });
   const brokers = [

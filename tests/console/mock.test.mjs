@@ -5,7 +5,7 @@ import { open, REAL, signIn, until, VIEWS, visit } from "./harness.mjs";
 import { HOSTILE_ID } from "./invented.mjs";
 import { Mock, TOKEN, USERS } from "./mock.mjs";
 
-const EVENT = "9d0c7b3a41e2f5c1:1795000000123456789";
+const EVENT = "p6sK5Vha1Dh:hPVn17Pr66B";
 
 /** Tests with brokers of their own each. */
 function withMock(name, options, define) {

@@ -151,7 +151,7 @@ function eventTests(at) {
   test("an event's way through the brokers is shown", () => visit(at.url(), async (page) => {
     await seesThree(page);
     const subscriber = await at.deployment.connect("tower", { id: "listener", expiry: 60 });
-    await subscriber.subscribe("orders/#");
+    await subscriber.subscribe("orders/#", { "w-durability": "durable" });
     const [message] = await Promise.all([subscriber.next(), at.deployment.order("a crate")]);
     await open(page, "status");
     await page.getByLabel("Event id").fill([message.properties.userProperties["w-id"]].flat().pop());

@@ -18,7 +18,7 @@ const FORMS = [
 const WORK_MS = 240_000;
 /** What is picked: of the invented brokers, unless there are real ones. */
 let session = "dispatch-north";
-let event = "9d0c7b3a41e2f5c1:1795000000123456789";
+let event = "p6sK5Vha1Dh:hPVn17Pr66B";
 const PREPARE = {
   map: async (page) => {
     await page.locator(".controls").getByText(/[1-9]\d* nodes/).waitFor();
@@ -58,7 +58,7 @@ async function startReal() {
   const deployment = await Deployment.start();
   await deployment.populate({ vehicles: 600, perSecond: 400 });
   const listener = await deployment.connect("tower", { id: "listener", expiry: 3600 });
-  await listener.subscribe("orders/#");
+  await listener.subscribe("orders/#", { "w-durability": "durable" });
   const orders = setInterval(() => deployment.order("two pallets").catch(() => {}), 200);
   const { url } = deployment.brokers.north;
   await new Promise((resolve) => setTimeout(resolve, WORK_MS)); // tidy: poll — minutes of history; there is no test here

@@ -66,7 +66,7 @@ function offset(now) {
 
 function trace() {
   const out = el("div", { class: "trace", role: "status" });
-  const input = el("input", { id: "event", name: "event", spellcheck: "false", autocapitalize: "none", required: true, placeholder: "9d0c7b3a41e2f5c1:1795000000123456789" });
+  const input = el("input", { id: "event", name: "event", spellcheck: "false", autocapitalize: "none", required: true, placeholder: "p6sK5Vha1Dh:hPVn17Pr66B" });
   const form = el("form", { class: "row" }, el("label", { for: "event" }, "Event id"), input, el("button", { type: "submit" }, "Trace"));
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
@@ -78,7 +78,7 @@ function trace() {
       put(out, el("p", { class: "notice bad" }, el("strong", {}, failure.message), failure.kind === "refused" ? "" : ` ${failure.todo}`));
     }
   });
-  const words = el("p", { class: "quiet" }, "An event id is told by the user property ", el("code", {}, "w-id"), ", which semi-durable and durable subscriptions get, and by ",
+  const words = el("p", { class: "quiet" }, "An event id is told by the user property ", el("code", {}, "w-id"), ", which subscriptions get that ask for it, and by ",
     el("code", {}, "whimbrel sub --json"), ". Brokers remember their last 16,384 notes.");
   return [form, words, out];
 }

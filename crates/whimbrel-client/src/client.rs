@@ -14,6 +14,7 @@ use whimbrel_mqtt::codec::{
     decode, frame,
 };
 
+use crate::message::ASK_NAMES;
 use crate::protocol::{Arrival, Shared, Waiter};
 use crate::session::is_acknowledged;
 use crate::tap::Tapped;
@@ -172,6 +173,9 @@ impl Client {
         let mut bytes = Vec::new();
         let (welcome, used) = welcome(&mut stream, options.version, &mut bytes).await?;
         bytes.drain(..used);
+        if options.has_names {
+            options.session.with(|session| session.ask_names());
+        }
         let in_flight = options.session.with(|session| session.in_flight());
         let window = welcome.window.saturating_sub(in_flight).max(1);
         let mut out = Vec::new();
@@ -239,6 +243,9 @@ impl Client {
     ) -> Result<Answer, Error> {
         let mut attributes = whimbrel_event::AttributesBuf::new();
         user.iter().for_each(|(name, value)| attributes.push(name, value));
+        if user.iter().any(|(name, _)| ASK_NAMES.contains(name)) {
+            self.handle.shared.session.with(|session| session.ask_names());
+        }
         let properties = SubscribeProperties { subscription_id, user: attributes.as_attributes().into() };
         let packet_id = self.handle.shared.session.with(|session| session.reserve());
         let packet = Packet::Subscribe(Subscribe { packet_id, properties, filters: Filters::list(filters) });

@@ -5,8 +5,14 @@ use whimbrel_mqtt::codec::{CodesAck, PacketId, Publish as Packet, PublishPropert
 
 use crate::{Error, Notice};
 
-/// User property with an event's name.
+/// User property with an event's name. The broker's own properties begin with it and stand last.
 const ID: &str = "w-id";
+
+/// User property that says that the event may be one that came before.
+const MAYBE_REPEAT: &str = "w-maybe-repeat";
+
+/// User properties of a SUBSCRIBE for which the broker names events.
+pub(crate) const ASK_NAMES: [&str; 4] = ["w-durability", "w-from", "w-ack", "w-notices"];
 
 /// User property with the publisher's own number of an event.
 const SEQUENCE: &str = "w-seq";
@@ -137,11 +143,16 @@ pub struct Message {
     pub subscription_ids: Vec<u32>,
     /// User properties in their order.
     pub properties: Vec<(String, String)>,
+    /// Where among these the broker's own begin; their number if there are none.
+    own: usize,
 }
 
 impl Message {
-    pub(crate) fn new(packet: &Packet<'_>, topic: String) -> Message {
+    /// `asks_names`: a subscription of the session has asked for the names of events. Otherwise what looks like one is the publisher's.
+    pub(crate) fn new(packet: &Packet<'_>, topic: String, asks_names: bool) -> Message {
         let properties = &packet.properties;
+        let named = properties.user.iter().enumerate().filter(|(_, (name, _))| asks_names && *name == ID).last();
+        let own = named.map_or_else(|| properties.user.iter().count(), |(at, _)| at);
         Message {
             topic,
             payload: packet.payload.to_vec(),
@@ -154,15 +165,28 @@ impl Message {
             correlation: properties.correlation_data.map(Into::into),
             subscription_ids: properties.subscription_ids.iter().collect(),
             properties: properties.user.iter().map(|(name, value)| (name.into(), value.into())).collect(),
+            own,
         }
     }
 
-    /// The event's name in the whole deployment, `w-id`. Whimbrel's broker gives it with subscriptions that are semi-durable or durable or have
-    /// notices on; others hand on what the publisher wrote.
+    /// What the broker has added to the properties: they begin with the last `w-id`, and what stands before them is the publisher's. Empty unless a
+    /// subscription of the session has asked for the names of events, with a durability, a place to begin, acknowledgement by token or notices. (A session
+    /// with such subscriptions and plain ones takes a `w-id` that a publisher has written to a plain one for the broker's: use two sessions for them.)
+    pub fn own_properties(&self) -> &[(String, String)] {
+        // The application may have shortened them.
+        self.properties.get(self.own..).unwrap_or_default()
+    }
+
+    /// The event's name in the whole deployment, `w-id`, where the broker gives it ([`Message::own_properties`]): not with retained messages that are
+    /// sent as the subscription begins, nor where the packet would be larger than the client takes.
     pub fn id(&self) -> Option<EventId> {
-        // What the broker itself says stands last.
-        let (_, id) = self.properties.iter().rev().find(|(name, _)| name == ID)?;
+        let (_, id) = self.own_properties().first()?;
         id.parse().ok()
+    }
+
+    /// The event may be one that came before, under another name: its publisher moved to a broker that could not ask the one before.
+    pub fn is_maybe_repeat(&self) -> bool {
+        self.own_properties().iter().any(|(name, _)| name == MAYBE_REPEAT)
     }
 
     /// What the broker says about the subscription, if it is that ([`crate::Subscription::notices`]).
@@ -210,4 +234,34 @@ pub enum Event {
         /// Why.
         reason: Error,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(properties: &[(&str, &str)], asks_names: bool) -> Message {
+        let mut user = AttributesBuf::new();
+        properties.iter().for_each(|(name, value)| user.push(name, value));
+        let properties = PublishProperties { user: user.as_attributes().into(), ..PublishProperties::EMPTY };
+        let (dup, qos, retain, topic, packet_id) = (false, QoS::AtMostOnce, false, "t", None);
+        let packet = Packet { dup, qos, retain, topic, packet_id, properties, payload: b"" };
+        Message::new(&packet, "t".to_owned(), asks_names)
+    }
+
+    #[test]
+    fn what_a_publisher_has_written_is_never_taken_for_the_broker_s() {
+        let own = "gggggggggWe:ggggggggggj";
+        let forged = [("w-id", "1:2"), ("w-maybe-repeat", "1"), ("k", "v")];
+        let named = |last: &[(&'static str, &'static str)]| message(&[&forged[..], last].concat(), true);
+        let whole = named(&[("w-id", own), ("w-maybe-repeat", "1")]);
+        assert_eq!((whole.id(), whole.is_maybe_repeat()), (own.parse().ok(), true));
+        let plain = named(&[("w-id", own)]);
+        assert_eq!((plain.id(), plain.is_maybe_repeat()), (own.parse().ok(), false));
+        assert_eq!(plain.own_properties(), [("w-id".to_owned(), own.to_owned())]);
+        let withheld = named(&[("w-id", "")]);
+        assert_eq!((withheld.id(), withheld.is_maybe_repeat()), (None, false));
+        let not_asked = message(&forged, false);
+        assert_eq!((not_asked.id(), not_asked.is_maybe_repeat(), not_asked.own_properties().len()), (None, false, 0));
+    }
 }

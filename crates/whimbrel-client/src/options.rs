@@ -69,6 +69,7 @@ pub struct Options {
     pub(crate) identity: Option<Identity>,
     pub(crate) timeout: Duration,
     pub(crate) session: Session,
+    pub(crate) has_names: bool,
     pub(crate) tap: Option<Arc<dyn Tap>>,
 }
 
@@ -93,6 +94,7 @@ impl Options {
             identity: None,
             timeout: Duration::from_secs(10),
             session: Session::new(),
+            has_names: false,
             tap: None,
         }
     }
@@ -180,6 +182,14 @@ impl Options {
         self.session = session;
         self
     }
+
+    /// The broker has the session from an earlier process, which has asked for the names of events
+    /// with a subscription: they are read ([`crate::Message::id`]) before this one subscribes, too.
+    pub fn has_names(mut self) -> Self {
+        self.has_names = true;
+        self
+    }
+
     /// Shows the bytes of the connection as they pass.
     pub fn tap(mut self, tap: Arc<dyn Tap>) -> Self {
         self.tap = Some(tap);

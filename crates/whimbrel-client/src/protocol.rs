@@ -199,7 +199,8 @@ impl Shared {
             None => publish.topic.to_owned(),
             Some(alias) => self.with(|state| state.resolve(usize::from(alias.get()), publish.topic))?,
         };
-        let event = Event::Message(Message::new(publish, topic));
+        let asks_names = self.session.with(|session| session.asks_names());
+        let event = Event::Message(Message::new(publish, topic, asks_names));
         Ok(Arrival { event, unacknowledged: publish.packet_id.map(|id| (id, publish.qos)) })
     }
 

@@ -25,6 +25,8 @@ pub(crate) struct State {
     unacknowledged: BTreeMap<u64, Unacknowledged>,
     by_id: BTreeMap<PacketId, u64>,
     published: u64,
+    /// A subscription of it has asked for the names of events.
+    named: bool,
     /// Of subscribes that await their answer.
     reserved: BTreeSet<PacketId>,
     received: BTreeSet<PacketId>,
@@ -69,6 +71,16 @@ impl State {
         let id = self.free_id();
         self.reserved.insert(id);
         id
+    }
+
+    /// A subscription asks for the names of events: what the broker says of a message, it says from now on.
+    pub(crate) fn ask_names(&mut self) {
+        self.named = true;
+    }
+
+    /// Whether one has.
+    pub(crate) fn asks_names(&self) -> bool {
+        self.named
     }
 
     pub(crate) fn give_back(&mut self, id: PacketId) {

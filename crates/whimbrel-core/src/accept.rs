@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use whimbrel_event::{Event, EventRef, Publisher, Qos, Reliability, Time};
+use whimbrel_event::{Event, EventRef, Headers, Publisher, Qos, Reliability, Time};
 
 use crate::api::{Accepted, Kick, Link, Output, Publish, Reason, Refusal, Step};
 use crate::broker::Core;
@@ -46,11 +46,10 @@ pub(crate) enum From {
 /// An event that comes in.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Incoming<'a> {
+    /// With the retain mark it becomes the topic's retained message.
     pub(crate) event: &'a EventRef<'a>,
     /// Which of the streams it belongs to.
     pub(crate) binding: u8,
-    /// It becomes the topic's retained message.
-    pub(crate) retain: bool,
     /// Who is told what became of it, under which tag.
     pub(crate) answer: Option<(Whom, u16)>,
     /// Whose it is.
@@ -81,14 +80,14 @@ impl Core {
                 let session = self.sessions.get(from);
                 let place = session.memory.roam.as_deref().filter(|_| event.reliability == Reliability::Reliable);
                 let after = place.map(|place| place.after.clone()).unwrap_or_default();
-                let headers = said_of(place, &after, event, number.is_some());
+                let headers = Headers { retain, ..said_of(place, &after, event, number.is_some()) };
                 let event = EventRef { publisher: session.publisher, headers, ..*event };
                 let answer = (qos != Qos::AtMostOnce).then_some((whom, tag));
                 #[cfg(feature = "mutants")]
                 let answer = answer.filter(|_| self.mutant != Some(crate::Mutant::AnswersBeforeCommit));
                 let binding = session.binding;
                 let from = From::Publish(from);
-                self.accept(now, &Incoming { event: &event, binding, retain, answer, from, number }, out)
+                self.accept(now, &Incoming { event: &event, binding, answer, from, number }, out)
             }
             Err(refusal) => Err(refusal),
         };
@@ -178,13 +177,10 @@ impl Core {
 
     /// The broker itself publishes.
     pub(crate) fn announce(&mut self, now: Time, event: &EventRef<'_>, retain: bool, out: &mut dyn Output) {
-        let event = EventRef { publisher: Publisher::UNKNOWN, ..*event };
+        let headers = Headers { retain, ..event.headers };
+        let event = EventRef { publisher: Publisher::UNKNOWN, headers, ..*event };
         if self
-            .accept(
-                now,
-                &Incoming { event: &event, binding: 0, retain, answer: None, from: From::Broker, number: None },
-                out,
-            )
+            .accept(now, &Incoming { event: &event, binding: 0, answer: None, from: From::Broker, number: None }, out)
             .is_err()
         {
             self.sessions.stats.events_refused += 1;
@@ -199,9 +195,11 @@ impl Core {
         }
         let Some(will) = session.will.take() else { return true };
         let expires = will.lifetime.map(|lifetime| now.after(lifetime));
-        let event = EventRef { expires, publisher: session.publisher, ..will.event.view() };
+        let view = will.event.view();
+        let headers = Headers { retain: will.retain, ..view.headers };
+        let event = EventRef { expires, publisher: session.publisher, headers, ..view };
         let (binding, from) = (session.binding, From::Will(index));
-        let incoming = Incoming { event: &event, binding, retain: will.retain, answer: None, from, number: None };
+        let incoming = Incoming { event: &event, binding, answer: None, from, number: None };
         match self.accept(now, &incoming, out) {
             Ok(_) => self.sessions.stats.wills_published += 1,
             Err(Refusal::LogFull) => {
@@ -219,18 +217,13 @@ impl Core {
     /// Accepts an event: gives it its id, and passes it on unless it has to wait.
     ///
     /// # Errors
-    /// When its topic is none, the broker retains as much as it may, or it would have to be logged and cannot be.
+    /// When its topic is none, or it would have to be logged and cannot be.
     fn accept(&mut self, now: Time, incoming: &Incoming<'_>, out: &mut dyn Output) -> Result<Taken, Refusal> {
-        let Incoming { event, binding, retain, answer, from, number } = *incoming;
+        let Incoming { event, binding, answer, from, number } = *incoming;
+        let retain = event.headers.retain;
         let route = self.router.route(event.topic).map_err(Refusal::BadTopic)?;
         if self.overlay.is_some() && event.packed_len() > EVENT_BYTES_MAX {
             return Err(Refusal::TooLargeForOthers);
-        }
-        if retain && !event.payload.is_empty() {
-            if self.has_log() && event.packed_len() > self.sessions.limits.logged_event_bytes {
-                return Err(Refusal::TooLargeForLog);
-            }
-            self.make_room_for_retained(now, event)?;
         }
         let is_logged = self.must_log(now, route, incoming);
         if is_logged {
@@ -290,7 +283,7 @@ impl Core {
 
     /// Adds an event to the open atom, and what has to be durable with it; whether that is the tag of its hand-over.
     fn log(&mut self, now: Time, incoming: &Incoming<'_>, event: &Event) -> bool {
-        let Incoming { retain, answer, from, number, .. } = *incoming;
+        let Incoming { answer, from, number, .. } = *incoming;
         let store = &mut self.store;
         store.outbox.seal();
         let id = event.id();
@@ -301,7 +294,7 @@ impl Core {
         #[cfg(feature = "mutants")]
         store.filters.leave_out(self.mutant, &self.router);
         store.filters.name((own, id.tick), &mut self.tracks, &self.router, &mut store.outbox);
-        if retain {
+        if event.packed().retain() {
             let view = event.view();
             store.lazy_topics.remove(view.topic);
             let key = |key: &mut Vec<u8>| Key::Retained(view.topic).put(key);
@@ -403,22 +396,6 @@ impl Core {
             }
             Disk::None | Disk::Open => Ok(()),
         }
-    }
-
-    fn make_room_for_retained(&mut self, now: Time, event: &EventRef<'_>) -> Result<(), Refusal> {
-        let Core { sessions, retained, store, .. } = self;
-        let bytes = Event::weight_of(event);
-        let (max, bytes_max) = (sessions.limits.retained_max, sessions.limits.retained_bytes);
-        if !retained.has_room(event.topic, bytes, max, bytes_max) {
-            let swept = retained.sweep(now);
-            if matches!(store.disk, Disk::Open | Disk::Full) {
-                store.lazy_topics.extend(swept);
-            }
-            if !retained.has_room(event.topic, bytes, max, bytes_max) {
-                return Err(Refusal::TooMuchRetained);
-            }
-        }
-        Ok(())
     }
 
     /// Answers a client when `after` is durable and everything that it waits for before.

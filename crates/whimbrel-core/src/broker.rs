@@ -23,6 +23,9 @@ use crate::timers::Timers;
 /// Deadlines that are met before others have their turn.
 const EXPIRE_SLICE: usize = 256;
 
+/// Separates the seed of the index of retained topics from the others.
+const RETAINED_SEED: u64 = 0x7265_7461_696e_6564;
+
 /// The broker's core. See the crate's documentation for how it is driven.
 #[derive(Debug)]
 pub struct Core {
@@ -66,11 +69,12 @@ impl Core {
     /// As [`Core::new`], with streams all of whose ticks are greater than `floor`.
     pub fn after(limits: Limits, mut seed: u64, now: Time, floor: Tick) -> Self {
         let mut spare = !seed;
+        let retained_seed = split_mix(&mut { !seed ^ RETAINED_SEED });
         Core {
             sessions: Sessions::new(limits, split_mix(&mut seed)),
             router: Router::new(split_mix(&mut seed)),
             groups: Groups::new(split_mix(&mut seed)),
-            retained: Retained::default(),
+            retained: Retained::new(retained_seed),
             streams: Sources::new(split_mix(&mut seed), floor, now),
             timers: Timers::default(),
             tracks: Tracks::default(),
@@ -124,6 +128,7 @@ impl Core {
     #[inline]
     pub fn handle(&mut self, now: Time, input: Input<'_>, out: &mut dyn Output) {
         self.now = now;
+        self.sessions.now = now;
         match input {
             Input::Publish(publish) => self.publish(now, &publish, out),
             Input::Settle { link, tag, by } => self.settle(now, (link, tag), by, out),
@@ -136,22 +141,20 @@ impl Core {
             }
             other => self.handle_rare(now, other, out),
         }
+        // Bounded: what catches up has its turn later.
         loop {
-            if self.sessions.supersessions.is_any_ready() {
-                self.serve_claimants(now, out);
+            while let Some(index) = self.sessions.pop_woken() {
+                self.go_on_answered(now, index, out);
             }
+            if !self.sessions.has_unfinished() {
+                break;
+            }
+            self.serve_claimants(now, out);
             while let Some(index) = self.sessions.pop_overflowed() {
                 self.cut_off(now, index, out);
             }
-            if self.sessions.has_unprepared() {
-                self.prepare();
-            }
-            // Bounded: what catches up has its turn later.
-            if self.sessions.has_unshared() {
-                self.share_out(now, out);
-            } else if !self.sessions.supersessions.is_any_ready() {
-                break;
-            }
+            self.prepare();
+            self.share_out(now, out);
         }
         if !self.groups.post.is_empty() {
             self.tell_shares(now, out);

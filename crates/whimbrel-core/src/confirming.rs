@@ -38,6 +38,7 @@ pub(crate) struct Asked {
     by_token: bool,
     notices: bool,
     wants_token: bool,
+    named: bool,
     /// Less is granted than the client has asked for.
     is_less: bool,
 }
@@ -55,7 +56,7 @@ enum Begins {
 impl Asked {
     pub(crate) fn keep(asked: &Filter<'_>) -> Self {
         let Filter { qos, no_local, retain_as_published, retain_handling, identifier, .. } = *asked;
-        let Following { durability, by_token, notices, wants_token, .. } = asked.following;
+        let Following { durability, by_token, notices, wants_token, named, .. } = asked.following;
         let start = match asked.following.start {
             Start::Own => Begins::Own,
             Start::Token(token, later) => Begins::Token(Box::new(token.clone()), later.into()),
@@ -77,6 +78,7 @@ impl Asked {
             by_token,
             notices,
             wants_token,
+            named,
             is_less: false,
         }
     }
@@ -88,7 +90,7 @@ impl Asked {
 
     pub(crate) fn view(&self) -> Filter<'_> {
         let Asked { qos, no_local, retain_as_published, retain_handling, identifier, .. } = *self;
-        let Asked { durability, by_token, notices, wants_token, .. } = *self;
+        let Asked { durability, by_token, notices, wants_token, named, .. } = *self;
         let start = match &self.start {
             Begins::Own => Start::Own,
             Begins::Token(token, later) => Start::Token(token, later),
@@ -96,7 +98,7 @@ impl Asked {
             Begins::Since(at) => Start::Since(*at),
             Begins::Earliest => Start::Earliest,
         };
-        let following = Following { durability, start, by_token, notices, wants_token };
+        let following = Following { durability, start, by_token, notices, wants_token, named };
         let (filter, selector) = (&*self.filter, self.selector.as_ref());
         Filter { filter, qos, no_local, retain_as_published, retain_handling, identifier, selector, following }
     }
@@ -338,17 +340,16 @@ impl Core {
             old.push(Former { selector: known.and_then(|known| known.selector.as_deref()), upto, far: Vec::new() });
         }
         let stands = || self.stands(index, known.map(|known| known.track), asked, assigned);
-        let start = durable.map_or_else(stands, |durable| durable.start);
+        let (start, is_new) = (durable.map_or_else(stands, |durable| durable.start), durable.is_none());
         // The same filter may be there twice.
         let number = durable.map(|durable| durable.number).or_else(|| requested.number(asked.filter));
-        let is_new = durable.is_none();
         let number = match (is_durable, number) {
             (false, _) => None,
             (true, Some(number)) => Some(number),
             (true, None) => Some(self.store.numbers.next_durable(&mut self.store.outbox)),
         };
         let Filter { qos: _, no_local, retain_as_published, identifier, .. } = *asked;
-        let Following { durability, by_token, notices, .. } = asked.following;
+        let Following { durability, by_token, notices, named, .. } = asked.following;
         let wish = Wish {
             number,
             durability,
@@ -357,6 +358,7 @@ impl Core {
             retain_as_published,
             by_token,
             notices,
+            named: Some(named),
             identifier,
             start,
             selector: text.as_deref(),

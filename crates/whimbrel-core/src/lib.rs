@@ -38,13 +38,14 @@ pub mod store;
 pub mod stream;
 mod subscribing;
 mod timers;
+mod topic;
 
 #[cfg(feature = "mutants")]
 pub use api::Mutant;
 pub use api::{
     Accepted, Attach, Channel, Delivery, Durability, Filter, Following, Granted, HangUp, Input, Kick, Limits, Link,
-    Output, Owner, PeerInput, PeerLink, Publish, Reason, Refusal, RetainHandling, Segment, Sent, Settlement, Start,
-    Step, Tell, Unread, Will,
+    Naming, Output, Owner, PeerInput, PeerLink, Publish, Reason, Refusal, RetainHandling, Segment, Sent, Settlement,
+    Start, Step, Tell, Unread, Will,
 };
 pub use broker::Core;
 pub use caching::Interest;
@@ -52,6 +53,6 @@ pub use follow::{GapReason, NOTICE_TOPIC};
 pub use inspect::{Debtor, Holder, Holders, PlaceInfo, Presence, SessionInfo, StreamInfo, SubscriptionInfo};
 pub use latency::{LATENCY_BOUNDS_US, Latency};
 pub use overlay::{ALL_OTHERS, OverlayConfig};
-pub use session::READ_OUT_MAX;
+pub use session::{BURST_FACTOR, READ_OUT_MAX};
 pub use stats::{GapClass, GapCounts, Stats};
 pub use whimbrel_wire::OWNER_BYTES_MAX;

@@ -1,11 +1,12 @@
 //! An event is passed on: it is retained if asked, and goes to everyone who wants it.
 
-use whimbrel_event::{EventId, Time};
+use whimbrel_event::Time;
 
-use crate::api::{Output, Segment, Tell};
+use crate::api::{Naming, Output, Segment, Tell};
 use crate::broker::Core;
 use crate::content::Content;
 use crate::follow::Tracks;
+use crate::retained::Bounds;
 use crate::route::{Kind, NO_GROUP, NO_TRACK, RouteAt, Target, Wanted};
 use crate::session::{Publication, Sessions, Terms};
 use crate::shared::Groups;
@@ -49,31 +50,29 @@ impl Core {
         retain: bool,
         out: &mut dyn Output,
     ) -> bool {
-        let Core { sessions, router, groups: shared, retained, streams, serial, tracks, brokers, .. } = self;
+        let has_log = retain && self.has_log();
+        let Core { sessions, router, groups: shared, retained, streams, serial, tracks, brokers, store, .. } = self;
         let Wanted { targets, groups, .. } = router.wanted(route);
         let groups = groups.cloned();
         *serial += 1;
         publication.serial = *serial;
         let mut is_news = false;
         if retain {
-            let EventId { pubend, tick } = publication.id;
-            is_news = if publication.event.payload.is_empty() {
-                retained.bury(now, publication.event.topic, (tick, pubend))
-            } else {
-                retained.set(publication.keep())
-            };
+            let outcome = retained.pass(now, publication, Bounds::of(&sessions.limits, has_log));
+            is_news = outcome.is_news;
+            sessions.stats.retained_refused += u64::from(outcome.is_refused);
+            if has_log {
+                // What was written with the event, if it was, is not kept.
+                let refused = outcome.is_refused.then(|| publication.event.topic.into());
+                store.lazy_topics.extend(outcome.swept.into_iter().chain(refused));
+            }
         }
         let is_hosted = publication.id.pubend.host() == streams.own.host();
         let mut nobody = Vec::new();
         let brokers = if is_hosted { brokers } else { &mut nobody };
         let is_own = streams.own_reliable(publication.id.pubend).is_some();
-        let mut round = Round::new(
-            (now, retain),
-            (is_own, is_hosted),
-            self.cache.plan().partitions.len(),
-            &mut self.fallen,
-            brokers,
-        );
+        let mut round =
+            Round::new(now, (is_own, is_hosted), self.cache.plan().partitions.len(), &mut self.fallen, brokers);
         for target in targets {
             round.offer(target, publication, shared, tracks, sessions, out);
         }
@@ -109,7 +108,6 @@ impl Core {
 /// One event on its way to everyone who wants it.
 struct Round<'a> {
     now: Time,
-    retain: bool,
     /// It is of an own stream that may be logged.
     is_own: bool,
     /// It is of one of this broker's streams: others are sent it.
@@ -125,13 +123,13 @@ struct Round<'a> {
 
 impl<'a> Round<'a> {
     fn new(
-        (now, retain): (Time, bool),
+        now: Time,
         (is_own, is_hosted): (bool, bool),
         rest: usize,
         fallen: &'a mut Vec<u32>,
         brokers: &'a mut Vec<u32>,
     ) -> Self {
-        Round { now, retain, is_own, is_hosted, matched: false, partition: rest, fallen, brokers }
+        Round { now, is_own, is_hosted, matched: false, partition: rest, fallen, brokers }
     }
 
     #[inline]
@@ -153,15 +151,15 @@ impl<'a> Round<'a> {
                 if target.attached_only && !sessions.is_attached(target.to) {
                     return;
                 }
-                let retain = self.retain && target.retain_as_published;
+                let retain = publication.event.headers.retain && target.retain_as_published;
                 let (qos, identifier) = (publication.event.qos.min(target.qos), target.identifier);
-                let (group, origin) = (NO_GROUP, 0);
-                let terms = Terms { qos, identifier, group, origin, retain, as_published: retain, track: NO_TRACK };
+                let (group, origin, naming) = (NO_GROUP, 0, Naming::of(target.named));
+                let terms = Terms { qos, identifier, group, origin, retain, naming, track: NO_TRACK };
                 sessions.offer(target.to, publication, terms, out);
             }
             Kind::Group => {
                 self.matched = true;
-                shared.offer(target.to, publication, self.retain, sessions, out);
+                shared.offer(target.to, publication, self.now, sessions, out);
             }
             Kind::Partition => self.partition = self.partition.min(target.to as usize),
             Kind::Wish => {}
@@ -211,7 +209,7 @@ impl<'a> Round<'a> {
         }
         track.silence.told_at = self.now;
         track.mark(publication.id.pubend, publication.id.tick);
-        let terms = track.terms(publication.event.qos, self.retain);
+        let terms = track.terms(publication.event.qos, publication.event.headers.retain);
         if !sessions.offer_tracked(track.session, publication, terms, out) {
             self.fallen.push(id);
         }

@@ -258,8 +258,9 @@ impl Core {
     /// deliveries, however many the subscriptions are.
     fn move_work(&mut self, now: Time, index: u32, mut groups: Vec<u32>, out: &mut dyn Output) {
         groups.sort_unstable();
+        let (inflight, mut waker) = self.sessions.inflight_mut(index);
+        let mut taken = inflight.take_groups(&groups, &mut waker);
         let session = self.sessions.get_mut(index);
-        let mut taken = session.inflight.take_groups(&groups);
         let is_kept = session.memory.is_kept;
         for Taken { tag, .. } in taken.iter().filter(|taken| taken.is_written && is_kept) {
             session.memory.abandoned.push(Abandoned { tag: *tag, group: route::NO_GROUP, origin: 0 });
@@ -352,9 +353,15 @@ impl Core {
                 self.groups.hand(id, handed, now, &mut self.sessions, out);
             }
         }
+        for taken in core::mem::take(&mut self.sessions.returned) {
+            self.sessions.stats.shared_moved += 1;
+            let id = taken.group;
+            self.groups.put_back(id, &[taken], &mut self.sessions);
+            self.groups.hand_out(id, now, &mut self.sessions, out);
+        }
         while let Some(Fulfilled { account, number, tag }) = self.sessions.fulfilled.pop() {
             match account {
-                Account::Own(own) if self.sessions.is_numbered(own, number) => self.settle_within(now, own, tag),
+                Account::Own(own) if self.sessions.is_numbered(own, number) => self.settle_within(own, tag),
                 Account::Visit(id, serial) if self.groups.has(id, serial) => self.groups.settle_here(id, tag),
                 Account::None | Account::Own(_) | Account::Visit(..) => {}
             }
@@ -362,22 +369,16 @@ impl Core {
     }
 
     /// A delivery to the own session of a shared subscription is over.
-    fn settle_within(&mut self, now: Time, own: u32, tag: u16) {
-        let session = self.sessions.get_mut(own);
-        let Some(slot) = session.inflight.slot(tag) else { return };
+    fn settle_within(&mut self, own: u32, tag: u16) {
+        let (inflight, mut waker) = self.sessions.inflight_mut(own);
+        let Some(slot) = inflight.slot(tag) else { return };
         let (track, id) = (slot.track, slot.id);
-        if session.inflight.settle(tag, crate::Settlement::Acknowledged) != Settled::Done {
+        if inflight.settle(tag, crate::Settlement::Acknowledged, &mut waker) != Settled::Done {
             return;
         }
         self.tracks.touch(track);
         self.note_beyond(track, Some(id), false);
         self.note_moved(own);
-        if self.sessions.is_attached(own) {
-            self.sessions.pump_within(own, now);
-            if self.sessions.get(own).takes_any() {
-                self.wake(own);
-            }
-        }
     }
 
     /// After a restart, what was written of shared subscriptions' own sessions, `index` among them, and of their members is put together

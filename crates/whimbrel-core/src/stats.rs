@@ -30,8 +30,10 @@ stats! {
     publishers_held,
     /// Times that a client was not read for a while, because more of its requests to subscribe or unsubscribe waited than should.
     subscribers_held,
-    /// Events refused (bad topic, retained bound).
+    /// Events refused (bad topic, log).
     events_refused,
+    /// Events that were passed on and not retained, as that would have exceeded a bound.
+    retained_refused,
     /// Exactly-once publishes that came again before their release, and were not published again.
     publishes_repeated,
     /// Events that no subscription wanted.
@@ -76,9 +78,13 @@ stats! {
     dropped_expired,
     /// Deliveries dropped because the client does not accept packets of that size.
     dropped_too_large,
+    /// Notices left out because the client does not accept packets of that size.
+    notices_too_large,
+    /// Events of shared subscriptions that were passed over because no member that was there could be sent them: too large for it, or not allowed.
+    dropped_untaken,
     /// Deliveries dropped because their session or shared subscription ended.
     dropped_session_ended,
-    /// Deliveries of shared subscriptions that moved from a member that left to another.
+    /// Deliveries of shared subscriptions that moved from a member that left, or could not be sent them, to another.
     shared_moved,
     /// Clients disconnected because they read too slowly.
     kicked_slow,
@@ -112,7 +118,7 @@ stats! {
     subscriptions,
     /// Gauge: selectors; equal ones under the same topic filter count once.
     selectors,
-    /// Gauge: retained messages.
+    /// Gauge: retained messages, without those of the broker itself.
     retained,
     /// Gauge: bytes of retained messages.
     retained_bytes,

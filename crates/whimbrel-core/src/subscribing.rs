@@ -1,16 +1,15 @@
 //! Subscriptions begin, change and end.
 
-use whimbrel_event::{EventId, Qos, Time};
+use whimbrel_event::{Qos, Time};
 use whimbrel_selector::SharedFilter;
 
 use crate::api::{Durability, Filter, Following, Granted, Kick, Link, Output, Refusal, RetainHandling, Start};
 use crate::broker::Core;
 use crate::confirming::{Asked, Confirmed};
-use crate::content::Content;
 use crate::follow::{Begin, Follow};
-use crate::overlay::{Made, Unanswered};
+use crate::overlay::Unanswered;
+use crate::retained::REPLAY_SLICE;
 use crate::route::{NO_GROUP, NO_TRACK, Subscription};
-use crate::session::{Publication, Terms};
 use crate::store::Whom;
 
 /// A subscription that is about to be made or changed.
@@ -104,21 +103,22 @@ impl Core {
         self.take_over_groups(now, index, out);
         let made = filters.iter().zip(fresh).zip(results);
         let made = made.map(|((making, new), result)| (Asked::keep(&making.asked), new, result)).collect();
-        if let Err(Unanswered { made, .. }) = self.wait_for_brokers(now, Unanswered { whom, tag, index, made }) {
-            self.answer_subscribed(now, (whom, tag), index, (made, &[]), out);
+        let begun = self.serial;
+        if let Err(unanswered) = self.wait_for_brokers(now, Unanswered { whom, tag, index, made, begun }) {
+            self.answer_subscribed(now, unanswered, &[], out);
         }
         self.attend_all(now, index, out);
         self.go_on(now, index, out);
         failed
     }
 
-    /// Answers a SUBSCRIBE, names the brokers that do not know of it, and sends what is retained.
+    /// Answers a SUBSCRIBE, names the brokers that do not know of it, and lets its subscriptions
+    /// read what is retained.
     pub(crate) fn answer_subscribed(
         &mut self,
         now: Time,
-        (whom, tag): (Whom, u16),
-        index: u32,
-        (made, pending): (Made, &[Box<str>]),
+        Unanswered { whom, tag, index, made, begun }: Unanswered,
+        pending: &[Box<str>],
         out: &mut dyn Output,
     ) {
         let mut results = Vec::with_capacity(made.len());
@@ -133,16 +133,16 @@ impl Core {
         }
         out.subscribed(whom.link, tag, &results, pending);
         for (asked, new, result) in &made {
-            let asked = asked.view();
-            let wanted = match asked.retain_handling {
+            let wanted = match asked.view().retain_handling {
                 RetainHandling::Send => true,
                 RetainHandling::SendIfNew => *new,
                 RetainHandling::DoNotSend => false,
             };
             if wanted && result.is_ok() {
-                self.send_retained(now, index, &asked, out);
+                self.begin_to_read(index, &asked.filter, asked.view().selector, begun);
             }
         }
+        self.read_retained(now, index, &mut { REPLAY_SLICE }, out);
     }
 
     /// What is granted of what is asked for, and whether that is less: which durability depends on what the broker and the session have.
@@ -251,7 +251,7 @@ impl Core {
             let change = |s: &mut Subscription| {
                 (s.qos, s.no_local, s.retain_as_published, s.identifier) =
                     (qos, no_local, retain_as_published, identifier);
-                (s.selector_bytes, s.track) = (selector_bytes, track);
+                (s.selector_bytes, s.track, s.named) = (selector_bytes, track, asked.following.named);
                 (s.attached_only, s.is_durable, s.selector) = (attached_only, is_durable, text);
             };
             let stood = self.router.get(id).spot.map(|spot| spot.place);
@@ -266,6 +266,7 @@ impl Core {
             qos,
             no_local,
             retain_as_published,
+            named: asked.following.named,
             identifier,
             group,
             track: NO_TRACK,
@@ -288,51 +289,6 @@ impl Core {
         let before = known.map_or(0, |id| self.router.get(id).selector_bytes as usize);
         let bytes = all + before - core::mem::replace(&mut self.sessions.get_mut(index).selector_bytes, all);
         u32::try_from(bytes).expect("selectors are bounded far below")
-    }
-
-    fn send_retained(&mut self, now: Time, index: u32, asked: &Filter<'_>, out: &mut dyn Output) {
-        let Ok(SharedFilter { group: None, filter }) = SharedFilter::parse(asked.filter) else { return };
-        let Some(id) = self.router.find(index, asked.filter) else { return };
-        let spot = self.router.get(id).spot.expect("subscriptions that are not shared are in the index");
-        let track = self.router.get(id).track;
-        let lag = (track != NO_TRACK).then(|| self.tracks.get(track)).and_then(|track| track.lag.as_ref());
-        // What it reads from the cache anyway is not sent twice.
-        let comes = |id: EventId| {
-            lag.is_some_and(|lag| self.streams.knows(id.pubend) && lag.positions.get(id.pubend) < id.tick)
-        };
-        let partitions = (track != NO_TRACK).then(|| self.tracks.get(track).partitions);
-        let is_cached = |id| partitions.is_some_and(|partitions| self.cache.holds(&partitions, id));
-        for event in self.retained.matching(filter, now) {
-            // What an unreachable broker had on its way may never come, nor what passed one that did not know of the subscription.
-            let is_to_come = |id: EventId| match self.overlay.as_deref() {
-                Some(overlay) => {
-                    let version = overlay.wants.version();
-                    self.streams.is_to_come(id, version) && overlay.routes.is_reachable(id.pubend.host())
-                }
-                None => self.streams.is_to_come(id, 0),
-            };
-            #[cfg(feature = "mutants")]
-            if self.has(crate::Mutant::RetainedWithheld) && self.streams.is_to_come(event.id(), 0) {
-                continue;
-            }
-            if comes(event.id()) && is_cached(event.id()) || is_to_come(event.id()) {
-                continue;
-            }
-            if !self.router.is_selected(spot, &Content(event.packed().unpack())) {
-                continue;
-            }
-            let qos = event.qos().min(asked.granted_qos());
-            let terms = Terms {
-                qos,
-                identifier: asked.identifier,
-                group: NO_GROUP,
-                origin: 0,
-                retain: true,
-                as_published: true,
-                track: NO_TRACK,
-            };
-            self.sessions.offer(index, &mut Publication::of(event, 0), terms, out);
-        }
     }
 
     pub(crate) fn unsubscribe(&mut self, now: Time, (link, tag): (Link, u16), filters: &[&str], out: &mut dyn Output) {
@@ -376,6 +332,10 @@ impl Core {
             session.groups.retain(|group| left.binary_search(group).is_err());
             session.inflight.forget_groups(&left);
         }
+        if self.retained.replays.has(index) {
+            // A reading that has ended may have been in the way of others.
+            self.turn_soon(index);
+        }
         existed
     }
 
@@ -385,6 +345,7 @@ impl Core {
         let text = self.router.get(id).text.clone();
         let filter = SharedFilter::parse(&text).expect("checked when it was made").filter;
         let Subscription { group, selector_bytes, track, .. } = self.router.remove(id, filter);
+        self.retained.replays.forget(index, id);
         if track != NO_TRACK {
             self.unfollow(track, &text);
         }

@@ -46,6 +46,9 @@ pub struct Headers<'a> {
     pub after: Predecessors<'a>,
     /// It may be one that was accepted before, at a broker that could not be asked; set by the broker that accepts it.
     pub maybe_repeat: bool,
+    /// The retain mark of its PUBLISH, or will: a subscription that asks for Retain As Published
+    /// gets it, on whatever way the event reaches it.
+    pub retain: bool,
 }
 
 impl Headers<'_> {
@@ -57,6 +60,7 @@ impl Headers<'_> {
         correlation: None,
         after: Predecessors::NONE,
         maybe_repeat: false,
+        retain: false,
     };
 
     /// True if no header is present.

@@ -114,42 +114,65 @@ impl fmt::Display for EventId {
 impl EventId {
     /// The printed form, without an allocation: it is made for every delivery that names its event.
     pub fn text(&self) -> EventIdText {
-        let mut bytes = [b'0'; EVENT_ID_TEXT_MAX];
-        let mut tick = self.tick.0;
-        for pair in bytes[PUBEND_DIGITS + 1..].rchunks_exact_mut(2) {
-            let two = (tick % 100) as u8;
-            tick /= 100;
-            pair.copy_from_slice(&[b'0' + two / 10, b'0' + two % 10]);
-        }
-        let leading = |digits: &[u8]| digits[..digits.len() - 1].iter().take_while(|digit| **digit == b'0').count();
-        // The rest moves up to the first digit that counts.
-        let zeros = leading(&bytes[PUBEND_DIGITS + 1..]);
-        let pubend: [u8; PUBEND_DIGITS] =
-            core::array::from_fn(|at| b"0123456789abcdef"[(self.pubend.0 >> (60 - 4 * at) & 0xF) as usize]);
-        bytes[zeros..zeros + PUBEND_DIGITS].copy_from_slice(&pubend);
-        bytes[zeros + PUBEND_DIGITS] = b':';
-        EventIdText { bytes, begin: zeros + leading(&pubend) }
+        let mut bytes = [b':'; EVENT_ID_TEXT_MAX];
+        put_number(self.pubend.0, &mut bytes[..NUMBER_DIGITS]);
+        put_number(self.tick.0, &mut bytes[NUMBER_DIGITS + 1..]);
+        EventIdText { bytes }
     }
 }
 
-/// Digits of the longest printed form of a [`PubendId`].
-const PUBEND_DIGITS: usize = 16;
+/// The digits of numbers in an [`EventId`], by their values: six bits each. Numbers of 64 bits have the
+/// first 16 in front, which are no digits of another base: so the form tells itself from hexadecimal
+/// and decimal numbers, in which ids were printed before 0.2.
+const DIGITS: &[u8; 64] = b"ghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789abcdef-_";
 
-/// The longest printed form of an [`EventId`], bytes: 16 digits, a colon and 20 digits.
-pub const EVENT_ID_TEXT_MAX: usize = PUBEND_DIGITS + 1 + 20;
+/// Digits of a number: 11 times 6 bits are 66.
+const NUMBER_DIGITS: usize = 11;
+
+/// The printed form of an [`EventId`], bytes: two numbers and a colon.
+pub const EVENT_ID_TEXT_MAX: usize = NUMBER_DIGITS + 1 + NUMBER_DIGITS;
+
+fn put_number(mut number: u64, into: &mut [u8]) {
+    for digit in into.iter_mut().rev() {
+        *digit = DIGITS[(number & 0x3F) as usize];
+        number >>= 6;
+    }
+}
+
+/// The value of each byte as a digit; [`NO_DIGIT`] if it is none.
+const VALUES: [u8; 256] = {
+    let mut values = [NO_DIGIT; 256];
+    let mut at = 0;
+    while at < DIGITS.len() {
+        values[DIGITS[at] as usize] = at as u8;
+        at += 1;
+    }
+    values
+};
+
+const NO_DIGIT: u8 = 64;
+
+fn read_number(digits: &[u8]) -> Option<u64> {
+    // More than 64 bits are no number of ours.
+    if digits.len() != NUMBER_DIGITS || VALUES[usize::from(digits[0])] >= 16 {
+        return None;
+    }
+    digits.iter().try_fold(0, |number, digit| {
+        let value = VALUES[usize::from(*digit)];
+        (value != NO_DIGIT).then_some(number << 6 | u64::from(value))
+    })
+}
 
 /// An [`EventId`] as it is printed.
 #[derive(Clone, Copy, Debug)]
 pub struct EventIdText {
     bytes: [u8; EVENT_ID_TEXT_MAX],
-    /// Where the text begins; it ends with the bytes.
-    begin: usize,
 }
 
 impl EventIdText {
     /// The text.
     pub fn as_str(&self) -> &str {
-        core::str::from_utf8(&self.bytes[self.begin..]).expect("made of digits")
+        core::str::from_utf8(&self.bytes).expect("made of digits")
     }
 }
 
@@ -170,7 +193,7 @@ pub struct InvalidEventId;
 
 impl fmt::Display for InvalidEventId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an event id is <pubend in hexadecimal>:<tick in decimal>, each at most 64 bits")
+        f.write_str("an event id is <pubend>:<tick>, as `w-id` has it, or the same in hexadecimal and decimal digits")
     }
 }
 
@@ -181,6 +204,9 @@ impl FromStr for EventId {
 
     fn from_str(text: &str) -> Result<Self, InvalidEventId> {
         let (pubend, tick) = text.split_once(':').ok_or(InvalidEventId)?;
+        if let Some((pubend, tick)) = read_number(pubend.as_bytes()).zip(read_number(tick.as_bytes())) {
+            return Ok(EventId { pubend: PubendId(pubend), tick: Tick(tick) });
+        }
         let plain = |s: &str, digits: fn(&u8) -> bool| !s.is_empty() && s.as_bytes().iter().all(digits);
         if !plain(pubend, u8::is_ascii_hexdigit) || !plain(tick, u8::is_ascii_digit) {
             return Err(InvalidEventId);
@@ -205,20 +231,26 @@ mod tests {
         assert_eq!(Tick::next(first, Time::from_nanos(900)), Tick(900));
     }
 
+    const NUMBERS: [u64; 9] = [0, 1, 63, 64, 0xabc, 1_795_000_000_123_456_789, 1 << 60, u64::MAX - 1, u64::MAX];
+
     #[test]
-    fn an_event_id_is_printed_as_its_two_numbers() {
-        for pubend in [0, 1, 0xabc, u64::MAX] {
-            for tick in [0, 9, 10, 99, 100, 1_005, 1_795_000_000_123_456_789, u64::MAX] {
-                let id = EventId { pubend: PubendId(pubend), tick: Tick(tick) };
-                assert_eq!(id.to_string(), format!("{pubend:x}:{tick}"));
-            }
+    fn an_event_id_survives_print_and_parse_and_never_takes_more_than_24_bytes() {
+        for (pubend, tick) in NUMBERS.iter().flat_map(|pubend| NUMBERS.map(|tick| (*pubend, tick))) {
+            let id = EventId { pubend: PubendId(pubend), tick: Tick(tick) };
+            let text = id.to_string();
+            assert_eq!((text.parse(), text.as_str()), (Ok(id), id.text().as_str()));
+            assert_eq!(text.len(), 23);
         }
+        let id = EventId { pubend: PubendId(0xabc), tick: Tick(u64::MAX) };
+        assert_eq!(id.to_string(), "gggggggggWe:v__________");
     }
 
     #[test]
-    fn an_event_id_survives_print_and_parse() {
-        let id = EventId { pubend: PubendId(0xabc), tick: Tick(u64::MAX) };
-        assert_eq!(id.to_string().parse(), Ok(id));
+    fn an_event_id_as_it_was_printed_before_is_read() {
+        for (pubend, tick) in NUMBERS.iter().flat_map(|pubend| NUMBERS.map(|tick| (*pubend, tick))) {
+            let id = EventId { pubend: PubendId(pubend), tick: Tick(tick) };
+            assert_eq!(format!("{pubend:x}:{tick}").parse(), Ok(id));
+        }
     }
 
     #[test]
@@ -232,9 +264,24 @@ mod tests {
 
     #[test]
     fn garbage_is_no_event_id() {
-        for text in
-            ["", ":", "1", "1:", ":1", "g:1", "+1:2", "1:-2", "1:2:3", "11111111111111111:1", "1:18446744073709551616"]
-        {
+        for text in [
+            "",
+            ":",
+            "1",
+            "1:",
+            ":1",
+            "g:1",
+            "+1:2",
+            "1:-2",
+            "1:2:3",
+            "11111111111111111:1",
+            "1:18446744073709551616",
+            "gggggggggWe:1",
+            "abc:gggggggggWe",
+            "gggggggggWe:gggggggggI",
+            "wggggggggWe:gggggggggWe",
+            "gggggggg We:gggggggggWe",
+        ] {
             assert_eq!(text.parse::<EventId>(), Err(InvalidEventId), "{text}");
         }
     }

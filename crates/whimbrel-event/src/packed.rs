@@ -35,6 +35,8 @@ const RESPONSE_TOPIC: u8 = 1 << 3;
 const CORRELATION: u8 = 1 << 4;
 const AFTER: u8 = 1 << 5;
 const MAYBE_REPEAT: u8 = 1 << 6;
+// Programs before 0.2 pass over this flag, and never set it.
+const RETAIN: u8 = 1 << 7;
 
 /// An accepted event: what was published, the name that it was given, and when.
 #[derive(Clone, Copy, Debug)]
@@ -128,6 +130,7 @@ fn put_headers(headers: &Headers<'_>, rest: &mut Room<'_>) {
     }
     flags |= if headers.after.is_empty() { 0 } else { AFTER };
     flags |= if headers.maybe_repeat { MAYBE_REPEAT } else { 0 };
+    flags |= if headers.retain { RETAIN } else { 0 };
     let len = |bytes: usize| u32::try_from(bytes).expect("headers have less than 4 GiB").to_le_bytes();
     rest.put(&len(headers_len(headers)));
     rest.put(&[flags]);
@@ -218,6 +221,15 @@ impl<'a> Packed<'a> {
     /// When it expires, if ever.
     pub fn expires(self) -> Option<Time> {
         (self.0[32] & EXPIRES != 0).then(|| Time::from_nanos(self.number(FIXED)))
+    }
+
+    /// The retain mark of its PUBLISH, or will.
+    pub fn retain(self) -> bool {
+        let flags = self.0[32];
+        let before = |flag: u8, bytes: usize| if flags & flag != 0 { bytes } else { 0 };
+        // Behind the length of the headers.
+        let at = FIXED + before(EXPIRES, 8) + before(DEADLINE, 4) + 4;
+        flags & HEADERS != 0 && self.0[at] & RETAIN != 0
     }
 
     /// True at and after its expiry.
@@ -335,6 +347,7 @@ impl<'a> Rest<'a> {
             correlation: part(CORRELATION),
             after: Predecessors::from_bytes(block.0).expect("packed from predecessors"),
             maybe_repeat: flags & MAYBE_REPEAT != 0,
+            retain: flags & RETAIN != 0,
         }
     }
 }
@@ -363,6 +376,7 @@ mod tests {
             correlation: Some(b"\0\x01"),
             after: before.as_predecessors(),
             maybe_repeat: true,
+            retain: true,
         };
         let full = EventRef {
             topic: "fleet/7/position",
@@ -377,7 +391,7 @@ mod tests {
             publisher: Publisher::named("bus-7"),
         };
         // Each optional part is there or not, in all combinations.
-        for parts in 0..1_u32 << 11 {
+        for parts in 0..1_u32 << 12 {
             let has = |bit: u32| parts & (1 << bit) != 0;
             let event = EventRef {
                 attributes: if has(0) { full.attributes } else { Attributes::EMPTY },
@@ -389,6 +403,7 @@ mod tests {
                     correlation: headers.correlation.filter(|_| has(6)),
                     after: if has(9) { headers.after } else { Predecessors::NONE },
                     maybe_repeat: has(10),
+                    retain: has(11),
                 },
                 qos: [Qos::AtMostOnce, Qos::AtLeastOnce, Qos::ExactlyOnce][parts as usize % 3],
                 reliability: if has(3) { Reliability::Reliable } else { Reliability::BestEffort },
@@ -406,6 +421,7 @@ mod tests {
             assert_eq!((view.importance, view.deadline_ms, view.expires), (9, event.deadline_ms, event.expires));
             assert_eq!((view.publisher, packed.publisher()), (event.publisher, event.publisher));
             assert_eq!((packed.expires(), packed.qos()), (event.expires, event.qos));
+            assert_eq!(packed.retain(), event.headers.retain);
         }
     }
 }

@@ -244,6 +244,7 @@ fn populate(world: &mut World<'_>, random: &mut Random) {
     for number in 0..random.between(2, 10) {
         let mut persona = Persona::draw(random);
         persona.numbers = persona.version == Version::V5_0 && random.chance(500);
+        persona.is_told_names = persona.version == Version::V5_0 && number % 2 == 0;
         let link = persona.link;
         let client = Honest::new(format!("c{number}"), persona, random.fork(), now);
         world.add_at(Client::Honest(Box::new(client)), link, None);

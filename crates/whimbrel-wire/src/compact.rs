@@ -1,4 +1,5 @@
-//! An event as it travels: as few bytes as possible beside its topic, attributes and payload. Its name stands in the frame.
+//! An event as it travels: as few bytes as possible beside its topic, attributes and payload. Its name stands in the frame,
+//! or the letter, and so does its retain mark.
 //!
 //! | bytes | what |
 //! |---|---|
@@ -43,7 +44,7 @@ const MAYBE_REPEAT: u8 = 1 << 6;
 /// Bytes of all predecessors of an event.
 const AFTER_BYTES_MAX: usize = 16 * PREDECESSORS_MAX;
 
-/// Appends an event, without its name.
+/// Appends an event, without its name and its retain mark.
 ///
 /// # Panics
 /// When its topic is empty or has more than [`TOPIC_BYTES_MAX`] bytes, or its importance is not 1 to [`IMPORTANCE_MAX`].
@@ -52,9 +53,10 @@ pub fn write(event: &AcceptedEvent<'_>, out: &mut Vec<u8>) {
     let ahead = accepted.as_nanos().wrapping_sub(id.tick.0) as i64;
     let is_known = event.publisher != Publisher::UNKNOWN;
     let attributes = event.attributes.as_bytes();
+    let headers = Headers { retain: false, ..event.headers };
     assert!((1..=TOPIC_BYTES_MAX).contains(&event.topic.len()), "an event's topic has 1 to {TOPIC_BYTES_MAX} bytes");
     assert!((1..=IMPORTANCE_MAX).contains(&event.importance), "an event's importance is 1 to {IMPORTANCE_MAX}");
-    out.push(flags(event) | bit(PUBLISHER, is_known) | bit(ACCEPTED, ahead != 0));
+    out.push(flags(event) | bit(HEADERS, !headers.is_empty()) | bit(PUBLISHER, is_known) | bit(ACCEPTED, ahead != 0));
     out.push(event.importance | bit(ATTRIBUTES, !attributes.is_empty()));
     if ahead != 0 {
         out.put_zigzag(ahead);
@@ -68,8 +70,8 @@ pub fn write(event: &AcceptedEvent<'_>, out: &mut Vec<u8>) {
     if let Some(deadline) = event.deadline_ms {
         out.put_varint(u64::from(deadline));
     }
-    if !event.headers.is_empty() {
-        put_headers(&event.headers, out);
+    if !headers.is_empty() {
+        put_headers(&headers, out);
     }
     out.put_varint(event.topic.len() as u64);
     if !attributes.is_empty() {
@@ -89,7 +91,6 @@ fn flags(event: &EventRef<'_>) -> u8 {
         | bit(RELIABLE, event.reliability == Reliability::Reliable)
         | bit(EXPIRES, event.expires.is_some())
         | bit(DEADLINE, event.deadline_ms.is_some())
-        | bit(HEADERS, !event.headers.is_empty())
 }
 
 fn put_headers(headers: &Headers<'_>, out: &mut Vec<u8>) {
@@ -110,7 +111,7 @@ fn put_headers(headers: &Headers<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Reads an event with the name that its frame gives it. The grammar of its topic is not checked.
+/// Reads an event with the name that its frame gives it, without a retain mark. The grammar of its topic is not checked.
 ///
 /// # Errors
 /// When the bytes are not what [`write()`] could have written.
@@ -198,6 +199,7 @@ fn read_headers<'a>(input: &mut Reader<'a>) -> Result<Headers<'a>, Invalid> {
         correlation,
         after: after.ok_or(Invalid::Form("predecessors"))?,
         maybe_repeat: flags & MAYBE_REPEAT != 0,
+        retain: false,
     })
 }
 

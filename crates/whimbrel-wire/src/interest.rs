@@ -78,8 +78,12 @@ impl<'a> Body<'a> for InterestUpdate<'a> {
             input.list(LIST_MAX, "interests that are gone", |input| input.small("the number of an interest"))?;
         let mut added = input.list(LIST_MAX, "interests", InterestEntry::read)?;
         let age_ms = input.varint()?;
+        let mut next = 0;
         for place in input.list(LIST_MAX, "durable interests", |input| input.small::<usize>("a durable interest"))? {
-            added.get_mut(place).ok_or(Invalid::Range("a durable interest"))?.durable = true;
+            // Ascending, as they are written: an update has one form.
+            let entry = added.get_mut(place).filter(|_| place >= next);
+            entry.ok_or(Invalid::Range("a durable interest"))?.durable = true;
+            next = place + 1;
         }
         Ok(InterestUpdate { host, incarnation, version, base, removed, added, age_ms })
     }

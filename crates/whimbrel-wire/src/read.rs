@@ -75,6 +75,8 @@ pub struct ReadTold<'a> {
     pub lost: Vec<(Tick, Tick)>,
     /// Ticks and events as [`crate::compact`] has them, at most [`READ_EVENTS_MAX`].
     pub events: Vec<(Tick, &'a [u8])>,
+    /// The ticks of those that have the retain mark, ascending; brokers before 0.2 tell of none.
+    pub retained: Vec<Tick>,
 }
 
 impl<'a> Body<'a> for ReadTold<'a> {
@@ -87,7 +89,9 @@ impl<'a> Body<'a> for ReadTold<'a> {
             last = last.checked_add(input.varint()?).ok_or(Invalid::Range("the tick of an event"))?;
             Ok((Tick(last), input.bytes(LETTER_BYTES_MAX, "an event")?))
         })?;
-        Ok(ReadTold { number, now, upto, released, lost, events })
+        // It ends here where none has the mark.
+        let retained = if input.0.is_empty() { Vec::new() } else { read_ticks(input)? };
+        Ok(ReadTold { number, now, upto, released, lost, events, retained })
     }
 
     fn put(&self, out: &mut Vec<u8>) {
@@ -105,5 +109,22 @@ impl<'a> Body<'a> for ReadTold<'a> {
             out.put_bytes(event, LETTER_BYTES_MAX, "an event");
             last = tick.0;
         });
+        if !self.retained.is_empty() {
+            let mut last = 0;
+            out.put_list(&self.retained, READ_EVENTS_MAX, "retain marks", |out, tick| {
+                out.put_varint(tick.0.checked_sub(last).expect("marks are told in the order of their ticks"));
+                last = tick.0;
+            });
+        }
     }
+}
+
+/// Ascending ticks, each as its distance from the one before.
+fn read_ticks(input: &mut Reader<'_>) -> Result<Vec<Tick>, Invalid> {
+    let mut last = 0_u64;
+    let ticks = input.list(READ_EVENTS_MAX, "retain marks", |input| {
+        last = last.checked_add(input.varint()?).ok_or(Invalid::Range("the tick of an event"))?;
+        Ok(Tick(last))
+    })?;
+    if ticks.is_empty() { Err(Invalid::Form("retain marks")) } else { Ok(ticks) }
 }

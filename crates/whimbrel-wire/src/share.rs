@@ -197,6 +197,7 @@ mod tests {
             Message::HandsCame(numbers()),
             Message::Handed(numbers()),
             Message::Returned(numbers()),
+            Message::HandsRefused(numbers()),
             Message::HandsLeft(HandNumbers { text, numbers: Vec::new() }),
         ];
         let answers = MembersAnswer::ALL.map(|answer| Message::MembersTaken(MembersTaken { number: 0, text, answer }));

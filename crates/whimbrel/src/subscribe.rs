@@ -114,6 +114,7 @@ impl Subscribe {
             return self.follow().await;
         }
         let options = self.connection.options(self.session.is_none(), self.session.unwrap_or(0))?;
+        let options = if self.asks_names() { options.has_names() } else { options };
         let mut steady = Steady::start(self, options, self.session.is_some()).await?;
         let end = self.within.map(|seconds| Instant::now() + Duration::from_secs(seconds));
         let printed = self.print_all(&mut steady, end).await;
@@ -214,6 +215,12 @@ impl Subscribe {
         if left > 0 { self.time_is_over(left) } else { Ok(()) }
     }
 
+    /// Whether it asks for the names of events: `--json` prints them, now or when it goes on with the
+    /// session.
+    fn asks_names(&self) -> bool {
+        self.connection.has_properties() && (self.json || self.session.is_some())
+    }
+
     fn retain_handling(&self) -> RetainHandling {
         if self.no_retained { RetainHandling::DoNotSend } else { RetainHandling::Send }
     }
@@ -229,6 +236,10 @@ impl Subscribes for &Subscribe {
         properties.extend(self.selector.as_deref().map(|selector| ("w-selector", selector)));
         properties.extend(self.returning.durability.map(|durability| ("w-durability", durability.name())));
         properties.extend(self.returning.notices.then_some(("w-notices", "on")));
+        if self.asks_names() && !properties.iter().any(|(name, _)| *name == "w-notices") {
+            // Named with whatever value, it asks for the names of events.
+            properties.push(("w-notices", "off"));
+        }
         let answer = events.during(client.subscribe_with(&filters, None, &properties)).await;
         let Answer { reasons, text, .. } = answer.context("cannot subscribe")?;
         let refused: Vec<_> = self

@@ -11,7 +11,8 @@ pub struct Limits {
     pub inflight_max: u16,
     /// Bytes that wait in one session for a reliable delivery.
     pub session_queue_bytes: usize,
-    /// Bytes that wait in one session for a best-effort delivery.
+    /// Bytes that wait in one session for a best-effort delivery; [`crate::BURST_FACTOR`] times as
+    /// many for the first second in which its client does not take all at once.
     pub best_effort_queue_bytes: usize,
     /// Bytes that wait in all sessions together. An event counts once per session that waits for it.
     pub total_queue_bytes: usize,

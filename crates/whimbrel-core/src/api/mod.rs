@@ -12,7 +12,7 @@ use whimbrel_event::{CheckpointToken, EventRef, HostId, PubendId, Qos, Tick};
 pub use limits::Limits;
 pub use overlay::{Channel, HangUp, PeerInput, PeerLink};
 pub use session::{Attach, Durability, Filter, Following, Granted, Owner, Publish, RetainHandling, Start, Will};
-pub use told::{Accepted, Delivery, Kick, Output, Refusal, Sent, Step, Unread};
+pub use told::{Accepted, Delivery, Kick, Naming, Output, Refusal, Sent, Step, Unread};
 
 use crate::store::{AtomNo, Disk, Fetched};
 

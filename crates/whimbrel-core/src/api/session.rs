@@ -126,6 +126,8 @@ pub struct Following<'a> {
     pub notices: bool,
     /// The answer is to name the position at which it begins.
     pub wants_token: bool,
+    /// Deliveries are to say the names of their events.
+    pub named: bool,
 }
 
 /// A subscription as it was granted.

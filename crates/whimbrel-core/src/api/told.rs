@@ -39,8 +39,6 @@ pub enum Refusal {
     TooManySelectors,
     /// The broker has as many sessions as it may.
     TooManySessions,
-    /// The broker retains as much as it may.
-    TooMuchRetained,
     /// A shared subscription asks for a place to begin, for a position that its client keeps, for the cache or for notices.
     SharedTracked,
     /// A place to begin needs a subscription that gets what it missed.
@@ -101,6 +99,32 @@ pub enum Sent {
     Full,
     /// Larger than the client accepts: dropped as if it had been delivered and settled.
     TooLarge,
+    /// No rule allows the client to get it: dropped in the same way.
+    Denied,
+}
+
+/// Whether a delivery says the name of its event.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Naming {
+    /// Its subscription asks for no names.
+    None,
+    /// It does.
+    Event,
+    /// Its subscription asks for names, and this is no event of its streams: a retained message, or
+    /// a notice. Its name would be taken for a position.
+    Withheld,
+}
+
+impl Naming {
+    /// Of an event that goes to a subscription which asks for names or not.
+    pub(crate) fn of(named: bool) -> Naming {
+        if named { Naming::Event } else { Naming::None }
+    }
+
+    /// Of something that goes to it beside its streams.
+    pub(crate) fn beside(named: bool) -> Naming {
+        if named { Naming::Withheld } else { Naming::None }
+    }
 }
 
 /// What a connection has sent and its edge has not been given yet, for [`Output::read_out`].
@@ -155,8 +179,8 @@ pub struct Delivery<'a> {
     pub retain: bool,
     /// The subscription's identifier; 0: none.
     pub identifier: u32,
-    /// The client wants to know the event's name.
-    pub named: bool,
+    /// Whether it says the event's name.
+    pub naming: Naming,
     /// The subscription that follows the streams and that it is for, as [`crate::Core::class_of`]
     /// knows it; a number that is none for others.
     pub track: u32,
@@ -188,6 +212,11 @@ pub trait Output {
     fn release(&mut self, link: Link, tag: u16, known: bool);
     /// Hand an event to the client.
     fn deliver(&mut self, link: Link, delivery: &Delivery<'_>) -> Sent;
+    /// Whether [`Output::deliver`] would take that delivery, if not now: it is neither too large for
+    /// the client nor denied. Asked where another client could get the event instead.
+    fn takes(&mut self, _link: Link, _delivery: &Delivery<'_>) -> bool {
+        true
+    }
     /// What the link is told is kept back from now on, in its order, until [`Output::uncork`]; if it ends before, it is told nothing of it.
     fn cork(&mut self, _link: Link) {}
     /// What was kept back goes out.

@@ -31,41 +31,10 @@ pub(super) enum Turn {
 }
 
 impl Core {
-    /// A session's client takes more: what waits for it goes on, and whoever catches up; first one, then the other, and the next time
-    /// the other way round.
-    pub(crate) fn go_on(&mut self, now: Time, index: u32, out: &mut dyn Output) {
-        let session = self.sessions.get_mut(index);
-        // While something of a former connection is to be sent again, what catches up has to wait for that.
-        let ready = session.takes_any();
-        let follow = &mut session.follow;
-        let catches_up = !follow.lagging.is_empty() && !follow.catching_up;
-        let first = catches_up && ready && follow.catches_up_first;
-        follow.catches_up_first = !first;
-        if first {
-            self.catch_up(now, index, &mut { CATCH_UP_SLICE }, out);
-        }
-        self.sessions.pump(index, now, out);
-        self.take_shared(now, index, out);
-        if catches_up && !first {
-            self.catch_up(now, index, &mut { CATCH_UP_SLICE }, out);
-        }
-    }
-
-    /// The same when a client has answered a delivery. While less than half of its window is free, who catches up waits for the end of the turn, when
-    /// more answers may have come: to begin reading costs more than an event.
-    pub(crate) fn go_on_answered(&mut self, now: Time, index: u32, out: &mut dyn Output) {
-        let session = self.sessions.get_mut(index);
-        let waits = !session.follow.lagging.is_empty() && session.takes_any() && !session.inflight.is_half_free();
-        if waits && !core::mem::replace(&mut session.follow.catching_up, true) {
-            self.catching_up.queue.push_back(index);
-        }
-        self.go_on(now, index, out);
-    }
-
     /// Lets the lagging subscriptions of a session go on, as far as its client takes what they find and the turn allows.
     pub(crate) fn catch_up(&mut self, now: Time, index: u32, budget: &mut usize, out: &mut dyn Output) {
         while self.sessions.get(index).takes_any() {
-            let Some(&id) = self.sessions.get(index).follow.lagging.front() else { return };
+            let Some(id) = self.next_lagging(index) else { return };
             let turn = self.catch_up_one(now, id, budget, out);
             let follow = &mut self.sessions.get_mut(index).follow;
             follow.lagging.pop_front();
@@ -75,36 +44,8 @@ impl Core {
                 Turn::Blocked => return follow.lagging.push_back(id),
                 Turn::Over => {
                     follow.lagging.push_back(id);
-                    if !core::mem::replace(&mut follow.catching_up, true) {
-                        self.catching_up.queue.push_back(index);
-                    }
-                    return;
+                    return self.turn_soon(index);
                 }
-            }
-        }
-    }
-
-    /// A subscription that lags has its turn at the end of this one.
-    pub(crate) fn catch_up_soon(&mut self, id: u32) {
-        let index = self.tracks.get(id).session;
-        if !core::mem::replace(&mut self.sessions.get_mut(index).follow.catching_up, true) {
-            self.catching_up.queue.push_back(index);
-        }
-    }
-
-    /// Gives sessions that catch up their turns: as much work as a slice, and as was accepted since the last time.
-    pub(crate) fn continue_catching_up(&mut self, now: Time, out: &mut dyn Output) {
-        let accepted = self.serial - core::mem::replace(&mut self.catching_up.upto, self.serial);
-        let mut budget = CATCH_UP_SLICE + accepted as usize;
-        while budget > 0
-            && let Some(index) = self.catching_up.queue.pop_front()
-        {
-            // The session may have ended, and another may have its number.
-            if self.sessions.take_turn(index) {
-                let slice = budget.min(CATCH_UP_SLICE);
-                let mut left = slice;
-                self.catch_up(now, index, &mut left, out);
-                budget -= (slice - left).max(1);
             }
         }
     }
@@ -158,7 +99,7 @@ impl Core {
         }
         if caught_up && !self.unbar(now, id) {
             let lag = self.tracks.get_mut(id).lag.take().expect("it lags");
-            self.set_live(now, id, &lag, out);
+            self.set_live(id, &lag);
             return Turn::CaughtUp;
         }
         if blocked { Turn::Blocked } else { Turn::Over }
@@ -185,7 +126,7 @@ impl Core {
     }
 
     /// A subscription stands where the consolidated stream does, or ahead of it.
-    fn set_live(&mut self, now: Time, id: u32, lag: &Lag, out: &mut dyn Output) {
+    fn set_live(&mut self, id: u32, lag: &Lag) {
         let track = self.tracks.get_mut(id);
         track.ahead = self.streams.ahead_of(&lag.positions);
         if let Some(durable) = &mut track.durable {
@@ -194,6 +135,7 @@ impl Core {
         let session = track.session;
         self.tracks.set_live(id);
         let Core { tracks, streams, sessions, .. } = self;
+        let (inflight, mut waker) = sessions.inflight_mut(session);
         let far = tracks.durable(id).map(|durable| &durable.far);
         // What it has passed without finding it is gone; streams that are set aside, own ones among them, or not known here yet, are still to be read.
         let is_gone = |event: EventId| {
@@ -203,9 +145,7 @@ impl Core {
                 !far.aside.has(event.pubend) && (!far.since.has(event.pubend) || has_passed())
             })
         };
-        if sessions.get_mut(session).inflight.lose_loading(id, is_gone) {
-            self.sessions.pump(session, now, out);
-        }
+        inflight.lose_loading(id, &mut waker, is_gone);
     }
 
     /// Finds out anew in which partitions a subscription finds what it wants, if the cache was divided anew.
@@ -374,7 +314,8 @@ impl Reader<'_> {
             self.blocked = true;
             return ControlFlow::Break(());
         }
-        self.sessions.get_mut(session).inflight.loaded(tag, event);
+        let retain = event.packed().retain() && self.track.marks.retain_as_published;
+        self.sessions.get_mut(session).inflight.loaded(tag, event, retain);
         self.sessions.pump(session, self.now, self.out);
         self.track.silence.told_at = self.now;
         self.lag.gaps.passed(pubend, tick);
@@ -423,7 +364,7 @@ impl Reader<'_> {
                 (self.lag.next, self.blocked) = (serial, true);
                 return ControlFlow::Break(());
             }
-            let terms = self.track.terms(packed.qos(), false);
+            let terms = self.track.terms(packed.qos(), packed.retain());
             let mut publication = Publication::of_packed(packed, serial);
             publication.kept = kept.cloned();
             if kept.is_none() && qos > Qos::AtMostOnce && self.sessions.get(self.track.session).is_persistent() {

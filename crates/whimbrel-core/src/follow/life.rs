@@ -11,6 +11,7 @@ use crate::broker::Core;
 use crate::cache::PartitionSet;
 use crate::confirming::Confirmed;
 use crate::route::NO_TRACK;
+use crate::session::Marks;
 use crate::store::{Key, OWN};
 
 /// Who is back sooner has not been away, as far as the worth of what is cached is concerned.
@@ -67,8 +68,7 @@ impl Core {
             subscription,
             without,
             qos: asked.granted_qos(),
-            identifier: asked.identifier,
-            retain_as_published: asked.retain_as_published,
+            marks: Marks::of(asked),
             keeps: asked.following.durability != Durability::Nondurable,
             notices: asked.following.notices,
             by_token: asked.following.by_token,
@@ -155,7 +155,8 @@ impl Core {
                     new.durable = Some(durable);
                 }
                 None => {
-                    self.sessions.get_mut(old_session).inflight.lose_loading(id, |_| true);
+                    let (inflight, mut waker) = self.sessions.inflight_mut(old_session);
+                    inflight.lose_loading(id, &mut waker, |_| true);
                     let text = self.router.get(old.subscription).text.clone();
                     self.forget_durable(old_session, &text, &durable);
                 }
@@ -217,9 +218,9 @@ impl Core {
         self.sessions.purge_track(index, id);
         self.forget_aside(id);
         let track = self.tracks.get_mut(id);
-        let inflight = &mut self.sessions.get_mut(index).inflight;
-        inflight.let_go(|track| track == id, false);
-        inflight.leave_behind(id, track.by_token);
+        let (inflight, mut waker) = self.sessions.inflight_mut(index);
+        inflight.let_go(&mut waker, |track| track == id, false);
+        inflight.leave_behind(id, track.by_token, &mut waker);
         let is_had = |durable: &&mut Durable| !durable.beyond.is_empty();
         if (track.by_token || track.qos < Qos::ExactlyOnce)
             && let Some(durable) = track.durable.as_deref_mut().filter(is_had)
@@ -302,7 +303,8 @@ impl Core {
             self.forget_durable(track.session, text, durable);
         }
         self.sessions.purge_track(track.session, id);
-        self.sessions.get_mut(track.session).inflight.forget_track(id, track.by_token);
+        let (inflight, mut waker) = self.sessions.inflight_mut(track.session);
+        inflight.forget_track(id, track.by_token, &mut waker);
     }
 
     /// The position at which a subscription begins that has just been made or changed.
@@ -370,7 +372,8 @@ impl Core {
             self.level_off(id);
         }
         let Core { sessions, tracks, .. } = self;
-        sessions.get_mut(index).inflight.let_go(|track| tracks.is_by_token(track), true);
+        let (inflight, mut waker) = sessions.inflight_mut(index);
+        inflight.let_go(&mut waker, |track| tracks.is_by_token(track), true);
     }
 
     /// Nobody is there for a session: its tracked subscriptions lag from now on.

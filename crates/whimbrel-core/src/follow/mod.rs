@@ -20,6 +20,7 @@ mod silence;
 mod start;
 mod telling;
 mod token;
+mod turns;
 mod verdicts;
 #[cfg(test)]
 mod waiting_tests;
@@ -42,9 +43,9 @@ pub(crate) use positions::{Common, Positions};
 pub(crate) use start::{AHEAD_MAX, Begin};
 pub(crate) use verdicts::Verdicts;
 
+use crate::api::Naming;
 use crate::cache::PartitionSet;
-use crate::route::NO_GROUP;
-use crate::session::Terms;
+use crate::session::{Marks, Terms};
 use crate::stats::GapClass;
 
 /// Stands for a tracked subscription that has ended, where something of it is still in flight.
@@ -118,8 +119,7 @@ pub(crate) struct Track {
     /// Who does not want to get its own events back.
     pub(crate) without: Publisher,
     pub(crate) qos: Qos,
-    pub(crate) identifier: u32,
-    pub(crate) retain_as_published: bool,
+    pub(crate) marks: Marks,
     /// It gets what came while its client was away.
     pub(crate) keeps: bool,
     pub(crate) notices: bool,
@@ -232,11 +232,14 @@ impl Track {
         !self.unsettled.is_empty() || self.durable.as_deref().is_some_and(|durable| !durable.far.aside.is_empty())
     }
 
-    /// Under which terms it gets a live event.
+    /// Under which terms it gets an event that was published with that QoS and that retain mark.
     pub(crate) fn terms(&self, qos: Qos, retain: bool) -> Terms {
-        let retain = retain && self.retain_as_published;
-        let (qos, identifier) = (qos.min(self.qos), self.identifier);
-        Terms { qos, identifier, group: NO_GROUP, origin: 0, retain, as_published: retain, track: self.id }
+        Terms { track: self.id, ..self.marks.terms(qos.min(self.qos), retain) }
+    }
+
+    /// Under which terms it gets a notice with that QoS.
+    pub(crate) fn terms_of_notice(&self, qos: Qos) -> Terms {
+        Terms { naming: Naming::beside(self.marks.named), ..self.terms(qos, false) }
     }
 }
 

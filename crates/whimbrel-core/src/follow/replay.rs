@@ -231,12 +231,8 @@ impl Core {
 
     /// A session has a turn to catch up, if it still is there and waits for none.
     pub(crate) fn wake(&mut self, index: u32) {
-        if self.sessions.is_attached(index) {
-            let session = self.sessions.get_mut(index);
-            let follow = &mut session.follow;
-            if !follow.lagging.is_empty() && !core::mem::replace(&mut follow.catching_up, true) {
-                self.catching_up.queue.push_back(index);
-            }
+        if self.sessions.is_attached(index) && !self.sessions.get(index).follow.lagging.is_empty() {
+            self.turn_soon(index);
         }
     }
 }

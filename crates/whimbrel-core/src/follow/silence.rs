@@ -28,7 +28,7 @@ impl Core {
         if track.notices && track.lag.is_none() {
             let token = self.silence_token(now, id);
             let track = self.tracks.get_mut(id);
-            let terms = track.terms(Qos::AtLeastOnce, false);
+            let terms = track.terms_of_notice(Qos::AtLeastOnce);
             let event = notice::silence(told_at, self.streams.silent(now), &token, now);
             track.silence.told_at = now;
             // A client that does not take even this is not silent.

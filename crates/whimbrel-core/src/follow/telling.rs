@@ -28,7 +28,7 @@ impl Reader<'_> {
             if !self.sessions.get(self.track.session).takes_tracked(qos) {
                 return false;
             }
-            let terms = self.track.terms(qos, false);
+            let terms = self.track.terms_of_notice(qos);
             let event = notice::gap(&gap, self.now);
             let taken =
                 self.sessions.offer_tracked(self.track.session, &mut Publication::of(&event, 0), terms, self.out);
@@ -50,7 +50,8 @@ impl Reader<'_> {
             hidden.extend(is_in.then_some(event));
             is_in
         };
-        if !self.sessions.get_mut(session).inflight.lose_loading(self.track.id, is_hidden) {
+        let (inflight, mut waker) = self.sessions.inflight_mut(session);
+        if !inflight.lose_loading(self.track.id, &mut waker, is_hidden) {
             return;
         }
         // The stream may be read from before it once more. The client may have it, and forgets its tag: under another one it would come twice.
@@ -58,7 +59,6 @@ impl Reader<'_> {
             hidden.retain(|event| !durable.beyond.contains(event));
             durable.beyond.extend(hidden);
         }
-        self.sessions.pump(session, self.now, self.out);
     }
 
     /// Tells the gaps that are left. Whether the client takes no more at the moment, and whether all have been told.

@@ -58,7 +58,7 @@ impl Core {
         let mut meant = self.tracks_of(index);
         meant.retain(|id| self.tracks.get(*id).by_token);
         if identifier != 0 {
-            meant.retain(|id| self.tracks.get(*id).identifier == identifier);
+            meant.retain(|id| self.tracks.get(*id).marks.identifier == identifier);
         }
         if meant.is_empty() || meant.len() > 1 && identifier == 0 {
             return Err(Refusal::NotAcknowledged);

@@ -15,8 +15,14 @@ mod common;
 const BUS: u32 = 2;
 
 fn semi<'a>(qos: Qos, start: Start<'a>) -> Filter<'a> {
-    let following =
-        Following { durability: Durability::SemiDurable, start, by_token: false, notices: true, wants_token: true };
+    let following = Following {
+        durability: Durability::SemiDurable,
+        start,
+        by_token: false,
+        notices: true,
+        wants_token: true,
+        named: true,
+    };
     Filter { following, ..plain("t", qos) }
 }
 

@@ -26,8 +26,8 @@ const ANSWER_SLOTS: usize = 1 << 19;
 /// What a range turned out to hold.
 #[derive(Debug, Default)]
 struct Found {
-    /// The events that are wanted, ascending; each with its end in `bytes`.
-    events: Vec<(Tick, usize)>,
+    /// The events that are wanted, ascending; each with its retain mark, and its end in `bytes`.
+    events: Vec<(Tick, bool, usize)>,
     bytes: Vec<u8>,
     /// Parts of which the cache does not know everything.
     lost: Vec<(Tick, Tick)>,
@@ -111,7 +111,7 @@ impl Core {
                 break;
             }
             compact::write(&event.packed().unpack(), &mut found.bytes);
-            found.events.push((tick, found.bytes.len()));
+            found.events.push((tick, event.packed().retain(), found.bytes.len()));
         }
         found.lost.push((after, found.upto));
         Logged::Found(found)
@@ -150,7 +150,7 @@ impl Core {
                             return ControlFlow::Break(());
                         }
                         compact::write(&event.unpack(), &mut found.bytes);
-                        found.events.push((tick, found.bytes.len()));
+                        found.events.push((tick, event.retain(), found.bytes.len()));
                     }
                     last = tick;
                 }
@@ -187,7 +187,7 @@ impl Core {
         let mut begins = 0;
         let pubend = overlay.host.pubend(own as u8);
         let mut lost = found.lost.iter().copied().filter(|(from, to)| *from < found.upto && *to > after).peekable();
-        for (tick, ends) in found.events {
+        for (tick, retain, ends) in found.events {
             let before = Tick(tick.0 - 1);
             if lost.peek().is_some_and(|(from, _)| *from < before) {
                 stands = split((stands, before), &mut lost, |after, upto, lost| parts.push(part(after, upto, lost)));
@@ -197,7 +197,7 @@ impl Core {
                 id,
                 age_us: 0,
                 answer: true,
-                retain: false,
+                retain,
                 repairers: Repairers::NONE,
                 event: &found.bytes[begins..ends],
             };

@@ -167,6 +167,7 @@ impl Core {
                 let life = expires.since(event.accepted);
                 now + life.saturating_sub(age)
             });
+            event.event.headers.retain = told.retained.binary_search(tick).is_ok();
             events.push(Event::keep(id, event.accepted, &event.event));
         }
         overlay.stats.events_borrowed += events.len() as u64;

@@ -43,6 +43,8 @@ pub(crate) struct Unanswered {
     pub(crate) tag: u16,
     pub(crate) index: u32,
     pub(crate) made: Made,
+    /// The number of the last event that had passed when they were made.
+    pub(crate) begun: u64,
 }
 
 #[derive(Debug)]
@@ -304,7 +306,7 @@ impl Core {
     /// Answers a SUBSCRIBE, and names the brokers that have not confirmed it, or all if that is not written.
     pub(crate) fn answer_made(&mut self, now: Time, entry: Waiter, is_written: bool, out: &mut dyn Output) {
         let Waiter { what, is_durable, version: named, .. } = entry;
-        let Unanswered { whom, tag, index, mut made } = what;
+        let Unanswered { whom, tag, index, mut made, begun } = what;
         if self.sessions.attached_to(whom.link) != Some(index) || self.sessions.whom(whom.link) != whom {
             return;
         }
@@ -337,7 +339,7 @@ impl Core {
                 }
             }
         }
-        self.answer_subscribed(now, (whom, tag), index, (made, &pending), out);
+        self.answer_subscribed(now, Unanswered { whom, tag, index, made, begun }, &pending, out);
     }
 
     /// Subscriptions that came back are told what they missed before their interest was in force.

@@ -73,6 +73,8 @@ struct Question {
     /// The events that were found, as they travel, one behind the other; their ticks and ends.
     bytes: Vec<u8>,
     found: Vec<(Tick, usize)>,
+    /// The ticks of those that have the retain mark.
+    retained: Vec<Tick>,
     is_read: bool,
     tries: u32,
 }
@@ -95,6 +97,7 @@ impl Question {
             }
             compact::write(&event.packed().unpack(), &mut self.bytes);
             self.found.push((tick, self.bytes.len()));
+            self.retained.extend(event.packed().retain().then_some(tick));
         }
         events.len()
     }
@@ -143,6 +146,7 @@ impl Core {
             lost: Vec::new(),
             bytes: Vec::new(),
             found: Vec::new(),
+            retained: Vec::new(),
             is_read: false,
             tries: 0,
         });
@@ -244,7 +248,8 @@ impl Core {
         let events: Vec<(Tick, &[u8])> = question.found.iter().map(event).collect();
         let count = events.len() as u64;
         let (number, released, upto, lost) = (question.number, question.released, question.at, question.lost.clone());
-        let told = ReadTold { number, now: now.as_nanos(), upto, released, lost, events };
+        let retained = question.retained.clone();
+        let told = ReadTold { number, now: now.as_nanos(), upto, released, lost, events, retained };
         let is_told = self.write_to(now, question.from, (&Message::ReadTold(told), true), out);
         if is_told && let Some(overlay) = self.overlay.as_deref_mut() {
             overlay.stats.events_lent += count;

@@ -65,7 +65,7 @@ use crate::api::{Channel, HangUp, Output, PeerInput, PeerLink};
 use crate::broker::Core;
 use crate::store::DurableNo;
 
-pub(crate) use confirm::{Made, Unanswered, Waiting};
+pub(crate) use confirm::{Unanswered, Waiting};
 pub use forward::EVENT_BYTES_MAX;
 pub use joining::ALL_OTHERS;
 pub use look::{InterestInfo, LinkInfo, NeighbourInfo, TopologyInfo};
@@ -85,7 +85,7 @@ pub(crate) use shares::Brokers;
 pub use sizes::OverlaySize;
 pub use stats::OverlayStats;
 pub use traces::ACCEPTED;
-pub(crate) use wants::Change;
+pub(crate) use wants::{Change, is_local};
 
 use interests::Interests;
 use joining::Joining;
@@ -168,6 +168,8 @@ pub(crate) enum Due {
     Settle,
     /// The brokers have been the same for a while.
     Still,
+    /// A link's survey of retained messages goes on.
+    Survey(PeerLink),
     /// Own link state is repeated, links that are wanted are asked for, retained messages are compared.
     Refresh,
 }
@@ -438,6 +440,7 @@ impl Core {
                 Due::Copy => self.copy_on(now, out),
                 Due::Settle => self.ask_settled(now, out),
                 Due::Still => self.look_at_deputies(now),
+                Due::Survey(link) => self.pump_retained(now, link, out),
                 Due::Refresh => self.refresh(now, out),
             }
         }

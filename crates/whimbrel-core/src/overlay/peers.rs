@@ -65,12 +65,22 @@ pub struct LinkCounters {
     pub events_held_back: u64,
 }
 
+/// A walk through what is retained, for the topics of some parts.
+#[derive(Debug, Default)]
+pub(crate) struct Survey {
+    pub(crate) ranges: BTreeSet<u16>,
+    /// The least topic that it has not passed.
+    pub(crate) from: String,
+}
+
 /// What the other end is still to be told, as keys of a state whose present value counts.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     pub(crate) states: BTreeSet<HostId>,
     pub(crate) interests: BTreeSet<HostId>,
     pub(crate) topics: BTreeSet<Box<str>>,
+    /// What is retained in the parts that the other end has asked for is being looked up.
+    pub(crate) survey: Option<Survey>,
     /// More topics changed than are noted: the digests of all ranges are told anew.
     pub(crate) all_topics: bool,
     /// What the other end has of each broker's interest.

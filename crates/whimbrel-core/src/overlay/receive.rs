@@ -11,6 +11,7 @@ use super::traces::What;
 use crate::api::{Channel, HangUp, Output, PeerLink, Step};
 use crate::broker::Core;
 use crate::remote::Learnt;
+use crate::retained::TOMBSTONE_LIFE;
 
 impl Core {
     /// Bytes have come over a link.
@@ -171,6 +172,7 @@ impl Core {
             let life = expires.since(event.accepted);
             now + life.saturating_sub(age)
         });
+        event.event.headers.retain = frame.retain;
         overlay.stats.events_received += 1;
         let version = overlay.wants.version_of(own.tag);
         let Some(remote) = self.streams.remote(id.pubend) else { return };
@@ -186,7 +188,9 @@ impl Core {
             Tick(id.tick.0 - 1)
         };
         overlay.traffic.traces.note(now, id, What::Passed);
-        let learnt = Learnt::Data { event, retain: frame.retain };
+        // Of what is older than tombstones it is not known whether it was deleted: the registry tells.
+        let retain = frame.retain && age < TOMBSTONE_LIFE;
+        let learnt = Learnt::Data { event, retain };
         self.learn_of(now, (id.pubend, after, id.tick), learnt, out);
         if frame.answer {
             self.answer_came(now, id.pubend, frame.event.len(), out);

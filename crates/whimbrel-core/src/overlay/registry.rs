@@ -7,15 +7,20 @@ use whimbrel_selector::TopicName;
 use whimbrel_wire::{Frame, REGISTRY_RANGES, Registry, RegistryAsk, RegistryDigest, RegistryEntry, compact};
 
 use super::peers::{CONTROL_HIGH, Pending, TOPICS_PENDING_MAX};
-use super::{Overlay, wants};
+use super::{Due, Overlay, wants};
 use crate::api::{Channel, Output, PeerLink};
 use crate::broker::Core;
+use crate::retained::Bounds;
 
 /// Bytes of entries after which a frame of them ends.
 const REGISTRY_BYTES: usize = 64 << 10;
 
 /// Entries of one frame.
 const REGISTRY_ENTRIES: usize = 256;
+
+/// Topics that a survey looks at before others have their turn, and how long it rests then.
+const SURVEY_SLICE: usize = 1_024;
+const SURVEY_EVERY: Duration = Duration::from_millis(1);
 
 /// In which part of the registry a topic is.
 pub(crate) fn range_of(topic: &str) -> usize {
@@ -70,6 +75,7 @@ impl Core {
 
     /// Tells a neighbour as many retained messages of those that it is to be told as there is room for.
     pub(super) fn pump_retained(&mut self, now: Time, link: PeerLink, out: &mut dyn Output) {
+        self.survey_retained(link);
         loop {
             let Core { overlay, retained, .. } = self;
             let Some(overlay) = overlay.as_deref_mut() else { return };
@@ -109,8 +115,15 @@ impl Core {
             Frame::Registry(registry).encode(&mut frame);
             overlay.send(now, link, Channel::Control, &frame, out);
         }
-        let Some(peer) = self.overlay.as_deref_mut().and_then(|overlay| overlay.peers.get_mut(link)) else { return };
-        if peer.pending.topics.is_empty() && core::mem::take(&mut peer.pending.all_topics) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let Some(peer) = overlay.peers.get_mut(link) else { return };
+        if peer.pending.topics.is_empty() && peer.pending.survey.is_some() {
+            // While the link is full this goes on when it has room.
+            overlay.set_once(now + SURVEY_EVERY, Due::Survey(link));
+            return;
+        }
+        let is_told = peer.pending.topics.is_empty();
+        if is_told && core::mem::take(&mut peer.pending.all_topics) {
             self.compare_retained(now, link, out);
         }
     }
@@ -120,7 +133,8 @@ impl Core {
         let Core { overlay, retained, .. } = self;
         let Some(overlay) = overlay.as_deref_mut() else { return };
         let Some(peer) = overlay.peers.get(link) else { return };
-        if !peer.pending.topics.is_empty() || !peer.has_room(Channel::Control) {
+        let is_telling = !peer.pending.topics.is_empty() || peer.pending.survey.is_some();
+        if is_telling || !peer.has_room(Channel::Control) {
             return;
         }
         let ranges: Vec<(u16, u64)> = (0..).zip(retained.hashes()).filter(|(_, hash)| *hash != 0).collect();
@@ -159,15 +173,32 @@ impl Core {
 
     /// A neighbour asks for parts of what is retained.
     pub(super) fn retained_asked(&mut self, now: Time, link: PeerLink, ask: &RegistryAsk, out: &mut dyn Output) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let Some(peer) = overlay.peers.get_mut(link) else { return };
+        let survey = peer.pending.survey.get_or_insert_default();
+        survey.ranges.extend(ask.ranges.iter().copied());
+        // What it has passed was not looked up in these parts.
+        survey.from.clear();
+        self.pump_retained(now, link, out);
+    }
+
+    /// Goes on with a link's survey, for a slice, if there is room to note its topics.
+    fn survey_retained(&mut self, link: PeerLink) {
         let Core { overlay, retained, .. } = self;
         let Some(overlay) = overlay.as_deref_mut() else { return };
         let Some(peer) = overlay.peers.get_mut(link) else { return };
-        for topic in retained.topics().filter(|topic| !wants::is_local(topic)) {
-            if ask.ranges.contains(&(range_of(topic) as u16)) {
-                peer.pending.note_topic(topic);
+        let Pending { survey, topics, .. } = &mut peer.pending;
+        let Some(mut open) = survey.take_if(|_| topics.len() <= TOPICS_PENDING_MAX - SURVEY_SLICE) else { return };
+        let mut after = retained.topics_from(&open.from);
+        for topic in after.by_ref().take(SURVEY_SLICE) {
+            if !wants::is_local(topic) && open.ranges.contains(&(range_of(topic) as u16)) {
+                topics.insert(topic.into());
             }
         }
-        self.pump_retained(now, link, out);
+        if let Some(next) = after.next() {
+            next.clone_into(&mut open.from);
+            *survey = Some(open);
+        }
     }
 
     /// Retained messages have come.
@@ -216,12 +247,12 @@ impl Core {
         }
         let age = Duration::from_millis(entry.age_ms);
         event.expires = event.expires.map(|expires| now + expires.since(accepted).saturating_sub(age));
-        let limits = &self.sessions.limits;
-        let bytes = Event::weight_of(&event);
-        if !self.retained.has_room(entry.key, bytes, limits.retained_max, limits.retained_bytes) {
-            return false;
+        event.headers.retain = true;
+        let bounds = Bounds::of(&self.sessions.limits, self.has_log());
+        let outcome = self.retained.learn(now, Event::keep(id, accepted, &event), bounds);
+        if self.has_log() {
+            self.store.lazy_topics.extend(outcome.swept);
         }
-        self.retained.set(Event::keep(id, accepted, &event));
-        true
+        outcome.is_news
     }
 }

@@ -238,7 +238,7 @@ fn bounded(wanted: Vec<Entry>) -> Vec<Entry> {
 }
 
 /// Topics that each broker has for itself: they are never told to others, nor wanted of them.
-pub(super) fn is_local(topic: &str) -> bool {
+pub(crate) fn is_local(topic: &str) -> bool {
     topic.starts_with("$SYS/") || topic.starts_with("$whimbrel/") || topic == "$SYS" || topic == "$whimbrel"
 }
 

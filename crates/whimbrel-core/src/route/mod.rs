@@ -26,7 +26,7 @@ pub(crate) const NO_GROUP: u32 = u32::MAX;
 /// Not tracked.
 pub(crate) const NO_TRACK: u32 = u32::MAX;
 
-/// Topics whose answer is remembered; reaching it forgets all, which costs one walk of the index per topic in use.
+/// Topics whose answer is remembered; beyond that each new one takes the place of another.
 const ROUTES_MAX: usize = 65_536;
 
 /// Targets that are remembered in all answers together.
@@ -73,6 +73,28 @@ impl Route {
     }
 }
 
+/// The answers that are remembered.
+#[derive(Debug, Default)]
+struct Routes {
+    table: HashTable<Route>,
+    /// Targets in all of them together.
+    targets: usize,
+    /// Where in the table those are that are forgotten next: the hand of a clock.
+    hand: usize,
+}
+
+impl Routes {
+    /// Forgets as many answers as that one needs room. To forget all at once would hold others up.
+    fn make_room(&mut self, size: usize) {
+        while self.table.len() >= ROUTES_MAX || !self.table.is_empty() && self.targets + size > ROUTE_TARGETS_MAX {
+            self.hand = (self.hand + 1) % self.table.num_buckets();
+            if let Ok(entry) = self.table.get_bucket_entry(self.hand) {
+                self.targets -= entry.remove().0.size();
+            }
+        }
+    }
+}
+
 /// All subscriptions, and who wants which topic.
 #[derive(Debug)]
 pub(crate) struct Router {
@@ -81,8 +103,7 @@ pub(crate) struct Router {
     /// (session, text) to subscription.
     by_text: HashTable<u32>,
     index: MatchIndex<u32>,
-    routes: HashTable<Route>,
-    route_targets: usize,
+    routes: Routes,
     /// Grows when a wildcard filter, or the first or last selector under one, comes or goes: every remembered answer may be wrong
     /// then.
     epoch: u64,
@@ -107,8 +128,7 @@ impl Router {
             free: Vec::new(),
             by_text: HashTable::new(),
             index: MatchIndex::new(seed),
-            routes: HashTable::new(),
-            route_targets: 0,
+            routes: Routes::default(),
             epoch: 0,
             hasher: Seeded::new(seed),
             count: 0,
@@ -383,9 +403,9 @@ impl Router {
             return;
         }
         let hash = self.hasher.hash_one(filter.as_str());
-        if let Ok(entry) = self.routes.find_entry(hash, |route| &*route.topic == filter.as_str()) {
+        if let Ok(entry) = self.routes.table.find_entry(hash, |route| &*route.topic == filter.as_str()) {
             let (route, _) = entry.remove();
-            self.route_targets -= route.size();
+            self.routes.targets -= route.size();
         }
     }
 
@@ -396,8 +416,8 @@ impl Router {
     /// When `topic` is no topic name.
     pub(crate) fn route(&mut self, topic: &str) -> Result<RouteAt, TopicError> {
         let hash = self.hasher.hash_one(topic);
-        let known = self.routes.find_bucket_index(hash, |route| &*route.topic == topic);
-        let fresh = |at: &usize| self.routes.get_bucket(*at).is_some_and(|route| route.epoch == self.epoch);
+        let known = self.routes.table.find_bucket_index(hash, |route| &*route.topic == topic);
+        let fresh = |at: &usize| self.routes.table.get_bucket(*at).is_some_and(|route| route.epoch == self.epoch);
         match known.filter(fresh) {
             Some(at) => Ok(RouteAt(at)),
             None => self.walk(topic, hash),
@@ -406,7 +426,7 @@ impl Router {
 
     /// What [`Router::route`] has found.
     pub(crate) fn wanted(&self, at: RouteAt) -> Wanted<'_> {
-        self.routes.get_bucket(at.0).expect("a route that was just found").wanted()
+        self.routes.table.get_bucket(at.0).expect("a route that was just found").wanted()
     }
 
     #[cold]
@@ -425,17 +445,15 @@ impl Router {
             groups: (!groups.is_empty()).then(|| groups.into()),
             persistence: self.profiles.of(name),
         };
-        if let Ok(entry) = self.routes.find_entry(hash, |route| &*route.topic == topic) {
+        let routes = &mut self.routes;
+        if let Ok(entry) = routes.table.find_entry(hash, |route| &*route.topic == topic) {
             let (old, _) = entry.remove();
-            self.route_targets -= old.size();
+            routes.targets -= old.size();
         }
-        if self.routes.len() >= ROUTES_MAX || self.route_targets + route.size() > ROUTE_TARGETS_MAX {
-            self.routes.clear();
-            self.route_targets = 0;
-        }
-        self.route_targets += route.size();
+        routes.make_room(route.size());
+        routes.targets += route.size();
         let hasher = &self.hasher;
-        let entry = self.routes.insert_unique(hash, route, |route| hasher.hash_one(&*route.topic));
+        let entry = routes.table.insert_unique(hash, route, |route| hasher.hash_one(&*route.topic));
         Ok(RouteAt(entry.bucket_index()))
     }
 }

@@ -53,6 +53,8 @@ pub(crate) struct Subscription {
     pub(crate) qos: Qos,
     pub(crate) no_local: bool,
     pub(crate) retain_as_published: bool,
+    /// Its deliveries say the names of their events.
+    pub(crate) named: bool,
     pub(crate) identifier: u32,
     pub(crate) group: u32,
     /// What the core keeps of it beside this, if it is tracked; else [`NO_TRACK`].
@@ -96,6 +98,8 @@ pub(crate) struct Target {
     pub(crate) kind: Kind,
     pub(crate) no_local: bool,
     pub(crate) retain_as_published: bool,
+    /// As of [`Subscription::named`].
+    pub(crate) named: bool,
     pub(crate) attached_only: bool,
     /// What it wants is logged.
     pub(crate) is_durable: bool,
@@ -111,8 +115,17 @@ pub(super) fn target(subscriptions: &[Option<Subscription>], key: u32) -> Target
             _ => Kind::Wish,
         };
         let (to, qos, is_durable) = (key & !MARKS, Qos::ExactlyOnce, kind == Kind::Wish);
-        let (no_local, retain_as_published, attached_only) = (false, false, false);
-        return Target { to, identifier: 0, qos, kind, no_local, retain_as_published, attached_only, is_durable };
+        return Target {
+            to,
+            identifier: 0,
+            qos,
+            kind,
+            no_local: false,
+            retain_as_published: false,
+            named: false,
+            attached_only: false,
+            is_durable,
+        };
     }
     let known = subscriptions[key as usize].as_ref().expect("indexed subscriptions exist");
     let (to, kind) = if known.track == NO_TRACK { (known.session, Kind::Session) } else { (known.track, Kind::Track) };
@@ -123,6 +136,7 @@ pub(super) fn target(subscriptions: &[Option<Subscription>], key: u32) -> Target
         kind,
         no_local: known.no_local,
         retain_as_published: known.retain_as_published,
+        named: known.named,
         attached_only: known.attached_only,
         is_durable: known.is_durable,
     }

@@ -1,14 +1,27 @@
 //! Delivery with back-pressure: what goes out at once, what waits, and what is dropped when a bound is reached.
 
+use core::time::Duration;
+
 use whimbrel_event::{AcceptedEvent, Event, EventId, EventRef, Packed, Qos, Time};
 
+use super::counted::{first_live, pop, push_bounded};
+use super::inflight::Taken;
 use super::queue::{Queue, Queued};
 use super::slot::{Slot, Stage};
+use super::wake::Waker;
 use super::{Abandoned, Session, Sessions};
-use crate::api::{Delivery, Link, Output, Sent};
+use crate::api::{Delivery, Filter, Link, Naming, Output, Sent};
 use crate::follow::NO_PUBEND;
 use crate::route::{NO_GROUP, NO_TRACK};
 use crate::stats::Stats;
+
+/// How long best-effort deliveries may wait for a client that had taken all before, in more bytes
+/// than [`crate::Limits::best_effort_queue_bytes`]: many publishers at once are faster than any one
+/// reader, and nobody is slow then.
+const BURST_SPAN: Duration = Duration::from_secs(1);
+
+/// In how many times these bytes. [`crate::Limits::total_queue_bytes`] counts all the same.
+pub const BURST_FACTOR: usize = 16;
 
 /// An accepted event on its way to its subscriptions; kept (copied) only if somebody has to wait for it.
 pub(crate) struct Publication<'a> {
@@ -41,6 +54,32 @@ impl<'a> Publication<'a> {
     }
 }
 
+/// What the deliveries of a subscription carry beside their events.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Marks {
+    /// The subscription's identifier; 0: none.
+    pub(crate) identifier: u32,
+    /// The retain mark as published; otherwise live events have none.
+    pub(crate) retain_as_published: bool,
+    /// The event's name.
+    pub(crate) named: bool,
+}
+
+impl Marks {
+    /// Those of a subscription as it was asked for.
+    pub(crate) fn of(asked: &Filter<'_>) -> Marks {
+        let Filter { identifier, retain_as_published, .. } = *asked;
+        Marks { identifier, retain_as_published, named: asked.following.named }
+    }
+
+    /// Under which terms the subscription gets an event that was published with that retain mark.
+    pub(crate) fn terms(&self, qos: Qos, retain: bool) -> Terms {
+        let Marks { identifier, retain_as_published, named } = *self;
+        let (retain, naming) = (retain && retain_as_published, Naming::of(named));
+        Terms { qos, identifier, group: NO_GROUP, origin: 0, retain, naming, track: NO_TRACK }
+    }
+}
+
 /// Under which terms one subscription gets an event.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
@@ -50,25 +89,43 @@ pub(crate) struct Terms {
     /// The delivery to the own session of that shared subscription which this one fulfils; 0: none.
     pub(crate) origin: u16,
     pub(crate) retain: bool,
-    /// The retain mark as published; differs in shared subscriptions only.
-    pub(crate) as_published: bool,
+    pub(crate) naming: Naming,
     /// The tracked subscription it is for, or [`NO_TRACK`].
     pub(crate) track: u32,
 }
 
 impl Terms {
-    fn delivery<'a>(&self, event: EventRef<'a>, id: EventId, serial: u64, tag: u16) -> Delivery<'a> {
-        let Terms { qos, identifier, retain, track, .. } = *self;
-        let named = track != NO_TRACK && id.pubend != NO_PUBEND;
-        Delivery { event, id, serial, tag, qos, repeated: false, retain, identifier, named, track }
+    pub(crate) fn delivery<'a>(&self, event: EventRef<'a>, id: EventId, serial: u64, tag: u16) -> Delivery<'a> {
+        let Terms { qos, identifier, retain, naming, track, .. } = *self;
+        Delivery { event, id, serial, tag, qos, repeated: false, retain, identifier, naming, track }
     }
 
     /// A new delivery that has got there, and is sent now if its client's answer is expected.
     pub(super) fn slot(&self, id: EventId, event: Option<Event>, stage: Stage) -> Slot {
-        let Terms { qos, identifier, group, origin, retain, as_published, track } = *self;
+        let Terms { qos, identifier, group, origin, retain, naming, track } = *self;
         let (sent, repeated, rank) = (stage == Stage::Expect, false, 0);
-        Slot { id, event, identifier, group, origin, qos, stage, retain, as_published, track, sent, repeated, rank }
+        Slot { id, event, identifier, group, origin, qos, stage, retain, naming, track, sent, repeated, rank }
     }
+}
+
+/// What has become of an event that was to be sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fate {
+    /// The edge has taken it.
+    Taken,
+    /// It is to be sent under that tag once it is durable that it is on its way.
+    Prepared(u16),
+    /// Its client cannot be sent it: it is over, or goes to another member of its shared subscription.
+    Dropped,
+}
+
+/// Where deliveries of one session go.
+struct Outgoing<'a> {
+    waker: Waker<'a>,
+    stats: &'a mut Stats,
+    /// As of [`Sessions::returned`].
+    returned: &'a mut Vec<Taken>,
+    out: &'a mut dyn Output,
 }
 
 impl Session {
@@ -116,34 +173,41 @@ impl Session {
         self.follow.plain_until != 0 && (is_older(&self.waiting) || is_older(&self.passing))
     }
 
-    /// Notes what the edge did with a delivery.
-    fn note(&mut self, tag: u16, sent: Sent, stats: &mut Stats) {
+    /// Notes what the edge did with a new delivery, or one that is sent again.
+    fn note(&mut self, (tag, id): (u16, EventId), sent: Sent, is_again: bool, to: &mut Outgoing<'_>) -> Fate {
         match sent {
-            Sent::Open => stats.deliveries += 1,
-            Sent::Full => {
-                stats.deliveries += 1;
-                self.open = false;
+            Sent::Open | Sent::Full => {
+                to.stats.deliveries += 1;
+                self.open &= sent == Sent::Open;
+                return Fate::Taken;
             }
-            Sent::TooLarge => {
-                stats.dropped_too_large += 1;
-                let slot = self.inflight.slot(tag).map(|slot| (slot.qos, slot.group, slot.origin));
-                if let Some((Qos::ExactlyOnce, group, origin)) = slot.filter(|_| self.memory.is_kept) {
-                    self.memory.abandoned.push(Abandoned { tag, group, origin });
-                }
-                self.inflight.abandon(tag);
-            }
+            Sent::TooLarge | Sent::Denied => {}
         }
+        let taken = if is_again { self.inflight.take_unsent(tag, &mut to.waker) } else { None };
+        if let Some(taken) = taken {
+            if taken.is_written && self.memory.is_kept {
+                self.memory.abandoned.push(Abandoned { tag, group: NO_GROUP, origin: 0 });
+            }
+            to.returned.push(taken);
+            return Fate::Dropped;
+        }
+        // That a client is not allowed to get it counts the edge.
+        let is_too_large = sent == Sent::TooLarge;
+        let is_notice = id.pubend == NO_PUBEND;
+        to.stats.notices_too_large += u64::from(is_too_large && is_notice);
+        to.stats.dropped_too_large += u64::from(is_too_large && !is_notice);
+        let slot = self.inflight.slot(tag).map(|slot| (slot.qos, slot.group, slot.origin));
+        let is_written = |qos: Qos| qos == Qos::ExactlyOnce && self.memory.is_kept;
+        let is_owed = |(qos, group, _): &(Qos, u32, u16)| is_written(*qos) || *group != NO_GROUP;
+        if let Some((_, group, origin)) = slot.filter(|slot| is_again && is_owed(slot)) {
+            self.memory.abandoned.push(Abandoned { tag, group, origin });
+        }
+        self.inflight.abandon(tag, &mut to.waker);
+        Fate::Dropped
     }
 
-    /// Puts a reliable delivery into the window and hands it out, or has it prepared: then it has the tag that is returned. The caller has asked
-    /// for room.
-    fn hand_out(
-        &mut self,
-        publication: &mut Publication<'_>,
-        terms: Terms,
-        stats: &mut Stats,
-        out: &mut dyn Output,
-    ) -> Option<u16> {
+    /// Puts a reliable delivery into the window and hands it out, or has it prepared. The caller has asked for room.
+    fn hand_out(&mut self, publication: &mut Publication<'_>, terms: Terms, to: &mut Outgoing<'_>) -> Fate {
         // A session that ends with its connection never sends again, unless another member has to take over.
         let keep = self.is_persistent() || self.prepares(terms.qos) || terms.group != NO_GROUP;
         let event = keep.then(|| publication.keep());
@@ -151,41 +215,48 @@ impl Session {
         let stage = if prepares { Stage::Preparing } else { Stage::Expect };
         let slot = terms.slot(publication.id, event, stage);
         if prepares {
-            return Some(self.inflight.prepare(slot));
+            return Fate::Prepared(self.inflight.prepare(slot));
         }
         let tag = self.inflight.push(slot);
-        let sent =
-            out.deliver(Link(self.link), &terms.delivery(publication.event, publication.id, publication.serial, tag));
-        self.note(tag, sent, stats);
-        None
+        let delivery = terms.delivery(publication.event, publication.id, publication.serial, tag);
+        let sent = to.out.deliver(Link(self.link), &delivery);
+        self.note((tag, publication.id), sent, false, to)
     }
 }
 
 impl Sessions {
-    /// Delivers an event to a session, now or later.
-    pub(crate) fn offer(&mut self, to: u32, publication: &mut Publication<'_>, terms: Terms, out: &mut dyn Output) {
-        let session = self.slots[to as usize].as_mut().expect("routes lead to sessions");
+    /// Delivers an event to a session, now or later; `false`: its client cannot be sent it, and it is over.
+    pub(crate) fn offer(
+        &mut self,
+        to: u32,
+        publication: &mut Publication<'_>,
+        terms: Terms,
+        out: &mut dyn Output,
+    ) -> bool {
+        let Sessions { slots, stats, prepared, woken, returned, .. } = self;
+        let session = slots[to as usize].as_mut().expect("routes lead to sessions");
+        let mut outgoing = Outgoing { waker: Waker::new(to, woken), stats, returned, out };
         if terms.qos == Qos::AtMostOnce {
             if !session.is_attached() {
-                return;
+                return true;
             }
             if session.open && session.passing.is_empty() {
-                // At most once: nothing is prepared.
-                session.send_new(publication, terms, &mut self.stats, out);
-                return;
+                return session.send_new(publication, terms, &mut outgoing) != Fate::Dropped;
             }
         } else {
             if session.takes_reliable(terms.qos) {
-                if let Some(tag) = session.hand_out(publication, terms, &mut self.stats, out) {
-                    self.prepared.push_back((to, tag, session.memory.number));
+                let fate = session.hand_out(publication, terms, &mut outgoing);
+                if let Fate::Prepared(tag) = fate {
+                    prepared.push_back((to, tag, session.memory.number));
                 }
-                return;
+                return fate != Fate::Dropped;
             }
             if !session.is_attached() && !session.is_persistent() {
-                return;
+                return true;
             }
         }
         self.enqueue(to, queued(publication, terms));
+        true
     }
 
     /// Delivers an event to a session for a tracked subscription, now or later, in the order of the calls; `false` if it would have to
@@ -197,7 +268,7 @@ impl Sessions {
         terms: Terms,
         out: &mut dyn Output,
     ) -> bool {
-        let Sessions { slots, limits, stats, prepared, dropped, .. } = self;
+        let Sessions { slots, limits, stats, prepared, dropped, woken, returned, .. } = self;
         let session = slots[to as usize].as_mut().expect("tracks lead to sessions");
         if !session.takes_tracked(terms.qos) {
             let entry = queued(publication, terms);
@@ -216,25 +287,27 @@ impl Sessions {
             self.hand_within(to, publication.keep(), terms);
             return true;
         }
-        let before = stats.dropped_too_large;
-        if let Some(tag) = session.send_new(publication, terms, stats, out) {
-            prepared.push_back((to, tag, session.memory.number));
-        }
-        if stats.dropped_too_large != before {
-            dropped.push((to, session.memory.number));
+        let mut outgoing = Outgoing { waker: Waker::new(to, woken), stats, returned, out };
+        match session.send_new(publication, terms, &mut outgoing) {
+            Fate::Taken => {}
+            Fate::Prepared(tag) => prepared.push_back((to, tag, session.memory.number)),
+            Fate::Dropped => dropped.push((to, session.memory.number)),
         }
         true
     }
 
     fn enqueue(&mut self, to: u32, entry: Queued) {
-        let Sessions { slots, limits, stats, overflowed, .. } = self;
+        let Sessions { slots, limits, stats, overflowed, now, .. } = self;
         let session = slots[to as usize].as_mut().expect("routes lead to sessions");
         let attached = session.is_attached();
         let reliable = entry.qos != Qos::AtMostOnce;
         let (queue, bound) = if reliable {
             (&mut session.waiting, limits.session_queue_bytes)
         } else {
-            (&mut session.passing, limits.best_effort_queue_bytes)
+            session.passing.note_arrival(*now);
+            let is_burst = now.since(session.passing.since()) < BURST_SPAN;
+            let factor = if is_burst { BURST_FACTOR } else { 1 };
+            (&mut session.passing, limits.best_effort_queue_bytes.saturating_mul(factor))
         };
         let total = if attached { limits.total_queue_bytes } else { limits.absent_queue_bytes() };
         let dropped = push_bounded(queue, entry, bound, total, stats);
@@ -249,79 +322,99 @@ impl Sessions {
         }
     }
 
+    /// A session that has to be cut off because too much waits for it.
+    pub(crate) fn pop_overflowed(&mut self) -> Option<u32> {
+        let index = self.overflowed.pop()?;
+        if let Some(session) = &mut self.slots[index as usize] {
+            session.overflowed = false;
+        }
+        Some(index)
+    }
+
+    /// Delivers what is retained to a session whose reading began when the event `begun` was the
+    /// last; `false` if its window or link has no room, or if something waits for the same room
+    /// that had passed before: nothing has happened then.
+    pub(crate) fn hand_retained(
+        &mut self,
+        to: u32,
+        (publication, begun): (&mut Publication<'_>, u64),
+        terms: Terms,
+        out: &mut dyn Output,
+    ) -> bool {
+        let Sessions { slots, stats, prepared, dropped, woken, returned, .. } = self;
+        let session = slots[to as usize].as_mut().expect("routes lead to sessions");
+        let reliable = terms.qos != Qos::AtMostOnce;
+        let of_its_kind = if reliable { &*session.waiting } else { &*session.passing };
+        let is_ahead = |entry: &Queued| entry.serial <= begun && (entry.qos != Qos::AtMostOnce) == reliable;
+        let is_behind =
+            [of_its_kind, &session.follow.queue].into_iter().any(|queue| queue.first().is_some_and(is_ahead));
+        if is_behind || !session.open || !session.has_room(terms.qos) {
+            return false;
+        }
+        let mut outgoing = Outgoing { waker: Waker::new(to, woken), stats, returned, out };
+        match session.send_new(publication, terms, &mut outgoing) {
+            Fate::Taken => {}
+            Fate::Prepared(tag) => prepared.push_back((to, tag, session.memory.number)),
+            Fate::Dropped => dropped.push((to, session.memory.number)),
+        }
+        true
+    }
+
     /// Hands out what waits, as far as window and link allow.
     pub(crate) fn pump(&mut self, index: u32, now: Time, out: &mut dyn Output) {
-        let Sessions { slots, stats, prepared, dropped, .. } = self;
+        let Sessions { slots, stats, prepared, dropped, woken, returned, .. } = self;
         let session = slots[index as usize].as_mut().expect("a session index in use");
         if session.is_within() {
             return self.pump_within(index, now);
+        }
+        if session.has_nothing_to_send() {
+            return;
         }
         if session.is_attached() && session.inflight.doubted() > 0 {
             let tags = session.inflight.ask_to_forget();
             tags.into_iter().for_each(|tag| out.release(Link(session.link), tag, true));
         }
-        let before = (stats.dropped_too_large, stats.dropped_expired);
+        let before = stats.dropped_expired;
+        let mut is_dropped = false;
+        let mut outgoing = Outgoing { waker: Waker::new(index, woken), stats, returned, out };
         while session.open {
-            if !session.inflight.is_resent() && session.inflight.has_room() && session.send_again(stats, out) {
-                continue;
-            }
-            if let Some(entry) = session.next_waiting(now, stats) {
-                let mut publication = Publication::of(&entry.event, entry.serial);
-                if let Some(tag) = session.send_new(&mut publication, terms_of(&entry), stats, out) {
-                    prepared.push_back((index, tag, session.memory.number));
+            if !session.inflight.is_resent() && session.inflight.has_room() {
+                let fate = session.send_again(&mut outgoing);
+                is_dropped |= fate == Some(Fate::Dropped);
+                if fate.is_some() {
+                    continue;
                 }
+            }
+            let fate = if let Some(entry) = session.next_waiting(now, outgoing.stats) {
+                let mut publication = Publication::of(&entry.event, entry.serial);
+                session.send_new(&mut publication, terms_of(&entry), &mut outgoing)
             } else if !session.passing.is_empty() {
-                let Some(entry) = pop(&mut session.passing, now, stats) else { continue };
-                session.send_new(&mut Publication::of(&entry.event, 0), terms_of(&entry), stats, out);
+                let Some(entry) = pop(&mut session.passing, now, outgoing.stats) else { continue };
+                session.send_new(&mut Publication::of(&entry.event, 0), terms_of(&entry), &mut outgoing)
             } else {
                 break;
+            };
+            match fate {
+                Fate::Taken => {}
+                Fate::Prepared(tag) => prepared.push_back((index, tag, session.memory.number)),
+                Fate::Dropped => is_dropped = true,
             }
         }
-        if (stats.dropped_too_large, stats.dropped_expired) != before {
+        if is_dropped || outgoing.stats.dropped_expired != before {
             dropped.push((index, session.memory.number));
         }
-    }
-
-    /// The link takes deliveries again.
-    pub(crate) fn reopen(&mut self, index: u32) {
-        self.get_mut(index).open = true;
-    }
-
-    /// What waits for tracked subscriptions is dropped: they read it from the cache. Gives it to whoever has to note what it was.
-    pub(crate) fn take_tracked(&mut self, index: u32) -> Queue {
-        let queue = core::mem::take(&mut self.get_mut(index).follow.queue);
-        self.stats.queued_events -= queue.len() as u64;
-        self.stats.queued_bytes -= queue.bytes() as u64;
-        queue
-    }
-
-    /// What waits for a tracked subscription that is tracked no more waits with the rest: before what comes at the same quality of service.
-    pub(crate) fn untrack_queue(&mut self, index: u32, track: u32) {
-        let session = self.get_mut(index);
-        for entry in session.follow.queue.iter().filter(|entry| entry.track == track).cloned().collect::<Vec<_>>() {
-            let queue = if entry.qos == Qos::AtMostOnce { &mut session.passing } else { &mut session.waiting };
-            queue.push(Queued { track: NO_TRACK, ..entry });
-        }
-        session.follow.queue.purge(|entry| entry.track != track);
-    }
-
-    /// A subscription that was plain up to the event `serial` is tracked from now on: what waits goes first, some of it may be its own.
-    pub(crate) fn track_after(&mut self, index: u32, serial: u64) {
-        let session = self.get_mut(index);
-        if !session.waiting.is_empty() || !session.passing.is_empty() {
-            session.follow.plain_until = serial;
-        }
-    }
-
-    /// What waits for a tracked subscription is dropped: it begins somewhere else.
-    pub(crate) fn purge_track(&mut self, index: u32, track: u32) {
-        let (events, bytes) = self.get_mut(index).follow.queue.purge(|entry| entry.track != track);
-        self.stats.queued_events -= events as u64;
-        self.stats.queued_bytes -= bytes as u64;
     }
 }
 
 impl Session {
+    /// Whether nothing waits, and nothing of a former connection is to be sent again or forgotten: as
+    /// mostly when a client has answered a delivery.
+    #[inline]
+    fn has_nothing_to_send(&self) -> bool {
+        let waiting = self.waiting.len() | self.passing.len() | self.follow.queue.len();
+        waiting == 0 && self.inflight.is_resent() && self.inflight.doubted() == 0
+    }
+
     /// Takes out what goes next of what waits, if the window takes it: from the two queues in turns, where both have something and nothing has to
     /// go first.
     pub(super) fn next_waiting(&mut self, now: Time, stats: &mut Stats) -> Option<Queued> {
@@ -336,87 +429,43 @@ impl Session {
         pop(queue, now, stats)
     }
 
-    /// Sends an event that has not been sent before, or has it prepared: then it has the tag that is returned. The caller has asked for room.
-    fn send_new(
-        &mut self,
-        publication: &mut Publication<'_>,
-        terms: Terms,
-        stats: &mut Stats,
-        out: &mut dyn Output,
-    ) -> Option<u16> {
+    /// Sends an event that has not been sent before, or has it prepared. The caller has asked for room.
+    fn send_new(&mut self, publication: &mut Publication<'_>, terms: Terms, to: &mut Outgoing<'_>) -> Fate {
         if terms.qos != Qos::AtMostOnce {
-            return self.hand_out(publication, terms, stats, out);
+            return self.hand_out(publication, terms, to);
         }
+        // At most once: nothing is prepared.
         let delivery = terms.delivery(publication.event, publication.id, publication.serial, 0);
-        let sent = out.deliver(Link(self.link), &delivery);
-        self.note(0, sent, stats);
-        None
+        let sent = to.out.deliver(Link(self.link), &delivery);
+        self.note((0, publication.id), sent, false, to)
     }
 
-    /// Sends the next delivery (or release) of a former connection again, or one that was prepared; false if it has to wait. The caller has asked
+    /// Sends the next delivery (or release) of a former connection again, or one that was prepared; `None`: it has to wait. The caller has asked
     /// for room.
-    fn send_again(&mut self, stats: &mut Stats, out: &mut dyn Output) -> bool {
+    fn send_again(&mut self, to: &mut Outgoing<'_>) -> Option<Fate> {
         let link = Link(self.link);
-        let Some((tag, slot)) = self.inflight.resend() else { return self.inflight.is_resent() };
+        let Some((tag, slot)) = self.inflight.resend() else { return self.inflight.is_resent().then_some(Fate::Taken) };
         if slot.stage == Stage::ExpectCompleted {
-            out.release(link, tag, true);
-            return true;
+            to.out.release(link, tag, true);
+            return Some(Fate::Taken);
         }
         let event = slot.event.clone().expect("persistent sessions keep what is unsettled");
-        let Slot { qos, identifier, group, origin, retain, as_published, track, repeated, .. } = *slot;
-        let terms = Terms { qos, identifier, group, origin, retain, as_published, track };
+        let Slot { qos, identifier, group, origin, retain, naming, track, repeated, .. } = *slot;
+        let terms = Terms { qos, identifier, group, origin, retain, naming, track };
         let delivery = Delivery { repeated, ..terms.delivery(event.view(), event.id(), 0, tag) };
-        stats.deliveries_repeated += u64::from(repeated);
-        let sent = out.deliver(link, &delivery);
-        self.note(tag, sent, stats);
-        true
+        to.stats.deliveries_repeated += u64::from(repeated);
+        let sent = to.out.deliver(link, &delivery);
+        Some(self.note((tag, event.id()), sent, true, to))
     }
 }
 
 fn queued(publication: &mut Publication<'_>, terms: Terms) -> Queued {
-    let Terms { qos, identifier, group, origin, retain, track, .. } = terms;
-    Queued { event: publication.keep(), identifier, group, origin, qos, retain, track, serial: publication.serial }
+    let Terms { qos, identifier, group, origin, retain, naming, track } = terms;
+    let (event, serial) = (publication.keep(), publication.serial);
+    Queued { event, identifier, group, origin, qos, retain, naming, track, serial }
 }
 
 pub(super) fn terms_of(entry: &Queued) -> Terms {
-    let Queued { qos, identifier, group, origin, retain, track, .. } = *entry;
-    Terms { qos, identifier, group, origin, retain, as_published: retain, track }
-}
-
-/// The quality of service of the next delivery that has not expired; those before it are accounted for.
-fn first_live(queue: &mut Queue, now: Time, stats: &mut Stats) -> Option<Qos> {
-    if queue.is_empty() {
-        return None;
-    }
-    let (first, expired, bytes) = queue.first_live(now);
-    stats.queued_events -= expired as u64;
-    stats.queued_bytes -= bytes as u64;
-    stats.dropped_expired += expired as u64;
-    first.map(|entry| entry.qos)
-}
-
-/// The next delivery that has not expired, accounted for.
-fn pop(queue: &mut Queue, now: Time, stats: &mut Stats) -> Option<Queued> {
-    let (events, bytes) = (queue.len(), queue.bytes());
-    let (entry, expired) = queue.pop_live(now);
-    stats.queued_events -= (events - queue.len()) as u64;
-    stats.queued_bytes -= (bytes - queue.bytes()) as u64;
-    stats.dropped_expired += expired as u64;
-    entry
-}
-
-/// Appends `entry`, and drops the oldest until both bounds hold; returns how many were dropped (`entry` itself, if it alone is too much).
-pub(crate) fn push_bounded(queue: &mut Queue, entry: Queued, bound: usize, total: usize, stats: &mut Stats) -> u64 {
-    let weight = entry.weight();
-    let mut dropped = 0;
-    while queue.bytes() + weight > bound || stats.queued_bytes as usize + weight > total {
-        dropped += 1;
-        let Some(oldest) = queue.pop() else { return dropped };
-        stats.queued_events -= 1;
-        stats.queued_bytes -= oldest.weight() as u64;
-    }
-    stats.queued_events += 1;
-    stats.queued_bytes += weight as u64;
-    queue.push(entry);
-    dropped
+    let Queued { qos, identifier, group, origin, retain, naming, track, .. } = *entry;
+    Terms { qos, identifier, group, origin, retain, naming, track }
 }

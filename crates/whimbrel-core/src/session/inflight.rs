@@ -13,6 +13,7 @@ use crate::lazy::at_rest;
 use crate::route::NO_TRACK;
 
 use super::slot::{Slot, Stage};
+use super::wake::Waker;
 use doubt::Doubt;
 
 /// Tags go from 1 to this number and then begin again.
@@ -67,8 +68,6 @@ pub(crate) struct Taken {
     /// As of [`Slot::origin`].
     pub(crate) origin: u16,
     pub(crate) event: Event,
-    /// The retain mark as published.
-    pub(crate) retain: bool,
     /// Its tag.
     pub(crate) tag: u16,
     /// That it is on its way may be written.
@@ -194,12 +193,14 @@ impl Inflight {
         self.slots.iter().position(is_it).map(|index| self.tag(index))
     }
 
-    /// The event of a delivery from before a restart was read from the log: it is the next that is sent.
-    pub(crate) fn loaded(&mut self, tag: u16, event: Event) {
+    /// The event of a delivery from before a restart was read from the log: it is the next that is sent, with that
+    /// retain mark.
+    pub(crate) fn loaded(&mut self, tag: u16, event: Event, retain: bool) {
         let rank = self.rank + 1;
         let slot = self.slot(tag).filter(|slot| slot.stage == Stage::Loading);
         let slot = slot.expect("it is loaded once");
         (slot.stage, slot.event, slot.rank) = (Stage::Expect, Some(event), rank);
+        slot.retain = retain;
         self.rank = rank;
         self.loading -= 1;
         self.first_again.push_back(tag);
@@ -207,7 +208,12 @@ impl Inflight {
 
     /// The events of deliveries from before a restart are gone that `is_gone` names. The client may have them under their tags, and has
     /// to forget these before other events get them. Whether there are such.
-    pub(crate) fn lose_loading(&mut self, track: u32, mut is_gone: impl FnMut(EventId) -> bool) -> bool {
+    pub(crate) fn lose_loading(
+        &mut self,
+        track: u32,
+        waker: &mut Waker<'_>,
+        mut is_gone: impl FnMut(EventId) -> bool,
+    ) -> bool {
         if self.loading == 0 {
             return false;
         }
@@ -217,11 +223,13 @@ impl Inflight {
             if slot.stage == Stage::Loading && slot.track == track && is_gone(slot.id) {
                 self.loading -= 1;
                 if slot.qos == Qos::AtLeastOnce {
-                    slot.stage = Stage::Settled;
+                    self.free(index, waker).event = None;
                     continue;
                 }
                 slot.stage = Stage::ExpectCompleted;
                 self.first_again.push_back(self.tag(index));
+                // It is to be told to forget the tag.
+                waker.wake();
             }
         }
         self.drop_settled();
@@ -291,7 +299,7 @@ impl Inflight {
     }
 
     /// Applies an answer of the client.
-    pub(crate) fn settle(&mut self, tag: u16, by: Settlement) -> Settled {
+    pub(crate) fn settle(&mut self, tag: u16, by: Settlement, waker: &mut Waker<'_>) -> Settled {
         let Some(index) = self.index(tag) else { return Settled::Unknown };
         let slot = &mut self.slots[index];
         if slot.stage == Stage::Loading && by == Settlement::Received {
@@ -320,23 +328,35 @@ impl Inflight {
             // What was not sent on this connection cannot have been answered.
             _ => return if slot.sent { Settled::OtherKind } else { Settled::Unknown },
         }
-        self.finish(index);
+        self.finish(index, waker);
         Settled::Done
     }
 
     /// Ends the delivery `tag` because it could not be sent at all.
-    pub(crate) fn abandon(&mut self, tag: u16) {
+    pub(crate) fn abandon(&mut self, tag: u16, waker: &mut Waker<'_>) {
         if let Some(index) = self.index(tag) {
-            self.finish(index);
+            self.finish(index, waker);
         }
     }
 
-    fn finish(&mut self, index: usize) {
-        let slot = &mut self.slots[index];
+    fn finish(&mut self, index: usize, waker: &mut Waker<'_>) {
+        let slot = self.free(index, waker);
         // What a notice told holds for what is read again, for as long as something before it is open.
-        let is_notice = slot.is_notice();
-        slot.event = slot.end(&mut self.occupied).filter(|_| is_notice);
+        if !slot.is_notice() {
+            slot.event = None;
+        }
         self.drop_settled();
+    }
+
+    /// Ends the delivery at `index`: its place in the window is free, which wakes the session. Gives
+    /// its slot, with what it kept. No place becomes free in another way.
+    #[inline]
+    fn free(&mut self, index: usize, waker: &mut Waker<'_>) -> &mut Slot {
+        let slot = &mut self.slots[index];
+        self.occupied -= u16::from(core::mem::take(&mut slot.sent));
+        slot.stage = Stage::Settled;
+        waker.wake();
+        slot
     }
 
     /// Forgets what is settled and has nothing unsettled before it.
@@ -355,24 +375,34 @@ impl Inflight {
     /// Takes out what shared subscriptions (`groups`, ascending) may give to other members: at-least-once deliveries that the client has
     /// not acknowledged, oldest first, and exactly-once ones that were never sent. The others stay: the protocol forbids to give them to
     /// anyone else.
-    pub(crate) fn take_groups(&mut self, groups: &[u32]) -> Vec<Taken> {
+    pub(crate) fn take_groups(&mut self, groups: &[u32], waker: &mut Waker<'_>) -> Vec<Taken> {
         let mut taken = Vec::new();
         for index in 0..self.slots.len() {
             let tag = self.tag(index);
-            let slot = &mut self.slots[index];
-            let is_new = !slot.sent && !slot.repeated && matches!(slot.stage, Stage::Preparing | Stage::Expect);
-            let is_open = slot.qos == Qos::AtLeastOnce && slot.stage == Stage::Expect;
-            if (is_new || is_open)
-                && groups.binary_search(&slot.group).is_ok()
-                && let Some(event) = slot.end(&mut self.occupied)
-            {
-                let Slot { group, origin, as_published: retain, .. } = *slot;
-                let is_written = slot.qos == Qos::ExactlyOnce;
-                taken.push(Taken { group, origin, event, retain, tag, is_written });
+            let slot = &self.slots[index];
+            if slot.may_go_to_another(slot.was_sent()) && groups.binary_search(&slot.group).is_ok() {
+                let Slot { group, origin, qos, .. } = *slot;
+                let is_written = qos == Qos::ExactlyOnce;
+                let event = self.free(index, waker).event.take().expect("what may go to another is kept");
+                taken.push(Taken { group, origin, event, tag, is_written });
             }
         }
         self.drop_settled();
         taken
+    }
+
+    /// Takes out a delivery that was to be sent and could not be, if another member of its shared
+    /// subscription may get it.
+    pub(crate) fn take_unsent(&mut self, tag: u16, waker: &mut Waker<'_>) -> Option<Taken> {
+        let index = self.index(tag)?;
+        let slot = &self.slots[index];
+        if !slot.may_go_to_another(slot.repeated) {
+            return None;
+        }
+        let Slot { group, origin, qos, .. } = *slot;
+        let event = self.free(index, waker).event.take().expect("what may go to another is kept");
+        self.drop_settled();
+        Some(Taken { group, origin, event, tag, is_written: qos == Qos::ExactlyOnce })
     }
 
     /// What was delivered for shared subscriptions and the client has not got yet: the subscriptions, and which deliveries to their own
@@ -402,11 +432,12 @@ impl Inflight {
     /// Lets go of what is for these tracked subscriptions: their client says itself up to where it has got. What was sent on the present
     /// connection only if that has ended: the client still counts it in its window. Exactly-once deliveries stay: the client may wait
     /// for their second phase.
-    pub(crate) fn let_go(&mut self, is_let_go: impl Fn(u32) -> bool, has_ended: bool) {
-        for slot in &mut self.slots {
+    pub(crate) fn let_go(&mut self, waker: &mut Waker<'_>, is_let_go: impl Fn(u32) -> bool, has_ended: bool) {
+        for index in 0..self.slots.len() {
+            let slot = &self.slots[index];
             let waits = slot.stage == Stage::Expect && slot.qos == Qos::AtLeastOnce && (has_ended || !slot.sent);
             if waits && slot.track != NO_TRACK && is_let_go(slot.track) {
-                slot.end(&mut self.occupied);
+                self.free(index, waker).event = None;
             }
         }
         self.drop_settled();
@@ -414,9 +445,9 @@ impl Inflight {
 
     /// A tracked subscription begins at a place that its client has named. What it was sent before stays in flight, but that it is answered says
     /// nothing of what comes from there, and comes again. What its session hands over exactly once is not handed over twice.
-    pub(crate) fn leave_behind(&mut self, track: u32, by_token: bool) {
+    pub(crate) fn leave_behind(&mut self, track: u32, by_token: bool, waker: &mut Waker<'_>) {
         if by_token {
-            return self.forget_track(track, true);
+            return self.forget_track(track, true, waker);
         }
         let is_left = |slot: &&mut Slot| slot.track == track && slot.qos == Qos::AtLeastOnce;
         self.slots.iter_mut().filter(is_left).for_each(|slot| slot.track = ENDED);
@@ -424,8 +455,8 @@ impl Inflight {
 
     /// What is in flight for a tracked subscription that has ended stays with the session, or with the connection if its client kept the
     /// position.
-    pub(crate) fn forget_track(&mut self, track: u32, by_token: bool) {
-        self.lose_loading(track, |_| true);
+    pub(crate) fn forget_track(&mut self, track: u32, by_token: bool, waker: &mut Waker<'_>) {
+        self.lose_loading(track, waker, |_| true);
         let of_track = self.slots.iter_mut().filter(|slot| slot.track == track);
         of_track.for_each(|slot| slot.track = if by_token { ENDED_BY_TOKEN } else { ENDED });
     }
@@ -478,12 +509,16 @@ mod tests {
             qos,
             stage: Stage::Expect,
             retain: false,
-            as_published: false,
+            naming: crate::api::Naming::None,
             track: NO_TRACK,
             sent: true,
             repeated: false,
             rank: 0,
         }
+    }
+
+    fn settle(inflight: &mut Inflight, tag: u16, by: Settlement) -> Settled {
+        inflight.settle(tag, by, &mut Waker::new(0, &mut Vec::new()))
     }
 
     #[test]
@@ -494,7 +529,7 @@ mod tests {
         for _ in 0..70_000 {
             let tag = inflight.push(slot(Qos::AtLeastOnce));
             assert_eq!(tag, if last == 65_535 { 1 } else { last + 1 });
-            assert_eq!(inflight.settle(tag, Settlement::Acknowledged), Settled::Done);
+            assert_eq!(settle(&mut inflight, tag, Settlement::Acknowledged), Settled::Done);
             last = tag;
         }
         assert_eq!(inflight.len(), 0);
@@ -507,19 +542,19 @@ mod tests {
         let tag = inflight.push(slot(Qos::ExactlyOnce));
         assert!(!inflight.has_room());
         for wrong in [Settlement::Acknowledged, Settlement::Completed, Settlement::Refused] {
-            assert_eq!(inflight.settle(tag, wrong), Settled::OtherKind);
+            assert_eq!(settle(&mut inflight, tag, wrong), Settled::OtherKind);
         }
-        assert_eq!(inflight.settle(tag, Settlement::Received), Settled::Received);
-        assert_eq!(inflight.settle(tag, Settlement::Received), Settled::Received);
-        assert_eq!(inflight.settle(tag, Settlement::Acknowledged), Settled::OtherKind);
-        assert_eq!(inflight.settle(tag, Settlement::Completed), Settled::Done);
-        assert_eq!(inflight.settle(tag, Settlement::Completed), Settled::Unknown);
+        assert_eq!(settle(&mut inflight, tag, Settlement::Received), Settled::Received);
+        assert_eq!(settle(&mut inflight, tag, Settlement::Received), Settled::Received);
+        assert_eq!(settle(&mut inflight, tag, Settlement::Acknowledged), Settled::OtherKind);
+        assert_eq!(settle(&mut inflight, tag, Settlement::Completed), Settled::Done);
+        assert_eq!(settle(&mut inflight, tag, Settlement::Completed), Settled::Unknown);
         assert!(inflight.has_room());
         let tag = inflight.push(slot(Qos::AtLeastOnce));
         for wrong in [Settlement::Received, Settlement::Completed, Settlement::NotReceived] {
-            assert_eq!(inflight.settle(tag, wrong), Settled::OtherKind);
+            assert_eq!(settle(&mut inflight, tag, wrong), Settled::OtherKind);
         }
-        assert_eq!(inflight.settle(tag, Settlement::Acknowledged), Settled::Done);
+        assert_eq!(settle(&mut inflight, tag, Settlement::Acknowledged), Settled::Done);
     }
 
     proptest! {
@@ -550,9 +585,9 @@ mod tests {
                     }
                     2 if !open.is_empty() => {
                         let (tag, _) = open.remove(pick as usize % open.len());
-                        prop_assert_eq!(inflight.settle(tag, Settlement::Acknowledged), Settled::Done);
+                        prop_assert_eq!(settle(&mut inflight, tag, Settlement::Acknowledged), Settled::Done);
                     }
-                    2 => prop_assert_eq!(inflight.settle(pick, Settlement::Acknowledged), Settled::Unknown),
+                    2 => prop_assert_eq!(settle(&mut inflight, pick, Settlement::Acknowledged), Settled::Unknown),
                     _ => {
                         window = pick % 9 + 1;
                         inflight.begin(window, 0);
@@ -580,14 +615,61 @@ mod tests {
         let (first, notice) = (inflight.push(slot(Qos::ExactlyOnce)), inflight.push(told()));
         let going = |inflight: &Inflight| inflight.notices().map(|(tag, _)| tag).collect::<Vec<_>>();
         assert_eq!(going(&inflight), [notice], "under its tag: it is not acknowledged");
-        inflight.settle(notice, Settlement::Acknowledged);
+        settle(&mut inflight, notice, Settlement::Acknowledged);
         assert_eq!(going(&inflight), [0], "what it told holds on");
         assert_eq!(inflight.open().map(|(tag, _)| tag).collect::<Vec<_>>(), [first]);
-        inflight.settle(first, Settlement::Received);
-        inflight.settle(first, Settlement::Completed);
+        settle(&mut inflight, first, Settlement::Received);
+        settle(&mut inflight, first, Settlement::Completed);
         assert_eq!(going(&inflight), [0; 0], "nothing before it is read again");
         let last = inflight.push(told());
-        inflight.settle(last, Settlement::Acknowledged);
+        settle(&mut inflight, last, Settlement::Acknowledged);
         assert_eq!(going(&inflight), [0; 0]);
+    }
+
+    #[test]
+    fn whatever_frees_a_place_wakes_the_session() {
+        let event = |qos| {
+            let event = crate::follow::notice_of(
+                &crate::follow::Gap {
+                    pubend: whimbrel_event::PubendId(16),
+                    from: whimbrel_event::Tick(1),
+                    to: whimbrel_event::Tick(2),
+                    reason: crate::follow::GapReason::Lost,
+                },
+                whimbrel_event::Time::ZERO,
+            );
+            Slot { event: Some(event), group: 7, track: 3, ..slot(qos) }
+        };
+        type Free = fn(&mut Inflight, u16, &mut Waker<'_>);
+        let ways: [(&str, Free); 5] = [
+            ("an answer", |inflight, tag, waker| {
+                inflight.settle(tag, Settlement::Acknowledged, waker);
+            }),
+            ("a delivery that could not be sent", |inflight, tag, waker| inflight.abandon(tag, waker)),
+            ("one that another member gets", |inflight, tag, waker| {
+                inflight.take_unsent(tag, waker).expect("it may go to another");
+            }),
+            ("a member that leaves", |inflight, _, waker| {
+                assert_eq!(inflight.take_groups(&[7], waker).len(), 1);
+            }),
+            ("a client that says where it stands", |inflight, _, waker| inflight.let_go(waker, |_| true, true)),
+        ];
+        for (what, free) in ways {
+            let mut inflight = Inflight::default();
+            inflight.begin(1, 0);
+            let tag = inflight.push(event(Qos::AtLeastOnce));
+            assert!(!inflight.has_room(), "{what}");
+            let mut woken = Vec::new();
+            free(&mut inflight, tag, &mut Waker::new(5, &mut woken));
+            assert!(inflight.has_room() && inflight.len() == 0, "{what}");
+            assert_eq!(woken, [5], "{what}");
+        }
+        for qos in [Qos::AtLeastOnce, Qos::ExactlyOnce] {
+            let mut inflight = Inflight::default();
+            inflight.restore(1, Slot { stage: Stage::Loading, sent: false, track: 3, ..slot(qos) });
+            let mut woken = Vec::new();
+            assert!(inflight.lose_loading(3, &mut Waker::new(5, &mut woken), |_| true));
+            assert_eq!(woken, [5], "what is lost with a hidden place, {qos:?}");
+        }
     }
 }

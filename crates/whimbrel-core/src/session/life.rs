@@ -104,6 +104,7 @@ impl Core {
         }
         self.place_session(index, place);
         self.sessions.bind(index, attach.link, attach.window);
+        self.retained.replays.come_back(index, self.serial);
         let is_after_restart = self.was_any_restarted(now);
         self.sessions.get_mut(index).set_after_restart(is_after_restart);
         // Its client is to forget the tags that it remembers.
@@ -126,6 +127,7 @@ impl Core {
             self.stop_waiting(link);
         }
         self.sessions.unbind(index);
+        self.retained.replays.leave(index, self.serial);
         let session = self.sessions.get_mut(index);
         if !publish_will {
             session.will = None;

@@ -33,7 +33,7 @@ pub(crate) struct Memory {
     pending: Lazy<Pending>,
 }
 
-/// A delivery that was written and could not be sent.
+/// A delivery that could not be sent, and is written or was to fulfil another one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Abandoned {
     pub(crate) tag: u16,

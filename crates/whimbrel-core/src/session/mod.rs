@@ -1,5 +1,6 @@
 //! Sessions: what a client has subscribed to, what is on its way to it, and where it is attached.
 
+mod counted;
 mod deliver;
 mod gappy;
 mod inflight;
@@ -10,6 +11,8 @@ mod owner;
 mod queue;
 mod slot;
 mod supersede;
+mod tracked;
+mod wake;
 mod whom;
 
 use core::time::Duration;
@@ -19,7 +22,9 @@ use hashbrown::HashTable;
 use smallvec::SmallVec;
 use whimbrel_event::{Publisher, Seeded, Time};
 
-pub(crate) use deliver::{Publication, Terms, push_bounded};
+pub(crate) use counted::push_bounded;
+pub use deliver::BURST_FACTOR;
+pub(crate) use deliver::{Marks, Publication, Terms};
 pub(crate) use inflight::{Inflight, Settled, Taken};
 pub(crate) use life::WILL_AGAIN;
 use memory::Pending;
@@ -185,6 +190,8 @@ pub(crate) struct Sessions {
     /// Attachments so far.
     attachments: u32,
     pub(crate) limits: Limits,
+    /// The present moment.
+    pub(crate) now: Time,
     pub(crate) stats: Stats,
     /// Deliveries of this step that have to be durable before they are sent: session, tag, and the session's number.
     pub(crate) prepared: VecDeque<(u32, u16, SessionNo)>,
@@ -194,6 +201,10 @@ pub(crate) struct Sessions {
     pub(crate) handed: VecDeque<Handed>,
     /// Deliveries of shared subscriptions that are over.
     pub(crate) fulfilled: Vec<Fulfilled>,
+    /// Sessions that have to go on, as a place in their window has become free in this step.
+    woken: Vec<u32>,
+    /// Deliveries of shared subscriptions that a member was to be sent and could not be: other members get them.
+    pub(crate) returned: Vec<Taken>,
     /// Attached sessions whose queue outgrew its bound in this step.
     overflowed: Vec<u32>,
     /// Gaps by class and reason.
@@ -214,11 +225,14 @@ impl Sessions {
             hasher: Seeded::new(seed),
             attachments: 0,
             limits,
+            now: Time::ZERO,
             stats: Stats::default(),
             prepared: VecDeque::new(),
             dropped: Vec::new(),
             handed: VecDeque::new(),
             fulfilled: Vec::new(),
+            woken: Vec::new(),
+            returned: Vec::new(),
             overflowed: Vec::new(),
             gaps: GapCounts::default(),
             gappy: Vec::new(),
@@ -387,23 +401,24 @@ impl Sessions {
         }
     }
 
-    /// Something is to be handed out among the members of shared subscriptions, or was.
-    pub(crate) fn has_unshared(&self) -> bool {
-        !(self.handed.is_empty() && self.fulfilled.is_empty())
+    /// Whether a step has left something to do beside waking sessions: claimants are to be served,
+    /// sessions cut off, deliveries prepared or handed out among the members of shared subscriptions.
+    #[inline]
+    pub(crate) fn has_unfinished(&self) -> bool {
+        let sessions = usize::from(self.supersessions.is_any_ready()) | self.overflowed.len();
+        let deliveries = self.prepared.len() | self.dropped.len();
+        let shared = self.handed.len() | self.fulfilled.len() | self.returned.len();
+        sessions | deliveries | shared != 0
     }
 
-    /// Deliveries have to be prepared, or were dropped.
-    pub(crate) fn has_unprepared(&self) -> bool {
-        !(self.prepared.is_empty() && self.dropped.is_empty())
+    /// Whether a session's link takes more.
+    pub(crate) fn is_open(&self, index: u32) -> bool {
+        self.get(index).open
     }
 
-    /// A session that has to be cut off because too much waits for it.
-    pub(crate) fn pop_overflowed(&mut self) -> Option<u32> {
-        let index = self.overflowed.pop()?;
-        if let Some(session) = &mut self.slots[index as usize] {
-            session.overflowed = false;
-        }
-        Some(index)
+    /// The link takes deliveries again.
+    pub(crate) fn reopen(&mut self, index: u32) {
+        self.get_mut(index).open = true;
     }
 
     /// Takes a session out of those that wait for their turn to catch up; `false` if it is none of them.

@@ -45,8 +45,6 @@ pub(crate) struct Handed {
     /// The delivery to it; 0: one that nobody settles.
     pub(crate) tag: u16,
     pub(crate) event: Event,
-    /// The retain mark as published.
-    pub(crate) retain: bool,
 }
 
 /// Where it is settled what a member of a shared subscription has.
@@ -91,7 +89,7 @@ impl Session {
         let is_settled = terms.qos != Qos::AtMostOnce;
         let slot = || terms.slot(event.id(), Some(event.clone()), Stage::Expect);
         let tag = if is_settled { self.inflight.push(slot()) } else { 0 };
-        Handed { session, number, tag, event, retain: terms.as_published }
+        Handed { session, number, tag, event }
     }
 }
 
@@ -129,7 +127,7 @@ impl Sessions {
         while !session.inflight.is_resent() && session.inflight.has_room() {
             let Some((tag, slot)) = session.inflight.resend() else { continue };
             let event = slot.event.clone().expect("persistent sessions keep what is unsettled");
-            handed.push_back(Handed { session: index, number, tag, event, retain: slot.as_published });
+            handed.push_back(Handed { session: index, number, tag, event });
         }
         while let Some(entry) = session.next_waiting(now, stats) {
             let terms = super::deliver::terms_of(&entry);

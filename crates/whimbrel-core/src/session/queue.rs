@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 
 use whimbrel_event::{Event, Qos, Time};
 
+use crate::api::Naming;
 use crate::lazy::at_rest;
+use crate::route::NO_TRACK;
 
 /// One waiting delivery.
 #[derive(Debug, Clone)]
@@ -16,6 +18,7 @@ pub(crate) struct Queued {
     pub(crate) origin: u16,
     pub(crate) qos: Qos,
     pub(crate) retain: bool,
+    pub(crate) naming: Naming,
     /// The tracked subscription that it is for, or [`crate::route::NO_TRACK`].
     pub(crate) track: u32,
     /// Its number in the consolidated stream; 0: not known.
@@ -23,6 +26,12 @@ pub(crate) struct Queued {
 }
 
 impl Queued {
+    /// What waits in a shared subscription, for whichever member; `origin` as of [`Queued::origin`].
+    pub(crate) fn shared(event: Event, group: u32, origin: u16) -> Queued {
+        let (qos, naming) = (event.qos(), Naming::None);
+        Queued { event, identifier: 0, group, origin, qos, retain: false, naming, track: NO_TRACK, serial: 0 }
+    }
+
     /// What it costs to wait, bytes. The event is counted in every queue that holds it, which overstates it.
     pub(crate) fn weight(&self) -> usize {
         size_of::<Queued>() + self.event.weight()
@@ -34,13 +43,15 @@ impl Queued {
 pub(crate) struct Queue {
     entries: VecDeque<Queued>,
     bytes: usize,
+    /// When it was last empty and something came.
+    since: Time,
 }
 
 at_rest!(Queue, Queue::new());
 
 impl Queue {
     pub(crate) const fn new() -> Self {
-        Queue { entries: VecDeque::new(), bytes: 0 }
+        Queue { entries: VecDeque::new(), bytes: 0, since: Time::ZERO }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -66,6 +77,21 @@ impl Queue {
         self.entries.front()
     }
 
+    /// The entry at that place, expired or not; the first is at 0.
+    pub(crate) fn get(&self, at: usize) -> Option<&Queued> {
+        self.entries.get(at)
+    }
+
+    /// Takes out the entry at that place. Costs a move of those before it.
+    pub(crate) fn remove(&mut self, at: usize) -> Option<Queued> {
+        let entry = self.entries.remove(at)?;
+        self.bytes -= entry.weight();
+        if self.entries.is_empty() {
+            self.entries = VecDeque::new();
+        }
+        Some(entry)
+    }
+
     /// All entries, oldest first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Queued> {
         self.entries.iter()
@@ -77,6 +103,18 @@ impl Queue {
         self.entries.retain(kept);
         self.bytes = self.entries.iter().map(Queued::weight).sum();
         (entries - self.entries.len(), bytes - self.bytes)
+    }
+
+    /// Something is about to come.
+    pub(crate) fn note_arrival(&mut self, now: Time) {
+        if self.entries.is_empty() {
+            self.since = now;
+        }
+    }
+
+    /// Since when something has waited in it without a break.
+    pub(crate) fn since(&self) -> Time {
+        self.since
     }
 
     pub(crate) fn bytes(&self) -> usize {

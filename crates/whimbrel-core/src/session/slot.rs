@@ -2,6 +2,7 @@
 
 use whimbrel_event::{Event, EventId, Qos};
 
+use crate::api::Naming;
 use crate::follow::NO_PUBEND;
 use crate::route::NO_TRACK;
 
@@ -37,8 +38,7 @@ pub(crate) struct Slot {
     pub(crate) qos: Qos,
     pub(crate) stage: Stage,
     pub(crate) retain: bool,
-    /// The retain mark as published, for whoever may get it instead.
-    pub(crate) as_published: bool,
+    pub(crate) naming: Naming,
     /// The tracked subscription it is for, or [`crate::route::NO_TRACK`].
     pub(crate) track: u32,
     /// It has been sent on the present connection.
@@ -58,6 +58,14 @@ impl Slot {
     /// The client may have got it.
     pub(crate) fn was_sent(&self) -> bool {
         self.sent || self.repeated
+    }
+
+    /// Another member of its shared subscription may get it instead: the protocol forbids that of what
+    /// `was_sent` at exactly once.
+    pub(super) fn may_go_to_another(&self, was_sent: bool) -> bool {
+        let is_new = !was_sent && matches!(self.stage, Stage::Preparing | Stage::Expect);
+        let is_open = self.qos == Qos::AtLeastOnce && self.stage == Stage::Expect;
+        self.group != crate::route::NO_GROUP && self.event.is_some() && (is_new || is_open)
     }
 
     /// It tells of a gap or of silence, and is in no stream.
@@ -81,18 +89,11 @@ impl Slot {
             qos: Qos::AtLeastOnce,
             stage: Stage::Settled,
             retain: false,
-            as_published: false,
+            naming: Naming::None,
             track: NO_TRACK,
             sent: false,
             repeated: false,
             rank: 0,
         }
-    }
-
-    /// The delivery is over, and its place in the window free; gives what it kept.
-    pub(super) fn end(&mut self, occupied: &mut u16) -> Option<Event> {
-        *occupied -= u16::from(core::mem::take(&mut self.sent));
-        self.stage = Stage::Settled;
-        self.event.take()
     }
 }

@@ -3,11 +3,10 @@
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use whimbrel_event::{Event, HostId, Qos, Time};
+use whimbrel_event::{Event, EventId, HostId, Qos, Time};
 use whimbrel_wire::{HANDED_MAX, MembersAnswer};
 
 use super::{Group, Groups, Post};
-use crate::route::NO_TRACK;
 use crate::session::{Queued, Sessions};
 
 /// A branch that says nothing for so long is gone.
@@ -37,7 +36,6 @@ pub(crate) struct Given {
     pub(super) event: Event,
     /// The delivery to the own session that it fulfils; 0: none.
     pub(super) origin: u16,
-    pub(super) retain: bool,
     /// When it is handed again; `None`: it has come.
     due: Option<Time>,
     pause: Duration,
@@ -69,14 +67,14 @@ impl Branch {
         Branch { host, life, number, lasts, is_reliable, room, heard: now, told, given: BTreeMap::new(), checked: now }
     }
 
-    fn has_room(&self) -> bool {
+    pub(super) fn has_room(&self) -> bool {
         self.given.len() < (self.room as usize).min(HANDED_MAX)
     }
 }
 
 impl Group {
-    /// The branch with the least load relative to its room, if one has room; equals take turns.
-    pub(super) fn next_branch(&mut self) -> Option<usize> {
+    /// The branch with the least load relative to its room, if one has room and has not refused that event; equals take turns.
+    pub(super) fn next_branch(&mut self, event: EventId) -> Option<usize> {
         let count = self.branches.len();
         let mut best: Option<(u64, u64, usize)> = None;
         for step in 0..count {
@@ -84,7 +82,7 @@ impl Group {
             let branch = &self.branches[at];
             let (load, room) = (branch.given.len() as u64, u64::from(branch.room));
             let is_less = |(least, its, _): (u64, u64, usize)| load * its < least * room;
-            if branch.has_room() && best.is_none_or(is_less) {
+            if branch.has_room() && !self.refused.has(event, branch.host) && best.is_none_or(is_less) {
                 best = Some((load, room, at));
             }
         }
@@ -94,20 +92,13 @@ impl Group {
     }
 
     /// Gives an event to a branch that has room. What is of best effort is not settled.
-    pub(super) fn hand_over(
-        &mut self,
-        id: u32,
-        at: usize,
-        event: Event,
-        (retain, origin): (bool, u16),
-        post: &mut Post,
-    ) {
+    pub(super) fn hand_over(&mut self, id: u32, at: usize, event: Event, origin: u16, post: &mut Post) {
         let branch = &mut self.branches[at];
         if event.qos() == Qos::AtMostOnce && origin == 0 {
-            return post.pass(branch.host, (id, self.serial), event, retain);
+            return post.pass(branch.host, (id, self.serial), event);
         }
         let number = post.next_number();
-        branch.given.insert(number, Given { event, origin, retain, due: None, pause: AGAIN });
+        branch.given.insert(number, Given { event, origin, due: None, pause: AGAIN });
         post.hands.push((id, self.serial, branch.host, number));
     }
 }
@@ -166,10 +157,22 @@ impl Groups {
         true
     }
 
+    /// No member at a branch can be sent an event: others get it, which waits before everything else. Whether
+    /// the branch had it.
+    pub(crate) fn refuse_given(&mut self, id: u32, host: HostId, number: u64, sessions: &mut Sessions) -> bool {
+        let branch = self.branch_mut(id, host);
+        let Some(event) = branch.and_then(|branch| branch.given.get(&number)).map(|given| given.event.id()) else {
+            return false;
+        };
+        self.group(id).refused.note(event, host);
+        self.take_back(id, host, number, sessions)
+    }
+
     /// A branch has settled an event. Whether it had it.
     pub(crate) fn settle_given(&mut self, id: u32, host: HostId, number: u64, sessions: &mut Sessions) -> bool {
         let given = self.branch_mut(id, host).and_then(|branch| branch.given.remove(&number));
         if let Some(given) = &given {
+            self.group(id).refused.forget(given.event.id());
             sessions.fulfil(self.account(id), given.origin);
         }
         given.is_some()
@@ -189,13 +192,13 @@ impl Groups {
         (id, serial): (u32, u64),
         host: HostId,
         number: u64,
-    ) -> Option<(&str, &Event, bool)> {
+    ) -> Option<(&str, &Event)> {
         let group = self.slots.get_mut(id as usize)?.as_mut().filter(|group| group.serial == serial)?;
         let branch = group.branches.iter_mut().find(|branch| branch.host == host)?;
         let given = branch.given.get_mut(&number)?;
         given.due = Some(now + given.pause);
         given.pause = (given.pause * 2).min(AGAIN_MAX);
-        Some((&group.text, &given.event, given.retain))
+        Some((&group.text, &given.event))
     }
 
     /// Has what nothing was heard of handed again.
@@ -232,9 +235,7 @@ impl Groups {
 
 impl Group {
     fn wait_first(&mut self, id: u32, given: Given, sessions: &mut Sessions) {
-        let Given { event, origin, retain, .. } = given;
-        let qos = event.qos();
-        let entry = Queued { event, identifier: 0, group: id, origin, qos, retain, track: NO_TRACK, serial: 0 };
+        let entry = Queued::shared(given.event, id, given.origin);
         sessions.stats.queued_events += 1;
         sessions.stats.queued_bytes += entry.weight() as u64;
         self.queue.push_front(entry);

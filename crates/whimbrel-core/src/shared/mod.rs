@@ -8,6 +8,7 @@
 //! other: [`crate::overlay`].
 
 mod branches;
+mod choice;
 mod visit;
 
 use hashbrown::HashTable;
@@ -15,21 +16,25 @@ use whimbrel_event::{Qos, Seeded, Time};
 use whimbrel_selector::Selector;
 
 pub(crate) use branches::{BRANCH_SILENT_MAX, Branch, Counting};
+use choice::{Choice, Refused};
 use visit::Visit;
 pub(crate) use visit::{Parted, Post, State, Taking, Told};
 
 use crate::api::{Durability, Filter, Output};
 use crate::overlay::Brokers;
-use crate::route::{NO_TRACK, Spot};
-use crate::session::{Account, Handed, Publication, Queue, Queued, Sessions, Taken, Terms, push_bounded};
+use crate::route::Spot;
+use crate::session::{Account, Handed, Marks, Publication, Queue, Queued, Sessions, Taken, push_bounded};
+
+/// Events that wait for members that take nothing at the moment, while others are given what is behind them. More hold up the shared subscription
+/// until one of those members answers, or leaves.
+pub(crate) const BUSY_MAX: usize = 64;
 
 /// A member: a session and what it asked for.
 #[derive(Debug, Clone, Copy)]
 struct Member {
     session: u32,
     qos: Qos,
-    identifier: u32,
-    retain_as_published: bool,
+    marks: Marks,
     /// The shared subscription is durable because of it.
     lasts: bool,
     /// It has unsubscribed and has not settled everything: it gets nothing more, and what it does not settle goes to others.
@@ -71,6 +76,10 @@ struct Group {
     kept_until: Option<Time>,
     /// Its own session is being sought at other brokers.
     is_sought: bool,
+    /// Something waits for members that take nothing at the moment, and others took what is behind it.
+    has_busy: bool,
+    /// Which branches have refused what waits, or is on its way.
+    refused: Refused,
 }
 
 /// What is left of a shared subscription that has ended.
@@ -144,6 +153,8 @@ impl Groups {
             visit: None,
             kept_until: None,
             is_sought: false,
+            has_busy: false,
+            refused: Refused::default(),
         };
         let id = match self.free.pop() {
             Some(id) => {
@@ -244,9 +255,8 @@ impl Groups {
 
     /// Adds a member or changes what it asked for.
     pub(crate) fn join(&mut self, id: u32, session: u32, asked: &Filter<'_>) {
-        let Filter { qos, identifier, retain_as_published, .. } = *asked;
         let lasts = asked.following.durability == Durability::Durable;
-        let member = Member { session, qos, identifier, retain_as_published, lasts, is_leaving: false };
+        let member = Member { session, qos: asked.qos, marks: Marks::of(asked), lasts, is_leaving: false };
         let members = &mut self.group(id).members;
         match members.iter_mut().find(|m| m.session == session) {
             Some(known) => *known = member,
@@ -281,6 +291,7 @@ impl Groups {
         sessions.stats.dropped_session_ended += group.queue.len() as u64;
         sessions.stats.queued_events -= group.queue.len() as u64;
         sessions.stats.queued_bytes -= group.queue.bytes() as u64;
+        sessions.returned.retain(|taken| taken.group != id);
         let Group { text, spot, own, members, visit, .. } = group;
         if let Some(visit) = visit {
             self.post.part(&text, &visit);
@@ -316,26 +327,28 @@ impl Groups {
         &mut self,
         id: u32,
         publication: &mut Publication<'_>,
-        retain: bool,
+        now: Time,
         sessions: &mut Sessions,
         out: &mut dyn Output,
     ) {
         let qos = publication.event.qos;
         let (group, post) = self.with_post(id);
         if qos == Qos::AtMostOnce || group.queue.is_empty() {
-            if let Some(member) = group.next_taker(qos, sessions) {
-                return group.give(id, member, publication, (retain, 0), sessions, out);
-            }
-            if let Some(branch) = group.next_branch() {
-                return group.hand_over(id, branch, publication.keep(), (retain, 0), post);
+            match group.choose(publication, sessions, out) {
+                Choice::Member(member) => return group.give(id, member, publication, 0, sessions, out),
+                Choice::Branch(branch) => return group.hand_over(id, branch, publication.keep(), 0, post),
+                Choice::Untaken => return group.pass_over(id, publication.id, 0, sessions, post),
+                Choice::Busy | Choice::Full => {}
             }
         }
         if qos != Qos::AtMostOnce && group.is_reliable() {
-            let (event, identifier, origin, track, serial) = (publication.keep(), 0, 0, NO_TRACK, 0);
-            let entry = Queued { event, identifier, group: id, origin, qos, retain, track, serial };
+            let entry = Queued::shared(publication.keep(), id, 0);
             let (bound, total) = (sessions.limits.session_queue_bytes, sessions.limits.absent_queue_bytes());
             sessions.stats.dropped_queue_full +=
                 push_bounded(&mut group.queue, entry, bound, total, &mut sessions.stats);
+            if group.has_busy {
+                self.hand_out(id, now, sessions, out);
+            }
         } else if self.is_attended(id, sessions) {
             sessions.stats.dropped_slow += 1;
         }
@@ -344,22 +357,22 @@ impl Groups {
     /// Gives what was delivered to its own session to a member, or has it wait for one: no more does so than the window of that session
     /// takes. Best-effort events only pass.
     pub(crate) fn hand(&mut self, id: u32, handed: Handed, now: Time, sessions: &mut Sessions, out: &mut dyn Output) {
-        let Handed { tag: origin, event, retain, .. } = handed;
-        let qos = event.qos();
+        let Handed { tag: origin, event, .. } = handed;
         let (group, post) = self.with_post(id);
         if origin == 0 || group.queue.is_empty() {
-            if let Some(member) = group.next_taker(qos, sessions) {
-                return group.give(id, member, &mut Publication::of(&event, 0), (retain, origin), sessions, out);
-            }
-            if let Some(branch) = group.next_branch() {
-                return group.hand_over(id, branch, event, (retain, origin), post);
+            let mut publication = Publication::of(&event, 0);
+            match group.choose(&publication, sessions, out) {
+                Choice::Member(member) => return group.give(id, member, &mut publication, origin, sessions, out),
+                Choice::Branch(branch) => return group.hand_over(id, branch, event, origin, post),
+                Choice::Untaken => return group.pass_over(id, event.id(), origin, sessions, post),
+                Choice::Busy | Choice::Full => {}
             }
         }
         if origin == 0 {
             sessions.stats.dropped_slow += 1;
             return;
         }
-        let entry = Queued { event, identifier: 0, group: id, origin, qos, retain, track: NO_TRACK, serial: 0 };
+        let entry = Queued::shared(event, id, origin);
         sessions.stats.queued_events += 1;
         sessions.stats.queued_bytes += entry.weight() as u64;
         group.queue.push(entry);
@@ -369,33 +382,49 @@ impl Groups {
     /// Puts back what a member that left had not acknowledged, before everything that waits.
     pub(crate) fn put_back(&mut self, id: u32, taken: &[Taken], sessions: &mut Sessions) {
         let group = self.group(id);
-        for Taken { origin, event, retain, .. } in taken.iter().rev() {
-            let (event, qos, origin, retain) = (event.clone(), event.qos(), *origin, *retain);
-            let entry = Queued { event, identifier: 0, group: id, origin, qos, retain, track: NO_TRACK, serial: 0 };
+        for Taken { origin, event, .. } in taken.iter().rev() {
+            let entry = Queued::shared(event.clone(), id, *origin);
             sessions.stats.queued_events += 1;
             sessions.stats.queued_bytes += entry.weight() as u64;
             group.queue.push_front(entry);
         }
     }
 
-    /// Hands out what waits, as long as a member takes it.
+    /// Hands out what waits, as long as a member takes it. What only members can be sent that take
+    /// nothing at the moment waits for them, and lets pass what is behind it: at most [`BUSY_MAX`] do.
     pub(crate) fn hand_out(&mut self, id: u32, now: Time, sessions: &mut Sessions, out: &mut dyn Output) {
         let (group, post) = self.with_post(id);
-        // Whoever takes one quality of service at the moment may not take another.
-        while let Some(qos) = group.first_live(id, now, sessions) {
-            let member = group.next_taker(qos, sessions);
-            let branch = if member.is_some() { None } else { group.next_branch() };
-            if member.is_none() && branch.is_none() {
-                break;
+        let mut busy = 0;
+        while busy < BUSY_MAX
+            && let Some(entry) = group.queue.get(busy)
+        {
+            let (event, origin) = (entry.event.clone(), entry.origin);
+            if event.is_expired(now) {
+                group.take_out(busy, sessions);
+                sessions.stats.dropped_expired += 1;
+                group.refused.forget(event.id());
+                sessions.fulfil(group.account(id), origin);
+                continue;
             }
-            let Some(entry) = group.pop(sessions) else { break };
-            let mark = (entry.retain, entry.origin);
-            if let Some(member) = member {
-                group.give(id, member, &mut Publication::of(&entry.event, 0), mark, sessions, out);
-            } else if let Some(branch) = branch {
-                group.hand_over(id, branch, entry.event, mark, post);
+            // A member that takes one quality of service at the moment may not take another.
+            let mut publication = Publication::of(&event, 0);
+            let choice = group.choose(&publication, sessions, out);
+            match choice {
+                Choice::Full => break,
+                Choice::Busy => {
+                    busy += 1;
+                    continue;
+                }
+                Choice::Member(_) | Choice::Branch(_) | Choice::Untaken => {}
+            }
+            group.take_out(busy, sessions);
+            match choice {
+                Choice::Member(member) => group.give(id, member, &mut publication, origin, sessions, out),
+                Choice::Branch(branch) => group.hand_over(id, branch, event, origin, post),
+                _ => group.pass_over(id, event.id(), origin, sessions, post),
             }
         }
+        group.has_busy = busy > 0;
     }
 
     fn with_post(&mut self, id: u32) -> (&mut Group, &mut Post) {
@@ -414,82 +443,32 @@ impl Group {
 
     /// Whether somebody takes events that wait.
     fn is_reliable(&self) -> bool {
-        let is_here = self.members.iter().any(|m| m.qos != Qos::AtMostOnce);
+        let is_here = self.members.iter().any(|m| !m.is_leaving && m.qos != Qos::AtMostOnce);
         is_here || self.branches.iter().any(|branch| branch.is_reliable)
     }
 
-    /// The least loaded member that takes an event at once; equals take turns. Costs a look at each member at most.
-    fn next_taker(&mut self, qos: Qos, sessions: &Sessions) -> Option<Member> {
-        let count = self.members.len();
-        let mut best: Option<(usize, usize)> = None;
-        for step in 0..count {
-            let at = (self.turn + step) % count;
-            let member = &self.members[at];
-            let session = sessions.get(member.session);
-            if member.is_leaving {
-                continue;
-            }
-            let takes = if qos.min(member.qos) == Qos::AtMostOnce {
-                session.is_open()
-            } else {
-                session.takes_reliable(qos.min(member.qos))
-            };
-            if takes && best.is_none_or(|(load, _)| session.load() < load) {
-                best = Some((session.load(), at));
-                if session.load() == 0 {
-                    break;
-                }
-            }
-        }
-        let (_, at) = best?;
-        self.turn = (at + 1) % count;
-        Some(self.members[at])
-    }
-
-    /// The quality of service of the next event that waits and has not expired; those before it are accounted for.
-    fn first_live(&mut self, id: u32, now: Time, sessions: &mut Sessions) -> Option<Qos> {
-        loop {
-            let first = self.queue.iter().next().map(|first| (first.qos, first.origin, first.event.is_expired(now)));
-            let (qos, origin, is_expired) = first?;
-            if !is_expired {
-                return Some(qos);
-            }
-            self.pop(sessions);
-            sessions.stats.dropped_expired += 1;
-            sessions.fulfil(self.account(id), origin);
+    /// Takes out an entry of what waits.
+    fn take_out(&mut self, at: usize, sessions: &mut Sessions) {
+        if let Some(entry) = self.queue.remove(at) {
+            sessions.stats.queued_events -= 1;
+            sessions.stats.queued_bytes -= entry.weight() as u64;
         }
     }
 
-    fn pop(&mut self, sessions: &mut Sessions) -> Option<Queued> {
-        let entry = self.queue.pop()?;
-        sessions.stats.queued_events -= 1;
-        sessions.stats.queued_bytes -= entry.weight() as u64;
-        Some(entry)
-    }
-
-    /// Delivers an event to a member that takes it: with the retain mark as published, and the delivery to the own session that it fulfils.
+    /// Delivers an event to a member that takes it; `origin`: the delivery to the own session that it fulfils.
     fn give(
-        &self,
+        &mut self,
         id: u32,
         member: Member,
         publication: &mut Publication<'_>,
-        (retain, origin): (bool, u16),
+        origin: u16,
         sessions: &mut Sessions,
         out: &mut dyn Output,
     ) {
-        let qos = publication.event.qos.min(member.qos);
-        let terms = Terms {
-            qos,
-            identifier: member.identifier,
-            group: id,
-            origin,
-            retain: retain && member.retain_as_published,
-            as_published: retain,
-            track: NO_TRACK,
-        };
-        let before = sessions.stats.dropped_too_large;
-        sessions.offer(member.session, publication, terms, out);
-        if qos == Qos::AtMostOnce || sessions.stats.dropped_too_large != before {
+        self.refused.forget(publication.id);
+        let terms = member.terms(id, publication, origin);
+        let is_taken = sessions.offer(member.session, publication, terms, out);
+        if terms.qos == Qos::AtMostOnce || !is_taken {
             // Nobody will settle it.
             sessions.fulfil(self.account(id), origin);
         }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use whimbrel_event::{Event, HostId, Qos, Time};
+use whimbrel_event::{Event, EventId, HostId, Qos, Time};
 use whimbrel_wire::{HANDED_MAX, MembersAnswer};
 
 use super::{Counting, Group, Groups};
@@ -10,6 +10,9 @@ use crate::session::Sessions;
 
 /// Events that were settled or returned and are remembered, so that one that comes twice is not delivered twice.
 const OVER_MAX: usize = 4 * HANDED_MAX;
+
+/// Events that were refused and are remembered, so that one that comes once more is over.
+const REFUSED_MAX: usize = HANDED_MAX;
 
 /// Best-effort events for branches that one step may have; others are dropped.
 const PASSING_MAX: usize = 4096;
@@ -65,6 +68,8 @@ pub(crate) struct Visit {
     /// What has become of others; and in which order.
     over: BTreeMap<(HostId, u64), bool>,
     over_order: VecDeque<(HostId, u64)>,
+    /// Events that were refused, as no member here can be sent them, oldest first.
+    refused: VecDeque<EventId>,
 }
 
 impl Visit {
@@ -96,6 +101,21 @@ impl Visit {
         Taking::New(self.last_tag)
     }
 
+    /// What was given that tag is refused; whose it is, and its number. `None` if it was refused before: its home
+    /// knows of no other branch.
+    pub(super) fn refuse(&mut self, tag: u16, event: EventId) -> Option<(HostId, u64)> {
+        if let Some(at) = self.refused.iter().position(|known| *known == event) {
+            self.refused.remove(at);
+            return None;
+        }
+        let key = self.end(tag, true)?;
+        if self.refused.len() >= REFUSED_MAX {
+            self.refused.pop_front();
+        }
+        self.refused.push_back(event);
+        Some(key)
+    }
+
     /// What was given that tag is over; whose it is, and its number.
     fn end(&mut self, tag: u16, returned: bool) -> Option<(HostId, u64)> {
         let key = self.tags.remove(&tag)?;
@@ -117,6 +137,7 @@ pub(crate) enum Told {
     Came,
     Settled,
     Returned,
+    Refused,
 }
 
 /// A shared subscription that has no member here any more.
@@ -138,7 +159,7 @@ pub(crate) struct Post {
     /// Events to be handed to branches: shared subscription with its serial number, branch, number.
     pub(crate) hands: Vec<(u32, u64, HostId, u64)>,
     /// Best-effort events, for which nobody answers.
-    pub(crate) passing: Vec<(HostId, (u32, u64), Event, bool)>,
+    pub(crate) passing: Vec<(HostId, (u32, u64), Event)>,
     /// Those that found no room there.
     pub(crate) dropped: u64,
     /// What is told of numbers of a shared subscription, with its serial number.
@@ -161,12 +182,17 @@ impl Post {
         self.number
     }
 
-    pub(super) fn pass(&mut self, host: HostId, group: (u32, u64), event: Event, retain: bool) {
+    pub(super) fn pass(&mut self, host: HostId, group: (u32, u64), event: Event) {
         if self.passing.len() < PASSING_MAX {
-            self.passing.push((host, group, event, retain));
+            self.passing.push((host, group, event));
         } else {
             self.dropped += 1;
         }
+    }
+
+    /// No member here can be sent an event that a home has handed over.
+    pub(super) fn refuse(&mut self, host: HostId, group: (u32, u64), number: u64) {
+        self.numbers.push((host, Told::Refused, group, number));
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -59,6 +59,10 @@ pub(crate) struct CarriedSubscription<'a> {
     pub(crate) retain_as_published: bool,
     pub(crate) by_token: bool,
     pub(crate) notices: bool,
+    /// As of [`super::wish::Wish::named`].
+    pub(crate) named: Option<bool>,
+    /// It has not read all that is retained: it reads that where it goes to, from the beginning.
+    pub(crate) reads: bool,
     pub(crate) identifier: u32,
     pub(crate) selector: Option<&'a str>,
     /// What it wanted before, oldest first, and up to where in which streams that counts.
@@ -164,7 +168,10 @@ impl<'a> CarriedSubscription<'a> {
     fn put(&self, out: &mut Vec<u8>) {
         put_bytes(out, self.text.as_bytes());
         let durability = DURABILITIES.iter().position(|known| *known == self.durability).unwrap_or(0);
-        let flags = [self.no_local, self.retain_as_published, self.by_token, self.notices];
+        // Programs before 0.2 pass over the last three, and never set them.
+        let named = [self.named == Some(true), self.named.is_some()];
+        let marks = [self.no_local, self.retain_as_published, self.by_token, self.notices];
+        let flags = [marks[0], marks[1], marks[2], marks[3], named[0], named[1], self.reads];
         let flags = flags.iter().enumerate().fold(0, |all, (at, is_set)| all | u8::from(*is_set) << at);
         out.extend_from_slice(&[durability as u8, self.qos as u8, flags]);
         put_varint(out, self.identifier.into());
@@ -193,6 +200,8 @@ impl<'a> CarriedSubscription<'a> {
             retain_as_published: has(1),
             by_token: has(2),
             notices: has(3),
+            named: has(5).then_some(has(4)),
+            reads: has(6),
             identifier,
             selector,
             old,
@@ -405,7 +414,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_session_survives_the_way(
-            text in "[a-z/+#]{1,12}", selector in proptest::option::of("[a-z =]{0,9}"), flags: [bool; 6], identifier: u32,
+            text in "[a-z/+#]{1,12}", selector in proptest::option::of("[a-z =]{0,9}"), flags: [bool; 7], identifier: u32,
             ticks in proptest::collection::btree_map(any::<u64>(), (any::<u64>(), proptest::option::of(any::<u32>())), 0..8),
             tags in proptest::collection::btree_set(1_u16.., 0..8), millis in 0_u64..1 << 40, durability in 0_usize..4, level in 0_u8..3,
             event in proptest::collection::vec(any::<u8>(), 0..20),
@@ -417,7 +426,8 @@ mod tests {
             let beyond: Vec<_> = upto.iter().map(|(pubend, tick)| EventId { pubend: *pubend, tick: *tick }).collect();
             let subscription = CarriedSubscription {
                 text: &text, durability: DURABILITIES[durability], qos: qos(level).unwrap(), no_local: flags[0],
-                retain_as_published: flags[1], by_token: flags[2], notices: flags[3], identifier,
+                retain_as_published: flags[1], by_token: flags[2], notices: flags[3],
+                named: flags[4].then_some(flags[5]), reads: flags[6], identifier,
                 selector: selector.as_deref(), old: vec![(selector.as_deref(), upto), (None, Vec::new())],
             };
             let expiry = Duration::from_millis(millis);

@@ -10,7 +10,8 @@ use whimbrel_selector::{Selector, SharedFilter};
 use super::Numbered;
 use super::among::Level;
 use super::carried::{CarriedFlight, CarriedOld, CarriedStand, CarriedSubscription, CarriedWill, Moving, Structure};
-use super::keys::{DurableNo, Former, Key, OWN, OwnTicks, Value};
+use super::keys::{DurableNo, Key, OWN, OwnTicks, Value};
+use super::wish::{Former, was_named};
 use super::written::Head;
 use crate::api::{Durability, Filter, Following, Reason, RetainHandling, Start, Will};
 use crate::broker::Core;
@@ -39,11 +40,11 @@ impl Core {
             retain: will.retain,
             event: will.event.packed().as_bytes(),
         });
-        let subscriptions = session.subscriptions.iter().map(|id| self.carried_subscription(*id)).collect();
+        let subscriptions = session.subscriptions.iter().map(|id| self.carried_subscription(index, *id)).collect();
         Structure { expiry: session.expiry, will, subscriptions }.put(out);
     }
 
-    fn carried_subscription(&self, id: u32) -> CarriedSubscription<'_> {
+    fn carried_subscription(&self, index: u32, id: u32) -> CarriedSubscription<'_> {
         let known = self.router.get(id);
         let track = (known.track != NO_TRACK).then(|| self.tracks.get(known.track));
         let durable = track.and_then(|track| track.durable.as_deref());
@@ -69,6 +70,8 @@ impl Core {
             retain_as_published: known.retain_as_published,
             by_token: track.is_some_and(|track| track.by_token),
             notices: track.is_some_and(|track| track.notices),
+            named: Some(known.named),
+            reads: self.retained.replays.reads(index, id),
             identifier: known.identifier,
             selector: known.selector.as_deref(),
             old: old.collect(),
@@ -215,8 +218,13 @@ impl Core {
         for (at, subscription) in structure.subscriptions.iter().enumerate() {
             let stand = moving.stands.get(at).cloned().unwrap_or_default();
             tracks.push(self.import_subscription(now, index, subscription, &stand));
+            // A copy does not say how far that is: after a crash a reading is over.
+            if subscription.reads && source == Source::Keeper {
+                self.begin_to_read(index, subscription.text, None, self.serial);
+            }
             self.store.outbox.seal_large();
         }
+        self.retained.replays.leave(index, self.serial);
         self.import_flights(now, index, &moving, &tracks, source);
         self.import_tags(index, &moving);
         if let Some(number) = moving.number {
@@ -279,7 +287,9 @@ impl Core {
             Durability::Durable if !self.remembers(index) => Durability::SemiDurable,
             other => other,
         };
+        let marks = carried.by_token || carried.notices;
         let following = Following {
+            named: carried.named.unwrap_or_else(|| was_named(carried.text, carried.durability, marks)),
             durability,
             start: Start::Own,
             by_token: carried.by_token,

@@ -7,6 +7,7 @@ use whimbrel_event::{EventId, Qos, Tick, Time};
 use super::carried::{CarriedFlight, Moving};
 use super::keys::{DurableNo, Key, Value};
 use super::{AtomNo, Flight, Source, Whose};
+use crate::api::Naming;
 use crate::broker::Core;
 use crate::follow::{Gap, NO_PUBEND, notice_of};
 use crate::route::{NO_GROUP, NO_TRACK};
@@ -68,13 +69,13 @@ impl Core {
             let slot = Slot {
                 id: of.map_or(nowhere, |(_, id)| id),
                 event: None,
-                identifier: if track == NO_TRACK { 0 } else { self.tracks.get(track).identifier },
+                identifier: if track == NO_TRACK { 0 } else { self.tracks.get(track).marks.identifier },
                 group: NO_GROUP,
                 origin: 0,
                 qos: flight.qos,
                 stage,
                 retain: false,
-                as_published: false,
+                naming: Naming::of(track != NO_TRACK && self.tracks.get(track).marks.named),
                 track,
                 sent: false,
                 repeated: true,
@@ -92,13 +93,13 @@ impl Core {
         let slot = Slot {
             id: EventId { pubend: NO_PUBEND, tick: Tick(0) },
             event: Some(notice_of(&gap, now)),
-            identifier: of_track.identifier,
+            identifier: of_track.marks.identifier,
             group: NO_GROUP,
             origin: 0,
             qos,
             stage: Stage::Expect,
             retain: false,
-            as_published: false,
+            naming: Naming::beside(of_track.marks.named),
             track,
             sent: true,
             repeated: true,

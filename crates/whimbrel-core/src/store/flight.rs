@@ -7,7 +7,7 @@ use whimbrel_event::{EventId, PubendId, Qos, Tick, Time};
 
 use super::keys::{DurableNo, Key, SessionNo, Value};
 use super::{Answer, AtomNo, Flight, Wait, Whom, Whose};
-use crate::api::{Kick, Link, Output, Settlement};
+use crate::api::{Kick, Link, Naming, Output, Settlement};
 use crate::broker::Core;
 use crate::follow::NOTHING;
 use crate::route::{NO_GROUP, NO_TRACK};
@@ -22,7 +22,9 @@ impl Core {
             }
             for abandoned in core::mem::take(&mut self.sessions.get_mut(index).memory.abandoned) {
                 let Abandoned { tag, group, origin } = abandoned;
-                self.store.outbox.forget(|key| Key::InFlight(number, tag).put(key));
+                if self.sessions.get(index).memory.is_kept {
+                    self.store.outbox.forget(|key| Key::InFlight(number, tag).put(key));
+                }
                 if group != NO_GROUP {
                     self.sessions.fulfil(self.groups.account(group), origin);
                 }
@@ -113,7 +115,8 @@ impl Core {
         let (track, id) = slot.as_ref().map_or((NO_TRACK, None), |slot| (slot.track, Some(slot.id)));
         let is_repeated = slot.as_ref().is_some_and(|slot| slot.repeated);
         let (group, origin) = slot.map_or((NO_GROUP, 0), |slot| (slot.group, slot.origin));
-        let settled = session.inflight.settle(tag, by);
+        let (inflight, mut waker) = self.sessions.inflight_mut(index);
+        let settled = inflight.settle(tag, by, &mut waker);
         if settled == Settled::OtherKind {
             return self.kick(now, index, Kick::OtherAnswer, out);
         }
@@ -140,18 +143,15 @@ impl Core {
                 return self.kick(now, index, Kick::LogFailed, out);
             }
         }
-        if settled == Settled::Done {
-            if is_kept && by != Settlement::Acknowledged {
-                match self.tracks.durable_mut(track) {
-                    // Not before the position that it moves, or it would come again after a crash.
-                    Some(durable) => durable.done.push(tag),
-                    None => {
-                        self.store.outbox.forget(|key| Key::InFlight(number, tag).put(key));
-                        self.store.outbox.seal();
-                    }
+        if settled == Settled::Done && is_kept && by != Settlement::Acknowledged {
+            match self.tracks.durable_mut(track) {
+                // Not before the position that it moves, or it would come again after a crash.
+                Some(durable) => durable.done.push(tag),
+                None => {
+                    self.store.outbox.forget(|key| Key::InFlight(number, tag).put(key));
+                    self.store.outbox.seal();
                 }
             }
-            self.go_on_answered(now, index, out);
         }
     }
 
@@ -276,13 +276,13 @@ impl Core {
             let slot = Slot {
                 id,
                 event: None,
-                identifier: of_track.map_or(0, |track| track.identifier),
+                identifier: of_track.map_or(0, |track| track.marks.identifier),
                 group: NO_GROUP,
                 origin: 0,
                 qos: Qos::ExactlyOnce,
                 stage,
                 retain: false,
-                as_published: false,
+                naming: of_track.map_or(Naming::None, |track| Naming::of(track.marks.named)),
                 track: track.unwrap_or(NO_TRACK),
                 sent: false,
                 repeated: true,

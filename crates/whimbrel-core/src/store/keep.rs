@@ -4,7 +4,8 @@ use core::time::Duration;
 
 use whimbrel_event::Time;
 
-use super::keys::{Kept, Key, LastWill, OwnTicks, SessionNo, Value, Wish};
+use super::keys::{Kept, Key, LastWill, OwnTicks, SessionNo, Value};
+use super::wish::Wish;
 use super::{Answer, AtomNo, Disk, Wait, Whom};
 use crate::api::{Durability, Link, Output};
 use crate::broker::Core;
@@ -13,6 +14,11 @@ use crate::session::Session;
 
 /// How often that is written which may be forgotten in a crash: retained messages and numbers of events that are not logged.
 pub(crate) const LAZILY_EVERY: Duration = Duration::from_secs(1);
+
+/// Topics, and numbers, that are written so in one turn; how long others have their turn then, if
+/// more is left.
+const LAZILY_SLICE: usize = 1_024;
+const LAZILY_PAUSE: Duration = Duration::from_millis(1);
 
 /// Entries that are forgotten in one atom.
 const FORGET_MAX: usize = 1024;
@@ -138,6 +144,7 @@ impl Core {
             retain_as_published: known.retain_as_published,
             by_token: track.is_some_and(|track| track.by_token),
             notices: track.is_some_and(|track| track.notices),
+            named: Some(known.named),
             identifier: known.identifier,
             start: durable.map_or(OwnTicks::default(), |durable| durable.start),
             selector: known.selector.as_deref(),
@@ -179,9 +186,9 @@ impl Core {
         if now < self.store.lazily_at || self.store.lazy_topics.is_empty() && !self.store.publishers.has_dirty() {
             return;
         }
-        self.store.lazily_at = now.after(LAZILY_EVERY);
         let waiting = self.store.line.retained();
-        for topic in core::mem::take(&mut self.store.lazy_topics) {
+        for _ in 0..LAZILY_SLICE {
+            let Some(topic) = self.store.lazy_topics.pop_first() else { break };
             if waiting.contains(&*topic) {
                 // What is to come has been written, and must not be overwritten by what was.
                 continue;
@@ -195,6 +202,8 @@ impl Core {
             }
             self.store.outbox.seal();
         }
-        self.store.publishers.write_dirty(&mut self.store.outbox);
+        self.store.publishers.write_dirty(LAZILY_SLICE, &mut self.store.outbox);
+        let is_left = self.store.lazy_topics.len() + self.store.publishers.dirty() >= LAZILY_SLICE;
+        self.store.lazily_at = now.after(if is_left { LAZILY_PAUSE } else { LAZILY_EVERY });
     }
 }

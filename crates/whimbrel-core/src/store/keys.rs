@@ -6,11 +6,10 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use whimbrel_event::{HostId, PubendId, Qos, Tick, Time};
+use whimbrel_event::{HostId, Qos, Tick, Time};
 
 use super::base::BaseNo;
 use super::wire::{Bytes, duration, put_bytes, put_duration, put_varint};
-use crate::api::Durability;
 use crate::stream::Streams;
 
 /// Reliable streams of a broker.
@@ -34,7 +33,7 @@ pub(crate) enum Key<'a> {
     Own,
     /// A persistent session, by client id; [`Kept`].
     Session(&'a str),
-    /// A subscription of a persistent session, by its text; [`Wish`].
+    /// A subscription of a persistent session, by its text; [`super::wish::Wish`].
     Subscription(SessionNo, &'a str),
     /// Where a durable subscription stands; [`super::written::Head`].
     Position(DurableNo),
@@ -284,124 +283,6 @@ impl Value<'_> for Kept {
     }
 }
 
-/// What a subscription asks for.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Wish<'a> {
-    /// Its number, if it is durable.
-    pub(crate) number: Option<DurableNo>,
-    pub(crate) durability: Durability,
-    pub(crate) qos: Qos,
-    pub(crate) no_local: bool,
-    pub(crate) retain_as_published: bool,
-    pub(crate) by_token: bool,
-    pub(crate) notices: bool,
-    pub(crate) identifier: u32,
-    /// The ticks after which what it wants was logged.
-    pub(crate) start: OwnTicks,
-    pub(crate) selector: Option<&'a str>,
-    /// What it wanted before, oldest first.
-    pub(crate) old: Vec<Former<'a>>,
-}
-
-/// A selector that a subscription has had.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Former<'a> {
-    pub(crate) selector: Option<&'a str>,
-    /// The last ticks for which it counts.
-    pub(crate) upto: OwnTicks,
-    /// The same of other brokers' streams, where that is known.
-    pub(crate) far: Vec<(PubendId, Tick)>,
-}
-
-/// Most such streams that are read.
-const FAR_MAX: u64 = 1 << 16;
-
-impl<'a> Wish<'a> {
-    /// Reads one; the first version knew of own streams only.
-    fn read_with(bytes: &mut Bytes<'a>, has_far: bool) -> Option<Self> {
-        let number = bytes.varint()?.checked_sub(1).map(u32::try_from).transpose().ok()?.map(DurableNo);
-        let durability = match bytes.u8()? {
-            0 => Durability::Queued,
-            1 => Durability::Nondurable,
-            2 => Durability::SemiDurable,
-            3 => Durability::Durable,
-            _ => return None,
-        };
-        let (qos, flags, identifier) = (qos(bytes.u8()?)?, bytes.u8()?, bytes.small()?);
-        let (start, selector) = (ticks(bytes)?, selector_of(bytes)?);
-        let tick = |bytes: &mut Bytes<'a>| Some((PubendId(bytes.varint()?), Tick(bytes.varint()?)));
-        let former = |bytes: &mut Bytes<'a>| {
-            let (selector, upto) = (selector_of(bytes)?, ticks(bytes)?);
-            let count = if has_far { Some(bytes.varint()?).filter(|count| *count <= FAR_MAX)? } else { 0 };
-            let far = (0..count).map(|_| tick(bytes)).collect::<Option<Vec<_>>>()?;
-            Some(Former { selector, upto, far })
-        };
-        let old = (0..bytes.varint()?).map(|_| former(bytes)).collect::<Option<Vec<_>>>()?;
-        let has = |flag| flags & flag != 0;
-        Some(Wish {
-            number,
-            durability,
-            qos,
-            no_local: has(NO_LOCAL),
-            retain_as_published: has(RETAIN_AS_PUBLISHED),
-            by_token: has(BY_TOKEN),
-            notices: has(NOTICES),
-            identifier,
-            start,
-            selector,
-            old,
-        })
-    }
-}
-
-const NO_LOCAL: u8 = 1;
-const RETAIN_AS_PUBLISHED: u8 = 1 << 1;
-const BY_TOKEN: u8 = 1 << 2;
-const NOTICES: u8 = 1 << 3;
-
-impl<'a> Value<'a> for Wish<'a> {
-    const VERSION: u8 = 2;
-
-    fn put(&self, out: &mut Vec<u8>) {
-        put_varint(out, self.number.map_or(0, |number| u64::from(number.0) + 1));
-        let durability = match self.durability {
-            Durability::Queued => 0,
-            Durability::Nondurable => 1,
-            Durability::SemiDurable => 2,
-            Durability::Durable => 3,
-        };
-        out.extend_from_slice(&[durability, self.qos as u8]);
-        let flag = |is_set, flag| if is_set { flag } else { 0 };
-        out.push(
-            flag(self.no_local, NO_LOCAL)
-                | flag(self.retain_as_published, RETAIN_AS_PUBLISHED)
-                | flag(self.by_token, BY_TOKEN)
-                | flag(self.notices, NOTICES),
-        );
-        put_varint(out, self.identifier.into());
-        put_ticks(out, &self.start);
-        put_selector(out, self.selector);
-        put_varint(out, self.old.len() as u64);
-        for former in &self.old {
-            put_selector(out, former.selector);
-            put_ticks(out, &former.upto);
-            put_varint(out, former.far.len() as u64);
-            for (pubend, tick) in &former.far {
-                put_varint(out, pubend.0);
-                put_varint(out, tick.0);
-            }
-        }
-    }
-
-    fn read(bytes: &mut Bytes<'a>) -> Option<Self> {
-        Wish::read_with(bytes, true)
-    }
-
-    fn read_older(version: u8, bytes: &mut Bytes<'a>) -> Option<Self> {
-        if version == 1 { Wish::read_with(bytes, false) } else { None }
-    }
-}
-
 /// What is published when a connection ends without a goodbye.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct LastWill<'a> {
@@ -451,11 +332,10 @@ impl<'a> Value<'a> for &'a [u8] {
     }
 }
 
-fn qos(byte: u8) -> Option<Qos> {
+pub(super) fn qos(byte: u8) -> Option<Qos> {
     [Qos::AtMostOnce, Qos::AtLeastOnce, Qos::ExactlyOnce].get(usize::from(byte)).copied()
 }
 
-/// [`Duration::MAX`] is for ever; anything else is told in whole milliseconds.
 impl Value<'_> for OwnTicks {
     fn put(&self, out: &mut Vec<u8>) {
         put_ticks(out, self);
@@ -500,9 +380,12 @@ pub(super) fn selector_of<'a>(bytes: &mut Bytes<'a>) -> Option<Option<&'a str>> 
 
 #[cfg(test)]
 mod tests {
+    use super::super::wish::{Former, Wish};
     use super::*;
+    use crate::api::Durability;
     use crate::store::{Numbered, Placed};
     use proptest::prelude::*;
+    use whimbrel_event::PubendId;
 
     fn again<'a, V: Value<'a>>(value: &V, out: &'a mut Vec<u8>) -> Option<V> {
         value.put_versioned(out);
@@ -545,7 +428,8 @@ mod tests {
             let selector = selector.as_deref();
             let wish = Wish {
                 number: number.map(DurableNo), durability, qos: qos(level).unwrap(), no_local: flags[0],
-                retain_as_published: flags[1], by_token: flags[2], notices: flags[3], identifier, start, selector,
+                retain_as_published: flags[1], by_token: flags[2], notices: flags[3],
+                named: number.map(|_| flags[0] != flags[3]), identifier, start, selector,
                 old: vec![
                     Former { selector: None, upto, far: vec![(PubendId(left), start[1])] },
                     Former { selector, upto: start, far: Vec::new() },

@@ -34,6 +34,7 @@ mod survey;
 mod ticks;
 mod trouble;
 mod wire;
+mod wish;
 mod written;
 #[cfg(test)]
 mod written_tests;
@@ -49,7 +50,7 @@ pub(crate) use copied::{Lost, LostParts};
 pub(crate) use debts::{DEBTORS_MAX, Debt, Debts, Ended, Hold, Owed, OwedEntry, Restored};
 pub(crate) use far_reads::{Entries, FAR_MEMBERS_MAX, FarReads, Told};
 pub(crate) use filter::{Filters, Plan, RECORDS_BYTES, stream_of};
-pub(crate) use keys::{DurableNo, Former, Key, OWN, OwnTicks, SessionNo, Value, Wish};
+pub(crate) use keys::{DurableNo, Key, OWN, OwnTicks, SessionNo, Value};
 pub(crate) use line::{Answer, Held, Line, Wait, Whom};
 pub use numbers::DEBTORS_SHARD;
 pub(crate) use numbers::Numbers;
@@ -66,6 +67,7 @@ pub use restore::{LogState, RestoreError, Restoring, StreamState};
 pub(crate) use stand::{FarStand, Flight, Stand, Whose};
 pub(crate) use survey::SURVEYOR;
 pub(crate) use wire::{Bytes, put_bytes, put_varint};
+pub(crate) use wish::{Former, Wish};
 pub(crate) use written::Written;
 
 /// The format of a logged event, its first byte.

@@ -196,12 +196,20 @@ impl Publishers {
         !self.dirty.is_empty()
     }
 
-    /// Writes the numbers that are written lazily: once no event of their publisher waits to be taken. One that does may be refused, and its
-    /// number must not be known then, nor a greater one.
-    pub(crate) fn write_dirty(&mut self, outbox: &mut Outbox) {
-        for client_id in core::mem::take(&mut self.dirty) {
+    /// Publishers whose numbers are to be written lazily.
+    pub(crate) fn dirty(&self) -> usize {
+        self.dirty.len()
+    }
+
+    /// Writes the numbers that are written lazily, of at most `most` publishers: once no event of
+    /// their publisher waits to be taken. One that does may be refused, and its number must not be
+    /// known then, nor a greater one.
+    pub(crate) fn write_dirty(&mut self, most: usize, outbox: &mut Outbox) {
+        let mut early = Vec::new();
+        for _ in 0..most {
+            let Some(client_id) = self.dirty.pop_first() else { break };
             if self.all.get(&client_id).is_some_and(|known| !outbox.is_taken(known.atom)) {
-                self.dirty.insert(client_id);
+                early.push(client_id);
                 continue;
             }
             let key = |key: &mut Vec<u8>| Key::Number(&client_id).put(key);
@@ -211,5 +219,6 @@ impl Publishers {
             }
             outbox.seal();
         }
+        self.dirty.extend(early);
     }
 }

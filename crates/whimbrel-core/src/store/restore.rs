@@ -8,9 +8,10 @@ use whimbrel_selector::{Selector, TopicFilter};
 
 use super::base::{Base, Entries};
 use super::copied::LostParts;
-use super::keys::{DurableNo, Kept, Key, LastWill, OWN, Own, OwnTicks, SessionNo, Value, Wish};
+use super::keys::{DurableNo, Kept, Key, LastWill, OWN, Own, OwnTicks, SessionNo, Value};
 use super::placed::{Acquainted, Placed};
 use super::publishers::Numbered;
+use super::wish::{Wish, was_named};
 use super::written::{self, Head, Part};
 use super::{Disk, Ended, Flight, Hold, Lost, Numbers, OwedEntry, Profile, Restored};
 use crate::api::{Durability, Filter, Following, Limits, Reason, RetainHandling, Start, Will};
@@ -248,6 +249,8 @@ impl Restoring {
         core.begin_survey(numbers.into_iter());
         places.values().for_each(|index| core.sessions.rest(*index));
         places.values().for_each(|index| core.take_up_own(*index));
+        // What those have ended is an atom of its own.
+        core.store.outbox.seal();
         Ok(core)
     }
 }
@@ -320,7 +323,7 @@ impl Core {
             if event.is_expired(now) {
                 self.store.lazy_topics.insert(event.topic().into());
             } else {
-                self.retained.set(event);
+                self.retained.restore(event);
             }
         }
     }
@@ -477,7 +480,8 @@ fn unknown_base(number: DurableNo) -> RestoreError {
 /// What was asked for when a subscription was made.
 fn asked_then<'a>(text: &'a str, wish: &Wish<'a>, selector: Option<&'a Selector>) -> Filter<'a> {
     let Wish { durability, qos, no_local, retain_as_published, by_token, notices, identifier, .. } = *wish;
-    let following = Following { durability, start: Start::Own, by_token, notices, wants_token: false };
+    let named = wish.named.unwrap_or_else(|| was_named(text, wish.durability, by_token || notices));
+    let following = Following { durability, start: Start::Own, by_token, notices, wants_token: false, named };
     let retain_handling = RetainHandling::DoNotSend;
     Filter { filter: text, qos, no_local, retain_as_published, retain_handling, identifier, selector, following }
 }

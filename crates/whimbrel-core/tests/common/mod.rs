@@ -8,8 +8,8 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
 use whimbrel_core::{
-    Accepted, Attach, Core, Delivery, Filter, Following, Granted, Input, Kick, Limits, Link, Output, Publish, Refusal,
-    RetainHandling, Segment, Sent, Settlement, Tell, Will,
+    Accepted, Attach, Core, Delivery, Filter, Following, Granted, Input, Kick, Limits, Link, Naming, Output, Publish,
+    Refusal, RetainHandling, Segment, Sent, Settlement, Tell, Will,
 };
 use whimbrel_event::{
     Attributes, AttributesBuf, Event, EventId, EventRef, Headers, PubendId, Publisher, Qos, Reliability, Tick, Time,
@@ -56,6 +56,8 @@ pub struct Edges {
     pub room: BTreeMap<u32, usize>,
     /// Links whose client takes payloads of at most this many bytes.
     pub largest: BTreeMap<u32, usize>,
+    /// Links whose client may not get these payloads.
+    pub denied: BTreeMap<u32, Vec<String>>,
     /// What was told of own streams: an event, the tick before it, its payload.
     pub knowledge: Vec<(EventId, Tick, String)>,
     /// Links that were held up, and for how long.
@@ -65,6 +67,16 @@ pub struct Edges {
 }
 
 impl Edges {
+    /// Why a link's client cannot be sent that, if it cannot.
+    fn why_not(&self, link: Link, delivery: &Delivery<'_>) -> Option<Sent> {
+        let payload = delivery.event.payload;
+        if self.largest.get(&link.0).is_some_and(|largest| payload.len() > *largest) {
+            return Some(Sent::TooLarge);
+        }
+        let denied = self.denied.get(&link.0)?;
+        denied.iter().any(|denied| denied.as_bytes() == payload).then_some(Sent::Denied)
+    }
+
     fn tell(&mut self, link: Link, told: Told) {
         self.told.entry(link.0).or_default().push(told);
     }
@@ -111,9 +123,12 @@ impl Output for Edges {
             self.knowledge.push((id, segment.after, payload));
         }
     }
+    fn takes(&mut self, link: Link, delivery: &Delivery<'_>) -> bool {
+        self.why_not(link, delivery).is_none()
+    }
     fn deliver(&mut self, link: Link, delivery: &Delivery<'_>) -> Sent {
-        if self.largest.get(&link.0).is_some_and(|largest| delivery.event.payload.len() > *largest) {
-            return Sent::TooLarge;
+        if let Some(why_not) = self.why_not(link, delivery) {
+            return why_not;
         }
         let got = Got {
             topic: delivery.event.topic.into(),
@@ -124,7 +139,7 @@ impl Output for Edges {
             repeated: delivery.repeated,
             retain: delivery.retain,
             identifier: delivery.identifier,
-            named: delivery.named,
+            named: delivery.naming == Naming::Event,
             maybe_repeat: delivery.event.headers.maybe_repeat,
             after: delivery.event.headers.after.iter().next(),
         };

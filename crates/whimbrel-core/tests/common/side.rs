@@ -55,6 +55,9 @@ impl Output for Side {
     fn release(&mut self, link: Link, tag: u16, known: bool) {
         self.edges.release(link, tag, known);
     }
+    fn takes(&mut self, link: Link, delivery: &Delivery<'_>) -> bool {
+        self.edges.takes(link, delivery)
+    }
     fn deliver(&mut self, link: Link, delivery: &Delivery<'_>) -> Sent {
         self.edges.deliver(link, delivery)
     }

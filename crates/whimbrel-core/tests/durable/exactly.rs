@@ -216,3 +216,62 @@ fn tags_go_on_behind_those_that_were_given_before_a_crash() {
         world.rig.attach(PUB, "publisher", CLEAN);
     }
 }
+
+#[test]
+fn what_a_client_cannot_be_sent_does_not_stop_what_comes_after_it() {
+    for (qos, crashes, is_denied) in [Qos::AtLeastOnce, Qos::ExactlyOnce]
+        .into_iter()
+        .flat_map(|qos| [(qos, false), (qos, true)])
+        .flat_map(|(qos, crashes)| [(qos, crashes, false), (qos, crashes, true)])
+    {
+        let mut world = Logged::new();
+        world.rig.attach(PUB, "publisher", CLEAN);
+        let narrow = Client { window: 1, ..KEPT };
+        world.rig.attach(SUB, "subscriber", narrow.clone());
+        subscribe(&mut world, plain("t/#", qos));
+        world.rig.detach(SUB, false);
+        for payload in ["a", "never this", "b", "never this", "never this", "c"] {
+            world.rig.publish(PUB, "t/a", payload, qos);
+            world.rig.input(Input::Release { link: Link(PUB), tag: 77 });
+        }
+        world.settle();
+        if crashes {
+            world.crash();
+        }
+        if is_denied {
+            world.rig.edges.denied.insert(SUB, vec!["never this".to_owned()]);
+        } else {
+            world.rig.edges.largest.insert(SUB, 2);
+        }
+        assert_eq!(world.rig.attach(SUB, "subscriber", narrow), Told::Attached { present: true });
+        let got = received_all(&mut world);
+        assert_eq!(payloads(&got), ["a", "b", "c"], "{qos:?}, crashes: {crashes}, denied: {is_denied}");
+        world.advance(Duration::from_secs(1));
+        assert_eq!((world.disk.events(), world.disk.keys(b'i')), (0, 0), "it is dropped as if it had been delivered");
+        let dropped = if is_denied { 0 } else { 3 };
+        assert_eq!(world.rig.core.stats().dropped_too_large, dropped);
+    }
+}
+
+/// The payloads that the subscriber gets, each answered before the next one comes.
+pub(super) fn received_all(world: &mut Logged) -> Vec<Got> {
+    let mut all = Vec::new();
+    loop {
+        let got = received(world);
+        if got.is_empty() {
+            return all;
+        }
+        for got in &got {
+            match got.qos {
+                Qos::AtMostOnce => {}
+                Qos::AtLeastOnce => world.rig.settle(SUB, got.tag, Settlement::Acknowledged),
+                Qos::ExactlyOnce => {
+                    world.rig.settle(SUB, got.tag, Settlement::Received);
+                    world.settle();
+                    world.rig.settle(SUB, got.tag, Settlement::Completed);
+                }
+            }
+        }
+        all.extend(got);
+    }
+}

@@ -596,3 +596,80 @@ fn many_absent_subscriptions_hold_what_they_need_after_a_restart() {
     world.settle();
     assert_eq!(world.rig.payloads(last), ["one"]);
 }
+
+/// Publishes with the retain mark, and without.
+fn publish_marked(world: &mut Logged, qos: Qos) {
+    for (payload, retain) in [("kept", true), ("not", false)] {
+        world.rig.publish_as(PUB, "t/a", payload, qos, retain);
+        world.rig.input(Input::Release { link: Link(PUB), tag: 77 });
+    }
+    world.settle();
+}
+
+/// Payloads with their retain marks.
+fn marks(got: &[Got]) -> Vec<(&str, bool)> {
+    got.iter().map(|got| (&*got.payload, got.retain)).collect()
+}
+
+#[test]
+fn the_retain_mark_comes_as_published_on_every_way() {
+    const MARKED: [(&str, bool); 2] = [("kept", true), ("not", false)];
+    for as_published in [true, false] {
+        let wanted = MARKED.map(|(payload, retain)| (payload, retain && as_published));
+        for qos in [Qos::AtLeastOnce, Qos::ExactlyOnce] {
+            for (durability, way) in [
+                (Durability::Durable, "live"),
+                (Durability::Durable, "cache"),
+                (Durability::Durable, "log"),
+                (Durability::Durable, "repeated after a crash"),
+                (Durability::SemiDurable, "cache"),
+                (Durability::SemiDurable, "queue"),
+            ] {
+                let mut world = Logged::new();
+                world.rig.attach(PUB, "publisher", CLEAN);
+                let window = if way == "queue" { 1 } else { 10 };
+                world.rig.attach(SUB, "subscriber", Client { window, ..KEPT });
+                let following = Following { durability, ..Following::default() };
+                let filter = Filter { retain_as_published: as_published, following, ..plain("t/#", qos) };
+                subscribe(&mut world, filter);
+                let is_away = matches!(way, "cache" | "log");
+                if is_away {
+                    world.rig.detach(SUB, false);
+                }
+                publish_marked(&mut world, qos);
+                if way == "repeated after a crash" {
+                    assert_eq!(marks(&world.rig.events(SUB)), wanted, "sent and not answered");
+                }
+                if matches!(way, "log" | "repeated after a crash") {
+                    world.crash();
+                }
+                if is_away || way == "repeated after a crash" {
+                    come_back(&mut world);
+                }
+                let got = exactly::received_all(&mut world);
+                assert_eq!(marks(&got), wanted, "{way}, {durability:?}, {qos:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_will_has_its_retain_mark_out_of_the_log() {
+    let mut world = Logged::new();
+    world.rig.attach(SUB, "subscriber", KEPT);
+    subscribe(&mut world, Filter { retain_as_published: true, ..plain("t/#", Qos::AtLeastOnce) });
+    world.rig.detach(SUB, false);
+    for (link, retain) in [(7, true), (8, false)] {
+        let will = whimbrel_core::Will { retain, ..will("t/will", &retain.to_string(), Duration::ZERO) };
+        world.rig.attach(link, &format!("dies {link}"), Client { will: Some(will), ..CLEAN });
+        world.settle();
+        world.rig.detach(link, true);
+        world.settle();
+    }
+    world.crash();
+    come_back(&mut world);
+    let got = drain(&mut world);
+    // Two publishers have no order among them.
+    let got: std::collections::BTreeMap<_, _> = marks(&got).into_iter().collect();
+    assert_eq!(got, [("true", true), ("false", false)].into());
+}

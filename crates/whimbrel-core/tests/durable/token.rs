@@ -18,8 +18,14 @@ use crate::{PUB, SUB, by_priority};
 const OTHER: u32 = 3;
 
 fn by_token(start: Start<'_>) -> Filter<'_> {
-    let following =
-        Following { durability: Durability::Durable, start, by_token: true, notices: true, wants_token: true };
+    let following = Following {
+        durability: Durability::Durable,
+        start,
+        by_token: true,
+        notices: true,
+        wants_token: true,
+        named: true,
+    };
     Filter { following, ..plain("t/#", Qos::AtLeastOnce) }
 }
 
@@ -251,7 +257,7 @@ fn what_a_semi_durable_subscription_was_not_told_when_it_was_asked_for_again_is_
     let mut world = Logged::new();
     let narrow = Client { window: 1, ..KEPT };
     let (durability, start) = (Durability::SemiDurable, Start::Own);
-    let following = Following { durability, start, by_token: false, notices: true, wants_token: true };
+    let following = Following { durability, start, by_token: false, notices: true, wants_token: true, named: true };
     let filter = Filter { following, ..plain("t/#", Qos::AtLeastOnce) };
     let subscribe = |world: &mut Logged| {
         world.rig.attach(SUB, "subscriber", narrow.clone());

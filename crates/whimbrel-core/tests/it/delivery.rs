@@ -94,6 +94,10 @@ fn a_slow_reader_loses_the_oldest_best_effort_events_and_others_lose_nothing() {
     rig.edges.room.insert(2, 1);
     for n in 0..100 {
         rig.publish(1, "t", &n.to_string(), AtMostOnce);
+        if n == 1 {
+            // It has not taken this one for longer than a burst lasts.
+            rig.advance(Duration::from_secs(1));
+        }
     }
     assert_eq!(rig.payloads(3).len(), 100);
     assert_eq!(rig.payloads(2), ["0"]);
@@ -104,6 +108,37 @@ fn a_slow_reader_loses_the_oldest_best_effort_events_and_others_lose_nothing() {
     let late = rig.payloads(2);
     assert_eq!(late.last().map(String::as_str), Some("99"));
     assert_eq!(late.len() as u64 + stats.dropped_slow, 99);
+}
+
+#[test]
+fn a_burst_reaches_a_reader_that_took_all_before_and_has_a_bound_of_its_own() {
+    let limits = Limits { best_effort_queue_bytes: 2_000, ..Limits::default() };
+    let mut rig = Rig::with(limits);
+    rig.attach(1, "p", CLEAN);
+    rig.attach(2, "s", CLEAN);
+    rig.subscribe(2, "t", AtMostOnce).expect("granted");
+    for bursts in 1..=3 {
+        rig.edges.room.insert(2, 1);
+        for n in 0..100 {
+            rig.publish(1, "t", &n.to_string(), AtMostOnce);
+        }
+        assert!(rig.core.stats().queued_bytes > 4_000);
+        rig.edges.room.remove(&2);
+        rig.input(Input::Writable { link: Link(2) });
+        assert_eq!(rig.payloads(2).len(), 100, "burst {bursts}");
+        rig.advance(Duration::from_secs(5));
+    }
+    assert_eq!(rig.core.stats().dropped_slow, 0);
+    rig.edges.room.insert(2, 1);
+    for n in 0..1_000 {
+        rig.publish(1, "t", &n.to_string(), AtMostOnce);
+    }
+    let stats = rig.core.stats();
+    assert!(stats.queued_bytes <= 16 * 2_000 && stats.dropped_slow > 0, "{stats:?}");
+    // When the burst should be over the bound is the usual one again.
+    rig.advance(Duration::from_secs(1));
+    rig.publish(1, "t", "last", AtMostOnce);
+    assert!(rig.core.stats().queued_bytes <= 2_000);
 }
 
 #[test]

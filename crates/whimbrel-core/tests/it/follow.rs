@@ -9,8 +9,14 @@ use whimbrel_core::{
 use whimbrel_event::{CheckpointToken, EventId, Qos, Qos::*, Tick};
 
 fn semi<'a>(filter: &'a str, qos: Qos, start: Start<'a>) -> Filter<'a> {
-    let following =
-        Following { durability: Durability::SemiDurable, start, by_token: false, notices: true, wants_token: true };
+    let following = Following {
+        durability: Durability::SemiDurable,
+        start,
+        by_token: false,
+        notices: true,
+        wants_token: true,
+        named: true,
+    };
     Filter { following, ..plain(filter, qos) }
 }
 

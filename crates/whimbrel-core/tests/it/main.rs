@@ -9,7 +9,7 @@ mod follow;
 mod interest;
 mod interest_traffic;
 mod knowledge;
-mod retained_bounds;
+mod retained;
 mod selectors;
 mod sessions;
 mod shared;

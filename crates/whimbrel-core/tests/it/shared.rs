@@ -1,7 +1,7 @@
 //! Shared subscriptions and retained messages.
 
 use crate::common::{CLEAN, Client, KEPT, Rig};
-use whimbrel_core::{Filter, Limits, Refusal, RetainHandling, Settlement};
+use whimbrel_core::{Filter, Refusal, RetainHandling, Settlement};
 use whimbrel_event::Qos::{AtLeastOnce, AtMostOnce};
 
 const GROUP: &str = "$share/g/t";
@@ -147,17 +147,6 @@ fn retain_handling_and_retain_as_published_are_obeyed() {
 }
 
 #[test]
-fn retained_messages_are_bounded_and_the_refusal_is_told() {
-    let mut rig = Rig::with(Limits { retained_max: 1, ..Limits::default() });
-    rig.attach(1, "p", CLEAN);
-    rig.publish_as(1, "a", "x", AtLeastOnce, true);
-    rig.publish_as(1, "a", "y", AtLeastOnce, true);
-    rig.publish_as(1, "b", "x", AtLeastOnce, true);
-    let stats = rig.core.stats();
-    assert_eq!((stats.retained, stats.events_accepted, stats.events_refused), (1, 2, 1));
-}
-
-#[test]
 fn a_member_that_comes_back_gets_no_tag_again_that_it_may_still_mean() {
     let mut rig = Rig::new();
     rig.attach(1, "publisher", CLEAN);
@@ -174,4 +163,42 @@ fn a_member_that_comes_back_gets_no_tag_again_that_it_may_still_mean() {
     rig.publish(1, "t", "2", AtLeastOnce);
     let got = rig.events(holder);
     assert_eq!(got.iter().map(|got| (&*got.payload, got.tag)).collect::<Vec<_>>(), [("2", 2)]);
+}
+
+#[test]
+fn what_a_member_that_is_back_cannot_be_sent_any_more_goes_to_another() {
+    let mut rig = Rig::new();
+    rig.attach(1, "p", CLEAN);
+    rig.attach(2, "m2", KEPT);
+    rig.subscribe(2, GROUP, AtLeastOnce).expect("granted");
+    rig.publish(1, "t", "a long one", AtLeastOnce);
+    rig.publish(1, "t", "s", AtLeastOnce);
+    assert_eq!(rig.payloads(2), ["a long one", "s"]);
+    rig.detach(2, false);
+    rig.attach(3, "m3", CLEAN);
+    rig.subscribe(3, GROUP, AtLeastOnce).expect("granted");
+    rig.edges.largest.insert(2, 3);
+    rig.attach(2, "m2", KEPT);
+    assert_eq!((rig.payloads(2), rig.payloads(3)), (vec!["s".to_owned()], vec!["a long one".to_owned()]));
+    assert_eq!(rig.core.stats().dropped_too_large, 0);
+}
+
+#[test]
+fn best_effort_events_go_to_a_member_that_can_be_sent_them() {
+    let mut rig = Rig::new();
+    rig.attach(1, "p", CLEAN);
+    for link in [2, 3] {
+        rig.attach(link, &format!("m{link}"), CLEAN);
+        rig.subscribe(link, GROUP, AtMostOnce).expect("granted");
+    }
+    rig.edges.largest.insert(2, 3);
+    for payload in ["a long one", "another long one", "s"] {
+        rig.publish(1, "t", payload, AtMostOnce);
+    }
+    rig.edges.largest.insert(3, 3);
+    rig.publish(1, "t", "nobody's", AtMostOnce);
+    let large = rig.payloads(3);
+    assert_eq!(large[..2], ["a long one", "another long one"]);
+    assert_eq!(rig.payloads(2).len() + large.len(), 3);
+    assert_eq!(rig.core.stats().dropped_untaken, 1);
 }

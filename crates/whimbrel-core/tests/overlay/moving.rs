@@ -782,6 +782,7 @@ fn whoever_comes_to_a_broker_that_has_just_begun_is_told_no_gap() {
             by_token: false,
             notices: true,
             wants_token: false,
+            named: true,
         };
         net.subscribe(1, 1, Filter { following, ..plain("t", Qos::AtLeastOnce) });
         net.advance(SECOND * 2);
@@ -963,4 +964,37 @@ fn what_all_brokers_confirm_at_once_is_read_once() {
         assert_eq!(of(&got), of(&published));
     }
     assert_eq!(got.len(), published.len());
+}
+
+/// What is retained is read from the beginning where the session goes to, if it was not read to its end: a reading is known to its broker alone.
+#[test]
+fn a_session_that_has_not_read_all_that_is_retained_reads_it_where_it_goes() {
+    const TOPICS: usize = 400;
+    for qos in [Qos::AtMostOnce, Qos::AtLeastOnce] {
+        let mut net = Net::mesh(2);
+        assert_eq!(net.connect(0, 9, "publisher"), Some(false));
+        for n in 0..TOPICS {
+            let (topic, payload) = (format!("r/{n:03}"), n.to_string());
+            let event = event(&topic, &payload, qos);
+            let publish = whimbrel_core::Publish { link: Link(9), tag: 7, retain: true, number: None, event };
+            net.input(0, Input::Publish(publish));
+        }
+        net.advance(SECOND * 10);
+        assert_eq!(net.nodes[1].core.stats().retained, TOPICS as u64);
+        assert_eq!(net.connect(0, 1, "sub"), Some(false));
+        net.nodes[0].side.edges.room.insert(1, 50);
+        net.subscribe(0, 1, plain("r/#", qos));
+        net.advance(SECOND);
+        let before = net.payloads(0, 1);
+        assert!((40..=50).contains(&before.len()), "{}", before.len());
+        net.leave(0, 1);
+        assert_eq!(net.connect(1, 1, "sub"), Some(true));
+        let after = net.settled(1, 1, SECOND * 5);
+        let expected: Vec<String> = (0..TOPICS).map(|n| n.to_string()).collect();
+        assert_eq!(after, expected, "{qos:?}");
+        // One that was read to its end is over.
+        net.leave(1, 1);
+        assert_eq!(net.connect(0, 1, "sub"), Some(true));
+        assert_eq!(net.settled(0, 1, SECOND * 2), Vec::<String>::new());
+    }
 }

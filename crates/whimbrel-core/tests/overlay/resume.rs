@@ -16,8 +16,14 @@ const MINUTE: Duration = Duration::from_secs(60);
 impl Net {
     /// Subscribes from there, and gives where the subscription begins, and what comes.
     fn subscribe_from(&mut self, node: usize, start: Start<'_>) -> (CheckpointToken, Vec<Got>) {
-        let following =
-            Following { durability: Durability::Durable, start, by_token: true, notices: true, wants_token: true };
+        let following = Following {
+            durability: Durability::Durable,
+            start,
+            by_token: true,
+            notices: true,
+            wants_token: true,
+            named: true,
+        };
         let filters = [Filter { following, ..plain("t", Qos::AtLeastOnce) }];
         self.input(node, Input::Subscribe { link: Link(1), tag: 1, filters: &filters });
         self.advance(SECOND * 3);

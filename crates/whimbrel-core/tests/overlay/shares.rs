@@ -172,6 +172,61 @@ fn the_branch_with_least_load_comes_first() {
     assert_eq!(got.len(), 19);
 }
 
+/// What each member has got, by node and link.
+type Shared = BTreeMap<(usize, u32), Vec<String>>;
+
+/// Publishes at `from`, every third payload a long one, which the members of the links `small` cannot be sent; what
+/// these and `other` get within two seconds.
+fn long_and_short(net: &mut Net, from: usize, small: &[(usize, u32)], other: &[(usize, u32)]) -> (Vec<String>, Shared) {
+    for (node, link) in small {
+        net.nodes[*node].side.edges.largest.insert(*link, 3);
+    }
+    let text = |number: u32| {
+        if number.is_multiple_of(3) { format!("{number:03} is long") } else { format!("{number:03}") }
+    };
+    let sent: Vec<String> = (0..60).map(text).collect();
+    for payload in &sent {
+        net.publish(from, PUBLISHER, "t/a", payload, AtLeastOnce);
+    }
+    let members: Vec<(usize, u32)> = small.iter().chain(other).copied().collect();
+    let got = net.work_all(&members, SECOND * 2);
+    (sent, got)
+}
+
+fn untaken(net: &Net) -> u64 {
+    net.nodes.iter().map(|node| node.core.stats().dropped_untaken).sum()
+}
+
+#[test]
+fn what_the_members_of_one_broker_cannot_be_sent_goes_to_another_broker() {
+    let (mut net, home, [small, large]) = two_branches();
+    let (sent, got) = long_and_short(&mut net, home, &[(small, MEMBER)], &[(large, MEMBER)]);
+    assert_eq!(sorted(&got), sent, "each once, within two seconds");
+    assert!(got[&(small, MEMBER)].len() > 10, "the others share: {got:?}");
+    assert_eq!(untaken(&net), 0);
+    // From a branch to a member at the home.
+    let (mut net, home, [small, gone]) = two_branches();
+    net.input(gone, Input::Detach { link: Link(MEMBER), publish_will: false, expiry: None });
+    net.enter(home, MEMBER, plain(SHARE, AtLeastOnce));
+    net.advance(SECOND);
+    net.told(home, MEMBER);
+    let (sent, got) = long_and_short(&mut net, small, &[(small, MEMBER)], &[(home, MEMBER)]);
+    assert_eq!(sorted(&got), sent);
+    assert_eq!(untaken(&net), 0);
+}
+
+#[test]
+fn what_no_member_at_any_broker_can_be_sent_is_over_and_holds_up_nobody() {
+    let (mut net, home, [one, other]) = two_branches();
+    let members = [(one, MEMBER), (other, MEMBER)];
+    let (sent, got) = long_and_short(&mut net, home, &members, &[]);
+    let short: Vec<String> = sent.into_iter().filter(|text| text.len() == 3).collect();
+    assert_eq!(sorted(&got), short);
+    assert_eq!(untaken(&net), 20, "each is counted once");
+    net.publish(home, PUBLISHER, "t/a", "end", AtLeastOnce);
+    assert_eq!(sorted(&net.work_all(&members, SECOND)), ["end"]);
+}
+
 #[test]
 fn an_own_member_comes_before_those_of_other_brokers() {
     let (mut net, home, branches) = two_branches();

@@ -18,7 +18,7 @@ use common::{CLEAN, Client, KEPT, Told, plain};
 use net::Net;
 use whimbrel_core::cache::{Capacity, DefaultPlan, Plan, Policy};
 use whimbrel_core::overlay::NotForgotten;
-use whimbrel_core::{Durability, Filter, Following, Input, Limits, Link, NOTICE_TOPIC};
+use whimbrel_core::{Durability, Filter, Following, Input, Limits, Link, NOTICE_TOPIC, Publish};
 use whimbrel_event::Qos;
 use whimbrel_selector::Selector;
 
@@ -444,4 +444,43 @@ fn what_is_owed_to_who_never_comes_back_expires() {
     net.revive(0);
     net.advance(SECOND * 700);
     assert_eq!((kept(&net, 0), net.nodes[0].disk.keys(b'o')), (0, 0), "the restart does not begin its time anew");
+}
+
+#[test]
+fn the_retain_mark_comes_as_published_from_another_broker_s_log_and_its_answers() {
+    for (way, is_small) in [("live", false), ("cache", false), ("log", true)] {
+        let mut net = Net::line(2);
+        net.attach(0, PUB, "publisher", CLEAN);
+        net.attach(1, SUB, "subscriber", WIDE);
+        net.subscribe(1, SUB, Filter { retain_as_published: true, ..plain("t/#", Qos::AtLeastOnce) });
+        if is_small {
+            let default = DefaultPlan { capacity: Capacity::Events(8), policy: Policy::Lrp };
+            let plan = Plan { default, ..Plan::default() };
+            for node in [0, 1] {
+                net.nodes[node].core.set_cache(net.now, plan.clone());
+            }
+        }
+        if way != "live" {
+            net.detach(1, SUB);
+        }
+        for number in 0..40_u32 {
+            let payload = number.to_string();
+            let event = common::event("t/a", &payload, Qos::AtLeastOnce);
+            let retain = number % 2 == 0;
+            net.input(0, Input::Publish(Publish { link: Link(PUB), tag: 7, retain, number: None, event }));
+            net.advance(Duration::from_millis(1));
+        }
+        net.advance(SECOND);
+        if way != "live" {
+            back(&mut net, 1);
+        }
+        let mut got = Vec::new();
+        for _ in 0..20 {
+            net.advance(Duration::from_millis(200));
+            got.extend(net.got(1, SUB));
+        }
+        let got: Vec<_> = got.iter().map(|got| (got.payload.clone(), got.retain)).collect();
+        let wanted: Vec<_> = (0..40_u32).map(|number| (number.to_string(), number % 2 == 0)).collect();
+        assert_eq!(got, wanted, "{way}");
+    }
 }

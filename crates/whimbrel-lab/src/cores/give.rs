@@ -30,7 +30,7 @@ fn give_ask(core: &mut Core, now: Time, ask: Ask, out: &mut dyn Output) {
         Ask::Subscribe(link, wish) => {
             let Wish { filter, selector, durability, qos, from, by_token, notices } = *wish;
             let start = from.as_ref().map_or(Start::Own, |token| Start::Token(token, &[]));
-            let following = Following { durability, start, by_token, notices, wants_token: by_token };
+            let following = Following { durability, start, by_token, notices, wants_token: by_token, named: true };
             let filter = Filter {
                 filter: &filter,
                 qos,

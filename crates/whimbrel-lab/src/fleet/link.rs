@@ -36,9 +36,6 @@ const SESSION_EXPIRY: u32 = 300;
 /// Positions of one vehicle that may wait for the broker; further ones are held back.
 pub const VEHICLE_QUEUE: usize = 8;
 
-/// The property by which a broker says that a publisher may have sent a message twice, to another broker as well.
-pub(super) const MAYBE_REPEAT: &str = "w-maybe-repeat";
-
 /// What a vehicle has to publish, and since when.
 #[derive(Clone, Copy, Debug)]
 pub struct Order {
@@ -193,9 +190,9 @@ impl Network {
             if travel.has_several() {
                 // What vehicles said before is no use to anybody here, and comes at each broker anew.
                 subscription = subscription.retained(RetainHandling::DoNotSend);
-            }
-            if by_token {
-                subscription = subscription.durability(Durability::SemiDurable);
+                // A subscription that names its durability is told which messages may be repeats.
+                let durability = if by_token { Durability::SemiDurable } else { Durability::Nondurable };
+                subscription = subscription.durability(durability);
             }
             if let Some(position) = &dial.position {
                 subscription = subscription.from(Start::After(position.clone()));
@@ -253,7 +250,7 @@ impl Network {
     /// Tells the board what a subscriber got.
     pub(super) fn tell(&self, seat: Seat, message: &Message, how: How) {
         let attributes = message.properties.iter().map(|(name, value)| (&**name, &**value));
-        let is_doubtful = message.properties.iter().any(|(name, _)| name == MAYBE_REPEAT);
+        let is_doubtful = message.is_maybe_repeat();
         let how = How { id: message.id(), is_doubtful, ..how };
         self.board.arrived(seat, Arrival { topic: &message.topic, body: &message.payload, how }, attributes);
         self.board.regions.delivered(how.region);

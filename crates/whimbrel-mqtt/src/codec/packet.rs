@@ -191,16 +191,17 @@ impl<'a> Packet<'a> {
     }
 
     /// Like [`Packet::encode`] for a receiver that takes packets of at most `max` bytes: user properties, and then
-    /// the reason string, are left out of answers that would be larger.
+    /// the reason string, are left out of answers that would be larger. Whether nothing was.
     ///
     /// # Errors
     /// When a field is too long, or the packet is too large all the same; `out` is unchanged then.
-    pub fn encode_within(&self, version: Version, max: usize, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+    pub fn encode_within(&self, version: Version, max: usize, out: &mut Vec<u8>) -> Result<bool, EncodeError> {
         let mut packet = *self;
-        for shorten in [|_: &mut Packet<'a>| {}, Packet::drop_user_properties, Packet::drop_reason_string] {
+        let steps = [|_: &mut Packet<'a>| {}, Packet::drop_user_properties, Packet::drop_reason_string];
+        for (at, shorten) in steps.into_iter().enumerate() {
             shorten(&mut packet);
             if packet.encoded_len(version)? <= max {
-                return packet.encode(version, out);
+                return packet.encode(version, out).map(|()| at == 0);
             }
         }
         Err(EncodeError::PacketTooLarge)

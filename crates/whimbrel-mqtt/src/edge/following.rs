@@ -32,6 +32,8 @@ pub(super) struct Wish {
     from: Place,
     by_token: bool,
     notices: bool,
+    /// One of the properties is there that ask for the names of events.
+    named: bool,
 }
 
 /// Where a subscription is to begin, as [`Start`].
@@ -72,6 +74,7 @@ impl Wish {
             from: from.map_or(Ok(Place::Own), from_of)?,
             by_token: ack.map_or(Ok(false), by_token)? || from.is_some(),
             notices: notices.map_or(Ok(false), is_on)?,
+            named: [durability, from, ack, notices].iter().any(Option::is_some),
         };
         let keeps = !matches!(wish.durability, Durability::Nondurable) && (has_log || durability.is_some());
         if ack.is_some() && !keeps {
@@ -82,8 +85,9 @@ impl Wish {
         Ok(wish)
     }
 
-    /// The same for the core; `wants_token` if the answer is to say where the subscription begins.
-    pub(super) fn following(&self, wants_token: bool) -> Following<'_> {
+    /// The same for the core. If names of events are asked for, and the client `wants_diagnostics`, the answer is to say where the
+    /// subscription begins.
+    pub(super) fn following(&self, wants_diagnostics: bool) -> Following<'_> {
         let start = match &self.from {
             Place::Own => Start::Own,
             Place::Token(token, later) => Start::Token(token, later),
@@ -91,8 +95,8 @@ impl Wish {
             Place::Since(at) => Start::Since(*at),
             Place::Earliest => Start::Earliest,
         };
-        let Wish { durability, by_token, notices, .. } = *self;
-        Following { durability, start, by_token, notices, wants_token }
+        let Wish { durability, by_token, notices, named, .. } = *self;
+        Following { durability, start, by_token, notices, wants_token: named && wants_diagnostics, named }
     }
 }
 
@@ -195,7 +199,12 @@ mod tests {
         let following = wish.following(true);
         assert!(matches!(following.start, Start::Own));
         assert_eq!((following.durability, following.by_token, following.notices), (Durability::Queued, false, false));
-        assert!(following.wants_token);
+        assert!(!following.wants_token && !following.named, "a plain subscription gets what was published alone");
+        for asked in [(DURABILITY, "nondurable"), (FROM, "earliest"), (NOTICES, "on")] {
+            let wish = read(&[asked]).expect("known");
+            assert!(wish.following(true).wants_token && wish.following(true).named, "{}", asked.0);
+            assert!(!wish.following(false).wants_token && wish.following(false).named, "{}", asked.0);
+        }
     }
 
     #[test]

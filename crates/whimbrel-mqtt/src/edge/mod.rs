@@ -7,6 +7,7 @@ mod conn;
 mod connect;
 mod endings;
 mod following;
+mod form;
 mod guard;
 mod inbound;
 mod leave;
@@ -240,7 +241,10 @@ impl Broker {
 
     /// Counters and gauges at this moment.
     pub fn stats(&self) -> Stats {
-        Stats { core: self.core.stats(), ..self.edge.stats.clone() }
+        let stats = &self.edge.stats;
+        // The edge counts a PUBLISH once.
+        let packets_out = stats.packets_out + stats.publishes_out;
+        Stats { core: self.core.stats(), packets_out, ..stats.clone() }
     }
 
     /// The core, to be looked at.

@@ -3,12 +3,13 @@
 use core::time::Duration;
 
 use whimbrel_core::{
-    Accepted, Channel, Delivery, Granted, HangUp, Kick, Link, Output as CoreOutput, PeerLink, Refusal, Sent, Step,
-    Unread,
+    Accepted, Channel, Delivery, Granted, HangUp, Kick, Link, Naming, Output as CoreOutput, PeerLink, Refusal, Sent,
+    Step, Unread,
 };
-use whimbrel_event::{AcceptedEvent, AttributesBuf, EventRef, HostId, Qos, Time};
+use whimbrel_event::{AcceptedEvent, AttributesBuf, HostId, Qos, Time};
 
-use super::conn::{Aliased, State};
+use super::conn::State;
+use super::form::{Encoded, Form};
 use super::guard::Denial;
 use super::recent::Recent;
 use super::refusals::{cause_of, class_of, class_of_code, granted, reason_of};
@@ -16,10 +17,7 @@ use super::refuse::Refused;
 use super::review::OWN_TAG;
 use super::subscribe::DENIED;
 use super::{ConnId, Edge, Output};
-use crate::codec::{
-    Ack, AckProperties, Codes, CodesAck, Packet, PacketId, Publish, PublishProperties, ReasonCode, SubscriptionIds,
-    Version, encode_publish,
-};
+use crate::codec::{Ack, AckProperties, Codes, CodesAck, Packet, PacketId, ReasonCode, Version};
 
 /// The core's sink: encodes into the connections' pending output.
 pub(super) struct Outbound<'a, O> {
@@ -48,12 +46,6 @@ pub(super) struct Key {
     pub(super) retain: bool,
     pub(super) named: bool,
 }
-
-/// The user property with the event's name.
-const NAME: &str = "w-id";
-
-/// The user property that says that the event may be one that came before.
-const MAYBE_REPEAT: &str = "w-maybe-repeat";
 
 /// The user property of a SUBACK that names a broker which does not know of the subscriptions yet.
 const PENDING: &str = "w-pending";
@@ -104,48 +96,35 @@ impl<O: Output> Outbound<'_, O> {
             && !who.grants.receives(delivery.event.topic)
         {
             self.edge.stats.deliveries_denied += 1;
-            // To the core it is one that cannot be sent.
-            return Sent::TooLarge;
+            return Sent::Denied;
         }
         self.edge.pending(id, self.driver);
         let conn = &self.edge.conns[id as usize];
         let plain = delivery.serial != 0 && delivery.identifier == 0 && conn.topic_alias_maximum == 0;
-        let named = delivery.named && conn.version == Version::V5;
+        let named = delivery.naming == Naming::Event && conn.version == Version::V5;
         let Delivery { serial, qos, retain, .. } = *delivery;
         let key = Key { serial, version: conn.version, qos, retain, named };
-        let start = conn.pending.len();
         // Whoever else catches up gets the same packet in another step.
         let lasts = plain && self.edge.templates.recent.is_old(serial) && delivery.event.expires.is_none();
         let is_copied = lasts && self.edge.copy_recent(&key, id, delivery.tag)
             || plain && self.edge.copy_template(&key, id, delivery.tag);
         if !is_copied {
-            let (tag_at, alias_is_new) = self.edge.encode(id, delivery, self.now);
-            let conn = &mut self.edge.conns[id as usize];
-            let length = conn.pending.len() - start;
-            let Some(tag_at) = tag_at.filter(|_| length <= conn.max_packet as usize) else {
-                conn.pending.truncate(start);
-                if alias_is_new {
-                    conn.rare().aliases_out.forget_last(&self.edge.hasher);
-                }
-                return Sent::TooLarge;
-            };
-            if plain {
+            let start = self.edge.conns[id as usize].pending.len();
+            let Some(encoded) = self.edge.encode_within(id, delivery, self.now) else { return Sent::TooLarge };
+            let Encoded { tag_at, form, .. } = encoded;
+            self.edge.stats.additions_left_out += u64::from(form != Form::Whole);
+            if plain && form == Form::Whole {
+                let length = self.edge.conns[id as usize].pending.len() - start;
                 self.edge.templates.last[usize::from(named)] =
                     Template { key: Some(key), conn: id, start, length, tag_at };
             }
-            if lasts {
+            if lasts && form == Form::Whole {
                 let Edge { templates, conns, .. } = &mut *self.edge;
                 templates.recent.keep(key, tag_at, &conns[id as usize].pending[start..]);
             }
         }
         let edge = &mut *self.edge;
         let conn = &mut edge.conns[id as usize];
-        if conn.pending.len() - start > conn.max_packet as usize {
-            // Only a copy can be too large here: what was encoded for this connection has been looked at.
-            conn.pending.truncate(start);
-            return Sent::TooLarge;
-        }
-        edge.stats.packets_out += 1;
         edge.stats.publishes_out += 1;
         conn.wire.traffic.publishes_out += 1;
         if edge.timing.is_due() {
@@ -163,7 +142,7 @@ impl<O: Output> CoreOutput for Outbound<'_, O> {
     #[inline]
     fn deliver(&mut self, link: Link, delivery: &Delivery<'_>) -> Sent {
         let sent = self.hand_out(link, delivery);
-        if self.driver.wants_steps() && sent != Sent::TooLarge {
+        if self.driver.wants_steps() && matches!(sent, Sent::Open | Sent::Full) {
             self.driver.delivered(self.now, ConnId(link.0), delivery);
         }
         sent
@@ -176,6 +155,26 @@ impl<O: Output> CoreOutput for Outbound<'_, O> {
             return Unread::Coming;
         }
         unread
+    }
+
+    fn takes(&mut self, link: Link, delivery: &Delivery<'_>) -> bool {
+        let id = link.0;
+        let conn = &self.edge.conns[id as usize];
+        let is_strict = conn.who.as_ref().filter(|who| who.is_strict);
+        if is_strict.is_some_and(|who| !who.grants.receives(delivery.event.topic)) {
+            return false;
+        }
+        if conn.max_packet == u32::MAX {
+            return true;
+        }
+        let start = conn.pending.len();
+        let encoded = self.edge.encode_within(id, delivery, self.now);
+        let conn = &mut self.edge.conns[id as usize];
+        conn.pending.truncate(start);
+        if encoded.is_some_and(|encoded| encoded.alias_is_new) {
+            conn.rare().aliases_out.forget_last(&self.edge.hasher);
+        }
+        encoded.is_some()
     }
 
     fn wants_steps(&self) -> bool {
@@ -367,7 +366,8 @@ impl<O: Output> CoreOutput for Outbound<'_, O> {
 }
 
 impl Edge {
-    /// Copies the encoded packet of the same event, with another packet identifier; false if another packet was the last one.
+    /// Copies the encoded packet of the same event, with another packet identifier; false if another
+    /// packet was the last one, or it is too large for this client.
     #[inline]
     fn copy_template(&mut self, wanted: &Key, id: u32, tag: u16) -> bool {
         let Template { key, conn: from, start, length, tag_at } = self.templates.last[usize::from(wanted.named)];
@@ -382,6 +382,9 @@ impl Edge {
         } else {
             let [source, target] =
                 self.conns.get_disjoint_mut([from as usize, id as usize]).expect("two different connections");
+            if length > target.max_packet as usize {
+                return false;
+            }
             let at = target.pending.len();
             target.pending.extend_from_slice(&source.pending[start..start + length]);
             at
@@ -393,9 +396,17 @@ impl Edge {
         true
     }
 
-    /// Copies the encoded packet of a cached event; false if there is none.
+    /// Copies the encoded packet of a cached event; false if there is none, or it is too large for this
+    /// client.
     fn copy_recent(&mut self, key: &Key, id: u32, tag: u16) -> bool {
-        self.templates.recent.copy(key, tag, &mut self.conns[id as usize].pending)
+        let conn = &mut self.conns[id as usize];
+        let start = conn.pending.len();
+        let is_copied = self.templates.recent.copy(key, tag, &mut conn.pending);
+        let is_within = conn.pending.len() - start <= conn.max_packet as usize;
+        if !is_within {
+            conn.pending.truncate(start);
+        }
+        is_copied && is_within
     }
 
     /// The codes of those filters of a SUBSCRIBE that were refused before the core heard of it.
@@ -411,71 +422,9 @@ impl Edge {
             self.guard.counted.push(id);
         }
     }
-
-    /// Encodes a delivery; returns the offset of its packet identifier, and whether it introduces a topic alias.
-    fn encode(&mut self, id: u32, delivery: &Delivery<'_>, now: Time) -> (Option<usize>, bool) {
-        let mut alias_is_new = false;
-        let conn = &mut self.conns[id as usize];
-        let event = &delivery.event;
-        let identifiers = [delivery.identifier];
-        let mut publish = Publish {
-            dup: delivery.repeated,
-            qos: delivery.qos,
-            retain: delivery.retain,
-            topic: event.topic,
-            packet_id: PacketId::new(delivery.tag),
-            properties: PublishProperties::EMPTY,
-            payload: event.payload,
-        };
-        if conn.version == Version::V5 {
-            let properties = &mut publish.properties;
-            properties.text_payload = event.headers.text_payload;
-            properties.message_expiry = remaining(event, now);
-            properties.response_topic = event.headers.response_topic;
-            properties.correlation_data = event.headers.correlation;
-            properties.content_type = event.headers.content_type;
-            properties.user = event.attributes.into();
-            if delivery.identifier != 0 {
-                properties.subscription_ids = SubscriptionIds::list(&identifiers);
-            }
-        }
-        if conn.topic_alias_maximum > 0 {
-            let aliases = &mut conn.rare.get_or_insert_default().aliases_out;
-            let alias = aliases.find(event.topic, conn.topic_alias_maximum, &self.hasher);
-            match alias {
-                Aliased::No => {}
-                Aliased::Known(alias) => {
-                    publish.topic = "";
-                    publish.properties.topic_alias = PacketId::new(alias);
-                }
-                Aliased::New(alias) => {
-                    aliases.add(event.topic, &self.hasher);
-                    publish.properties.topic_alias = PacketId::new(alias);
-                    alias_is_new = true;
-                }
-            }
-        }
-        self.appended.clear();
-        if delivery.named && conn.version == Version::V5 {
-            self.appended.push(NAME, delivery.id.text().as_str());
-        }
-        if delivery.event.headers.maybe_repeat && conn.version == Version::V5 {
-            self.appended.push(MAYBE_REPEAT, "1");
-        }
-        // Nothing that came in as one packet is too long to go out as one, but for what `TooLarge` catches.
-        let layout = encode_publish(conn.version, &publish, self.appended.as_attributes(), &mut conn.pending).ok();
-        (layout.map(|layout| layout.packet_id.unwrap_or(0)), alias_is_new)
-    }
 }
 
 /// A tag of the core as a packet identifier; the core never names anything 0.
 pub(super) fn packet_id(tag: u16) -> PacketId {
     PacketId::new(tag).expect("tags begin at 1")
-}
-
-/// Whole seconds until an event expires, rounded up so that it is never told to be over while it is not.
-fn remaining(event: &EventRef<'_>, now: Time) -> Option<u32> {
-    let left = event.expires?.since(now);
-    let seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);
-    Some(u32::try_from(seconds).unwrap_or(u32::MAX))
 }

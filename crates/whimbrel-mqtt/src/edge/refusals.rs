@@ -31,7 +31,6 @@ pub(super) fn reason_of(refusal: Refusal) -> ReasonCode {
         Refusal::TooManySubscriptions
         | Refusal::TooManySelectors
         | Refusal::TooManySessions
-        | Refusal::TooMuchRetained
         | Refusal::LogFull
         | Refusal::LogFailed
         | Refusal::TooLargeForLog
@@ -60,7 +59,6 @@ pub(super) fn class_of(refusal: Refusal) -> Class {
     match refusal {
         Refusal::ForeignSession => Class::Denied,
         Refusal::LogFull
-        | Refusal::TooMuchRetained
         | Refusal::TooManyPublishers
         | Refusal::TooManyChanges
         | Refusal::TooManySessions
@@ -115,7 +113,6 @@ pub(super) fn cause_of(refusal: Refusal) -> &'static str {
         Refusal::TooManySelectors => "the session's selectors are as long together as they may be: end some",
         Refusal::TooManySubscriptions => "the session has as many subscriptions as it may: end some",
         Refusal::TooManySessions => "the broker has as many sessions as it may: try again later",
-        Refusal::TooMuchRetained => "the broker retains as much as it may: clear retained messages",
         Refusal::LogFull => "the log is full: publish again when durable subscribers have acknowledged more",
         Refusal::LogFailed => "the log has failed: the broker has to be started anew",
         Refusal::TooLargeForLog => "the message is larger than what the log takes",

@@ -16,8 +16,9 @@ impl Edge {
     pub(super) fn send(&mut self, id: u32, packet: &Packet<'_>, out: &impl Output) {
         self.pending(id, out);
         let conn = &mut self.conns[id as usize];
-        if packet.encode_within(conn.version, conn.max_packet as usize, &mut conn.pending).is_ok() {
+        if let Ok(is_whole) = packet.encode_within(conn.version, conn.max_packet as usize, &mut conn.pending) {
             self.stats.packets_out += 1;
+            self.stats.additions_left_out += u64::from(!is_whole);
         }
     }
 

@@ -6,7 +6,7 @@ use whimbrel_selector::{Fences, Selector, SharedFilter, TopicError};
 
 use super::following::{self, Wish};
 use super::inbound::violation;
-use super::{Broker, Output};
+use super::{Broker, Edge, Output};
 use crate::codec::{DecodeError, ReasonCode, RetainHandling, Subscribe, Unsubscribe, UserProperties, Version};
 
 /// The user property that holds a selector.
@@ -17,6 +17,13 @@ const SHARE: &str = "$share/";
 
 /// What is told whoever asks for filters that no rule allows, or for more than the quota does.
 pub(super) const DENIED: &str = "no rule allows to subscribe to all of it, or the quota is used up";
+
+/// Filters of one SUBSCRIBE or UNSUBSCRIBE that are looked at, if a session may not have more
+/// subscriptions than that: they are handled in one turn.
+const FILTERS_MAX: usize = 10_000;
+
+/// What is told whoever names more.
+const TOO_MANY: &str = "more filters in one packet than a session may have subscriptions: use several packets";
 
 /// The longest reason string for what a user property says, bytes.
 const CAUSE_MAX: usize = 200;
@@ -30,7 +37,11 @@ impl Broker {
         out: &mut impl Output,
     ) -> Result<(), DecodeError> {
         check_filters(self.edge.conns[id as usize].version, subscribe.filters.iter().map(|asked| asked.filter))?;
-        self.subscribe_checked(now, id, subscribe, out);
+        if subscribe.filters.iter().nth(self.edge.filters_max()).is_some() {
+            self.refuse_subscribe(id, subscribe, ReasonCode::QUOTA_EXCEEDED, TOO_MANY, out);
+        } else {
+            self.subscribe_checked(now, id, subscribe, out);
+        }
         Ok(())
     }
 
@@ -109,6 +120,11 @@ impl Broker {
         out: &mut impl Output,
     ) -> Result<(), DecodeError> {
         check_filters(self.edge.conns[id as usize].version, unsubscribe.filters.iter())?;
+        if unsubscribe.filters.iter().nth(self.edge.filters_max()).is_some() {
+            // MQTT 3.1.1 has no answer that says no.
+            self.end(now, id, ReasonCode::QUOTA_EXCEEDED, TOO_MANY, out);
+            return Ok(());
+        }
         let filters: Vec<&str> = unsubscribe.filters.iter().collect();
         let tag = unsubscribe.packet_id.get();
         self.core_input(now, CoreInput::Unsubscribe { link: Link(id), tag, filters: &filters }, out);
@@ -129,6 +145,13 @@ fn check_filters<'a>(version: Version, mut filters: impl Iterator<Item = &'a str
         Err(error) => Some(violation(error.why())),
     };
     filters.find_map(is_none).map_or(Ok(()), Err)
+}
+
+impl Edge {
+    /// Filters that one packet may name.
+    fn filters_max(&self) -> usize {
+        self.config.core.subscriptions_per_session.max(FILTERS_MAX)
+    }
 }
 
 /// The selector among the user properties of a SUBSCRIBE; one that is true whatever the event, as a blank one, is none.

@@ -74,5 +74,6 @@ fn dropped(core: &whimbrel_core::Stats) -> u64 {
         + core.dropped_queue_full
         + core.dropped_expired
         + core.dropped_too_large
+        + core.dropped_untaken
         + core.dropped_session_ended
 }

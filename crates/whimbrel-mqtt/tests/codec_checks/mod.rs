@@ -57,7 +57,7 @@ fn check_shortening(version: Version, packet: &Packet<'_>, len: usize) {
     for max in [0, len / 2, len - 1, len] {
         let mut out = Vec::new();
         match packet.encode_within(version, max, &mut out) {
-            Ok(()) => {
+            Ok(_) => {
                 assert!(out.len() <= max);
                 let cut = frame(&out, MAX).expect("well-formed").expect("complete");
                 let shorter = decode(version, cut.first_byte, cut.body).expect("a shortened packet is valid");

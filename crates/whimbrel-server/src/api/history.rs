@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
@@ -12,9 +12,13 @@ use parking_lot::Mutex;
 use super::answers::{History, Sample};
 use super::{Shared, json, millis, percent, refuse, status};
 use crate::drive::Hub;
+use crate::logging::Throttle;
 
 /// How far samples are apart.
 const EVERY: Duration = Duration::from_secs(2);
+
+/// How often the log is told that messages were not retained for want of room.
+const UNRETAINED_EVERY: Duration = Duration::from_secs(60);
 
 /// Samples that are kept: half an hour.
 const KEPT: usize = 900;
@@ -47,9 +51,19 @@ impl Ring {
 pub(super) async fn watch(hub: Arc<Hub>, ring: Arc<Ring>) {
     let mut ticks = tokio::time::interval(EVERY);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+    let (throttle, mut known) = (Throttle::new(UNRETAINED_EVERY), 0);
     loop {
         ticks.tick().await;
         ring.add(status::sample(&hub));
+        let refused = hub.look(|broker, _, _| broker.stats().core.retained_refused);
+        if refused > known && throttle.pass(Instant::now()).is_some() {
+            tracing::warn!(
+                messages = refused - known,
+                "messages were passed on and not retained: limits.max_retained or limits.retained_size is reached, or they are \
+                 larger than what the log takes; clear retained messages (publish empty ones), or raise the limit"
+            );
+            known = refused;
+        }
     }
 }
 

@@ -55,7 +55,7 @@ pub(super) async fn own(State(shared): State<Arc<Shared>>, Path(text): Path<Stri
 fn event(text: &str) -> Result<EventId, String> {
     let wrong = |_| {
         format!(
-            "{text:?} is no event id: it is <pubend in hexadecimal>:<tick in decimal>, as `whimbrel sub --json` and the property w-id show it"
+            "{text:?} is no event id: it is <pubend>:<tick>, as `whimbrel sub --json` and the property w-id show it"
         )
     };
     text.parse().map_err(wrong)

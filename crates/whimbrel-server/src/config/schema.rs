@@ -198,13 +198,13 @@ keys! {
     "limits" "session_queue" None, "SIZE", Kind::Size(KIB, 1024 * GIB), "64 MiB",
         "QoS 1 and 2 messages that wait for one session";
     "limits" "best_effort_queue" None, "SIZE", Kind::Size(KIB, 1024 * GIB), "1 MiB",
-        "QoS 0 messages that wait for one session";
+        "QoS 0 messages that wait for one session; 16 times that for the first second in which its client does not take all at once";
     "limits" "total_queue" None, "SIZE", Kind::Size(KIB, 1024 * GIB), "1 GiB",
         "Messages that wait for all sessions together; a message counts once per session";
     "limits" "tracked_queue" None, "SIZE", Kind::Size(KIB, GIB), "256 KiB",
         "Messages that wait for one session's subscriptions that are semi-durable or have notices; what is more is read from the cache later";
     "limits" "max_retained" None, "N", Kind::Count(0, 100_000_000), "1000000",
-        "Retained messages";
+        "Retained messages, without those of the broker itself";
     "limits" "retained_size" None, "SIZE", Kind::Size(0, 1024 * GIB), "1 GiB",
         "Bytes of retained messages together";
     "limits" "sys_interval" None, "DURATION", Kind::Duration(0, HOUR), "10s",

@@ -52,6 +52,11 @@ pub const COUNTERS: &[Row<Number>] = &[
         |s| s.core.subscribers_held,
     ),
     ("whimbrel_events_refused", "Events refused for their topic or a bound", |s| s.core.events_refused),
+    (
+        "whimbrel_retained_refused",
+        "Events that were passed on and not retained, as that would have exceeded a bound",
+        |s| s.core.retained_refused,
+    ),
     ("whimbrel_publishes_repeated", "QoS 2 publishes that came again and were not published again", |s| {
         s.core.publishes_repeated
     }),
@@ -89,6 +94,19 @@ pub const COUNTERS: &[Row<Number>] = &[
     ("whimbrel_dropped_too_large", "Deliveries dropped because the client does not accept packets of that size", |s| {
         s.core.dropped_too_large
     }),
+    (
+        "whimbrel_dropped_untaken",
+        "Events of shared subscriptions that no member which was there could be sent, as they are too large for it or not allowed",
+        |s| s.core.dropped_untaken,
+    ),
+    ("whimbrel_notices_too_large", "Notices left out because the client does not accept packets of that size", |s| {
+        s.core.notices_too_large
+    }),
+    (
+        "whimbrel_additions_left_out",
+        "Packets that went without names of events, other properties of the broker, aliases or reason strings, as the client does not accept packets of that size",
+        |s| s.additions_left_out,
+    ),
     ("whimbrel_dropped_session_ended", "Deliveries dropped because their session ended", |s| {
         s.core.dropped_session_ended
     }),
@@ -147,7 +165,7 @@ pub const GAUGES: &[Row<Number>] = &[
     ("whimbrel_cache_events", "Events in the cache for semi-durable subscriptions", |s| s.core.cached_events),
     ("whimbrel_cache_bytes", "Bytes of this cache", |s| s.core.cached_bytes),
     ("whimbrel_selectors", "Selectors; equal ones under the same topic filter count once", |s| s.core.selectors),
-    ("whimbrel_retained", "Retained messages", |s| s.core.retained),
+    ("whimbrel_retained", "Retained messages, without those of the broker itself (`$SYS`)", |s| s.core.retained),
     ("whimbrel_retained_bytes", "Bytes of retained messages", |s| s.core.retained_bytes),
     ("whimbrel_queued_bytes", "Bytes that wait for clients", |s| s.core.queued_bytes),
     ("whimbrel_queued_events", "Events that wait for clients", |s| s.core.queued_events),

@@ -256,6 +256,12 @@ impl Checker {
         }
         let mut matched = false;
         for (id, session) in &mut self.book.sessions {
+            let topic = &publication.message.topic;
+            // What is not told live is read, if a reading has not got there; then the former is not.
+            let is_retained = publication.message.retain;
+            if is_retained {
+                session.supersede(topic);
+            }
             for grant in &session.grants {
                 let own = grant.no_local && id == publisher;
                 if own || !grant.wants(&publication.message) {
@@ -266,18 +272,19 @@ impl Checker {
                     continue;
                 }
                 let qos = publication.message.qos.min(grant.qos);
-                let attached = session.conn.is_some();
-                if !attached && (qos == Qos::AtMostOnce || session.expiry.is_zero()) {
+                let is_away = session.conn.is_none();
+                let is_missed = is_away && (qos == Qos::AtMostOnce || session.expiry.is_zero());
+                if is_missed && (!is_retained || publication.message.payload.is_empty()) {
                     continue;
                 }
                 session.owed.push(Owed {
                     publication: publication.clone(),
                     identifier: grant.identifier,
                     qos,
-                    retain: publication.message.retain && grant.retain_as_published,
-                    replay: false,
+                    retain: is_missed || is_retained && grant.retain_as_published,
+                    replay: is_missed,
                     call: self.call,
-                    optional: publication.may_exceed(session.packet_maximum),
+                    optional: is_missed || publication.may_exceed(session.packet_maximum),
                 });
             }
             let attached = session.conn.is_some();
@@ -346,9 +353,14 @@ impl Checker {
             self.limbo.insert(conn, Limbo { session, ..limbo });
             return;
         }
-        // Best-effort messages do not wait for the next connection.
-        let (passing, waiting) = session.owed.drain(..).partition(|owed| owed.qos == Qos::AtMostOnce);
+        // Best-effort messages do not wait for the next connection. What is retained is read on
+        // then, but what was sent before may be lost.
+        let best_effort = |owed: &Owed| owed.qos == Qos::AtMostOnce;
+        let replayed = session.owed.iter().filter(|owed| best_effort(owed) && owed.replay).cloned();
+        let replayed: Vec<Owed> = replayed.map(|owed| Owed { optional: true, ..owed }).collect();
+        let (passing, waiting) = session.owed.drain(..).partition(best_effort);
         session.owed = waiting;
+        session.owed.extend(replayed);
         let session = Session { owed: passing, ..Session::default() };
         self.limbo.insert(conn, Limbo { session, ..limbo });
         let now = self.now;
@@ -381,11 +393,20 @@ impl Checker {
             session.tracks.retain(|_, track| track.terms.grant.filter != grant.filter);
         }
         if let Some(known) = session.grants.iter_mut().find(|known| known.filter == grant.filter) {
+            // What it was still to read comes by the new terms, if it comes.
+            let of_it = |owed: &&mut Owed| owed.replay && matches(&grant.filter, &owed.publication.message.topic);
+            session.owed.iter_mut().filter(of_it).for_each(|owed| owed.optional = true);
             *known = grant;
             return false;
         }
         session.grants.push(grant);
         true
+    }
+
+    /// Whether a subscription may still read what is retained.
+    pub(super) fn is_reading(&self, id: &str, filter: &str) -> bool {
+        let is_of_it = |owed: &Owed| owed.replay && matches(filter, &owed.publication.message.topic);
+        self.book.sessions.get(id).is_some_and(|session| session.owed.iter().any(is_of_it))
     }
 
     /// Ends a subscription; false if there was none.
@@ -406,9 +427,10 @@ impl Checker {
             flight.let_go |= flight.tracked && by_token;
             flight.tracked = false;
         }
-        // What waits for an ended subscription may or may not come.
+        // What waits for an ended subscription may or may not come, and it reads no more.
         for owed in &mut session.owed {
-            owed.optional |= owed.identifier == gone.identifier && matches(text, &owed.publication.message.topic);
+            let is_of_it = owed.replay || owed.identifier == gone.identifier;
+            owed.optional |= is_of_it && matches(text, &owed.publication.message.topic);
         }
         true
     }

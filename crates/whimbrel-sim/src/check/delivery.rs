@@ -173,10 +173,12 @@ impl Checker {
         {
             later.optional = true;
         }
-        // Queues are first in, first out: what an overflow may have taken from before this one is gone.
+        // Queues are first in, first out: what an overflow may have taken from before this one is
+        // gone. What is retained is read beside them.
         let reliable = owed.qos != Qos::AtMostOnce;
-        let gone =
-            |other: &Owed| other.optional && other.call < owed.call && (other.qos != Qos::AtMostOnce) == reliable;
+        let is_queued = |other: &Owed| !(other.replay || owed.replay);
+        let is_older = |other: &Owed| other.call < owed.call && (other.qos != Qos::AtMostOnce) == reliable;
+        let gone = |other: &Owed| other.optional && is_queued(other) && is_older(other);
         session.owed.retain(|other| !gone(other));
         session.delivered.insert((owed.publication.no, owed.identifier));
         let late = owed.publication.expires.is_some_and(|at| at < self.now);

@@ -24,6 +24,11 @@ impl Owed {
         }
     }
 
+    /// It is what a new subscription gets that is retained of a topic.
+    pub(super) fn replays(&self, topic: &str) -> bool {
+        self.replay && self.publication.message.topic == topic
+    }
+
     fn is_reliable(&self) -> bool {
         self.qos != Qos::AtMostOnce
     }
@@ -32,21 +37,32 @@ impl Owed {
 impl Session {
     /// Bytes that may be waiting for it, of one kind.
     fn waiting(&self, reliable: bool) -> usize {
-        let of_kind = self.owed.iter().filter(|owed| owed.is_reliable() == reliable);
+        // What is retained is read, and does not wait in a queue.
+        let of_kind = self.owed.iter().filter(|owed| owed.is_reliable() == reliable && !owed.replay);
         let waiting: usize = of_kind.map(|owed| owed.publication.weight() + OVERHEAD_MAX).sum();
         let tracked: usize = self.tracks.values().map(|track| track.waiting(OVERHEAD_MAX)).sum();
         waiting + tracked
     }
 
     fn excuse(&mut self, reliable: bool) {
-        self.owed.iter_mut().filter(|owed| owed.is_reliable() == reliable).for_each(|owed| owed.optional = true);
+        let of_kind = self.owed.iter_mut().filter(|owed| owed.is_reliable() == reliable && !owed.replay);
+        of_kind.for_each(|owed| owed.optional = true);
+    }
+
+    /// A topic has another retained message, or none: what is still to be read of the former is
+    /// left out.
+    pub(super) fn supersede(&mut self, topic: &str) {
+        self.owed.iter_mut().filter(|owed| owed.replays(topic)).for_each(|owed| owed.optional = true);
     }
 
     /// Something that the client could have been sent by now, and the rule that is broken if it does not come.
     fn stuck(&self, circumstances: &Circumstances, room: bool) -> Option<(Rule, String)> {
+        // What is retained is read in order: it waits for what needs a place in the window before.
+        let is_read_behind = self.owed.iter().any(|owed| owed.replay && owed.is_reliable());
         let due = |owed: &&Owed| {
             let live = owed.publication.expires.is_none_or(|at| at > circumstances.now);
-            !owed.optional && live && (room || !owed.is_reliable())
+            let needs_no_room = !(owed.is_reliable() || owed.replay && is_read_behind);
+            !owed.optional && live && (room || needs_no_room)
         };
         if let Some(owed) = self.owed.iter().find(due) {
             return Some((owed.rule(), owed.publication.name()));
@@ -87,7 +103,7 @@ impl Checker {
             let lost = |owed: &&Owed| {
                 let late = owed.call != self.call && self.now.since(owed.publication.accepted) > GRACE;
                 let live = owed.publication.expires.is_none_or(|at| at > self.now);
-                late && live && !owed.optional && !behind && (room || !owed.is_reliable())
+                late && live && !owed.optional && !behind && (room || !owed.is_reliable() && !owed.replay)
             };
             if let Some(owed) = session.owed.iter().find(lost) {
                 let what = format!("{} was not delivered over {conn:?} before it ended", owed.publication.name());
@@ -148,7 +164,8 @@ impl Checker {
         let own: usize = self.book.sessions.values().map(|session| session.grants.len()).sum();
         let shared: usize = self.book.groups.values().map(|group| group.len()).sum();
         let queues = sessions + self.book.groups.len() as u64;
-        let bound = (self.bounds.session_queue_bytes + self.bounds.best_effort_queue_bytes) as u64 + QUEUE_SLACK;
+        let best_effort = self.bounds.best_effort_queue_bytes * whimbrel_core::BURST_FACTOR;
+        let bound = (self.bounds.session_queue_bytes + best_effort) as u64 + QUEUE_SLACK;
         let counts = [
             ("sessions", gauges.sessions, sessions),
             ("attached sessions", gauges.sessions_attached, attached),

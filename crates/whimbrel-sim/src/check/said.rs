@@ -195,9 +195,13 @@ impl Checker {
             if start.as_ref().is_some_and(|start| start.fate != Fate::Granted) {
                 continue;
             }
+            let reads = self.is_reading(id, &grant.filter);
             let new = self.grant(id, grant.clone());
-            if asked.retain_handling == 0 || asked.retain_handling == 1 && new {
-                self.owe_retained(id, &grant, start.as_ref().is_some_and(|start| start.has_place() || !new));
+            let is_sent = asked.retain_handling == 0 || asked.retain_handling == 1 && new;
+            // A reading that is under way goes on, by the new terms.
+            if is_sent || reads {
+                let has_place = start.as_ref().is_some_and(|start| start.has_place() || !new);
+                self.owe_retained(id, &grant, has_place || !is_sent);
             }
         }
         // The account follows one tracked subscription for each SUBSCRIBE, which has an identifier of its own.

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use mqtt_protocol_core::mqtt::packet::Qos;
 use whimbrel_event::Time;
 
-use super::book::{Flight, Publication};
+use super::book::{Flight, Publication, Session};
 use super::delivery::Delivered;
 use super::due::has_room;
 use super::line::GRACE;
@@ -146,7 +146,7 @@ impl Checker {
     pub(super) fn accept_shared(&mut self, publication: &Rc<Publication>) -> bool {
         let mut matched = false;
         let sessions = &self.book.sessions;
-        for group in self.book.groups.values_mut() {
+        for (text, group) in &mut self.book.groups {
             let selected = group.choice.is_none_or(|choice| choice.wants(&publication.message));
             if !selected || !matches(&group.filter, &publication.message.topic) {
                 continue;
@@ -157,10 +157,14 @@ impl Checker {
             let taken = group.members.keys().any(attached);
             let kept =
                 publication.is_reliable() && group.members.iter().any(|(id, qos)| *qos != Qos::AtMostOnce && keeps(id));
-            if taken || kept {
+            // A member that has left stays until it has settled what it had: the queue may be kept.
+            let of_it = |session: &Session| session.flights.iter().any(|f| f.group.as_ref() == Some(text));
+            let is_unsettled = publication.is_reliable() && sessions.values().any(of_it);
+            if taken || kept || is_unsettled {
                 // A member that takes best effort only may lose what it is given.
                 let small = |id: &String| sessions.get(id).is_some_and(|s| publication.may_exceed(s.packet_maximum));
                 let optional = !publication.is_reliable()
+                    || !(taken || kept)
                     || group.members.iter().any(|(id, qos)| *qos == Qos::AtMostOnce || small(id));
                 group.shares.push(Share { publication: publication.clone(), place: Place::Free, optional });
             }
@@ -195,10 +199,11 @@ impl Checker {
             return;
         };
         let given = |share: &&mut Share| matches!(&share.place, Place::With { left: false, .. } | Place::Done);
-        // The same content may have been published twice: what has expired is not meant, and what waits comes first.
+        // The same content may have been published twice: what has expired is not meant, what waits comes first,
+        // and of that what must come.
         let now = self.now;
         let expired = |share: &Share| share.publication.expires.is_some_and(|at| at < now);
-        let likely = |share: &&mut Share| (expired(share), share.place != Place::Free);
+        let likely = |share: &&mut Share| (expired(share), share.place != Place::Free, share.optional);
         let free = group.shares.iter_mut().filter(|share| !given(share)).filter(carries);
         let Some(share) = free.min_by_key(likely) else {
             let given = group.shares.iter_mut().find(carries).map(|share| share.place.clone());
@@ -278,14 +283,16 @@ impl Checker {
     pub(super) fn check_groups(&mut self) {
         let mut late = Vec::new();
         let (sessions, lines, now) = (&self.book.sessions, &self.lines, self.now);
-        let takes = |id: &String| {
+        // What is too large for the members that are there is passed over, or waits for another.
+        let takes = |id: &String, share: &Share| {
             let session = sessions.get(id)?;
             let line = lines.get(&session.conn?)?;
-            Some(has_room(session, line, self.bounds.inflight_max) && session.owed.is_empty())
+            let has_room = has_room(session, line, self.bounds.inflight_max) && session.owed.is_empty();
+            Some(has_room && !share.publication.may_exceed(session.packet_maximum))
         };
         for (text, group) in &mut self.book.groups {
             let waits = group.shares.iter().find(|share| share.waits(now));
-            let taker = waits.and_then(|_| group.members.keys().find(|id| takes(id) == Some(true)));
+            let taker = waits.and_then(|share| group.members.keys().find(|id| takes(id, share) == Some(true)));
             let (Some(share), Some(taker)) = (waits, taker) else {
                 group.stuck_since = None;
                 continue;

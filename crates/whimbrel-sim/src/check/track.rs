@@ -23,14 +23,10 @@ pub(super) struct Name {
 }
 
 impl Name {
-    /// Reads `<pubend in hexadecimal>:<tick in decimal>`.
+    /// Reads a `w-id`.
     pub(super) fn parse(text: &str) -> Option<Name> {
-        let (pubend, tick) = text.split_once(':')?;
-        let plain = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-        if !plain(pubend) || !plain(tick) {
-            return None;
-        }
-        Some(Name { pubend: u64::from_str_radix(pubend, 16).ok()?, tick: tick.parse().ok()? })
+        let (pubend, tick) = crate::speech::event_name(text)?;
+        Some(Name { pubend, tick })
     }
 }
 
@@ -255,6 +251,11 @@ impl Track {
         }
     }
 
+    /// Whether that event is still to come.
+    pub(super) fn owes(&self, publication: &Publication) -> bool {
+        self.owed.contains_key(&publication.no)
+    }
+
     /// The subscription is told that a range is missing; `is_guess`: because the broker had to guess where to begin.
     pub(super) fn gap(&mut self, range: Range, is_guess: bool, circumstances: &Circumstances) -> Findings {
         let Range { pubend, from, to } = range;
@@ -462,8 +463,8 @@ mod tests {
 
     #[test]
     fn names_are_read() {
-        assert_eq!(Name::parse("ab0:17"), Some(Name { pubend: 0xab0, tick: 17 }));
-        for text in ["", ":", "1", "1:", ":1", "g:1", "1:a", "1:2:3", "+1:2"] {
+        assert_eq!(Name::parse("gggggggggW2:ggggggggggx"), Some(Name { pubend: 0xab0, tick: 17 }));
+        for text in ["", ":", "1", "1:", ":1", "g:1", "gggggggggW2:", "gggggggggW2:ggggggggggx:g"] {
             assert_eq!(Name::parse(text), None, "{text}");
         }
     }

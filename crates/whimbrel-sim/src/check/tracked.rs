@@ -9,7 +9,7 @@ use mqtt_protocol_core::mqtt::packet::{Property, Qos};
 use whimbrel_event::{PubendId, Reliability, Time};
 use whimbrel_mqtt::ConnId;
 
-use super::book::{Flight, Grant};
+use super::book::{Flight, Grant, Publication};
 use super::delivery::Delivered;
 use super::line::Due;
 use super::notice::{Notice, TOPIC};
@@ -210,8 +210,7 @@ impl Checker {
         if seen.message.qos != publication.message.qos.min(qos) {
             findings.push((Rule::Qos, format!("{}: granted {qos:?}", seen.name())));
         }
-        // What comes late from the broker's memory comes without the mark.
-        if seen.message.retain && !(publication.message.retain && retain_as_published) {
+        if seen.message.retain != (publication.message.retain && retain_as_published) {
             findings.push((Rule::RetainFlag, seen.name()));
         }
         if publication.expires.is_some_and(|at| at < self.now) {
@@ -221,32 +220,63 @@ impl Checker {
             self.broken(rule, format!("{what}, at {}", seen.to));
         }
         self.takes_off(seen, &publication, None);
+        // It is of a tracked subscription, whether or not its name had room in the packet.
+        let session = self.book.sessions.get_mut(&seen.to);
+        if let Some(flight) = session.and_then(|session| session.flights.iter_mut().find(|f| f.id == seen.message.id)) {
+            (flight.name, flight.tracked) = (Some(name), true);
+        }
         self.check_properties(seen, &publication, false);
     }
 
     /// The event's name that a delivery carries, if it is as it should be.
     fn name_of(&mut self, seen: &Delivered) -> Option<Name> {
         let text = seen.message.user_property(NAME);
-        let name = text.and_then(Name::parse);
+        let name = text.and_then(Name::parse).or_else(|| self.name_left_out(seen));
         if name.is_none() {
             self.broken(Rule::EventId, format!("{}: {text:?} names no event", seen.name()));
         }
         name
     }
 
+    /// The name of an event that came without it, as the packet would have been larger than its client takes.
+    fn name_left_out(&self, seen: &Delivered) -> Option<Name> {
+        if seen.message.user_property(NAME).is_some() {
+            return None;
+        }
+        let packet_maximum = self.book.sessions.get(&seen.to)?.packet_maximum;
+        let is_it = |publication: &Publication| seen.carries(publication) && publication.may_exceed(packet_maximum);
+        let found = || self.book.names.iter().filter(|(_, publication)| is_it(publication));
+        // The same may have been published twice.
+        let is_owed = |publication: &Publication| self.known_track(seen).is_some_and(|track| track.owes(publication));
+        let owed = found().find(|(_, publication)| is_owed(publication));
+        owed.or_else(|| found().next()).map(|(name, _)| *name)
+    }
+
     /// What is repeated has the name that it had.
     pub(super) fn check_name_again(&mut self, seen: &Delivered, known: Option<Name>) {
-        let told = seen.message.user_property(NAME).and_then(Name::parse);
+        let is_left_out = seen.message.user_property(NAME).is_none() && self.name_left_out(seen).is_some();
+        let told = seen.message.user_property(NAME).and_then(Name::parse).or(known.filter(|_| is_left_out));
         if told != known {
             self.broken(Rule::EventId, format!("{}: {told:?} again, which was {known:?}", seen.name()));
         }
     }
 
     /// Whether a delivery belongs to a tracked subscription, or says so.
-    pub(super) fn is_tracked(&mut self, seen: &Delivered) -> bool {
+    pub(super) fn is_tracked(&self, seen: &Delivered) -> bool {
         let named = seen.message.user_property(NAME).is_some();
         // What is retained comes to a new subscription as to any other.
-        named || self.track(seen).is_some() && !seen.message.retain
+        let is_late = |track: &Track| {
+            let name = self.name_left_out(seen);
+            let publication = name.and_then(|name| self.book.names.get(&name));
+            track.terms.grant.retain_as_published && publication.is_some_and(|publication| track.owes(publication))
+        };
+        named || self.known_track(seen).is_some_and(|track| !seen.message.retain || is_late(track))
+    }
+
+    fn known_track(&self, seen: &Delivered) -> Option<&Track> {
+        let limbo = self.limbo.get(&seen.conn).map(|limbo| &limbo.session);
+        let limbo = limbo.filter(|session| session.tracks.contains_key(&seen.identifier));
+        limbo.or_else(|| self.book.sessions.get(&seen.to))?.tracks.get(&seen.identifier)
     }
 
     fn track(&mut self, seen: &Delivered) -> Option<&mut Track> {

@@ -17,7 +17,7 @@ use crate::choice::Choice;
 use crate::packets::next_packet;
 use crate::random::Random;
 use crate::rig::START;
-use crate::speech::{Ack, Heard, Hello, Message, Said, Wanted, user_properties};
+use crate::speech::{Ack, Heard, Hello, Message, Said, Wanted, event_name, user_properties};
 
 /// How long a client waits for CONNACK before it tries anew.
 const PATIENCE: Duration = Duration::from_secs(4);
@@ -415,9 +415,8 @@ impl Follower {
             return;
         }
         let Some(id) = message.user_property("w-id") else { return };
-        let Some((pubend, tick)) = id.split_once(':') else { return };
-        let Ok(tick) = tick.parse() else { return };
-        let known = kept.ids.entry(pubend.to_owned()).or_insert((tick, id.to_owned()));
+        let Some((pubend, tick)) = event_name(id) else { return };
+        let known = kept.ids.entry(format!("{pubend:x}")).or_insert((tick, id.to_owned()));
         if known.0 < tick {
             *known = (tick, id.to_owned());
         }

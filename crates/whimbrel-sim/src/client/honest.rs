@@ -358,7 +358,10 @@ impl Honest {
         let identifier = if five && (shared || self.random.chance(700)) { self.next_identifier } else { 0 };
         let id = self.fresh_id();
         let selector = self.draw_choice(&wanted[0].filter, shared).map(|choice| choice.to_string());
-        self.say(now, &Said::Subscribe { id, identifier, selector, terms: Vec::new(), wanted }, acts);
+        // Any term asks for the names of events; this one changes nothing else.
+        let term = || ("w-notices".to_owned(), "off".to_owned());
+        let terms = self.persona.is_told_names.then(term).into_iter().collect();
+        self.say(now, &Said::Subscribe { id, identifier, selector, terms, wanted }, acts);
     }
 
     /// A selector, or none. Members of a shared subscription agree on theirs: it follows from the filter.

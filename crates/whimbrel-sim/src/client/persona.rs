@@ -118,6 +118,8 @@ pub struct Persona {
     pub expiring_permille: u64,
     /// It numbers what it publishes, and repeats what was not answered also in another session (MQTT 5).
     pub numbers: bool,
+    /// It asks to be told the names of events (MQTT 5).
+    pub is_told_names: bool,
     /// The link in both directions.
     pub link: Profile,
 }
@@ -154,6 +156,7 @@ impl Persona {
             selector_permille: if five { *random.pick(&[0, 400, 800]) } else { 0 },
             expiring_permille: *random.pick(&[0, 0, 300]),
             numbers: false,
+            is_told_names: false,
             link: *random.pick(&[Profile::LAN, Profile::LAN, Profile::RADIO]),
         }
     }

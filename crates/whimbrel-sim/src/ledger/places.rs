@@ -6,15 +6,14 @@ use mqtt_protocol_core::mqtt::packet::Property;
 use whimbrel_event::CheckpointToken;
 
 use crate::check::moment;
-use crate::speech::user_properties;
+use crate::speech::{event_name, user_properties};
 
 /// The name of an event: its pubend and its tick.
 pub(super) type Name = (u64, u64);
 
 /// Reads the name of an event.
 pub(super) fn name(text: &str) -> Option<Name> {
-    let (pubend, tick) = text.split_once(':')?;
-    Some((u64::from_str_radix(pubend, 16).ok()?, tick.parse().ok()?))
+    event_name(text)
 }
 
 /// A position in every stream.

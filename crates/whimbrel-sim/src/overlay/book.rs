@@ -14,7 +14,7 @@ use super::client::{Class, KEY, Wish};
 use super::deed::Deed;
 use crate::check::notice::{self, Notice};
 use crate::check::topic;
-use crate::speech::{Ack, Heard, Message, Said, user_properties};
+use crate::speech::{Ack, Heard, Message, Said, event_name, user_properties};
 
 /// How long a SUBSCRIBE may wait for other brokers, and a little.
 pub(super) const ANSWER_MAX: Duration = Duration::from_millis(1_050);
@@ -178,8 +178,7 @@ pub(super) fn key_of(message: &Message) -> String {
 }
 
 pub(super) fn name_of(message: &Message) -> Option<Name> {
-    let (stream, tick) = message.user_property("w-id")?.split_once(':')?;
-    Some((u64::from_str_radix(stream, 16).ok()?, tick.parse().ok()?))
+    message.user_property("w-id").and_then(event_name)
 }
 
 impl Book {

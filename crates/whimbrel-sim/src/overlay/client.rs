@@ -17,7 +17,7 @@ use crate::check::notice::{self, Notice};
 use crate::choice::Choice;
 use crate::packets::next_packet;
 use crate::random::Random;
-use crate::speech::{Ack, Heard, Hello, Message, Said, Wanted, user_properties};
+use crate::speech::{Ack, Heard, Hello, Message, Said, Wanted, event_name, user_properties};
 
 /// Topics that publishers use.
 pub(super) const TOPICS: [&str; 8] = ["a", "a/b", "a/c", "a/b/c", "d/b", "d/c", "e", "e/f/g"];
@@ -455,11 +455,8 @@ impl Client {
             }
             return;
         }
-        let Some((id, (stream, tick))) = message.user_property("w-id").and_then(|id| Some((id, id.split_once(':')?)))
-        else {
-            return;
-        };
-        let Ok(tick) = tick.parse() else { return };
-        life.ids.insert(stream.to_owned(), (tick, id.to_owned()));
+        let Some(id) = message.user_property("w-id") else { return };
+        let Some((stream, tick)) = event_name(id) else { return };
+        life.ids.insert(format!("{stream:x}"), (tick, id.to_owned()));
     }
 }

@@ -4,6 +4,7 @@
 //! `mqtt-protocol-core`'s.
 
 mod heard;
+mod name;
 mod said;
 
 use std::fmt;
@@ -15,6 +16,7 @@ use mqtt_protocol_core::mqtt::packet::{
 use whimbrel_core::NOTICE_TOPIC;
 
 pub use heard::Heard;
+pub use name::event_name;
 pub use said::{NotAClient, Said, user_properties};
 
 /// Bytes of a payload that are shown in words.

@@ -12,7 +12,7 @@ use whimbrel_mqtt::ConnId;
 use whimbrel_sim::check::{Outcome, Rule, Seen};
 use whimbrel_sim::packets::next_packet;
 use whimbrel_sim::simulation::{Report, run, run_mutant, run_tampered};
-use whimbrel_sim::speech::{Heard, Message, Said};
+use whimbrel_sim::speech::{Heard, Message, Said, event_name};
 use whimbrel_sim::world::Tamper;
 
 use crate::tamper::{Spoken, hear, say};
@@ -90,9 +90,9 @@ fn with_member(notice: &Message, name: &str, value: &str) -> Message {
 }
 
 /// Stream and tick of the event that a message brings.
-fn name(message: &Message) -> (&str, u64) {
-    let (pubend, tick) = message.user_property("w-id").and_then(|id| id.split_once(':')).expect("a tracked event");
-    (pubend, tick.parse().expect("a tick"))
+fn name(message: &Message) -> (String, u64) {
+    let (pubend, tick) = message.user_property("w-id").and_then(event_name).expect("a tracked event");
+    (format!("{pubend:x}"), tick)
 }
 
 /// The same event under another name.
@@ -209,7 +209,7 @@ fn a_live_event_comes_before_catch_up_ends() {
     mutant("a live event comes before catch-up ends", &[Rule::Hole, Rule::Gap], |spoken, ears| {
         let late: Vec<usize> = (0..spoken.len()).filter(|at| ears.caught_up(&spoken[*at]).is_some()).collect();
         let (Some(first), Some(last)) = (late.first(), late.last()) else { return false };
-        let stream = |at: usize| (spoken[at].conn, name(spoken[at].message().expect("an event")).0.to_owned());
+        let stream = |at: usize| (spoken[at].conn, name(spoken[at].message().expect("an event")).0);
         if first == last || stream(*first) != stream(*last) {
             return false;
         }
@@ -295,8 +295,9 @@ fn a_gap_names_another_pubend() {
     mutant("a gap names another pubend", &[Rule::Hole, Rule::Gap, Rule::Delivery], |spoken, ears| {
         for packet in spoken {
             let other = ears.gap(packet).zip(ears.last.as_deref()).and_then(|(gap, last)| {
-                let (pubend, _) = last.split_once(':')?;
-                (pubend != member(gap, "pubend")).then(|| with_member(gap, "pubend", pubend))
+                let (pubend, _) = event_name(last)?;
+                let pubend = format!("{pubend:x}");
+                (pubend != member(gap, "pubend")).then(|| with_member(gap, "pubend", &pubend))
             });
             if let Some(other) = other {
                 packet.replace(other);
@@ -423,9 +424,8 @@ fn a_place_moves_over_what_was_not_delivered() {
     caught("a position is advanced past a hole", &[Rule::Hole, Rule::Delivery], || {
         let turn: fn(&str) -> Option<String> = |from| {
             let (first, rest) = from.split_once(',').unwrap_or((from, ""));
-            let (pubend, tick) = rest.split(',').next_back()?.split_once(':')?;
-            let later = tick.parse::<u64>().ok()? + 300_000_000;
-            Some(format!("{first},{rest},{pubend}:{later}"))
+            let (pubend, tick) = rest.split(',').next_back().and_then(event_name)?;
+            Some(format!("{first},{rest},{pubend:x}:{}", tick + 300_000_000))
         };
         Box::new(Misplace { turn: Some(turn), ..Misplace::default() })
     });

@@ -138,6 +138,8 @@ pub fn event<'a>(c: &mut Choices<'a>, id: EventId) -> AcceptedEvent<'a> {
             correlation: c.maybe(Choices::bytes),
             after: c.predecessors(),
             maybe_repeat: c.flag(),
+            // It stands in the frame.
+            retain: false,
         },
         qos: c.one_of(&[Qos::AtMostOnce, Qos::AtLeastOnce, Qos::ExactlyOnce]),
         reliability: c.one_of(&[Reliability::BestEffort, Reliability::Reliable]),

@@ -11,11 +11,24 @@ use whimbrel_wire::{
 
 /// Its kind.
 fn again(message: &Message<'_>) -> u8 {
-    let mut body = Vec::new();
+    again_beside(message, None)
+}
+
+/// The same of a message of which brokers before it wrote only the beginning, which says `earlier`.
+fn again_beside(message: &Message<'_>, earlier: Option<&Message<'_>>) -> u8 {
+    let [mut body, mut begin] = [Vec::new(), Vec::new()];
     let kind = message.encode(&mut body);
     assert_eq!(Message::decode(kind, &body).as_ref(), Ok(message));
+    if let Some(earlier) = earlier {
+        earlier.encode(&mut begin);
+        assert!(body.starts_with(&begin), "it is the beginning");
+    }
     for end in 0..body.len() {
-        assert!(Message::decode(kind, &body[..end]).is_err(), "{end} bytes of {}", body.len());
+        let read = Message::decode(kind, &body[..end]);
+        match earlier {
+            Some(earlier) if end == begin.len() => assert_eq!(read.as_ref(), Ok(earlier)),
+            _ => assert!(read.is_err(), "{end} bytes of {}", body.len()),
+        }
     }
     kind
 }
@@ -57,9 +70,12 @@ proptest! {
         let event = |(more, bytes): &'_ (u32, Vec<u8>)| { tick += u64::from(*more); (Tick(tick), bytes.clone()) };
         let events: Vec<_> = events.iter().map(event).collect();
         let events = events.iter().map(|(tick, bytes)| (*tick, &**bytes)).collect();
+        let events: Vec<(Tick, &[u8])> = events;
+        let retained = events.iter().skip(1).step_by(2).map(|(tick, _)| *tick).collect();
         let lost = lost.into_iter().map(|(after, upto)| (Tick(after), Tick(upto))).collect();
-        let told = Message::ReadTold(ReadTold { number, now, upto, released: Tick(released), lost, events });
-        prop_assert_eq!(again(&told), Message::READ_TOLD);
+        let told = ReadTold { number, now, upto, released: Tick(released), lost, events, retained };
+        let earlier = Message::ReadTold(ReadTold { retained: Vec::new(), ..told.clone() });
+        prop_assert_eq!(again_beside(&Message::ReadTold(told), Some(&earlier)), Message::READ_TOLD);
     }
 
     #[test]

@@ -23,6 +23,7 @@ fn event_of(now: Time, hand: &Hand<'_>) -> Option<Event> {
     // Clocks differ: what is left of its life counts from here.
     let age = Time::from_nanos(hand.now).since(event.accepted);
     event.event.expires = event.event.expires.map(|expires| now + expires.since(event.accepted).saturating_sub(age));
+    event.event.headers.retain = hand.retain;
     Some(Event::keep(hand.id, event.accepted, &event.event))
 }
 
@@ -103,7 +104,7 @@ impl Core {
         let taking = if hand.number == 0 { Taking::New(0) } else { visit.take(from.host, hand.number) };
         match taking {
             Taking::New(tag) => {
-                let handed = Handed { session: 0, number: SessionNo(0), tag, event, retain: hand.retain };
+                let handed = Handed { session: 0, number: SessionNo(0), tag, event };
                 self.groups.hand(id, handed, now, &mut self.sessions, out);
                 self.groups.tell(id, (from.host, hand.number), Told::Came);
             }

@@ -190,6 +190,15 @@ impl Core {
         self.groups.hand_out(id, now, &mut self.sessions, out);
     }
 
+    /// No member at a branch can be sent these: others get them, if others can be.
+    pub(super) fn hands_refused(&mut self, now: Time, from: Sender, numbers: &HandNumbers<'_>, out: &mut dyn Output) {
+        let Some(id) = self.handed_of(numbers) else { return };
+        for number in numbers.numbers.iter().rev() {
+            self.groups.refuse_given(id, from.host, *number, &mut self.sessions);
+        }
+        self.groups.hand_out(id, now, &mut self.sessions, out);
+    }
+
     /// These have found no member at a branch.
     pub(super) fn hands_returned(&mut self, now: Time, from: Sender, numbers: &HandNumbers<'_>, out: &mut dyn Output) {
         let Some(id) = self.handed_of(numbers) else { return };

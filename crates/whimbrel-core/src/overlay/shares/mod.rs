@@ -13,7 +13,7 @@ mod waiting;
 
 use core::time::Duration;
 
-use whimbrel_event::{AcceptedEvent, Event, HostId, Time};
+use whimbrel_event::{Event, HostId, Time};
 use whimbrel_wire::{HANDED_MAX, Hand, HandNumbers, LETTER_BYTES_MAX, Members, Message, compact};
 
 use super::rendezvous::Candidates;
@@ -45,8 +45,8 @@ pub(crate) struct Brokers {
 }
 
 /// What a letter with an event says; `None`: it does not fit.
-fn hand_body(now: Time, (number, text): (u64, &str), event: &Event, retain: bool) -> Option<(u8, Vec<u8>)> {
-    let AcceptedEvent { id, .. } = event.packed().unpack();
+fn hand_body(now: Time, (number, text): (u64, &str), event: &Event) -> Option<(u8, Vec<u8>)> {
+    let (id, retain) = (event.id(), event.packed().retain());
     let mut bytes = Vec::new();
     compact::write(&event.packed().unpack(), &mut bytes);
     if bytes.len() + text.len() + BESIDE > LETTER_BYTES_MAX {
@@ -106,6 +106,7 @@ impl Core {
         self.tell_members_again(now, id, out);
         if self.groups.kept_until(id).is_some_and(|until| until <= now) {
             self.groups.keep_until(id, None);
+            self.groups.hand_out(id, now, &mut self.sessions, out);
         }
         // It may end with the last of them.
         self.lose_silent_branches(now, id, out);
@@ -123,8 +124,8 @@ impl Core {
             }
         }
         for (id, serial, host, number) in core::mem::take(&mut self.groups.post.hands) {
-            let Some((text, event, retain)) = self.groups.hand_now(now, (id, serial), host, number) else { continue };
-            match hand_body(now, (number, text), event, retain) {
+            let Some((text, event)) = self.groups.hand_now(now, (id, serial), host, number) else { continue };
+            match hand_body(now, (number, text), event) {
                 Some((kind, body)) => {
                     self.write_to(now, host, (&Message::Unknown(kind, &body), body.len() > SMALL), out);
                 }
@@ -135,9 +136,9 @@ impl Core {
             }
         }
         self.sessions.stats.dropped_slow += core::mem::take(&mut self.groups.post.dropped);
-        for (host, (id, serial), event, retain) in core::mem::take(&mut self.groups.post.passing) {
+        for (host, (id, serial), event) in core::mem::take(&mut self.groups.post.passing) {
             let text = Some(id).filter(|id| self.groups.has(*id, serial)).map(|id| self.groups.text(id));
-            let body = text.and_then(|text| hand_body(now, (0, text), &event, retain));
+            let body = text.and_then(|text| hand_body(now, (0, text), &event));
             let is_sent = body.is_some_and(|(kind, body)| {
                 self.write_to(now, host, (&Message::Unknown(kind, &body), body.len() > SMALL), out)
             });
@@ -171,6 +172,7 @@ impl Core {
                     Told::Came => Message::HandsCame(numbers),
                     Told::Settled => Message::Handed(numbers),
                     Told::Returned => Message::Returned(numbers),
+                    Told::Refused => Message::HandsRefused(numbers),
                 };
                 self.write_to(now, host, (&message, false), out);
             }
@@ -193,6 +195,7 @@ impl Core {
             Message::HandsCame(numbers) => self.hands_came(from, numbers),
             Message::Handed(numbers) => self.hands_settled(now, from, numbers, out),
             Message::Returned(numbers) => self.hands_returned(now, from, numbers, out),
+            Message::HandsRefused(numbers) => self.hands_refused(now, from, numbers, out),
             Message::HandsLeft(numbers) => self.hands_left(from, numbers),
             _ => {}
         }

@@ -15,7 +15,7 @@ use super::clerk::LAST_PAUSE;
 use super::ledger::{Arrival, Keeper};
 use super::{DISPATCHERS, Presence, SESSION_EXPIRY, order};
 use crate::fleet::board::Board;
-use crate::fleet::link::{FIRST_PAUSE, MAYBE_REPEAT};
+use crate::fleet::link::FIRST_PAUSE;
 use crate::fleet::regions::Travel;
 
 /// How long it stays, ms.
@@ -224,7 +224,7 @@ impl Dispatcher {
             return desk.with(|state| state.ledger.arrived_unreadable(index));
         };
         let digest = order::digest(&message.topic, &message.payload);
-        let is_doubtful = message.properties.iter().any(|(name, _)| name == MAYBE_REPEAT);
+        let is_doubtful = message.is_maybe_repeat();
         let (id, connection, region) = (message.id(), self.connections, self.travel.at());
         let arrival = Arrival { clerk, number, digest, id, connection, region, is_doubtful };
         if let Some(fault) = desk.arrived(index, arrival, now) {

@@ -1,6 +1,8 @@
 //! What is between the brokers and their clients: nothing, or a link that all subscribers share.
 
-use whimbrel_core::{Accepted, Delivery, Granted, Kick, Link, NOTICE_TOPIC, Output, Refusal, Segment, Sent, Tell};
+use whimbrel_core::{
+    Accepted, Delivery, Granted, Kick, Link, NOTICE_TOPIC, Naming, Output, Refusal, Segment, Sent, Tell,
+};
 use whimbrel_event::{EventId, PubendId, Tick, Time};
 use whimbrel_sim::access::{Access, Member};
 use whimbrel_sim::link::Arrival;
@@ -141,7 +143,8 @@ pub fn arrived(bytes: &[u8], pubend: PubendId, subscriber: &mut Subscriber, logs
 fn packet(delivery: &Delivery<'_>) -> (usize, usize) {
     /// Identifier, and two lengths.
     const USER_PROPERTY: usize = 5;
-    let name = if delivery.named { USER_PROPERTY + "w-id".len() + delivery.id.to_string().len() } else { 0 };
+    let name =
+        if delivery.naming == Naming::Event { USER_PROPERTY + "w-id".len() + delivery.id.to_string().len() } else { 0 };
     let attributes = delivery.event.attributes.iter();
     let properties = name + attributes.map(|(key, value)| USER_PROPERTY + key.len() + value.len()).sum::<usize>();
     let rest = 2 + delivery.event.topic.len() + number_bytes(properties) + properties + delivery.event.payload.len();

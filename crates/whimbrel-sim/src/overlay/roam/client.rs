@@ -18,7 +18,7 @@ use crate::overlay::door::Told;
 use crate::overlay::net::Net;
 use crate::packets::next_packet;
 use crate::random::Random;
-use crate::speech::{Ack, Heard, Hello, Message, Said, Wanted, user_properties};
+use crate::speech::{Ack, Heard, Hello, Message, Said, Wanted, event_name, user_properties};
 
 /// How long a session is kept: longer than a world lasts.
 const SESSION_SECONDS: u32 = 1_000;
@@ -484,9 +484,8 @@ impl Client {
             }
             return;
         }
-        let name = message.user_property("w-id").and_then(|id| id.split_once(':'));
-        if let Some((stream, tick)) = name.and_then(|(stream, tick)| Some((stream, tick.parse().ok()?))) {
-            reach(stream, tick);
+        if let Some((stream, tick)) = message.user_property("w-id").and_then(event_name) {
+            reach(&format!("{stream:x}"), tick);
         }
     }
 }

@@ -1,7 +1,9 @@
 //! Retained messages (3.3.1.3, 3.8.3.1).
 
-use crate::wire::{Connect, Packet, Publish, Subscribe, option};
-use crate::world::World;
+use whimbrel_mqtt::Config;
+
+use crate::wire::{Ack, Connect, Packet, Publish, Subscribe, ack, option, puback, pubcomp, pubrec, pubrel};
+use crate::world::{World, quiet, seconds};
 
 /// The retained messages that a new client's subscription gets: topic, payload, QoS.
 fn retained(world: &mut World, filter: &str, options: u8) -> Vec<(String, String, u8)> {
@@ -185,4 +187,80 @@ fn filters_find_the_retained_messages_that_they_match() {
         assert_eq!(found, expected, "{filter}");
     }
     assert_eq!(payloads(&mut world, "#").len(), 15);
+}
+
+// covers: MQTT-3.3.1-5
+#[test]
+fn at_the_bound_a_message_reaches_its_subscribers_is_accepted_and_not_kept() {
+    let core = whimbrel_core::Limits { retained_max: 1, ..whimbrel_core::Limits::default() };
+    for connect in [Connect::v5("publisher"), Connect::v311("publisher")] {
+        let mut world = World::with(Config { core: core.clone(), ..quiet() });
+        let subscriber = world.client("subscriber");
+        world.subscribe(subscriber, "#", 2);
+        let publisher = world.connect(&connect);
+        world.send(publisher, Publish::new("kept", "x").retain());
+        for (qos, topic) in ["zero", "one", "two"].into_iter().enumerate() {
+            let publish = Publish::new(topic, "y").retain().qos(qos as u8, 7);
+            match qos {
+                0 => world.send(publisher, publish),
+                1 => assert_eq!(world.ask(publisher, publish), ack(Ack::Puback, 7)),
+                _ => {
+                    assert_eq!(world.ask(publisher, publish), ack(Ack::Pubrec, 7));
+                    assert_eq!(world.ask(publisher, pubrel(7)), ack(Ack::Pubcomp, 7));
+                }
+            }
+        }
+        let seen: Vec<_> = world.messages(subscriber).iter().map(|m| (m.topic.clone(), m.qos)).collect();
+        let expected = [("kept", 0), ("zero", 0), ("one", 1), ("two", 2)];
+        assert_eq!(seen, expected.map(|(topic, qos)| (topic.to_owned(), qos)));
+        assert_eq!(retained(&mut world, "#", 0).len(), 1);
+        assert_eq!(world.stats().core.retained_refused, 3);
+    }
+}
+
+// covers: MQTT-3.3.1-9
+#[test]
+fn what_is_retained_comes_whole_to_a_client_with_a_small_window_and_one_packet_at_a_time() {
+    let core = whimbrel_core::Limits {
+        session_queue_bytes: 2_000,
+        best_effort_queue_bytes: 2_000,
+        ..whimbrel_core::Limits::default()
+    };
+    for qos in 0..=2 {
+        let mut world = World::with(Config { core: core.clone(), ..quiet() });
+        let publisher = world.client("publisher");
+        for number in 0..300 {
+            world.send(publisher, Publish::new(format!("t/{number:03}"), [b'x'; 100]).qos(qos, 1).retain());
+            if qos == 2 {
+                world.send(publisher, pubrel(1));
+            }
+        }
+        let subscriber = world.connect(&Connect::v5("subscriber").receive_maximum(1));
+        world.send(subscriber, Subscribe::new(1, &[("t/#", qos)]));
+        let mut topics = Vec::new();
+        loop {
+            let packets = world.packets(subscriber);
+            if packets.is_empty() {
+                break;
+            }
+            for packet in packets {
+                match packet {
+                    Packet::Publish(message) => {
+                        match message.qos {
+                            0 => {}
+                            1 => world.send(subscriber, puback(message.id)),
+                            _ => world.send(subscriber, pubrec(message.id)),
+                        }
+                        topics.push(message.topic);
+                    }
+                    Packet::Ack { kind: Ack::Pubrel, id, .. } => world.send(subscriber, pubcomp(id)),
+                    Packet::Suback { .. } => {}
+                    other => panic!("{other:?}"),
+                }
+            }
+            world.advance(seconds(1));
+        }
+        let expected: Vec<String> = (0..300).map(|number| format!("t/{number:03}")).collect();
+        assert_eq!(topics, expected, "QoS {qos}");
+    }
 }

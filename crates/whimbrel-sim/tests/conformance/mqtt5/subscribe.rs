@@ -171,3 +171,18 @@ fn no_local_holds_for_a_will_too() {
     let conn = world.connect(&Connect::v5("a").expiry(100).resume());
     assert_eq!(world.messages(conn), []);
 }
+
+// covers: MQTT-3.8.4-6
+#[test]
+fn more_filters_in_one_packet_than_a_session_may_have_are_refused_and_others_served() {
+    let mut world = World::new();
+    let conn = world.client("a");
+    let filters = vec![("t", 0); 10_000];
+    assert_eq!(codes(world.ask(conn, Subscribe::new(1, &filters)), 1), [0; 10_000]);
+    let filters = vec![("u", 0); 10_001];
+    assert_eq!(codes(world.ask(conn, Subscribe::new(2, &filters)), 2), [0x97; 10_001]);
+    world.assert_undisturbed(conn);
+    assert_eq!(world.stats().core.subscriptions, 1);
+    world.send(conn, Unsubscribe { id: 3, filters: &vec!["t"; 10_001] });
+    world.assert_disconnected(conn, 0x97);
+}

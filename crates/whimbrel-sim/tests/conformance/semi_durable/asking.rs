@@ -9,7 +9,11 @@ use crate::world::World;
 fn every_answer_tells_where_the_subscriptions_begin() {
     let mut world = World::new();
     let conn = world.client("a");
-    for props in [Props::new(), semi_durable(), Props::new().user("w-durability", "nondurable")] {
+    let plain = ask(&mut world, conn, &[("t", 0), ("u", 1)], Props::new());
+    assert_eq!((plain.codes, plain.props.has(USER)), (vec![0, 1], false), "a plain subscription gets what MQTT says");
+    for props in
+        [semi_durable(), Props::new().user("w-durability", "nondurable"), Props::new().user("w-notices", "off")]
+    {
         let answer = ask(&mut world, conn, &[("t", 0), ("u", 1), ("v/#", 2)], props);
         assert_eq!(answer.codes, [0, 1, 2]);
         assert_eq!(answer.tokens().len(), 3, "one for each filter");

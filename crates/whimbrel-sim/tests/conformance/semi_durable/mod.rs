@@ -48,7 +48,7 @@ pub fn ask(world: &mut World, conn: ConnId, filters: &[(&str, u8)], props: Props
     }
 }
 
-/// Subscribes to one filter, which must be granted; returns its token.
+/// Subscribes to one filter, which must be granted; returns its token, if it asks for the names of events.
 #[track_caller]
 pub fn follow(world: &mut World, conn: ConnId, filter: &str, options: u8, props: Props) -> String {
     let asked = props.bytes();
@@ -57,6 +57,11 @@ pub fn follow(world: &mut World, conn: ConnId, filter: &str, options: u8, props:
     let most = if says("w-from") || says("w-ack") { 1 } else { 2 };
     let answer = ask(world, conn, &[(filter, options)], props);
     assert_eq!(answer.codes, [(options & 3).min(most)], "{}", answer.reason());
+    let asks_names = says("w-durability") || says("w-from") || says("w-ack") || says("w-notices");
+    if !asks_names {
+        assert!(answer.tokens().is_empty(), "a plain subscription gets no token");
+        return String::new();
+    }
     answer.token()
 }
 

@@ -16,10 +16,14 @@ fn who_follows_the_streams_gets_names_and_others_do_not() {
     }
     follow(&mut world, plain, "t", 1, Props::new());
     follow(&mut world, noticed, "t", 1, Props::new().user("w-notices", "on"));
+    let nondurable = world.client("f");
+    follow(&mut world, nondurable, "t", 1, Props::new().user("w-durability", "nondurable"));
+    let shared = world.client("g");
+    follow(&mut world, shared, "$share/g/t", 1, Props::new().user("w-durability", "nondurable"));
     world.subscribe(old, "t", 1);
     world.send(publisher, Publish::new("t", "x").qos(1, 1).props(Props::new().user("k", "v").user("w-id", "forged")));
     let mut names = Vec::new();
-    for conn in [first, second, noticed] {
+    for conn in [first, second, noticed, nondurable, shared] {
         let message = world.message(conn);
         let user = message.props.user();
         assert_eq!(user[..2], [("k", "v"), ("w-id", "forged")], "the event's own come first, unaltered");
@@ -27,6 +31,7 @@ fn who_follows_the_streams_gets_names_and_others_do_not() {
         names.push(user[2].1.to_owned());
     }
     assert!(names[0].parse::<whimbrel_event::EventId>().is_ok(), "{names:?}");
+    assert!(names[0].len() <= 24, "{names:?}");
     assert!(names.iter().all(|name| *name == names[0]), "{names:?}");
     assert_eq!(world.message(plain).props.user(), [("k", "v"), ("w-id", "forged")]);
     assert_eq!(world.message(old).props.user(), []);
@@ -60,20 +65,66 @@ fn names_go_with_aliases_identifiers_and_each_quality_of_service() {
 }
 
 #[test]
-fn an_event_that_is_too_large_with_its_name_is_dropped_for_that_client_alone() {
+fn an_event_that_is_too_large_with_what_is_added_goes_without_it() {
+    // Beside its payload a packet of QoS 1 with the topic `t` has 8 bytes, with a new alias 11, with its name 40.
+    for (maximum, aliases) in [(58, 0), (61, 0), (58, 5), (61, 5), (93, 5)] {
+        let mut world = World::new();
+        let small = Connect::v5("small").maximum_packet_size(maximum).topic_alias_maximum(aliases);
+        let (small, large, publisher) = (world.connect(&small), world.client("large"), world.client("publisher"));
+        for conn in [large, small] {
+            follow_small(&mut world, conn);
+        }
+        let before = world.stats().additions_left_out;
+        publish(&mut world, publisher, &[&"x".repeat(50), &"x".repeat(90), "y"]);
+        let got = world.messages(small);
+        assert_eq!(super::texts(&got), ["x".repeat(50), "y".to_owned()], "{maximum}, {aliases}");
+        assert_eq!(got.iter().map(|got| name(got).is_some()).collect::<Vec<_>>(), [maximum == 93, true]);
+        let whole = world.messages(large);
+        assert!(whole.len() == 3 && whole.iter().all(|got| name(got).is_some()), "others get it whole: {whole:?}");
+        assert_eq!(world.stats().core.dropped_too_large, 1, "90 bytes do not fit, whatever is left out");
+        assert_eq!(world.stats().additions_left_out - before, u64::from(maximum != 93));
+        // The alias that was not sent is not used.
+        publish(&mut world, publisher, &["z"]);
+        assert_eq!(world.message(small).text(), "z");
+    }
+}
+
+#[test]
+fn who_asks_for_names_takes_none_that_a_publisher_has_written_for_the_broker_s() {
     let mut world = World::new();
-    let small = world.connect(&Connect::v5("small").maximum_packet_size(70));
-    let (large, publisher) = (world.client("large"), world.client("publisher"));
+    let (small, large) = (world.connect(&Connect::v5("small").maximum_packet_size(90)), world.client("large"));
+    let publisher = world.client("publisher");
+    let forged = || Props::new().user("w-id", "gggggggggWe:ggggggggggh");
+    world.send(publisher, Publish::new("t", "kept").retain().qos(1, 1).props(forged()));
     for conn in [large, small] {
         follow_small(&mut world, conn);
+        // A retained message has no name: that of its publisher is not the last.
+        let replayed = world.message(conn);
+        assert_eq!(replayed.props.user(), [("w-id", "gggggggggWe:ggggggggggh"), ("w-id", "")]);
     }
-    publish(&mut world, publisher, &[&"x".repeat(50), "y"]);
-    assert_eq!(world.payloads(small), ["y"], "50 bytes do not fit beside the name");
-    assert_eq!(world.payloads(large), [&"x".repeat(50), "y"]);
-    assert_eq!(world.stats().core.dropped_too_large, 1);
-    world.subscribe(small, "t", 1);
-    publish(&mut world, publisher, &[&"x".repeat(50)]);
-    assert_eq!(world.payloads(small), ["x".repeat(50)], "without a name they do");
+    let before = world.stats().additions_left_out;
+    world.send(publisher, Publish::new("t", "x".repeat(30)).qos(1, 2).props(forged()));
+    let bare = world.message(small);
+    assert_eq!(bare.text(), "x".repeat(30));
+    assert_eq!(bare.props.user(), [("w-id", "gggggggggWe:ggggggggggh"), ("w-id", "")], "its name does not fit");
+    assert_eq!((world.stats().core.dropped_too_large, world.stats().additions_left_out), (0, before + 1));
+    let whole = world.message(large);
+    let names: Vec<&str> = whole.props.user().into_iter().map(|(_, name)| name).collect();
+    assert!(names.len() == 2 && names[0] != names[1] && names[1].len() == 23, "{names:?}");
+}
+
+#[test]
+fn a_notice_that_is_too_large_is_left_out_and_counted_apart() {
+    let mut world = World::new();
+    for (maximum, comes) in [(2_000, true), (60, false)] {
+        let conn = world.connect(&Connect::v5("noticed").maximum_packet_size(maximum));
+        assert_eq!(super::ask(&mut world, conn, &[("t", 1)], semi_durable().user("w-notices", "on")).codes, [1]);
+        let before = world.stats().core.notices_too_large;
+        world.advance(core::time::Duration::from_secs(60));
+        assert_eq!(!world.messages(conn).is_empty(), comes);
+        assert_eq!(world.stats().core.notices_too_large > before, !comes);
+        assert_eq!(world.stats().core.dropped_too_large, 0, "no message was lost");
+    }
 }
 
 /// Subscribes without a look at the token, which a small client does not get.

@@ -302,17 +302,18 @@ fn what_is_recovered_passes_filter_and_selector() {
 }
 
 #[test]
-fn recovered_events_have_no_retain_mark() {
+fn recovered_events_have_their_retain_mark_where_it_is_asked_for() {
     let mut world = World::new();
     let (conn, publisher) = (world.client("a"), world.client("publisher"));
     let token = follow(&mut world, conn, "t", 1, semi_durable());
     world.fail(conn);
     world.send(publisher, Publish::new("t", "x").retain().qos(1, 1));
-    let conn = world.client("a");
-    let options = 1 | option::RETAIN_AS_PUBLISHED | option::RETAIN_NEVER;
-    follow(&mut world, conn, "t", options, from(&token));
-    let message = world.message(conn);
-    assert_eq!((message.text(), message.retain, name(&message).is_some()), ("x", false, true));
+    for (as_published, retain) in [(option::RETAIN_AS_PUBLISHED, true), (0, false)] {
+        let conn = world.client("a");
+        follow(&mut world, conn, "t", 1 | as_published | option::RETAIN_NEVER, from(&token));
+        let message = world.message(conn);
+        assert_eq!((message.text(), message.retain, name(&message).is_some()), ("x", retain, true));
+    }
 }
 
 #[test]

@@ -313,7 +313,7 @@ impl Roamer {
             Some(Notice::Gap(gap)) => *story.gaps.entry(gap.reason.name().to_owned()).or_default() += 1,
             None => match unmark(&message.payload) {
                 Some(name) => {
-                    let maybe_again = message.properties.iter().any(|(name, _)| name == "w-maybe-repeat");
+                    let maybe_again = message.is_maybe_repeat();
                     let (at, id, qos) = (Instant::now(), message.id(), message.qos);
                     story.came.push((name, Came { at, broker, id, maybe_again, qos, connection, is_late }));
                 }

@@ -1,0 +1,316 @@
+//! What is retained is read, in topic order, by the subscriptions that begin with it: never queued.
+//!
+//! A session has at most one reading per subscription, and one cursor: its subscriptions read one
+//! after the other, in the order in which they were made. A reading goes on whenever the client
+//! takes more (its window opens, its connection drains, it attaches), in turns with what waits for
+//! the client, and while there is room in turns of [`REPLAY_SLICE`].
+//!
+//! What passed after the subscription had begun has been delivered live, or waits, and is left out:
+//! of each topic a client gets the message that was there when it subscribed, unless a newer one
+//! came before the reading got there.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use whimbrel_event::{EventId, Qos, Time};
+use whimbrel_selector::{Compiled, Selector, SharedFilter};
+
+use crate::api::{Naming, Output};
+use crate::broker::Core;
+use crate::content::Content;
+use crate::route::{NO_GROUP, NO_TRACK};
+use crate::session::{Publication, Terms};
+use crate::topic::{Cursor, Visit, Walk};
+
+/// Topics that one session's reading looks at before others have their turn.
+pub(crate) const REPLAY_SLICE: usize = 256;
+
+/// Bytes of a message that cost as much as a look at a topic: a selector may read the payload.
+const VISIT_BYTES: usize = 256;
+
+/// Absences of a client that are told apart while its session reads.
+const ABSENCES_MAX: usize = 64;
+
+/// One subscription that reads what is retained.
+#[derive(Clone, Debug)]
+struct Reading {
+    /// Its number in the router.
+    subscription: u32,
+    /// The selector that asked for what is retained. If the subscription gets another one meanwhile,
+    /// both have to select what is still to be read.
+    selector: Option<Arc<Selector>>,
+    /// The number of the last event that had passed when it was made: later ones are delivered
+    /// live.
+    begun: u64,
+    /// The version of the own interest when it was answered; 0: there are no other brokers.
+    version: u64,
+    /// It lags since it began, and catches up when this is over: up to its position it gets what is
+    /// retained, behind that what is cached.
+    holds: bool,
+}
+
+/// What one session is still to read.
+#[derive(Debug, Default)]
+struct Replay {
+    /// By the order in which they were made; the first is being read. At most one per subscription.
+    readings: BTreeMap<u64, Reading>,
+    /// The place of each subscription in that order.
+    places: BTreeMap<u32, u64>,
+    /// Where the first goes on.
+    place: Place,
+    /// It goes before what waits, next time.
+    is_next: bool,
+}
+
+/// How far a session is.
+#[derive(Debug, Default)]
+struct Place {
+    cursor: Cursor,
+    absences: Absences,
+}
+
+/// When a client was away in the middle of it, in numbers of events: after the first, up to the
+/// last.
+#[derive(Debug, Default)]
+struct Absences {
+    /// In order; at most [`ABSENCES_MAX`].
+    spans: Vec<(u64, u64)>,
+    /// Since when it is away.
+    left: Option<u64>,
+}
+
+impl Absences {
+    /// Its client is back: the present absence is over.
+    fn end(&mut self, serial: u64) {
+        let Some(left) = self.left.take().filter(|left| *left < serial) else { return };
+        if self.spans.len() < ABSENCES_MAX {
+            self.spans.push((left, serial));
+        } else if let Some((_, back)) = self.spans.last_mut() {
+            // What came between the last two may come again.
+            *back = serial;
+        }
+    }
+
+    fn covers(&self, passed: u64) -> bool {
+        self.spans.iter().any(|(left, back)| (left + 1..=*back).contains(&passed))
+    }
+}
+
+impl Replay {
+    /// Ends the reading of a subscription, if it has one.
+    fn forget(&mut self, subscription: u32) {
+        let Some(place) = self.places.remove(&subscription) else { return };
+        if self.readings.first_key_value().is_some_and(|(first, _)| *first == place) {
+            self.place.cursor = Cursor::default();
+        }
+        self.readings.remove(&place);
+    }
+}
+
+/// The sessions that are reading what is retained.
+#[derive(Debug, Default)]
+pub(crate) struct Replays {
+    /// None of them is without a reading.
+    of: BTreeMap<u32, Replay>,
+    /// Readings begun so far.
+    begun: u64,
+}
+
+impl Replays {
+    /// Whether a session has something to read.
+    pub(crate) fn has(&self, index: u32) -> bool {
+        !self.of.is_empty() && self.of.contains_key(&index)
+    }
+
+    /// Whether a session reads before what waits for it has its turn: every other time.
+    pub(crate) fn is_next(&mut self, index: u32) -> bool {
+        if self.of.is_empty() {
+            return false;
+        }
+        let Some(replay) = self.of.get_mut(&index) else { return false };
+        replay.is_next = !replay.is_next;
+        !replay.is_next
+    }
+
+    /// Whether a subscription has something to read.
+    pub(crate) fn reads(&self, index: u32, subscription: u32) -> bool {
+        self.of.get(&index).is_some_and(|replay| replay.places.contains_key(&subscription))
+    }
+
+    /// Whether a subscription catches up only when it has read what is retained.
+    pub(crate) fn holds(&self, index: u32, subscription: u32) -> bool {
+        if self.of.is_empty() {
+            return false;
+        }
+        let Some(replay) = self.of.get(&index) else { return false };
+        replay.places.get(&subscription).is_some_and(|place| replay.readings[place].holds)
+    }
+
+    /// A subscription reads from the beginning.
+    fn begin(&mut self, index: u32, reading: Reading) {
+        self.begun += 1;
+        let replay = self.of.entry(index).or_default();
+        replay.forget(reading.subscription);
+        replay.places.insert(reading.subscription, self.begun);
+        replay.readings.insert(self.begun, reading);
+    }
+
+    /// A subscription has ended, or has read all.
+    pub(crate) fn forget(&mut self, index: u32, subscription: u32) {
+        if self.of.is_empty() {
+            return;
+        }
+        if let Some(replay) = self.of.get_mut(&index) {
+            replay.forget(subscription);
+            if replay.readings.is_empty() {
+                self.of.remove(&index);
+            }
+        }
+    }
+
+    /// The client of a session leaves, after the event with that number.
+    pub(crate) fn leave(&mut self, index: u32, serial: u64) {
+        if let Some(replay) = self.of.get_mut(&index) {
+            replay.place.absences.left.get_or_insert(serial);
+        }
+    }
+
+    /// It is back.
+    pub(crate) fn come_back(&mut self, index: u32, serial: u64) {
+        if let Some(replay) = self.of.get_mut(&index) {
+            replay.place.absences.end(serial);
+        }
+    }
+
+    /// What a session reads at present, and how far it is; that is given back with
+    /// [`Replays::put_back`].
+    fn take(&mut self, index: u32) -> Option<(Reading, Place)> {
+        let replay = self.of.get_mut(&index)?;
+        let (_, reading) = replay.readings.first_key_value()?;
+        Some((reading.clone(), core::mem::take(&mut replay.place)))
+    }
+
+    fn put_back(&mut self, index: u32, place: Place) {
+        self.of.get_mut(&index).expect("it is reading").place = place;
+    }
+}
+
+impl Core {
+    /// A subscription that was made when `begun` was the number of the last event begins with what
+    /// is retained, as far as `selector` selects it.
+    pub(crate) fn begin_to_read(&mut self, index: u32, filter: &str, selector: Option<&Selector>, begun: u64) {
+        let Some(subscription) = self.router.find(index, filter) else { return };
+        let known = self.router.get(subscription);
+        if known.group != NO_GROUP || known.spot.is_none() {
+            return;
+        }
+        let holds = known.track != NO_TRACK && self.tracks.get(known.track).lag.is_some();
+        let version = self.overlay.as_deref().map_or(0, |overlay| overlay.wants.version());
+        let selector = selector.cloned().map(Arc::new);
+        self.retained.replays.begin(index, Reading { subscription, selector, begun, version, holds });
+    }
+
+    /// Lets the subscriptions of a session read what is retained, as far as its client takes it and
+    /// the budget goes. What was spent is taken from that; if it is used up, the session has
+    /// another turn.
+    pub(crate) fn read_retained(&mut self, now: Time, index: u32, budget: &mut usize, out: &mut dyn Output) {
+        while let Some((reading, mut place)) = self.retained.replays.take(index) {
+            let walk = if *budget == 0 {
+                Walk::Spent
+            } else if self.sessions.is_open(index) {
+                self.read_one(now, (index, &reading), &mut place, budget, out)
+            } else {
+                Walk::Stopped
+            };
+            self.retained.replays.put_back(index, place);
+            if walk != Walk::Over {
+                if walk == Walk::Spent {
+                    self.turn_soon(index);
+                }
+                return;
+            }
+            self.retained.replays.forget(index, reading.subscription);
+            // To begin with the next costs something, too.
+            *budget = budget.saturating_sub(1);
+            let track = self.router.get(reading.subscription).track;
+            if reading.holds && track != NO_TRACK && self.tracks.get(track).lag.is_some() {
+                if *budget == 0 {
+                    self.turn_soon(index);
+                } else {
+                    self.catch_up(now, index, budget, out);
+                }
+            }
+        }
+    }
+
+    fn read_one(
+        &mut self,
+        now: Time,
+        (index, reading): (u32, &Reading),
+        Place { cursor, absences }: &mut Place,
+        budget: &mut usize,
+        out: &mut dyn Output,
+    ) -> Walk {
+        #[cfg(feature = "mutants")]
+        let withholds = self.has(crate::Mutant::RetainedWithheld);
+        let Core { router, retained, sessions, tracks, streams, cache, overlay, .. } = self;
+        let known = router.get(reading.subscription);
+        let (granted, identifier, named, track) = (known.qos, known.identifier, known.named, known.track);
+        let attached_only = known.attached_only;
+        let spot = known.spot.expect("subscriptions that are not shared are in the index");
+        let text = known.text.clone();
+        let filter = SharedFilter::checked(&text).filter;
+        let track = (track != NO_TRACK).then(|| tracks.get(track));
+        let lag = track.and_then(|track| track.lag.as_ref());
+        // What it reads from the cache anyway is not sent twice.
+        let is_cached = |id: EventId| {
+            let comes = lag.is_some_and(|lag| streams.knows(id.pubend) && lag.positions.get(id.pubend) < id.tick);
+            comes && track.is_some_and(|track| cache.holds(&track.partitions, id))
+        };
+        // What an unreachable broker had on its way may never come, nor what passed one that did
+        // not know of the subscription.
+        let is_to_come = |id: EventId| match overlay.as_deref() {
+            Some(overlay) => streams.is_to_come(id, reading.version) && overlay.routes.is_reachable(id.pubend.host()),
+            None => streams.is_to_come(id, 0),
+        };
+        let asked = reading.selector.as_deref();
+        let mut asked = asked.map(|selector| Compiled::new(selector).with_fences(router.fences().clone()));
+        retained.walk(now, (filter, cursor), budget, |event, passed| {
+            let cost = event.weight() / VISIT_BYTES;
+            let qos = event.qos().min(granted);
+            // What passed while the client was away comes from elsewhere, waits, or was not for it.
+            let is_missed = || match track {
+                Some(track) => !track.keeps,
+                None => attached_only || qos == Qos::AtMostOnce,
+            };
+            let is_live = passed > reading.begun && !(absences.covers(passed) && is_missed());
+            #[cfg(feature = "mutants")]
+            if withholds && streams.is_to_come(event.id(), 0) {
+                return Visit::Passed(0);
+            }
+            if is_live || is_cached(event.id()) || is_to_come(event.id()) {
+                return Visit::Passed(0);
+            }
+            let is_asked = |asked: &mut Compiled| asked.value(Content(event.packed().unpack())) == Some(true);
+            let is_selected = router.is_selected(spot, &Content(event.packed().unpack()));
+            if !is_selected || !asked.as_mut().is_none_or(is_asked) {
+                return Visit::Passed(cost);
+            }
+            let terms = Terms {
+                qos,
+                identifier,
+                group: NO_GROUP,
+                origin: 0,
+                retain: true,
+                naming: Naming::beside(named),
+                track: NO_TRACK,
+            };
+            let mut publication = Publication::of(event, 0);
+            if sessions.hand_retained(index, (&mut publication, reading.begun), terms, out) {
+                Visit::Passed(cost)
+            } else {
+                Visit::Stop
+            }
+        })
+    }
+}

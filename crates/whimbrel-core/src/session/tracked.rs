@@ -1,0 +1,45 @@
+//! What waits in a session for its tracked subscriptions, as these begin, end and go back.
+
+use whimbrel_event::Qos;
+
+use super::Sessions;
+use super::queue::{Queue, Queued};
+use crate::route::NO_TRACK;
+
+impl Sessions {
+    /// Takes what waits for the tracked subscriptions of a session out of its queue: they read it from
+    /// the cache.
+    pub(crate) fn take_tracked(&mut self, index: u32) -> Queue {
+        let queue = core::mem::take(&mut self.get_mut(index).follow.queue);
+        self.stats.queued_events -= queue.len() as u64;
+        self.stats.queued_bytes -= queue.bytes() as u64;
+        queue
+    }
+
+    /// What waits for a tracked subscription that is tracked no more waits with the rest: before what
+    /// comes at the same quality of service.
+    pub(crate) fn untrack_queue(&mut self, index: u32, track: u32) {
+        let session = self.get_mut(index);
+        for entry in session.follow.queue.iter().filter(|entry| entry.track == track).cloned().collect::<Vec<_>>() {
+            let queue = if entry.qos == Qos::AtMostOnce { &mut session.passing } else { &mut session.waiting };
+            queue.push(Queued { track: NO_TRACK, ..entry });
+        }
+        session.follow.queue.purge(|entry| entry.track != track);
+    }
+
+    /// A subscription that was plain up to the event `serial` is tracked from now on: what waits goes
+    /// first, some of it may be its own.
+    pub(crate) fn track_after(&mut self, index: u32, serial: u64) {
+        let session = self.get_mut(index);
+        if !session.waiting.is_empty() || !session.passing.is_empty() {
+            session.follow.plain_until = serial;
+        }
+    }
+
+    /// What waits for a tracked subscription is dropped: it begins somewhere else.
+    pub(crate) fn purge_track(&mut self, index: u32, track: u32) {
+        let (events, bytes) = self.get_mut(index).follow.queue.purge(|entry| entry.track != track);
+        self.stats.queued_events -= events as u64;
+        self.stats.queued_bytes -= bytes as u64;
+    }
+}

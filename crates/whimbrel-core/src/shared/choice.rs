@@ -1,0 +1,153 @@
+//! Which member of a shared subscription gets an event: the least loaded of those that can be sent it.
+//!
+//! A member that is there and cannot be sent an event, as it is too large for it or not allowed, is
+//! passed over, and so is a branch that has refused it. An event that no member can be sent which is
+//! there is over, and counted: it never holds up the others. A member that is away counts for nothing,
+//! since what it takes is known only when it is back.
+
+use std::collections::BTreeMap;
+
+use smallvec::SmallVec;
+use whimbrel_event::{EventId, HostId, Qos};
+use whimbrel_wire::HANDED_MAX;
+
+use super::{Branch, Group, Member, Post};
+use crate::api::Output;
+use crate::session::{Publication, Sessions, Terms};
+
+/// Events of one shared subscription of which it is known which branches have refused them.
+const REFUSED_MAX: usize = HANDED_MAX;
+
+/// Which member gets an event.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Choice {
+    /// A member here.
+    Member(Member),
+    /// A branch, by its place.
+    Branch(usize),
+    /// A member or branch that takes nothing at the moment; others take other events.
+    Busy,
+    /// No member or branch takes anything at the moment.
+    Full,
+    /// No member that is there can be sent it, and no branch takes it.
+    Untaken,
+}
+
+/// Which branches have refused which events.
+#[derive(Debug, Default)]
+pub(super) struct Refused {
+    by_event: BTreeMap<EventId, SmallVec<[HostId; 2]>>,
+}
+
+impl Refused {
+    /// A branch has refused an event. At the bound the oldest is forgotten: it is offered once more.
+    pub(super) fn note(&mut self, event: EventId, host: HostId) {
+        if self.by_event.len() >= REFUSED_MAX && !self.by_event.contains_key(&event) {
+            self.by_event.pop_first();
+        }
+        let hosts = self.by_event.entry(event).or_default();
+        if !hosts.contains(&host) {
+            hosts.push(host);
+        }
+    }
+
+    /// Whether a branch has refused an event.
+    pub(super) fn has(&self, event: EventId, host: HostId) -> bool {
+        self.by_event.get(&event).is_some_and(|hosts| hosts.contains(&host))
+    }
+
+    /// An event has got somewhere, or is over.
+    pub(super) fn forget(&mut self, event: EventId) {
+        self.by_event.remove(&event);
+    }
+}
+
+impl Member {
+    /// Under which terms it gets an event, which fulfils the delivery `origin` to the own session.
+    pub(super) fn terms(&self, group: u32, publication: &Publication<'_>, origin: u16) -> Terms {
+        let event = &publication.event;
+        Terms { group, origin, ..self.marks.terms(event.qos.min(self.qos), event.headers.retain) }
+    }
+
+    /// Whether its client can be sent an event, now or later.
+    fn can_be_sent(&self, publication: &Publication<'_>, sessions: &Sessions, out: &mut dyn Output) -> bool {
+        let Some(link) = sessions.get(self.session).link() else { return false };
+        let terms = self.terms(0, publication, 0);
+        let tag = u16::from(terms.qos != Qos::AtMostOnce);
+        out.takes(link, &terms.delivery(publication.event, publication.id, publication.serial, tag))
+    }
+
+    /// Whether it takes something with that quality of service at once.
+    fn has_room(&self, qos: Qos, sessions: &Sessions) -> bool {
+        let session = sessions.get(self.session);
+        match qos.min(self.qos) {
+            Qos::AtMostOnce => session.is_open(),
+            qos => session.takes_reliable(qos),
+        }
+    }
+}
+
+impl Group {
+    /// Which member gets an event: the least loaded one that has room and can be sent it, equals in turns,
+    /// else a branch. Costs a look at each member and branch at most.
+    pub(super) fn choose(
+        &mut self,
+        publication: &Publication<'_>,
+        sessions: &Sessions,
+        out: &mut dyn Output,
+    ) -> Choice {
+        let count = self.members.len();
+        let mut best: Option<(usize, usize)> = None;
+        let mut has_room = false;
+        for step in 0..count {
+            let at = (self.turn + step) % count;
+            let member = &self.members[at];
+            if member.is_leaving || !sessions.is_attached(member.session) {
+                continue;
+            }
+            if !member.has_room(publication.event.qos, sessions) {
+                continue;
+            }
+            has_room = true;
+            let load = sessions.get(member.session).load();
+            if best.is_none_or(|(least, _)| load < least) && member.can_be_sent(publication, sessions, out) {
+                best = Some((load, at));
+                if load == 0 {
+                    break;
+                }
+            }
+        }
+        if let Some((_, at)) = best {
+            self.turn = (at + 1) % count;
+            return Choice::Member(self.members[at]);
+        }
+        if let Some(at) = self.next_branch(publication.id) {
+            return Choice::Branch(at);
+        }
+        // Those that have room cannot be sent it.
+        if !has_room && !self.branches.iter().any(Branch::has_room) {
+            return Choice::Full;
+        }
+        let is_open = |branch: &Branch| branch.room > 0 && !self.refused.has(publication.id, branch.host);
+        // After a restart brokers that had members may tell so again.
+        let is_awaited = self.kept_until.is_some()
+            || self.branches.iter().any(is_open)
+            || self.members.iter().any(|member| {
+                let is_busy = !member.is_leaving && !member.has_room(publication.event.qos, sessions);
+                is_busy && member.can_be_sent(publication, sessions, out)
+            });
+        if is_awaited { Choice::Busy } else { Choice::Untaken }
+    }
+
+    /// No member here can be sent an event: it goes back to its home, where other brokers may have members for
+    /// it, or is over. A home that hands it out once more knows of no others.
+    pub(super) fn pass_over(&mut self, id: u32, event: EventId, origin: u16, sessions: &mut Sessions, post: &mut Post) {
+        let visit = self.visit.as_deref_mut().filter(|_| self.own.is_none() && origin != 0);
+        if let Some((host, number)) = visit.and_then(|visit| visit.refuse(origin, event)) {
+            return post.refuse(host, (id, self.serial), number);
+        }
+        self.refused.forget(event);
+        sessions.stats.dropped_untaken += 1;
+        sessions.fulfil(self.account(id), origin);
+    }
+}

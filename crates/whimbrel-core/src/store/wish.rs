@@ -1,0 +1,141 @@
+//! What a subscription asks for, as the map of the log holds it.
+
+use whimbrel_event::{PubendId, Qos, Tick};
+
+use super::keys::{DurableNo, OwnTicks, Value, put_selector, put_ticks, qos, selector_of, ticks};
+use super::wire::{Bytes, put_varint};
+use crate::api::Durability;
+
+/// What a subscription asks for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Wish<'a> {
+    /// Its number, if it is durable.
+    pub(crate) number: Option<DurableNo>,
+    pub(crate) durability: Durability,
+    pub(crate) qos: Qos,
+    pub(crate) no_local: bool,
+    pub(crate) retain_as_published: bool,
+    pub(crate) by_token: bool,
+    pub(crate) notices: bool,
+    /// Whether deliveries say the names of their events; `None`: written before 0.2, where it was
+    /// not asked for, see [`was_named`].
+    pub(crate) named: Option<bool>,
+    pub(crate) identifier: u32,
+    /// The ticks after which what it wants was logged.
+    pub(crate) start: OwnTicks,
+    pub(crate) selector: Option<&'a str>,
+    /// What it wanted before, oldest first.
+    pub(crate) old: Vec<Former<'a>>,
+}
+
+/// A selector that a subscription has had.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Former<'a> {
+    pub(crate) selector: Option<&'a str>,
+    /// The last ticks for which it counts.
+    pub(crate) upto: OwnTicks,
+    /// The same of other brokers' streams, where that is known.
+    pub(crate) far: Vec<(PubendId, Tick)>,
+}
+
+/// Most such streams that are read.
+const FAR_MAX: u64 = 1 << 16;
+
+impl<'a> Wish<'a> {
+    /// Reads one; the first version knew of own streams only.
+    fn read_with(bytes: &mut Bytes<'a>, has_far: bool) -> Option<Self> {
+        let number = bytes.varint()?.checked_sub(1).map(u32::try_from).transpose().ok()?.map(DurableNo);
+        let durability = match bytes.u8()? {
+            0 => Durability::Queued,
+            1 => Durability::Nondurable,
+            2 => Durability::SemiDurable,
+            3 => Durability::Durable,
+            _ => return None,
+        };
+        let (qos, flags, identifier) = (qos(bytes.u8()?)?, bytes.u8()?, bytes.small()?);
+        let (start, selector) = (ticks(bytes)?, selector_of(bytes)?);
+        let tick = |bytes: &mut Bytes<'a>| Some((PubendId(bytes.varint()?), Tick(bytes.varint()?)));
+        let former = |bytes: &mut Bytes<'a>| {
+            let (selector, upto) = (selector_of(bytes)?, ticks(bytes)?);
+            let count = if has_far { Some(bytes.varint()?).filter(|count| *count <= FAR_MAX)? } else { 0 };
+            let far = (0..count).map(|_| tick(bytes)).collect::<Option<Vec<_>>>()?;
+            Some(Former { selector, upto, far })
+        };
+        let old = (0..bytes.varint()?).map(|_| former(bytes)).collect::<Option<Vec<_>>>()?;
+        let has = |flag| flags & flag != 0;
+        Some(Wish {
+            number,
+            durability,
+            qos,
+            no_local: has(NO_LOCAL),
+            retain_as_published: has(RETAIN_AS_PUBLISHED),
+            by_token: has(BY_TOKEN),
+            notices: has(NOTICES),
+            named: has(KNOWS_NAMED).then_some(has(NAMED)),
+            identifier,
+            start,
+            selector,
+            old,
+        })
+    }
+}
+
+const NO_LOCAL: u8 = 1;
+const RETAIN_AS_PUBLISHED: u8 = 1 << 1;
+const BY_TOKEN: u8 = 1 << 2;
+const NOTICES: u8 = 1 << 3;
+// Programs before 0.2 pass over these two, and never set them.
+const NAMED: u8 = 1 << 4;
+const KNOWS_NAMED: u8 = 1 << 5;
+
+/// Whether deliveries of a subscription said the names of their events before 0.2, where no client
+/// was asked: those of subscriptions that are tracked did.
+pub(crate) fn was_named(text: &str, durability: Durability, by_token_or_notices: bool) -> bool {
+    let is_tracked = matches!(durability, Durability::SemiDurable | Durability::Durable) || by_token_or_notices;
+    is_tracked && !text.starts_with("$share/")
+}
+
+impl<'a> Value<'a> for Wish<'a> {
+    const VERSION: u8 = 2;
+
+    fn put(&self, out: &mut Vec<u8>) {
+        put_varint(out, self.number.map_or(0, |number| u64::from(number.0) + 1));
+        let durability = match self.durability {
+            Durability::Queued => 0,
+            Durability::Nondurable => 1,
+            Durability::SemiDurable => 2,
+            Durability::Durable => 3,
+        };
+        out.extend_from_slice(&[durability, self.qos as u8]);
+        let flag = |is_set, flag| if is_set { flag } else { 0 };
+        out.push(
+            flag(self.no_local, NO_LOCAL)
+                | flag(self.retain_as_published, RETAIN_AS_PUBLISHED)
+                | flag(self.by_token, BY_TOKEN)
+                | flag(self.notices, NOTICES)
+                | flag(self.named.is_some(), KNOWS_NAMED)
+                | flag(self.named == Some(true), NAMED),
+        );
+        put_varint(out, self.identifier.into());
+        put_ticks(out, &self.start);
+        put_selector(out, self.selector);
+        put_varint(out, self.old.len() as u64);
+        for former in &self.old {
+            put_selector(out, former.selector);
+            put_ticks(out, &former.upto);
+            put_varint(out, former.far.len() as u64);
+            for (pubend, tick) in &former.far {
+                put_varint(out, pubend.0);
+                put_varint(out, tick.0);
+            }
+        }
+    }
+
+    fn read(bytes: &mut Bytes<'a>) -> Option<Self> {
+        Wish::read_with(bytes, true)
+    }
+
+    fn read_older(version: u8, bytes: &mut Bytes<'a>) -> Option<Self> {
+        if version == 1 { Wish::read_with(bytes, false) } else { None }
+    }
+}

@@ -1,0 +1,146 @@
+//! How a filter finds its topics: a skip scan over the ordered map.
+//!
+//! At each topic the filter says where the next one may be that it matches, and the scan goes on
+//! there: past all that is below a level that does not match, and straight to the literal level
+//! below one that does. What is looked at are the topics that match, and at most two others for
+//! each branch that a `+` makes it enter. (The technique is known as loose index scan, or skip
+//! scan, of ordered indexes.)
+//!
+//! The state of a walk is one topic, so that it goes on correctly whatever is added or removed
+//! between two of its turns: it passes each topic that stays throughout once.
+
+use whimbrel_selector::TopicFilter;
+
+use super::{Entry, TopicIndex};
+
+/// Bytes of a topic that cost as much to look at as the look itself.
+const LOOK_BYTES: usize = 256;
+
+/// Where a walk goes on.
+#[derive(Debug, Default)]
+pub(crate) struct Cursor {
+    /// The least topic that it has not passed; `None`: it has not begun.
+    from: Option<String>,
+}
+
+/// What a visitor did with a topic.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Visit {
+    /// The walk goes on behind it; the visit cost that much of the turn's budget.
+    Passed(usize),
+    /// The walk stops, and goes on with the same topic.
+    Stop,
+}
+
+/// Why a walk returned.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Walk {
+    /// All topics have been visited.
+    Over,
+    /// The visitor stopped it.
+    Stopped,
+    /// The budget is spent.
+    Spent,
+}
+
+/// Where the next topic may be that a filter matches.
+#[derive(PartialEq, Eq, Debug)]
+enum Step {
+    /// It is this one.
+    Match,
+    /// Behind this one.
+    Next,
+    /// This is the least one that it may be.
+    Seek(String),
+    /// Nowhere.
+    Over,
+}
+
+/// The least text that is greater than the prefix and all that is below it: `0` follows `/`.
+fn past(prefix: &str) -> Step {
+    match prefix.strip_suffix('/') {
+        Some(parent) => Step::Seek(format!("{parent}0")),
+        None => Step::Over,
+    }
+}
+
+/// Compares a filter with a topic, level by level.
+fn step(filter: TopicFilter<'_>, topic: &str) -> Step {
+    let filter = filter.as_str();
+    if topic.starts_with('$') && filter.starts_with(['+', '#']) {
+        // Wildcards in the first level do not match what begins with `$`, which `%` follows.
+        return Step::Seek("%".to_owned());
+    }
+    let mut wanted = filter.split('/');
+    // Where the present level of the topic begins; behind its end if there is none.
+    let mut at = 0;
+    loop {
+        let level = topic.get(at..).map(|rest| rest.split('/').next().unwrap_or(rest));
+        match (wanted.next(), level) {
+            (Some("#"), _) | (None, None) => return Step::Match,
+            (Some("+"), Some(level)) => at += level.len() + 1,
+            (Some(text), Some(level)) if text == level => at += level.len() + 1,
+            // Too short: what is below it may match, and comes later, as may others between.
+            (Some(_), None) => return Step::Next,
+            // Too long, as all below the levels that match.
+            (None, Some(_)) => return past(&topic[..at]),
+            (Some(text), Some(_)) => {
+                let (above, rest) = topic.split_at(at);
+                if rest < text {
+                    return Step::Seek(format!("{above}{text}"));
+                }
+                if wanted.next().is_some() && rest.strip_prefix(text).is_some_and(|more| more < "/") {
+                    return Step::Seek(format!("{above}{text}/"));
+                }
+                return past(above);
+            }
+        }
+    }
+}
+
+impl<V> TopicIndex<V> {
+    /// Visits the topics that a filter matches, in order, from the cursor on, as far as the budget
+    /// goes: each topic that is looked at costs 1, and 1 more for each [`LOOK_BYTES`] of it.
+    pub(crate) fn walk(
+        &self,
+        filter: TopicFilter<'_>,
+        cursor: &mut Cursor,
+        budget: &mut usize,
+        mut visit: impl FnMut(&str, &Entry<V>) -> Visit,
+    ) -> Walk {
+        let prefix = filter.literal_prefix();
+        // `a/#` also matches `a`.
+        let first = if filter.has_wildcard() { prefix.strip_suffix('/').unwrap_or(prefix) } else { prefix };
+        if cursor.from.is_none() && !self.has_levels(filter) {
+            return Walk::Over;
+        }
+        let mut from = cursor.from.take().unwrap_or_else(|| first.to_owned());
+        let mut topics = self.from(&from);
+        loop {
+            let Some((topic, entry)) = topics.next().filter(|(topic, _)| topic.starts_with(first)) else {
+                return Walk::Over;
+            };
+            if *budget == 0 {
+                cursor.from = Some(topic.to_owned());
+                return Walk::Spent;
+            }
+            *budget = budget.saturating_sub(1 + topic.len() / LOOK_BYTES);
+            match step(filter, topic) {
+                Step::Match => match visit(topic, entry) {
+                    Visit::Passed(cost) => *budget = budget.saturating_sub(cost),
+                    Visit::Stop => {
+                        cursor.from = Some(topic.to_owned());
+                        return Walk::Stopped;
+                    }
+                },
+                Step::Next => {}
+                Step::Seek(target) => {
+                    debug_assert!(*target > *topic, "{filter:?} goes back from {topic} to {target}");
+                    from = target;
+                    topics = self.from(&from);
+                }
+                Step::Over => return Walk::Over,
+            }
+        }
+    }
+}
