@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
 use whimbrel_core::{
-    Accepted, Channel, Delivery, Granted, HangUp, Kick, Link, Output, PeerLink, Refusal, Segment, Sent,
+    Accepted, Channel, Delivery, Granted, HangUp, Kick, Link, Output, PeerLink, Refusal, Segment, Sent, Unread,
 };
 
 use whimbrel_event::{HostId, Qos};
@@ -27,6 +27,8 @@ pub struct Side {
     pub asked: Vec<(HostId, u64, String)>,
     /// Their answers.
     pub answered: Vec<(HostId, u64, String)>,
+    /// Connections that sessions are taken from are read only later.
+    pub reads_late: bool,
 }
 
 impl Output for Side {
@@ -73,6 +75,9 @@ impl Output for Side {
     }
     fn peer_dial(&mut self, name: &str, _: &str) {
         self.dialed.push(name.into());
+    }
+    fn read_out(&mut self, _: Link) -> Unread {
+        if self.reads_late { Unread::Coming } else { Unread::Nothing }
     }
     fn copy_used(&mut self, client: &str, age: Duration) {
         self.copies_used.push((client.into(), age));

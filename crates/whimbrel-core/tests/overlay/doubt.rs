@@ -100,6 +100,29 @@ fn who_could_not_be_asked_at_one_broker_is_asked_at_the_next() {
     }
 }
 
+/// What a client has sent last is still in its socket, with its goodbye, when its next broker asks.
+#[test]
+fn what_is_read_when_the_next_broker_has_asked_is_known_there() {
+    let anew = How { clean_start: true, expiry: Duration::ZERO, ..RETURN };
+    for (client, how) in CLIENTS.iter().flat_map(|client| [WAYS[0], WAYS[1], anew].map(|how| (*client, how))) {
+        let mut net = Net::mesh(3);
+        assert_eq!(net.connect(2, 1, "sub"), Some(false));
+        net.subscribe_durably(2, 1, "t", Qos::AtLeastOnce);
+        net.arrive(0, client, how);
+        net.publish_numbered(0, 1);
+        assert_eq!(net.marks(), [("1".into(), false)], "{client}");
+        net.nodes[0].side.reads_late = true;
+        net.connect_as(1, 9, client, how);
+        net.advance(MILLI * 20);
+        assert!(net.told(1, 9).is_empty(), "{client}: it waits for what the other broker has not read");
+        net.publish_numbered(0, 2);
+        net.leave(0, 9);
+        assert!(net.answer(1, 9).is_some(), "{client}");
+        (2..=3).for_each(|number| net.publish_numbered(1, number));
+        assert_eq!(net.marks(), [("2".into(), false), ("3".into(), false)], "{client}, {:?}", how.expiry);
+    }
+}
+
 /// One that has lost its disk is greeted by another one, which knows who had its name before and has not been able to tell.
 #[test]
 fn who_is_only_just_met_may_know_of_one_that_is_gone() {

@@ -212,7 +212,8 @@ impl Core {
 
     /// Gives a session to somebody.
     pub(super) fn give_to(&mut self, now: Time, client: &str, successor: &Successor, out: &mut dyn Output) {
-        let Some(index) = self.sessions.find(client) else { return self.answer_nothing(now, successor, out) };
+        // It may have ended while its connection was read out.
+        let Some(index) = self.sessions.find(client) else { return self.answer_gone(now, client, successor, out) };
         let whom = (successor.from.host, successor.number);
         if is_foreign(self.sessions.get(index).memory.owner.as_deref(), successor.stranger.as_deref()) {
             return self.say_foreign(now, whom, out);
@@ -231,10 +232,16 @@ impl Core {
             }
             self.end(now, index, out);
         }
-        let ended = self.overlay.as_deref().and_then(|overlay| overlay.roam.ended.get(client)).cloned();
-        match ended {
-            Some(_) => self.answer_ended(now, whom, client, out),
-            None => self.answer_nothing(now, successor, out),
+        self.answer_gone(now, client, successor, out);
+    }
+
+    /// Tells a broker that wants a session what has become of it, as it is not here.
+    fn answer_gone(&mut self, now: Time, client: &str, successor: &Successor, out: &mut dyn Output) {
+        let has_ended = self.overlay.as_deref().is_some_and(|overlay| overlay.roam.ended.contains_key(client));
+        if has_ended {
+            self.answer_ended(now, (successor.from.host, successor.number), client, out);
+        } else {
+            self.answer_nothing(now, successor, out);
         }
     }
 
