@@ -32,7 +32,7 @@ impl Target {
     /// # Errors
     /// It is none of these.
     pub(crate) fn parse(address: &str) -> Result<Target, Error> {
-        let invalid = || Error::Address(address.to_owned());
+        let invalid = || Error::Address(without_name(address));
         let (scheme, rest) = address.split_once("://").unwrap_or(("mqtt", address));
         let (is_secure, is_websocket, port) = match scheme {
             "mqtt" | "tcp" => (false, false, 1883),
@@ -53,6 +53,11 @@ impl Target {
         let host = host.filter(|host| !host.is_empty() && !host.contains(['@', '?', '#', ' '])).ok_or_else(invalid)?;
         Ok(Target { authority, host, is_secure, path })
     }
+}
+
+/// An address as it may be shown: a name, and a password that may be with it, are left out.
+fn without_name(address: &str) -> String {
+    address.rsplit_once('@').map_or_else(|| address.to_owned(), |(_, host)| format!("…@{host}"))
 }
 
 /// Connects, as far as MQTT begins.
@@ -127,7 +132,9 @@ mod tests {
         let wss = target("wss://a:8080/other");
         assert_eq!((&*wss.authority, wss.is_secure, wss.path.as_deref()), ("a:8080", true, Some("/other")));
         for wrong in ["", "mqtt://", "ftp://a", "http://a", "mqtt://a/path", "mqtt://user:word@a", "ws://:80"] {
-            assert!(matches!(Target::parse(wrong), Err(Error::Address(_))), "{wrong}");
+            let told = Target::parse(wrong).err().map(|error| error.to_string());
+            assert!(told.as_deref().is_some_and(|told| told.contains("no broker address")), "{wrong}: {told:?}");
+            assert!(!told.is_some_and(|told| told.contains("word")), "{wrong}: a password is not shown");
         }
     }
 

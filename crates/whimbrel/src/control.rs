@@ -196,13 +196,18 @@ impl Reach {
 
 /// Host and port of an address, and whether TLS is spoken there.
 fn host_of(url: &str) -> anyhow::Result<(String, bool)> {
+    if let Some((_, host)) = url.rsplit_once('@') {
+        bail!(
+            "--api has a name or a password before @{host}: it is https://HOST:PORT or http://HOST:PORT; --user and --password-file give these"
+        );
+    }
     let (rest, is_secure) = match url.split_once("://") {
         Some(("http", rest)) => (rest, false),
         Some(("https", rest)) => (rest, true),
         _ => bail!("--api {url:?} is no address: it is https://HOST:PORT or http://HOST:PORT"),
     };
     let host = rest.strip_suffix('/').unwrap_or(rest);
-    if host.is_empty() || host.contains(['/', '?', '#', '@', ' ']) || host.contains(char::is_control) {
+    if host.is_empty() || host.contains(['/', '?', '#', ' ']) || host.contains(char::is_control) {
         bail!("--api {url:?} is no address of a broker: it is https://HOST:PORT or http://HOST:PORT and nothing more");
     }
     // The colons of an IPv6 address stand in brackets.
@@ -247,7 +252,7 @@ impl Control {
         let request = format!("{method} {target} HTTP/1.0\r\nhost: {host}\r\n{signed}\r\n");
         stream.send(request.as_bytes()).map_err(|error| self.not_asked(error))?;
         let mut body = BufReader::with_capacity(1 << 20, stream);
-        let status = head(&mut body)?;
+        let status = head(&mut body).map_err(|error| self.not_answered(error))?;
         if status == 200 {
             return Ok(Answer { body });
         }
@@ -278,6 +283,17 @@ impl Control {
             error => (error, "Is that the broker's HTTP address (--listen-http)?"),
         };
         anyhow!("cannot ask {host}: {}\n{}", hint.0, hint.1)
+    }
+
+    /// Why there is no answer: a broker may refuse this side's certificate when the handshake is over here.
+    fn not_answered(&self, error: anyhow::Error) -> anyhow::Error {
+        if !matches!(self, Control::Http { tls: Some(_), .. }) {
+            return error;
+        }
+        match error.downcast::<io::Error>() {
+            Ok(error) => self.not_asked(error),
+            Err(error) => error,
+        }
     }
 
     /// The broker's process, to wait for its end: if it is asked over its socket, and the system tells.
@@ -363,7 +379,7 @@ mod tests {
         assert_eq!(host_of("https://a").expect("an address"), ("a:8080".to_owned(), true));
         for url in ["a:80", "mqtt://a", "http://", "http://a/api", "http://u:p@a", "http://a\r\nx: y", "ftp://a"] {
             let error = host_of(url).expect_err(url).to_string();
-            assert!(error.contains("--api") && error.contains("http://"), "{error}");
+            assert!(error.contains("--api") && error.contains("http://") && !error.contains("u:p"), "{error}");
         }
     }
 
