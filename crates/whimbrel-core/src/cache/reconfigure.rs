@@ -1,8 +1,10 @@
 //! Changing the division while events are there.
 
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::vec;
 
-use whimbrel_event::{Packed, Time};
+use whimbrel_event::{Packed, Tick, Time};
 use whimbrel_selector::TopicFilter;
 
 use super::Cache;
@@ -52,22 +54,29 @@ fn heirs(old: &Plan, new: &Plan, number: usize) -> PartitionSet {
     heirs
 }
 
-/// An event that is dealt anew.
-struct Dealt {
-    serial: u64,
-    pubend: u16,
-    since: Time,
-    /// Which chunk has it, and where.
-    chunk: usize,
-    place: u32,
-    len: u32,
+/// The events of a partition that has ended and are still to be dealt, in the order of their serials.
+struct Estate {
+    chunks: vec::IntoIter<(VecDeque<Slot>, Bytes)>,
+    /// The rest of the chunk that is being dealt.
+    slots: VecDeque<Slot>,
+    bytes: Bytes,
+    /// The partitions that may get them.
+    heirs: PartitionSet,
 }
 
-/// Events of partitions that have ended, and the bytes of their chunks with how many of their events are still to be dealt.
-#[derive(Default)]
-struct Estate {
-    dealt: Vec<Dealt>,
-    chunks: Vec<(Bytes, usize)>,
+impl Estate {
+    /// The serial of its next event; `hole` is told what is missing before that.
+    fn next(&mut self, mut hole: impl FnMut(u16, Tick)) -> Option<u64> {
+        loop {
+            while let Some(slot) = self.slots.front() {
+                let What::Hole { to, pubend, .. } = slot.what else { return Some(slot.last) };
+                hole(pubend, to);
+                self.slots.pop_front();
+            }
+            // What a chunk took is given back before the next one is dealt.
+            (self.slots, self.bytes) = self.chunks.next()?;
+        }
+    }
 }
 
 impl Cache {
@@ -76,7 +85,7 @@ impl Cache {
     ///
     /// A partition that goes on with the same filter and selector keeps exactly what it has and knows, as far as no other one's events can
     /// come to it. Where events are dealt, all holes count as incompleteness of every partition that could have held what is missing. Costs as much as
-    /// writing all events that are dealt.
+    /// writing all events that are dealt, and no more memory than they take and one chunk of each partition.
     ///
     /// # Panics
     /// When the plan has more than [`PARTITIONS_MAX`] partitions, or `deal` names one that does not exist.
@@ -84,7 +93,7 @@ impl Cache {
         let heirs: Vec<PartitionSet> = (0..self.plan.count()).map(|number| heirs(&self.plan, &plan, number)).collect();
         let old = core::mem::replace(&mut self.partitions, partitions(&plan));
         self.plan = plan;
-        let mut estate = Estate::default();
+        let mut estates = Vec::new();
         for (number, partition) in old.into_iter().enumerate() {
             let others = heirs.iter().enumerate().filter(|(other, _)| *other != number);
             let sole = Some(heirs[number]).filter(|own| own.len() == 1).and_then(|own| own.iter().next());
@@ -93,16 +102,16 @@ impl Cache {
                     let mut around = Around { now, random: &mut self.random, outages: &mut self.outages };
                     self.partitions[heir].adopt(partition, &mut around);
                 }
-                None => self.dissolve(partition.slots, &heirs[number], &mut estate),
+                None => estates.push(self.dissolve(partition.slots, &heirs[number])),
             }
         }
-        self.deal(estate, deal);
+        self.deal(estates, deal);
         self.bytes = self.partitions.iter().map(|partition| partition.slots.bytes).sum();
         self.hold_ceiling(now);
     }
 
-    /// Collects the events of a partition, and tells its heirs what it lacks.
-    fn dissolve(&mut self, slots: Slots, heirs: &PartitionSet, estate: &mut Estate) {
+    /// Ends a partition, and tells its heirs what it lacks.
+    fn dissolve(&mut self, slots: Slots, heirs: &PartitionSet) -> Estate {
         #[cfg(feature = "mutants")]
         let heirs = if self.forgets { &PartitionSet::EMPTY } else { heirs };
         for pubend in 0..self.pubends.count() {
@@ -110,44 +119,36 @@ impl Cache {
             let to = slots.incomplete(pubend);
             heirs.iter().for_each(|heir| self.partitions[heir].slots.miss(pubend, to));
         }
-        for (slots, bytes) in slots.into_chunks() {
-            let before = estate.dealt.len();
-            self.dissolve_chunk(slots, heirs, estate);
-            estate.chunks.push((bytes, estate.dealt.len() - before));
-        }
+        let chunks: Vec<_> = slots.into_chunks().collect();
+        let (slots, bytes) = (VecDeque::new(), Bytes::default());
+        Estate { chunks: chunks.into_iter(), slots, bytes, heirs: *heirs }
     }
 
-    fn dissolve_chunk(&mut self, slots: VecDeque<Slot>, heirs: &PartitionSet, estate: &mut Estate) {
-        for slot in slots {
-            match slot.what {
-                What::Event { place, len, since, pubend, .. } => {
-                    let chunk = estate.chunks.len();
-                    estate.dealt.push(Dealt { serial: slot.last, pubend, since, chunk, place, len });
-                }
-                What::Hole { to, pubend, .. } => {
-                    heirs.iter().for_each(|heir| self.partitions[heir].slots.miss(pubend, to));
-                }
-            }
-        }
-    }
-
-    fn deal(&mut self, estate: Estate, mut deal: impl FnMut(Packed<'_>) -> usize) {
-        let Estate { mut dealt, mut chunks } = estate;
-        dealt.sort_unstable_by_key(|event| event.serial);
+    /// Writes the events of partitions that have ended into the new ones, in the order of their serials.
+    fn deal(&mut self, mut estates: Vec<Estate>, mut deal: impl FnMut(Packed<'_>) -> usize) {
         let mut latest = Time::ZERO;
-        for Dealt { serial, pubend, since, chunk, place, len } in dealt {
-            let (bytes, left) = &mut chunks[chunk];
-            let event = bytes.get(place, len);
-            // The age of a protected event counts from later than those of its neighbours.
-            latest = latest.max(since);
-            let into = deal(event);
-            let mut around = Around { now: latest, random: &mut self.random, outages: &mut self.outages };
-            self.partitions[into].write(serial, pubend, &event.unpack(), &mut around);
-            *left -= 1;
-            if *left == 0 {
-                // As they are dealt in their order, only few chunks are there twice.
-                *bytes = Bytes::default();
+        let mut turns: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
+        turns.extend(estates.iter_mut().enumerate().filter_map(|(place, estate)| self.turn(estate, place)));
+        while let Some(Reverse((serial, place))) = turns.pop() {
+            let estate = &mut estates[place];
+            if let Some(slot) = estate.slots.pop_front()
+                && let What::Event { place, len, since, pubend, .. } = slot.what
+            {
+                let event = estate.bytes.get(place, len);
+                // The age of a protected event counts from later than those of its neighbours.
+                latest = latest.max(since);
+                let into = deal(event);
+                let mut around = Around { now: latest, random: &mut self.random, outages: &mut self.outages };
+                self.partitions[into].write(serial, pubend, &event.unpack(), &mut around);
             }
+            turns.extend(self.turn(estate, place));
         }
+    }
+
+    /// When it is the turn of an estate: at the serial of its next event.
+    fn turn(&mut self, estate: &mut Estate, place: usize) -> Option<Reverse<(u64, usize)>> {
+        let heirs = estate.heirs;
+        let missing = |pubend, to| heirs.iter().for_each(|heir| self.partitions[heir].slots.miss(pubend, to));
+        estate.next(missing).map(|serial| Reverse((serial, place)))
     }
 }
