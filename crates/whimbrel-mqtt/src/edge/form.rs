@@ -21,7 +21,9 @@ pub(super) enum Form {
     Whole,
     /// No topic alias.
     Unaliased,
-    /// No properties either: as it was published, but for an empty name where its publisher has written one.
+    /// A topic alias, but no properties.
+    Unnamed,
+    /// Neither: as it was published, but for an empty name where its publisher has written one.
     Bare,
 }
 
@@ -44,7 +46,7 @@ impl Edge {
 
     #[cold]
     fn encode_less(&mut self, id: u32, delivery: &Delivery<'_>, now: Time) -> Option<Encoded> {
-        [Form::Unaliased, Form::Bare]
+        [Form::Unaliased, Form::Unnamed, Form::Bare]
             .into_iter()
             .filter_map(|form| {
                 if self.has_form(id, delivery, form) { self.encode_form(id, delivery, form, now) } else { None }
@@ -75,6 +77,7 @@ impl Edge {
         match form {
             Form::Whole => true,
             Form::Unaliased => conn.topic_alias_maximum > 0,
+            Form::Unnamed => conn.topic_alias_maximum > 0 && delivery.naming == Naming::Event,
             Form::Bare => conn.version == Version::V5 && (delivery.naming == Naming::Event || is_notice(delivery)),
         }
     }
@@ -109,7 +112,7 @@ impl Edge {
                 (properties.text_payload, properties.content_type) = (None, None);
             }
         }
-        if conn.topic_alias_maximum > 0 && form == Form::Whole {
+        if conn.topic_alias_maximum > 0 && matches!(form, Form::Whole | Form::Unnamed) {
             let aliases = &mut conn.rare.get_or_insert_default().aliases_out;
             let alias = aliases.find(event.topic, conn.topic_alias_maximum, &self.hasher);
             match alias {
@@ -139,7 +142,7 @@ impl Edge {
 fn append(delivery: &Delivery<'_>, form: Form, appended: &mut AttributesBuf) {
     match delivery.naming {
         Naming::None => {}
-        Naming::Event if form != Form::Bare => {
+        Naming::Event if matches!(form, Form::Whole | Form::Unaliased) => {
             appended.push(NAME, delivery.id.text().as_str());
             if delivery.event.headers.maybe_repeat {
                 appended.push(MAYBE_REPEAT, "1");
