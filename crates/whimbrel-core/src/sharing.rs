@@ -227,6 +227,8 @@ impl Core {
                 self.groups.leave(id, index, false);
             }
             self.desert(now, id);
+            // What waited for this member may be for nobody any more, and is in the way of the rest.
+            self.groups.hand_out(id, now, &mut self.sessions, out);
             self.groups.note_said(id);
         }
     }
@@ -250,6 +252,7 @@ impl Core {
         }
         for id in lives {
             self.desert(now, id);
+            self.groups.hand_out(id, now, &mut self.sessions, out);
             self.groups.note_said(id);
         }
     }

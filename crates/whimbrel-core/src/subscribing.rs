@@ -319,6 +319,7 @@ impl Core {
                 let gone = self.remove_subscription(index, id, stays);
                 if let Some((group, true)) = gone {
                     self.desert(self.now, group);
+                    self.groups.wake_member(group, &mut self.sessions);
                 }
                 left.extend(gone.filter(|(_, lives)| !(stays && *lives)).map(|(group, _)| group));
             }

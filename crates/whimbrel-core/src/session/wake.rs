@@ -18,7 +18,7 @@ impl<'a> Waker<'a> {
 
     /// The session goes on when the step ends: once, however often that is called in a row.
     #[inline]
-    pub(super) fn wake(&mut self) {
+    pub(crate) fn wake(&mut self) {
         if self.woken.last() != Some(&self.session) {
             self.woken.push(self.session);
         }
@@ -33,8 +33,8 @@ impl Sessions {
         (&mut session.inflight, Waker::new(index, woken))
     }
 
-    /// A session that has to go on. What ends in a step is bounded, and so are they: by what is in
-    /// the windows and queues and by a slice of what is caught up with for each.
+    /// A session that has to go on. The deliveries that end in a step bound how many there are: those
+    /// in windows and queues, and a slice of what each session reads or catches up with.
     #[inline]
     pub(crate) fn pop_woken(&mut self) -> Option<u32> {
         loop {

@@ -40,7 +40,8 @@ pub(super) struct Refused {
 }
 
 impl Refused {
-    /// A branch has refused an event. At the bound the oldest is forgotten: it is offered once more.
+    /// A branch has refused an event. At the bound the event with the least id is forgotten: it is
+    /// offered once more.
     pub(super) fn note(&mut self, event: EventId, host: HostId) {
         if self.by_event.len() >= REFUSED_MAX && !self.by_event.contains_key(&event) {
             self.by_event.pop_first();

@@ -76,7 +76,8 @@ struct Group {
     kept_until: Option<Time>,
     /// Its own session is being sought at other brokers.
     is_sought: bool,
-    /// Something waits for members that take nothing at the moment, and others took what is behind it.
+    /// The first entry that waits is for members that take nothing at the moment: others may take what
+    /// comes behind it, which is offered at once.
     has_busy: bool,
     /// Which branches have refused what waits, or is on its way.
     refused: Refused,
@@ -306,6 +307,14 @@ impl Groups {
         is_here || group.branches.iter().any(|branch| branch.room > 0)
     }
 
+    /// Another member is there no more: what waited for that one is looked at again when the step ends.
+    pub(crate) fn wake_member(&self, id: u32, sessions: &mut Sessions) {
+        let mut members = self.get(id).members.iter().filter(|m| !m.is_leaving).map(|m| m.session);
+        if let Some(member) = members.find(|member| sessions.is_attached(*member)) {
+            sessions.inflight_mut(member).1.wake();
+        }
+    }
+
     /// The deliveries to the own session of a shared subscription that members have and have not settled.
     pub(crate) fn owed(&self, id: u32, sessions: &Sessions) -> Vec<u16> {
         let members = self.get(id).members.iter().map(|m| &sessions.get(m.session).inflight);
@@ -338,7 +347,8 @@ impl Groups {
                 Choice::Member(member) => return group.give(id, member, publication, 0, sessions, out),
                 Choice::Branch(branch) => return group.hand_over(id, branch, publication.keep(), 0, post),
                 Choice::Untaken => return group.pass_over(id, publication.id, 0, sessions, post),
-                Choice::Busy | Choice::Full => {}
+                Choice::Busy => group.has_busy = true,
+                Choice::Full => {}
             }
         }
         if qos != Qos::AtMostOnce && group.is_reliable() {

@@ -1,7 +1,7 @@
 //! Shared subscriptions and retained messages.
 
 use crate::common::{CLEAN, Client, KEPT, Rig};
-use whimbrel_core::{Filter, Refusal, RetainHandling, Settlement};
+use whimbrel_core::{Filter, Input, Link, Refusal, RetainHandling, Settlement};
 use whimbrel_event::Qos::{AtLeastOnce, AtMostOnce};
 
 const GROUP: &str = "$share/g/t";
@@ -201,4 +201,53 @@ fn best_effort_events_go_to_a_member_that_can_be_sent_them() {
     assert_eq!(large[..2], ["a long one", "another long one"]);
     assert_eq!(rig.payloads(2).len() + large.len(), 3);
     assert_eq!(rig.core.stats().dropped_untaken, 1);
+}
+
+#[test]
+fn what_only_a_busy_member_can_be_sent_lets_others_pass() {
+    let mut rig = Rig::new();
+    rig.attach(1, "p", CLEAN);
+    rig.attach(2, "small", Client { window: 100, ..CLEAN });
+    rig.attach(3, "busy", Client { window: 1, ..CLEAN });
+    for link in [2, 3] {
+        rig.subscribe(link, GROUP, AtLeastOnce).expect("granted");
+    }
+    rig.edges.largest.insert(2, 3);
+    for payload in ["a long one", "a longer one", "s1", "s2"] {
+        rig.publish(1, "t", payload, AtLeastOnce);
+    }
+    let busy = rig.events(3);
+    assert_eq!(busy.iter().map(|got| &*got.payload).collect::<Vec<_>>(), ["a long one"]);
+    assert_eq!(rig.payloads(2), ["s1", "s2"], "not behind what waits for the other one");
+    rig.settle(3, busy[0].tag, Settlement::Acknowledged);
+    assert_eq!(rig.payloads(3), ["a longer one"]);
+}
+
+#[test]
+fn what_waited_for_a_member_that_is_gone_holds_up_nobody() {
+    for ways in 0..3 {
+        let mut rig = Rig::new();
+        rig.attach(1, "p", CLEAN);
+        rig.attach(2, "small", Client { window: 100, ..CLEAN });
+        rig.attach(3, "large", Client { window: 1, ..if ways == 1 { KEPT } else { CLEAN } });
+        rig.subscribe(3, "other", AtLeastOnce).expect("granted");
+        for link in [2, 3] {
+            rig.subscribe(link, GROUP, AtLeastOnce).expect("granted");
+        }
+        rig.edges.largest.insert(2, 3);
+        // It takes nothing at the moment.
+        rig.publish(1, "other", "x", AtLeastOnce);
+        (0..64).for_each(|_| rig.publish(1, "t", "a long one", AtLeastOnce));
+        rig.publish(1, "t", "s1", AtLeastOnce);
+        assert!(rig.payloads(2).is_empty(), "behind as many as may wait for busy members");
+        if ways == 2 {
+            rig.input(Input::Unsubscribe { link: Link(3), tag: 9, filters: &[GROUP] });
+        } else {
+            rig.detach(3, false);
+        }
+        assert_eq!(rig.payloads(2), ["s1"], "{ways}");
+        rig.publish(1, "t", "s2", AtLeastOnce);
+        assert_eq!(rig.payloads(2), ["s2"], "{ways}");
+        assert_eq!(rig.core.stats().dropped_untaken, 64);
+    }
 }

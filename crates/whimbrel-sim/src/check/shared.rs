@@ -17,6 +17,10 @@ use super::{Checker, Rule};
 use crate::choice::Choice;
 use crate::speech::Wanted;
 
+/// Messages that wait in one shared subscription and are each looked at: a broker lets others pass
+/// them while they wait for members that are busy.
+const LOOKED_AT: usize = 16;
+
 /// Where one message of a shared subscription is.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Place {
@@ -291,9 +295,9 @@ impl Checker {
             Some(has_room && !share.publication.may_exceed(session.packet_maximum))
         };
         for (text, group) in &mut self.book.groups {
-            let waits = group.shares.iter().find(|share| share.waits(now));
-            let taker = waits.and_then(|share| group.members.keys().find(|id| takes(id, share) == Some(true)));
-            let (Some(share), Some(taker)) = (waits, taker) else {
+            let waiting = group.shares.iter().filter(|share| share.waits(now)).take(LOOKED_AT);
+            let taker = |share: &&Share| group.members.keys().find(|id| takes(id, share) == Some(true));
+            let Some((share, taker)) = waiting.filter_map(|share| Some((share, taker(&share)?))).next() else {
                 group.stuck_since = None;
                 continue;
             };
