@@ -141,7 +141,7 @@ impl Core {
             }
             other => self.handle_rare(now, other, out),
         }
-        // Bounded: what catches up has its turn later.
+        // Bounded: a session that has more to read has its turn later.
         loop {
             while let Some(index) = self.sessions.pop_woken() {
                 self.go_on_answered(now, index, out);

@@ -9,11 +9,12 @@ use crate::broker::Core;
 use crate::retained::REPLAY_SLICE;
 
 impl Core {
-    /// A session's client takes more: what waits for it goes on, and whoever catches up; first one,
-    /// then the other, and the next time the other way round.
+    /// A session's client takes more: what waits for it goes on, and the subscriptions that catch up;
+    /// first one, then the other, and the next time the other way round. What it reads of retained
+    /// messages beyond a slice waits for a turn of its own.
     pub(crate) fn go_on(&mut self, now: Time, index: u32, out: &mut dyn Output) {
         let mut budget = REPLAY_SLICE;
-        if self.retained.replays.is_next(index) {
+        if self.retained.replays.take_turn(index) {
             self.read_retained(now, index, &mut budget, out);
         }
         let session = self.sessions.get_mut(index);
@@ -33,14 +34,14 @@ impl Core {
             self.catch_up(now, index, &mut { CATCH_UP_SLICE }, out);
         }
         // What waited may have been in its way.
-        if self.retained.replays.has(index) {
+        if self.retained.replays.may_read(index) {
             self.read_retained(now, index, &mut budget, out);
         }
     }
 
-    /// The same when a place in its window has become free. While less than half of its window is free,
-    /// who catches up waits for the end of the turn, when more answers may have come: to begin
-    /// reading costs more than an event.
+    /// The same when a place in its window has become free. While less than half of its window is
+    /// free, subscriptions that catch up wait for the end of the turn, when more answers may have
+    /// come: to begin reading costs more than an event.
     pub(crate) fn go_on_answered(&mut self, now: Time, index: u32, out: &mut dyn Output) {
         let session = self.sessions.get_mut(index);
         let waits = !session.follow.lagging.is_empty() && session.takes_any() && !session.inflight.is_half_free();
@@ -91,6 +92,7 @@ impl Core {
         {
             // The session may have ended, and another may have its number.
             if self.sessions.take_turn(index) {
+                self.retained.replays.begin_turn(index);
                 let slice = budget.min(CATCH_UP_SLICE);
                 let mut left = slice;
                 self.catch_up(now, index, &mut left, out);

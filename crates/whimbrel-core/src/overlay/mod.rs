@@ -440,7 +440,7 @@ impl Core {
                 Due::Copy => self.copy_on(now, out),
                 Due::Settle => self.ask_settled(now, out),
                 Due::Still => self.look_at_deputies(now),
-                Due::Survey(link) => self.pump_retained(now, link, out),
+                Due::Survey(link) => self.survey_retained(now, link, out),
                 Due::Refresh => self.refresh(now, out),
             }
         }

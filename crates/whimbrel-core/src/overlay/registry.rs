@@ -10,7 +10,7 @@ use super::peers::{CONTROL_HIGH, Pending, TOPICS_PENDING_MAX};
 use super::{Due, Overlay, wants};
 use crate::api::{Channel, Output, PeerLink};
 use crate::broker::Core;
-use crate::retained::Bounds;
+use crate::retained::{Bounds, Outcome};
 
 /// Bytes of entries after which a frame of them ends.
 const REGISTRY_BYTES: usize = 64 << 10;
@@ -75,7 +75,6 @@ impl Core {
 
     /// Tells a neighbour as many retained messages of those that it is to be told as there is room for.
     pub(super) fn pump_retained(&mut self, now: Time, link: PeerLink, out: &mut dyn Output) {
-        self.survey_retained(link);
         loop {
             let Core { overlay, retained, .. } = self;
             let Some(overlay) = overlay.as_deref_mut() else { return };
@@ -179,11 +178,17 @@ impl Core {
         survey.ranges.extend(ask.ranges.iter().copied());
         // What it has passed was not looked up in these parts.
         survey.from.clear();
+        self.survey_retained(now, link, out);
+    }
+
+    /// Goes on with a link's survey, for a slice, if there is room to note its topics, and tells what
+    /// was found.
+    pub(super) fn survey_retained(&mut self, now: Time, link: PeerLink, out: &mut dyn Output) {
+        self.look_up_retained(link);
         self.pump_retained(now, link, out);
     }
 
-    /// Goes on with a link's survey, for a slice, if there is room to note its topics.
-    fn survey_retained(&mut self, link: PeerLink) {
+    fn look_up_retained(&mut self, link: PeerLink) {
         let Core { overlay, retained, .. } = self;
         let Some(overlay) = overlay.as_deref_mut() else { return };
         let Some(peer) = overlay.peers.get_mut(link) else { return };
@@ -216,15 +221,15 @@ impl Core {
             if self.has(crate::Mutant::RetainedOlderWins) && self.retained.version(entry.key).is_some() {
                 continue;
             }
-            if !self.take_retained(now, entry) {
-                let overlay = self.overlay.as_deref_mut().expect("it was there");
-                overlay.stats.retained_refused += 1;
-                continue;
-            }
-            self.note_retained(true, entry.key);
+            let outcome = self.take_retained(now, entry);
             let overlay = self.overlay.as_deref_mut().expect("it was there");
-            overlay.stats.retained_learned += 1;
-            overlay.note_retained(entry.key, Some(link));
+            overlay.stats.retained_refused += u64::from(outcome.is_refused);
+            overlay.stats.retained_learned += u64::from(!outcome.is_refused);
+            if outcome.is_news {
+                self.note_retained(true, entry.key);
+                let overlay = self.overlay.as_deref_mut().expect("it was there");
+                overlay.note_retained(entry.key, Some(link));
+            }
         }
         let links = self.overlay.as_ref().map_or(Vec::new(), |overlay| overlay.peers.links_up());
         for link in links {
@@ -232,27 +237,28 @@ impl Core {
         }
     }
 
-    /// Takes a retained message that is newer than what is here; false if there is no room for it, or it makes no sense.
-    fn take_retained(&mut self, now: Time, entry: &RegistryEntry<'_>) -> bool {
+    /// Takes a retained message that is newer than what is here. One that makes no sense is refused.
+    fn take_retained(&mut self, now: Time, entry: &RegistryEntry<'_>) -> Outcome {
         let (tick, pubend) = entry.version;
+        let senseless = Outcome { is_refused: true, ..Outcome::default() };
         let Some(value) = entry.value else {
-            self.retained.bury(now, entry.key, entry.version);
-            return true;
+            return Outcome { is_news: self.retained.bury(now, entry.key, entry.version), ..Outcome::default() };
         };
         let Ok(AcceptedEvent { id, accepted, mut event }) = compact::read(value, EventId { pubend, tick }) else {
-            return false;
+            return senseless;
         };
         if event.topic != entry.key {
-            return false;
+            return senseless;
         }
         let age = Duration::from_millis(entry.age_ms);
         event.expires = event.expires.map(|expires| now + expires.since(accepted).saturating_sub(age));
         event.headers.retain = true;
         let bounds = Bounds::of(&self.sessions.limits, self.has_log());
-        let outcome = self.retained.learn(now, Event::keep(id, accepted, &event), bounds);
+        let mut outcome = self.retained.learn(now, Event::keep(id, accepted, &event), bounds);
+        let swept = core::mem::take(&mut outcome.swept);
         if self.has_log() {
-            self.store.lazy_topics.extend(outcome.swept);
+            self.store.lazy_topics.extend(swept);
         }
-        outcome.is_news
+        outcome
     }
 }

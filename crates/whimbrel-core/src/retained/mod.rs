@@ -3,6 +3,8 @@
 //! broker that was away.
 
 mod replay;
+#[cfg(test)]
+mod tests;
 
 use core::time::Duration;
 use std::collections::BTreeSet;
@@ -50,6 +52,24 @@ pub(crate) struct Bounds {
     pub(crate) packed: usize,
 }
 
+/// What is retained of one topic adds to what is known of all.
+#[derive(Clone, Copy, Debug)]
+struct Counted {
+    /// As of [`Kept::until`].
+    until: Option<Time>,
+    has_message: bool,
+    /// Bytes, if it counts for the bounds.
+    weight: Option<usize>,
+}
+
+impl Counted {
+    fn of(topic: &str, kept: &Kept) -> Counted {
+        let message = kept.message.as_ref();
+        let weight = message.filter(|event| is_counted(topic, event.publisher())).map(Event::weight);
+        Counted { until: kept.until, has_message: message.is_some(), weight }
+    }
+}
+
 impl Bounds {
     /// The bounds that an operator has set; `has_log`: what is retained is written, too.
     pub(crate) fn of(limits: &Limits, has_log: bool) -> Bounds {
@@ -69,7 +89,8 @@ fn is_counted(topic: &str, publisher: Publisher) -> bool {
 pub(crate) struct Outcome {
     /// The topic's state is another one now.
     pub(crate) is_news: bool,
-    /// It was the latest, and did not fit in the bounds. An older message of the topic is deleted.
+    /// It was the latest, and did not fit in the bounds. If the topic had an older message, that is
+    /// deleted: `is_news`.
     pub(crate) is_refused: bool,
     /// Topics whose messages had expired and are gone.
     pub(crate) swept: Vec<Box<str>>,
@@ -177,17 +198,20 @@ impl Retained {
         Outcome { is_news: true, is_refused: false, swept }
     }
 
-    /// Another broker has told an event that is retained; false if there is no room for it. The
-    /// caller has compared the versions.
+    /// Another broker has told an event that is retained. The caller has compared the versions. If
+    /// there is no room for it, what the topic had is deleted as of just before it: the event itself
+    /// may still come, when there is room.
     pub(crate) fn learn(&mut self, now: Time, event: Event, bounds: Bounds) -> Outcome {
         let id = event.id();
         let swept = self.make_room(now, &event.view(), bounds);
-        let fits = self.has_room(&event.view(), bounds);
-        if fits {
-            let (topic, until) = (event.topic().to_owned(), event.expires());
-            self.put(&topic, (id.tick, id.pubend), Kept { message: Some(event), until, passed: 0 });
+        if !self.has_room(&event.view(), bounds) {
+            let before = (Tick(id.tick.0.saturating_sub(1)), id.pubend);
+            let is_news = self.get(event.topic()).is_some() && self.bury(now, event.topic(), before);
+            return Outcome { is_news, is_refused: true, swept };
         }
-        Outcome { is_news: fits, is_refused: !fits, swept }
+        let (topic, until) = (event.topic().to_owned(), event.expires());
+        self.put(&topic, (id.tick, id.pubend), Kept { message: Some(event), until, passed: 0 });
+        Outcome { is_news: true, is_refused: false, swept }
     }
 
     /// Takes a message that was written before this process began.
@@ -244,30 +268,34 @@ impl Retained {
 
     /// Sets what is retained of a topic, whatever was before.
     fn put(&mut self, topic: &str, version: Version, kept: Kept) {
-        self.count(topic, &kept, true);
+        let new = Counted::of(topic, &kept);
         self.toggle(topic, version);
         if let Some(known) = self.topics.get_mut(topic) {
-            let (old, before) = (core::mem::replace(&mut known.value, kept), known.version);
-            known.version = version;
+            let old = Counted::of(topic, &known.value);
+            let before = core::mem::replace(&mut known.version, version);
+            known.value = kept;
             self.toggle(topic, before);
-            self.count(topic, &old, false);
+            // First: both may end at the same moment.
+            self.count(topic, old, false);
         } else {
             self.topics.insert(topic, Entry { version, value: kept });
         }
+        self.count(topic, new, true);
     }
 
     /// Forgets what is known of a topic.
     fn forget(&mut self, topic: &str) {
         if let Some(Entry { version, value }) = self.topics.remove(topic) {
             self.toggle(topic, version);
-            self.count(topic, &value, false);
+            self.count(topic, Counted::of(topic, &value), false);
         }
     }
 
     /// Adds what is retained of a topic to what is known of all, or takes it away.
-    fn count(&mut self, topic: &str, kept: &Kept, is_added: bool) {
-        if let Some(until) = kept.until {
-            let order = if kept.message.is_some() { &mut self.expiries } else { &mut self.deletions };
+    fn count(&mut self, topic: &str, counted: Counted, is_added: bool) {
+        let Counted { until, has_message, weight } = counted;
+        if let Some(until) = until {
+            let order = if has_message { &mut self.expiries } else { &mut self.deletions };
             let entry = (until, topic.into());
             if is_added {
                 order.insert(entry);
@@ -275,14 +303,13 @@ impl Retained {
                 order.remove(&entry);
             }
         }
-        let counted = |event: &&Event| is_counted(topic, event.publisher());
-        let Some(event) = kept.message.as_ref().filter(counted) else { return };
+        let Some(weight) = weight else { return };
         if is_added {
             self.messages += 1;
-            self.bytes += event.weight();
+            self.bytes += weight;
         } else {
             self.messages -= 1;
-            self.bytes -= event.weight();
+            self.bytes -= weight;
         }
     }
 

@@ -60,6 +60,8 @@ struct Replay {
     place: Place,
     /// It goes before what waits, next time.
     is_next: bool,
+    /// It has had its slice, and goes on when the session has its own turn.
+    is_spent: bool,
 }
 
 /// How far a session is.
@@ -122,14 +124,33 @@ impl Replays {
         !self.of.is_empty() && self.of.contains_key(&index)
     }
 
-    /// Whether a session reads before what waits for it has its turn: every other time.
-    pub(crate) fn is_next(&mut self, index: u32) -> bool {
-        if self.of.is_empty() {
+    /// Whether a session may read in this turn: it has something to read, and has not had its slice.
+    pub(crate) fn may_read(&self, index: u32) -> bool {
+        !self.of.is_empty() && self.of.get(&index).is_some_and(|replay| !replay.is_spent)
+    }
+
+    /// Whether a session that may read does so before what waits for it: every other time.
+    pub(crate) fn take_turn(&mut self, index: u32) -> bool {
+        if !self.may_read(index) {
             return false;
         }
-        let Some(replay) = self.of.get_mut(&index) else { return false };
+        let replay = self.of.get_mut(&index).expect("it may read");
         replay.is_next = !replay.is_next;
         !replay.is_next
+    }
+
+    /// A session has a turn of its own: it may read another slice.
+    pub(crate) fn begin_turn(&mut self, index: u32) {
+        if let Some(replay) = self.of.get_mut(&index) {
+            replay.is_spent = false;
+        }
+    }
+
+    /// A session has had its slice.
+    fn spend(&mut self, index: u32) {
+        if let Some(replay) = self.of.get_mut(&index) {
+            replay.is_spent = true;
+        }
     }
 
     /// Whether a subscription has something to read.
@@ -207,6 +228,9 @@ impl Core {
         let holds = known.track != NO_TRACK && self.tracks.get(known.track).lag.is_some();
         let version = self.overlay.as_deref().map_or(0, |overlay| overlay.wants.version());
         let selector = selector.cloned().map(Arc::new);
+        if !self.retained.replays.has(index) {
+            self.sessions.forget_lost(index);
+        }
         self.retained.replays.begin(index, Reading { subscription, selector, begun, version, holds });
     }
 
@@ -225,6 +249,7 @@ impl Core {
             self.retained.replays.put_back(index, place);
             if walk != Walk::Over {
                 if walk == Walk::Spent {
+                    self.retained.replays.spend(index);
                     self.turn_soon(index);
                 }
                 return;
@@ -283,7 +308,9 @@ impl Core {
                 Some(track) => !track.keeps,
                 None => attached_only || qos == Qos::AtMostOnce,
             };
-            let is_live = passed > reading.begun && !(absences.covers(passed) && is_missed());
+            // What was dropped as the client is too slow did not come.
+            let is_dropped = || track.is_none() && qos == Qos::AtMostOnce && sessions.has_lost(index, passed);
+            let is_live = passed > reading.begun && !(absences.covers(passed) && is_missed()) && !is_dropped();
             #[cfg(feature = "mutants")]
             if withholds && streams.is_to_come(event.id(), 0) {
                 return Visit::Passed(0);
@@ -296,21 +323,20 @@ impl Core {
             if !is_selected || !asked.as_mut().is_none_or(is_asked) {
                 return Visit::Passed(cost);
             }
-            let terms = Terms {
-                qos,
-                identifier,
-                group: NO_GROUP,
-                origin: 0,
-                retain: true,
-                naming: Naming::beside(named),
-                track: NO_TRACK,
-            };
-            let mut publication = Publication::of(event, 0);
-            if sessions.hand_retained(index, (&mut publication, reading.begun), terms, out) {
-                Visit::Passed(cost)
-            } else {
-                Visit::Stop
+            // What is not selected needs no room.
+            if !sessions.takes_retained(index, reading.begun, qos) {
+                return Visit::Stop;
             }
+            let terms = terms(qos, identifier, named);
+            let mut publication = Publication::of(event, 0);
+            sessions.hand_retained(index, &mut publication, terms, out);
+            Visit::Passed(cost)
         })
     }
+}
+
+/// Under which terms a subscription gets what is retained.
+fn terms(qos: Qos, identifier: u32, named: bool) -> Terms {
+    let (group, origin, retain, track) = (NO_GROUP, 0, true, NO_TRACK);
+    Terms { qos, identifier, group, origin, retain, naming: Naming::beside(named), track }
 }

@@ -33,7 +33,11 @@ pub(crate) fn push_bounded(queue: &mut Queue, entry: Queued, bound: usize, total
     let mut dropped = 0;
     while queue.bytes() + weight > bound || stats.queued_bytes as usize + weight > total {
         dropped += 1;
-        let Some(oldest) = queue.pop() else { return dropped };
+        let Some(oldest) = queue.pop() else {
+            queue.note_lost(entry.serial);
+            return dropped;
+        };
+        queue.note_lost(oldest.serial);
         stats.queued_events -= 1;
         stats.queued_bytes -= oldest.weight() as u64;
     }

@@ -17,10 +17,11 @@ use crate::stats::Stats;
 
 /// How long best-effort deliveries may wait for a client that had taken all before, in more bytes
 /// than [`crate::Limits::best_effort_queue_bytes`]: many publishers at once are faster than any one
-/// reader, and nobody is slow then.
+/// reader, which is not slow because of that.
 const BURST_SPAN: Duration = Duration::from_secs(1);
 
-/// In how many times these bytes. [`crate::Limits::total_queue_bytes`] counts all the same.
+/// A burst may take so many times these bytes. [`crate::Limits::total_queue_bytes`] counts all the
+/// same.
 pub const BURST_FACTOR: usize = 16;
 
 /// An accepted event on its way to its subscriptions; kept (copied) only if somebody has to wait for it.
@@ -331,33 +332,41 @@ impl Sessions {
         Some(index)
     }
 
-    /// Delivers what is retained to a session whose reading began when the event `begun` was the
-    /// last; `false` if its window or link has no room, or if something waits for the same room
-    /// that had passed before: nothing has happened then.
-    pub(crate) fn hand_retained(
-        &mut self,
-        to: u32,
-        (publication, begun): (&mut Publication<'_>, u64),
-        terms: Terms,
-        out: &mut dyn Output,
-    ) -> bool {
-        let Sessions { slots, stats, prepared, dropped, woken, returned, .. } = self;
-        let session = slots[to as usize].as_mut().expect("routes lead to sessions");
-        let reliable = terms.qos != Qos::AtMostOnce;
+    /// Whether a session takes what is retained, at that quality of service, for a reading that began
+    /// when the event `begun` was the last: its window and link have room, and nothing waits for the
+    /// same room that had passed before.
+    pub(crate) fn takes_retained(&self, index: u32, begun: u64, qos: Qos) -> bool {
+        let session = self.get(index);
+        let reliable = qos != Qos::AtMostOnce;
         let of_its_kind = if reliable { &*session.waiting } else { &*session.passing };
         let is_ahead = |entry: &Queued| entry.serial <= begun && (entry.qos != Qos::AtMostOnce) == reliable;
         let is_behind =
             [of_its_kind, &session.follow.queue].into_iter().any(|queue| queue.first().is_some_and(is_ahead));
-        if is_behind || !session.open || !session.has_room(terms.qos) {
-            return false;
-        }
+        !is_behind && session.open && session.has_room(qos)
+    }
+
+    /// Delivers what is retained. The caller has asked for room.
+    pub(crate) fn hand_retained(
+        &mut self,
+        to: u32,
+        publication: &mut Publication<'_>,
+        terms: Terms,
+        out: &mut dyn Output,
+    ) {
+        let Sessions { slots, stats, prepared, dropped, woken, returned, .. } = self;
+        let session = slots[to as usize].as_mut().expect("a session index in use");
         let mut outgoing = Outgoing { waker: Waker::new(to, woken), stats, returned, out };
         match session.send_new(publication, terms, &mut outgoing) {
             Fate::Taken => {}
             Fate::Prepared(tag) => prepared.push_back((to, tag, session.memory.number)),
-            Fate::Dropped => dropped.push((to, session.memory.number)),
+            Fate::Dropped => {
+                // Once for all that a reading passes over in a row.
+                let whose = (to, session.memory.number);
+                if dropped.last() != Some(&whose) {
+                    dropped.push(whose);
+                }
+            }
         }
-        true
     }
 
     /// Hands out what waits, as far as window and link allow.

@@ -126,8 +126,9 @@ impl Core {
         if let Some(link) = self.sessions.get(index).link() {
             self.stop_waiting(link);
         }
+        let missed = self.sessions.first_missed(index);
         self.sessions.unbind(index);
-        self.retained.replays.leave(index, self.serial);
+        self.retained.replays.leave(index, missed.map_or(self.serial, |first| first - 1));
         let session = self.sessions.get_mut(index);
         if !publish_will {
             session.will = None;

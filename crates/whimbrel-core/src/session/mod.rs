@@ -6,6 +6,7 @@ mod gappy;
 mod inflight;
 mod life;
 mod memory;
+mod missed;
 mod own;
 mod owner;
 mod queue;

@@ -45,13 +45,16 @@ pub(crate) struct Queue {
     bytes: usize,
     /// When it was last empty and something came.
     since: Time,
+    /// The first and the last event that a bound has dropped, by their numbers in the consolidated
+    /// stream; 0: none.
+    lost: (u64, u64),
 }
 
 at_rest!(Queue, Queue::new());
 
 impl Queue {
     pub(crate) const fn new() -> Self {
-        Queue { entries: VecDeque::new(), bytes: 0, since: Time::ZERO }
+        Queue { entries: VecDeque::new(), bytes: 0, since: Time::ZERO, lost: (0, 0) }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -105,11 +108,36 @@ impl Queue {
         (entries - self.entries.len(), bytes - self.bytes)
     }
 
-    /// Something is about to come.
+    /// Notes when the queue was last empty: an entry is about to be added.
     pub(crate) fn note_arrival(&mut self, now: Time) {
         if self.entries.is_empty() {
             self.since = now;
         }
+    }
+
+    /// Notes that a bound has dropped the event with that number.
+    pub(crate) fn note_lost(&mut self, serial: u64) {
+        if serial == 0 {
+            return;
+        }
+        let first = if self.lost.0 == 0 { serial } else { self.lost.0 };
+        self.lost = (first, serial);
+    }
+
+    /// Whether the event with that number may have been dropped: it lies between the first and the last
+    /// that were.
+    pub(crate) fn may_have_lost(&self, serial: u64) -> bool {
+        self.lost.0 != 0 && (self.lost.0..=self.lost.1).contains(&serial)
+    }
+
+    /// The first event that a bound has dropped.
+    pub(crate) fn first_lost(&self) -> Option<u64> {
+        Some(self.lost.0).filter(|first| *first != 0)
+    }
+
+    /// What a bound has dropped up to now is of no interest.
+    pub(crate) fn forget_lost(&mut self) {
+        self.lost = (0, 0);
     }
 
     /// Since when something has waited in it without a break.

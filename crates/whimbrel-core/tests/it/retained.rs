@@ -69,6 +69,19 @@ fn what_has_expired_makes_room() {
 }
 
 #[test]
+fn what_replaced_one_that_would_expire_at_the_same_moment_makes_room_too() {
+    let mut rig = Rig::with(Limits { retained_max: 1, ..Limits::default() });
+    rig.attach(1, "p", CLEAN);
+    for _ in 0..2 {
+        assert_eq!(retain(&mut rig, "a", Some(Duration::from_secs(1))), accepted(false));
+    }
+    rig.advance(Duration::from_secs(2));
+    assert_eq!(retain(&mut rig, "b", None), accepted(false));
+    let stats = rig.core.stats();
+    assert_eq!((stats.retained, stats.retained_refused), (1, 0));
+}
+
+#[test]
 fn at_the_bound_a_message_is_delivered_and_not_retained_and_what_it_replaces_is_gone() {
     let room = Limits { retained_max: 1, retained_bytes: 400, ..Limits::default() };
     for qos in [AtMostOnce, AtLeastOnce, ExactlyOnce] {
@@ -228,6 +241,28 @@ fn one_turn_looks_at_a_slice_whatever_a_subscribe_asks_for() {
 }
 
 #[test]
+fn one_turn_passes_over_a_slice_of_what_a_client_cannot_be_sent() {
+    for qos in [AtMostOnce, AtLeastOnce, ExactlyOnce] {
+        let mut rig = filled(Limits::default(), 3_000, 10, qos);
+        rig.attach(2, "s", CLEAN);
+        rig.edges.largest.insert(2, 3);
+        rig.input(Input::Subscribe { link: Link(2), tag: 1, filters: &[plain("#", qos)] });
+        let (mut passed, mut turns) = (0, 0);
+        loop {
+            let now_passed = rig.core.stats().dropped_too_large;
+            assert!(now_passed - passed <= 2 * 256, "{qos:?}: {} in turn {turns}", now_passed - passed);
+            passed = now_passed;
+            if rig.core.next_deadline().is_none_or(|(at, why)| at > rig.now || why != Reason::CatchUp) {
+                break;
+            }
+            rig.input(Input::Deadline);
+            turns += 1;
+        }
+        assert_eq!(passed, 3_000, "{qos:?}");
+    }
+}
+
+#[test]
 fn live_messages_and_retained_ones_come_in_turns() {
     let mut rig = filled(Limits::default(), 300, 1, AtLeastOnce);
     rig.attach(2, "s", Client { window: 1, ..CLEAN });
@@ -303,6 +338,35 @@ fn a_session_that_comes_back_reads_on_where_it_was() {
         got.sort();
         got.dedup();
         assert_eq!(got.len(), 1_000, "{qos:?}");
+    }
+}
+
+#[test]
+fn an_update_that_a_slow_client_does_not_get_is_read_in_its_place() {
+    for leaves in [false, true] {
+        let mut rig = filled(small(), 1_000, 100, AtMostOnce);
+        rig.attach(2, "s", KEPT);
+        let open = |rig: &mut Rig, room: usize| {
+            rig.edges.room.insert(2, room);
+            rig.input(Input::Writable { link: Link(2) });
+        };
+        open(&mut rig, 10);
+        rig.subscribe(2, "r/#", AtMostOnce).expect("granted");
+        assert_eq!(rig.events(2).len(), 10);
+        // No burst: the queue's bound is that of a slow client.
+        rig.publish_as(1, &name(998), "first", AtMostOnce, true);
+        rig.advance(Duration::from_secs(2));
+        rig.publish_as(1, &name(999), "new", AtMostOnce, true);
+        (0..100).for_each(|_| rig.publish_as(1, &name(998), &"y".repeat(100), AtMostOnce, true));
+        if leaves {
+            rig.detach(2, false);
+            rig.edges.room.insert(2, 5_000);
+            rig.attach(2, "s", KEPT);
+        }
+        open(&mut rig, 5_000);
+        let got = rig.settled_events(2);
+        let of_last: Vec<&str> = got.iter().filter(|got| got.topic == name(999)).map(|got| &*got.payload).collect();
+        assert_eq!(of_last, ["new"], "it was dropped, and read when the reading got there; it left: {leaves}");
     }
 }
 

@@ -277,7 +277,7 @@ impl Checker {
                 if is_missed && (!is_retained || publication.message.payload.is_empty()) {
                     continue;
                 }
-                session.owed.push(Owed {
+                let live = Owed {
                     publication: publication.clone(),
                     identifier: grant.identifier,
                     qos,
@@ -285,7 +285,13 @@ impl Checker {
                     replay: is_missed,
                     call: self.call,
                     optional: is_missed || publication.may_exceed(session.packet_maximum),
-                });
+                };
+                // One that is dropped, as its client is too slow, is read in its place.
+                let reads = |owed: &Owed| owed.replay && matches(&grant.filter, &owed.publication.message.topic);
+                let may_be_read = is_retained && qos == Qos::AtMostOnce && session.owed.iter().any(reads);
+                let read = || Owed { retain: true, replay: true, optional: true, ..live.clone() };
+                session.owed.extend((may_be_read && !is_missed).then(read));
+                session.owed.push(live);
             }
             let attached = session.conn.is_some();
             for track in session.tracks.values_mut().filter(|track| attached || track.terms.keeps) {

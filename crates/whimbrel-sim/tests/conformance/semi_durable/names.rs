@@ -90,6 +90,21 @@ fn an_event_that_is_too_large_with_what_is_added_goes_without_it() {
 }
 
 #[test]
+fn a_message_that_fits_by_its_topic_alias_goes_so_without_its_name() {
+    let topic = format!("t/{}", "x".repeat(58));
+    let mut world = World::new();
+    let small = Connect::v5("small").maximum_packet_size(128).topic_alias_maximum(10);
+    let (small, publisher) = (world.connect(&small), world.client("publisher"));
+    assert_eq!(super::ask(&mut world, small, &[(&topic, 1)], semi_durable()).codes, [1]);
+    for (id, length) in [(1, 5), (2, 100), (3, 5)] {
+        world.send(publisher, Publish::new(&*topic, "y".repeat(length)).qos(1, id));
+        let message = world.message(small);
+        assert_eq!((message.text().len(), name(&message).is_some()), (length, length == 5));
+    }
+    assert_eq!((world.stats().core.dropped_too_large, world.stats().additions_left_out), (0, 1));
+}
+
+#[test]
 fn who_asks_for_names_takes_none_that_a_publisher_has_written_for_the_broker_s() {
     let mut world = World::new();
     let (small, large) = (world.connect(&Connect::v5("small").maximum_packet_size(90)), world.client("large"));
