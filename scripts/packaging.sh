@@ -1,4 +1,5 @@
-# What the scripts that make packages share; they source it in the project's root. The binary to pack is $binary.
+# What the scripts that make packages share; they source it in the project's root. The binary to
+# pack is $binary.
 # shellcheck shell=bash
 
 # The version of the workspace, which is that of what is packed.
@@ -19,7 +20,8 @@ wants_check() {
     esac
 }
 
-# expect_binary TARGET: ends the script if there is no binary, which `make TARGET` builds, or one of another version.
+# expect_binary TARGET: ends the script if there is no binary, which `make TARGET` builds, or one of
+# another version.
 expect_binary() {
     if [[ ! -x $binary ]]; then
         echo "there is no $binary: build it (make $1), or name it (WHIMBREL_BIN)" >&2
@@ -36,8 +38,8 @@ pack() {
     tar --sort=name --mtime="@$SOURCE_DATE_EPOCH" --format=gnu --numeric-owner --owner="$1" --group="$1" "${@:2}"
 }
 
-# begin_broker WORK COMMAND...: starts a broker for development by COMMAND, and waits until it is ready. It is $broker from
-# then on; its ready line is $line, its log lies in WORK.
+# begin_broker WORK COMMAND...: starts a broker for development by COMMAND, and waits until it is
+# ready. It is $broker from then on; its ready line is $line, its log lies in WORK.
 begin_broker() {
     local work=$1 listener
     local listen=()

@@ -1,5 +1,6 @@
-// Making and renewing elements. Text goes in as text nodes only: names, topics and payloads come from anybody, so
-// that what is not seen in them, or turns text around, is written out, as the commands do.
+// Making and renewing elements. Text goes in as text nodes only: names, topics and payloads come
+// from anybody, so that what is not seen in them, or turns text around, is written out, as the
+// commands do.
 
 const SVG = "http://www.w3.org/2000/svg";
 

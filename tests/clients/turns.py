@@ -134,6 +134,14 @@ def filters(count, first="many"):
     return [f"{first}/{n % 100}/+/{n}" for n in range(count)]
 
 
+def full(broker, **arguments):
+    """A client whose session has as many subscriptions as it may."""
+    subscriber = client(broker, "subscriber", **arguments)
+    subscriber.send(raw.subscribe(*filters(SUBSCRIPTIONS)))
+    answered(subscriber, raw.SUBACK)
+    return subscriber
+
+
 def unsubscribe(names):
     return raw.packet(0xa2, b"\x00\x02\x00" + b"".join(raw.string(name) for name in names))
 
@@ -204,9 +212,7 @@ def subscribed_again(broker):
 
 
 def unsubscribed(broker):
-    subscriber = client(broker, "subscriber")
-    subscriber.send(raw.subscribe(*filters(SUBSCRIPTIONS)))
-    answered(subscriber, raw.SUBACK)
+    subscriber = full(broker)
     packet = unsubscribe(filters(SUBSCRIPTIONS))
     yield
     subscriber.send(packet)
@@ -214,17 +220,13 @@ def unsubscribed(broker):
 
 
 def session_ended(broker):
-    subscriber = client(broker, "subscriber")
-    subscriber.send(raw.subscribe(*filters(SUBSCRIPTIONS)))
-    answered(subscriber, raw.SUBACK)
+    subscriber = full(broker)
     yield
     subscriber.close()
 
 
 def session_begun_anew(broker):
-    subscriber = client(broker, "subscriber", **session("subscriber", 1000))
-    subscriber.send(raw.subscribe(*filters(SUBSCRIPTIONS)))
-    answered(subscriber, raw.SUBACK)
+    subscriber = full(broker, **session("subscriber", 1000))
     subscriber.close()
     yield
     client(broker, "subscriber")

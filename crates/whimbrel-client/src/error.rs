@@ -119,8 +119,8 @@ const REFUSALS: [AlertDescription; 8] = [
     AlertDescription::AccessDenied,
 ];
 
-/// HTTP statuses of a broker that takes no more connections now (503), and of a proxy before one that
-/// is away (502, 504).
+/// HTTP statuses of a broker that takes no more connections now (503), and of a proxy before one
+/// that is away (502, 504).
 const AWAY: [u16; 3] = [502, 503, 504];
 
 /// Reasons for which a broker ends or refuses a connection that another attempt may not meet.

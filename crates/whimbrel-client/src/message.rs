@@ -148,7 +148,8 @@ pub struct Message {
 }
 
 impl Message {
-    /// `asks_names`: a subscription of the session has asked for the names of events. Otherwise what looks like one is the publisher's.
+    /// `asks_names`: a subscription of the session has asked for the names of events. Otherwise
+    /// what looks like one is the publisher's.
     pub(crate) fn new(packet: &Packet<'_>, topic: String, asks_names: bool) -> Message {
         let properties = &packet.properties;
         let named = properties.user.iter().enumerate().filter(|(_, (name, _))| asks_names && *name == ID).last();
@@ -169,22 +170,26 @@ impl Message {
         }
     }
 
-    /// What the broker has added to the properties: they begin with the last `w-id`, and what stands before them is the publisher's. Empty unless a
-    /// subscription of the session has asked for the names of events, with a durability, a place to begin, acknowledgement by token or notices. (A session
-    /// with such subscriptions and plain ones takes a `w-id` that a publisher has written to a plain one for the broker's: use two sessions for them.)
+    /// What the broker has added to the properties: they begin with the last `w-id`, and what
+    /// stands before them is the publisher's. Empty unless a subscription of the session has asked
+    /// for the names of events, with a durability, a place to begin, acknowledgement by token or
+    /// notices. (A session with such subscriptions and plain ones takes a `w-id` that a publisher
+    /// has written to a plain one for the broker's: use two sessions for them.)
     pub fn own_properties(&self) -> &[(String, String)] {
         // The application may have shortened them.
         self.properties.get(self.own..).unwrap_or_default()
     }
 
-    /// The event's name in the whole deployment, `w-id`, where the broker gives it ([`Message::own_properties`]): not with retained messages that are
-    /// sent as the subscription begins, nor where the packet would be larger than the client takes.
+    /// The event's name in the whole deployment, `w-id`, where the broker gives it
+    /// ([`Message::own_properties`]): not with retained messages that are sent as the subscription
+    /// begins, nor where the packet would be larger than the client takes.
     pub fn id(&self) -> Option<EventId> {
         let (_, id) = self.own_properties().first()?;
         id.parse().ok()
     }
 
-    /// The event may be one that came before, under another name: its publisher moved to a broker that could not ask the one before.
+    /// The event may be one that came before, under another name: its publisher moved to a broker
+    /// that could not ask the one before.
     pub fn is_maybe_repeat(&self) -> bool {
         self.own_properties().iter().any(|(name, _)| name == MAYBE_REPEAT)
     }

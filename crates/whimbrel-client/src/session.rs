@@ -73,7 +73,8 @@ impl State {
         id
     }
 
-    /// A subscription asks for the names of events: what the broker says of a message, it says from now on.
+    /// A subscription asks for the names of events: what the broker says of a message, it says from
+    /// now on.
     pub(crate) fn ask_names(&mut self) {
         self.named = true;
     }

@@ -227,7 +227,7 @@ impl Core {
                 self.groups.leave(id, index, false);
             }
             self.desert(now, id);
-            // What waited for this member may be for nobody any more, and is in the way of the rest.
+            // What waited for this member may fit no other, and is in the way of the rest.
             self.groups.hand_out(id, now, &mut self.sessions, out);
             self.groups.note_said(id);
         }

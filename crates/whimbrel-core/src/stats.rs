@@ -80,11 +80,13 @@ stats! {
     dropped_too_large,
     /// Notices left out because the client does not accept packets of that size.
     notices_too_large,
-    /// Events of shared subscriptions that were passed over because no member that was there could be sent them: too large for it, or not allowed.
+    /// Events of shared subscriptions that were passed over because no member that was there could
+    /// be sent them: too large for it, or not allowed.
     dropped_untaken,
     /// Deliveries dropped because their session or shared subscription ended.
     dropped_session_ended,
-    /// Deliveries of shared subscriptions that moved from a member that left, or could not be sent them, to another.
+    /// Deliveries of shared subscriptions that moved from a member that left, or could not be sent
+    /// them, to another.
     shared_moved,
     /// Clients disconnected because they read too slowly.
     kicked_slow,

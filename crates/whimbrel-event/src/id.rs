@@ -121,9 +121,9 @@ impl EventId {
     }
 }
 
-/// The digits of numbers in an [`EventId`], by their values: six bits each. Numbers of 64 bits have the
-/// first 16 in front, which are no digits of another base: so the form tells itself from hexadecimal
-/// and decimal numbers, in which ids were printed before 0.2.
+/// The digits of numbers in an [`EventId`], by their values: six bits each. Numbers of 64 bits have
+/// the first 16 in front, which are no digits of another base: so the form tells itself from
+/// hexadecimal and decimal numbers, in which ids were printed before 0.2.
 const DIGITS: &[u8; 64] = b"ghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789abcdef-_";
 
 /// Digits of a number: 11 times 6 bits are 66.

@@ -94,8 +94,8 @@ stats! {
     following_refused: u64,
     /// Acknowledgements by token that cannot be read.
     tokens_refused: u64,
-    /// Packets that went without what the broker adds (names of events and other properties of its own, aliases, reason strings), as the client does
-    /// not accept packets of that size.
+    /// Packets that went without what the broker adds (names of events and other properties of its
+    /// own, aliases, reason strings), as the client does not accept packets of that size.
     additions_left_out: u64,
     /// User properties that begin with `w-` and are not known.
     reserved_properties_unknown: u64,

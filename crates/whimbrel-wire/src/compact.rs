@@ -1,5 +1,5 @@
-//! An event as it travels: as few bytes as possible beside its topic, attributes and payload. Its name stands in the frame,
-//! or the letter, and so does its retain mark.
+//! An event as it travels: as few bytes as possible beside its topic, attributes and payload. Its
+//! name stands in the frame, or the letter, and so does its retain mark.
 //!
 //! | bytes | what |
 //! |---|---|
@@ -111,7 +111,8 @@ fn put_headers(headers: &Headers<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Reads an event with the name that its frame gives it, without a retain mark. The grammar of its topic is not checked.
+/// Reads an event with the name that its frame gives it, without a retain mark. The grammar of its
+/// topic is not checked.
 ///
 /// # Errors
 /// When the bytes are not what [`write()`] could have written.

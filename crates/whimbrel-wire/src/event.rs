@@ -23,7 +23,8 @@ pub struct EventFrame<'a> {
     pub age_us: u64,
     /// Whether somebody asked for it with a nack.
     pub answer: bool,
-    /// Its retain mark: whether it becomes its topic's retained message. Brokers before 0.2 leave it out of answers.
+    /// Its retain mark: whether it becomes its topic's retained message. Brokers before 0.2 leave
+    /// it out of answers.
     pub retain: bool,
     /// Who has changed its way.
     pub repairers: Repairers,

@@ -153,7 +153,8 @@ messages! {
     69 Returned(HandNumbers<'a>),
     /// These have come some time ago: does the receiver still have them? It says what has become of those that it has not.
     70 HandsLeft(HandNumbers<'a>),
-    /// No member there can be sent these: others may. Not known before 0.2, where a branch settles them at the second time.
+    /// No member there can be sent these: others may. Not known before 0.2, where a branch settles
+    /// them at the second time.
     71 HandsRefused(HandNumbers<'a>),
     /// What is known at the receiver of something that an operator asks of all brokers?
     80 Question(Question<'a>),

@@ -285,7 +285,8 @@ impl Control {
         anyhow!("cannot ask {host}: {}\n{}", hint.0, hint.1)
     }
 
-    /// Why there is no answer: a broker may refuse this side's certificate when the handshake is over here.
+    /// Why there is no answer: a broker may refuse this side's certificate when the handshake is
+    /// over here.
     fn not_answered(&self, error: anyhow::Error) -> anyhow::Error {
         if !matches!(self, Control::Http { tls: Some(_), .. }) {
             return error;

@@ -215,8 +215,8 @@ impl Subscribe {
         if left > 0 { self.time_is_over(left) } else { Ok(()) }
     }
 
-    /// Whether it asks for the names of events: `--json` prints them, now or when it goes on with the
-    /// session.
+    /// Whether it asks for the names of events: `--json` prints them, now or when it goes on with
+    /// the session.
     fn asks_names(&self) -> bool {
         self.connection.has_properties() && (self.json || self.session.is_some())
     }

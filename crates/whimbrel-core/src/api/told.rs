@@ -212,8 +212,8 @@ pub trait Output {
     fn release(&mut self, link: Link, tag: u16, known: bool);
     /// Hand an event to the client.
     fn deliver(&mut self, link: Link, delivery: &Delivery<'_>) -> Sent;
-    /// Whether [`Output::deliver`] would take that delivery, if not now: it is neither too large for
-    /// the client nor denied. Asked where another client could get the event instead.
+    /// Whether [`Output::deliver`] would take that delivery, if not now: it is neither too large
+    /// for the client nor denied. Asked where another client could get the event instead.
     fn takes(&mut self, _link: Link, _delivery: &Delivery<'_>) -> bool {
         true
     }

@@ -54,7 +54,8 @@ fn heirs(old: &Plan, new: &Plan, number: usize) -> PartitionSet {
     heirs
 }
 
-/// The events of a partition that has ended and are still to be dealt, in the order of their serials.
+/// The events of a partition that has ended and are still to be dealt, in the order of their
+/// serials.
 struct Estate {
     chunks: vec::IntoIter<(VecDeque<Slot>, Bytes)>,
     /// The rest of the chunk that is being dealt.
@@ -83,9 +84,11 @@ impl Cache {
     /// Divides the cache anew while events are there. `deal` says to which new partition an event belongs. Also to be called with the present plan when
     /// shapes of fences change that a partition's selector refers to.
     ///
-    /// A partition that goes on with the same filter and selector keeps exactly what it has and knows, as far as no other one's events can
-    /// come to it. Where events are dealt, all holes count as incompleteness of every partition that could have held what is missing. Costs as much as
-    /// writing all events that are dealt, and no more memory than they take and one chunk of each partition.
+    /// A partition that goes on with the same filter and selector keeps exactly what it has and
+    /// knows, as far as no other one's events can come to it. Where events are dealt, all holes
+    /// count as incompleteness of every partition that could have held what is missing. Costs as
+    /// much as writing all events that are dealt, and no more memory than they take and one chunk
+    /// of each partition.
     ///
     /// # Panics
     /// When the plan has more than [`PARTITIONS_MAX`] partitions, or `deal` names one that does not exist.
@@ -124,7 +127,8 @@ impl Cache {
         Estate { chunks: chunks.into_iter(), slots, bytes, heirs: *heirs }
     }
 
-    /// Writes the events of partitions that have ended into the new ones, in the order of their serials.
+    /// Writes the events of partitions that have ended into the new ones, in the order of their
+    /// serials.
     fn deal(&mut self, mut estates: Vec<Estate>, mut deal: impl FnMut(Packed<'_>) -> usize) {
         let mut latest = Time::ZERO;
         let mut turns: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();

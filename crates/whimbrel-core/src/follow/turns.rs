@@ -9,9 +9,9 @@ use crate::broker::Core;
 use crate::retained::REPLAY_SLICE;
 
 impl Core {
-    /// A session's client takes more: what waits for it goes on, and the subscriptions that catch up;
-    /// first one, then the other, and the next time the other way round. What it reads of retained
-    /// messages beyond a slice waits for a turn of its own.
+    /// A session's client takes more: what waits for it goes on, and the subscriptions that catch
+    /// up; first one, then the other, and the next time the other way round. What it reads of
+    /// retained messages beyond a slice waits for a turn of its own.
     pub(crate) fn go_on(&mut self, now: Time, index: u32, out: &mut dyn Output) {
         let mut budget = REPLAY_SLICE;
         if self.retained.replays.take_turn(index) {

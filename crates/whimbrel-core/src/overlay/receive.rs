@@ -188,7 +188,8 @@ impl Core {
             Tick(id.tick.0 - 1)
         };
         overlay.traffic.traces.note(now, id, What::Passed);
-        // Of what is older than tombstones it is not known whether it was deleted: the registry tells.
+        // Of what is older than tombstones it is not known whether it was deleted: the registry
+        // tells.
         let retain = frame.retain && age < TOMBSTONE_LIFE;
         let learnt = Learnt::Data { event, retain };
         self.learn_of(now, (id.pubend, after, id.tick), learnt, out);

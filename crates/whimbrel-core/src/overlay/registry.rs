@@ -181,8 +181,8 @@ impl Core {
         self.survey_retained(now, link, out);
     }
 
-    /// Goes on with a link's survey, for a slice, if there is room to note its topics, and tells what
-    /// was found.
+    /// Goes on with a link's survey, for a slice, if there is room to note its topics, and tells
+    /// what was found.
     pub(super) fn survey_retained(&mut self, now: Time, link: PeerLink, out: &mut dyn Output) {
         self.look_up_retained(link);
         self.pump_retained(now, link, out);
@@ -237,7 +237,8 @@ impl Core {
         }
     }
 
-    /// Takes a retained message that is newer than what is here. One that makes no sense is refused.
+    /// Takes a retained message that is newer than what is here. One that makes no sense is
+    /// refused.
     fn take_retained(&mut self, now: Time, entry: &RegistryEntry<'_>) -> Outcome {
         let (tick, pubend) = entry.version;
         let senseless = Outcome { is_refused: true, ..Outcome::default() };

@@ -199,8 +199,8 @@ impl Retained {
     }
 
     /// Another broker has told an event that is retained. The caller has compared the versions. If
-    /// there is no room for it, what the topic had is deleted as of just before it: the event itself
-    /// may still come, when there is room.
+    /// there is no room for it, what the topic had is deleted as of just before it: the event
+    /// itself may still come, when there is room.
     pub(crate) fn learn(&mut self, now: Time, event: Event, bounds: Bounds) -> Outcome {
         let id = event.id();
         let swept = self.make_room(now, &event.view(), bounds);

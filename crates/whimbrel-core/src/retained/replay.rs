@@ -36,8 +36,8 @@ const ABSENCES_MAX: usize = 64;
 struct Reading {
     /// Its number in the router.
     subscription: u32,
-    /// The selector that asked for what is retained. If the subscription gets another one meanwhile,
-    /// both have to select what is still to be read.
+    /// The selector that asked for what is retained. If the subscription gets another one
+    /// meanwhile, both have to select what is still to be read.
     selector: Option<Arc<Selector>>,
     /// The number of the last event that had passed when it was made: later ones are delivered
     /// live.
@@ -124,7 +124,8 @@ impl Replays {
         !self.of.is_empty() && self.of.contains_key(&index)
     }
 
-    /// Whether a session may read in this turn: it has something to read, and has not had its slice.
+    /// Whether a session may read in this turn: it has something to read, and has not had its
+    /// slice.
     pub(crate) fn may_read(&self, index: u32) -> bool {
         !self.of.is_empty() && self.of.get(&index).is_some_and(|replay| !replay.is_spent)
     }
@@ -329,7 +330,7 @@ impl Core {
             }
             let terms = terms(qos, identifier, named);
             let mut publication = Publication::of(event, 0);
-            sessions.hand_retained(index, &mut publication, terms, out);
+            sessions.hand_now(index, &mut publication, terms, out);
             Visit::Passed(cost)
         })
     }

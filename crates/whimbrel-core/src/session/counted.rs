@@ -5,7 +5,8 @@ use whimbrel_event::{Qos, Time};
 use super::queue::{Queue, Queued};
 use crate::stats::Stats;
 
-/// The quality of service of the next delivery that has not expired; those before it are accounted for.
+/// The quality of service of the next delivery that has not expired; those before it are accounted
+/// for.
 pub(super) fn first_live(queue: &mut Queue, now: Time, stats: &mut Stats) -> Option<Qos> {
     if queue.is_empty() {
         return None;
@@ -27,7 +28,8 @@ pub(super) fn pop(queue: &mut Queue, now: Time, stats: &mut Stats) -> Option<Que
     entry
 }
 
-/// Appends `entry`, and drops the oldest until both bounds hold; returns how many were dropped (`entry` itself, if it alone is too much).
+/// Appends `entry`, and drops the oldest until both bounds hold; returns how many were dropped
+/// (`entry` itself, if it alone is too much).
 pub(crate) fn push_bounded(queue: &mut Queue, entry: Queued, bound: usize, total: usize, stats: &mut Stats) -> u64 {
     let weight = entry.weight();
     let mut dropped = 0;

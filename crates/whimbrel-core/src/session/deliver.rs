@@ -116,7 +116,8 @@ enum Fate {
     Taken,
     /// It is to be sent under that tag once it is durable that it is on its way.
     Prepared(u16),
-    /// Its client cannot be sent it: it is over, or goes to another member of its shared subscription.
+    /// Its client cannot be sent it: it is over, or goes to another member of its shared
+    /// subscription.
     Dropped,
 }
 
@@ -207,7 +208,8 @@ impl Session {
         Fate::Dropped
     }
 
-    /// Puts a reliable delivery into the window and hands it out, or has it prepared. The caller has asked for room.
+    /// Puts a reliable delivery into the window and hands it out, or has it prepared. The caller
+    /// has asked for room.
     fn hand_out(&mut self, publication: &mut Publication<'_>, terms: Terms, to: &mut Outgoing<'_>) -> Fate {
         // A session that ends with its connection never sends again, unless another member has to take over.
         let keep = self.is_persistent() || self.prepares(terms.qos) || terms.group != NO_GROUP;
@@ -226,7 +228,8 @@ impl Session {
 }
 
 impl Sessions {
-    /// Delivers an event to a session, now or later; `false`: its client cannot be sent it, and it is over.
+    /// Delivers an event to a session, now or later; `false`: its client cannot be sent it, and it
+    /// is over.
     pub(crate) fn offer(
         &mut self,
         to: u32,
@@ -269,7 +272,7 @@ impl Sessions {
         terms: Terms,
         out: &mut dyn Output,
     ) -> bool {
-        let Sessions { slots, limits, stats, prepared, dropped, woken, returned, .. } = self;
+        let Sessions { slots, limits, stats, .. } = self;
         let session = slots[to as usize].as_mut().expect("tracks lead to sessions");
         if !session.takes_tracked(terms.qos) {
             let entry = queued(publication, terms);
@@ -288,12 +291,7 @@ impl Sessions {
             self.hand_within(to, publication.keep(), terms);
             return true;
         }
-        let mut outgoing = Outgoing { waker: Waker::new(to, woken), stats, returned, out };
-        match session.send_new(publication, terms, &mut outgoing) {
-            Fate::Taken => {}
-            Fate::Prepared(tag) => prepared.push_back((to, tag, session.memory.number)),
-            Fate::Dropped => dropped.push((to, session.memory.number)),
-        }
+        self.hand_now(to, publication, terms, out);
         true
     }
 
@@ -332,9 +330,9 @@ impl Sessions {
         Some(index)
     }
 
-    /// Whether a session takes what is retained, at that quality of service, for a reading that began
-    /// when the event `begun` was the last: its window and link have room, and nothing waits for the
-    /// same room that had passed before.
+    /// Whether a session takes what is retained, at that quality of service, for a reading that
+    /// began when the event `begun` was the last: its window and link have room, and nothing waits
+    /// for the same room that had passed before.
     pub(crate) fn takes_retained(&self, index: u32, begun: u64, qos: Qos) -> bool {
         let session = self.get(index);
         let reliable = qos != Qos::AtMostOnce;
@@ -345,14 +343,8 @@ impl Sessions {
         !is_behind && session.open && session.has_room(qos)
     }
 
-    /// Delivers what is retained. The caller has asked for room.
-    pub(crate) fn hand_retained(
-        &mut self,
-        to: u32,
-        publication: &mut Publication<'_>,
-        terms: Terms,
-        out: &mut dyn Output,
-    ) {
+    /// Delivers an event to a session at once. The caller has asked for room.
+    pub(crate) fn hand_now(&mut self, to: u32, publication: &mut Publication<'_>, terms: Terms, out: &mut dyn Output) {
         let Sessions { slots, stats, prepared, dropped, woken, returned, .. } = self;
         let session = slots[to as usize].as_mut().expect("a session index in use");
         let mut outgoing = Outgoing { waker: Waker::new(to, woken), stats, returned, out };
@@ -360,7 +352,7 @@ impl Sessions {
             Fate::Taken => {}
             Fate::Prepared(tag) => prepared.push_back((to, tag, session.memory.number)),
             Fate::Dropped => {
-                // Once for all that a reading passes over in a row.
+                // Once for all that a session passes over in a row.
                 let whose = (to, session.memory.number);
                 if dropped.last() != Some(&whose) {
                     dropped.push(whose);
@@ -416,8 +408,8 @@ impl Sessions {
 }
 
 impl Session {
-    /// Whether nothing waits, and nothing of a former connection is to be sent again or forgotten: as
-    /// mostly when a client has answered a delivery.
+    /// Whether nothing waits, and nothing of a former connection is to be sent again or forgotten:
+    /// as mostly when a client has answered a delivery.
     #[inline]
     fn has_nothing_to_send(&self) -> bool {
         let waiting = self.waiting.len() | self.passing.len() | self.follow.queue.len();
@@ -438,7 +430,8 @@ impl Session {
         pop(queue, now, stats)
     }
 
-    /// Sends an event that has not been sent before, or has it prepared. The caller has asked for room.
+    /// Sends an event that has not been sent before, or has it prepared. The caller has asked for
+    /// room.
     fn send_new(&mut self, publication: &mut Publication<'_>, terms: Terms, to: &mut Outgoing<'_>) -> Fate {
         if terms.qos != Qos::AtMostOnce {
             return self.hand_out(publication, terms, to);
@@ -449,8 +442,8 @@ impl Session {
         self.note((0, publication.id), sent, false, to)
     }
 
-    /// Sends the next delivery (or release) of a former connection again, or one that was prepared; `None`: it has to wait. The caller has asked
-    /// for room.
+    /// Sends the next delivery (or release) of a former connection again, or one that was prepared;
+    /// `None`: it has to wait. The caller has asked for room.
     fn send_again(&mut self, to: &mut Outgoing<'_>) -> Option<Fate> {
         let link = Link(self.link);
         let Some((tag, slot)) = self.inflight.resend() else { return self.inflight.is_resent().then_some(Fate::Taken) };

@@ -193,8 +193,8 @@ impl Inflight {
         self.slots.iter().position(is_it).map(|index| self.tag(index))
     }
 
-    /// The event of a delivery from before a restart was read from the log: it is the next that is sent, with that
-    /// retain mark.
+    /// The event of a delivery from before a restart was read from the log: it is the next that is
+    /// sent, with that retain mark.
     pub(crate) fn loaded(&mut self, tag: u16, event: Event, retain: bool) {
         let rank = self.rank + 1;
         let slot = self.slot(tag).filter(|slot| slot.stage == Stage::Loading);
@@ -348,8 +348,8 @@ impl Inflight {
         self.drop_settled();
     }
 
-    /// Ends the delivery at `index`: its place in the window is free, which wakes the session. Gives
-    /// its slot, with what it kept. No place becomes free in another way.
+    /// Ends the delivery at `index`: its place in the window is free, which wakes the session.
+    /// Gives its slot, with what it kept. No place becomes free in another way.
     #[inline]
     fn free(&mut self, index: usize, waker: &mut Waker<'_>) -> &mut Slot {
         let slot = &mut self.slots[index];

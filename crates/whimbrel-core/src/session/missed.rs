@@ -1,11 +1,11 @@
-//! What a client that takes too little has missed of events at QoS 0, while its session reads what is
-//! retained: a reading brings these in their place.
+//! What a client that takes too little has missed of events at QoS 0, while its session reads what
+//! is retained: a reading brings these in their place.
 
 use super::Sessions;
 
 impl Sessions {
-    /// Whether an event at QoS 0 may have been dropped since the session began to read, as its client
-    /// takes too little.
+    /// Whether an event at QoS 0 may have been dropped since the session began to read, as its
+    /// client takes too little.
     pub(crate) fn has_lost(&self, index: u32, serial: u64) -> bool {
         self.get(index).passing.may_have_lost(serial)
     }

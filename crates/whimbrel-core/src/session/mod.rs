@@ -204,7 +204,8 @@ pub(crate) struct Sessions {
     pub(crate) fulfilled: Vec<Fulfilled>,
     /// Sessions that have to go on, as a place in their window has become free in this step.
     woken: Vec<u32>,
-    /// Deliveries of shared subscriptions that a member was to be sent and could not be: other members get them.
+    /// Deliveries of shared subscriptions that a member was to be sent and could not be: other
+    /// members get them.
     pub(crate) returned: Vec<Taken>,
     /// Attached sessions whose queue outgrew its bound in this step.
     overflowed: Vec<u32>,
@@ -403,7 +404,8 @@ impl Sessions {
     }
 
     /// Whether a step has left something to do beside waking sessions: claimants are to be served,
-    /// sessions cut off, deliveries prepared or handed out among the members of shared subscriptions.
+    /// sessions cut off, deliveries prepared or handed out among the members of shared
+    /// subscriptions.
     #[inline]
     pub(crate) fn has_unfinished(&self) -> bool {
         let sessions = usize::from(self.supersessions.is_any_ready()) | self.overflowed.len();

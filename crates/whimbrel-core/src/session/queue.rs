@@ -26,7 +26,8 @@ pub(crate) struct Queued {
 }
 
 impl Queued {
-    /// What waits in a shared subscription, for whichever member; `origin` as of [`Queued::origin`].
+    /// What waits in a shared subscription, for whichever member; `origin` as of
+    /// [`Queued::origin`].
     pub(crate) fn shared(event: Event, group: u32, origin: u16) -> Queued {
         let (qos, naming) = (event.qos(), Naming::None);
         Queued { event, identifier: 0, group, origin, qos, retain: false, naming, track: NO_TRACK, serial: 0 }
@@ -124,8 +125,8 @@ impl Queue {
         self.lost = (first, serial);
     }
 
-    /// Whether the event with that number may have been dropped: it lies between the first and the last
-    /// that were.
+    /// Whether the event with that number may have been dropped: it lies between the first and the
+    /// last that were.
     pub(crate) fn may_have_lost(&self, serial: u64) -> bool {
         self.lost.0 != 0 && (self.lost.0..=self.lost.1).contains(&serial)
     }

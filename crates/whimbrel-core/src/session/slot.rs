@@ -60,8 +60,8 @@ impl Slot {
         self.sent || self.repeated
     }
 
-    /// Another member of its shared subscription may get it instead: the protocol forbids that of what
-    /// `was_sent` at exactly once.
+    /// Another member of its shared subscription may get it instead: the protocol forbids that of
+    /// what `was_sent` at exactly once.
     pub(super) fn may_go_to_another(&self, was_sent: bool) -> bool {
         let is_new = !was_sent && matches!(self.stage, Stage::Preparing | Stage::Expect);
         let is_open = self.qos == Qos::AtLeastOnce && self.stage == Stage::Expect;

@@ -7,8 +7,8 @@ use super::queue::{Queue, Queued};
 use crate::route::NO_TRACK;
 
 impl Sessions {
-    /// Takes what waits for the tracked subscriptions of a session out of its queue: they read it from
-    /// the cache.
+    /// Takes what waits for the tracked subscriptions of a session out of its queue: they read it
+    /// from the cache.
     pub(crate) fn take_tracked(&mut self, index: u32) -> Queue {
         let queue = core::mem::take(&mut self.get_mut(index).follow.queue);
         self.stats.queued_events -= queue.len() as u64;
@@ -16,8 +16,8 @@ impl Sessions {
         queue
     }
 
-    /// What waits for a tracked subscription that is tracked no more waits with the rest: before what
-    /// comes at the same quality of service.
+    /// What waits for a tracked subscription that is tracked no more waits with the rest: before
+    /// what comes at the same quality of service.
     pub(crate) fn untrack_queue(&mut self, index: u32, track: u32) {
         let session = self.get_mut(index);
         for entry in session.follow.queue.iter().filter(|entry| entry.track == track).cloned().collect::<Vec<_>>() {
@@ -27,8 +27,8 @@ impl Sessions {
         session.follow.queue.purge(|entry| entry.track != track);
     }
 
-    /// A subscription that was plain up to the event `serial` is tracked from now on: what waits goes
-    /// first, some of it may be its own.
+    /// A subscription that was plain up to the event `serial` is tracked from now on: what waits
+    /// goes first, some of it may be its own.
     pub(crate) fn track_after(&mut self, index: u32, serial: u64) {
         let session = self.get_mut(index);
         if !session.waiting.is_empty() || !session.passing.is_empty() {

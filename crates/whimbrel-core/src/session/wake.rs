@@ -33,8 +33,8 @@ impl Sessions {
         (&mut session.inflight, Waker::new(index, woken))
     }
 
-    /// A session that has to go on. The deliveries that end in a step bound how many there are: those
-    /// in windows and queues, and a slice of what each session reads or catches up with.
+    /// A session that has to go on. The deliveries that end in a step bound how many there are:
+    /// those in windows and queues, and a slice of what each session reads or catches up with.
     #[inline]
     pub(crate) fn pop_woken(&mut self) -> Option<u32> {
         loop {

@@ -73,7 +73,8 @@ impl Branch {
 }
 
 impl Group {
-    /// The branch with the least load relative to its room, if one has room and has not refused that event; equals take turns.
+    /// The branch with the least load relative to its room, if one has room and has not refused
+    /// that event; equals take turns.
     pub(super) fn next_branch(&mut self, event: EventId) -> Option<usize> {
         let count = self.branches.len();
         let mut best: Option<(u64, u64, usize)> = None;
@@ -157,8 +158,8 @@ impl Groups {
         true
     }
 
-    /// No member at a branch can be sent an event: others get it, which waits before everything else. Whether
-    /// the branch had it.
+    /// No member at a branch can be sent an event: others get it, which waits before everything
+    /// else. Whether the branch had it.
     pub(crate) fn refuse_given(&mut self, id: u32, host: HostId, number: u64, sessions: &mut Sessions) -> bool {
         let branch = self.branch_mut(id, host);
         let Some(event) = branch.and_then(|branch| branch.given.get(&number)).map(|given| given.event.id()) else {

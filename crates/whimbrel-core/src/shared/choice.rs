@@ -1,9 +1,10 @@
-//! Which member of a shared subscription gets an event: the least loaded of those that can be sent it.
+//! Which member of a shared subscription gets an event: the least loaded of those that can be sent
+//! it.
 //!
 //! A member that is there and cannot be sent an event, as it is too large for it or not allowed, is
-//! passed over, and so is a branch that has refused it. An event that no member can be sent which is
-//! there is over, and counted: it never holds up the others. A member that is away counts for nothing,
-//! since what it takes is known only when it is back.
+//! passed over, and so is a branch that has refused it. An event that no member can be sent which
+//! is there is over, and counted: it never holds up the others. A member that is away counts for
+//! nothing, since what it takes is known only when it is back.
 
 use std::collections::BTreeMap;
 
@@ -89,8 +90,8 @@ impl Member {
 }
 
 impl Group {
-    /// Which member gets an event: the least loaded one that has room and can be sent it, equals in turns,
-    /// else a branch. Costs a look at each member and branch at most.
+    /// Which member gets an event: the least loaded one that has room and can be sent it, equals in
+    /// turns, else a branch. Costs a look at each member and branch at most.
     pub(super) fn choose(
         &mut self,
         publication: &Publication<'_>,
@@ -140,8 +141,8 @@ impl Group {
         if is_awaited { Choice::Busy } else { Choice::Untaken }
     }
 
-    /// No member here can be sent an event: it goes back to its home, where other brokers may have members for
-    /// it, or is over. A home that hands it out once more knows of no others.
+    /// No member here can be sent an event: it goes back to its home, where other brokers may have
+    /// members for it, or is over. A home that hands it out once more knows of no others.
     pub(super) fn pass_over(&mut self, id: u32, event: EventId, origin: u16, sessions: &mut Sessions, post: &mut Post) {
         let visit = self.visit.as_deref_mut().filter(|_| self.own.is_none() && origin != 0);
         if let Some((host, number)) = visit.and_then(|visit| visit.refuse(origin, event)) {

@@ -25,8 +25,8 @@ use crate::overlay::Brokers;
 use crate::route::Spot;
 use crate::session::{Account, Handed, Marks, Publication, Queue, Queued, Sessions, Taken, push_bounded};
 
-/// Events that wait for members that take nothing at the moment, while others are given what is behind them. More hold up the shared subscription
-/// until one of those members answers, or leaves.
+/// Events that wait for members that take nothing at the moment, while others are given what is
+/// behind them. More hold up the shared subscription until one of those members answers, or leaves.
 pub(crate) const BUSY_MAX: usize = 64;
 
 /// A member: a session and what it asked for.
@@ -76,8 +76,8 @@ struct Group {
     kept_until: Option<Time>,
     /// Its own session is being sought at other brokers.
     is_sought: bool,
-    /// The first entry that waits is for members that take nothing at the moment: others may take what
-    /// comes behind it, which is offered at once.
+    /// The first entry that waits is for members that take nothing at the moment: others may take
+    /// what comes behind it, which is offered at once.
     has_busy: bool,
     /// Which branches have refused what waits, or is on its way.
     refused: Refused,
@@ -307,7 +307,8 @@ impl Groups {
         is_here || group.branches.iter().any(|branch| branch.room > 0)
     }
 
-    /// Another member is there no more: what waited for that one is looked at again when the step ends.
+    /// Another member is there no more: what waited for that one is looked at again when the step
+    /// ends.
     pub(crate) fn wake_member(&self, id: u32, sessions: &mut Sessions) {
         let mut members = self.get(id).members.iter().filter(|m| !m.is_leaving).map(|m| m.session);
         if let Some(member) = members.find(|member| sessions.is_attached(*member)) {
@@ -401,7 +402,8 @@ impl Groups {
     }
 
     /// Hands out what waits, as long as a member takes it. What only members can be sent that take
-    /// nothing at the moment waits for them, and lets pass what is behind it: at most [`BUSY_MAX`] do.
+    /// nothing at the moment waits for them, and lets pass what is behind it: at most [`BUSY_MAX`]
+    /// do.
     pub(crate) fn hand_out(&mut self, id: u32, now: Time, sessions: &mut Sessions, out: &mut dyn Output) {
         let (group, post) = self.with_post(id);
         let mut busy = 0;
@@ -465,7 +467,8 @@ impl Group {
         }
     }
 
-    /// Delivers an event to a member that takes it; `origin`: the delivery to the own session that it fulfils.
+    /// Delivers an event to a member that takes it; `origin`: the delivery to the own session that
+    /// it fulfils.
     fn give(
         &mut self,
         id: u32,

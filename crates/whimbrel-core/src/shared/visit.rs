@@ -101,8 +101,8 @@ impl Visit {
         Taking::New(self.last_tag)
     }
 
-    /// What was given that tag is refused; whose it is, and its number. `None` if it was refused before: its home
-    /// knows of no other branch.
+    /// What was given that tag is refused; whose it is, and its number. `None` if it was refused
+    /// before: its home knows of no other branch.
     pub(super) fn refuse(&mut self, tag: u16, event: EventId) -> Option<(HostId, u64)> {
         if let Some(at) = self.refused.iter().position(|known| *known == event) {
             self.refused.remove(at);

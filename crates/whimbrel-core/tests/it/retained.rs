@@ -439,6 +439,7 @@ fn another_selector_adds_nothing_to_a_reading_that_is_under_way() {
     rig.edges.room.remove(&2);
     rig.input(Input::Writable { link: Link(2) });
     let got = rig.settled_events(2);
-    // The first had room; of the others those that the first selector asked for and the second wants.
+    // The first had room; of the others those that the first selector asked for and the second
+    // wants.
     assert_eq!(topics(&got), [0, 3, 4, 5].map(name));
 }

@@ -966,7 +966,8 @@ fn what_all_brokers_confirm_at_once_is_read_once() {
     assert_eq!(got.len(), published.len());
 }
 
-/// What is retained is read from the beginning where the session goes to, if it was not read to its end: a reading is known to its broker alone.
+/// What is retained is read from the beginning where the session goes to, if it was not read to its
+/// end: a reading is known to its broker alone.
 #[test]
 fn a_session_that_has_not_read_all_that_is_retained_reads_it_where_it_goes() {
     const TOPICS: usize = 400;

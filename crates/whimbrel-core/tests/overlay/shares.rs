@@ -175,8 +175,8 @@ fn the_branch_with_least_load_comes_first() {
 /// What each member has got, by node and link.
 type Shared = BTreeMap<(usize, u32), Vec<String>>;
 
-/// Publishes at `from`, every third payload a long one, which the members of the links `small` cannot be sent; what
-/// these and `other` get within two seconds.
+/// Publishes at `from`, every third payload a long one, which the members of the links `small`
+/// cannot be sent; what these and `other` get within two seconds.
 fn long_and_short(net: &mut Net, from: usize, small: &[(usize, u32)], other: &[(usize, u32)]) -> (Vec<String>, Shared) {
     for (node, link) in small {
         net.nodes[*node].side.edges.largest.insert(*link, 3);

@@ -1,5 +1,5 @@
-//! Connections end: their peers have closed them, they break a rule, or a publish of them was refused
-//! without an answer.
+//! Connections end: their peers have closed them, they break a rule, or a publish of them was
+//! refused without an answer.
 
 use core::time::Duration;
 use std::collections::BTreeSet;
@@ -40,9 +40,9 @@ impl Endings {
 }
 
 impl Broker {
-    /// Does what the present step has left to do. One thing leads to another: with a connection that
-    /// ends, those get their sessions that waited for it, and what they have sent meanwhile is handled.
-    /// Each round ends a connection, or handles what one has sent while it waited.
+    /// Does what the present step has left to do. One thing leads to another: with a connection
+    /// that ends, those get their sessions that waited for it, and what they have sent meanwhile is
+    /// handled. Each round ends a connection, or handles what one has sent while it waited.
     pub(super) fn finish(&mut self, now: Time, out: &mut impl Output) {
         while self.edge.is_unfinished() {
             self.look_after(now, out);
@@ -132,8 +132,8 @@ impl Edge {
         self.endings.now.push((id, reason, cause));
     }
 
-    /// A connection is not read any more, and ends when there is room again, or after a while: its client
-    /// sends again then what was not acknowledged.
+    /// A connection is not read any more, and ends when there is room again, or after a while: its
+    /// client sends again then what was not acknowledged.
     pub(super) fn end_later(&mut self, now: Time, id: u32, out: &mut impl Output) {
         let conn = &mut self.conns[id as usize];
         let (is_read, at) = (!conn.is_paused(), now.after(REFUSED_UNREAD));

@@ -85,8 +85,8 @@ impl Wish {
         Ok(wish)
     }
 
-    /// The same for the core. If names of events are asked for, and the client `wants_diagnostics`, the answer is to say where the
-    /// subscription begins.
+    /// The same for the core. If names of events are asked for, and the client `wants_diagnostics`,
+    /// the answer is to say where the subscription begins.
     pub(super) fn following(&self, wants_diagnostics: bool) -> Following<'_> {
         let start = match &self.from {
             Place::Own => Start::Own,

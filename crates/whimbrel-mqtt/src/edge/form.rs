@@ -8,7 +8,8 @@ use super::conn::Aliased;
 use crate::codec::{PacketId, Publish, PublishProperties, SubscriptionIds, Version, encode_publish};
 
 /// The user property with the event's name. The broker's own properties begin with it, so that no
-/// client takes one for it that a publisher has written: what stands before the last is the publisher's.
+/// client takes one for it that a publisher has written: what stands before the last is the
+/// publisher's.
 const NAME: &str = "w-id";
 
 /// The user property that says that the event may be one that came before.
@@ -82,7 +83,8 @@ impl Edge {
         }
     }
 
-    /// Encodes a delivery in one form; returns the offset of its packet identifier, and whether it introduces a topic alias.
+    /// Encodes a delivery in one form; returns the offset of its packet identifier, and whether it
+    /// introduces a topic alias.
     fn encode(&mut self, id: u32, delivery: &Delivery<'_>, form: Form, now: Time) -> (Option<usize>, bool) {
         let mut alias_is_new = false;
         let conn = &mut self.conns[id as usize];
@@ -132,7 +134,8 @@ impl Edge {
         if conn.version == Version::V5 {
             append(delivery, form, &mut self.appended);
         }
-        // Nothing that came in as one packet is too long to go out as one, but for what `TooLarge` catches.
+        // Nothing that came in as one packet is too long to go out as one, but for what `TooLarge`
+        // catches.
         let layout = encode_publish(conn.version, &publish, self.appended.as_attributes(), &mut conn.pending).ok();
         (layout.map(|layout| layout.packet_id.unwrap_or(0)), alias_is_new)
     }
@@ -164,7 +167,8 @@ fn is_notice(delivery: &Delivery<'_>) -> bool {
     delivery.naming != Naming::Event && delivery.event.topic == NOTICE_TOPIC
 }
 
-/// Whole seconds until an event expires, rounded up so that it is never told to be over while it is not.
+/// Whole seconds until an event expires, rounded up so that it is never told to be over while it is
+/// not.
 fn remaining(event: &EventRef<'_>, now: Time) -> Option<u32> {
     let left = event.expires?.since(now);
     let seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);

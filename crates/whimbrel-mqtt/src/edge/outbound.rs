@@ -366,8 +366,8 @@ impl<O: Output> CoreOutput for Outbound<'_, O> {
 }
 
 impl Edge {
-    /// Copies the encoded packet of the same event, with another packet identifier; false if another
-    /// packet was the last one, or it is too large for this client.
+    /// Copies the encoded packet of the same event, with another packet identifier; false if
+    /// another packet was the last one, or it is too large for this client.
     #[inline]
     fn copy_template(&mut self, wanted: &Key, id: u32, tag: u16) -> bool {
         let Template { key, conn: from, start, length, tag_at } = self.templates.last[usize::from(wanted.named)];
@@ -396,8 +396,8 @@ impl Edge {
         true
     }
 
-    /// Copies the encoded packet of a cached event; false if there is none, or it is too large for this
-    /// client.
+    /// Copies the encoded packet of a cached event; false if there is none, or it is too large for
+    /// this client.
     fn copy_recent(&mut self, key: &Key, id: u32, tag: u16) -> bool {
         let conn = &mut self.conns[id as usize];
         let start = conn.pending.len();

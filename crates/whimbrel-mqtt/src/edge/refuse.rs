@@ -53,7 +53,8 @@ impl Broker {
     ) {
         let (link, tag) = (Link(id), publish.packet_id.map_or(0, PacketId::get));
         self.edge.note_refused(id, topic, refused, out);
-        // One that ends the connection has its place, too: what was taken before it is acknowledged.
+        // One that ends the connection has its place, too: what was taken before it is
+        // acknowledged.
         let ends = refused.class == Class::Denied && self.edge.guard.disconnects_denied();
         if (tag != 0 || ends) && self.core.stands_in_line(link) {
             let input = CoreInput::RefusedAtEdge { link, tag, qos: publish.qos, code: refused.reason.0 };

@@ -22,7 +22,7 @@ pub(super) const DENIED: &str = "no rule allows to subscribe to all of it, or th
 /// subscriptions than that: they are handled in one turn.
 const FILTERS_MAX: usize = 10_000;
 
-/// What is told whoever names more.
+/// What a client is told that names more.
 const TOO_MANY: &str = "more filters in one packet than a session may have subscriptions: use several packets";
 
 /// The longest reason string for what a user property says, bytes.

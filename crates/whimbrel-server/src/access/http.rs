@@ -271,9 +271,9 @@ impl Access {
         Err(refusal)
     }
 
-    /// Whether a request to open a WebSocket, `from` that address, may come from where it does: from
-    /// no web page, from one of the same host, from one of those that the configuration names, or
-    /// with `--dev` from one of this machine.
+    /// Whether a request to open a WebSocket, `from` that address, may come from where it does:
+    /// from no web page, from one of the same host, from one of those that the configuration names,
+    /// or with `--dev` from one of this machine.
     ///
     /// # Errors
     /// It comes from elsewhere; the audit has been told.

@@ -257,7 +257,7 @@ impl Checker {
         let mut matched = false;
         for (id, session) in &mut self.book.sessions {
             let topic = &publication.message.topic;
-            // What is not told live is read, if a reading has not got there; then the former is not.
+            // A reading that has not got there brings it, unless it comes live, and not the former.
             let is_retained = publication.message.retain;
             if is_retained {
                 session.supersede(topic);

@@ -203,8 +203,8 @@ impl Checker {
             return;
         };
         let given = |share: &&mut Share| matches!(&share.place, Place::With { left: false, .. } | Place::Done);
-        // The same content may have been published twice: what has expired is not meant, what waits comes first,
-        // and of that what must come.
+        // The same content may have been published twice: what has expired is not meant, what waits
+        // comes first, and of that what must come.
         let now = self.now;
         let expired = |share: &Share| share.publication.expires.is_some_and(|at| at < now);
         let likely = |share: &&mut Share| (expired(share), share.place != Place::Free, share.optional);

@@ -238,7 +238,8 @@ impl Checker {
         name
     }
 
-    /// The name of an event that came without it, as the packet would have been larger than its client takes.
+    /// The name of an event that came without it, as the packet would have been larger than its
+    /// client takes.
     fn name_left_out(&self, seen: &Delivered) -> Option<Name> {
         if seen.message.user_property(NAME).is_some() {
             return None;

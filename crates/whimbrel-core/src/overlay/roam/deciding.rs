@@ -380,7 +380,7 @@ impl Core {
         }
         self.note_claim(now, &search.client);
         if let Some(successor) = search.successor {
-            self.answer_nothing(now, &successor, out);
+            self.answer_nothing(now, (successor.from.host, successor.number), out);
         }
     }
 

@@ -124,7 +124,6 @@ impl Core {
 
     /// Somebody wants a session that is not here: a copy of it is, or it has ended, or there is nothing.
     fn give_without_session(&mut self, now: Time, from: Sender, asked: &Move<'_>, out: &mut dyn Output) {
-        let ended = self.overlay.as_deref().and_then(|overlay| overlay.roam.ended.get(asked.client)).cloned();
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let copy = overlay.roam.copies.get_mut(asked.client).filter(|_| asked.as_copy);
         // Also who wants nothing of it may not begin anew in its place.
@@ -151,13 +150,7 @@ impl Core {
             let told = (&whole[..], owner.as_deref().unwrap_or_default());
             return self.send_part(now, (from.host, asked.number), (told, epoch, asked.part), out);
         }
-        match ended {
-            Some(_) => self.answer_ended(now, (from.host, asked.number), asked.client, out),
-            None => {
-                let told = bare(asked.number, MoveAnswer::Nothing, 0, &[]);
-                self.write_to(now, from.host, (&Message::Moved(told), false), out);
-            }
-        }
+        self.answer_gone(now, (from.host, asked.number), asked.client, out);
     }
 
     /// With what all is durable that has happened up to now; `None`: it is, or nothing ever will be.
@@ -193,9 +186,9 @@ impl Core {
     }
 
     /// Nobody who waits for a session that was sought here in vain needs to wait any longer.
-    pub(super) fn answer_nothing(&mut self, now: Time, successor: &Successor, out: &mut dyn Output) {
-        let told = bare(successor.number, MoveAnswer::Nothing, 0, &[]);
-        self.write_to(now, successor.from.host, (&Message::Moved(told), false), out);
+    pub(super) fn answer_nothing(&mut self, now: Time, (whom, number): (HostId, u64), out: &mut dyn Output) {
+        let told = bare(number, MoveAnswer::Nothing, 0, &[]);
+        self.write_to(now, whom, (&Message::Moved(told), false), out);
     }
 
     /// Whoever is connected to a session is told that it is somewhere else now.
@@ -212,9 +205,9 @@ impl Core {
 
     /// Gives a session to somebody.
     pub(super) fn give_to(&mut self, now: Time, client: &str, successor: &Successor, out: &mut dyn Output) {
-        // It may have ended while its connection was read out.
-        let Some(index) = self.sessions.find(client) else { return self.answer_gone(now, client, successor, out) };
         let whom = (successor.from.host, successor.number);
+        // It may have ended while its connection was read out.
+        let Some(index) = self.sessions.find(client) else { return self.answer_gone(now, whom, client, out) };
         if is_foreign(self.sessions.get(index).memory.owner.as_deref(), successor.stranger.as_deref()) {
             return self.say_foreign(now, whom, out);
         }
@@ -232,16 +225,16 @@ impl Core {
             }
             self.end(now, index, out);
         }
-        self.answer_gone(now, client, successor, out);
+        self.answer_gone(now, whom, client, out);
     }
 
     /// Tells a broker that wants a session what has become of it, as it is not here.
-    fn answer_gone(&mut self, now: Time, client: &str, successor: &Successor, out: &mut dyn Output) {
+    fn answer_gone(&mut self, now: Time, whom: (HostId, u64), client: &str, out: &mut dyn Output) {
         let has_ended = self.overlay.as_deref().is_some_and(|overlay| overlay.roam.ended.contains_key(client));
         if has_ended {
-            self.answer_ended(now, (successor.from.host, successor.number), client, out);
+            self.answer_ended(now, whom, client, out);
         } else {
-            self.answer_nothing(now, successor, out);
+            self.answer_nothing(now, whom, out);
         }
     }
 

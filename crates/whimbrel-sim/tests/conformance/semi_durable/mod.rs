@@ -48,7 +48,8 @@ pub fn ask(world: &mut World, conn: ConnId, filters: &[(&str, u8)], props: Props
     }
 }
 
-/// Subscribes to one filter, which must be granted; returns its token, if it asks for the names of events.
+/// Subscribes to one filter, which must be granted; returns its token, if it asks for the names of
+/// events.
 #[track_caller]
 pub fn follow(world: &mut World, conn: ConnId, filter: &str, options: u8, props: Props) -> String {
     let asked = props.bytes();

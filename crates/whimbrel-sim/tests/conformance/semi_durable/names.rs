@@ -66,7 +66,8 @@ fn names_go_with_aliases_identifiers_and_each_quality_of_service() {
 
 #[test]
 fn an_event_that_is_too_large_with_what_is_added_goes_without_it() {
-    // Beside its payload a packet of QoS 1 with the topic `t` has 8 bytes, with a new alias 11, with its name 40.
+    // Beside its payload a packet of QoS 1 with the topic `t` has 8 bytes, with a new alias 11,
+    // with its name 40.
     for (maximum, aliases) in [(58, 0), (61, 0), (58, 5), (61, 5), (93, 5)] {
         let mut world = World::new();
         let small = Connect::v5("small").maximum_packet_size(maximum).topic_alias_maximum(aliases);

@@ -87,8 +87,8 @@ fn due<'a>(book: &'a Book, story: &'a Story) -> impl Iterator<Item = &'a Name> {
     book.sent.iter().filter(move |(_, sent)| is_due(sent)).map(|(name, _)| name)
 }
 
-/// How many deliveries are still due, over all subscriptions. Costs one look at each event and delivery,
-/// which matters while clients and relays share the processor with it.
+/// How many deliveries are still due, over all subscriptions. Costs one look at each event and
+/// delivery, which matters while clients and relays share the processor with it.
 pub fn missing(book: &Book) -> usize {
     let of = |story: &Story| {
         let came: HashSet<&Name> = story.came.iter().map(|(name, _)| name).collect();

@@ -260,7 +260,8 @@ async fn storm(world: &mut World, desk: &Desk) {
     }
 }
 
-/// Waits until all subscriptions have what they are due, or for [`PATIENCE`] none has got any of it.
+/// Waits until all subscriptions have what they are due, or for [`PATIENCE`] none has got any of
+/// it.
 async fn await_due(desk: &Desk) {
     let mut pace = tokio::time::interval(COUNTED);
     let begun = Instant::now();
