@@ -2,5 +2,7 @@
 //!
 //! [`tidy`] reads the workspace and reports every breach of the house rules: layers, purity of the core, budgets,
 //! licences, known advisories. It writes nothing and needs no network beyond the packages the build needs anyway.
+//! [`tokens`] compares the code of the working tree with that of a revision, without its comments.
 
 pub mod tidy;
+pub mod tokens;

@@ -1,0 +1,153 @@
+//! Whether the Rust files of the working tree have the same tokens as those of a revision.
+//!
+//! A commit that rewrites comments only is proved to change no code by `cargo xtask tokens REVISION`. What counts and what
+//! does not stands at [`sequence::of`]. A file that was added or removed is a difference; one that git takes for renamed is
+//! compared under its new name, and told. Files that are not Rust are not compared, and told when they differ.
+
+pub mod sequence;
+
+use std::fmt;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use self::sequence::{Difference, Sequence};
+
+/// What a comparison of a working tree with a revision has found.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Rust files in both, whether their text is the same or not.
+    pub compared: usize,
+    /// Of these, files whose text differs.
+    pub differ_in_text: usize,
+    /// Each file whose tokens differ, was added or was removed.
+    pub differences: Vec<String>,
+    /// What is no difference, but needs a look: renames, files that are not Rust, doc comments that a macro may read.
+    pub notes: Vec<String>,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for note in &self.notes {
+            writeln!(f, "note: {note}")?;
+        }
+        for difference in &self.differences {
+            writeln!(f, "{difference}")?;
+        }
+        let Report { compared, differ_in_text, .. } = self;
+        let differences = self.differences.len();
+        write!(
+            f,
+            "tokens: {compared} Rust files compared, {differ_in_text} differ in text, {differences} differ in code"
+        )
+    }
+}
+
+/// Compares the Rust files at or below `paths` (all of them, when there is none) of the working tree at `root` with those
+/// of `revision`.
+///
+/// # Errors
+/// When git cannot be run or does not know the revision or a path, or a file cannot be read or is not Rust.
+pub fn run(root: &Path, revision: &str, paths: &[String]) -> Result<Report> {
+    let commit = git(root, &["rev-parse", "--verify", "--end-of-options", &format!("{revision}^{{commit}}")], &[])?;
+    let commit = commit.trim();
+    let mut report = Report::default();
+    let mut same = rust_files(&git(root, &["ls-files", "-z"], paths)?);
+    let changes = changes(root, commit, paths)?;
+    let nothing = same == 0 && changes.is_empty();
+    if nothing && !paths.is_empty() && git(root, &["ls-tree", "-r", "--name-only", commit], paths)?.is_empty() {
+        bail!("there is no file at {}, now or then", paths.join(" "));
+    }
+    for change in changes {
+        let is_rust = |path: &Option<String>| path.as_deref().is_some_and(|path| path.ends_with(".rs"));
+        if is_rust(&change.now) {
+            same -= usize::from(change.tracked);
+        }
+        if is_rust(&change.now) || is_rust(&change.then) {
+            look_at(root, commit, &change, &mut report)?;
+        } else {
+            let path = change.now.or(change.then).unwrap_or_default();
+            report.notes.push(format!("{path} differs and is not Rust; it is not compared"));
+        }
+    }
+    report.compared += same;
+    Ok(report)
+}
+
+/// A file that differs: its path in the revision and in the working tree.
+struct Change {
+    then: Option<String>,
+    now: Option<String>,
+    /// Whether git knows the file of the working tree.
+    tracked: bool,
+}
+
+fn look_at(root: &Path, commit: &str, change: &Change, report: &mut Report) -> Result<()> {
+    match (&change.then, &change.now) {
+        (Some(then), Some(now)) => {
+            let old = git(root, &["show", &format!("{commit}:{then}")], &[])?;
+            let new = std::fs::read_to_string(root.join(now)).with_context(|| format!("cannot read {now}"))?;
+            report.compared += 1;
+            report.differ_in_text += usize::from(old != new);
+            if then != now {
+                report.notes.push(format!("{now} was {then}"));
+            }
+            let old = sequence::of(&old).with_context(|| format!("{then} of {commit} does not parse"))?;
+            let new = sequence::of(&new).with_context(|| format!("{now} does not parse"))?;
+            compare(now, &old, &new, report);
+        }
+        (Some(then), None) => report.differences.push(format!("{then}: was removed")),
+        (None, Some(now)) => report.differences.push(format!("{now}: was added")),
+        (None, None) => {}
+    }
+    Ok(())
+}
+
+fn compare(path: &str, old: &Sequence, new: &Sequence, report: &mut Report) {
+    if let Some(Difference { line, old, old_line, new }) = old.first_difference(new) {
+        report.differences.push(format!("{path}:{line}: {new} stands where {old} stood (then line {old_line})"));
+    }
+    if old.read_docs != new.read_docs {
+        let message = format!("{path}: doc comments differ that a macro may read (help texts, schemas, metrics)");
+        report.notes.push(message);
+    }
+}
+
+fn changes(root: &Path, commit: &str, paths: &[String]) -> Result<Vec<Change>> {
+    let listing = git(root, &["diff", "--name-status", "--no-ext-diff", "-M", "-z", commit], paths)?;
+    let mut changes = Vec::new();
+    let mut fields = listing.split_terminator('\0').map(str::to_owned);
+    while let Some(status) = fields.next() {
+        let first = fields.next();
+        let (then, now) = match status.as_bytes().first() {
+            Some(b'A') => (None, first),
+            Some(b'D') => (first, None),
+            Some(b'R' | b'C') => (first, fields.next()),
+            _ => (first.clone(), first),
+        };
+        changes.push(Change { then, now, tracked: true });
+    }
+    // A file that git does not know yet.
+    let others = git(root, &["ls-files", "-z", "--others", "--exclude-standard"], paths)?;
+    let others = others.split_terminator('\0').map(str::to_owned);
+    changes.extend(others.map(|path| Change { then: None, now: Some(path), tracked: false }));
+    Ok(changes)
+}
+
+fn rust_files(listing: &str) -> usize {
+    listing.split_terminator('\0').filter(|path| path.ends_with(".rs")).count()
+}
+
+fn git(root: &Path, arguments: &[&str], paths: &[String]) -> Result<String> {
+    let mut command = Command::new("git");
+    command.args(arguments).current_dir(root);
+    if !paths.is_empty() {
+        command.arg("--").args(paths);
+    }
+    let answer = command.output().context("git cannot be run; the old files are read from it")?;
+    if !answer.status.success() {
+        bail!("git {} failed: {}", arguments.join(" "), String::from_utf8_lossy(&answer.stderr).trim());
+    }
+    String::from_utf8(answer.stdout).with_context(|| format!("git {}: its answer is not UTF-8", arguments.join(" ")))
+}
