@@ -1,7 +1,8 @@
 //! The project's own checks and chores.
 //!
-//! [`tidy`] reads the workspace and reports every breach of the house rules: layers, purity of the core, budgets,
-//! licences, known advisories. It writes nothing and needs no network beyond the packages the build needs anyway.
+//! [`tidy`] reads the workspace and reports every breach of the house rules: layers, purity of the
+//! core, budgets, licences, known advisories. It writes nothing and needs no network beyond the
+//! packages the build needs anyway.
 //! [`tokens`] compares the code of the working tree with that of a revision, without its comments.
 
 pub mod tidy;

@@ -1,8 +1,9 @@
 //! Whether the Rust files of the working tree have the same tokens as those of a revision.
 //!
-//! A commit that rewrites comments only is proved to change no code by `cargo xtask tokens REVISION`. What counts and what
-//! does not stands at [`sequence::of`]. A file that was added or removed is a difference; one that git takes for renamed is
-//! compared under its new name, and told. Files that are not Rust are not compared, and told when they differ.
+//! A commit that rewrites comments only is proved to change no code by `cargo xtask tokens
+//! REVISION`. What counts and what does not stands at [`sequence::of`]. A file that was added or
+//! removed is a difference; one that git takes for renamed is compared under its new name, and
+//! told. Files that are not Rust are not compared, and told when they differ.
 
 pub mod sequence;
 
@@ -16,18 +17,19 @@ use self::sequence::{Difference, Sequence};
 
 /// What a comparison of a working tree with a revision has found.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct Comparison {
     /// Rust files in both, whether their text is the same or not.
     pub compared: usize,
     /// Of these, files whose text differs.
     pub differ_in_text: usize,
     /// Each file whose tokens differ, was added or was removed.
     pub differences: Vec<String>,
-    /// What is no difference, but needs a look: renames, files that are not Rust, doc comments that a macro may read.
+    /// What is no difference, but needs a look: renames, files that are not Rust, doc comments that
+    /// a macro may read.
     pub notes: Vec<String>,
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for Comparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for note in &self.notes {
             writeln!(f, "note: {note}")?;
@@ -35,7 +37,7 @@ impl fmt::Display for Report {
         for difference in &self.differences {
             writeln!(f, "{difference}")?;
         }
-        let Report { compared, differ_in_text, .. } = self;
+        let Comparison { compared, differ_in_text, .. } = self;
         let differences = self.differences.len();
         write!(
             f,
@@ -44,15 +46,16 @@ impl fmt::Display for Report {
     }
 }
 
-/// Compares the Rust files at or below `paths` (all of them, when there is none) of the working tree at `root` with those
-/// of `revision`.
+/// Compares the Rust files at or below `paths` (all of them, when there is none) of the working
+/// tree at `root` with those of `revision`.
 ///
 /// # Errors
-/// When git cannot be run or does not know the revision or a path, or a file cannot be read or is not Rust.
-pub fn run(root: &Path, revision: &str, paths: &[String]) -> Result<Report> {
+/// When git cannot be run or does not know the revision or a path, or a file cannot be read or is
+/// not Rust.
+pub fn run(root: &Path, revision: &str, paths: &[String]) -> Result<Comparison> {
     let commit = git(root, &["rev-parse", "--verify", "--end-of-options", &format!("{revision}^{{commit}}")], &[])?;
     let commit = commit.trim();
-    let mut report = Report::default();
+    let mut comparison = Comparison::default();
     let mut same = rust_files(&git(root, &["ls-files", "-z"], paths)?);
     let changes = changes(root, commit, paths)?;
     let nothing = same == 0 && changes.is_empty();
@@ -65,14 +68,14 @@ pub fn run(root: &Path, revision: &str, paths: &[String]) -> Result<Report> {
             same -= usize::from(change.tracked);
         }
         if is_rust(&change.now) || is_rust(&change.then) {
-            look_at(root, commit, &change, &mut report)?;
+            look_at(root, commit, &change, &mut comparison)?;
         } else {
             let path = change.now.or(change.then).unwrap_or_default();
-            report.notes.push(format!("{path} differs and is not Rust; it is not compared"));
+            comparison.notes.push(format!("{path} differs and is not Rust; it is not compared"));
         }
     }
-    report.compared += same;
-    Ok(report)
+    comparison.compared += same;
+    Ok(comparison)
 }
 
 /// A file that differs: its path in the revision and in the working tree.
@@ -83,34 +86,34 @@ struct Change {
     tracked: bool,
 }
 
-fn look_at(root: &Path, commit: &str, change: &Change, report: &mut Report) -> Result<()> {
+fn look_at(root: &Path, commit: &str, change: &Change, comparison: &mut Comparison) -> Result<()> {
     match (&change.then, &change.now) {
         (Some(then), Some(now)) => {
             let old = git(root, &["show", &format!("{commit}:{then}")], &[])?;
             let new = std::fs::read_to_string(root.join(now)).with_context(|| format!("cannot read {now}"))?;
-            report.compared += 1;
-            report.differ_in_text += usize::from(old != new);
+            comparison.compared += 1;
+            comparison.differ_in_text += usize::from(old != new);
             if then != now {
-                report.notes.push(format!("{now} was {then}"));
+                comparison.notes.push(format!("{now} was {then}"));
             }
             let old = sequence::of(&old).with_context(|| format!("{then} of {commit} does not parse"))?;
             let new = sequence::of(&new).with_context(|| format!("{now} does not parse"))?;
-            compare(now, &old, &new, report);
+            compare(now, &old, &new, comparison);
         }
-        (Some(then), None) => report.differences.push(format!("{then}: was removed")),
-        (None, Some(now)) => report.differences.push(format!("{now}: was added")),
+        (Some(then), None) => comparison.differences.push(format!("{then}: was removed")),
+        (None, Some(now)) => comparison.differences.push(format!("{now}: was added")),
         (None, None) => {}
     }
     Ok(())
 }
 
-fn compare(path: &str, old: &Sequence, new: &Sequence, report: &mut Report) {
+fn compare(path: &str, old: &Sequence, new: &Sequence, comparison: &mut Comparison) {
     if let Some(Difference { line, old, old_line, new }) = old.first_difference(new) {
-        report.differences.push(format!("{path}:{line}: {new} stands where {old} stood (then line {old_line})"));
+        comparison.differences.push(format!("{path}:{line}: {new} stands where {old} stood (then line {old_line})"));
     }
     if old.read_docs != new.read_docs {
         let message = format!("{path}: doc comments differ that a macro may read (help texts, schemas, metrics)");
-        report.notes.push(message);
+        comparison.notes.push(message);
     }
 }
 

@@ -4,9 +4,10 @@ use std::path::Path;
 
 use xtask::tidy::layers::check_with;
 use xtask::tidy::metadata::Metadata;
+use xtask::tidy::ratchet::{self, Measure, Row};
 use xtask::tidy::rust::{RustFile, mark_test_files};
 use xtask::tidy::tables::{self, LAYERS, Layer};
-use xtask::tidy::{Finding, advisories, budgets, hashes, purity, supply, text};
+use xtask::tidy::{Finding, advisories, budgets, composition, hashes, purity, supply, text};
 
 const CORE: &str = "crates/whimbrel-core/src/sample.rs";
 const NOTHING: [&str; 0] = [];
@@ -364,6 +365,105 @@ fn rows_that_excuse_nothing_are_found() {
     assert_eq!(tables::check_file_rows(&sources, &[], &rows).len(), 2);
     let needed = [parse("src/x.rs", "fn f() { unsafe { g() } }")];
     assert_eq!(tables::check_file_rows(&needed, &rows[..1], &[]), []);
+}
+
+// ---- counts that may only fall
+
+fn row(rule: &str, subject: &str, number: usize) -> Row {
+    Row { rule: rule.into(), subject: subject.into(), number }
+}
+
+fn measure(subject: &str, count: usize) -> Measure {
+    Measure { rule: "methods", subject: subject.into(), limit: 8, count, what: "methods", places: vec!["a.rs".into()] }
+}
+
+#[test]
+fn a_count_passes_within_its_limit_or_with_exactly_the_number_of_its_row() {
+    let check = |count: usize, rows: &[Row]| rules(&ratchet::check(rows, &[measure("a", count)]));
+    let rows = [row("methods", "a", 20)];
+    assert_eq!(check(8, &[]), NOTHING);
+    assert_eq!(check(9, &[]), ["methods"]);
+    assert_eq!(check(20, &rows), NOTHING);
+    assert_eq!(check(21, &rows), ["methods"]);
+    assert_eq!(check(19, &rows), ["ratchet"]);
+    assert_eq!(check(9, &[row("methods", "b", 20)]), ["methods", "ratchet"], "the row of another excuses nothing");
+}
+
+#[test]
+fn a_finding_tells_the_number_to_write() {
+    let message = |count: usize| ratchet::check(&[row("methods", "a", 20)], &[measure("a", count)]).remove(0).message;
+    assert!(message(19).contains("lower the number to 19"), "{}", message(19));
+    assert!(message(7).contains("remove the row"), "{}", message(7));
+    assert!(message(30).contains("30 methods; there may be 20: a.rs"), "{}", message(30));
+}
+
+#[test]
+fn numbers_are_lowered_and_never_raised() {
+    let text = "# why\nmethods\ta\t20\nmethods\tb\t20\nmethods\tc\t20\nmethods\tgone\t20\n";
+    let measures = [measure("a", 19), measure("b", 21), measure("c", 8)];
+    let lower = ratchet::lower(text, &measures).expect("the rows are well-formed");
+    assert_eq!(lower, "# why\nmethods\ta\t19\nmethods\tb\t20\n");
+}
+
+#[test]
+fn rows_that_are_malformed_or_double_are_errors() {
+    assert_eq!(ratchet::parse("# x\n\nr\ts u\t3\n").expect("it is well-formed"), [row("r", "s u", 3)]);
+    for bad in ["r s 3", "r\ts", "r\ts\tmany", "r\ts\t3\t4", "r\ts\t3\nr\ts\t4"] {
+        assert!(ratchet::parse(bad).is_err(), "{bad}");
+    }
+    assert!(!ratchet::parse(ratchet::ROWS).expect("the committed rows are well-formed").is_empty());
+}
+
+/// What a rule counts, as (subject, count), where it counts anything.
+fn counts(measures: &[Measure], rule: &str) -> Vec<(String, usize)> {
+    let own = measures.iter().filter(|measure| measure.rule == rule && measure.count > 0);
+    own.map(|measure| (measure.subject.clone(), measure.count)).collect()
+}
+
+fn count_of(subject: &str, count: usize) -> (String, usize) {
+    (subject.to_owned(), count)
+}
+
+fn core(name: &str, text: &str) -> RustFile {
+    parse(&format!("crates/whimbrel-core/src/{name}"), text)
+}
+
+// ---- composition
+
+#[test]
+fn files_with_an_impl_of_the_composition_are_counted() {
+    let sources = [
+        core("a.rs", "impl Core { fn a(&self) {} }\nimpl Core {}"),
+        core("b.rs", "impl fmt::Debug for crate::Broker {}"),
+        core("c.rs", "impl Other {}\n#[cfg(test)]\nimpl Core {}"),
+        core("tests/d.rs", "impl Core {}"),
+        parse("crates/whimbrel-mqtt/src/a.rs", "impl Broker {}"),
+        parse("crates/whimbrel-net/src/a.rs", "impl<T> Net<T> {}"),
+    ];
+    let expected = [count_of("whimbrel-core", 2), count_of("whimbrel-net", 1)];
+    assert_eq!(counts(&composition::measure(&sources), "composition-files"), expected);
+}
+
+#[test]
+fn methods_of_a_type_are_counted_over_all_files() {
+    let functions = |count: usize| (0..count).map(|n| format!("fn f{n}() {{}}")).collect::<String>();
+    let file = |name: &str, count: usize| core(name, &format!("impl Session {{ {} }}", functions(count)));
+    let methods = |sources: &[RustFile]| counts(&composition::measure(sources), "methods");
+    assert_eq!(methods(&[file("a.rs", 60), file("b.rs", 60)]), []);
+    assert_eq!(methods(&[file("a.rs", 60), file("b.rs", 61)]), [count_of("whimbrel-core::Session", 121)]);
+    assert_eq!(methods(&[file("a.rs", 120), core("b.rs", "impl Clone for Session { fn clone(&self) {} }")]), []);
+    let test = core("b.rs", "impl Session { #[cfg(test)] fn only_in_tests() {} }");
+    assert_eq!(methods(&[file("a.rs", 120), test]), []);
+}
+
+#[test]
+fn deref_is_found_where_no_row_excuses_it() {
+    let sources = [core("a.rs", "impl Deref for A { type Target = B; }\nimpl core::ops::DerefMut for A {}")];
+    assert_eq!(counts(&composition::measure(&sources), "deref"), [count_of("whimbrel-core::A", 2)]);
+    let pointer = [core("a.rs", "impl<T> Deref for Lazy<T> { type Target = T; }")];
+    assert_eq!(counts(&composition::measure(&pointer), "deref"), []);
+    let excused = [("whimbrel-core", "A", "a reason"), ("whimbrel-core", "B", "a reason")];
+    assert_eq!(rules(&composition::check_rows(&sources, &excused)), ["stale-row"]);
 }
 
 // ---- what it is built from

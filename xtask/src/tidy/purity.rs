@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use syn::visit::Visit;
 
 use super::Finding;
-use super::rust::{RustFile, Word};
+use super::rust::{RustFile, Word, path_at};
 use super::tables::{IMPURE_MACROS, IMPURE_PATHS, IMPURE_WORDS};
 
 /// Checks one source of a pure crate; its tests may do as they like.
@@ -42,24 +42,6 @@ pub fn check(source: &RustFile) -> Vec<Finding> {
     findings.sort();
     findings.dedup();
     findings
-}
-
-/// The path that begins here, and how many words it takes.
-fn path_at(words: &[(Word, usize)]) -> (Vec<String>, usize) {
-    let mut path = Vec::new();
-    let mut length = 0;
-    while let Some((Word::Name(name), _)) = words.get(length) {
-        path.push(name.clone());
-        length += 1;
-        if !matches!(words.get(length), Some((Word::PathSeparator, _))) {
-            break;
-        }
-        if !matches!(words.get(length + 1), Some((Word::Name(_), _))) {
-            break;
-        }
-        length += 1;
-    }
-    (path, length.max(1))
 }
 
 fn join(prefix: &str, rest: &[String]) -> String {

@@ -1,4 +1,5 @@
-//! A Rust source as the rules see it: its syntax tree, its words without comments, and which lines are tests.
+//! A Rust source as the rules see it: its syntax tree, its words without comments, and which lines
+//! are tests.
 
 use std::ops::RangeInclusive;
 
@@ -30,6 +31,8 @@ pub struct RustFile {
     pub syntax: syn::File,
     /// Its words, each with its line (from 1).
     pub words: Vec<(Word, usize)>,
+    /// The lines (from 1) that are comments or doc comments.
+    pub comment_lines: Vec<usize>,
     /// Whether all of it is test code.
     pub is_test: bool,
     test_lines: Vec<RangeInclusive<usize>>,
@@ -43,10 +46,17 @@ impl RustFile {
     /// # Errors
     /// When it is not Rust.
     pub fn parse(path: &str, text: &str) -> Result<RustFile> {
-        let syntax = syn::parse_file(text).map_err(|e| anyhow!("line {}: {e}", e.span().start().line))?;
-        let stream: TokenStream = text.parse().map_err(|e| anyhow!("{e}"))?;
+        let no_tokens = |e: proc_macro2::LexError| anyhow!("line {}: {e}", e.span().start().line);
+        let stream: TokenStream = text.parse().map_err(no_tokens)?;
+        let no_syntax = |e: syn::Error| anyhow!("line {}: {e}", e.span().start().line);
+        let syntax = syn::parse2(stream.clone()).map_err(no_syntax)?;
         let mut words = Vec::new();
+        let mut texts = Vec::new();
+        texts_of(stream.clone(), &mut texts);
         flatten(stream, &mut words);
+        let in_text = |line: usize| texts.iter().any(|text: &RangeInclusive<usize>| text.contains(&line));
+        let comments = text.lines().zip(1..).filter(|(line, _)| line.trim_start().starts_with("//"));
+        let comment_lines = comments.map(|(_, line)| line).filter(|line| !in_text(*line)).collect();
         let mut tests = TestItems::default();
         tests.visit_file(&syntax);
         Ok(RustFile {
@@ -54,6 +64,7 @@ impl RustFile {
             lines: text.lines().map(str::to_owned).collect(),
             syntax,
             words,
+            comment_lines,
             is_test: path.split('/').any(|part| matches!(part, "tests" | "benches" | "fuzz_targets")),
             test_lines: tests.lines,
             test_modules: tests.modules,
@@ -76,7 +87,8 @@ impl RustFile {
         self.words.iter().find(|(word, _)| is_unsafe(word)).map(|(_, line)| *line)
     }
 
-    /// Whether an item that begins on `line` (from 1) is excused by `tidy: table` and a reason in the comment above it.
+    /// Whether an item that begins on `line` (from 1) is excused by `tidy: table` and a reason in
+    /// the comment above it.
     pub fn is_table(&self, line: usize) -> bool {
         let above = self.lines[..line.saturating_sub(1).min(self.lines.len())].iter().rev();
         above.take_while(|text| is_comment_or_attribute(text)).any(|text| has_marker(text, "table"))
@@ -85,6 +97,40 @@ impl RustFile {
     /// Whether the whole file is excused by `tidy: table` and a reason on its first line.
     pub fn is_table_file(&self) -> bool {
         self.lines.first().is_some_and(|line| has_marker(line, "table"))
+    }
+
+    /// The package it belongs to: the name of its folder.
+    pub fn package(&self) -> &str {
+        let below = self.path.strip_prefix("crates/").unwrap_or(&self.path);
+        below.split('/').next().unwrap_or_default()
+    }
+
+    /// Whether it is a source of a crate: no test, benchmark or example.
+    pub fn is_production(&self) -> bool {
+        !self.is_test && self.path.contains("/src/")
+    }
+
+    /// Whether a library or a program begins here.
+    pub fn is_root(&self) -> bool {
+        let own = self.path.split_once("/src/").map_or("", |(_, own)| own);
+        matches!(own, "lib.rs" | "main.rs") || own.strip_prefix("bin/").is_some_and(|name| !name.contains('/'))
+    }
+
+    /// The paths in its code: the names, the line, and whether it is called, or filled as a tuple.
+    pub fn paths(&self) -> Vec<(Vec<String>, usize, bool)> {
+        let mut paths = Vec::new();
+        let mut at = 0;
+        while let Some((word, line)) = self.words.get(at) {
+            let before = at.checked_sub(1).map(|before| &self.words[before].0);
+            let (path, length) = path_at(&self.words[at..]);
+            at += length;
+            let follows = [Word::Sign('.'), Word::PathSeparator, Word::Name("fn".into()), Word::Sign('\'')];
+            if matches!(word, Word::Name(_)) && !before.is_some_and(|before| follows.contains(before)) {
+                let next = self.words.get(at).map(|(next, _)| next);
+                paths.push((path, *line, matches!(next, Some(Word::Sign('(' | '!')))));
+            }
+        }
+        paths
     }
 
     /// `path:line`.
@@ -118,6 +164,40 @@ pub fn mark_test_files(sources: &mut [RustFile]) {
     for source in sources {
         let stem = source.path.trim_end_matches(".rs");
         source.is_test |= places.iter().any(|place| stem == place || stem.starts_with(&format!("{place}/")));
+    }
+}
+
+/// The path that begins here, and how many words it takes.
+pub fn path_at(words: &[(Word, usize)]) -> (Vec<String>, usize) {
+    let mut path = Vec::new();
+    let mut length = 0;
+    while let Some((Word::Name(name), _)) = words.get(length) {
+        path.push(name.clone());
+        length += 1;
+        if !matches!(words.get(length), Some((Word::PathSeparator, _))) {
+            break;
+        }
+        if !matches!(words.get(length + 1), Some((Word::Name(_), _))) {
+            break;
+        }
+        length += 1;
+    }
+    (path, length.max(1))
+}
+
+/// The lines on which a literal goes on.
+fn texts_of(stream: TokenStream, texts: &mut Vec<RangeInclusive<usize>>) {
+    for tree in stream {
+        match tree {
+            TokenTree::Literal(literal) => {
+                let (start, end) = (literal.span().start().line, literal.span().end().line);
+                if start < end {
+                    texts.push(start + 1..=end);
+                }
+            }
+            TokenTree::Group(group) => texts_of(group.stream(), texts),
+            _ => {}
+        }
     }
 }
 

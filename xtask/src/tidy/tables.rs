@@ -7,7 +7,8 @@ use super::rust::RustFile;
 pub struct Layer {
     /// Package name.
     pub name: &'static str,
-    /// Whether it must be deterministic: no IO, clock, thread, ambient randomness or randomly seeded hashing.
+    /// Whether it must be deterministic: no IO, clock, thread, ambient randomness or randomly
+    /// seeded hashing.
     pub pure: bool,
     /// Workspace crates it may use.
     pub uses: &'static [&'static str],
@@ -15,7 +16,8 @@ pub struct Layer {
     pub tests_use: &'static [&'static str],
 }
 
-/// The one table of allowed edges between the crates of the workspace. Dependencies point up this page only.
+/// The one table of allowed edges between the crates of the workspace. Dependencies point up this
+/// page only.
 pub const LAYERS: &[Layer] = &[
     Layer { name: "whimbrel-event", pure: true, uses: &[], tests_use: &[] },
     Layer { name: "whimbrel-selector", pure: true, uses: &["whimbrel-event"], tests_use: &[] },
@@ -77,7 +79,8 @@ pub const LAYERS: &[Layer] = &[
     Layer {
         name: "whimbrel",
         pure: false,
-        // Of selector: checking a selector on the command line before anything is connected, so that the error can point into it.
+        // Of selector: checking a selector on the command line before anything is connected, so
+        // that the error can point into it.
         uses: &["whimbrel-selector", "whimbrel-server", "whimbrel-client", "whimbrel-sim", "whimbrel-lab"],
         // Of wire: what strangers say to the port of the links.
         tests_use: &["whimbrel-mqtt", "whimbrel-wire"],
@@ -118,8 +121,9 @@ pub const IMPURE_PACKAGES: &[&str] = &[
     "windows-sys",
 ];
 
-/// Files of a pure crate that are its drivers, and why they stand there. All else in the crate is deterministic, but for what it is given
-/// by them (the journal's `handover.rs` takes its lock from `sync.rs`).
+/// Files of a pure crate that are its drivers, and why they stand there. All else in the crate is
+/// deterministic, but for what it is given by them (the journal's `handover.rs` takes its lock from
+/// `sync.rs`).
 pub const DRIVER_FILES: &[(&str, &str)] = &[
     ("crates/whimbrel-journal/src/file.rs", "the journal is useful alone: here are real files, and only here"),
     ("crates/whimbrel-journal/src/file/view.rs", "the same files, only looked at"),
@@ -229,8 +233,20 @@ pub const UNSAFE_FILES: &[(&str, &str)] = &[
 /// Files that may be longer than 500 lines (1,000 stays the end), and why. Prefer to split them.
 pub const LONG_FILES: &[(&str, &str)] = &[];
 
-/// Licences that a dependency may come under, by SPDX identifier. All of them let the project be used, changed and sold under
-/// Apache-2.0; none asks for the source of the whole.
+/// The types that compose a crate, as (crate, type): all else in the crate is a component that
+/// knows nothing of them.
+pub const COMPOSITIONS: &[(&str, &str)] =
+    &[("whimbrel-core", "Broker"), ("whimbrel-core", "Core"), ("whimbrel-net", "Net")];
+
+/// Types that may implement `Deref`, as (crate, type, why).
+pub const DEREF_TYPES: &[(&str, &str, &str)] = &[(
+    "whimbrel-core",
+    "Lazy",
+    "a pointer: it makes what it points to when it is first needed, and has no fields to hide",
+)];
+
+/// Licences that a dependency may come under, by SPDX identifier. All of them let the project be
+/// used, changed and sold under Apache-2.0; none asks for the source of the whole.
 pub const LICENCES: &[&str] = &[
     "0BSD",
     "Apache-2.0",
@@ -286,6 +302,7 @@ pub fn check_rows(sources: &[RustFile]) -> Vec<Finding> {
             ));
         }
     }
+    findings.extend(super::composition::check_rows(sources, DEREF_TYPES));
     findings
 }
 

@@ -6,7 +6,8 @@ use proc_macro2::{Delimiter, LineColumn, Spacing, TokenStream, TokenTree};
 /// Derives that read doc comments: of command lines, and of schemas.
 const READERS: &[&str] = &["Args", "JsonSchema", "Parser", "Subcommand", "ValueEnum"];
 
-/// Keywords that a tuple in parentheses can follow; after any other name parentheses are a call or a parameter list.
+/// Keywords that a tuple in parentheses can follow; after any other name parentheses are a call or
+/// a parameter list.
 const BEFORE_TUPLE: &[&str] =
     &["as", "break", "dyn", "else", "if", "impl", "in", "let", "match", "move", "mut", "ref", "return", "while"];
 
@@ -34,10 +35,11 @@ pub struct Difference {
 
 /// The tokens of a source, in order.
 ///
-/// Names, signs, brackets, literals with all of their content, and attributes count. What does not count: comments;
-/// doc comments, and with them the code of their doctests; white space; a comma before a closing bracket or `>`, as rustfmt
-/// adds and removes it, but for that of what may be a tuple of one, and those of a macro call. What else rustfmt can
-/// rewrite (the order of imports, the braces of a match arm) counts.
+/// Names, signs, brackets, literals with all of their content, and attributes count. What does not
+/// count: comments; doc comments, and with them the code of their doctests; white space; a comma
+/// before a closing bracket or `>`, as rustfmt adds and removes it, but for that of what may be a
+/// tuple of one, and those of a macro call. What else rustfmt can rewrite (the order of imports,
+/// the braces of a match arm) counts.
 ///
 /// # Errors
 /// When it is not Rust.
@@ -125,7 +127,8 @@ impl Reader<'_> {
         self.sequence.tokens.push((token.to_owned(), place.line));
     }
 
-    /// Whether a doc comment begins here, which the parser gives as `#[doc = "…"]` at the place of the comment.
+    /// Whether a doc comment begins here, which the parser gives as `#[doc = "…"]` at the place of
+    /// the comment.
     fn is_doc_comment(&self, trees: &[TokenTree]) -> bool {
         let Some(TokenTree::Punct(sign)) = trees.first() else { return false };
         let LineColumn { line, column } = sign.span().start();
@@ -172,7 +175,8 @@ fn is_single(group: &proc_macro2::Group) -> bool {
     trees.next().is_some() && trees.next().is_none() && is_sign(last.as_ref(), ',')
 }
 
-/// Whether parentheses after these trees can be those of a tuple, not of a call or a parameter list.
+/// Whether parentheses after these trees can be those of a tuple, not of a call or a parameter
+/// list.
 fn may_be_tuple(before: &[TokenTree]) -> bool {
     match before.last() {
         Some(TokenTree::Ident(name)) => BEFORE_TUPLE.contains(&name.to_string().as_str()),
