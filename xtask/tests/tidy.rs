@@ -7,7 +7,7 @@ use xtask::tidy::metadata::Metadata;
 use xtask::tidy::ratchet::{self, Measure, Row};
 use xtask::tidy::rust::{RustFile, mark_test_files};
 use xtask::tidy::tables::{self, LAYERS, Layer};
-use xtask::tidy::{Finding, advisories, budgets, composition, hashes, purity, supply, text};
+use xtask::tidy::{Finding, advisories, budgets, composition, hashes, purity, signatures, supply, text};
 
 const CORE: &str = "crates/whimbrel-core/src/sample.rs";
 const NOTHING: [&str; 0] = [];
@@ -464,6 +464,42 @@ fn deref_is_found_where_no_row_excuses_it() {
     assert_eq!(counts(&composition::measure(&pointer), "deref"), []);
     let excused = [("whimbrel-core", "A", "a reason"), ("whimbrel-core", "B", "a reason")];
     assert_eq!(rules(&composition::check_rows(&sources, &excused)), ["stale-row"]);
+}
+
+// ---- signatures
+
+fn tuples(text: &str) -> usize {
+    signatures::measure(&[core("a.rs", text)]).iter().map(|measure| measure.count).sum()
+}
+
+#[test]
+fn tuples_as_parameters_are_found() {
+    let samples = [
+        "pub fn f(a: (u8, u8)) {}",
+        "pub(crate) fn f((a, b): (u8, u8)) {}",
+        "impl A { pub(super) fn f(&self, a: &(u8, u8)) {} }",
+        "impl A { pub(in crate::a) fn f(a: &mut (u8, u8)) {} }",
+        "trait T { fn f(a: ((u8, u8), u8)); }",
+    ];
+    for sample in samples {
+        assert_eq!(tuples(sample), 1, "in: {sample}");
+    }
+    assert_eq!(tuples("pub fn f(a: (u8, u8), b: (u8, u8)) {}"), 2);
+}
+
+#[test]
+fn tuples_in_private_functions_and_within_other_types_pass() {
+    let samples = [
+        "fn f(a: (u8, u8)) {}",
+        "pub(self) fn f(a: (u8, u8)) {}",
+        "impl T for A { fn f(a: (u8, u8)) {} }",
+        "pub fn f(a: &[(u8, u8)], b: impl Iterator<Item = (u8, u8)>, c: Option<(u8, u8)>, d: [(u8, u8); 2]) {}",
+        "pub fn f(g: fn((u8, u8)), h: &dyn Fn((u8, u8)), u: ()) -> (u8, u8) { let k = |a: (u8, u8)| a; k((1, 2)) }",
+        "#[cfg(test)] mod tests { pub fn f(a: (u8, u8)) {} }",
+    ];
+    for sample in samples {
+        assert_eq!(tuples(sample), 0, "in: {sample}");
+    }
 }
 
 // ---- what it is built from

@@ -20,6 +20,7 @@ pub mod metadata;
 pub mod purity;
 pub mod ratchet;
 pub mod rust;
+pub mod signatures;
 pub mod supply;
 pub mod tables;
 pub mod text;
@@ -94,7 +95,7 @@ fn check_rust(sources: &[RustFile]) -> Vec<Finding> {
 }
 
 fn measure(sources: &[RustFile]) -> Vec<Measure> {
-    let rules = [composition::measure];
+    let rules = [composition::measure, signatures::measure];
     rules.iter().flat_map(|rule| rule(sources)).collect()
 }
 
