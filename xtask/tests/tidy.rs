@@ -7,7 +7,7 @@ use xtask::tidy::metadata::Metadata;
 use xtask::tidy::ratchet::{self, Measure, Row};
 use xtask::tidy::rust::{RustFile, mark_test_files};
 use xtask::tidy::tables::{self, LAYERS, Layer};
-use xtask::tidy::{Finding, advisories, budgets, composition, hashes, purity, signatures, supply, text};
+use xtask::tidy::{Finding, advisories, budgets, composition, cycles, hashes, purity, signatures, supply, text};
 
 const CORE: &str = "crates/whimbrel-core/src/sample.rs";
 const NOTHING: [&str; 0] = [];
@@ -500,6 +500,57 @@ fn tuples_in_private_functions_and_within_other_types_pass() {
     for sample in samples {
         assert_eq!(tuples(sample), 0, "in: {sample}");
     }
+}
+
+// ---- cycles
+
+/// The files of the largest cycle of a crate with these files, as (name, text).
+fn cycle(files: &[(&str, &str)]) -> usize {
+    let sources: Vec<RustFile> = files.iter().map(|(name, text)| core(name, &text.replace("; ", ";\n"))).collect();
+    cycles::measure(&sources).iter().map(|measure| measure.count).sum()
+}
+
+#[test]
+fn files_that_name_each_other_are_a_cycle_in_every_spelling() {
+    let samples = [
+        ("use crate::b::B; pub struct A;", "use super::a::A; pub struct B;"),
+        ("pub struct A(super::b::B);", "pub struct B(crate::a::A);"),
+        ("use crate::b; pub struct A(b::B);", "use crate::{a::{self as other}}; pub struct B(other::A);"),
+        ("use crate::b::*; pub struct A(B);", "fn f() { use crate::a::A; } pub struct B;"),
+        ("use crate::B; pub struct A;", "use crate::A as Other; pub struct B;"),
+        ("pub struct A; fn f() { assert!(crate::b::g()) }", "pub fn g() -> bool { crate::a::A; true }"),
+        (
+            "pub struct A; mod b { pub fn g() {} } fn b() {} fn f() { crate::b::g() }",
+            "use crate::a::A; pub fn g() {} fn b() {} pub struct B;",
+        ),
+        ("pub struct A; mod inner { fn f(b: super::super::b::B) {} }", "pub struct B(crate::a::A);"),
+    ];
+    let root = "mod a; mod b; pub use a::A; pub(crate) use self::b::B;";
+    for (a, b) in samples {
+        assert_eq!(cycle(&[("lib.rs", root), ("a.rs", a), ("b/mod.rs", b)]), 2, "in: {a} {b}");
+    }
+}
+
+#[test]
+fn re_exports_tests_and_one_way_are_no_cycle() {
+    let root = "mod a; mod b; pub use a::A;";
+    let samples = [
+        ("pub struct A;", "use crate::A; pub struct B(A);"),
+        ("pub struct A; #[cfg(test)] mod tests { use crate::b::B; }", "use crate::a::A; pub struct B;"),
+        ("pub struct A; // crate::b::B\n/// [`crate::b::B`]\nstruct C;", "use crate::a::A; pub struct B;"),
+        ("pub use crate::b::B; pub struct A;", "pub struct B(crate::a::A);"),
+        ("pub use crate::b::*; pub struct A;", "pub struct B(crate::a::A);"),
+    ];
+    for (a, b) in samples {
+        assert_eq!(cycle(&[("lib.rs", root), ("a.rs", a), ("b.rs", b)]), 0, "in: {a} {b}");
+    }
+}
+
+#[test]
+fn the_largest_of_several_cycles_counts() {
+    let edges = [("a", "b"), ("b", "a"), ("b", "c"), ("c", "d"), ("d", "e"), ("e", "c"), ("e", "f")];
+    assert_eq!(cycles::largest_cycle(&edges.into_iter().collect()), ["c", "d", "e"]);
+    assert_eq!(cycles::largest_cycle(&[("a", "b")].into_iter().collect()), NOTHING);
 }
 
 // ---- what it is built from

@@ -13,10 +13,12 @@
 pub mod advisories;
 pub mod budgets;
 pub mod composition;
+pub mod cycles;
 mod finding;
 pub mod hashes;
 pub mod layers;
 pub mod metadata;
+pub mod modules;
 pub mod purity;
 pub mod ratchet;
 pub mod rust;
@@ -95,7 +97,7 @@ fn check_rust(sources: &[RustFile]) -> Vec<Finding> {
 }
 
 fn measure(sources: &[RustFile]) -> Vec<Measure> {
-    let rules = [composition::measure, signatures::measure];
+    let rules = [composition::measure, signatures::measure, cycles::measure];
     rules.iter().flat_map(|rule| rule(sources)).collect()
 }
 
