@@ -7,7 +7,7 @@ use xtask::tidy::metadata::Metadata;
 use xtask::tidy::ratchet::{self, Measure, Row};
 use xtask::tidy::rust::{RustFile, mark_test_files};
 use xtask::tidy::tables::{self, LAYERS, Layer};
-use xtask::tidy::{Finding, advisories, budgets, composition, cycles, hashes, purity, signatures, supply, text};
+use xtask::tidy::{Finding, advisories, budgets, composition, cycles, hashes, names, purity, signatures, supply, text};
 
 const CORE: &str = "crates/whimbrel-core/src/sample.rs";
 const NOTHING: [&str; 0] = [];
@@ -551,6 +551,24 @@ fn the_largest_of_several_cycles_counts() {
     let edges = [("a", "b"), ("b", "a"), ("b", "c"), ("c", "d"), ("d", "e"), ("e", "c"), ("e", "f")];
     assert_eq!(cycles::largest_cycle(&edges.into_iter().collect()), ["c", "d", "e"]);
     assert_eq!(cycles::largest_cycle(&[("a", "b")].into_iter().collect()), NOTHING);
+}
+
+// ---- names
+
+#[test]
+fn names_of_more_than_one_type_are_counted_in_a_crate_and_in_a_pair() {
+    let file = |package: &str, text: &str| parse(&format!("crates/{package}/src/lib.rs"), text);
+    let shared = |sources: &[RustFile]| counts(&names::measure_with(sources, SAMPLE_LAYERS), "type-names");
+    let twice = "struct A; mod m { enum A {} type B = u8; trait C {} }";
+    assert_eq!(shared(&[file("core", twice)]), [count_of("core", 1)]);
+    let pair = [file("event", "struct A; struct B;"), file("core", "enum A {} type B = u8;")];
+    assert_eq!(shared(&pair), [count_of("core + event", 2)]);
+    // The server may not use event, but for its tests.
+    assert_eq!(shared(&[file("event", "struct A;"), file("server", "struct A;")]), []);
+    assert_eq!(
+        shared(&[file("core", "struct A; #[cfg(test)] mod tests { struct A; } impl T for A { type A = u8; }")]),
+        []
+    );
 }
 
 // ---- what it is built from

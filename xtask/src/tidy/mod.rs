@@ -19,6 +19,7 @@ pub mod hashes;
 pub mod layers;
 pub mod metadata;
 pub mod modules;
+pub mod names;
 pub mod purity;
 pub mod ratchet;
 pub mod rust;
@@ -97,7 +98,7 @@ fn check_rust(sources: &[RustFile]) -> Vec<Finding> {
 }
 
 fn measure(sources: &[RustFile]) -> Vec<Measure> {
-    let rules = [composition::measure, signatures::measure, cycles::measure];
+    let rules = [composition::measure, signatures::measure, cycles::measure, names::measure];
     rules.iter().flat_map(|rule| rule(sources)).collect()
 }
 
