@@ -7,7 +7,9 @@ use xtask::tidy::metadata::Metadata;
 use xtask::tidy::ratchet::{self, Measure, Row};
 use xtask::tidy::rust::{RustFile, mark_test_files};
 use xtask::tidy::tables::{self, LAYERS, Layer};
-use xtask::tidy::{Finding, advisories, budgets, composition, cycles, hashes, names, purity, signatures, supply, text};
+use xtask::tidy::{
+    Finding, advisories, budgets, comments, composition, cycles, hashes, names, purity, signatures, supply, text,
+};
 
 const CORE: &str = "crates/whimbrel-core/src/sample.rs";
 const NOTHING: [&str; 0] = [];
@@ -569,6 +571,68 @@ fn names_of_more_than_one_type_are_counted_in_a_crate_and_in_a_pair() {
         shared(&[file("core", "struct A; #[cfg(test)] mod tests { struct A; } impl T for A { type A = u8; }")]),
         []
     );
+}
+
+// ---- comments
+
+fn wide(text: &str) -> usize {
+    counts(&comments::measure(&[parse("crates/x/src/lib.rs", text)]), "comment-columns").iter().map(|(_, n)| n).sum()
+}
+
+#[test]
+fn wide_comment_lines_are_found() {
+    let line = |start: &str, columns: usize| {
+        let text: String = "é ".chars().cycle().take(columns - start.len() - 1).collect();
+        format!("{start}{text}é\nstruct S;")
+    };
+    for start in ["// ", "/// ", "    /// "] {
+        assert_eq!(wide(&line(start, 100)), 0, "{start}");
+        assert_eq!(wide(&line(start, 101)), 1, "{start}");
+    }
+    assert_eq!(wide(&line("struct T; // ", 120)), 0, "a line of code is rustfmt's");
+    assert_eq!(wide(&format!("const X: &str = \"\n{}\";", line("// ", 120))), 0, "this is a text");
+}
+
+#[test]
+fn a_comment_that_is_one_address_or_path_may_be_wide() {
+    let long = "a/".repeat(60);
+    assert_eq!(wide(&format!("// https://example.org/{long}")), 0);
+    assert_eq!(wide(&format!("/// [it]: https://example.org/{long}\nstruct S;")), 0);
+    assert_eq!(wide(&format!("// - crate::{}", "a::".repeat(60))), 0);
+    assert_eq!(wide(&format!("// see https://example.org/{long}")), 1);
+    assert_eq!(wide(&format!("// {}", "a".repeat(120))), 1);
+}
+
+#[test]
+fn vague_words_are_found_whole_and_in_any_case() {
+    for line in
+        ["// Whoever asks", "    /// the broker that nobody, yet, knows", "//! What came first", "// so many: x"]
+    {
+        assert!(comments::is_vague(line), "{line}");
+    }
+    for line in ["// a busybody", "// what_came", "// somewhat", "// so that many", "// What is due came"] {
+        assert!(!comments::is_vague(line), "{line}");
+    }
+}
+
+#[test]
+fn vague_lines_are_counted_in_the_crates_of_the_table_but_in_tests() {
+    let vague = |path: &str, text: &str| counts(&comments::measure(&[parse(path, text)]), "vague-words");
+    let text = "//! Somebody.\n// anybody, nobody\nfn f() {} // nobody\nconst X: &str = \"nobody\";\n\
+                #[cfg(test)]\nmod tests {\n// nobody\n}\n";
+    assert_eq!(vague(CORE, text), [count_of("whimbrel-core", 2)]);
+    assert_eq!(vague("crates/whimbrel-core/tests/a.rs", text), []);
+    assert_eq!(vague("crates/whimbrel-server/src/a.rs", text), []);
+    assert_eq!(vague(&format!("{}a.rs", tables::UNWORDED_FILES[0].0), text), []);
+}
+
+#[test]
+fn three_vague_lines_in_a_thousand_pass() {
+    let text = format!("{}{}struct S;", "// nobody\n".repeat(3), "// a broker\n".repeat(997));
+    let measures = comments::measure(&[parse(CORE, &text)]);
+    assert_eq!(ratchet::check(&[], &measures), []);
+    let measures = comments::measure(&[parse(CORE, &text.replacen("a broker", "nobody", 1))]);
+    assert_eq!(rules(&ratchet::check(&[], &measures)), ["vague-words"]);
 }
 
 // ---- what it is built from

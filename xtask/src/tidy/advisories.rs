@@ -1,7 +1,8 @@
 //! Known vulnerabilities, against the lock files.
 //!
-//! The public advisory database is not always at hand, so the advisories that can concern this project stand in
-//! `advisories.toml` and are checked on every run. `make audit` asks the whole database where it can be fetched.
+//! The public advisory database is not always at hand, so the advisories that can concern this
+//! project stand in `advisories.toml` and are checked on every run. `make audit` asks the whole
+//! database where it can be fetched.
 
 use std::path::Path;
 

@@ -1,8 +1,9 @@
 //! Hash order must not leak into what the deterministic crates do.
 //!
-//! A map with a fixed seed gives the same answers in every run, but the order in which it is walked depends on its capacity and
-//! on the processor. So whatever is declared in a pure crate with a hash type is only looked up, never walked. The check goes by
-//! declared names within a crate; `clippy.toml` forbids the same methods by type.
+//! A map with a fixed seed gives the same answers in every run, but the order in which it is walked
+//! depends on its capacity and on the processor. So whatever is declared in a pure crate with a
+//! hash type is only looked up, never walked. The check goes by declared names within a crate;
+//! `clippy.toml` forbids the same methods by type.
 
 use std::collections::{BTreeMap, BTreeSet};
 

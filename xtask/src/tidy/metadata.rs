@@ -122,7 +122,8 @@ impl Metadata {
         self.resolve.nodes.iter().find(|node| node.id == id).map_or(&[], |node| &node.deps)
     }
 
-    /// The packages that `id` reaches through normal dependencies: name, and the way from `id` to it.
+    /// The packages that `id` reaches through normal dependencies: name, and the way from `id` to
+    /// it.
     pub fn reached(&self, id: &str) -> BTreeMap<String, String> {
         let mut ways = BTreeMap::new();
         let mut seen = BTreeSet::from([id]);

@@ -12,6 +12,7 @@
 
 pub mod advisories;
 pub mod budgets;
+pub mod comments;
 pub mod composition;
 pub mod cycles;
 mod finding;
@@ -98,7 +99,7 @@ fn check_rust(sources: &[RustFile]) -> Vec<Finding> {
 }
 
 fn measure(sources: &[RustFile]) -> Vec<Measure> {
-    let rules = [composition::measure, signatures::measure, cycles::measure, names::measure];
+    let rules = [composition::measure, signatures::measure, cycles::measure, names::measure, comments::measure];
     rules.iter().flat_map(|rule| rule(sources)).collect()
 }
 

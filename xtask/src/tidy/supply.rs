@@ -26,7 +26,8 @@ fn check_licence(package: &Package) -> Option<Finding> {
     let Some(expression) = package.license.as_deref() else {
         return Some(Finding::new(package_label(package), "licence", "states no SPDX licence expression"));
     };
-    // Old packages separate alternatives with a slash and use identifiers that have been renamed since.
+    // Old packages separate alternatives with a slash and use identifiers that have been renamed
+    // since.
     let mode = spdx::ParseMode { allow_slash_as_or_operator: true, allow_deprecated: true, ..spdx::ParseMode::STRICT };
     let message = match spdx::Expression::parse_mode(expression, mode) {
         Ok(parsed) if parsed.evaluate(|requirement| LICENCES.contains(&requirement.to_string().as_str())) => {

@@ -245,6 +245,34 @@ pub const DEREF_TYPES: &[(&str, &str, &str)] = &[(
     "a pointer: it makes what it points to when it is first needed, and has no fields to hide",
 )];
 
+/// Crates whose comments are free of vague words.
+pub const WORDED_CRATES: &[&str] = &["whimbrel-core", "whimbrel-net"];
+
+/// Words that stand where the thing should that is meant, in lower case.
+pub const VAGUE_WORDS: &[&str] = &[
+    "anybody",
+    "anyone",
+    "everybody",
+    "no one",
+    "nobody",
+    "so long",
+    "so many",
+    "so much",
+    "somebody",
+    "someone",
+    "what came",
+    "what comes",
+    "whatever",
+    "who came",
+    "who comes",
+    "whoever",
+    "whomever",
+];
+
+/// Where comments may have such words: the start of a path, and why.
+pub const UNWORDED_FILES: &[(&str, &str)] =
+    &[("crates/whimbrel-core/src/overlay/roam/", "the session register replaces it; its comments go with it")];
+
 /// Licences that a dependency may come under, by SPDX identifier. All of them let the project be
 /// used, changed and sold under Apache-2.0; none asks for the source of the whole.
 pub const LICENCES: &[&str] = &[
@@ -303,6 +331,14 @@ pub fn check_rows(sources: &[RustFile]) -> Vec<Finding> {
         }
     }
     findings.extend(super::composition::check_rows(sources, DEREF_TYPES));
+    let has_comments = |start: &str| sources.iter().any(|s| s.path.starts_with(start));
+    for (start, _) in UNWORDED_FILES.iter().filter(|(start, _)| !has_comments(start)) {
+        findings.push(Finding::new(
+            *start,
+            "stale-row",
+            "UNWORDED_FILES lists it, but it is not there; remove the row",
+        ));
+    }
     findings
 }
 
