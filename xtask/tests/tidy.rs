@@ -8,7 +8,8 @@ use xtask::tidy::ratchet::{self, Measure, Row};
 use xtask::tidy::rust::{RustFile, mark_test_files};
 use xtask::tidy::tables::{self, LAYERS, Layer};
 use xtask::tidy::{
-    Finding, advisories, budgets, comments, composition, cycles, hashes, names, purity, signatures, supply, text,
+    Finding, advisories, budgets, comments, commits, composition, cycles, hashes, names, purity, signatures, supply,
+    text,
 };
 
 const CORE: &str = "crates/whimbrel-core/src/sample.rs";
@@ -633,6 +634,21 @@ fn three_vague_lines_in_a_thousand_pass() {
     assert_eq!(ratchet::check(&[], &measures), []);
     let measures = comments::measure(&[parse(CORE, &text.replacen("a broker", "nobody", 1))]);
     assert_eq!(rules(&ratchet::check(&[], &measures)), ["vague-words"]);
+}
+
+// ---- commits
+
+#[test]
+fn subjects_of_commits_have_an_area_and_a_width() {
+    for fine in ["core: a session ends once", "client, api: no password is shown", "tests/net: x", ".github: y"] {
+        assert_eq!(commits::check_one("abc", fine), None);
+    }
+    for bad in ["A session ends once", "Core: a session ends", "core:", "core: ", ": a", "core - a: b (c: d)", "two"] {
+        assert_eq!(rules(&Vec::from_iter(commits::check_one("abc", bad))), ["commit-subject"], "{bad}");
+    }
+    let subject = |columns: usize| format!("core: {}", "é".repeat(columns - 6));
+    assert_eq!(commits::check_one("abc", &subject(72)), None);
+    assert!(commits::check_one("abc", &subject(73)).is_some());
 }
 
 // ---- what it is built from

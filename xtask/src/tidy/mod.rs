@@ -13,6 +13,7 @@
 pub mod advisories;
 pub mod budgets;
 pub mod comments;
+pub mod commits;
 pub mod composition;
 pub mod cycles;
 mod finding;
@@ -69,6 +70,7 @@ pub fn run(root: &Path) -> Result<Report> {
     }
     let sources = parse(&files)?;
     findings.extend(check_rust(&sources));
+    findings.extend(commits::check(root));
     let measures = measure(&sources);
     findings.extend(ratchet::check(&ratchet::parse(ratchet::ROWS)?, &measures));
     findings.sort();

@@ -273,6 +273,9 @@ pub const VAGUE_WORDS: &[&str] = &[
 pub const UNWORDED_FILES: &[(&str, &str)] =
     &[("crates/whimbrel-core/src/overlay/roam/", "the session register replaces it; its comments go with it")];
 
+/// The last commit before subjects had a form.
+pub const LAST_FREE_COMMIT: &str = "205a9f32cff54548fc61a1b552531a8a46e3fb59";
+
 /// Licences that a dependency may come under, by SPDX identifier. All of them let the project be
 /// used, changed and sold under Apache-2.0; none asks for the source of the whole.
 pub const LICENCES: &[&str] = &[

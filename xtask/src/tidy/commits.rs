@@ -1,0 +1,43 @@
+//! How commits are named.
+
+use std::path::Path;
+use std::process::Command;
+
+use super::Finding;
+use super::tables::LAST_FREE_COMMIT;
+
+/// Columns of a commit's first line.
+pub const SUBJECT_COLUMNS: usize = 72;
+
+/// Checks the commits since [`LAST_FREE_COMMIT`], as far as the history is here: a shallow clone
+/// has less, or none.
+pub fn check(root: &Path) -> Vec<Finding> {
+    let range = format!("{LAST_FREE_COMMIT}..HEAD");
+    let log = Command::new("git").args(["log", "--no-merges", "--format=%h%x09%s", &range]).current_dir(root).output();
+    let Some(log) = log.ok().filter(|log| log.status.success()) else { return Vec::new() };
+    let log = String::from_utf8_lossy(&log.stdout);
+    log.lines()
+        .filter_map(|line| line.split_once('\t'))
+        .filter_map(|(hash, subject)| check_one(hash, subject))
+        .collect()
+}
+
+/// Checks the first line of one commit.
+pub fn check_one(hash: &str, subject: &str) -> Option<Finding> {
+    let columns = subject.chars().count();
+    if columns > SUBJECT_COLUMNS {
+        let message = format!("`{subject}` has {columns} columns, the limit is {SUBJECT_COLUMNS}; say why in the body");
+        return Some(Finding::new(hash, "commit-subject", message));
+    }
+    let message = format!("`{subject}` is not of the form `area: what is different`");
+    (!has_area(subject)).then(|| Finding::new(hash, "commit-subject", message))
+}
+
+/// Whether the subject begins with the place of the change, in lower case, and says something of
+/// it.
+fn has_area(subject: &str) -> bool {
+    let Some((area, what)) = subject.split_once(": ") else { return false };
+    let sign = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '/' | '_' | '.');
+    let is_name = |name: &str| !name.is_empty() && name.chars().all(sign);
+    area.split(", ").all(is_name) && !what.trim().is_empty()
+}
