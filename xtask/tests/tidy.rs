@@ -8,8 +8,8 @@ use xtask::tidy::ratchet::{self, Measure, Row};
 use xtask::tidy::rust::{RustFile, mark_test_files};
 use xtask::tidy::tables::{self, LAYERS, Layer};
 use xtask::tidy::{
-    Finding, advisories, budgets, comments, commits, composition, cycles, hashes, names, purity, signatures, supply,
-    text,
+    Finding, advisories, budgets, comments, commits, composition, cycles, faults, hashes, names, purity, signatures,
+    supply, text,
 };
 
 const CORE: &str = "crates/whimbrel-core/src/sample.rs";
@@ -649,6 +649,25 @@ fn subjects_of_commits_have_an_area_and_a_width() {
     let subject = |columns: usize| format!("core: {}", "é".repeat(columns - 6));
     assert_eq!(commits::check_one("abc", &subject(72)), None);
     assert!(commits::check_one("abc", &subject(73)).is_some());
+}
+
+// ---- built-in faults
+
+#[test]
+fn files_that_ask_for_built_in_faults_are_counted() {
+    let asks = "#[cfg(feature = \"mutants\")]\nfn f() {}";
+    let counted = |sources: &[RustFile]| counts(&faults::measure(sources), "fault-files");
+    let sources = [core("a.rs", asks), core("b.rs", "fn f() { cfg!(not(feature = \"mutants\")); }")];
+    assert_eq!(counted(&sources), [count_of("whimbrel-core", 2)]);
+    let allowed = [core("fault.rs", asks), core("lib.rs", asks), core("fault/list.rs", asks)];
+    assert_eq!(counted(&allowed), []);
+    let others = [
+        core("tests/a.rs", asks),
+        core("a.rs", "// feature = \"mutants\"\n#[cfg(test)]\nmod t {\n#[cfg(feature = \"mutants\")]\nfn f() {}\n}"),
+        core("b.rs", "#[cfg(feature = \"other\")]\nfn f() {}"),
+        parse("crates/whimbrel-sim/src/a.rs", asks),
+    ];
+    assert_eq!(counted(&others), []);
 }
 
 // ---- what it is built from

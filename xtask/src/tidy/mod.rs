@@ -16,6 +16,7 @@ pub mod comments;
 pub mod commits;
 pub mod composition;
 pub mod cycles;
+pub mod faults;
 mod finding;
 pub mod hashes;
 pub mod layers;
@@ -101,7 +102,14 @@ fn check_rust(sources: &[RustFile]) -> Vec<Finding> {
 }
 
 fn measure(sources: &[RustFile]) -> Vec<Measure> {
-    let rules = [composition::measure, signatures::measure, cycles::measure, names::measure, comments::measure];
+    let rules = [
+        composition::measure,
+        signatures::measure,
+        cycles::measure,
+        names::measure,
+        comments::measure,
+        faults::measure,
+    ];
     rules.iter().flat_map(|rule| rule(sources)).collect()
 }
 

@@ -245,6 +245,9 @@ pub const DEREF_TYPES: &[(&str, &str, &str)] = &[(
     "a pointer: it makes what it points to when it is first needed, and has no fields to hide",
 )];
 
+/// Crates with built-in faults, which one file alone knows.
+pub const FAULT_CRATES: &[&str] = &["whimbrel-core", "whimbrel-net"];
+
 /// Crates whose comments are free of vague words.
 pub const WORDED_CRATES: &[&str] = &["whimbrel-core", "whimbrel-net"];
 
