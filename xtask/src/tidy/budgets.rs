@@ -13,10 +13,6 @@ pub const FILE_LINES: usize = 500;
 pub const FILE_LINES_HARD: usize = 1000;
 /// Lines of a function, from its signature to its closing brace.
 pub const FUNCTION_LINES: usize = 70;
-/// Fields of a struct.
-pub const STRUCT_FIELDS: usize = 24;
-/// Parameters of a constructor, `self` not counted.
-pub const CONSTRUCTOR_PARAMETERS: usize = 6;
 
 /// Checks one source.
 pub fn check(source: &RustFile) -> Vec<Finding> {
@@ -58,19 +54,7 @@ impl Counter<'_> {
             let message = format!("`{name}` has {lines} lines, the limit is {FUNCTION_LINES}");
             self.findings.push(Finding::new(self.source.place(line), "function-lines", message));
         }
-        let parameters = signature.inputs.iter().filter(|input| matches!(input, syn::FnArg::Typed(_))).count();
-        if is_constructor(&name, signature) && parameters > CONSTRUCTOR_PARAMETERS {
-            let message = format!("`{name}` takes {parameters} parameters, the limit is {CONSTRUCTOR_PARAMETERS}");
-            self.findings.push(Finding::new(self.source.place(line), "constructor-parameters", message));
-        }
     }
-}
-
-fn is_constructor(name: &str, signature: &syn::Signature) -> bool {
-    let named = ["new", "with", "from", "build", "open", "create"]
-        .iter()
-        .any(|verb| name.strip_prefix(verb).is_some_and(|rest| rest.is_empty() || rest.starts_with('_')));
-    named && signature.receiver().is_none()
 }
 
 impl<'ast> Visit<'ast> for Counter<'_> {
@@ -87,15 +71,5 @@ impl<'ast> Visit<'ast> for Counter<'_> {
     fn visit_trait_item_fn(&mut self, item: &'ast syn::TraitItemFn) {
         self.function(&item.sig, item.span().start().line, item.span().end().line);
         syn::visit::visit_trait_item_fn(self, item);
-    }
-
-    fn visit_item_struct(&mut self, item: &'ast syn::ItemStruct) {
-        let line = item.ident.span().start().line;
-        let fields = item.fields.len();
-        let excused = self.source.is_test_line(line) || self.source.is_table(item.span().start().line);
-        if fields > STRUCT_FIELDS && !excused {
-            let message = format!("`{}` has {fields} fields, the limit is {STRUCT_FIELDS}", item.ident);
-            self.findings.push(Finding::new(self.source.place(line), "struct-fields", message));
-        }
     }
 }
