@@ -2,5 +2,7 @@
 //!
 //! [`tidy`] reads the workspace and reports every breach of the house rules: layers, purity of the core, budgets,
 //! licences, known advisories. It writes nothing and needs no network beyond the packages the build needs anyway.
+//! [`traces`] shows that a change leaves every byte alone that brokers send in simulated worlds.
 
 pub mod tidy;
+pub mod traces;
