@@ -17,7 +17,7 @@ use self::sequence::{Difference, Sequence};
 
 /// What a comparison of a working tree with a revision has found.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Comparison {
+pub struct Outcome {
     /// Rust files in both, whether their text is the same or not.
     pub compared: usize,
     /// Of these, files whose text differs.
@@ -29,7 +29,7 @@ pub struct Comparison {
     pub notes: Vec<String>,
 }
 
-impl fmt::Display for Comparison {
+impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for note in &self.notes {
             writeln!(f, "note: {note}")?;
@@ -37,7 +37,7 @@ impl fmt::Display for Comparison {
         for difference in &self.differences {
             writeln!(f, "{difference}")?;
         }
-        let Comparison { compared, differ_in_text, .. } = self;
+        let Outcome { compared, differ_in_text, .. } = self;
         let differences = self.differences.len();
         write!(
             f,
@@ -52,10 +52,10 @@ impl fmt::Display for Comparison {
 /// # Errors
 /// When git cannot be run or does not know the revision or a path, or a file cannot be read or is
 /// not Rust.
-pub fn run(root: &Path, revision: &str, paths: &[String]) -> Result<Comparison> {
+pub fn run(root: &Path, revision: &str, paths: &[String]) -> Result<Outcome> {
     let commit = git(root, &["rev-parse", "--verify", "--end-of-options", &format!("{revision}^{{commit}}")], &[])?;
     let commit = commit.trim();
-    let mut comparison = Comparison::default();
+    let mut outcome = Outcome::default();
     let mut same = rust_files(&git(root, &["ls-files", "-z"], paths)?);
     let changes = changes(root, commit, paths)?;
     let nothing = same == 0 && changes.is_empty();
@@ -68,14 +68,14 @@ pub fn run(root: &Path, revision: &str, paths: &[String]) -> Result<Comparison> 
             same -= usize::from(change.tracked);
         }
         if is_rust(&change.now) || is_rust(&change.then) {
-            look_at(root, commit, &change, &mut comparison)?;
+            look_at(root, commit, &change, &mut outcome)?;
         } else {
             let path = change.now.or(change.then).unwrap_or_default();
-            comparison.notes.push(format!("{path} differs and is not Rust; it is not compared"));
+            outcome.notes.push(format!("{path} differs and is not Rust; it is not compared"));
         }
     }
-    comparison.compared += same;
-    Ok(comparison)
+    outcome.compared += same;
+    Ok(outcome)
 }
 
 /// A file that differs: its path in the revision and in the working tree.
@@ -86,34 +86,34 @@ struct Change {
     tracked: bool,
 }
 
-fn look_at(root: &Path, commit: &str, change: &Change, comparison: &mut Comparison) -> Result<()> {
+fn look_at(root: &Path, commit: &str, change: &Change, outcome: &mut Outcome) -> Result<()> {
     match (&change.then, &change.now) {
         (Some(then), Some(now)) => {
             let old = git(root, &["show", &format!("{commit}:{then}")], &[])?;
             let new = std::fs::read_to_string(root.join(now)).with_context(|| format!("cannot read {now}"))?;
-            comparison.compared += 1;
-            comparison.differ_in_text += usize::from(old != new);
+            outcome.compared += 1;
+            outcome.differ_in_text += usize::from(old != new);
             if then != now {
-                comparison.notes.push(format!("{now} was {then}"));
+                outcome.notes.push(format!("{now} was {then}"));
             }
             let old = sequence::of(&old).with_context(|| format!("{then} of {commit} does not parse"))?;
             let new = sequence::of(&new).with_context(|| format!("{now} does not parse"))?;
-            compare(now, &old, &new, comparison);
+            compare(now, &old, &new, outcome);
         }
-        (Some(then), None) => comparison.differences.push(format!("{then}: was removed")),
-        (None, Some(now)) => comparison.differences.push(format!("{now}: was added")),
+        (Some(then), None) => outcome.differences.push(format!("{then}: was removed")),
+        (None, Some(now)) => outcome.differences.push(format!("{now}: was added")),
         (None, None) => {}
     }
     Ok(())
 }
 
-fn compare(path: &str, old: &Sequence, new: &Sequence, comparison: &mut Comparison) {
+fn compare(path: &str, old: &Sequence, new: &Sequence, outcome: &mut Outcome) {
     if let Some(Difference { line, old, old_line, new }) = old.first_difference(new) {
-        comparison.differences.push(format!("{path}:{line}: {new} stands where {old} stood (then line {old_line})"));
+        outcome.differences.push(format!("{path}:{line}: {new} stands where {old} stood (then line {old_line})"));
     }
     if old.read_docs != new.read_docs {
         let message = format!("{path}: doc comments differ that a macro may read (help texts, schemas, metrics)");
-        comparison.notes.push(message);
+        outcome.notes.push(message);
     }
 }
 

@@ -110,7 +110,7 @@ impl Repository {
         std::fs::write(self.0.join(path), text).expect("the file can be written");
     }
 
-    fn compare(&self, paths: &[&str]) -> tokens::Comparison {
+    fn compare(&self, paths: &[&str]) -> tokens::Outcome {
         let paths: Vec<String> = paths.iter().map(|path| (*path).to_owned()).collect();
         tokens::run(&self.0, "HEAD", &paths).expect("the trees can be compared")
     }
@@ -123,9 +123,9 @@ fn a_tree_with_other_comments_has_no_difference() {
     let files = [("a.rs", "// old\nfn f() {}\n"), ("b.rs", BODY), ("c.md", "c\n")];
     let repository = Repository::new("tokens-comments", &files);
     repository.write("a.rs", "// new\nfn f() {}\n");
-    let comparison = repository.compare(&[]);
-    assert_eq!((comparison.compared, comparison.differ_in_text), (2, 1));
-    assert_eq!((comparison.differences.len(), comparison.notes.len()), (0, 0), "{comparison}");
+    let outcome = repository.compare(&[]);
+    assert_eq!((outcome.compared, outcome.differ_in_text), (2, 1));
+    assert_eq!((outcome.differences.len(), outcome.notes.len()), (0, 0), "{outcome}");
 }
 
 #[test]
@@ -137,13 +137,13 @@ fn files_added_removed_renamed_and_changed_are_told() {
     repository.write("c.md", "d\n");
     repository.git(&["mv", "old.rs", "renamed.rs"]);
     repository.git(&["rm", "--quiet", "gone.rs"]);
-    let comparison = repository.compare(&[]);
-    assert_eq!(comparison.compared, 2, "{comparison}");
+    let outcome = repository.compare(&[]);
+    assert_eq!(outcome.compared, 2, "{outcome}");
     assert_eq!(
-        comparison.differences,
+        outcome.differences,
         ["a.rs:2: `fn` stands where the end stood (then line 1)", "gone.rs: was removed", "new.rs: was added"]
     );
-    assert_eq!(comparison.notes, ["c.md differs and is not Rust; it is not compared", "renamed.rs was old.rs"]);
+    assert_eq!(outcome.notes, ["c.md differs and is not Rust; it is not compared", "renamed.rs was old.rs"]);
     let part = repository.compare(&["new.rs"]);
     assert_eq!(part.differences, ["new.rs: was added"]);
 }

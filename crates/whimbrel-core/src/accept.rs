@@ -83,8 +83,7 @@ impl Core {
                 let headers = Headers { retain, ..said_of(place, &after, event, number.is_some()) };
                 let event = EventRef { publisher: session.publisher, headers, ..*event };
                 let answer = (qos != Qos::AtMostOnce).then_some((whom, tag));
-                #[cfg(feature = "mutants")]
-                let answer = answer.filter(|_| self.mutant != Some(crate::Mutant::AnswersBeforeCommit));
+                let answer = if fault!(self, AnswersBeforeCommit) { None } else { answer };
                 let binding = session.binding;
                 let from = From::Publish(from);
                 self.accept(now, &Incoming { event: &event, binding, answer, from, number }, out)
@@ -103,8 +102,7 @@ impl Core {
                     let atom = if matched.is_none() { self.store.line.last() } else { AtomNo(0) };
                     self.sessions.get_mut(from).memory.unreleased.insert(tag, Unreleased { atom, is_written });
                 }
-                #[cfg(feature = "mutants")]
-                if matched.is_none() && self.mutant == Some(crate::Mutant::AnswersBeforeCommit) {
+                if matched.is_none() && fault!(self, AnswersBeforeCommit) {
                     let result = Accepted::Routed { matched: true };
                     return tell(link, Answer::Accepted { tag, qos, result }, out);
                 }
@@ -137,8 +135,7 @@ impl Core {
         out: &mut dyn Output,
     ) {
         let (tag, qos, number) = (publish.tag, publish.event.qos, publish.number);
-        #[cfg(feature = "mutants")]
-        let first = if self.has(crate::Mutant::RepeatAnswered) { AtomNo(0) } else { first };
+        let first = if fault!(self, RepeatAnswered) { AtomNo(0) } else { first };
         self.sessions.stats.publishes_repeated += 1;
         if qos == Qos::ExactlyOnce {
             let unreleased = Unreleased { atom: first, is_written: false };
@@ -263,8 +260,7 @@ impl Core {
         if let Some((whom, _)) = answer {
             self.sessions.stand_in_line(whom);
         }
-        #[cfg(feature = "mutants")]
-        if self.mutant == Some(crate::Mutant::PassesBeforeCommit) {
+        if fault!(self, PassesBeforeCommit) {
             let matched = self.pass_own(now, route, &mut Publication::of(&event, 0), retain, out);
             if let Some((whom, tag)) = answer {
                 let (qos, result) = (event.qos(), Accepted::Routed { matched });
@@ -291,8 +287,9 @@ impl Core {
         self.sessions.stats.events_logged += 1;
         store.outbox.event(id.pubend.index(), event.clone());
         store.release.logged[own] = id.tick;
-        #[cfg(feature = "mutants")]
-        store.filters.leave_out(self.mutant, &self.router);
+        if fault!(self, WishUnnamed) || fault!(self, DebtorUnnamed) {
+            store.filters.leave_out(fault!(self, DebtorUnnamed), &self.router);
+        }
         store.filters.name((own, id.tick), &mut self.tracks, &self.router, &mut store.outbox);
         if event.packed().retain() {
             let view = event.view();
@@ -307,12 +304,7 @@ impl Core {
         let (From::Publish(index) | From::Will(index)) = from else { return false };
         let session = self.sessions.get(index);
         if let Some(number) = number {
-            #[cfg(feature = "mutants")]
-            let is_apart = self.mutant == Some(crate::Mutant::SeqApart);
-            #[cfg(not(feature = "mutants"))]
-            let is_apart = false;
-            if is_apart {
-                #[cfg(feature = "mutants")]
+            if fault!(self, SeqApart) {
                 store.publishers.note_apart(&session.client_id, (number, now), &store.outbox);
             } else {
                 store.publishers.note(
@@ -400,10 +392,7 @@ impl Core {
 
     /// Answers a client when `after` is durable and everything that it waits for before.
     pub(crate) fn answer(&mut self, now: Time, whom: Whom, (after, answer): (AtomNo, Answer), out: &mut dyn Output) {
-        #[cfg(feature = "mutants")]
-        let overtakes = self.mutant == Some(crate::Mutant::AnswerOvertakes);
-        #[cfg(not(feature = "mutants"))]
-        let overtakes = false;
+        let overtakes = fault!(self, AnswerOvertakes);
         if after <= self.store.line.committed() && (overtakes || !self.sessions.stands_in_line(whom)) {
             return tell(whom.link, answer, out);
         }

@@ -9,6 +9,7 @@ use crate::api::{Accepted, Input, Kick, Limits, Link, Output, Reason};
 use crate::cache::{Cache, Plan};
 use crate::caching::{Division, Interest};
 use crate::copies::Copies;
+use crate::fault::Faults;
 use crate::follow::{CatchingUp, Tracks};
 use crate::overlay::Overlay;
 use crate::retained::Retained;
@@ -55,9 +56,7 @@ pub struct Core {
     pub(crate) overlay: Option<Box<Overlay>>,
     /// The present moment.
     pub(crate) now: Time,
-    /// The fault that is built in.
-    #[cfg(feature = "mutants")]
-    pub(crate) mutant: Option<crate::Mutant>,
+    pub(crate) faults: Faults,
 }
 
 impl Core {
@@ -90,26 +89,8 @@ impl Core {
             brokers: Vec::new(),
             overlay: None,
             now,
-            #[cfg(feature = "mutants")]
-            mutant: None,
+            faults: Faults::default(),
         }
-    }
-
-    /// Builds a fault in.
-    #[cfg(feature = "mutants")]
-    pub fn build_in(&mut self, mutant: crate::Mutant) {
-        match mutant {
-            crate::Mutant::ForgottenOverwriting => self.cache.forget_overwriting(),
-            crate::Mutant::ClosesOverWaiting => self.streams.own.close_over_waiting(),
-            crate::Mutant::CacheBelieved => self.cache.believe(),
-            _ => self.mutant = Some(mutant),
-        }
-    }
-
-    /// Whether that fault is built in.
-    #[cfg(feature = "mutants")]
-    pub(crate) fn has(&self, mutant: crate::Mutant) -> bool {
-        self.mutant == Some(mutant)
     }
 
     /// Replaces the fences that selectors refer to; one that is gone makes `within` unknown.

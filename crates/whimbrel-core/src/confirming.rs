@@ -331,8 +331,7 @@ impl Core {
         let mut old: Vec<Former<'_>> =
             durable.map_or(Vec::new(), |durable| durable.old.iter().map(|old| old.view()).collect());
         let until = (is_other && durable.is_some()).then_some(*assigned);
-        #[cfg(feature = "mutants")]
-        let until = until.filter(|_| !self.has(crate::Mutant::SelectorAtOnce));
+        let until = if fault!(self, SelectorAtOnce) { None } else { until };
         if let Some(upto) = until {
             if old.len() >= FORMERS_MAX {
                 return Err(Refusal::TooManyChanges);

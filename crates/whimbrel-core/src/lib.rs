@@ -12,6 +12,9 @@
 #[cfg(test)]
 extern crate self as whimbrel_core;
 
+#[macro_use]
+mod fault;
+
 mod accept;
 mod api;
 mod broker;
@@ -40,8 +43,6 @@ mod subscribing;
 mod timers;
 mod topic;
 
-#[cfg(feature = "mutants")]
-pub use api::Mutant;
 pub use api::{
     Accepted, Attach, Channel, Delivery, Durability, Filter, Following, Granted, HangUp, Input, Kick, Limits, Link,
     Naming, Output, Owner, PeerInput, PeerLink, Publish, Reason, Refusal, RetainHandling, Segment, Sent, Settlement,
@@ -49,6 +50,8 @@ pub use api::{
 };
 pub use broker::Core;
 pub use caching::Interest;
+#[cfg(feature = "mutants")]
+pub use fault::Mutant;
 pub use follow::{GapReason, NOTICE_TOPIC};
 pub use inspect::{Debtor, Holder, Holders, PlaceInfo, Presence, SessionInfo, StreamInfo, SubscriptionInfo};
 pub use latency::{LATENCY_BOUNDS_US, Latency};

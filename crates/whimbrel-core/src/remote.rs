@@ -49,17 +49,8 @@ impl Core {
         learnt: Learnt<'_>,
         out: &mut dyn Output,
     ) {
-        #[cfg(feature = "mutants")]
-        let again = self.has(crate::Mutant::DeliverTwice).then(|| match &learnt {
-            Learnt::Data { event, .. } => Some(Event::keep(event.id, event.accepted, &event.event)),
-            _ => None,
-        });
-        #[cfg(feature = "mutants")]
-        if let Some(Some(event)) = again
-            && self.streams.remote(pubend).is_some_and(|remote| remote.passed >= upto)
-        {
-            let route = self.router.route(event.topic()).expect("the topic has been checked");
-            self.pass(now, route, &mut Publication::of(&event, 0), false, out);
+        if fault!(self, DeliverTwice) {
+            self.deliver_again(now, (pubend, upto), &learnt, out);
         }
         let Some(remote) = self.streams.remote(pubend).filter(|_| after < upto) else {
             self.sessions.stats.knowledge_refused += 1;

@@ -11,11 +11,12 @@ use whimbrel_mqtt::{Config, Stats};
 
 use crate::check::{Bounds, Checker, Violation};
 use crate::client::{Client, Follower, Habits, Honest, Persona};
+use crate::digests::Digests;
 use crate::disk::{EVENT_BYTES_MAX, Pace};
 use crate::ledger::Counts;
 use crate::link::Profile as Link;
 use crate::random::Random;
-use crate::rig::START;
+use crate::rig::{START, VERSION};
 use crate::simulation::draw_plan;
 use crate::trace::KEPT;
 use crate::world::World;
@@ -68,6 +69,8 @@ pub struct Report {
     pub seed: u64,
     /// Two runs with the same digest did the same.
     pub digest: u64,
+    /// Of all that brokers sent, one for each stream.
+    pub streams: Digests,
     /// What was seen.
     pub counts: Counts,
     /// Syncs that failed.
@@ -148,7 +151,8 @@ fn play(seed: u64, (may, kept): (May, usize), alter: impl FnOnce(&mut World<'_>)
     let violations = ledger.violations().to_vec();
     let story = if violations.is_empty() { String::new() } else { world.trace().story(START) };
     let (digest, counts, stats) = (world.trace().digest(), ledger.counts(), world.stats());
-    Report { seed, digest, counts, failures, fillings, stats, violations, story }
+    let streams = world.trace().streams().clone();
+    Report { seed, digest, streams, counts, failures, fillings, stats, violations, story }
 }
 
 /// The checker of worlds without a log sees nothing here.
@@ -226,7 +230,7 @@ fn draw_profiles(random: &mut Random) -> Vec<Profile> {
 }
 
 fn draw_config(random: &mut Random, may: May) -> Config {
-    let mut config = Config::default();
+    let mut config = Config { version: VERSION.into(), ..Config::default() };
     config.limits.receive_maximum = *random.pick(&[5, 1024]);
     config.limits.topic_alias_maximum = *random.pick(&[0, 3, 256]);
     config.core.inflight_max = *random.pick(&[4, 1024]);

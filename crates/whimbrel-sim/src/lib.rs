@@ -15,6 +15,7 @@ pub mod check;
 pub mod choice;
 pub mod cities;
 pub mod client;
+pub mod digests;
 pub mod disk;
 pub mod durable;
 pub mod ledger;

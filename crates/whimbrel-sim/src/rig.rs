@@ -31,6 +31,9 @@ use crate::speech::{Heard, Hello, Message, Said, Wanted};
 /// Where the rig's clock starts: 2026-01-01 00:00:00 UTC.
 pub const START: Time = Time::from_nanos(1_767_225_600_000_000_000);
 
+/// What brokers say of their version in all worlds: no digest depends on the release.
+pub(crate) const VERSION: &str = "simulated";
+
 /// How often a broker may be told of deadlines, or of drained connections, without time moving.
 const CALLS_AT_ONCE_MAX: u32 = 100_000;
 

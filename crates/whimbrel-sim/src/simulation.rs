@@ -12,9 +12,10 @@ use crate::access::Shape;
 use crate::check::{Bounds, Checker, Violation};
 use crate::choice::Choice;
 use crate::client::{Client, Follower, Habits, Honest, Hostile, Persona, random_filter};
+use crate::digests::Digests;
 use crate::link::Profile;
 use crate::random::Random;
-use crate::rig::START;
+use crate::rig::{START, VERSION};
 use crate::trace::KEPT;
 use crate::world::{Tamper, World};
 
@@ -49,6 +50,8 @@ pub struct Report {
     pub seed: u64,
     /// Two runs with the same digest did the same.
     pub digest: u64,
+    /// Of all that brokers sent, one for each stream.
+    pub streams: Digests,
     /// Messages that the broker accepted, wills included.
     pub published: u64,
     /// Messages that it sent to clients, repetitions included.
@@ -148,8 +151,8 @@ fn report(seed: u64, world: &World<'_>) -> Report {
     let (violations, cut_short) = (checker.violations().to_vec(), checker.is_unsure());
     let story = if violations.is_empty() { String::new() } else { world.trace().story(START) };
     let lasted = world.now().since(START);
-    let (digest, stats) = (world.trace().digest(), world.stats());
-    Report { seed, digest, published, delivered, lasted, stats, cut_short, violations, story }
+    let (digest, streams, stats) = (world.trace().digest(), world.trace().streams().clone(), world.stats());
+    Report { seed, digest, streams, published, delivered, lasted, stats, cut_short, violations, story }
 }
 
 /// How the cache is divided.
@@ -211,7 +214,7 @@ fn draw_policy(random: &mut Random) -> Policy {
 
 /// Bounds small enough to be reached, often enough.
 fn draw_config(random: &mut Random) -> Config {
-    let mut config = Config::default();
+    let mut config = Config { version: VERSION.into(), ..Config::default() };
     config.limits.receive_maximum = *random.pick(&[5, 1024]);
     config.limits.topic_alias_maximum = *random.pick(&[0, 3, 256]);
     config.limits.keep_alive_max = *random.pick(&[0, 0, 8]);

@@ -8,6 +8,7 @@ use whimbrel_event::Time;
 use whimbrel_mqtt::ConnId;
 
 use crate::check::{Outcome, Seen};
+use crate::digests::{Digests, Stream};
 use crate::packets::{next_packet, packet_length};
 use crate::speech::{Heard, Said};
 
@@ -36,13 +37,20 @@ pub struct Trace {
     kept_max: usize,
     kept: VecDeque<(Time, Entry)>,
     /// For the story: the version that each connection speaks, and what has come of its next packet.
-    streams: BTreeMap<ConnId, (Option<Version>, Vec<u8>)>,
+    heard: BTreeMap<ConnId, (Option<Version>, Vec<u8>)>,
+    streams: Digests,
 }
 
 impl Trace {
     /// An empty trace that keeps its last `kept_max` entries, at least one.
     pub fn new(kept_max: usize) -> Self {
-        Trace { digest: 0xcbf2_9ce4_8422_2325, kept_max, kept: VecDeque::new(), streams: BTreeMap::new() }
+        Trace {
+            digest: 0xcbf2_9ce4_8422_2325,
+            kept_max,
+            kept: VecDeque::new(),
+            heard: BTreeMap::new(),
+            streams: Digests::default(),
+        }
     }
 
     /// Notes what reaches the broker.
@@ -50,7 +58,7 @@ impl Trace {
         self.mix(&now.as_nanos().to_le_bytes());
         match seen {
             Seen::Opened(conn) => {
-                self.streams.insert(conn, (None, Vec::new()));
+                self.heard.insert(conn, (None, Vec::new()));
                 self.add(now, Entry::Opened(conn));
             }
             Seen::Bytes(conn, bytes) => self.bytes_in(now, conn, bytes),
@@ -67,7 +75,7 @@ impl Trace {
 
     /// The version that a connection speaks, as far as its first bytes told.
     pub fn version(&self, conn: ConnId) -> Version {
-        self.streams.get(&conn).and_then(|(version, _)| *version).unwrap_or(Version::V5_0)
+        self.heard.get(&conn).and_then(|(version, _)| *version).unwrap_or(Version::V5_0)
     }
 
     /// Notes what leaves the broker.
@@ -75,9 +83,11 @@ impl Trace {
         for (conn, bytes) in &outcome.sends {
             let version = self.version(*conn);
             self.mix_bytes(3, *conn, bytes);
+            self.streams.record_bytes(now, Stream::client(0, *conn), bytes);
             self.add(now, Entry::Out(*conn, version, bytes.clone()));
         }
         for conn in &outcome.closes {
+            self.streams.record_end(now, Stream::client(0, *conn));
             self.add(now, Entry::Closed(*conn));
         }
     }
@@ -85,7 +95,7 @@ impl Trace {
     /// Whole packets are easier to read than the pieces in which they came.
     fn bytes_in(&mut self, now: Time, conn: ConnId, bytes: &[u8]) {
         self.mix_bytes(2, conn, bytes);
-        let (version, mut stream) = self.streams.remove(&conn).unwrap_or_default();
+        let (version, mut stream) = self.heard.remove(&conn).unwrap_or_default();
         stream.extend_from_slice(bytes);
         let level = stream.windows(7).find(|w| w.starts_with(&[0, 4, b'M', b'Q', b'T', b'T'])).map(|w| w[6]);
         let version = version.or(level.map(|level| if level == 5 { Version::V5_0 } else { Version::V3_1_1 }));
@@ -100,12 +110,17 @@ impl Trace {
             rest = &rest[length..];
         }
         let rest = rest.to_vec();
-        self.streams.insert(conn, (version, rest));
+        self.heard.insert(conn, (version, rest));
     }
 
     /// A number that two runs share only if the same happened in both.
     pub fn digest(&self) -> u64 {
         self.digest
+    }
+
+    /// Digests of what the broker sent, one for each connection.
+    pub fn streams(&self) -> &Digests {
+        &self.streams
     }
 
     fn add(&mut self, now: Time, entry: Entry) {

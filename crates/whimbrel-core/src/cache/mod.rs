@@ -35,6 +35,8 @@ use pubends::Pubends;
 use read::Reading;
 pub use read::{Item, Next};
 
+use crate::fault::Faults;
+
 /// What a partition holds and did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PartitionGauges {
@@ -67,10 +69,7 @@ pub struct Cache {
     end: u64,
     /// All partitions together.
     bytes: u64,
-    #[cfg(feature = "mutants")]
-    forgets: bool,
-    #[cfg(feature = "mutants")]
-    believed: bool,
+    pub(crate) faults: Faults,
 }
 
 impl Cache {
@@ -87,23 +86,8 @@ impl Cache {
             random: seed,
             end: 1,
             bytes: 0,
-            #[cfg(feature = "mutants")]
-            forgets: false,
-            #[cfg(feature = "mutants")]
-            believed: false,
+            faults: Faults::default(),
         }
-    }
-
-    /// From now on what a partition lacks is forgotten when its events are dealt anew: a fault.
-    #[cfg(feature = "mutants")]
-    pub(crate) fn forget_overwriting(&mut self) {
-        self.forgets = true;
-    }
-
-    /// From now on an empty cache passes for a complete one, whatever came before it: a fault.
-    #[cfg(feature = "mutants")]
-    pub(crate) fn believe(&mut self) {
-        self.believed = true;
     }
 
     /// Of a pubend, events up to `to` were never written here, as they came before this cache: no partition is complete up to there.
@@ -111,8 +95,7 @@ impl Cache {
     /// # Panics
     /// When 65,536 other pubends are known.
     pub fn miss(&mut self, pubend: PubendId, to: Tick) {
-        #[cfg(feature = "mutants")]
-        if self.believed {
+        if fault!(self, CacheBelieved) {
             return;
         }
         let number = self.pubends.number(pubend);

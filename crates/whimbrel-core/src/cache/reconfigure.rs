@@ -115,8 +115,7 @@ impl Cache {
 
     /// Ends a partition, and tells its heirs what it lacks.
     fn dissolve(&mut self, slots: Slots, heirs: &PartitionSet) -> Estate {
-        #[cfg(feature = "mutants")]
-        let heirs = if self.forgets { &PartitionSet::EMPTY } else { heirs };
+        let heirs = if fault!(self, ForgottenOverwriting) { &PartitionSet::EMPTY } else { heirs };
         for pubend in 0..self.pubends.count() {
             let pubend = pubend as u16;
             let to = slots.incomplete(pubend);

@@ -98,8 +98,7 @@ impl Track {
 impl Core {
     /// Something of another broker's stream does not come here by itself. A durable subscription reads it there; `false`: it cannot.
     pub(crate) fn read_far_instead(&mut self, id: u32, pubend: PubendId, (from, to): (Tick, Tick)) -> bool {
-        #[cfg(feature = "mutants")]
-        if self.has(crate::Mutant::GapTaken) {
+        if fault!(self, GapTaken) {
             return false;
         }
         let has_ended = self.streams.has_ended(pubend.host());
@@ -318,8 +317,7 @@ impl Core {
         let is_alone = tracks.lagging() == 1;
         let track = tracks.get_mut(id);
         let mut lag = track.lag.take().expect("it lags");
-        #[cfg(feature = "mutants")]
-        let released = if self.mutant == Some(crate::Mutant::FarEarlyIsSilence) { Tick(0) } else { released };
+        let released = if fault!(self, FarEarlyIsSilence) { Tick(0) } else { released };
         let is_volatile = track.durable.as_deref().is_some_and(|durable| durable.may_be_volatile);
         if is_volatile && upto > lag.forgiven.get(pubend) {
             lag.gaps.add(Gap { pubend, from: at, to: upto, reason: GapReason::Overwritten });

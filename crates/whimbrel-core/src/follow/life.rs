@@ -432,8 +432,7 @@ impl Core {
     /// has said where it is.
     pub(crate) fn park(&mut self, index: u32, text: &str) {
         let Some(id) = self.router.track_of(index, text).filter(|id| self.tracks.get(*id).by_token) else { return };
-        #[cfg(feature = "mutants")]
-        if self.has(crate::Mutant::BeginsForAnother) {
+        if fault!(self, BeginsForAnother) {
             return;
         }
         if self.tracks.get(id).lag.is_none() {

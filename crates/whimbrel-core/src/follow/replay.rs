@@ -72,10 +72,8 @@ impl Core {
             return Step::Done;
         }
         let (start, early) = (durable.start[own], self.store.release.early[own]);
-        #[cfg(feature = "mutants")]
-        let start = if self.has(crate::Mutant::LogBeforeStart) { Tick(0) } else { start };
-        #[cfg(feature = "mutants")]
-        let early = if self.has(crate::Mutant::EarlyIsSilence) { Tick(0) } else { early };
+        let start = if fault!(self, LogBeforeStart) { Tick(0) } else { start };
+        let early = if fault!(self, EarlyIsSilence) { Tick(0) } else { early };
         let (is_volatile, unnamed) = (durable.may_be_volatile, durable.far.unnamed[own]);
         let forgiven = lag.forgiven.get(pubend);
         let gaps = &mut self.tracks.get_mut(id).lag.as_mut().expect("it lags").gaps;
@@ -196,8 +194,7 @@ impl Core {
                 // Of an event that is not durable yet there is no record to be read, and that would be believed later.
                 let ends = (newest <= passed).then_some(newest);
                 let part = plan.follow_chain((ends, from, lacks), number, |tick| reads.slice(stream, Tick(tick.0 - 1)));
-                #[cfg(feature = "mutants")]
-                if part.is_none() && plan.upto <= from && self.mutant == Some(crate::Mutant::ChainBelieved) {
+                if part.is_none() && plan.upto <= from && fault!(self, ChainBelieved) {
                     plan.extend(lacks, Some(Vec::new()));
                 }
                 let part = part.or_else(|| plan.read_on((from, lacks), number, reads.slice(stream, from), budget));

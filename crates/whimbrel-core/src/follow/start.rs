@@ -256,8 +256,7 @@ impl Core {
             }
         }
         positions.retain(|pubend| !is_ended(pubend));
-        #[cfg(feature = "mutants")]
-        if self.has(crate::Mutant::StrangersForgotten) {
+        if fault!(self, StrangersForgotten) {
             positions.retain(|pubend| self.streams.knows(pubend));
         }
         // Whose end was told is not named any more: it may have been.

@@ -38,8 +38,7 @@ impl Core {
         if qos == Qos::ExactlyOnce && !matches!(result, Accepted::Refused(_)) {
             self.sessions.get_mut(index).memory.unreleased.insert(tag, Unreleased { atom, is_written: false });
         }
-        #[cfg(feature = "mutants")]
-        let atom = if self.has(crate::Mutant::AcknowledgedBeforePut) { AtomNo(0) } else { atom };
+        let atom = if fault!(self, AcknowledgedBeforePut) { AtomNo(0) } else { atom };
         if qos != Qos::AtMostOnce {
             self.answer(now, whom, (atom, Answer::Accepted { tag, qos, result }), out);
         }

@@ -162,14 +162,11 @@ impl Core {
             found.upto = found.upto.min(last);
         }
         found.lost.sort_unstable();
-        #[cfg(feature = "mutants")]
-        {
-            if self.has(crate::Mutant::AnswersNothing) {
-                found.events.clear();
-            }
-            if self.has(crate::Mutant::AnswersFromHoles) {
-                found.lost.clear();
-            }
+        if fault!(self, AnswersNothing) {
+            found.events.clear();
+        }
+        if fault!(self, AnswersFromHoles) {
+            found.lost.clear();
         }
         found
     }

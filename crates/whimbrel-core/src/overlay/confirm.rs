@@ -169,8 +169,7 @@ impl Core {
     /// # Errors
     /// It need not wait: it is given back.
     pub(crate) fn wait_for_brokers(&mut self, now: Time, what: Unanswered) -> Result<(), Unanswered> {
-        #[cfg(feature = "mutants")]
-        if self.has(crate::Mutant::ConfirmEarly) {
+        if fault!(self, ConfirmEarly) {
             return Err(what);
         }
         if self.overlay.is_none() {

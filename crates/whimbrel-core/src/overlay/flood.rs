@@ -330,10 +330,6 @@ impl Core {
         update: &InterestUpdate<'_>,
         out: &mut dyn Output,
     ) {
-        #[cfg(feature = "mutants")]
-        let is_kept = self.has(crate::Mutant::InterestStays);
-        #[cfg(not(feature = "mutants"))]
-        let is_kept = false;
         let Some(overlay) = &mut self.overlay else { return };
         let host = update.host;
         if host == overlay.host {
@@ -353,7 +349,7 @@ impl Core {
             Taken::News => {
                 overlay.interests.recent.note(now, EVERY_BROKER * overlay.topology.len() as u32);
                 overlay.stats.interests_learned += 1;
-                if !is_kept {
+                if !fault!(self, InterestStays) {
                     overlay.note_all(Some(link), |pending| {
                         pending.interests.insert(host);
                     });

@@ -59,12 +59,9 @@ impl Sending<'_> {
 impl Core {
     /// An event of an own stream passes that other brokers want, as `brokers` of the overlay tell.
     pub(crate) fn forward(&mut self, now: Time, event: &AcceptedEvent<'_>, retain: bool, out: &mut dyn Output) {
-        #[cfg(feature = "mutants")]
-        let (to_all, forgets) = (self.has(crate::Mutant::SentToAll), self.has(crate::Mutant::PreviousNotMoved));
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let mut wanted = core::mem::take(&mut self.brokers);
-        #[cfg(feature = "mutants")]
-        if to_all {
+        if fault!(self, SentToAll) {
             wanted = overlay.serves.numbers();
         }
         if !wants::is_local(event.event.topic) {
@@ -81,13 +78,8 @@ impl Core {
             overlay.stats.destinations += dests.len() as u64;
             overlay.dispatch(now, &sending, &dests, out);
             overlay.traffic.event = bytes;
-            #[cfg(feature = "mutants")]
-            for (host, dest) in dests.iter().filter(|_| forgets) {
-                if !overlay.is_reachable(*host) {
-                    let number = overlay.serves.number(*host).expect("it was just matched");
-                    let own = usize::from(event.id.pubend.index());
-                    overlay.serves.get_mut(number).expect("it is served").last[own] = dest.previous;
-                }
+            if fault!(self, PreviousNotMoved) {
+                overlay.take_back(event.id, &dests);
             }
         }
         wanted.clear();
@@ -184,12 +176,8 @@ impl Overlay {
         mut below: Vec<(HostId, Dest)>,
         out: &mut dyn Output,
     ) {
-        #[cfg(feature = "mutants")]
-        let sending = &if self.has(crate::Mutant::RepairLoop) {
-            Sending { repairers: Repairers::NONE, ..*sending }
-        } else {
-            *sending
-        };
+        let sending =
+            if fault!(self, RepairLoop) { &Sending { repairers: Repairers::NONE, ..*sending } } else { sending };
         // A part of a tree has them in the order of their ways.
         below.sort_unstable_by_key(|(host, _)| *host);
         below.dedup_by_key(|(host, _)| *host);

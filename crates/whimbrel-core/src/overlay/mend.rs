@@ -137,8 +137,7 @@ impl Core {
 
     /// Asks for the holes of a stream, and sees to it that they are asked for again.
     pub(super) fn mend(&mut self, now: Time, pubend: PubendId, out: &mut dyn Output) {
-        #[cfg(feature = "mutants")]
-        if self.has(crate::Mutant::SkipNack) {
+        if fault!(self, SkipNack) {
             return;
         }
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
@@ -237,8 +236,7 @@ impl Overlay {
                 told = Some(dest);
             }
         });
-        #[cfg(feature = "mutants")]
-        if self.has(crate::Mutant::SilenceOfOtherInterest) {
+        if fault!(self, SilenceOfOtherInterest) {
             let (_, version) = self.interests.stand(to)?;
             told = Some(Dest { tag: super::wants::tag_of(to, version), previous: frame.default_previous });
         }
@@ -257,17 +255,18 @@ impl Overlay {
         Some(dest.previous)
     }
 
-    /// An answer passes through: others that wait for the same event get it, too. What came before it they have to ask for.
-    pub(super) fn serve_merged(&mut self, now: Time, sending: &Sending<'_>, out: &mut dyn Output) {
+    /// An answer passes through: others that wait for the same event get it, too. What came before
+    /// it they have to ask for, as `previous` is true only of the first destination.
+    pub(super) fn serve_merged(&mut self, now: Time, sending: &Sending<'_>, previous: Tick, out: &mut dyn Output) {
         let also = self.traffic.open.answered(sending.id);
         for to in also {
             let destination = Dest { tag: 0, previous: Tick(sending.id.tick.0 - 1) };
-            #[cfg(feature = "mutants")]
-            let destination = match self.interests.stand(to) {
-                Some((_, version)) if self.has(crate::Mutant::MergedRangeNacks) => {
-                    Dest { tag: super::wants::tag_of(to, version), previous: self.traffic.previous }
-                }
-                _ => destination,
+            let destination = if fault!(self, MergedRangeNacks)
+                && let Some((_, version)) = self.interests.stand(to)
+            {
+                Dest { tag: super::wants::tag_of(to, version), previous }
+            } else {
+                destination
             };
             self.stats.events_answered += 1;
             self.dispatch(now, sending, &[(to, destination)], out);

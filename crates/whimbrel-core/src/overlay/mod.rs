@@ -63,6 +63,7 @@ use whimbrel_event::{Deployment, HostId, PubendId, Tick, Time};
 
 use crate::api::{Channel, HangUp, Output, PeerInput, PeerLink};
 use crate::broker::Core;
+use crate::fault::Faults;
 use crate::store::DurableNo;
 
 pub(crate) use confirm::{Unanswered, Waiting};
@@ -211,6 +212,7 @@ pub(crate) struct Overlay {
     pub(crate) roam: Roam,
     pub(crate) logs: Logs,
     pub(crate) stats: OverlayStats,
+    faults: Faults,
 }
 
 /// What this broker has to do with the logs of others, and they with its own.
@@ -241,11 +243,6 @@ struct Traffic {
     tree: Vec<u8>,
     /// To whom an event goes.
     hosts: Vec<HostId>,
-    #[cfg(feature = "mutants")]
-    fault: Option<crate::Mutant>,
-    /// What came before the event that is being passed on, for the first one whom it is for.
-    #[cfg(feature = "mutants")]
-    previous: Tick,
 }
 
 impl Overlay {
@@ -274,13 +271,8 @@ impl Overlay {
             logs: Logs::default(),
             stats: OverlayStats::default(),
             config,
+            faults: Faults::default(),
         }
-    }
-
-    /// Whether that fault is built in.
-    #[cfg(feature = "mutants")]
-    fn has(&self, mutant: crate::Mutant) -> bool {
-        self.traffic.fault == Some(mutant)
     }
 
     fn set_timer(&mut self, at: Time, due: Due) {
@@ -297,7 +289,7 @@ impl Overlay {
     }
 
     /// Whether there is a way to a broker.
-    fn is_reachable(&mut self, host: HostId) -> bool {
+    pub(crate) fn is_reachable(&mut self, host: HostId) -> bool {
         self.routes.update(&self.topology);
         self.routes.is_reachable(host)
     }
@@ -330,11 +322,8 @@ impl Core {
         let overlay = Overlay::new(now, self.streams.own.host(), incarnation, whose, config);
         self.overlay = Some(Box::new(overlay));
         self.router.watch();
-        #[cfg(feature = "mutants")]
         if let Some(overlay) = &mut self.overlay {
-            overlay.traffic.fault = self.mutant;
-        }
-        if let Some(overlay) = &mut self.overlay {
+            overlay.faults = self.faults;
             overlay.wants.is_restored = self.router.has_changes();
         }
         self.router.note_buffer(&[], &self.buffer);
@@ -377,8 +366,7 @@ impl Core {
     /// Whatever comes first when this broker goes on after a standstill, it is known by then: what
     /// is concluded of others' silence depends on that.
     pub(crate) fn watch_clock(&mut self, now: Time) {
-        #[cfg(feature = "mutants")]
-        if self.has(crate::Mutant::StandstillUnnoticed) {
+        if fault!(self, StandstillUnnoticed) {
             return;
         }
         let Some(overlay) = self.overlay.as_deref_mut() else { return };

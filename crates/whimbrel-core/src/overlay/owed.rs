@@ -67,8 +67,7 @@ impl Core {
     fn wait_for_debt(&mut self, now: Time, host: HostId, out: &mut dyn Output) {
         let Some(debt) = self.store.debts.of.get(&host) else { return };
         let atom = debt.atom;
-        #[cfg(feature = "mutants")]
-        let atom = if self.has(crate::Mutant::OwedToldEarly) { AtomNo(0) } else { atom };
+        let atom = if fault!(self, OwedToldEarly) { AtomNo(0) } else { atom };
         if atom <= self.store.line.committed() {
             self.tell_owed(now, host, out);
         } else if atom != AtomNo::NEVER {
@@ -91,8 +90,7 @@ impl Core {
 
     /// Under which filter the index is to name what is owed.
     fn wished<'a>(&self, filter: &'a str) -> TopicFilter<'a> {
-        #[cfg(feature = "mutants")]
-        if self.has(crate::Mutant::OwedNotLogged) {
+        if fault!(self, OwedNotLogged) {
             return TopicFilter::checked("nobody");
         }
         TopicFilter::checked(filter)
@@ -110,16 +108,12 @@ impl Core {
 
     /// Writes how far the log is held for a broker, with what was written of its entries before, and counts it.
     fn write_hold(&mut self, now: Time, host: HostId) {
-        #[cfg(feature = "mutants")]
-        let is_written = !self.has(crate::Mutant::HoldUnwritten);
-        #[cfg(not(feature = "mutants"))]
-        let is_written = true;
         let Some(debt) = self.store.debts.of.get_mut(&host) else { return };
         let held = debt.holds();
         self.store.release.holds.change(&debt.counted, &held);
         (debt.counted, debt.written) = (held, now);
         let hold = &Hold { needed: debt.needed(), ..debt.hold.clone() };
-        if is_written {
+        if !fault!(self, HoldUnwritten) {
             self.store.outbox.put(|key| Key::Hold(host).put(key), |value| hold.put_versioned(value));
         }
         debt.atom = self.store.outbox.seal();
@@ -129,8 +123,7 @@ impl Core {
     pub(crate) fn tell_owed(&mut self, now: Time, host: HostId, out: &mut dyn Output) {
         let Some(debt) = self.store.debts.of.get(&host) else { return };
         let is_durable = debt.atom <= self.store.line.committed();
-        #[cfg(feature = "mutants")]
-        let is_durable = is_durable || self.has(crate::Mutant::OwedToldEarly);
+        let is_durable = is_durable || fault!(self, OwedToldEarly);
         if !is_durable || debt.hold.has_ended {
             return;
         }
@@ -159,8 +152,6 @@ impl Core {
             // Its interest has not come, or has nothing that is durable: it is told when that comes.
             return self.owe(now, from.host, out);
         }
-        #[cfg(feature = "mutants")]
-        let is_lifted = self.has(crate::Mutant::HoldLifted);
         let debt = self.store.debts.of.get_mut(&from.host).expect("it was just found");
         let report = (from.incarnation, holds.seq);
         if report <= debt.hold.report {
@@ -170,8 +161,7 @@ impl Core {
             holds.streams.get(own).and_then(of).unwrap_or(NOTHING)
         };
         let needed: OwnTicks = core::array::from_fn(|own| tick(own, |held| held.needed));
-        #[cfg(feature = "mutants")]
-        let needed = if is_lifted { [NOTHING; OWN] } else { needed };
+        let needed = if fault!(self, HoldLifted) { [NOTHING; OWN] } else { needed };
         debt.near = Some(core::array::from_fn(|own| tick(own, |held| held.near)));
         let mut hold = Hold {
             name: core::mem::take(&mut debt.hold.name),

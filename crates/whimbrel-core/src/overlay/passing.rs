@@ -273,10 +273,7 @@ impl Core {
 
     /// Answers with what is kept, if something is. Where there is no room on the way it is asked again, and the log could not answer there either.
     fn answer_kept(&mut self, now: Time, by: Sender, ask: &ReadAsk<'_>, out: &mut dyn Output) -> bool {
-        #[cfg(feature = "mutants")]
-        let is_any = self.has(crate::Mutant::KeptForAll);
-        #[cfg(not(feature = "mutants"))]
-        let is_any = false;
+        let is_any = fault!(self, KeptForAll);
         let Some(overlay) = self.overlay.as_deref_mut() else { return false };
         overlay.logs.passing.forget_old(now);
         let Some(kept) = overlay.logs.passing.find(ask, is_any) else { return false };

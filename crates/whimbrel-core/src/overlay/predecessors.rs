@@ -27,8 +27,7 @@ pub(crate) struct Stalled {
 impl Core {
     /// The first event of a stream that may not be passed yet, as one of another stream has to be passed before it. Others are counted if they break the order.
     pub(crate) fn must_wait_at(&mut self, now: Time, pubend: PubendId, out: &mut dyn Output) -> Option<Tick> {
-        #[cfg(feature = "mutants")]
-        if self.has(crate::Mutant::PredecessorIgnored) {
+        if fault!(self, PredecessorIgnored) {
             return None;
         }
         loop {

@@ -112,10 +112,7 @@ impl Core {
         }
         self.streams.close(now);
         let (passed, last_events) = (self.passed_own(), self.streams.own.last_events());
-        #[cfg(feature = "mutants")]
-        let beyond = if self.has(crate::Mutant::SilenceAhead) { 1_000_000_000 } else { 0 };
-        #[cfg(not(feature = "mutants"))]
-        let beyond = 0;
+        let beyond = if fault!(self, SilenceAhead) { 1_000_000_000 } else { 0 };
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let is_few = overlay.topology.len() <= FEW_BROKERS;
         let destination = overlay.serves.get_mut(number).expect("it is served");

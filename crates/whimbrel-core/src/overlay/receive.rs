@@ -141,12 +141,8 @@ impl Core {
                 overlay.traffic.transit.keep(id, bytes);
             }
         }
-        #[cfg(feature = "mutants")]
-        {
-            overlay.traffic.previous = frame.default_previous;
-        }
         if frame.answer {
-            overlay.serve_merged(now, &sending, out);
+            overlay.serve_merged(now, &sending, frame.default_previous, out);
         }
         if let Some(own) = tree.own() {
             self.event_for_this(now, (frame, own), Duration::from_micros(age_us), out);
@@ -179,8 +175,7 @@ impl Core {
         // Silence counts if it is about what is wanted now: under the version that was told last, or before that came into force.
         let is_told = remote.told > 0 && remote.told >= remote.least;
         let is_believed = is_told && (version >= remote.told || id.tick <= remote.since);
-        #[cfg(feature = "mutants")]
-        let is_believed = is_believed || overlay.has(crate::Mutant::IntervalAcrossVersions) && remote.told > 0;
+        let is_believed = is_believed || fault!(overlay, IntervalAcrossVersions) && remote.told > 0;
         let after = if is_believed {
             own.previous
         } else {
@@ -229,9 +224,6 @@ impl Core {
         (version, part): (u64, &whimbrel_wire::Part),
         out: &mut dyn Output,
     ) {
-        #[cfg(feature = "mutants")]
-        let (believes_old, believes_first) =
-            (self.has(crate::Mutant::OldVersionBelieved), self.has(crate::Mutant::FirstSilenceBelieved));
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let began = overlay.wants.began();
         let version_now = overlay.wants.version();
@@ -240,8 +232,7 @@ impl Core {
         remote.note_still((part.still, part.upto));
         // Subscriptions that were answered when its broker was not known did not wait for it: it counts once it knows of them.
         let least = began.max(remote.least);
-        #[cfg(feature = "mutants")]
-        let version = if believes_old { version_now } else { version };
+        let version = if fault!(self, OldVersionBelieved) { version_now } else { version };
         if version > version_now || version < remote.told.max(least) || part.upto < part.after {
             return;
         }
@@ -251,8 +242,7 @@ impl Core {
             self.begin_stream(now, pubend, part.begin, out);
             // What came before this version was looked at under others: it is asked for.
             after = after.max(part.since);
-            #[cfg(feature = "mutants")]
-            if believes_first {
+            if fault!(self, FirstSilenceBelieved) {
                 after = part.begin;
             }
         }

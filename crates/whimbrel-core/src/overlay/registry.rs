@@ -153,8 +153,7 @@ impl Core {
         digest: &RegistryDigest,
         out: &mut dyn Output,
     ) {
-        #[cfg(feature = "mutants")]
-        if self.has(crate::Mutant::RetainedNotCompared) {
+        if fault!(self, RetainedNotCompared) {
             return;
         }
         let Core { overlay, retained, .. } = self;
@@ -217,8 +216,7 @@ impl Core {
             if self.retained.version(entry.key).is_some_and(|known| known >= entry.version) {
                 continue;
             }
-            #[cfg(feature = "mutants")]
-            if self.has(crate::Mutant::RetainedOlderWins) && self.retained.version(entry.key).is_some() {
+            if fault!(self, RetainedOlderWins) && self.retained.version(entry.key).is_some() {
                 continue;
             }
             let outcome = self.take_retained(now, entry);

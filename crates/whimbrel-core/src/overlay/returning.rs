@@ -46,8 +46,7 @@ impl Core {
     }
 
     fn await_in_force(&mut self, asked: &Filter<'_>, filter: TopicFilter<'_>, (subscription, track): (u32, u32)) {
-        #[cfg(feature = "mutants")]
-        if self.has(crate::Mutant::ReturnsWithoutGap) {
+        if fault!(self, ReturnsWithoutGap) {
             return;
         }
         if self.is_buffered(filter, asked.selector) {

@@ -137,10 +137,7 @@ impl Core {
     pub(super) fn adopt(&mut self, now: Time, host: HostId, out: &mut dyn Output) {
         self.streams.close(now);
         let passed = self.passed_own();
-        #[cfg(feature = "mutants")]
-        let ignores = self.has(crate::Mutant::IncarnationIgnored);
-        #[cfg(not(feature = "mutants"))]
-        let ignores = false;
+        let ignores = fault!(self, IncarnationIgnored);
         let Core { overlay, router, streams, .. } = self;
         let Some(overlay) = overlay.as_deref_mut() else { return };
         let Overlay { serves, interests, .. } = overlay;

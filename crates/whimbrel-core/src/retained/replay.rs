@@ -277,8 +277,7 @@ impl Core {
         budget: &mut usize,
         out: &mut dyn Output,
     ) -> Walk {
-        #[cfg(feature = "mutants")]
-        let withholds = self.has(crate::Mutant::RetainedWithheld);
+        let withholds = fault!(self, RetainedWithheld);
         let Core { router, retained, sessions, tracks, streams, cache, overlay, .. } = self;
         let known = router.get(reading.subscription);
         let (granted, identifier, named, track) = (known.qos, known.identifier, known.named, known.track);
@@ -312,7 +311,6 @@ impl Core {
             // What was dropped as the client is too slow did not come.
             let is_dropped = || track.is_none() && qos == Qos::AtMostOnce && sessions.has_lost(index, passed);
             let is_live = passed > reading.begun && !(absences.covers(passed) && is_missed()) && !is_dropped();
-            #[cfg(feature = "mutants")]
             if withholds && streams.is_to_come(event.id(), 0) {
                 return Visit::Passed(0);
             }

@@ -134,26 +134,19 @@ impl Core {
             session.expiry.saturating_sub(at.since(now))
         });
         let place = session.memory.roam.as_deref();
-        #[cfg_attr(not(feature = "mutants"), expect(unused_mut, reason = "a fault may change it"))]
-        let mut moving = Moving {
+        let number = self.store.publishers.last(&session.client_id, committed);
+        Moving {
             away,
             stands,
-            flights: flights.map(flight).collect(),
+            flights: if fault!(self, CarriedWithoutFlights) { Vec::new() } else { flights.map(flight).collect() },
             gaps: gaps.chain(known).collect(),
             unreleased: unreleased.map(|(tag, _)| *tag).collect(),
             last_tag: session.last_tag(),
             doubted: session.inflight.doubted(),
-            number: self.store.publishers.last(&session.client_id, committed),
+            number: if fault!(self, CarriedWithoutNumber) { None } else { number },
             lasts: place.map(Attachment::lasts).unwrap_or_default(),
             maybe_repeats: place.is_some_and(|place| place.maybe_repeats),
-        };
-        #[cfg(feature = "mutants")]
-        match self.mutant {
-            Some(crate::Mutant::CarriedWithoutNumber) => moving.number = None,
-            Some(crate::Mutant::CarriedWithoutFlights) => moving.flights.clear(),
-            _ => {}
         }
-        moving
     }
 
     pub(super) fn carried_stand(&self, index: u32, track: u32) -> CarriedStand {
@@ -163,9 +156,7 @@ impl Core {
         let of_track = self.tracks.get(track);
         let positions =
             if of_track.by_token { of_track.acknowledged.clone() } else { self.settled_position(index, track) };
-        #[cfg(feature = "mutants")]
-        let positions =
-            if self.has(crate::Mutant::CarriedAhead) { self.streams.positions().collect() } else { positions };
+        let positions = if fault!(self, CarriedAhead) { self.streams.positions().collect() } else { positions };
         let Some(durable) = of_track.durable.as_deref() else {
             let streams = positions.iter().map(|(pubend, acked)| (pubend, None, acked));
             return CarriedStand { streams: streams.collect(), beyond: Vec::new() };
@@ -239,8 +230,7 @@ impl Core {
 
     /// How many tags the client of a session may mean for what its former keeper gave after the copy was made.
     fn doubted_of_copy(&self, index: u32, structure: &Structure<'_>, moving: &Moving) -> u16 {
-        #[cfg(feature = "mutants")]
-        if self.has(crate::Mutant::TagsTrusted) {
+        if fault!(self, TagsTrusted) {
             return 0;
         }
         let mut levels = structure.subscriptions.iter().map(|subscription| subscription.qos);

@@ -149,16 +149,10 @@ pub(crate) struct Filters {
 }
 
 impl Filters {
-    /// A fault leaves somebody out.
-    #[cfg(feature = "mutants")]
-    pub(crate) fn leave_out(&mut self, mutant: Option<crate::Mutant>, router: &Router) {
+    /// A fault: drops from the next record the wishes that are debts to other brokers, or all other wishes.
+    pub(crate) fn leave_out(&mut self, debtors: bool, router: &Router) {
         let is_debtor = |to: u32| router.wisher(to).is_some_and(|(number, _)| number.is_debtor());
-        let is_left_out = |(kind, to): &(Kind, u32)| match mutant {
-            Some(crate::Mutant::WishUnnamed) => *kind == Kind::Wish && !is_debtor(*to),
-            Some(crate::Mutant::DebtorUnnamed) => *kind == Kind::Wish && is_debtor(*to),
-            _ => false,
-        };
-        self.wanted.retain(|who| !is_left_out(who));
+        self.wanted.retain(|(kind, to)| *kind != Kind::Wish || is_debtor(*to) != debtors);
     }
 
     /// Names those who want the logged event at that tick, in the atom that is open.

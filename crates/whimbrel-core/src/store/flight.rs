@@ -47,8 +47,7 @@ impl Core {
             let atom = self.store.outbox.seal();
             // A client that answers nothing has it all the same: whoever goes on from a copy must know under which tag.
             self.note_moved(index);
-            #[cfg(feature = "mutants")]
-            let atom = if self.has(crate::Mutant::PublishBeforePut) { self.store.line.last() } else { atom };
+            let atom = if fault!(self, PublishBeforePut) { self.store.line.last() } else { atom };
             // Once the log has failed, nothing is sent that would have to be remembered.
             if atom != AtomNo::NEVER {
                 self.store.line.push(atom, Wait::Hand { session: index, number, tag });
@@ -197,8 +196,7 @@ impl Core {
         let key = |key: &mut Vec<u8>| Key::InFlight(number, tag).put(key);
         self.store.outbox.put(key, |value| received.put_versioned(value));
         let atom = self.store.outbox.seal();
-        #[cfg(feature = "mutants")]
-        let atom = if self.has(crate::Mutant::ReleaseBeforePut) { self.store.line.last() } else { atom };
+        let atom = if fault!(self, ReleaseBeforePut) { self.store.line.last() } else { atom };
         self.sessions.get_mut(index).inflight.receive(tag);
         if atom == AtomNo::NEVER {
             return false;

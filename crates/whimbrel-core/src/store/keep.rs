@@ -156,8 +156,7 @@ impl Core {
     /// A client is told nothing before what was written so far is durable: it begins anew, and the old must not come back.
     pub(crate) fn cork_until_durable(&mut self, whom: Whom, out: &mut dyn Output) {
         let atom = self.store.outbox.last();
-        #[cfg(feature = "mutants")]
-        let atom = if self.has(crate::Mutant::OldSessionBack) { AtomNo(0) } else { atom };
+        let atom = if fault!(self, OldSessionBack) { AtomNo(0) } else { atom };
         if atom > self.store.line.committed() {
             out.cork(whom.link);
             self.sessions.stand_in_line(whom);

@@ -159,8 +159,7 @@ impl Publishers {
         }
     }
 
-    /// As [`Publishers::note`], but the number is not written with its event.
-    #[cfg(feature = "mutants")]
+    /// A fault: as [`Publishers::note`], but the number is not written with its event.
     pub(crate) fn note_apart(&mut self, client_id: &str, (number, now): (u64, Time), outbox: &Outbox) {
         let numbered = Numbered { last: number, hour: hour(now), epoch: 0, maybe_repeats: false };
         self.keep(client_id, numbered, outbox.next());

@@ -149,8 +149,7 @@ impl Core {
     /// Up to where a stream of which something is left can be given up: as far as it is known who holds it.
     fn releasable(&self, own: usize) -> Tick {
         let Release { holds, logged, chopped, counted, .. } = &self.store.release;
-        #[cfg(feature = "mutants")]
-        if self.has(crate::Mutant::ReleasesInFlight) && logged[own] > chopped[own] {
+        if fault!(self, ReleasesInFlight) && logged[own] > chopped[own] {
             return counted[own];
         }
         if logged[own] <= chopped[own] { Tick(0) } else { holds.released(own).min(counted[own]) }
@@ -173,8 +172,7 @@ impl Core {
                 let has_got = (*held).max(self.store.release.chopped[own]);
                 *held = if has_got >= durable.newest[own].min(passed[own]) { NOTHING } else { *held };
             }
-            #[cfg(feature = "mutants")]
-            if self.mutant == Some(crate::Mutant::ForgetsAbsent) && !self.sessions.is_attached(index) {
+            if fault!(self, ForgetsAbsent) && !self.sessions.is_attached(index) {
                 held = [NOTHING; OWN];
             }
             let is_near = is_live && self.sessions.is_attached(index);

@@ -17,6 +17,7 @@ use super::{Disk, Ended, Flight, Hold, Lost, Numbers, OwedEntry, Profile, Restor
 use crate::api::{Durability, Filter, Following, Limits, Reason, RetainHandling, Start, Will};
 use crate::broker::Core;
 use crate::confirming::{Confirmed, remembered};
+use crate::fault::Faults;
 use crate::follow::{Gap, GapReason, Old};
 use crate::overlay::Attachment;
 use crate::route::NO_TRACK;
@@ -88,17 +89,10 @@ pub struct Restoring {
     debts: Restored,
     is_copy: bool,
     profiles: Vec<Profile>,
-    #[cfg(feature = "mutants")]
-    mutant: Option<crate::Mutant>,
+    pub(crate) faults: Faults,
 }
 
 impl Restoring {
-    /// Builds a fault in, as [`Core::build_in`].
-    #[cfg(feature = "mutants")]
-    pub fn build_in(&mut self, mutant: crate::Mutant) {
-        self.mutant = Some(mutant);
-    }
-
     /// Which topics are logged, and were: subscriptions are told what was not.
     pub fn set_profiles(&mut self, profiles: Vec<Profile>) {
         self.profiles = profiles;
@@ -189,10 +183,7 @@ impl Restoring {
         core.store.bases = self.positions.take_bases().map_err(unknown_base)?;
         core.store.disk = Disk::Open;
         core.set_profiles(self.profiles);
-        #[cfg(feature = "mutants")]
-        if let Some(mutant) = self.mutant {
-            core.build_in(mutant);
-        }
+        core.set_faults(self.faults);
         let after = if self.is_copy { Tick(now.as_nanos()) } else { Tick(0) };
         core.take_up_host((self.own.as_ref(), after), now, log);
         if self.own.is_none() && !(self.sessions.is_empty() && self.retained.is_empty() && self.numbers.is_empty()) {
@@ -284,8 +275,7 @@ impl Core {
             Some(own) => {
                 let used = |index: usize| {
                     let of_stream = log.events.get(index).map_or(Tick(0), |stream| stream.last.max(stream.chopped));
-                    #[cfg(feature = "mutants")]
-                    if self.has(crate::Mutant::TickReused) {
+                    if fault!(self, TickReused) {
                         return of_stream;
                     }
                     of_stream.max(log.reserved).max(after)
@@ -424,8 +414,7 @@ impl Core {
         }
         let host = self.streams.own.host();
         let chopped = self.store.release.chopped;
-        #[cfg(feature = "mutants")]
-        let chopped = if self.has(crate::Mutant::HoldLost) { self.streams.logged().positions() } else { chopped };
+        let chopped = if fault!(self, HoldLost) { self.streams.logged().positions() } else { chopped };
         let early = self.store.release.early;
         let fences = self.router.fences().clone();
         let track_of = self.tracks.get_mut(track);

@@ -345,12 +345,7 @@ impl Core {
         let durable = track.durable.as_deref().expect("a durable subscription");
         let counted = stand.counted(&durable.far);
         let (stand, written) = (&*counted, &durable.far.written);
-        #[cfg(feature = "mutants")]
-        let unmarked = Positions::new();
-        #[cfg(feature = "mutants")]
-        let marks = if self.has(crate::Mutant::Unmarked) { &unmarked } else { &written.marks };
-        #[cfg(not(feature = "mutants"))]
-        let marks = &written.marks;
+        let marks = if fault!(self, Unmarked) { &Positions::new() } else { &written.marks };
         let left_at = self.left_at(track, stand);
         let under = self.base_for(track, stand, marks, left_at);
         let (mut parts, mut gone) = (Vec::new(), Vec::new());

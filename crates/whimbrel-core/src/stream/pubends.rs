@@ -5,6 +5,7 @@ use core::time::Duration;
 use whimbrel_event::{EventId, HOST_RELIABLE_MAX, HostId, PubendId, Reliability, Tick, Time};
 
 use super::split_mix;
+use crate::fault::Faults;
 
 /// How far the ticks of a stream may be ahead of the clock before its publishers are to be slowed.
 pub const AHEAD_MAX: Duration = Duration::from_secs(1);
@@ -55,8 +56,7 @@ pub struct Streams {
     closed: Tick,
     /// Ticks up to this one are not given out again, whatever happens to this process; `None`: nobody cares, as the host dies with it.
     reserved: Option<Tick>,
-    #[cfg(feature = "mutants")]
-    closes_over_waiting: bool,
+    pub(crate) faults: Faults,
 }
 
 impl Streams {
@@ -80,20 +80,7 @@ impl Streams {
     }
 
     fn with(host: HostId, began: [Tick; Streams::COUNT], reserved: Option<Tick>) -> Self {
-        Streams {
-            host,
-            each: began.map(Stream::new),
-            closed: Tick(0),
-            reserved,
-            #[cfg(feature = "mutants")]
-            closes_over_waiting: false,
-        }
-    }
-
-    /// From now on waiting events count as passed when silence is declared: a fault.
-    #[cfg(feature = "mutants")]
-    pub(crate) fn close_over_waiting(&mut self) {
-        self.closes_over_waiting = true;
+        Streams { host, each: began.map(Stream::new), closed: Tick(0), reserved, faults: Faults::default() }
     }
 
     /// The host of all of them.
@@ -197,8 +184,7 @@ impl Streams {
 
     /// Up to where a stream counts as passed.
     fn shown(&self, stream: &Stream) -> Tick {
-        #[cfg(feature = "mutants")]
-        if self.closes_over_waiting {
+        if fault!(self, ClosesOverWaiting) {
             return stream.passed.max(self.closed);
         }
         stream.passed

@@ -6,6 +6,7 @@ mod clients;
 mod conn;
 mod connect;
 mod endings;
+mod fault;
 mod following;
 mod form;
 mod guard;
@@ -219,12 +220,6 @@ impl Broker {
         }
         self.settle_timing();
         self.edge.flush(out);
-    }
-
-    /// Builds a fault into the core.
-    #[cfg(feature = "mutants")]
-    pub fn build_in(&mut self, mutant: whimbrel_core::Mutant) {
-        self.core.build_in(mutant);
     }
 
     /// When [`Input::Deadline`] is wanted, and why.

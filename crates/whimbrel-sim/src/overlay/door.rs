@@ -7,6 +7,7 @@ use whimbrel_event::Time;
 use whimbrel_mqtt::{ConnId, Output};
 
 use super::line::Line;
+use crate::digests::{Digests, Stream};
 use crate::trunk::Side;
 
 /// What a client is told.
@@ -19,6 +20,9 @@ pub(super) enum Told {
 /// Where what a broker does goes.
 pub(super) struct Door<'a> {
     pub(super) now: Time,
+    /// The broker whose output it is.
+    pub(super) node: usize,
+    pub(super) digests: &'a mut Digests,
     pub(super) conns: &'a [Option<usize>],
     pub(super) peers: &'a [Option<(usize, Side)>],
     pub(super) lines: &'a mut BTreeMap<usize, Line>,
@@ -32,12 +36,14 @@ pub(super) struct Door<'a> {
 
 impl Output for Door<'_> {
     fn send(&mut self, conn: ConnId, bytes: &mut Vec<u8>) {
+        self.digests.record_bytes(self.now, Stream::client(self.node, conn), bytes);
         if let Some(client) = self.conns[conn.0 as usize] {
             self.told.push_back((client, Told::Bytes(core::mem::take(bytes))));
         }
     }
 
     fn close(&mut self, conn: ConnId) {
+        self.digests.record_end(self.now, Stream::client(self.node, conn));
         if let Some(client) = self.conns[conn.0 as usize] {
             self.told.push_back((client, Told::Closed));
         }
@@ -57,12 +63,16 @@ impl Output for Door<'_> {
         let Some((number, side)) = self.peers[link.0 as usize] else { return 0 };
         let line = self.lines.get_mut(&number).expect("a link that is there has a line");
         self.touched.insert(number);
+        self.digests.record_bytes(self.now, Stream::link(self.node, (number, side), channel), bytes);
         let unsent = line.write(self.now, side, channel, bytes);
         self.unsent = self.unsent.max(unsent);
         unsent
     }
 
     fn peer_hang_up(&mut self, link: PeerLink, why: HangUp) {
+        if let Some(end) = self.peers[link.0 as usize] {
+            self.digests.record_end(self.now, Stream::link(self.node, end, Channel::Control));
+        }
         self.hang_ups.push((link, why));
     }
 }

@@ -31,6 +31,7 @@ pub use client::Class;
 pub use draw::Size;
 pub use net::{AHEAD_MAX, Traffic};
 
+use crate::digests::Digests;
 use crate::rig::START;
 use world::World;
 
@@ -53,6 +54,8 @@ pub struct Report {
     pub seed: u64,
     /// Two runs with the same digest did the same.
     pub digest: u64,
+    /// Of all that brokers sent, one for each stream.
+    pub streams: Digests,
     /// Brokers.
     pub brokers: usize,
     /// What was seen.
@@ -173,6 +176,7 @@ fn report(seed: u64, world: &mut World<'_>, plan: &draw::Plan) -> Report {
     Report {
         seed,
         digest: world.digest(),
+        streams: core::mem::take(&mut world.net.digests),
         brokers: world.net.nodes.len(),
         counts: world.book.counts,
         traffic: world.net.traffic,

@@ -16,6 +16,7 @@ use super::door::{Door, Told};
 use super::line::{CHANNELS, Edge, Line};
 use super::logs::{Log, Prepare};
 use super::still::{Source, Still};
+use crate::digests::Digests;
 use crate::disk::Logged;
 use crate::random::Random;
 use crate::trunk::{Event, Side};
@@ -98,6 +99,8 @@ pub(super) struct Net {
     /// What clients are told, in order.
     pub(super) told: VecDeque<(usize, Told)>,
     pub(super) traffic: Traffic,
+    /// Of all that brokers have sent.
+    pub(super) digests: Digests,
     /// When connections stalled, as packets were lost again and again.
     pub(super) stalls: Vec<(Time, Time)>,
     /// When processes stood still.
@@ -133,6 +136,7 @@ impl Net {
             planned: BTreeMap::new(),
             told: VecDeque::new(),
             traffic: Traffic::default(),
+            digests: Digests::default(),
             stalls: Vec::new(),
             stills: Vec::new(),
             met: Vec::new(),
@@ -291,6 +295,8 @@ impl Net {
         let Some(broker) = known.broker.as_mut() else { return };
         let mut door = Door {
             now: self.now,
+            node,
+            digests: &mut self.digests,
             conns: &known.conns,
             peers: &known.peers,
             lines: &mut self.lines,

@@ -282,8 +282,7 @@ impl Core {
 
     /// Somebody may have given its client tags of whom nothing is heard, at exactly once.
     pub(super) fn doubt_tags(&mut self, index: u32) {
-        #[cfg(feature = "mutants")]
-        if self.has(crate::Mutant::TagsTrusted) {
+        if fault!(self, TagsTrusted) {
             return;
         }
         let session = self.sessions.get(index);

@@ -30,8 +30,7 @@ impl Core {
         let session = self.sessions.get(index);
         let Some(place) = session.memory.roam.as_deref() else { return };
         let (placed, is_given, client) = (place.placed(), place.given.is_some(), session.client_id.clone());
-        #[cfg(feature = "mutants")]
-        let placed = match self.has(crate::Mutant::PredecessorUnwritten) {
+        let placed = match fault!(self, PredecessorUnwritten) {
             true => Placed { after: whimbrel_event::PredecessorsBuf::new(), ..placed },
             false => placed,
         };

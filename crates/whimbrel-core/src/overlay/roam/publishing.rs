@@ -108,8 +108,7 @@ impl Core {
     pub(crate) fn must_still_keep(&self, now: Time, index: u32) -> bool {
         let (place, overlay) = (self.sessions.get(index).memory.roam.as_deref(), self.overlay.as_deref());
         let Some((place, overlay)) = place.zip(overlay) else { return false };
-        #[cfg(feature = "mutants")]
-        if self.has(crate::Mutant::PredecessorIgnored) {
+        if fault!(self, PredecessorIgnored) {
             return false;
         }
         // Where nothing is wanted of others nothing comes, nor are they silent to it: nobody here could get it before.

@@ -188,8 +188,6 @@ impl Core {
     }
 
     fn found(&mut self, now: Time, (from, host): (HostId, HostId), found: &Found<'_>, out: &mut dyn Output) {
-        #[cfg(feature = "mutants")]
-        let is_believed = self.has(crate::Mutant::UnsyncedBelieved);
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let roam = &mut overlay.roam;
         let clerk = |client: &str| roam.map.clerk(hash_of(client)).map(|(clerk, _)| clerk);
@@ -223,8 +221,7 @@ impl Core {
             more.extend(coming.filter(|host| is_new(&host)));
             more.sort_unstable();
             more.dedup();
-            #[cfg(feature = "mutants")]
-            if is_believed {
+            if fault!(self, UnsyncedBelieved) {
                 more.clear();
             }
             asked.extend(&more);

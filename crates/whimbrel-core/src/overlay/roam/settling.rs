@@ -153,8 +153,7 @@ impl Core {
     /// Whether nothing of a session that has come here would be missed where it came from: every broker whose streams it stands in, reachable or not, has told
     /// the interest to be in force that has it, and a deputy has the whole.
     pub(crate) fn is_settled(&self, index: u32) -> bool {
-        #[cfg(feature = "mutants")]
-        if self.has(crate::Mutant::SettledAtOnce) {
+        if fault!(self, SettledAtOnce) {
             return true;
         }
         let (session, Some(overlay)) = (self.sessions.get(index), self.overlay.as_deref()) else { return true };
@@ -227,8 +226,7 @@ impl Core {
 
     /// Others have sessions by now: of what is here nobody gets anything any more, and it goes when it is safe there.
     pub(super) fn outdated_came(&mut self, now: Time, newer: &[Claim<'_>], out: &mut dyn Output) {
-        #[cfg(feature = "mutants")]
-        let newer = if self.has(crate::Mutant::NewerIgnored) { &[] } else { newer };
+        let newer = if fault!(self, NewerIgnored) { &[] } else { newer };
         for claim in newer {
             let known = Known::of(claim);
             let Some(overlay) = self.overlay.as_deref_mut() else { return };

@@ -74,8 +74,7 @@ impl Core {
             if !is_understood {
                 return Some((client, false, false));
             }
-            #[cfg(feature = "mutants")]
-            if self.mutant == Some(crate::Mutant::CopyStale) {
+            if fault!(self, CopyStale) {
                 return Some((client, true, false));
             }
             let copies = &mut self.overlay.as_deref_mut()?.roam.copies;

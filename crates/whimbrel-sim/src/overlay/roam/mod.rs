@@ -20,6 +20,7 @@ pub use client::Keeper;
 pub use counts::Counts;
 pub use draw::Wander;
 
+use crate::digests::Digests;
 use crate::overlay::book::{ARRIVE_MAX, Rule, Violation};
 use crate::rig::START;
 use world::World;
@@ -41,6 +42,8 @@ pub struct Report {
     pub seed: u64,
     /// Two runs with the same digest did the same.
     pub digest: u64,
+    /// Of all that brokers sent, one for each stream.
+    pub streams: Digests,
     /// Brokers.
     pub brokers: usize,
     /// What was seen.
@@ -181,6 +184,7 @@ fn play_planned(seed: u64, plan: draw::Plan, mut world: World<'_>) -> Report {
     Report {
         seed,
         digest: world.digest(),
+        streams: core::mem::take(&mut world.net.digests),
         brokers: world.net.nodes.len(),
         counts: world.book.counts,
         crashes: world.book.troubles.ends.len(),

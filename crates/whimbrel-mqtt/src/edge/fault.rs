@@ -1,0 +1,12 @@
+//! Faults that are built in on purpose, to see whether tests notice. For tests only.
+
+#![cfg(feature = "mutants")]
+
+use super::Broker;
+
+impl Broker {
+    /// Builds a fault into the core.
+    pub fn build_in(&mut self, mutant: whimbrel_core::Mutant) {
+        self.core.build_in(mutant);
+    }
+}
