@@ -5,7 +5,7 @@ use core::time::Duration;
 use whimbrel_event::{Event, EventRef, Headers, Publisher, Qos, Reliability, Time};
 
 use crate::api::{Accepted, Kick, Link, Output, Publish, Reason, Refusal, Step};
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::content::Content;
 use crate::overlay::{EVENT_BYTES_MAX, said_of};
 use crate::route::{RouteAt, Target};
@@ -58,7 +58,7 @@ pub(crate) struct Incoming<'a> {
     pub(crate) number: Option<u64>,
 }
 
-impl Core {
+impl Broker {
     pub(crate) fn publish(&mut self, now: Time, publish: &Publish<'_>, out: &mut dyn Output) {
         let Publish { link, tag, retain, number, ref event } = *publish;
         let qos = event.qos;
@@ -356,7 +356,7 @@ impl Core {
         if self.store.disk == Disk::None || event.reliability == Reliability::BestEffort {
             return false;
         }
-        let Core { router, store, streams, .. } = self;
+        let Broker { router, store, streams, .. } = self;
         let wanted = router.wanted(route);
         let persistence = wanted.persistence;
         let who = &mut store.filters.wanted;

@@ -29,7 +29,7 @@ const RETAINED_SEED: u64 = 0x7265_7461_696e_6564;
 
 /// The broker's core. See the crate's documentation for how it is driven.
 #[derive(Debug)]
-pub struct Core {
+pub struct Broker {
     pub(crate) sessions: Sessions,
     pub(crate) router: Router,
     pub(crate) groups: Groups,
@@ -59,17 +59,17 @@ pub struct Core {
     pub(crate) faults: Faults,
 }
 
-impl Core {
+impl Broker {
     /// A core without sessions. `seed` is its only source of randomness, `now` its first moment.
     pub fn new(limits: Limits, seed: u64, now: Time) -> Self {
-        Core::after(limits, seed, now, Tick(0))
+        Broker::after(limits, seed, now, Tick(0))
     }
 
-    /// As [`Core::new`], with streams all of whose ticks are greater than `floor`.
+    /// As [`Broker::new`], with streams all of whose ticks are greater than `floor`.
     pub fn after(limits: Limits, mut seed: u64, now: Time, floor: Tick) -> Self {
         let mut spare = !seed;
         let retained_seed = split_mix(&mut { !seed ^ RETAINED_SEED });
-        Core {
+        Broker {
             sessions: Sessions::new(limits, split_mix(&mut seed)),
             router: Router::new(split_mix(&mut seed)),
             groups: Groups::new(split_mix(&mut seed)),
@@ -224,7 +224,7 @@ impl Core {
         self.store.outbox.atom()
     }
 
-    /// The driver has taken the atom that [`Core::atom`] shows, and writes it before any later one.
+    /// The driver has taken the atom that [`Broker::atom`] shows, and writes it before any later one.
     pub fn submitted(&mut self) -> AtomNo {
         self.store.outbox.take()
     }

@@ -3,7 +3,7 @@
 use whimbrel_event::{AcceptedEvent, Time};
 use whimbrel_selector::{Selector, TopicFilter};
 
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::cache::{PartitionGauges, Plan, all_content};
 use crate::content::Content;
 use crate::route::{Kind, Router, Spot, Target};
@@ -33,7 +33,7 @@ impl Interest {
     }
 }
 
-impl Core {
+impl Broker {
     /// Sets the buffer subscription policy: what the broker asks other brokers for, whether or not any subscriber is there.
     ///
     /// # Panics
@@ -64,7 +64,7 @@ impl Core {
     /// # Panics
     /// When the plan has a filter that is none, or more partitions than [`crate::cache::PARTITIONS_MAX`]: configuration checks both.
     pub fn set_cache(&mut self, now: Time, plan: Plan) {
-        let Core { router, cache, division, .. } = self;
+        let Broker { router, cache, division, .. } = self;
         for (number, (old, spot)) in cache.plan().partitions.iter().zip(division.spots.drain(..)).enumerate() {
             router.remove_partition(number as u32, filter(&old.filter), spot);
         }

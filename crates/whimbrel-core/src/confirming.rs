@@ -5,7 +5,7 @@ use whimbrel_event::{CheckpointToken, EventId, Qos, Time};
 use whimbrel_selector::{Selector, SharedFilter};
 
 use crate::api::{Durability, Filter, Following, Kick, Output, Refusal, RetainHandling, Start};
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::route::{self, NO_GROUP, NO_TRACK};
 use crate::session::{NOBODY, Pause};
 use crate::store::{Disk, DurableNo, Former, Key, OwnTicks, SessionNo, Value, Wait, Whom, Wish};
@@ -182,7 +182,7 @@ impl Requested {
     }
 }
 
-impl Core {
+impl Broker {
     pub(crate) fn ask_to_subscribe(
         &mut self,
         now: Time,

@@ -10,7 +10,7 @@ use whimbrel_event::{Event, EventId, HostId, PubendId, Tick, Time};
 use whimbrel_wire::Dest;
 
 use crate::api::Output;
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::overlay::Overlay;
 use crate::remote::Learnt;
 use crate::session::Publication;
@@ -54,7 +54,7 @@ impl Faults {
 }
 
 #[cfg(feature = "mutants")]
-impl Core {
+impl Broker {
     /// Builds a fault in. The overlay takes it over when it is joined, not later.
     pub fn build_in(&mut self, mutant: Mutant) {
         self.set_faults(Faults { built_in: Some(mutant) });
@@ -63,13 +63,13 @@ impl Core {
 
 #[cfg(feature = "mutants")]
 impl crate::store::Restoring {
-    /// Builds a fault in, as [`Core::build_in`].
+    /// Builds a fault in, as [`Broker::build_in`].
     pub fn build_in(&mut self, mutant: Mutant) {
         self.faults = Faults { built_in: Some(mutant) };
     }
 }
 
-impl Core {
+impl Broker {
     /// Builds the faults into this core, its cache and its own streams.
     pub(crate) fn set_faults(&mut self, faults: Faults) {
         self.faults = faults;

@@ -6,14 +6,14 @@ use core::time::Duration;
 use whimbrel_event::{HostId, PubendId, Qos, Tick, Time};
 
 use crate::api::{Durability, Link};
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::follow::{NOTHING, Track};
 use crate::route::{NO_GROUP, NO_TRACK, Subscription};
 use crate::session::{Session, own_client_id, shown};
 use crate::stats::GapClass;
 use crate::store::{Debt, OWN, OwnTicks};
 
-/// Subscriptions that one call of [`Core::sessions`] looks at, unless a single session has more.
+/// Subscriptions that one call of [`Broker::sessions`] looks at, unless a single session has more.
 const SUBSCRIPTIONS_MAX: usize = 4096;
 
 /// Where the client of a session is.
@@ -135,7 +135,7 @@ pub struct Debtor {
     pub is_gone: bool,
 }
 
-/// What [`Core::holders`] has found so far: for each stream who holds it longest, and how many do.
+/// What [`Broker::holders`] has found so far: for each stream who holds it longest, and how many do.
 #[derive(Clone, Debug, Default)]
 pub struct Holders {
     /// Who holds it longest; the first one found counts.
@@ -144,7 +144,7 @@ pub struct Holders {
     pub count: [usize; OWN],
 }
 
-impl Core {
+impl Broker {
     /// Whether this broker is the home of a shared subscription, `$share/group/filter`: it alone has interest and position.
     pub fn shared_home(&self, text: &str) -> bool {
         self.groups.find(text).is_some_and(|id| self.groups.is_home(id))

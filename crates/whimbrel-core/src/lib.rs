@@ -1,8 +1,8 @@
 //! The broker as a deterministic state machine without IO.
 //!
-//! [`Core`] owns sessions, subscriptions, retained messages and the broker's streams. It is driven by
-//! [`Core::handle`] with the present moment and one [`Input`], tells what is to be done to a sink ([`Output`]), and says with
-//! [`Core::next_deadline`] when it wants to be called although nothing happened. Time and randomness (a seed) are
+//! [`Broker`] owns sessions, subscriptions, retained messages and the broker's streams. It is driven by
+//! [`Broker::handle`] with the present moment and one [`Input`], tells what is to be done to a sink ([`Output`]), and says with
+//! [`Broker::next_deadline`] when it wants to be called although nothing happened. Time and randomness (a seed) are
 //! arguments; given the same inputs it does the same.
 //!
 //! It knows nothing of packets, sockets, tasks or files. An *edge* translates between a protocol and this vocabulary:
@@ -48,7 +48,7 @@ pub use api::{
     Naming, Output, Owner, PeerInput, PeerLink, Publish, Reason, Refusal, RetainHandling, Segment, Sent, Settlement,
     Start, Step, Tell, Unread, Will,
 };
-pub use broker::Core;
+pub use broker::Broker;
 pub use caching::Interest;
 #[cfg(feature = "mutants")]
 pub use fault::Mutant;

@@ -3,7 +3,7 @@
 use whimbrel_event::Time;
 
 use crate::api::{Naming, Output, Segment, Tell};
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::content::Content;
 use crate::follow::Tracks;
 use crate::retained::Bounds;
@@ -11,7 +11,7 @@ use crate::route::{Kind, NO_GROUP, NO_TRACK, RouteAt, Target, Wanted};
 use crate::session::{Publication, Sessions, Terms};
 use crate::shared::Groups;
 
-impl Core {
+impl Broker {
     /// Passes on an event of an own pubend that has its tick.
     pub(crate) fn pass_own(
         &mut self,
@@ -51,7 +51,7 @@ impl Core {
         out: &mut dyn Output,
     ) -> bool {
         let has_log = retain && self.has_log();
-        let Core { sessions, router, groups: shared, retained, streams, serial, tracks, brokers, store, .. } = self;
+        let Broker { sessions, router, groups: shared, retained, streams, serial, tracks, brokers, store, .. } = self;
         let Wanted { targets, groups, .. } = router.wanted(route);
         let groups = groups.cloned();
         *serial += 1;

@@ -4,7 +4,7 @@ use whimbrel_event::{AcceptedEvent, Event, EventId, PubendId, Reliability, Tick,
 use whimbrel_selector::TopicName;
 
 use crate::api::{Output, Segment, Tell};
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::follow::{CATCH_UP_SLICE, Gap, GapReason};
 use crate::session::Publication;
 use crate::stream::{Knowledge, Passed};
@@ -25,7 +25,7 @@ pub(crate) enum Learnt<'a> {
     Lost,
 }
 
-impl Core {
+impl Broker {
     /// Adds what is known of another broker's stream, as whoever carries it tells.
     pub(crate) fn learn(&mut self, now: Time, segment: &Segment<'_>, out: &mut dyn Output) {
         let Segment { pubend, after, upto, what } = *segment;
@@ -203,7 +203,7 @@ impl Core {
         }
     }
 
-    /// As [`Core::tell_gap`], at the end of the turn.
+    /// As [`Broker::tell_gap`], at the end of the turn.
     pub(crate) fn note_gap(&mut self, id: u32, gap: Gap) {
         if self.streams.possible(gap).is_none() {
             return;

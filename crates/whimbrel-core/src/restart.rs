@@ -2,10 +2,10 @@
 
 use whimbrel_event::{HostId, Tick};
 
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::stream::{Sources, Streams};
 
-impl Core {
+impl Broker {
     /// The own streams are those of a host that was here before, instead of new ones. `birth` is when they began, `last` has for each the
     /// last tick that can have been used or named: all ticks from now on are greater, and of nothing up to there the cache is sure.
     /// Nothing is named that is not reserved ([`Streams::reserve`]).

@@ -9,7 +9,7 @@ use whimbrel_event::{Qos, Time};
 use whimbrel_selector::{Selector, SharedFilter, TopicFilter};
 
 use crate::api::{Durability, Filter, Following, Output, Refusal, RetainHandling, Start};
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::route::{self, Spot};
 use crate::session::{Abandoned, Account, Fulfilled, Settled, Taken, own_client_id};
 
@@ -32,7 +32,7 @@ fn asked_by_own<'a>(text: &'a str, selector: Option<&'a Selector>, identifier: u
     }
 }
 
-impl Core {
+impl Broker {
     /// Makes a session a member of a shared subscription, or changes what it asked for. A member asks for the selector that the others have,
     /// or is the only one.
     pub(crate) fn join_group(
@@ -63,7 +63,7 @@ impl Core {
     }
 
     /// If a session asks to become a member of a durable shared subscription: has what that wants logged from now on, if it is not yet, and
-    /// tells which it is. It stays until [`Core::expect_no_more`].
+    /// tells which it is. It stays until [`Broker::expect_no_more`].
     ///
     /// # Errors
     /// When the log takes no more subscriptions, or others share with another selector.
@@ -302,7 +302,7 @@ impl Core {
         }
     }
 
-    /// As [`Core::leave_index`].
+    /// As [`Broker::leave_index`].
     pub(crate) fn leave_index_of(&mut self, id: u32) {
         let (text, spot): (Box<str>, _) = (self.groups.text(id).into(), self.groups.spot_mut(id).take());
         self.leave_index(id, &text, spot);

@@ -4,7 +4,7 @@ use whimbrel_event::{Qos, Time};
 use whimbrel_selector::SharedFilter;
 
 use crate::api::{Durability, Filter, Following, Granted, Kick, Link, Output, Refusal, RetainHandling, Start};
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::confirming::{Asked, Confirmed};
 use crate::follow::{Begin, Follow};
 use crate::overlay::Unanswered;
@@ -22,7 +22,7 @@ pub(crate) struct Making<'a> {
     pub(crate) confirmed: Result<Option<Confirmed>, Refusal>,
 }
 
-impl Core {
+impl Broker {
     pub(crate) fn subscribe(
         &mut self,
         now: Time,

@@ -8,7 +8,7 @@
 use std::env;
 
 use whimbrel_event::Time;
-use whimbrel_mqtt::{Broker, Config, ConnId, Input, Origin, Output};
+use whimbrel_mqtt::{Config, ConnId, Input, MqttBroker, Origin, Output};
 
 /// Counts deliveries, and notes the packet identifiers of those that are to be acknowledged.
 #[derive(Default)]
@@ -67,7 +67,7 @@ fn main() {
     // MQTT 5 has a length of properties, which is 0.
     let none: &[u8] = if version == 5 { &[0] } else { &[] };
     let begin = Time::from_nanos(1_767_225_600_000_000_000);
-    let mut broker = Broker::new(Config { sys_interval: None, ..Config::default() }, 1, begin);
+    let mut broker = MqttBroker::new(Config { sys_interval: None, ..Config::default() }, 1, begin);
     let mut sink = Sink::default();
     for conn in 0..publishers + subscribers {
         let id = ConnId(conn as u32);

@@ -111,7 +111,7 @@ impl Access {
     }
 }
 
-/// Configuration of a [`crate::Broker`].
+/// Configuration of a [`crate::MqttBroker`].
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The broker's name, told under `$SYS`.

@@ -1,6 +1,6 @@
 //! MQTT 3.1.1 and 5: packet model, codec and the broker's edge, without IO.
 //!
-//! [`Broker`] is a whole MQTT broker as a deterministic state machine: the core, and the translation between packets and
+//! [`MqttBroker`] is a whole MQTT broker as a deterministic state machine: the core, and the translation between packets and
 //! the core's vocabulary. Whoever drives it hands in bytes and moments ([`Input`]) and carries away bytes ([`Output`]).
 
 pub mod codec;
@@ -14,7 +14,7 @@ pub use config::{
     LISTEN_MAX, LOW_WATER, Limits, PARTIAL_FREE, READ_OUT_BYTES, REFUSED_UNREAD,
 };
 pub use edge::{
-    Broker, ClientInfo, ConnId, Credentials, Decision, Identity, Input, Origin, Output, Reason, RefusedPublishes,
+    ClientInfo, ConnId, Credentials, Decision, Identity, Input, MqttBroker, Origin, Output, Reason, RefusedPublishes,
     Traffic, TurnedAway, Unidentified,
 };
 pub use stats::{Reasons, Stats};

@@ -14,7 +14,7 @@ use whimbrel_journal::{
     Fault, Log, Map, MapOptions, Need, Options, Piece, ReadBuffer, Readable, Refused, Storage, Stream, StreamId,
     Ticket, Wanted, WriteStep, perform_chore,
 };
-use whimbrel_mqtt::Broker;
+use whimbrel_mqtt::MqttBroker;
 
 use crate::random::Random;
 
@@ -210,7 +210,7 @@ impl Driver {
 
     /// Takes what the broker wants written, as far as the log has room for it, and lets the disk begin. Gives what the broker must be told
     /// before it goes on.
-    pub(crate) fn submit(&mut self, now: Time, broker: &mut Broker) -> Option<News> {
+    pub(crate) fn submit(&mut self, now: Time, broker: &mut MqttBroker) -> Option<News> {
         while let Some(fetch) = broker.fetch() {
             let takes = self.takes();
             self.fetches.push_back((now + takes, fetch));

@@ -23,7 +23,7 @@ use mqtt_protocol_core::mqtt::Version;
 use mqtt_protocol_core::mqtt::packet::{Packet, Qos};
 use whimbrel_core::cache::Plan;
 use whimbrel_event::Time;
-use whimbrel_mqtt::{Broker, Config, ConnId, Input, LOW_WATER, Origin, Output, READ_OUT_BYTES, Stats, Unread};
+use whimbrel_mqtt::{Config, ConnId, Input, LOW_WATER, MqttBroker, Origin, Output, READ_OUT_BYTES, Stats, Unread};
 
 use crate::packets::{greeted_version, next_packet};
 use crate::speech::{Heard, Hello, Message, Said, Wanted};
@@ -39,7 +39,7 @@ const CALLS_AT_ONCE_MAX: u32 = 100_000;
 
 /// A broker with connections to it.
 pub struct Rig {
-    broker: Broker,
+    broker: MqttBroker,
     wires: Wires,
     now: Time,
     next_conn: u32,
@@ -139,7 +139,7 @@ impl Output for Wires {
 impl Rig {
     /// A fresh broker without connections. The seed is all its randomness.
     pub fn new(config: Config, seed: u64) -> Self {
-        Rig { broker: Broker::new(config, seed, START), wires: Wires::default(), now: START, next_conn: 0 }
+        Rig { broker: MqttBroker::new(config, seed, START), wires: Wires::default(), now: START, next_conn: 0 }
     }
 
     /// The present moment.
@@ -357,7 +357,7 @@ impl Rig {
     }
 
     /// The broker itself, to look at.
-    pub fn broker(&self) -> &Broker {
+    pub fn broker(&self) -> &MqttBroker {
         &self.broker
     }
 

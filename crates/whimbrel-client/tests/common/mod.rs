@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use whimbrel_event::Time;
-use whimbrel_mqtt::{Broker, Config, ConnId, Input, Origin, Output};
+use whimbrel_mqtt::{Config, ConnId, Input, MqttBroker, Origin, Output};
 
 /// Bytes for a connection; empty: close it.
 type Outbox = mpsc::UnboundedSender<Vec<u8>>;
@@ -35,7 +35,7 @@ impl Output for Outboxes {
 }
 
 struct Machine {
-    broker: Broker,
+    broker: MqttBroker,
     outboxes: Outboxes,
     opened: u32,
     start: Instant,
@@ -63,7 +63,7 @@ impl TestBroker {
     pub async fn start(config: Config) -> TestBroker {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("bound");
-        let broker = Broker::new(config, 1, Time::from_nanos(1));
+        let broker = MqttBroker::new(config, 1, Time::from_nanos(1));
         let machine = Machine { broker, outboxes: Outboxes::default(), opened: 0, start: Instant::now() };
         let test = TestBroker { machine: Arc::new(Mutex::new(machine)), address };
         let serving = test.clone();

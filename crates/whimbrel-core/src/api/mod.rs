@@ -117,7 +117,7 @@ pub enum Input<'a> {
     },
     /// Something is known of a stream of another broker. In any order, and as often as it comes.
     Knowledge(Segment<'a>),
-    /// [`crate::Core::next_deadline`] has come.
+    /// [`crate::Broker::next_deadline`] has come.
     Deadline,
     /// A publish that the edge itself refuses; its answer keeps its place among those to the same link. Answered by
     /// [`Output::accepted`].
@@ -138,7 +138,7 @@ pub enum Input<'a> {
     },
     /// What the disk takes has changed.
     Disk(Disk),
-    /// What was asked for with [`crate::Core::fetch`].
+    /// What was asked for with [`crate::Broker::fetch`].
     Fetched(Fetched<'a>),
     /// An operator ends the session of that client, as its expiry would; if the client is there, it is disconnected.
     DropSession {

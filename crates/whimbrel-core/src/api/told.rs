@@ -181,7 +181,7 @@ pub struct Delivery<'a> {
     pub identifier: u32,
     /// Whether it says the event's name.
     pub naming: Naming,
-    /// The subscription that follows the streams and that it is for, as [`crate::Core::class_of`]
+    /// The subscription that follows the streams and that it is for, as [`crate::Broker::class_of`]
     /// knows it; a number that is none for others.
     pub track: u32,
 }
@@ -248,7 +248,7 @@ pub trait Output {
     /// A client's session goes on, here or elsewhere, from what was kept here of it while somebody else had it, who cannot be reached: that lacks what was
     /// delivered and acknowledged in the last `age` or a little longer. Told again if it is asked for again.
     fn copy_used(&mut self, _client: &str, _age: Duration) {}
-    /// Another broker asks something that only the driver can answer, with [`crate::Core::answer_broker`]. Asked again if no answer comes.
+    /// Another broker asks something that only the driver can answer, with [`crate::Broker::answer_broker`]. Asked again if no answer comes.
     fn asked(&mut self, _from: HostId, _number: u64, _question: &str) {}
     /// Another broker has answered the question of that number; it need not have been asked, and may answer twice.
     fn answered(&mut self, _from: HostId, _number: u64, _answer: &str) {}

@@ -7,7 +7,7 @@ use whimbrel_selector::SharedFilter;
 
 use super::{Gap, GapReason, Lag, Track};
 use crate::api::Output;
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::cache::{Item, Next};
 use crate::copies::Copies;
 use crate::route::Router;
@@ -30,7 +30,7 @@ pub(super) enum Turn {
     Over,
 }
 
-impl Core {
+impl Broker {
     /// Lets the lagging subscriptions of a session go on, as far as its client takes what they find and the turn allows.
     pub(crate) fn catch_up(&mut self, now: Time, index: u32, budget: &mut usize, out: &mut dyn Output) {
         while self.sessions.get(index).takes_any() {
@@ -59,7 +59,7 @@ impl Core {
         }
         let mut lag = self.tracks.get_mut(id).lag.take().expect("a track that lags");
         self.note_incomplete(id, &mut lag);
-        let Core { tracks, router, cache, copies, sessions, streams, serial, .. } = self;
+        let Broker { tracks, router, cache, copies, sessions, streams, serial, .. } = self;
         let last = *serial;
         let is_alone = tracks.lagging() == 1;
         let track = tracks.get_mut(id);
@@ -107,7 +107,7 @@ impl Core {
 
     /// Adds what the cache has given up for good to what a subscription is to be told.
     fn note_incomplete(&self, id: u32, lag: &mut Lag) {
-        let Core { tracks, cache, streams, .. } = self;
+        let Broker { tracks, cache, streams, .. } = self;
         let track = tracks.get(id);
         // What a durable subscription lacks of own streams it has got out of the log.
         let of_log = |pubend| {
@@ -134,7 +134,7 @@ impl Core {
         }
         let session = track.session;
         self.tracks.set_live(id);
-        let Core { tracks, streams, sessions, .. } = self;
+        let Broker { tracks, streams, sessions, .. } = self;
         let (inflight, mut waker) = sessions.inflight_mut(session);
         let far = tracks.durable(id).map(|durable| &durable.far);
         // What it has passed without finding it is gone; streams that are set aside, own ones among them, or not known here yet, are still to be read.

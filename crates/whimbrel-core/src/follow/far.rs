@@ -11,7 +11,7 @@ use super::catchup::{Reader, Turn};
 use super::replay::Step;
 use super::{Durable, Far, Gap, GapReason, Positions, Track};
 use crate::api::Output;
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::overlay::PREDECESSOR_MAX;
 use crate::store::DurableNo;
 
@@ -95,7 +95,7 @@ impl Track {
     }
 }
 
-impl Core {
+impl Broker {
     /// Something of another broker's stream does not come here by itself. A durable subscription reads it there; `false`: it cannot.
     pub(crate) fn read_far_instead(&mut self, id: u32, pubend: PubendId, (from, to): (Tick, Tick)) -> bool {
         if fault!(self, GapTaken) {
@@ -128,7 +128,7 @@ impl Core {
         true
     }
 
-    /// As [`Core::read_far_instead`], of a stream that has waited for the own interest: it stands where that began, also if it lags for another stream's sake
+    /// As [`Broker::read_far_instead`], of a stream that has waited for the own interest: it stands where that began, also if it lags for another stream's sake
     /// since a moment ago, and so where that is now. If the stream was set aside in that moment, it was there.
     pub(crate) fn read_unsettled(&mut self, id: u32, pubend: PubendId, (from, to): (Tick, Tick)) -> bool {
         let has_ended = self.streams.has_ended(pubend.host());
@@ -313,7 +313,7 @@ impl Core {
         let lost: BTreeSet<(Tick, Tick)> = lost.filter(|(after, to)| after < to).collect();
         *budget -= events.len().clamp(1, *budget);
         let host = self.streams.logged().host();
-        let Core { tracks, router, copies, sessions, streams, .. } = self;
+        let Broker { tracks, router, copies, sessions, streams, .. } = self;
         let is_alone = tracks.lagging() == 1;
         let track = tracks.get_mut(id);
         let mut lag = track.lag.take().expect("it lags");

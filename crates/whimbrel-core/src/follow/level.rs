@@ -10,10 +10,10 @@ use whimbrel_event::{PubendId, Reliability, Tick, Time};
 
 use super::positions::COMMON_MIN;
 use super::{Positions, Track};
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::stream::{LEVEL_AGE, level_of};
 
-impl Core {
+impl Broker {
     /// Whether a subscription that stands at `at` in a stream of another broker may as well stand at `level`, which comes before: it was given nothing in between, is
     /// not waiting for anything, and would not be told anything.
     pub(crate) fn is_silent_between(&self, track: &Track, pubend: PubendId, level: Tick, at: Tick) -> bool {

@@ -7,7 +7,7 @@ use whimbrel_selector::SharedFilter;
 
 use super::{Began, Begin, Durable, Gap, GapReason, Gaps, InForce, NO_PUBEND, Positions, Silence, Track};
 use crate::api::{Durability, Filter, Following, Reason, Start};
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::cache::PartitionSet;
 use crate::confirming::Confirmed;
 use crate::route::NO_TRACK;
@@ -48,7 +48,7 @@ pub(crate) struct Follow<'a> {
     pub(crate) confirmed: Option<&'a Confirmed>,
 }
 
-impl Core {
+impl Broker {
     /// Makes, changes or ends what is kept of a subscription, `subscription` in the router; returns the track.
     pub(crate) fn follow(&mut self, now: Time, subscription: u32, follow: Follow<'_>) -> u32 {
         let Follow { index, asked, track, partitions, begin, confirmed } = follow;
@@ -371,7 +371,7 @@ impl Core {
             }
             self.level_off(id);
         }
-        let Core { sessions, tracks, .. } = self;
+        let Broker { sessions, tracks, .. } = self;
         let (inflight, mut waker) = sessions.inflight_mut(index);
         inflight.let_go(&mut waker, |track| tracks.is_by_token(track), true);
     }

@@ -5,7 +5,7 @@ use whimbrel_event::{Event, EventId, PredecessorsBuf, Tick, Time};
 use super::catchup::{Reader, Turn};
 use super::{Gap, GapReason};
 use crate::api::Output;
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::store::{FETCH_BYTES, Fetched, LENDER, OWN, Part, Plan, SURVEYOR, StreamName, stream_of};
 
 /// How a step of reading the log ends.
@@ -28,7 +28,7 @@ enum Ahead {
     Wanted { after: Tick, upto: Tick },
 }
 
-impl Core {
+impl Broker {
     /// Gives a durable subscription that lags what the cache lacks. `None`: the cache has the rest.
     pub(super) fn replay(&mut self, now: Time, id: u32, budget: &mut usize, out: &mut dyn Output) -> Option<Turn> {
         self.tracks.get(id).durable.as_ref()?;
@@ -136,7 +136,7 @@ impl Core {
             gaps.add(Gap { pubend, from, to, reason: GapReason::Lost });
         }
         *budget -= events.len().clamp(1, *budget);
-        let Core { tracks, router, copies, sessions, streams, .. } = self;
+        let Broker { tracks, router, copies, sessions, streams, .. } = self;
         let is_alone = tracks.lagging() == 1;
         let track = tracks.get_mut(id);
         let mut lag = track.lag.take().expect("it lags");

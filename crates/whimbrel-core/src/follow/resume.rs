@@ -11,11 +11,11 @@ use whimbrel_selector::TopicFilter;
 
 use super::{Durable, Far, Gap, GapReason, InForce, Lag, NOTHING};
 use crate::api::{Durability, Filter, Start};
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::route::NO_TRACK;
 use crate::store::{Key, OWN, Value};
 
-impl Core {
+impl Broker {
     /// Whether a subscription that is asked for, and that there is not, goes on where one of a session stood that cannot be reached.
     pub(crate) fn goes_on(&self, index: u32, asked: &Filter<'_>) -> bool {
         let session = self.sessions.get(index);

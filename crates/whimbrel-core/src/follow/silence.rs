@@ -4,10 +4,10 @@ use whimbrel_event::{Qos, Time};
 
 use super::{Gaps, Positions, Silence, notice};
 use crate::api::{Output, Reason};
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::session::Publication;
 
-impl Core {
+impl Broker {
     /// Has a subscription with notices told about silence when the time comes.
     pub(super) fn watch_silence(&mut self, now: Time, id: u32) {
         let span = self.sessions.limits.silence_after;

@@ -7,7 +7,7 @@ use whimbrel_selector::{SharedFilter, TopicFilter};
 
 use super::{Gap, GapReason, Gaps, InForce, Lag, NOTHING, Positions};
 use crate::api::{Durability, Filter, Refusal, Start};
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::cache::PartitionSet;
 use crate::confirming::remembered;
 use crate::route::NO_TRACK;
@@ -31,7 +31,7 @@ pub(crate) enum Begin {
     Lag(Box<Lag>),
 }
 
-impl Core {
+impl Broker {
     /// Where the start of a subscription is noted that is asked for: a durable one has what it wants logged after what is `assigned`. One that
     /// is not logged will have got everything up to there, as far as that is known, and what it wants after that is lost with the process.
     pub(crate) fn stands(&self, index: u32, track: Option<u32>, asked: &Filter<'_>, assigned: &OwnTicks) -> OwnTicks {

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use whimbrel_event::{CheckpointToken, Qos, Time};
 
 use crate::api::{Accepted, Link, Output, Refusal};
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::session::Unreleased;
 use crate::store::{Answer, AtomNo, Disk};
 
-impl Core {
+impl Broker {
     /// A client says up to where it has safely processed what a subscription got.
     pub(crate) fn acknowledge(
         &mut self,

@@ -5,10 +5,10 @@ use whimbrel_event::Time;
 
 use super::catchup::CATCH_UP_SLICE;
 use crate::api::Output;
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::retained::REPLAY_SLICE;
 
-impl Core {
+impl Broker {
     /// A session's client takes more: what waits for it goes on, and the subscriptions that catch
     /// up; first one, then the other, and the next time the other way round. What it reads of
     /// retained messages beyond a slice waits for a turn of its own.
@@ -54,7 +54,7 @@ impl Core {
     /// The subscription of a session whose turn it is to catch up: none that has to read first what
     /// is retained.
     pub(super) fn next_lagging(&mut self, index: u32) -> Option<u32> {
-        let Core { sessions, retained, tracks, .. } = self;
+        let Broker { sessions, retained, tracks, .. } = self;
         if !retained.replays.has(index) {
             return sessions.get(index).follow.lagging.front().copied();
         }

@@ -9,7 +9,7 @@ use super::Overlay;
 use super::forward::Sending;
 use super::traces::What;
 use crate::api::{Channel, Output, PeerLink};
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::cache::{Item, PartitionSet};
 use crate::store::{Disk, FETCH_BYTES, LENDER, StreamName};
 use crate::stream::Streams;
@@ -45,7 +45,7 @@ enum Logged {
     Found(Found),
 }
 
-impl Core {
+impl Broker {
     /// Somebody lacks something of an own stream.
     pub(super) fn answer_nack(&mut self, now: Time, link: PeerLink, nack: &Nack, out: &mut dyn Output) {
         let passed = self.passed_own();
@@ -85,7 +85,7 @@ impl Core {
     /// Looks for what a destination wants of a part of an own stream that the cache does not have, but the log. What was not logged is lost: whoever has a
     /// durable interest reads the log by itself.
     fn find_logged(&mut self, number: u32, own: usize, (after, upto): (Tick, Tick), events_max: usize) -> Logged {
-        let Core { overlay, router, cache, store, streams, .. } = self;
+        let Broker { overlay, router, cache, store, streams, .. } = self;
         let overlay = overlay.as_deref().expect("it was there");
         let pubend = overlay.host.pubend(own as u8);
         let upto = cache.incomplete(&PartitionSet::first(cache.plan().count()), pubend).min(upto);
@@ -119,7 +119,7 @@ impl Core {
 
     /// Looks for what a destination wants of a part of an own stream.
     fn find(&mut self, number: u32, nack: &Nack, (after, upto): (Tick, Tick), events_max: usize) -> Found {
-        let Core { overlay, router, cache, .. } = self;
+        let Broker { overlay, router, cache, .. } = self;
         let overlay = overlay.as_deref().expect("it was there");
         let destination = overlay.serves.get(number).expect("it is served");
         let pubend = nack.pubend;

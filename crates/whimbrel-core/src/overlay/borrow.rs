@@ -11,7 +11,7 @@ use super::Due;
 use super::letters::Sender;
 use super::reduce::{Even, Reduction};
 use crate::api::Output;
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::store::{DurableNo, Entries, FAR_MEMBERS_MAX, Told};
 
 /// Who lags waits so long for others who lag in the same place: many come back at once.
@@ -20,7 +20,7 @@ pub const READ_GRACE: Duration = Duration::from_millis(5);
 /// Entries of the interest of one question: what many want is told with fewer.
 const ENTRIES: usize = whimbrel_wire::READ_ENTRIES_MAX;
 
-impl Core {
+impl Broker {
     /// Somebody waits for a part of another broker's log: it is asked for soon.
     pub(crate) fn read_far_soon(&mut self, now: Time, pubend: PubendId) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };

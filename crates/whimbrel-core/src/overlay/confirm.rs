@@ -10,7 +10,7 @@ use super::joining::ALL_OTHERS;
 use super::owing::Claims;
 use super::{Due, Overlay, ending, wants};
 use crate::api::{Durability, Granted, Output, Refusal, Start};
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::confirming::Asked;
 use crate::follow::{Gap, GapReason, Tracks};
 use crate::route::Router;
@@ -163,7 +163,7 @@ pub(super) fn has_confirmed(streams: &Sources, host: HostId, version: u64) -> bo
         })
 }
 
-impl Core {
+impl Broker {
     /// Keeps the answer to a SUBSCRIBE back until other brokers know of the subscriptions, if there are others.
     ///
     /// # Errors
@@ -224,7 +224,7 @@ impl Core {
 
     /// The own interest has a version that has everything there is.
     pub(super) fn name_version(&mut self, now: Time, out: &mut dyn Output) {
-        let Core { overlay, router, tracks, .. } = self;
+        let Broker { overlay, router, tracks, .. } = self;
         let Some(overlay) = overlay.as_deref_mut() else { return };
         let version = overlay.wants.version();
         overlay.waiting.name_version(version, router, tracks);
@@ -329,7 +329,7 @@ impl Core {
         let pending: Vec<Box<str>> = pending.into_iter().map(Box::from).collect();
         overlay.stats.subscriptions_pending += u64::from(!pending.is_empty());
         if let Some(version) = named.filter(|version| *version != NO_VERSION && pending.is_empty()) {
-            let Core { streams, router, tracks, .. } = self;
+            let Broker { streams, router, tracks, .. } = self;
             // Most subscriptions have no track, and need not have each stream looked at.
             let in_force = LazyCell::new(|| streams.in_force(version));
             for (asked, ..) in &made {
@@ -347,7 +347,7 @@ impl Core {
         if overlay.waiting.returned.is_empty() || !core::mem::take(&mut overlay.waiting.is_told_more) {
             return;
         }
-        let Core { tracks, streams, .. } = self;
+        let Broker { tracks, streams, .. } = self;
         overlay.waiting.returned.retain(|one| tracks.is_of(one.track, one.subscription));
         let mut gaps = Vec::new();
         for one in &overlay.waiting.returned {

@@ -5,7 +5,7 @@ use whimbrel_event::Time;
 use super::confirm::{CONFIRM_MAX, WAITING_MAX};
 use super::{Due, Overlay};
 use crate::api::Output;
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::store::Whom;
 
 /// An UNSUBSCRIBE that is done, and has not been answered.
@@ -20,7 +20,7 @@ pub(super) struct Unanswered {
     pub(super) due: Time,
 }
 
-impl Core {
+impl Broker {
     /// Answers an UNSUBSCRIBE, at once or when the deputy of its session knows of it; at the latest after [`CONFIRM_MAX`].
     ///
     /// `existed`: of each of its filters, whether there was such a subscription.

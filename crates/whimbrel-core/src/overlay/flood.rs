@@ -12,7 +12,7 @@ use super::topology::{Learned, LinkState, Neighbour};
 use super::wants::EVERY_BROKER;
 use super::{Due, Overlay};
 use crate::api::{Channel, Output, PeerLink};
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::stream::Streams;
 
 /// The own link state is told at most so often.
@@ -137,7 +137,7 @@ impl Overlay {
     }
 }
 
-impl Core {
+impl Broker {
     /// Tells a neighbour as much of what it is to be told as there is room for.
     pub(super) fn pump(&mut self, now: Time, link: PeerLink, out: &mut dyn Output) {
         let Some(overlay) = &mut self.overlay else { return };

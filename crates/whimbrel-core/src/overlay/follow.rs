@@ -12,7 +12,7 @@ use whimbrel_wire::{FORMER_MAX, Former, FormerHost, Frame, Hello};
 use super::mend::NACK_HOPS_MAX;
 use super::topology::LinkState;
 use crate::api::{Channel, Output, PeerLink};
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::follow::{AHEAD_MAX, Gap, GapReason};
 use crate::stream::AHEAD_MAX as STREAM_AHEAD_MAX;
 
@@ -26,7 +26,7 @@ fn former_frame(to: HostId, known: impl Iterator<Item = FormerHost>) -> Option<V
     (!known.is_empty()).then_some(frame)
 }
 
-impl Core {
+impl Broker {
     /// There is a broker whose streams are followed from now on: from where, it tells when it has adopted the interest of this one. `was_there`: others
     /// have told of it all the time.
     pub(super) fn follow_host(

@@ -12,7 +12,7 @@ use super::stats::OverlayStats;
 use super::traces::What;
 use super::{Overlay, Traffic, wants};
 use crate::api::{Channel, Output, PeerLink, Step};
-use crate::broker::Core;
+use crate::broker::Broker;
 
 /// Bytes of the largest event that a broker of an overlay takes, packed: what a frame holds, less what it adds to its event.
 pub const EVENT_BYTES_MAX: usize = whimbrel_wire::FRAME_BYTES_MAX - HEADER_BYTES_MAX;
@@ -56,7 +56,7 @@ impl Sending<'_> {
     }
 }
 
-impl Core {
+impl Broker {
     /// An event of an own stream passes that other brokers want, as `brokers` of the overlay tell.
     pub(crate) fn forward(&mut self, now: Time, event: &AcceptedEvent<'_>, retain: bool, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };

@@ -9,7 +9,7 @@ use super::estimate::{LINK_DEAD_AFTER, PROBE_EVERY};
 use super::peers::{HELLO_WITHIN, LINKS_MAX, Peer, Who};
 use super::{Due, Overlay};
 use crate::api::{Channel, HangUp, Output, PeerLink};
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::stream::Streams;
 
 /// As much of a version as is told.
@@ -95,7 +95,7 @@ impl Overlay {
     }
 }
 
-impl Core {
+impl Broker {
     /// A broker says who it is.
     pub(super) fn greeted(&mut self, now: Time, link: PeerLink, hello: &Hello<'_>, out: &mut dyn Output) {
         let Some(overlay) = &mut self.overlay else { return };

@@ -7,7 +7,7 @@ use whimbrel_event::{HostId, Time};
 use super::Overlay;
 use super::confirm::CONFIRM_MAX;
 use crate::api::Output;
-use crate::broker::Core;
+use crate::broker::Broker;
 
 /// Stands for all brokers that are not named in the answer to a SUBSCRIBE: where too many have not confirmed, or the broker has never been linked with any.
 pub const ALL_OTHERS: &str = "*";
@@ -76,7 +76,7 @@ impl Overlay {
     }
 }
 
-impl Core {
+impl Broker {
     /// Something is news to a young broker; perhaps it is young no more: it has been told of all others, and there is a way to each of them.
     pub(super) fn look_at_joining(&mut self, now: Time, note: impl FnOnce(&mut Joining), out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };

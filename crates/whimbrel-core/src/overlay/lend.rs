@@ -14,7 +14,7 @@ use super::Due;
 use super::letters::Sender;
 use super::named::{Foresight, Next};
 use crate::api::Output;
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::content::Content;
 use crate::store::{LENDER, OWN, Part, StreamName};
 
@@ -110,7 +110,7 @@ pub(super) struct Lending {
     is_due: bool,
 }
 
-impl Core {
+impl Broker {
     /// Another broker asks for a part of an own log.
     pub(super) fn read_asked(&mut self, now: Time, from: Sender, ask: &ReadAsk<'_>) {
         let own = usize::from(ask.pubend.index());

@@ -12,7 +12,7 @@ use super::Overlay;
 use super::mend::NACK_HOPS_MAX;
 use super::peers::{Peer, UNSENT_LITTLE};
 use crate::api::{Channel, Output};
-use crate::broker::Core;
+use crate::broker::Broker;
 
 /// However much is unsent on a link, one letter in bulk may be added to it so often.
 const BULK_EVERY: Duration = Duration::from_millis(50);
@@ -25,7 +25,7 @@ pub(crate) struct Sender {
     pub(crate) incarnation: u64,
 }
 
-impl Core {
+impl Broker {
     /// Writes to another broker; a letter in bulk gives way to everything else. `false`: there is no way or no room at present.
     pub(crate) fn write_to(
         &mut self,

@@ -8,7 +8,7 @@ use super::peers::LinkCounters;
 use super::{Overlay, OverlayStats};
 use crate::Latency;
 use crate::api::PeerLink;
-use crate::broker::Core;
+use crate::broker::Broker;
 
 /// Brokers that are named as not having the present interest in force.
 const NAMES_MAX: usize = 64;
@@ -90,7 +90,7 @@ pub struct InterestInfo {
     pub unconfirmed: Vec<Box<str>>,
 }
 
-impl Core {
+impl Broker {
     /// What the overlay has counted, if there is one.
     pub fn overlay_stats(&self) -> Option<&OverlayStats> {
         self.overlay.as_deref().map(|overlay| &overlay.stats)

@@ -14,7 +14,7 @@ use super::forward::Sending;
 use super::traces::What;
 use super::{Due, Overlay};
 use crate::api::{Channel, Output, PeerLink};
-use crate::broker::Core;
+use crate::broker::Broker;
 
 /// A hole is asked for after this: what takes another way may be late.
 pub const MEND_GRACE: Duration = Duration::from_millis(5);
@@ -108,7 +108,7 @@ impl OpenNacks {
     }
 }
 
-impl Core {
+impl Broker {
     /// Something was learnt of a stream: if it has holes, they will be asked for.
     pub(super) fn look_for_holes(&mut self, now: Time, pubend: PubendId) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };

@@ -62,7 +62,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use whimbrel_event::{Deployment, HostId, PubendId, Tick, Time};
 
 use crate::api::{Channel, HangUp, Output, PeerInput, PeerLink};
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::fault::Faults;
 use crate::store::DurableNo;
 
@@ -307,7 +307,7 @@ fn incarnation_of(host: HostId, began: u64) -> u64 {
     (((began >> INCARNATION_HOST_BITS) + 1) << INCARNATION_HOST_BITS) | of_host
 }
 
-impl Core {
+impl Broker {
     /// From now on the broker is one of many: it accepts links to others. To be called once, before anybody subscribes.
     ///
     /// # Panics

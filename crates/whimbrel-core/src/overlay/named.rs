@@ -7,7 +7,7 @@ use whimbrel_event::{HostId, Tick};
 use whimbrel_selector::{Selector, TopicFilter};
 
 use super::serve::understood;
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::follow::NOTHING;
 use crate::store::{Debt, DurableNo, FETCH_BYTES, LENDER, Owed, Part, Plan, RECORDS_BYTES, stream_of};
 
@@ -90,7 +90,7 @@ fn owed_since(debt: &Debt, own: usize, asked: &[(&str, Option<&str>)]) -> Tick {
     asked.iter().fold(Tick(0), |since, entry| since.max(since_when(entry)))
 }
 
-impl Core {
+impl Broker {
     /// What is known of the part behind a tick of an own stream that another broker asks for.
     pub(super) fn foresee(
         &self,

@@ -12,7 +12,7 @@ use whimbrel_wire::{Holds, Message, OwedStream, Owes};
 use super::letters::Sender;
 use super::serve::understood;
 use crate::api::Output;
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::follow::NOTHING;
 use crate::store::{AtomNo, DEBTORS_MAX, Debt, Hold, Key, OWN, Owed, OwedEntry, OwnTicks, Restored, Value, Wait};
 
@@ -22,7 +22,7 @@ const HOLD_WRITTEN_EVERY: core::time::Duration = core::time::Duration::from_secs
 /// One thing that is wanted, as it is looked for among what is owed.
 type Wanted = (Box<str>, Option<Box<str>>);
 
-impl Core {
+impl Broker {
     /// Another broker's interest has changed: what it wants durably from now on is logged, and it is told so when that is durable.
     pub(super) fn owe(&mut self, now: Time, host: HostId, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref() else { return };

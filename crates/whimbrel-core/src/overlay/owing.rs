@@ -12,7 +12,7 @@ use whimbrel_wire::{Held, Holds, Message, OwedStream, Owes};
 use super::letters::Sender;
 use super::{Due, Overlay};
 use crate::api::Output;
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::follow::NOTHING;
 use crate::store::DurableNo;
 
@@ -116,7 +116,7 @@ impl Claims {
     }
 }
 
-impl Core {
+impl Broker {
     /// Whether another broker has no log.
     pub(crate) fn owes_nothing(&self, host: HostId) -> bool {
         let claim = self.overlay.as_deref().and_then(|overlay| overlay.logs.claims.of.get(&host));
@@ -220,7 +220,7 @@ impl Core {
         let streams = claim.streams.clone();
         let told = claim.told.as_ref().map_or(Vec::new(), |(_, held, _)| held.clone());
         for (track, number) in owed {
-            let is_it = |core: &Core| core.tracks.durable(track).is_some_and(|durable| durable.number == number);
+            let is_it = |core: &Broker| core.tracks.durable(track).is_some_and(|durable| durable.number == number);
             if !is_it(self) {
                 self.forget_unowed(track);
                 continue;
@@ -301,7 +301,7 @@ impl Core {
 
     /// Whether a durable subscription counts on the logs of all brokers that are known and have one.
     fn counts_on_all(&mut self, track: u32) -> bool {
-        let Core { overlay, tracks, .. } = self;
+        let Broker { overlay, tracks, .. } = self;
         let (Some(overlay), Some(durable)) = (overlay.as_deref_mut(), tracks.durable(track)) else { return true };
         let has_none = |host: HostId| overlay.logs.claims.of.get(&host).is_some_and(|claim| claim.version == u64::MAX);
         let counts_there = |host: HostId| {

@@ -15,7 +15,7 @@ use whimbrel_wire::{LETTER_BYTES_MAX, Letter, Message, ReadAsk, ReadTold, compac
 use super::lend::{is_wanted, wanted};
 use super::letters::Sender;
 use crate::api::Output;
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::store::Entries;
 
 /// Bytes of answers that are kept.
@@ -205,7 +205,7 @@ impl Passing {
     }
 }
 
-impl Core {
+impl Broker {
     /// A letter for somebody else goes on, if it is not a question that is answered here, now or in a moment.
     pub(super) fn pass_letter(&mut self, now: Time, letter: &Letter<'_>, out: &mut dyn Output) {
         let by = Sender { host: letter.from, incarnation: letter.incarnation };

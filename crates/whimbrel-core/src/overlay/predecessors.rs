@@ -7,7 +7,7 @@ use whimbrel_wire::{Nack, Range};
 
 use super::Due;
 use crate::api::Output;
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::store::DurableNo;
 
 /// A stream waits so long for the event before.
@@ -24,7 +24,7 @@ pub(crate) struct Stalled {
     pub(crate) until: Time,
 }
 
-impl Core {
+impl Broker {
     /// The first event of a stream that may not be passed yet, as one of another stream has to be passed before it. Others are counted if they break the order.
     pub(crate) fn must_wait_at(&mut self, now: Time, pubend: PubendId, out: &mut dyn Output) -> Option<Tick> {
         if fault!(self, PredecessorIgnored) {
@@ -87,7 +87,7 @@ impl Core {
         let Some(overlay) = self.overlay.as_deref_mut().filter(|_| self.streams.is_awaited()) else { return };
         overlay.routes.update(&overlay.topology);
         // Bounded: each turn ends the wait of a stream at an event, and none begins to wait at the same one again.
-        let goes_on = |core: &Core| {
+        let goes_on = |core: &Broker| {
             let all = core.streams.stalled.iter();
             all.map(|(pubend, stalled)| (*pubend, *stalled)).find(|(_, stalled)| !core.must_still_wait(now, stalled))
         };

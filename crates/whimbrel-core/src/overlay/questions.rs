@@ -7,12 +7,12 @@ use whimbrel_wire::{Message, Question, Reply};
 pub use whimbrel_wire::{QUESTION_BYTES_MAX, REPLY_BYTES_MAX};
 
 use crate::api::Output;
-use crate::broker::Core;
+use crate::broker::Broker;
 
 /// A longer answer gives way to everything else on its way.
 pub const REPLY_LITTLE: usize = 16 << 10;
 
-impl Core {
+impl Broker {
     /// All other brokers that are known, with their names.
     pub fn others(&self) -> Vec<(HostId, Box<str>)> {
         let Some(overlay) = self.overlay.as_deref() else { return Vec::new() };
@@ -29,7 +29,7 @@ impl Core {
         self.write_to(now, to, (&Message::Question(Question { number, text }), false), out)
     }
 
-    /// Answers what another broker has asked. `false`: as [`Core::ask_broker`].
+    /// Answers what another broker has asked. `false`: as [`Broker::ask_broker`].
     ///
     /// # Panics
     /// When the answer has more than [`REPLY_BYTES_MAX`] bytes.

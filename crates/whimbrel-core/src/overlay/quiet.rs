@@ -11,7 +11,7 @@ use super::forward::put_nodes;
 use super::watch::FEW_BROKERS;
 use super::{Due, Overlay};
 use crate::api::{Channel, Output};
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::stream::Streams;
 
 /// Silence is told so long after the last event.
@@ -88,7 +88,7 @@ impl Overlay {
     }
 }
 
-impl Core {
+impl Broker {
     /// Tells a destination up to where the own streams have nothing more for it, and sets the timer for the next time.
     pub(super) fn tell_quiet(&mut self, now: Time, number: u32, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };

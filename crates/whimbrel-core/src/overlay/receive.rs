@@ -9,11 +9,11 @@ use super::Overlay;
 use super::forward::{Sending, tell_step};
 use super::traces::What;
 use crate::api::{Channel, HangUp, Output, PeerLink, Step};
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::remote::Learnt;
 use crate::retained::TOMBSTONE_LIFE;
 
-impl Core {
+impl Broker {
     /// Bytes have come over a link.
     pub(super) fn peer_bytes(
         &mut self,

@@ -9,7 +9,7 @@ use whimbrel_wire::{Frame, REGISTRY_RANGES, Registry, RegistryAsk, RegistryDiges
 use super::peers::{CONTROL_HIGH, Pending, TOPICS_PENDING_MAX};
 use super::{Due, Overlay, wants};
 use crate::api::{Channel, Output, PeerLink};
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::retained::{Bounds, Outcome};
 
 /// Bytes of entries after which a frame of them ends.
@@ -60,7 +60,7 @@ impl Overlay {
     }
 }
 
-impl Core {
+impl Broker {
     /// The retained message of a topic has changed here: others are told.
     pub(crate) fn tell_retained(&mut self, now: Time, topic: &str, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
@@ -76,7 +76,7 @@ impl Core {
     /// Tells a neighbour as many retained messages of those that it is to be told as there is room for.
     pub(super) fn pump_retained(&mut self, now: Time, link: PeerLink, out: &mut dyn Output) {
         loop {
-            let Core { overlay, retained, .. } = self;
+            let Broker { overlay, retained, .. } = self;
             let Some(overlay) = overlay.as_deref_mut() else { return };
             let Some(peer) = overlay.peers.get_mut(link) else { return };
             let is_full = peer.unsent[Channel::Control as usize] >= CONTROL_HIGH;
@@ -129,7 +129,7 @@ impl Core {
 
     /// Tells a neighbour the hashes of what is retained here. Where nothing is there is nothing that it could lack, and so nothing to tell.
     pub(super) fn compare_retained(&mut self, now: Time, link: PeerLink, out: &mut dyn Output) {
-        let Core { overlay, retained, .. } = self;
+        let Broker { overlay, retained, .. } = self;
         let Some(overlay) = overlay.as_deref_mut() else { return };
         let Some(peer) = overlay.peers.get(link) else { return };
         let is_telling = !peer.pending.topics.is_empty() || peer.pending.survey.is_some();
@@ -156,7 +156,7 @@ impl Core {
         if fault!(self, RetainedNotCompared) {
             return;
         }
-        let Core { overlay, retained, .. } = self;
+        let Broker { overlay, retained, .. } = self;
         let Some(overlay) = overlay.as_deref_mut() else { return };
         let own: Vec<u64> = retained.hashes().collect();
         let differs = |(range, hash): &&(u16, u64)| own.get(usize::from(*range)).is_some_and(|own| own != hash);
@@ -188,7 +188,7 @@ impl Core {
     }
 
     fn look_up_retained(&mut self, link: PeerLink) {
-        let Core { overlay, retained, .. } = self;
+        let Broker { overlay, retained, .. } = self;
         let Some(overlay) = overlay.as_deref_mut() else { return };
         let Some(peer) = overlay.peers.get_mut(link) else { return };
         let Pending { survey, topics, .. } = &mut peer.pending;

@@ -10,7 +10,7 @@ use whimbrel_wire::{FORMER_MAX, FormerHost};
 
 use super::Overlay;
 use crate::api::Output;
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::store::{Ended, Key, Value};
 use crate::stream::Streams;
 
@@ -38,7 +38,7 @@ impl fmt::Display for NotForgotten {
     }
 }
 
-impl Core {
+impl Broker {
     /// Forgets a broker for ever, under that name: its streams end at all brokers, and what it is owed is given up. One that can be reached is not
     /// forgotten, unless by `force`: then it is as soon as it cannot be reached any more. Tells how many hosts had the name.
     ///

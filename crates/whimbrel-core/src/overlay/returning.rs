@@ -6,11 +6,11 @@ use whimbrel_selector::TopicFilter;
 
 use super::confirm::{RETURNED_MAX, Returned};
 use crate::api::{Filter, Start};
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::follow::InForce;
 use crate::route::NO_TRACK;
 
-impl Core {
+impl Broker {
     /// If a subscription names where it begins, what comes before its interest is in force is a gap, unless it comes here anyway: then it has come whichever
     /// version of the own interest is in force.
     pub(crate) fn await_interest(

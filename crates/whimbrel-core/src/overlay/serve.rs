@@ -12,7 +12,7 @@ use whimbrel_selector::{Selector, TopicFilter, TopicName};
 use super::interests::Entry;
 use super::{Due, Overlay, wants};
 use crate::api::Output;
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::content::Content;
 use crate::route::{Router, Spot};
 use crate::stream::Streams;
@@ -132,13 +132,13 @@ pub(super) fn understood(text: Option<&str>) -> Option<Selector> {
     Selector::parse_canonical(text?).ok()
 }
 
-impl Core {
+impl Broker {
     /// Another broker's interest has changed: it is in force from now on, in each own stream after all that has passed.
     pub(super) fn adopt(&mut self, now: Time, host: HostId, out: &mut dyn Output) {
         self.streams.close(now);
         let passed = self.passed_own();
         let ignores = fault!(self, IncarnationIgnored);
-        let Core { overlay, router, streams, .. } = self;
+        let Broker { overlay, router, streams, .. } = self;
         let Some(overlay) = overlay.as_deref_mut() else { return };
         let Overlay { serves, interests, .. } = overlay;
         let Some(known) = interests.of.get(&host) else { return };
@@ -207,7 +207,7 @@ impl Core {
 
     /// A broker is gone: nothing is kept for it.
     pub(super) fn serve_no_more(&mut self, host: HostId) {
-        let Core { overlay, router, .. } = self;
+        let Broker { overlay, router, .. } = self;
         let Some(overlay) = overlay.as_deref_mut() else { return };
         let Some((number, destination)) = overlay.serves.remove(host) else { return };
         destination.leave(router, number);

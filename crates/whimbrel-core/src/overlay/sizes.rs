@@ -6,7 +6,7 @@ use super::interests::Entry;
 use super::serve::Destination;
 use super::topology::{LinkState, Neighbour};
 use super::{Due, Overlay};
-use crate::broker::Core;
+use crate::broker::Broker;
 
 /// What a map or a set needs for each entry beside the entry itself, bytes, about.
 const OF_MAP: usize = 16;
@@ -32,7 +32,7 @@ fn of_state(state: &LinkState) -> usize {
     size_of::<LinkState>() + state.name.len() + addresses + state.neighbours.len() * size_of::<Neighbour>() + former
 }
 
-impl Core {
+impl Broker {
     /// How much the overlay holds, by what it is; nothing if there is none. The index of what other brokers want is not counted here, as it is one with that of the
     /// subscriptions.
     pub fn overlay_sizes(&self) -> Vec<OverlaySize> {

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use whimbrel_event::{EventId, HostId, Tick, Time};
 
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::cache::{Item, PartitionSet};
 
 /// Slots of the cache that are looked at for an event: it is the first of its stream from where the look begins.
@@ -71,7 +71,7 @@ impl Traces {
     }
 }
 
-impl Core {
+impl Broker {
     /// What this broker knows of an event, as lines of text for people, at most 16 KiB; empty if it knows nothing.
     pub fn trace(&mut self, event: EventId) -> String {
         let mut text = String::new();
@@ -106,7 +106,7 @@ impl Core {
 
     /// For which entries of whose interest an event of an own stream is sent, as far as it is cached and they are still wanted.
     fn why(&mut self, id: EventId) -> Vec<String> {
-        let Core { overlay, cache, router, .. } = self;
+        let Broker { overlay, cache, router, .. } = self;
         let Some(overlay) = overlay.as_deref().filter(|overlay| overlay.is_own(id)) else { return Vec::new() };
         let partitions = PartitionSet::first(cache.plan().count());
         let from = cache.serial_for(id.pubend, Tick(id.tick.0.saturating_sub(1)));

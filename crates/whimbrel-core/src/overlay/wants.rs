@@ -14,7 +14,7 @@ use super::reduce::{Even, Reduction};
 use super::watch::FEW_BROKERS;
 use super::{Due, Overlay};
 use crate::api::Output;
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::route::Wanted1;
 
 /// The interest is told at most so often, and with many brokers less often: see [`EVERY_BROKER`].
@@ -253,7 +253,7 @@ pub(super) fn tag_of(host: HostId, version: u64) -> u16 {
     version as u16 ^ tag_mask(host)
 }
 
-impl Core {
+impl Broker {
     /// Notes which subscriptions came and went; others are told soon.
     pub(crate) fn take_wants(&mut self, now: Time) {
         let Some(overlay) = &mut self.overlay else { return };

@@ -10,7 +10,7 @@ use whimbrel_event::Time;
 
 use super::{Due, Overlay};
 use crate::api::Output;
-use crate::broker::Core;
+use crate::broker::Broker;
 
 /// With so many brokers each change counts at once.
 pub const FEW_BROKERS: usize = 32;
@@ -42,7 +42,7 @@ impl Overlay {
     }
 }
 
-impl Core {
+impl Broker {
     /// Where other brokers can be reached has changed, perhaps: who can be reached again is told at once what it may have missed.
     pub(super) fn look_at_topology(&mut self, now: Time, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };

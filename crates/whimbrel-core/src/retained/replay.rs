@@ -16,7 +16,7 @@ use whimbrel_event::{EventId, Qos, Time};
 use whimbrel_selector::{Compiled, Selector, SharedFilter};
 
 use crate::api::{Naming, Output};
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::content::Content;
 use crate::route::{NO_GROUP, NO_TRACK};
 use crate::session::{Publication, Terms};
@@ -217,7 +217,7 @@ impl Replays {
     }
 }
 
-impl Core {
+impl Broker {
     /// A subscription that was made when `begun` was the number of the last event begins with what
     /// is retained, as far as `selector` selects it.
     pub(crate) fn begin_to_read(&mut self, index: u32, filter: &str, selector: Option<&Selector>, begun: u64) {
@@ -278,7 +278,7 @@ impl Core {
         out: &mut dyn Output,
     ) -> Walk {
         let withholds = fault!(self, RetainedWithheld);
-        let Core { router, retained, sessions, tracks, streams, cache, overlay, .. } = self;
+        let Broker { router, retained, sessions, tracks, streams, cache, overlay, .. } = self;
         let known = router.get(reading.subscription);
         let (granted, identifier, named, track) = (known.qos, known.identifier, known.named, known.track);
         let attached_only = known.attached_only;

@@ -6,7 +6,7 @@ use whimbrel_event::Time;
 
 use super::{Claimant, Session};
 use crate::api::{Attach, Kick, Output, Reason, Refusal};
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::overlay::{Arrival, Attachment};
 use crate::route::NO_GROUP;
 use crate::store::Disk;
@@ -14,7 +14,7 @@ use crate::store::Disk;
 /// When a will is tried again for which the log had no room.
 pub(crate) const WILL_AGAIN: Duration = Duration::from_secs(1);
 
-impl Core {
+impl Broker {
     pub(crate) fn attach(&mut self, now: Time, attach: Attach<'_>, out: &mut dyn Output) {
         let will_bytes = attach.will.as_ref().map_or(0, |will| will.event.packed().as_bytes().len());
         if self.has_log() && will_bytes > self.sessions.limits.logged_event_bytes {
@@ -223,7 +223,7 @@ impl Core {
     }
 }
 
-impl Core {
+impl Broker {
     /// A session is for another attachment of its client from now on, or for the first one.
     fn place_session(&mut self, index: u32, place: Option<Attachment>) {
         let known = &mut self.sessions.get_mut(index).memory.roam;

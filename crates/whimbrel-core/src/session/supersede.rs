@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 use whimbrel_event::Time;
 
 use crate::api::{Link, Output, Reason, Refusal, Unread};
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::overlay::{Arrival, Attachment, Want};
 
 /// How long a claimant waits at most for the old connection to be read to its end. A socket is read
@@ -26,7 +26,7 @@ const CLAIMANTS_MAX: usize = 8;
 /// What wants a session that is attached.
 #[derive(Debug)]
 pub(crate) enum Claimant {
-    /// A connection of the same client at this broker, with what [`Core::admit`] is to be given.
+    /// A connection of the same client at this broker, with what [`Broker::admit`] is to be given.
     Connection {
         /// Whose session it is.
         client: Box<str>,
@@ -104,9 +104,9 @@ impl Supersessions {
     }
 }
 
-impl Core {
+impl Broker {
     /// The connection of a client's session, if it is to be read out before the session is taken
-    /// from it: then the claimant is to be given to [`Core::claim`].
+    /// from it: then the claimant is to be given to [`Broker::claim`].
     pub(crate) fn unread_link(&mut self, now: Time, client: &str, out: &mut dyn Output) -> Option<Link> {
         let index = self.sessions.find(client)?;
         let link = self.sessions.get(index).link()?;
@@ -125,7 +125,7 @@ impl Core {
         Some(link)
     }
 
-    /// A claimant waits for a connection that [`Core::unread_link`] has told.
+    /// A claimant waits for a connection that [`Broker::unread_link`] has told.
     pub(crate) fn claim(&mut self, link: Link, claimant: Claimant, out: &mut dyn Output) {
         match self.sessions.supersessions.add(link, claimant) {
             Some(Claimant::Connection { arrival, .. }) => {
@@ -145,7 +145,7 @@ impl Core {
     }
 
     /// A connection was not read to its end in time. While too much waits for the disk none is read
-    /// ([`Core::is_congested`]), and the time does not count.
+    /// ([`Broker::is_congested`]), and the time does not count.
     pub(crate) fn on_read_out_late(&mut self, now: Time, link: Link) {
         if self.is_congested()
             && let Some(superseded) = self.sessions.supersessions.waiting.get_mut(&link)

@@ -1,9 +1,9 @@
 //! Where a subscription stands, as it is told to a broker that knows of the same streams: at one tick in most of them, so only the others are named.
 //!
 //! A copy of a session would else name all streams of all brokers each time that something is acknowledged, and its deputy would hold them. The tick is one that
-//! it has passed in all streams, and after which nothing came of them for it ([`Core::is_silent_between`]): whoever goes on from the copy reads silence at most.
+//! it has passed in all streams, and after which nothing came of them for it ([`Broker::is_silent_between`]): whoever goes on from the copy reads silence at most.
 //!
-//! [`Core::is_silent_between`]: crate::broker::Core
+//! [`Broker::is_silent_between`]: crate::broker::Broker
 
 use whimbrel_event::{PubendId, Reliability, Tick};
 

@@ -13,7 +13,7 @@ use super::keys::{DurableNo, Key, Value};
 use super::stand::{unzigzag, zigzag};
 use super::wire::{Bytes, put_varint};
 use super::written::{Head, Part, Restored};
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::follow::{Common, Positions};
 
 /// Most streams of a base that are read.
@@ -170,7 +170,7 @@ impl Bases {
     }
 }
 
-impl Core {
+impl Broker {
     /// Makes a base if the last one is old, or lacks many of the streams that there are: so those that come make it again and again, but log n times.
     pub(super) fn renew_base(&mut self, now: Time) {
         let bases = &mut self.store.bases;

@@ -14,7 +14,7 @@ use super::keys::{DurableNo, Key, OWN, OwnTicks, Value};
 use super::wish::{Former, was_named};
 use super::written::Head;
 use crate::api::{Durability, Filter, Following, Reason, RetainHandling, Start, Will};
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::confirming::Confirmed;
 use crate::follow::{Gap, GapReason, NOTHING, Old, Positions, gap_of};
 use crate::overlay::Attachment;
@@ -30,7 +30,7 @@ pub(crate) enum Source {
     Copy,
 }
 
-impl Core {
+impl Broker {
     /// What seldom changes of a session, as bytes.
     pub(crate) fn export_structure(&self, index: u32, out: &mut Vec<u8>) {
         let session = self.sessions.get(index);

@@ -8,12 +8,12 @@ use super::carried::{CarriedFlight, Moving};
 use super::keys::{DurableNo, Key, Value};
 use super::{AtomNo, Flight, Source, Whose};
 use crate::api::Naming;
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::follow::{Gap, NO_PUBEND, notice_of};
 use crate::route::{NO_GROUP, NO_TRACK};
 use crate::session::{Slot, Stage, Unreleased};
 
-impl Core {
+impl Broker {
     /// Takes over what was in flight, oldest first: behind the largest range of tags that are not used.
     pub(super) fn import_flights(
         &mut self,

@@ -10,7 +10,7 @@ use whimbrel_event::{Tick, Time};
 
 use super::keys::{Key, OWN, OwnTicks, Value};
 use super::wire::{Bytes, put_varint};
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::follow::{Far, Gap, GapReason, Lag};
 
 /// Lost parts of one stream that are remembered; if there are more, the first two and what lies between them become one.
@@ -68,7 +68,7 @@ impl Lost {
     }
 }
 
-impl Core {
+impl Broker {
     /// What was logged goes on up to `last`; what came after it, up to now, is lost.
     pub(super) fn lose_since_copy(&mut self, now: Time, last: &OwnTicks) {
         let to = Tick(now.as_nanos());
@@ -81,7 +81,7 @@ impl Core {
         self.reserve_ticks(now, to);
     }
 
-    /// As [`Core::note_lost`], of one that lags and has got there, although its position may be ahead: what nobody holds is given up, and
+    /// As [`Broker::note_lost`], of one that lags and has got there, although its position may be ahead: what nobody holds is given up, and
     /// with it the place where something was lost.
     pub(super) fn note_lost_of(&mut self, track: u32, at: &OwnTicks) {
         if let Some(mut lag) = self.tracks.get_mut(track).lag.take() {
@@ -106,7 +106,7 @@ impl Core {
                 lag.gaps.add(Gap { pubend: host.pubend(own), from, to: *to, reason: GapReason::Lost });
             }
         }
-        let Core { streams, tracks, .. } = self;
+        let Broker { streams, tracks, .. } = self;
         let mut far = track.and_then(|track| tracks.durable_mut(track)).map(|durable| &mut durable.far);
         for (pubend, parts) in streams.lost() {
             let counts = |far: &Far| far.since.has(pubend) && !streams.has_ended_in(pubend);

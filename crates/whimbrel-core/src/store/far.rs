@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use whimbrel_event::{PubendId, Tick, Time};
 
 use super::Stand;
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::follow::{Durable, NOTHING, Positions};
 
 /// So many times in the life of what is kept at most, the positions of all who are there and live are written.
@@ -92,7 +92,7 @@ impl Durable {
     }
 }
 
-impl Core {
+impl Broker {
     /// Now and then, if logs are given up early anywhere, all who are there and live have their positions written: so that none that has missed nothing is
     /// told so after a crash.
     pub(crate) fn assure_far(&mut self, now: Time) {

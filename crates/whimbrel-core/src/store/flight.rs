@@ -8,12 +8,12 @@ use whimbrel_event::{EventId, PubendId, Qos, Tick, Time};
 use super::keys::{DurableNo, Key, SessionNo, Value};
 use super::{Answer, AtomNo, Flight, Wait, Whom, Whose};
 use crate::api::{Kick, Link, Naming, Output, Settlement};
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::follow::NOTHING;
 use crate::route::{NO_GROUP, NO_TRACK};
 use crate::session::{Abandoned, Settled, Slot, Stage};
 
-impl Core {
+impl Broker {
     /// Writes what is to be sent, in the order in which it will be, and forgets what is not sent after all.
     pub(crate) fn prepare(&mut self) {
         for (index, number) in core::mem::take(&mut self.sessions.dropped) {

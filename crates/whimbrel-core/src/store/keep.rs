@@ -8,7 +8,7 @@ use super::keys::{Kept, Key, LastWill, OwnTicks, SessionNo, Value};
 use super::wish::Wish;
 use super::{Answer, AtomNo, Disk, Wait, Whom};
 use crate::api::{Durability, Link, Output};
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::route::NO_TRACK;
 use crate::session::Session;
 
@@ -38,7 +38,7 @@ impl Kept {
     }
 }
 
-impl Core {
+impl Broker {
     /// Whether there is a log, and it takes something.
     pub fn has_log(&self) -> bool {
         matches!(self.store.disk, Disk::Open | Disk::Full)

@@ -1,13 +1,13 @@
 //! Two states of one session meet: each client was at both brokers while these could not reach each other. What it has acknowledged at either counts.
 
 use super::carried::CarriedStand;
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::route::NO_TRACK;
 
 /// Where the subscriptions of a session stood, by topic filter.
 pub(crate) type Stands = Vec<(Box<str>, CarriedStand)>;
 
-impl Core {
+impl Broker {
     /// Where the durable subscriptions of a session stand.
     pub(crate) fn stands_of(&self, index: u32) -> Stands {
         let known = self.sessions.get(index).subscriptions.iter().map(|id| self.router.get(*id));

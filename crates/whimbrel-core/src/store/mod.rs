@@ -1,8 +1,8 @@
 //! What is to outlive the process: the core says what is to be written, in which order, and is told how far it is durable.
 //!
 //! The core does no IO. What it wants written is a sequence of *atoms* ([`Atom`]), each of which is there as a whole after a crash or not
-//! at all; after a crash the disk holds a prefix of the sequence. The driver takes them with [`crate::Core::atom`] and
-//! [`crate::Core::submitted`], in order, and says with [`crate::Input::Committed`] how far they are durable. Nobody is told of what an
+//! at all; after a crash the disk holds a prefix of the sequence. The driver takes them with [`crate::Broker::atom`] and
+//! [`crate::Broker::submitted`], in order, and says with [`crate::Input::Committed`] how far they are durable. Nobody is told of what an
 //! atom holds before that: events, answers and subscriptions wait in the *line*, in the order in which they were accepted.
 
 mod among;

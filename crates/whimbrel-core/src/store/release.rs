@@ -8,7 +8,7 @@ use whimbrel_event::{Qos, Tick, Time};
 use super::far::FarHolds;
 use super::keys::{DurableNo, Key, OWN, OwnTicks, Value};
 use super::{AtomNo, Disk, StreamName};
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::follow::{NOTHING, Positions, Track, early_grace};
 
 /// Positions are written at most so often: after a crash, what was acknowledged since the last time comes again.
@@ -99,7 +99,7 @@ pub(crate) struct Release {
     chop_at: Time,
 }
 
-impl Core {
+impl Broker {
     /// Has what is written lazily made into atoms; the driver calls it before it takes them.
     pub fn flush(&mut self, now: Time) {
         if !self.has_log() {
@@ -124,7 +124,7 @@ impl Core {
         self.write_lazily(now);
     }
 
-    /// When [`Core::flush`] has something to do.
+    /// When [`Broker::flush`] has something to do.
     pub(crate) fn flush_due(&self) -> Option<Time> {
         if !self.has_log() {
             return None;

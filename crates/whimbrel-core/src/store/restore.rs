@@ -15,7 +15,7 @@ use super::wish::{Wish, was_named};
 use super::written::{self, Head, Part};
 use super::{Disk, Ended, Flight, Hold, Lost, Numbers, OwedEntry, Profile, Restored};
 use crate::api::{Durability, Filter, Following, Limits, Reason, RetainHandling, Start, Will};
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::confirming::{Confirmed, remembered};
 use crate::fault::Faults;
 use crate::follow::{Gap, GapReason, Old};
@@ -178,8 +178,8 @@ impl Restoring {
     ///
     /// # Errors
     /// When there are entries, but none that says which broker has written them.
-    pub fn finish(mut self, limits: Limits, seed: u64, now: Time, log: &LogState) -> Result<Core, RestoreError> {
-        let mut core = Core::new(limits, seed, now);
+    pub fn finish(mut self, limits: Limits, seed: u64, now: Time, log: &LogState) -> Result<Broker, RestoreError> {
+        let mut core = Broker::new(limits, seed, now);
         core.store.bases = self.positions.take_bases().map_err(unknown_base)?;
         core.store.disk = Disk::Open;
         core.set_profiles(self.profiles);
@@ -246,7 +246,7 @@ impl Restoring {
     }
 }
 
-impl Core {
+impl Broker {
     /// What was on its way comes again, and is forgotten of sessions that are not there.
     fn restore_all_flights(
         &mut self,

@@ -4,10 +4,10 @@ use whimbrel_event::{EventId, Tick};
 
 use super::written::Restored;
 use super::{FarStand, Stand};
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::follow::{Durable, Gap, GapReason, NO_PUBEND, NOTHING, Positions, Track};
 
-impl Core {
+impl Broker {
     /// Up to where a durable subscription has acknowledged everything, and what beyond.
     pub(crate) fn stand(&self, id: u32) -> Stand {
         self.stand_with(id, false)

@@ -11,7 +11,7 @@ use whimbrel_event::Tick;
 use super::filter::{names, stream_of};
 use super::keys::{DurableNo, OWN, OwnTicks};
 use super::reads::{Part, Slice};
-use crate::broker::Core;
+use crate::broker::Broker;
 
 /// Stands for the survey where sessions wait for what is read.
 pub(crate) const SURVEYOR: u32 = u32::MAX;
@@ -90,7 +90,7 @@ impl Survey {
     }
 }
 
-impl Core {
+impl Broker {
     /// Finds out what subscriptions want of the log that is there; ascending by number, with their tracks.
     pub(super) fn begin_survey(&mut self, subscriptions: impl Iterator<Item = (DurableNo, u32)>) {
         let (begin, end) = (self.store.release.chopped, self.store.release.logged);
@@ -145,7 +145,7 @@ impl Core {
 
     /// Everything is known of the stream.
     fn note_surveyed(&mut self) {
-        let Core { store, tracks, .. } = self;
+        let Broker { store, tracks, .. } = self;
         let Survey { askers, begin, end, own, shard, blind, .. } = &mut store.survey;
         for asker in &mut askers[shard.clone()] {
             let newest = core::mem::take(&mut asker.newest).max(*blind).max(begin[*own]);

@@ -5,12 +5,12 @@ use core::time::Duration;
 use whimbrel_event::{Tick, Time};
 
 use super::{Disk, Wait};
-use crate::broker::Core;
+use crate::broker::Broker;
 
 /// How far ahead ticks are reserved; again when half of them are used.
 const RESERVE_SPAN: Duration = Duration::from_secs(1);
 
-impl Core {
+impl Broker {
     /// Reserves ticks if more than half of those that are reserved are used. An idle broker reserves nothing.
     pub(crate) fn renew_reservation(&mut self, now: Time) {
         let used = self.streams.own.farthest();

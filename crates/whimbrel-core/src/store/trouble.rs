@@ -5,9 +5,9 @@ use whimbrel_event::{Qos, Time};
 use super::{Answer, Disk, Store, Wait};
 use crate::accept::From;
 use crate::api::{Accepted, Kick, Output, Refusal};
-use crate::broker::Core;
+use crate::broker::Broker;
 
-impl Core {
+impl Broker {
     /// What the log takes has changed.
     ///
     /// # Panics
@@ -32,7 +32,7 @@ impl Core {
     /// The log has no room for the events that were not taken: their publishers are told so, in their turn.
     fn refuse_waiting(&mut self) {
         let refused = self.store.outbox.refuse_events();
-        let Core { sessions, store, streams, .. } = self;
+        let Broker { sessions, store, streams, .. } = self;
         let Store { line, publishers, .. } = store;
         line.refuse(&refused, |_, wait| match wait {
             Wait::Event(held) => {

@@ -13,7 +13,7 @@ use super::keys::{DurableNo, Key, OwnTicks, Value, put_ticks, ticks};
 use super::stand::{read_far, unzigzag, zigzag};
 use super::wire::{Bytes, put_varint};
 use super::{FarStand, Stand};
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::follow::{Common, Positions, Track};
 use crate::stream::level_of;
 
@@ -338,7 +338,7 @@ impl Of<'_> {
     }
 }
 
-impl Core {
+impl Broker {
     /// What is to be written of a position that is `stand`.
     pub(super) fn change_of(&self, id: u32, stand: &Stand) -> Change {
         let track = self.tracks.get(id);
@@ -445,7 +445,7 @@ impl Core {
     /// a base is forgotten last.
     pub(super) fn write_changed(&mut self, id: u32, stand: &Stand) {
         let Change { head, digest, parts, gone } = self.change_of(id, stand);
-        let Core { store, tracks, .. } = self;
+        let Broker { store, tracks, .. } = self;
         let durable = tracks.durable_mut(id).expect("a durable subscription");
         let number = durable.number;
         for (host, part) in parts {
@@ -469,7 +469,7 @@ impl Core {
 
     /// A position refers to another base from now on: what that is behind of stays marked.
     fn change_base(&mut self, id: u32, head: &Head) {
-        let Core { store, tracks, .. } = self;
+        let Broker { store, tracks, .. } = self;
         let written = &mut tracks.durable_mut(id).expect("a durable subscription").far.written;
         let (before, former_level) = (core::mem::replace(&mut written.base, head.base), written.level);
         written.level = former_level.max(head.level);

@@ -8,7 +8,7 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
 use whimbrel_core::{
-    Accepted, Attach, Core, Delivery, Filter, Following, Granted, Input, Kick, Limits, Link, Naming, Output, Publish,
+    Accepted, Attach, Broker, Delivery, Filter, Following, Granted, Input, Kick, Limits, Link, Naming, Output, Publish,
     Refusal, RetainHandling, Segment, Sent, Settlement, Tell, Will,
 };
 use whimbrel_event::{
@@ -170,7 +170,7 @@ pub const KEPT: Client = Client { clean: false, expiry: Duration::from_secs(1000
 
 /// A core, its clock and its edges.
 pub struct Rig {
-    pub core: Core,
+    pub core: Broker,
     pub now: Time,
     pub edges: Edges,
 }
@@ -185,12 +185,12 @@ impl Rig {
     }
 
     pub fn with_seed(limits: Limits, seed: u64) -> Rig {
-        Rig { core: Core::new(limits, seed, START), now: START, edges: Edges::default() }
+        Rig { core: Broker::new(limits, seed, START), now: START, edges: Edges::default() }
     }
 
     /// A rig whose streams begin after that tick.
     pub fn with_floor(floor: Tick) -> Rig {
-        Rig { core: Core::after(Limits::default(), 7, START, floor), now: START, edges: Edges::default() }
+        Rig { core: Broker::after(Limits::default(), 7, START, floor), now: START, edges: Edges::default() }
     }
 
     pub fn input(&mut self, input: Input<'_>) {

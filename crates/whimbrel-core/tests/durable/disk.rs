@@ -6,7 +6,7 @@ use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
 use whimbrel_core::store::{Atom, AtomNo, Disk, Fetched, LogState, Profile, Restoring, StreamName, StreamState, Write};
-use whimbrel_core::{Core, Input, Limits};
+use whimbrel_core::{Broker, Input, Limits};
 use whimbrel_event::{Tick, Time};
 
 use crate::common::{Edges, Rig, START};
@@ -33,13 +33,13 @@ pub struct Durable {
 
 impl Durable {
     /// What a core wants written, atom by atom, as it is taken; and the last of these.
-    pub fn taken(core: &mut Core) -> Option<(AtomNo, Vec<Kept>)> {
+    pub fn taken(core: &mut Broker) -> Option<(AtomNo, Vec<Kept>)> {
         let writes = kept(&core.atom()?);
         Some((core.submitted(), writes))
     }
 
     /// The core that goes on with what is durable.
-    pub fn core(&self, limits: &Limits, seed: u64, now: Time) -> Core {
+    pub fn core(&self, limits: &Limits, seed: u64, now: Time) -> Broker {
         restoring(self).finish(limits.clone(), seed, now, &self.state()).expect("what was written makes sense")
     }
 

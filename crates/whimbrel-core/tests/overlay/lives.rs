@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use whimbrel_core::stream::ENDED_MAX;
 use whimbrel_core::{
-    Channel, Core, Durability, Filter, Following, Granted, Input, Interest, Link, NOTICE_TOPIC, PeerInput, Publish,
+    Broker, Channel, Durability, Filter, Following, Granted, Input, Interest, Link, NOTICE_TOPIC, PeerInput, Publish,
     Start,
 };
 use whimbrel_event::{CheckpointToken, EventId, EventRef, Qos, Tick};
@@ -240,7 +240,7 @@ fn who_has_only_been_told_that_there_are_others_does_not_take_itself_for_alone()
 }
 
 /// What comes again to who goes on with a token of a broker that was never linked with the others, and had one of another broker.
-fn again_after_a_lone_one(prepare: impl Fn(&mut Core)) -> Vec<EventId> {
+fn again_after_a_lone_one(prepare: impl Fn(&mut Broker)) -> Vec<EventId> {
     let mut net = Net::line(2);
     net.attach(1, 1, "s");
     let start = net.begins(1, 1, roaming(Start::Own));

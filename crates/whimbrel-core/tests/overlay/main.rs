@@ -267,7 +267,7 @@ fn neighbours_tell_each_other_their_versions() {
 #[test]
 fn a_name_is_taken_once_and_a_broker_does_not_link_with_itself() {
     let mut net = Net::new(3);
-    net.nodes[2].core = whimbrel_core::Core::new(whimbrel_core::Limits::default(), 99, net.now);
+    net.nodes[2].core = whimbrel_core::Broker::new(whimbrel_core::Limits::default(), 99, net.now);
     net.nodes[2].core.open_overlay(net.now, net::config("b1"));
     net.join(0, 1, Duration::from_millis(1));
     net.advance(SECOND);
@@ -374,7 +374,7 @@ fn clocks_that_are_years_apart_do_no_harm() {
     let mut net = Net::new(2);
     net.nodes[1].ahead = SECOND * 3600 * 24 * 365 * 5;
     let now = net.now.after(net.nodes[1].ahead);
-    net.nodes[1].core = whimbrel_core::Core::new(whimbrel_core::Limits::default(), 9, now);
+    net.nodes[1].core = whimbrel_core::Broker::new(whimbrel_core::Limits::default(), 9, now);
     net.nodes[1].core.open_overlay(now, net::config("b1"));
     net.join(0, 1, Duration::from_millis(1));
     net.advance(SECOND);

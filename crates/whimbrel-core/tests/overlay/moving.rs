@@ -898,7 +898,7 @@ fn what_a_publisher_published_before_it_moved_comes_first_where_both_logs_are_re
 /// A publisher passes through the second broker, which ends before it has said anything there; what
 /// a subscriber gets that was away meanwhile and reads all of it from logs, that of its own broker
 /// first.
-fn passed_through(prepare: impl Fn(&mut whimbrel_core::Core)) -> Vec<String> {
+fn passed_through(prepare: impl Fn(&mut whimbrel_core::Broker)) -> Vec<String> {
     let mut net = world(Qos::AtLeastOnce);
     prepare(&mut net.nodes[1].core);
     net.leave(1, 1);

@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use whimbrel_core::{Channel, Core, Input, Limits, OverlayConfig, PeerInput, PeerLink};
+use whimbrel_core::{Broker, Channel, Input, Limits, OverlayConfig, PeerInput, PeerLink};
 use whimbrel_event::{HostId, Time};
 use whimbrel_wire::Frame;
 
@@ -13,7 +13,7 @@ use crate::disk::Durable;
 use whimbrel_core::store::Fetched;
 
 pub struct Node {
-    pub core: Core,
+    pub core: Broker,
     pub side: Side,
     /// How far its clock is ahead of the world's.
     pub ahead: Duration,
@@ -27,7 +27,7 @@ pub struct Node {
 }
 
 impl Node {
-    fn new(core: Core, disk: Option<Durable>) -> Node {
+    fn new(core: Broker, disk: Option<Durable>) -> Node {
         let (side, ahead, stalls_until) = (Side::default(), Duration::ZERO, Time::ZERO);
         Node { core, side, ahead, disk, stalls_until, is_dead: false, is_mute: false }
     }
@@ -79,7 +79,7 @@ impl Net {
     }
 
     pub fn node(number: usize, seed: u64, now: Time) -> Node {
-        let mut core = Core::new(Limits::default(), seed, now);
+        let mut core = Broker::new(Limits::default(), seed, now);
         core.open_overlay(now, config(&format!("b{number}")));
         Node::new(core, None)
     }

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use whimbrel_core::overlay::{NotForgotten, OverlayStats};
 use whimbrel_core::store::{AtomNo, Fetched, StreamName};
 use whimbrel_core::{
-    Attach, Channel, Core, Filter, Input, Limits, Link, OverlayConfig, PeerInput, PeerLink, Publish, Settlement,
+    Attach, Broker, Channel, Filter, Input, Limits, Link, OverlayConfig, PeerInput, PeerLink, Publish, Settlement,
 };
 use whimbrel_event::{Qos, Time};
 
@@ -15,7 +15,7 @@ use crate::common::{Client, Got, START, Told, event};
 use crate::disk::{Durable, Kept, kept, restoring};
 
 pub struct Node {
-    pub core: Core,
+    pub core: Broker,
     pub side: Side,
     pub disk: Durable,
     pending: VecDeque<(AtomNo, Vec<Kept>)>,

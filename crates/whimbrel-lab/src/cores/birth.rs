@@ -1,6 +1,6 @@
 //! How a broker's process begins, which it does in the same way when what came to it is played again.
 
-use whimbrel_core::{Core, Limits, OverlayConfig};
+use whimbrel_core::{Broker, Limits, OverlayConfig};
 use whimbrel_event::Time;
 
 use super::Node;
@@ -18,11 +18,11 @@ pub(super) struct Birth {
 
 impl Node {
     /// The core of a process.
-    pub(super) fn born(&self, Birth { seed, at, expects_peers }: Birth) -> Core {
+    pub(super) fn born(&self, Birth { seed, at, expects_peers }: Birth) -> Broker {
         let limits = Limits::default();
         let mut core = match &self.log {
             Some(log) => log.restoring().finish(limits, seed, at, &log.state()).expect("what was written makes sense"),
-            None => Core::new(limits, seed, at),
+            None => Broker::new(limits, seed, at),
         };
         core.set_buffer(self.buffer.clone());
         if let Some(plan) = &self.cache {

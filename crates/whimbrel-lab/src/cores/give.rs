@@ -1,13 +1,13 @@
 //! What is asked of a core, in its own words.
 
-use whimbrel_core::{Attach, Core, Filter, Following, Input, Output, PeerInput, Publish, RetainHandling, Start};
+use whimbrel_core::{Attach, Broker, Filter, Following, Input, Output, PeerInput, Publish, RetainHandling, Start};
 use whimbrel_event::{Qos, Time};
 
 use super::{Ask, Task, Wish};
 
 /// What a client asks, or what happens on a link, as a core takes it.
-pub(super) fn give(core: &mut Core, now: Time, task: Task, out: &mut dyn Output) {
-    let peer = |core: &mut Core, input, out: &mut dyn Output| core.handle(now, Input::Peer(input), out);
+pub(super) fn give(core: &mut Broker, now: Time, task: Task, out: &mut dyn Output) {
+    let peer = |core: &mut Broker, input, out: &mut dyn Output| core.handle(now, Input::Peer(input), out);
     match task {
         Task::Ask(ask) => give_ask(core, now, ask, out),
         Task::Bytes(link, channel, bytes) => peer(core, PeerInput::Bytes { link, channel, bytes: &bytes }, out),
@@ -18,7 +18,7 @@ pub(super) fn give(core: &mut Core, now: Time, task: Task, out: &mut dyn Output)
     }
 }
 
-fn give_ask(core: &mut Core, now: Time, ask: Ask, out: &mut dyn Output) {
+fn give_ask(core: &mut Broker, now: Time, ask: Ask, out: &mut dyn Output) {
     match ask {
         Ask::Attach { link, client, lasting, window } => {
             let (client_id, clean_start, expiry) = (client.as_str(), lasting.is_zero(), lasting);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use whimbrel_core::Core;
+use whimbrel_core::Broker;
 use whimbrel_core::store::{AtomNo, Fetch, LogState, Restoring, StreamName, StreamState, Write};
 use whimbrel_event::{HOST_RELIABLE_MAX, Tick};
 
@@ -86,7 +86,7 @@ impl Log {
     }
 
     /// Takes what a core wants written and read. Returns whether a commit begins, and how many reads do.
-    pub fn take(&mut self, core: &mut Core) -> (bool, usize) {
+    pub fn take(&mut self, core: &mut Broker) -> (bool, usize) {
         while let Some(atom) = core.atom() {
             let writes = atom.writes().map(|write| match write {
                 Write::Event { pubend, tick, event } => {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use nix::time::ClockId;
-use whimbrel_core::{Channel, Core};
+use whimbrel_core::{Broker, Channel};
 
 use super::{Ask, Task};
 
@@ -34,7 +34,7 @@ impl Kind {
 }
 
 /// How many events have come to a broker from others, for itself or to be passed on.
-pub(super) fn events_come(core: &Core) -> u64 {
+pub(super) fn events_come(core: &Broker) -> u64 {
     core.overlay_stats().map_or(0, |stats| stats.events_received + stats.events_relayed)
 }
 

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use whimbrel_core::store::Fetched;
-use whimbrel_core::{Channel, Core, Durability, Input, Interest, Link, Output, PeerLink};
+use whimbrel_core::{Broker, Channel, Durability, Input, Interest, Link, Output, PeerLink};
 use whimbrel_event::{CheckpointToken, Event, Qos, Time};
 use whimbrel_selector::Selector;
 
@@ -104,7 +104,7 @@ enum What {
 
 struct Node {
     name: String,
-    core: Option<Core>,
+    core: Option<Broker>,
     /// Which process it is.
     life: u32,
     log: Option<Log>,
@@ -289,7 +289,7 @@ impl Net {
     ///
     /// # Panics
     /// If it does not run.
-    pub fn core(&self, number: usize) -> &Core {
+    pub fn core(&self, number: usize) -> &Broker {
         self.nodes[number].core.as_ref().expect("it runs")
     }
 

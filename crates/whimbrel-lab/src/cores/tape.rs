@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use whimbrel_core::{Accepted, Channel, Core, Delivery, Granted, Kick, Link, Output, PeerLink, Refusal, Sent};
+use whimbrel_core::{Accepted, Broker, Channel, Delivery, Granted, Kick, Link, Output, PeerLink, Refusal, Sent};
 use whimbrel_event::{Qos, Time};
 
 use super::Task;
@@ -43,7 +43,7 @@ impl Tape {
     ///
     /// # Panics
     /// If no process has begun.
-    pub(super) fn play(self, born: impl Fn(Birth) -> Core, from: Time) -> Replayed {
+    pub(super) fn play(self, born: impl Fn(Birth) -> Broker, from: Time) -> Replayed {
         let mut core = born(self.birth.expect("a process has begun"));
         let mut count = Count(0);
         let mut turn = |(at, task): (Time, Task)| {

@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use whimbrel_event::Time;
 use whimbrel_mqtt::codec::{self, Packet, Publish, Version};
-use whimbrel_mqtt::{Broker, Config, ConnId, Input, Limits, Origin, Output};
+use whimbrel_mqtt::{Config, ConnId, Input, Limits, MqttBroker, Origin, Output};
 
 const LARGEST: usize = 1 << 20;
 const LONGEST_NAP: Duration = Duration::from_secs(1);
@@ -65,7 +65,7 @@ async fn drive(meddler: Meddler, mut inbox: mpsc::Receiver<Incoming>, incoming: 
     let now = || Time::from_nanos(1_000_000_000) + start.elapsed();
     // Without aliases each PUBLISH can be understood, and left out, alone.
     let limits = Limits { topic_alias_out_maximum: 0, ..Limits::default() };
-    let mut broker = Broker::new(Config { limits, sys_interval: None, ..Config::default() }, 1, now());
+    let mut broker = MqttBroker::new(Config { limits, sys_interval: None, ..Config::default() }, 1, now());
     let mut clients = Clients { meddler, open: HashMap::new() };
     let mut next = 0;
     loop {

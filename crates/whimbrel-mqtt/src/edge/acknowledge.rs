@@ -6,7 +6,7 @@ use whimbrel_event::{CheckpointToken, InvalidToken, Time};
 use super::following::ids;
 use super::refusals::class_of_code;
 use super::refuse::Refused;
-use super::{Broker, Output};
+use super::{MqttBroker, Output};
 use crate::codec::{PacketId, Publish, ReasonCode, SUBSCRIPTION_ID_MAX, UserProperties};
 
 /// The topic to which a client publishes the token that it has safely processed, with or without later event ids. No subscriber ever gets it.
@@ -15,7 +15,7 @@ pub(super) const ACK_TOPIC: &str = "$whimbrel/ack";
 /// The user property that names the subscription, where the client has several.
 const SUBSCRIPTION: &str = "w-subscription";
 
-impl Broker {
+impl MqttBroker {
     /// Handles a PUBLISH to [`ACK_TOPIC`]; whether it is to be retained does not matter.
     pub(super) fn acknowledge(&mut self, now: Time, id: u32, publish: &Publish<'_>, out: &mut impl Output) {
         let user = publish.properties.user;

@@ -130,7 +130,7 @@ pub enum Input<'a> {
         /// At least one.
         bytes: &'a [u8],
     },
-    /// The transport connection is gone without the broker having asked for it. Its name is free, unless [`crate::Broker::is_open`] says that what it
+    /// The transport connection is gone without the broker having asked for it. Its name is free, unless [`crate::MqttBroker::is_open`] says that what it
     /// has sent cannot be handled yet: then once [`Output::close`] is called.
     Closed {
         /// Which.
@@ -148,7 +148,7 @@ pub enum Input<'a> {
         /// Of which connection.
         conn: ConnId,
     },
-    /// [`crate::Broker::next_deadline`] has come.
+    /// [`crate::MqttBroker::next_deadline`] has come.
     Deadline,
     /// The fences that selectors refer to, from now on.
     Fences(&'a Arc<Fences>),
@@ -163,7 +163,7 @@ pub enum Input<'a> {
     },
     /// What the log takes has changed.
     Disk(Disk),
-    /// What [`crate::Broker::fetch`] asked for.
+    /// What [`crate::MqttBroker::fetch`] asked for.
     Fetched(Fetched<'a>),
     /// An operator ends the session of that client, which is disconnected (0x98) if it is there.
     DropSession {

@@ -4,7 +4,7 @@ use whimbrel_core::Link;
 use whimbrel_event::Time;
 
 use super::conn::{Origin, State};
-use super::{Broker, ConnId, Output};
+use super::{ConnId, MqttBroker, Output};
 use crate::codec::{ReasonCode, Version};
 
 /// A client's connection.
@@ -52,7 +52,7 @@ pub(crate) struct Wire {
     pub(crate) unread: usize,
 }
 
-impl Broker {
+impl MqttBroker {
     /// The connection of a session's client, by [`whimbrel_core::SessionInfo::link`].
     pub fn client(&self, link: Link) -> Option<ClientInfo> {
         let conn = self.edge.conns.get(link.0 as usize).filter(|conn| conn.state == State::Attached)?;

@@ -11,7 +11,7 @@ use super::api::{Credentials, Decision, Identity, Unidentified};
 use super::conn::State;
 use super::guard::{By, Who};
 use super::inbound::{Cause, allowed, reliability, violation};
-use super::{Assigned, Broker, ConnId, Edge, Output};
+use super::{Assigned, ConnId, Edge, MqttBroker, Output};
 use crate::codec::{
     Connect, DecodeError, Disconnect, Packet, PublishProperties, ReasonCode, Version, Will, client_id_of, decode,
 };
@@ -39,7 +39,7 @@ enum Source {
     Known(Principal, By),
 }
 
-impl Broker {
+impl MqttBroker {
     /// A CONNECT, whose bytes are kept where it has to be found out first who sends it.
     pub(super) fn connect(
         &mut self,

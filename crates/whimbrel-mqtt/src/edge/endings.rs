@@ -10,7 +10,7 @@ use whimbrel_event::Time;
 use super::conn::State;
 use super::outbound::Outbound;
 use super::refuse::NO_WORD;
-use super::{Broker, ConnId, Edge, Output};
+use super::{ConnId, Edge, MqttBroker, Output};
 use crate::codec::ReasonCode;
 use crate::config::{ENDED_WAITING_MAX, REFUSED_UNREAD};
 
@@ -39,7 +39,7 @@ impl Endings {
     }
 }
 
-impl Broker {
+impl MqttBroker {
     /// Does what the present step has left to do. One thing leads to another: with a connection
     /// that ends, those get their sessions that waited for it, and what they have sent meanwhile is
     /// handled. Each round ends a connection, or handles what one has sent while it waited.

@@ -2,9 +2,9 @@
 
 #![cfg(feature = "mutants")]
 
-use super::Broker;
+use super::MqttBroker;
 
-impl Broker {
+impl MqttBroker {
     /// Builds a fault into the core.
     pub fn build_in(&mut self, mutant: whimbrel_core::Mutant) {
         self.core.build_in(mutant);

@@ -10,7 +10,7 @@ use super::conn::State;
 use super::outbound::Outbound;
 use super::refusals::class_of_code;
 use super::refuse::Refused;
-use super::{Broker, ConnId, Edge, Output};
+use super::{ConnId, Edge, MqttBroker, Output};
 use crate::codec::{
     Ack, DecodeError, Packet, PacketId, Publish, PublishProperties, ReasonCode, Version, answer_version, client_id_of,
     decode, decode_publish,
@@ -19,7 +19,7 @@ use crate::codec::{
 /// Why something is not accepted: the code for its acknowledgement, and the words.
 pub(super) type Cause = (ReasonCode, &'static str);
 
-impl Broker {
+impl MqttBroker {
     /// Handles one packet.
     #[inline]
     pub(super) fn packet(&mut self, now: Time, id: u32, first: u8, body: &[u8], out: &mut impl Output) {
@@ -124,7 +124,7 @@ impl Broker {
 
     #[inline]
     fn publish(&mut self, now: Time, id: u32, publish: &Publish<'_>, out: &mut impl Output) -> Result<(), DecodeError> {
-        let Broker { core, edge } = self;
+        let MqttBroker { core, edge } = self;
         edge.stats.publishes_in += 1;
         let link = Link(id);
         publish.check_from_client()?;
@@ -157,7 +157,7 @@ impl Broker {
 
     #[inline]
     fn publish_to(&mut self, now: Time, id: u32, topic: &str, publish: &Publish<'_>, out: &mut impl Output) {
-        let Broker { core, edge } = self;
+        let MqttBroker { core, edge } = self;
         let (link, tag) = (Link(id), publish.packet_id.map_or(0, PacketId::get));
         let mut attributes = core::mem::take(&mut edge.attributes);
         let event = EventRef {

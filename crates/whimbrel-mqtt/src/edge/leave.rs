@@ -7,7 +7,7 @@ use whimbrel_core::{Link, Unread};
 use whimbrel_event::Time;
 
 use super::conn::State;
-use super::{Broker, ConnId, Edge, Output};
+use super::{ConnId, Edge, MqttBroker, Output};
 use crate::codec::ReasonCode;
 use crate::config::ANSWERS_WITHIN;
 
@@ -35,7 +35,7 @@ impl Leave {
     }
 }
 
-impl Broker {
+impl MqttBroker {
     pub(super) fn drain(&mut self, now: Time, within: Duration, out: &mut impl Output) {
         let until = now.after(within.min(ANSWERS_WITHIN));
         let mut unread = 0;

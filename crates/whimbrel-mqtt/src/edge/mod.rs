@@ -31,7 +31,7 @@ use std::collections::BTreeSet;
 use whimbrel_access::Principal;
 use whimbrel_core::cache::{PartitionGauges, Plan};
 use whimbrel_core::store::{Disk, LogState, RestoreError, Restoring};
-use whimbrel_core::{Core, Input as CoreInput, Link};
+use whimbrel_core::{Broker, Input as CoreInput, Link};
 use whimbrel_event::{AttributesBuf, Seeded, Time};
 use whimbrel_selector::Expensive;
 
@@ -59,8 +59,8 @@ const SPENT_BYTES_MAX: usize = 256 << 10;
 
 /// A whole MQTT broker as a deterministic state machine: feed it what happens, do what it says.
 #[derive(Debug)]
-pub struct Broker {
-    core: Core,
+pub struct MqttBroker {
+    core: Broker,
     edge: Edge,
 }
 
@@ -124,11 +124,11 @@ pub(crate) struct Greeting {
     client_id: Box<str>,
 }
 
-impl Broker {
+impl MqttBroker {
     /// A broker without connections. `seed` is its only source of randomness, `now` its first moment.
-    pub fn new(config: Config, seed: u64, now: Time) -> Broker {
-        let core = Core::new(config.core.clone(), seed, now);
-        Broker::around(core, config, seed, now)
+    pub fn new(config: Config, seed: u64, now: Time) -> MqttBroker {
+        let core = Broker::new(config.core.clone(), seed, now);
+        MqttBroker::around(core, config, seed, now)
     }
 
     /// The same that goes on where a log says.
@@ -141,12 +141,12 @@ impl Broker {
         now: Time,
         restoring: Restoring,
         log: &LogState,
-    ) -> Result<Broker, RestoreError> {
+    ) -> Result<MqttBroker, RestoreError> {
         let core = restoring.finish(config.core.clone(), seed, now, log)?;
-        Ok(Broker::around(core, config, seed, now))
+        Ok(MqttBroker::around(core, config, seed, now))
     }
 
-    fn around(core: Core, config: Config, seed: u64, now: Time) -> Broker {
+    fn around(core: Broker, config: Config, seed: u64, now: Time) -> MqttBroker {
         let sys_at = config.sys_interval.map(|_| now);
         let guard = Guard::new(config.access.clone());
         let edge = Edge {
@@ -171,7 +171,7 @@ impl Broker {
             timing: Timing::new(),
             stats: Stats::default(),
         };
-        Broker { core, edge }
+        MqttBroker { core, edge }
     }
 
     /// Applies one input at the moment `now`, which never goes backwards.
@@ -243,7 +243,7 @@ impl Broker {
     }
 
     /// The core, to be looked at.
-    pub fn core(&self) -> &Core {
+    pub fn core(&self) -> &Broker {
         &self.core
     }
 

@@ -5,10 +5,10 @@ use whimbrel_core::overlay::NotForgotten;
 use whimbrel_event::{EventId, HostId, Time};
 
 use super::outbound::Outbound;
-use super::{Broker, Output};
+use super::{MqttBroker, Output};
 
-impl Broker {
-    /// From now on the broker is one of many; see [`whimbrel_core::Core::open_overlay`].
+impl MqttBroker {
+    /// From now on the broker is one of many; see [`whimbrel_core::Broker::open_overlay`].
     ///
     /// # Panics
     /// When it is one already, or its name is none.
@@ -16,12 +16,12 @@ impl Broker {
         self.core.open_overlay(now, config);
     }
 
-    /// What is known here of an event, for people; see [`whimbrel_core::Core::trace`].
+    /// What is known here of an event, for people; see [`whimbrel_core::Broker::trace`].
     pub fn trace(&mut self, event: EventId) -> String {
         self.core.trace(event)
     }
 
-    /// Forgets another broker for ever; see [`whimbrel_core::Core::retire_broker`].
+    /// Forgets another broker for ever; see [`whimbrel_core::Broker::retire_broker`].
     ///
     /// # Errors
     /// When there is no such broker, or it is alive.
@@ -38,7 +38,7 @@ impl Broker {
         result
     }
 
-    /// Asks another broker something; see [`whimbrel_core::Core::ask_broker`].
+    /// Asks another broker something; see [`whimbrel_core::Broker::ask_broker`].
     ///
     /// # Panics
     /// When the question is too long.
@@ -48,7 +48,7 @@ impl Broker {
         is_sent
     }
 
-    /// Answers what another broker has asked; see [`whimbrel_core::Core::answer_broker`].
+    /// Answers what another broker has asked; see [`whimbrel_core::Broker::answer_broker`].
     ///
     /// # Panics
     /// When the answer is too long.

@@ -4,11 +4,11 @@ use whimbrel_core::{Input as CoreInput, Link};
 use whimbrel_event::Time;
 
 use super::conn::State;
-use super::{Broker, ConnId, Output};
+use super::{ConnId, MqttBroker, Output};
 use crate::codec::{Frame, ReasonCode, frame};
 use crate::config::{AHEAD_ENOUGH, AHEAD_MAX, ANSWERS_MAX, PARTIAL_FREE};
 
-impl Broker {
+impl MqttBroker {
     pub(super) fn receive(&mut self, now: Time, conn: ConnId, bytes: &[u8], out: &mut impl Output) {
         let id = conn.0;
         let Some(known) = self.edge.conns.get_mut(id as usize) else { return };

@@ -10,7 +10,7 @@ use whimbrel_event::{Qos, Time};
 use super::api::Decision;
 use super::refusals::Class;
 use super::subscribe::shortened;
-use super::{Broker, ConnId, Edge, Output};
+use super::{ConnId, Edge, MqttBroker, Output};
 use crate::codec::{PacketId, Publish, ReasonCode, Version};
 
 /// What a DISCONNECT says to a client that publishes what it may not, where that ends connections.
@@ -40,7 +40,7 @@ pub(super) struct Refused<'a> {
     pub(super) cause: &'a str,
 }
 
-impl Broker {
+impl MqttBroker {
     /// Refuses a publish that the core has not heard of. The answer has its place among those that wait to
     /// be durable, and then goes without words.
     pub(super) fn refuse_publish(

@@ -8,7 +8,7 @@ use whimbrel_selector::SharedFilter;
 
 use super::conn::State;
 use super::guard::Denial;
-use super::{Broker, ConnId, Edge, Output};
+use super::{ConnId, Edge, MqttBroker, Output};
 use crate::codec::{ReasonCode, Subscribe};
 use crate::config::Access;
 
@@ -21,7 +21,7 @@ pub(super) const OWN_TAG: u16 = 0;
 /// What is told those who may not be connected any more.
 const NOT_ANY_MORE: &str = "no rule allows the connection any more";
 
-impl Broker {
+impl MqttBroker {
     /// Other rules are in force.
     pub(super) fn set_access(&mut self, now: Time, access: &Access, out: &mut impl Output) {
         self.edge.guard.set(now, access);

@@ -4,11 +4,11 @@ use whimbrel_core::{Input as CoreInput, Link, Unread};
 use whimbrel_event::Time;
 
 use super::conn::State;
-use super::{Broker, ConnId, Output};
+use super::{ConnId, MqttBroker, Output};
 use crate::codec::ReasonCode;
 use crate::config::LISTEN_MAX;
 
-impl Broker {
+impl MqttBroker {
     /// A connection has been read to its end, as far as that was possible.
     pub(super) fn has_read_out(&mut self, now: Time, conn: ConnId, is_whole: bool, out: &mut impl Output) {
         let Some(known) = self.edge.conns.get_mut(conn.0 as usize) else { return };

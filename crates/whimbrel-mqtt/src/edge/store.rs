@@ -3,15 +3,15 @@
 use whimbrel_core::store::{Atom, AtomNo, Fetch, Profile};
 use whimbrel_event::Time;
 
-use super::Broker;
+use super::MqttBroker;
 
-impl Broker {
+impl MqttBroker {
     /// The oldest atom that the driver has not taken, between two inputs; see [`whimbrel_core::store`].
     pub fn atom(&self) -> Option<Atom<'_>> {
         self.core.atom()
     }
 
-    /// The driver has taken the atom that [`Broker::atom`] shows, and writes it before any later one.
+    /// The driver has taken the atom that [`MqttBroker::atom`] shows, and writes it before any later one.
     pub fn submitted(&mut self) -> AtomNo {
         self.core.submitted()
     }

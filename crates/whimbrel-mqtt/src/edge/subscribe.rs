@@ -6,7 +6,7 @@ use whimbrel_selector::{Fences, Selector, SharedFilter, TopicError};
 
 use super::following::{self, Wish};
 use super::inbound::violation;
-use super::{Broker, Edge, Output};
+use super::{Edge, MqttBroker, Output};
 use crate::codec::{DecodeError, ReasonCode, RetainHandling, Subscribe, Unsubscribe, UserProperties, Version};
 
 /// The user property that holds a selector.
@@ -28,7 +28,7 @@ const TOO_MANY: &str = "more filters in one packet than a session may have subsc
 /// The longest reason string for what a user property says, bytes.
 const CAUSE_MAX: usize = 200;
 
-impl Broker {
+impl MqttBroker {
     pub(super) fn subscribe(
         &mut self,
         now: Time,

@@ -4,9 +4,9 @@ use whimbrel_core::Input as CoreInput;
 use whimbrel_event::{Attributes, EventRef, Headers, IMPORTANCE_DEFAULT, Publisher, Qos, Reliability, Time};
 
 use super::outbound::Outbound;
-use super::{Broker, Output};
+use super::{MqttBroker, Output};
 
-impl Broker {
+impl MqttBroker {
     /// Brings `$SYS/broker/…` up to date.
     pub(super) fn announce(&mut self, now: Time, out: &mut impl Output) {
         let stats = self.stats();

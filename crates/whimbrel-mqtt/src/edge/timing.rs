@@ -8,7 +8,7 @@ use core::time::Duration;
 use whimbrel_core::{Delivery, GapClass, Latency};
 use whimbrel_event::Time;
 
-use super::Broker;
+use super::MqttBroker;
 
 /// Of so many deliveries one is timed. A prime: fan-outs are round numbers, and each of their
 /// receivers is to be met equally often.
@@ -49,7 +49,7 @@ impl Timing {
     }
 }
 
-impl Broker {
+impl MqttBroker {
     /// How long deliveries took from the moment at which an event was accepted to that at which it
     /// was handed to a client that was connected, by class: of every 61st delivery. Clocks of other
     /// brokers are taken as they are.

@@ -12,7 +12,7 @@ use whimbrel_mqtt::codec::{
     Subscribe, SubscribeProperties, Topics, Unsubscribe, UnsubscribeProperties, Version, Will, WillProperties,
     answer_version, decode, frame,
 };
-use whimbrel_mqtt::{Broker, Config, ConnId, Input, LOW_WATER, Limits, Origin, Output};
+use whimbrel_mqtt::{Config, ConnId, Input, LOW_WATER, Limits, MqttBroker, Origin, Output};
 
 use super::generate::{Choices, mutated_packet, packet};
 
@@ -187,7 +187,7 @@ impl Output for Wires {
 }
 
 struct World {
-    broker: Broker,
+    broker: MqttBroker,
     wires: Wires,
     now: Time,
     drained: bool,
@@ -412,7 +412,7 @@ pub fn operations(bytes: &[u8]) {
         },
         ..Config::default()
     };
-    let broker = Broker::new(config, u64::from(c.byte()), now);
+    let broker = MqttBroker::new(config, u64::from(c.byte()), now);
     let mut world = World { broker, wires: Wires::default(), now, drained: false };
     for _ in 0..OPERATIONS_MAX {
         if c.is_empty() {

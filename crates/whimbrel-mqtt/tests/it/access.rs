@@ -10,7 +10,7 @@ use whimbrel_event::Time;
 use whimbrel_mqtt::codec::Version::{V4, V5};
 use whimbrel_mqtt::codec::{Version, frame};
 use whimbrel_mqtt::{
-    Access, Broker, Config, ConnId, Credentials, Decision, Identity, Input, Origin, Output, Unidentified,
+    Access, Config, ConnId, Credentials, Decision, Identity, Input, MqttBroker, Origin, Output, Unidentified,
 };
 
 const QUOTA_EXCEEDED: u8 = 0x97;
@@ -61,7 +61,7 @@ impl Output for Said {
 }
 
 struct World {
-    broker: Broker,
+    broker: MqttBroker,
     said: Said,
     now: Time,
 }
@@ -120,7 +120,7 @@ impl World {
     fn new(access: Access) -> World {
         let now = Time::from_nanos(1_767_225_600_000_000_000);
         let config = Config { access, sys_interval: None, ..Config::default() };
-        World { broker: Broker::new(config, 1, now), said: Said::default(), now }
+        World { broker: MqttBroker::new(config, 1, now), said: Said::default(), now }
     }
 
     fn handle(&mut self, input: Input<'_>) {

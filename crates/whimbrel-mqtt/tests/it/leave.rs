@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use whimbrel_core::store::{AtomNo, LogState, Persistence, Profile, Restoring};
 use whimbrel_event::Time;
 use whimbrel_mqtt::codec::frame;
-use whimbrel_mqtt::{ANSWERS_WITHIN, Broker, Config, ConnId, Input, Origin, Output, Reason};
+use whimbrel_mqtt::{ANSWERS_WITHIN, Config, ConnId, Input, MqttBroker, Origin, Output, Reason};
 
 const START: Time = Time::from_nanos(1_767_225_600_000_000_000);
 const LONG: Duration = Duration::from_secs(5);
@@ -50,7 +50,7 @@ impl Output for Said {
 
 /// A broker with a log that is durable when the test says so.
 struct World {
-    broker: Broker,
+    broker: MqttBroker,
     said: Said,
     now: Time,
     taken: AtomNo,
@@ -73,7 +73,7 @@ impl World {
     /// With that many clients, whose events on `logged` are logged.
     fn new(clients: u32) -> World {
         let config = Config { sys_interval: None, ..Config::default() };
-        let restored = Broker::restored(config, 1, START, Restoring::default(), &LogState::default());
+        let restored = MqttBroker::restored(config, 1, START, Restoring::default(), &LogState::default());
         let broker = restored.expect("an empty log makes sense");
         let mut world = World { broker, said: Said::default(), now: START, taken: AtomNo(0) };
         world.broker.set_profiles(vec![Profile { filter: "logged".into(), persistence: Persistence::Persistent }]);

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use whimbrel_core::{GapClass, Presence};
 use whimbrel_event::Time;
 use whimbrel_mqtt::codec::{Version, frame};
-use whimbrel_mqtt::{Broker, Config, ConnId, Input, Origin, Output, Traffic, TurnedAway};
+use whimbrel_mqtt::{Config, ConnId, Input, MqttBroker, Origin, Output, Traffic, TurnedAway};
 
 const START: Time = Time::from_nanos(1_767_225_600_000_000_000);
 
@@ -37,7 +37,7 @@ impl Output for Said {
 }
 
 struct World {
-    broker: Broker,
+    broker: MqttBroker,
     said: Said,
     now: Time,
 }
@@ -74,7 +74,7 @@ fn publish(topic: &str) -> Vec<u8> {
 impl World {
     fn new() -> World {
         let config = Config { sys_interval: None, ..Config::default() };
-        World { broker: Broker::new(config, 1, START), said: Said::default(), now: START }
+        World { broker: MqttBroker::new(config, 1, START), said: Said::default(), now: START }
     }
 
     fn handle(&mut self, input: Input<'_>) {

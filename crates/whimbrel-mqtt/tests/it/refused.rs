@@ -11,7 +11,7 @@ use whimbrel_core::{READ_OUT_MAX, Unread};
 use whimbrel_event::Time;
 use whimbrel_mqtt::codec::Version::{V4, V5};
 use whimbrel_mqtt::codec::{Version, frame};
-use whimbrel_mqtt::{Access, Broker, Config, ConnId, Decision, Input, Origin, Output, REFUSED_UNREAD, Reason};
+use whimbrel_mqtt::{Access, Config, ConnId, Decision, Input, MqttBroker, Origin, Output, REFUSED_UNREAD, Reason};
 
 const START: Time = Time::from_nanos(1_767_225_600_000_000_000);
 const LOGGED_MAX: usize = 512;
@@ -62,7 +62,7 @@ impl Output for Said {
 
 /// A broker with a log, and one client, who may publish everything but `secret/#`.
 struct World {
-    broker: Broker,
+    broker: MqttBroker,
     said: Said,
     now: Time,
     taken: AtomNo,
@@ -100,7 +100,7 @@ impl World {
         let access = Access { rules, disconnects_denied, ..Access::default() };
         let core = whimbrel_core::Limits { logged_event_bytes: LOGGED_MAX, ..whimbrel_core::Limits::default() };
         let config = Config { sys_interval: None, access, core, ..Config::default() };
-        let restored = Broker::restored(config, 1, START, Restoring::default(), &LogState::default());
+        let restored = MqttBroker::restored(config, 1, START, Restoring::default(), &LogState::default());
         let broker = restored.expect("an empty log makes sense");
         let mut world = World { broker, said: Said::default(), now: START, taken: AtomNo(0) };
         world.broker.set_profiles(vec![Profile { filter: "logged".into(), persistence: Persistence::Persistent }]);

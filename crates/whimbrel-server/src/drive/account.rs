@@ -7,7 +7,7 @@ use whimbrel_core::cache::PartitionGauges;
 use whimbrel_core::overlay::{LinkInfo, OverlayStats, RoamGauges, TopologyInfo};
 use whimbrel_core::{GapClass, GapCounts, Latency};
 use whimbrel_event::{HostId, Time};
-use whimbrel_mqtt::{Broker, Stats};
+use whimbrel_mqtt::{MqttBroker, Stats};
 use whimbrel_selector::Expensive;
 
 use crate::store::StoreAccount;
@@ -46,7 +46,7 @@ pub struct Account {
 }
 
 impl Account {
-    pub(super) fn of(broker: &Broker, now: Time) -> Account {
+    pub(super) fn of(broker: &MqttBroker, now: Time) -> Account {
         let filters = broker.cache_plan().partitions.iter().map(|partition| partition.filter.to_string());
         Account {
             stats: broker.stats(),

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use whimbrel_core::Channel;
 use whimbrel_core::store::{AtomNo, Profile};
 use whimbrel_event::Time;
-use whimbrel_mqtt::{Broker, Config, ConnId, Input, Origin};
+use whimbrel_mqtt::{Config, ConnId, Input, MqttBroker, Origin};
 use whimbrel_selector::Fences;
 
 use crate::access::Access;
@@ -94,18 +94,18 @@ impl Hub {
     /// A hub for a new broker without a journal; `seed` is the broker's randomness. Spawns its timer: call it within a tokio runtime.
     pub fn new(config: Config, seed: u64) -> Arc<Hub> {
         let clock = Clock::start();
-        Hub::around(Broker::new(config, seed, clock.now()), None, clock)
+        Hub::around(MqttBroker::new(config, seed, clock.now()), None, clock)
     }
 
     /// A hub for a broker that goes on where its journal says. Spawns its timer: call it within a tokio runtime.
-    pub fn with_store(broker: Broker, store: Store, clock: Clock) -> Arc<Hub> {
+    pub fn with_store(broker: MqttBroker, store: Store, clock: Clock) -> Arc<Hub> {
         let signal = store.signal().clone();
         let hub = Hub::around(broker, Some(Box::new(store)), clock);
         tokio::spawn(heed(hub.clone(), signal));
         hub
     }
 
-    fn around(broker: Broker, store: Option<Box<Store>>, clock: Clock) -> Arc<Hub> {
+    fn around(broker: MqttBroker, store: Option<Box<Store>>, clock: Clock) -> Arc<Hub> {
         let signal = store.as_ref().map(|store| store.signal().clone());
         let first_question = clock.now().as_nanos();
         let hub = Arc::new(Hub {
@@ -205,7 +205,7 @@ impl Hub {
     }
 
     /// Looks at the broker and its journal between two turns.
-    pub(crate) fn look<T>(&self, look: impl FnOnce(&Broker, Option<&Store>, Time) -> T) -> T {
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&MqttBroker, Option<&Store>, Time) -> T) -> T {
         let mut seen = None;
         self.run(|machine, now| seen = Some(look(&machine.broker, machine.store.as_deref(), now)));
         seen.expect("it has looked")

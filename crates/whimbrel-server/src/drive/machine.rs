@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustls::pki_types::CertificateDer;
 use whimbrel_core::{Channel, Delivery, HangUp, PeerInput, PeerLink, Step};
 use whimbrel_event::{AcceptedEvent, HostId, Time};
-use whimbrel_mqtt::{Broker, ConnId, Credentials, Decision, Input, Output, TurnedAway, Unread};
+use whimbrel_mqtt::{ConnId, Credentials, Decision, Input, MqttBroker, Output, TurnedAway, Unread};
 
 use crate::access::audit::Record;
 use crate::access::{Access, Asked};
@@ -32,7 +32,7 @@ pub(super) const NEVER: u64 = u64::MAX;
 /// The broker and the connections that its output goes to.
 #[derive(Debug)]
 pub(super) struct Machine {
-    pub(super) broker: Broker,
+    pub(super) broker: MqttBroker,
     pub(super) ports: Ports,
     /// Inputs since somebody waited, at most [`CALM_INPUTS`].
     pub(super) calm: u32,
@@ -347,7 +347,7 @@ impl Output for Ports {
 }
 
 impl Machine {
-    pub(super) fn new(broker: Broker, store: Option<Box<Store>>) -> Machine {
+    pub(super) fn new(broker: MqttBroker, store: Option<Box<Store>>) -> Machine {
         Machine { broker, ports: Ports::default(), calm: CALM_INPUTS, store }
     }
 

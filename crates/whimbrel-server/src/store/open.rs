@@ -15,7 +15,7 @@ use whimbrel_journal::{
     BATCH_BYTES_MIN, CLEAN_MIN, Fault, HEAD, Log, Map, MapOptions, Options, ReadBuffer, Refused, Report,
     SEGMENT_BATCHES_MIN, SEGMENTS_MIN, Storage,
 };
-use whimbrel_mqtt::{Broker, Config};
+use whimbrel_mqtt::{Config, MqttBroker};
 
 use super::signal::Signal;
 use super::streams::{PUBENDS, Streams};
@@ -66,7 +66,7 @@ pub struct Opening {
 #[derive(Debug)]
 pub struct Opened {
     /// The broker. What it wants written first is durable.
-    pub broker: Broker,
+    pub broker: MqttBroker,
     /// Its journal.
     pub store: Store,
     /// Its clock, which is not behind what the journal has seen.
@@ -217,7 +217,7 @@ pub(crate) fn resume(
     disk: Arc<dyn Storage + Send + Sync>,
     log: Log,
     (config, seed): (Config, u64),
-) -> Result<(Broker, Store, Clock), OpenError> {
+) -> Result<(MqttBroker, Store, Clock), OpenError> {
     let path = opening.directory.display().to_string();
     let batch_bytes = log.options().batch_bytes;
     let signal = Arc::new(Signal::default());
@@ -242,7 +242,7 @@ pub(crate) fn resume(
     }
     let mut config = config;
     config.core.logged_event_bytes = logged_event_bytes(batch_bytes);
-    let broker = Broker::restored(config, seed, clock.now(), restoring, &state);
+    let broker = MqttBroker::restored(config, seed, clock.now(), restoring, &state);
     let mut broker = broker.map_err(|cause| OpenError::Entry { path: path.clone(), cause })?;
     let mut store = Store::new(journal, streams, map, signal).map_err(OpenError::System)?;
     // Nobody is to learn the broker's name before it is durable.

@@ -9,7 +9,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use whimbrel_core::store::{Atom, AtomNo, Disk as State, EVENT_HEAD, Fetched, StreamName, Write};
 use whimbrel_event::Time;
 use whimbrel_journal::{Log, Map, Need, Refused, Ticket};
-use whimbrel_mqtt::{Broker, ConnId, Input, Output};
+use whimbrel_mqtt::{ConnId, Input, MqttBroker, Output};
 
 use super::read::{Answer, Reader, Slice};
 use super::signal::Signal;
@@ -164,7 +164,7 @@ impl Store {
     }
 
     /// Tells the broker what the journal's threads have told.
-    pub fn tell(&mut self, broker: &mut Broker, now: Time, out: &mut impl Output) {
+    pub fn tell(&mut self, broker: &mut MqttBroker, now: Time, out: &mut impl Output) {
         if !self.signal.has_news() {
             return;
         }
@@ -183,7 +183,7 @@ impl Store {
         }
     }
 
-    fn tell_committed(&mut self, broker: &mut Broker, now: Time, out: &mut impl Output) {
+    fn tell_committed(&mut self, broker: &mut MqttBroker, now: Time, out: &mut impl Output) {
         let committed = self.signal.upto();
         let mut upto = None;
         while let Some((ticket, atom, at)) = self.tickets.front().copied()
@@ -209,7 +209,7 @@ impl Store {
         self.signal.await_ticket(if is_any { Some(Ticket(self.signal.upto().0 + 1)) } else { oldest });
     }
 
-    fn tell_slice(&mut self, slice: &Slice, broker: &mut Broker, now: Time, out: &mut impl Output) {
+    fn tell_slice(&mut self, slice: &Slice, broker: &mut MqttBroker, now: Time, out: &mut impl Output) {
         self.counts.reads += 1;
         if let Some(damage) = &slice.damage {
             self.note_damage(damage);
@@ -230,7 +230,7 @@ impl Store {
         }
     }
 
-    fn fail(&mut self, failure: String, broker: &mut Broker, now: Time, out: &mut impl Output) {
+    fn fail(&mut self, failure: String, broker: &mut MqttBroker, now: Time, out: &mut impl Output) {
         if self.state == State::Poisoned {
             return;
         }
@@ -247,7 +247,7 @@ impl Store {
 
     /// Gives the journal what the broker wants written, as far as it takes it, and the thread that reads what is to be read. To be
     /// called at the end of each turn.
-    pub fn submit(&mut self, broker: &mut Broker, now: Time, out: &mut impl Output) {
+    pub fn submit(&mut self, broker: &mut MqttBroker, now: Time, out: &mut impl Output) {
         let is_time = self.busy_until.is_none_or(|at| at <= now);
         if self.state != State::Poisoned && is_time {
             self.busy_until = None;
@@ -275,7 +275,7 @@ impl Store {
     ///
     /// # Errors
     /// When the journal takes nothing even so, or fails.
-    pub(super) fn write_first(&mut self, broker: &mut Broker, clock: &Clock) -> Result<(), Refused> {
+    pub(super) fn write_first(&mut self, broker: &mut MqttBroker, clock: &Clock) -> Result<(), Refused> {
         let written = self.submit_first(broker, clock);
         self.journal.lend_reserve(false);
         written?;
@@ -284,7 +284,7 @@ impl Store {
         Ok(())
     }
 
-    fn submit_first(&mut self, broker: &mut Broker, clock: &Clock) -> Result<(), Refused> {
+    fn submit_first(&mut self, broker: &mut MqttBroker, clock: &Clock) -> Result<(), Refused> {
         for _ in 0..FIRST_ROUNDS {
             let now = clock.now();
             broker.flush(now);
@@ -306,7 +306,7 @@ impl Store {
     }
 
     /// One hold of the journal's lock: what is submitted together is in one commit.
-    fn submit_once(&mut self, broker: &mut Broker, now: Time) -> Result<(), Stuck> {
+    fn submit_once(&mut self, broker: &mut MqttBroker, now: Time) -> Result<(), Stuck> {
         if broker.atom().is_none() && !self.has_piece {
             return Ok(());
         }
@@ -340,7 +340,7 @@ impl Store {
     }
 
     /// Does what can be done about it; says whether nothing more can be submitted now.
-    fn is_stuck(&mut self, stuck: Stuck, broker: &mut Broker, now: Time, out: &mut impl Output) -> bool {
+    fn is_stuck(&mut self, stuck: Stuck, broker: &mut MqttBroker, now: Time, out: &mut impl Output) -> bool {
         let Stuck { refused, has_event } = stuck;
         match refused {
             Refused::Busy => {
@@ -385,7 +385,7 @@ impl Store {
     }
 
     /// Whether the journal, which was full, takes events again.
-    fn look_for_room(&mut self, broker: &mut Broker, now: Time, out: &mut impl Output) {
+    fn look_for_room(&mut self, broker: &mut MqttBroker, now: Time, out: &mut impl Output) {
         let need = Need { streams: 1, records: 1, bytes: EVENT_HEAD, ..Need::default() };
         match self.journal.submit(|log| log.require(need)) {
             Ok(()) => {

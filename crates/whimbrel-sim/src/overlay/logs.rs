@@ -5,7 +5,7 @@ use std::time::Duration;
 use whimbrel_core::store::{Fetched, Profile, Restoring};
 use whimbrel_event::Time;
 use whimbrel_journal::twin::Twin;
-use whimbrel_mqtt::{Broker, Config, Input};
+use whimbrel_mqtt::{Config, Input, MqttBroker};
 
 use super::net::{Item, Net};
 use crate::disk::{Driver, EVENT_BYTES_MAX, News, Pace};
@@ -45,7 +45,7 @@ impl Log {
     }
 
     /// A broker that goes on where what was written says.
-    pub(super) fn open(&mut self, mut config: Config, (seed, now): (u64, Time), prepare: &Prepare) -> Broker {
+    pub(super) fn open(&mut self, mut config: Config, (seed, now): (u64, Time), prepare: &Prepare) -> MqttBroker {
         let State::Off(twin) = core::mem::replace(&mut self.disk, State::Between) else {
             panic!("one process at a time has the disk");
         };
@@ -58,7 +58,7 @@ impl Log {
         for (key, value) in &found.entries {
             restoring.entry(key, value).expect("what a broker writes, another reads");
         }
-        let broker = Broker::restored(config, seed, now, restoring, &found.state);
+        let broker = MqttBroker::restored(config, seed, now, restoring, &found.state);
         let mut broker = broker.expect("what was written makes sense");
         broker.set_profiles(self.profiles.clone());
         broker
@@ -83,7 +83,7 @@ impl Net {
     /// Whether no bytes of clients are given to a broker at present.
     pub(super) fn is_congested(&self, node: usize) -> bool {
         let known = &self.nodes[node];
-        !known.held.is_empty() || known.broker.as_ref().is_some_and(Broker::is_congested)
+        !known.held.is_empty() || known.broker.as_ref().is_some_and(MqttBroker::is_congested)
     }
 
     /// The end of a turn: what a broker wants written is written.

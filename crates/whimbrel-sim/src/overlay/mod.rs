@@ -24,7 +24,7 @@ mod world;
 use std::fmt;
 use std::time::Duration;
 
-use whimbrel_mqtt::Broker;
+use whimbrel_mqtt::MqttBroker;
 
 pub use book::{ARRIVE_MAX, Counts, Rule, Violation};
 pub use client::Class;
@@ -129,7 +129,7 @@ impl Drop for Told {
     }
 }
 
-fn play(seed: u64, size: Size, kept: Option<usize>, change: impl Fn(&mut Broker)) -> Report {
+fn play(seed: u64, size: Size, kept: Option<usize>, change: impl Fn(&mut MqttBroker)) -> Report {
     let _told = Told(seed);
     let mut world = World::new(seed, draw::config(seed), kept, Box::new(change));
     let plan = draw::world(&mut world, size);

@@ -9,7 +9,7 @@ use whimbrel_core::overlay::OverlayStats;
 use whimbrel_core::overlay::reduce::INTEREST_MAX;
 use whimbrel_core::{Channel, HangUp, OverlayConfig, PeerInput};
 use whimbrel_event::Time;
-use whimbrel_mqtt::{Broker, Config, ConnId, Input, Origin};
+use whimbrel_mqtt::{Config, ConnId, Input, MqttBroker, Origin};
 
 use super::book::Process;
 use super::door::{Door, Told};
@@ -33,7 +33,7 @@ pub const AHEAD_MAX: Duration = Duration::from_secs(5 * 365 * 24 * 3600);
 /// One broker: a process that may be there or not.
 pub(super) struct Node {
     pub(super) name: String,
-    pub(super) broker: Option<Broker>,
+    pub(super) broker: Option<MqttBroker>,
     /// Which process of that name it is, from 1.
     pub(super) life: u32,
     /// How far its clock is ahead of the world's, nanoseconds.
@@ -172,13 +172,13 @@ impl Net {
     }
 
     /// Starts a process that knows nothing but what its log tells, if it has one.
-    pub(super) fn start(&mut self, node: usize, mut config: Config, change: impl FnOnce(&mut Broker)) {
+    pub(super) fn start(&mut self, node: usize, mut config: Config, change: impl FnOnce(&mut MqttBroker)) {
         config.sys_interval = None;
         let seed = self.random.next();
         let now = self.nodes[node].clock(self.now);
         let mut broker = match &mut self.nodes[node].log {
             Some(log) => log.open(config, (seed, now), &self.prepare),
-            None => Broker::new(config, seed, now),
+            None => MqttBroker::new(config, seed, now),
         };
         change(&mut broker);
         let name = self.nodes[node].name.as_str().into();

@@ -21,7 +21,7 @@ const MILLISECOND: Duration = Duration::from_millis(1);
 
 /// Brokers that may have a fault, some of them with a disk.
 fn brokers(mutant: Option<Mutant>, disks: &[bool]) -> World<'static> {
-    let starter = move |broker: &mut whimbrel_mqtt::Broker| {
+    let starter = move |broker: &mut whimbrel_mqtt::MqttBroker| {
         if let Some(mutant) = mutant {
             broker.build_in(mutant);
         }

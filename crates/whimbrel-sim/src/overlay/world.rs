@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use whimbrel_event::Time;
-use whimbrel_mqtt::{Broker, Config};
+use whimbrel_mqtt::{Config, MqttBroker};
 
 use super::book::Book;
 use super::client::{Client, Role};
@@ -30,7 +30,7 @@ pub(super) enum Fault {
 }
 
 /// How a process is started.
-type Starter<'a> = Box<dyn Fn(&mut Broker) + 'a>;
+type Starter<'a> = Box<dyn Fn(&mut MqttBroker) + 'a>;
 
 /// See the module's documentation.
 pub(super) struct World<'a> {

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use whimbrel_core::cache::Plan;
 use whimbrel_event::Time;
-use whimbrel_mqtt::{Broker, Config, ConnId, Input, Stats};
+use whimbrel_mqtt::{Config, ConnId, Input, MqttBroker, Stats};
 
 use crate::access::Shape;
 use crate::cell::{Cell, Way};
@@ -81,7 +81,7 @@ pub struct World<'a> {
     clock: BrokerClock,
     sequence: u64,
     queue: BTreeMap<(Time, u64), Event>,
-    pub(crate) broker: Broker,
+    pub(crate) broker: MqttBroker,
     random: Random,
     lines: Vec<Line>,
     seats: Vec<Seat>,
@@ -111,7 +111,7 @@ impl<'a> World<'a> {
             clock: BrokerClock::new(now),
             sequence: 0,
             queue: BTreeMap::new(),
-            broker: Broker::new(config, random.next(), now),
+            broker: MqttBroker::new(config, random.next(), now),
             random,
             lines: Vec::new(),
             seats: Vec::new(),

@@ -6,7 +6,7 @@ use whimbrel_core::cache::Plan;
 use whimbrel_core::store::{Disk, Fetched, Profile, Restoring};
 use whimbrel_event::Time;
 use whimbrel_journal::twin::Twin;
-use whimbrel_mqtt::{Broker, Config, Input};
+use whimbrel_mqtt::{Config, Input, MqttBroker};
 
 use super::{Event, World};
 use crate::check::Seen;
@@ -52,7 +52,7 @@ impl World<'_> {
         for (key, value) in &found.entries {
             restoring.entry(key, value).expect("what a broker writes, another reads");
         }
-        let broker = Broker::restored(config.clone(), seed, self.broker_now(), restoring, &found.state);
+        let broker = MqttBroker::restored(config.clone(), seed, self.broker_now(), restoring, &found.state);
         self.broker = broker.expect("what was written makes sense");
     }
 

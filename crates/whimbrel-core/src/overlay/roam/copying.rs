@@ -10,7 +10,7 @@ use whimbrel_wire::{Copies as Page, CopiesTaken, DEPUTIES_MAX, LIST_MAX, Message
 use super::map::Map;
 use super::{Due, STILL, hash_of};
 use crate::api::Output;
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::overlay::letters::Sender;
 use crate::store::{NAMED_MAX, put_bytes, put_varint};
 use crate::stream::Census;
@@ -108,7 +108,7 @@ impl Making {
     }
 }
 
-impl Core {
+impl Broker {
     /// Whether others can go on without this broker: deputies have everything of the sessions here that they are to have, and whoever has asked for one has been
     /// answered. Also where there is nobody else.
     pub fn is_handed_over(&self) -> bool {
@@ -391,7 +391,7 @@ impl Core {
         if let Some(place) = place.filter(|place| place.epoch == epoch) {
             place.copied.sent = None;
             place.copied.version += 1;
-            // Also if it was given away since: see [`Core::put_copy`].
+            // Also if it was given away since: see [`Broker::put_copy`].
             self.list_changed(index, now + COPY_EVERY);
         }
     }

@@ -9,7 +9,7 @@ use super::searches::{Arrival, Fetching, Search, Stage, is_state};
 use super::seeking::ASK_AGAIN;
 use super::{Attachment, Known, hash_of};
 use crate::api::{Output, Refusal};
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::overlay::Overlay;
 use crate::overlay::letters::Sender;
 use crate::session::is_foreign;
@@ -111,7 +111,7 @@ fn act(
     }
 }
 
-impl Core {
+impl Broker {
     /// What is done to get the session that is sought.
     fn act_of(&self, number: u64) -> Option<Act> {
         let overlay = self.overlay.as_deref()?;

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use whimbrel_event::HostId;
 use whimbrel_wire::{Claim, ClaimKind};
 
-use crate::broker::Core;
+use crate::broker::Broker;
 
 /// Claims that a clerk knows, of all clients together; more are refused, and their brokers are asked themselves.
 pub const DIRECTORY_MAX: usize = 1 << 22;
@@ -184,7 +184,7 @@ impl Directory {
     }
 }
 
-impl Core {
+impl Broker {
     /// What this broker has of a client's session.
     pub(super) fn own_claims(&self, client: &str) -> Vec<Known> {
         let Some(overlay) = self.overlay.as_deref() else { return Vec::new() };

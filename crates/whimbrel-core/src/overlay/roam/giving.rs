@@ -10,7 +10,7 @@ use whimbrel_wire::{Message, Move, MoveAnswer, Moved};
 use super::searches::Successor;
 use super::{Ended, Given, Want};
 use crate::api::{Kick, Output};
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::overlay::letters::Sender;
 use crate::session::is_foreign;
 use crate::store::{AtomNo, Moving, SessionNo, Wait, join};
@@ -43,7 +43,7 @@ impl Given {
     }
 }
 
-impl Core {
+impl Broker {
     /// Somebody wants to have a session.
     pub(super) fn move_came(&mut self, now: Time, from: Sender, asked: &Move<'_>, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };

@@ -2,7 +2,7 @@
 
 use super::Roam;
 use super::past::Past;
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::inspect::PlaceInfo;
 use crate::session::Session;
 
@@ -44,7 +44,7 @@ impl Past {
     }
 }
 
-impl Core {
+impl Broker {
     /// Where a session belongs.
     pub(crate) fn place_info(&self, session: &Session) -> Option<PlaceInfo> {
         let (place, overlay) = (session.memory.roam.as_deref()?, self.overlay.as_deref()?);

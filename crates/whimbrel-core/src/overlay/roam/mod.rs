@@ -38,7 +38,7 @@ use whimbrel_wire::Message;
 use super::letters::Sender;
 use super::{Due, Overlay};
 use crate::api::Output;
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::store::{Acquainted, Key, Value};
 
 pub use copies::{COPIES_BYTES_MAX, COPIES_MAX};
@@ -280,7 +280,7 @@ impl Overlay {
     }
 }
 
-impl Core {
+impl Broker {
     /// What was written of other brokers before the start is taken over: who had streams then, and may have sessions.
     pub(crate) fn take_up_known(&mut self) {
         let mut known = core::mem::take(&mut self.store.known);

@@ -9,7 +9,7 @@ use super::copying::COPY_EVERY;
 use super::map::{Leading, Map, hash_of};
 use super::seeking::SEEK_MAX;
 use super::{ENDED_LIFE, Given, Roam, STILL};
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::overlay::Overlay;
 use crate::overlay::estimate::LINK_DEAD_AFTER;
 use crate::overlay::letters::Sender;
@@ -178,7 +178,7 @@ impl Roam {
     }
 }
 
-impl Core {
+impl Broker {
     /// Who may have a client's session without anybody here knowing of it.
     pub(super) fn may_be_away(&self, client: &str) -> BTreeSet<HostId> {
         let Some(overlay) = self.overlay.as_deref() else { return BTreeSet::new() };

@@ -3,7 +3,7 @@
 use whimbrel_event::Time;
 
 use super::{Attachment, Given, settling};
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::overlay::Due;
 use crate::store::{Key, Placed, Value};
 
@@ -24,7 +24,7 @@ impl Attachment {
     }
 }
 
-impl Core {
+impl Broker {
     /// A session has another place than before, or is for another attachment: that is written and told.
     pub(crate) fn note_place(&mut self, now: Time, index: u32) {
         let session = self.sessions.get(index);

@@ -13,7 +13,7 @@ use whimbrel_event::{
 use super::{Attachment, ENDED_LIFE, ENDED_MAX, Ended};
 use crate::accept::From;
 use crate::api::{Output, Publish};
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::overlay::{Due, PREDECESSOR_MAX};
 use crate::session::Pause;
 use crate::store::Numbered;
@@ -62,7 +62,7 @@ impl Attachment {
     }
 }
 
-impl Core {
+impl Broker {
     /// Keeps an event of a publisher that has moved, if the one before has not come here yet.
     pub(crate) fn keep_early(&mut self, now: Time, index: u32, publish: &Publish<'_>, out: &mut dyn Output) -> bool {
         let place = self.sessions.get_mut(index).memory.roam.as_deref_mut();

@@ -11,7 +11,7 @@ use super::searches::{Arrival, Stage};
 use super::seeking::ASK_AGAIN;
 use super::{Attachment, Known, Want};
 use crate::api::{Output, Refusal};
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::overlay::Overlay;
 use crate::overlay::letters::Sender;
 use crate::overlay::peers::Peer;
@@ -33,7 +33,7 @@ pub(super) struct Review {
     has_come: bool,
 }
 
-impl Core {
+impl Broker {
     /// Whether what is here of a client says that it may have published where nobody could be asked.
     pub(super) fn is_doubted_here(&self, client: &str) -> bool {
         let place = self.sessions.find(client).map(|index| self.sessions.get(index).memory.roam.as_deref());

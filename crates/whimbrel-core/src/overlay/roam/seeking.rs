@@ -10,7 +10,7 @@ use super::giving::FOR_NOBODY;
 use super::searches::{Arrival, CLAIMS_MAX, Fetching, Search, Stage};
 use super::{Due, Known, hash_of};
 use crate::api::{Link, Output, Refusal};
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::overlay::Overlay;
 use crate::overlay::letters::Sender;
 
@@ -29,7 +29,7 @@ pub(super) const SEEK_LONGEST: Duration = Duration::from_secs(10);
 /// How often a broker that has just begun looks whether it knows the others.
 const YOUNG_LOOK: Duration = Duration::from_millis(20);
 
-impl Core {
+impl Broker {
     /// Whether a session has to be sought before a client can be attached.
     pub(crate) fn has_to_seek(&self, now: Time) -> bool {
         self.overlay.as_deref().is_some_and(|overlay| overlay.has_company(now))

@@ -9,7 +9,7 @@ use whimbrel_wire::{Claim, ClaimKind, Message, Sessions};
 
 use super::{Due, Given, Known, Want, hash_of, turn};
 use crate::api::Output;
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::overlay::confirm::has_confirmed;
 use crate::overlay::letters::Sender;
 use crate::route::NO_TRACK;
@@ -32,7 +32,7 @@ pub(super) fn next_turn(asked: usize, last: Option<&str>) -> Box<str> {
     last.filter(|_| asked >= SETTLE_MAX).unwrap_or_default().into()
 }
 
-impl Core {
+impl Broker {
     /// Asks whether what was given away is safe.
     pub(in crate::overlay) fn ask_settled(&mut self, now: Time, out: &mut dyn Output) {
         self.tell_taken(now, out);

@@ -11,7 +11,7 @@ use super::seeking::ASK_AGAIN;
 use super::settling::{SETTLE_EVERY, SETTLE_MAX, next_turn};
 use super::{Due, Roam, turn};
 use crate::api::Output;
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::session::shared_text;
 use crate::store::Key;
 
@@ -128,7 +128,7 @@ enum Outlook {
     Orphan,
 }
 
-impl Core {
+impl Broker {
     /// A broker has ended: what it told of its sessions means nothing any more, and those of which there are copies here are taken over.
     pub(in crate::overlay) fn take_over_from(&mut self, now: Time, host: HostId) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
@@ -252,7 +252,7 @@ impl Core {
 
     /// Clients whose sessions others have taken over from brokers that have ended, and who have not said that these are safe; each with who has it, and under which epoch.
     pub(super) fn unsafe_taken(&mut self) -> Vec<(Box<str>, (HostId, u64))> {
-        let Core { overlay, streams, .. } = self;
+        let Broker { overlay, streams, .. } = self;
         let is_gone = |host: HostId| streams.has_ended(host);
         let Some(overlay) = overlay.as_deref_mut() else { return Vec::new() };
         let Roam { takeover, copies, .. } = &mut overlay.roam;

@@ -8,11 +8,11 @@ use whimbrel_wire::{Copies as Page, CopiesTaken, LIST_MAX, Message};
 use super::copies::Copy;
 use super::copying::{GONE, MOVING, MOVING_AMONG, WHOLE, WHOLE_AMONG};
 use crate::api::Output;
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::overlay::letters::Sender;
 use crate::store::Bytes;
 
-impl Core {
+impl Broker {
     /// Copies of another broker's sessions have come.
     pub(super) fn copies_came(&mut self, now: Time, from: Sender, page: &Page<'_>, out: &mut dyn Output) {
         let (mut lacking, mut news) = (Vec::new(), Vec::new());

@@ -12,7 +12,7 @@ use super::map::Map;
 use super::settling::SETTLE_EVERY;
 use super::{Attachment, Due, Known, hash_of};
 use crate::api::Output;
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::overlay::letters::Sender;
 
 /// Clerks are told of changes so soon: many go together.
@@ -94,7 +94,7 @@ impl Telling {
     }
 }
 
-impl Core {
+impl Broker {
     /// What this broker has of a client's session has changed: its clerk is told.
     pub(super) fn note_claim(&mut self, now: Time, client: &str) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };

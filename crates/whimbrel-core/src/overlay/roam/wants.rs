@@ -7,7 +7,7 @@ use whimbrel_wire::AskPublished;
 use super::Known;
 use super::searches::Successor;
 use crate::api::{Link, Output};
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::overlay::letters::Sender;
 use crate::session::{Claimant, Session};
 
@@ -57,7 +57,7 @@ impl Want {
     }
 }
 
-impl Core {
+impl Broker {
     /// Keeps what another broker wants if the session's connection is to be read out first; whether it is.
     pub(super) fn waits_for_client(
         &mut self,

@@ -8,7 +8,7 @@ use whimbrel_wire::{Hand, HandNumbers, Members, MembersAnswer, MembersTaken, Mes
 
 use super::super::letters::Sender;
 use crate::api::Output;
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::session::Handed;
 use crate::shared::{Taking, Told};
 use crate::store::SessionNo;
@@ -27,7 +27,7 @@ fn event_of(now: Time, hand: &Hand<'_>) -> Option<Event> {
     Some(Event::keep(hand.id, event.accepted, &event.event))
 }
 
-impl Core {
+impl Broker {
     /// Tells the home what members there are here; the one before as well, as long as the new one does not know of them.
     pub(super) fn tell_members(&mut self, now: Time, id: u32, out: &mut dyn Output) {
         let Some(visit) = self.groups.visit_mut(id) else { return };

@@ -6,10 +6,10 @@ use whimbrel_wire::{HandNumbers, Members, MembersAnswer, MembersTaken, Message};
 
 use super::super::letters::Sender;
 use crate::api::Output;
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::shared::{BRANCH_SILENT_MAX, Branch, Counting};
 
-impl Core {
+impl Broker {
     /// Another broker says what members it has.
     pub(super) fn members_came(&mut self, now: Time, from: Sender, members: &Members<'_>, out: &mut dyn Output) {
         let is_shared = SharedFilter::parse(members.text).is_ok_and(|shared| shared.group.is_some());

@@ -11,13 +11,13 @@ use whimbrel_selector::{SharedFilter, TopicFilter};
 use super::super::confirm::{CONFIRM_MAX, has_confirmed};
 use super::super::rendezvous::Candidates;
 use crate::api::Output;
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::shared::Counting;
 
 /// A home that can be reached is changed only after the brokers have been the same for so long.
 pub(crate) const STILL: Duration = Duration::from_secs(2);
 
-impl Core {
+impl Broker {
     /// Who can be reached has changed, perhaps.
     pub(in super::super) fn look_at_candidates(&mut self, now: Time, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };

@@ -19,7 +19,7 @@ use whimbrel_wire::{HANDED_MAX, Hand, HandNumbers, LETTER_BYTES_MAX, Members, Me
 use super::rendezvous::Candidates;
 use super::{Due, letters::Sender};
 use crate::api::Output;
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::shared::{Counting, Parted, Told};
 
 /// How often shared subscriptions that other brokers have to do with are looked at.
@@ -64,7 +64,7 @@ impl Brokers {
     }
 }
 
-impl Core {
+impl Broker {
     /// Shared subscriptions are looked at soon.
     pub(super) fn share_soon(&mut self, now: Time) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };

@@ -5,10 +5,10 @@ use whimbrel_selector::Selector;
 
 use super::super::roam::Attachment;
 use crate::api::{Output, Reason};
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::session::{own_client_id, shared_text};
 
-impl Core {
+impl Broker {
     /// The position of a shared subscription that lasts is to be remembered here from now on: it is sought where it may be, and begins here if it is nowhere.
     pub(crate) fn take_over_group(&mut self, now: Time, id: u32, out: &mut dyn Output) {
         let is_wanted = self.groups.is_home(id) && self.groups.lasts(id) && self.groups.own(id).is_none();

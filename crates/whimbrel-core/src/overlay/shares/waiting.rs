@@ -4,11 +4,11 @@ use whimbrel_event::{HostId, Time};
 
 use super::super::confirm::{Made, Waiter};
 use crate::api::{Output, Refusal};
-use crate::broker::Core;
+use crate::broker::Broker;
 use crate::shared::State;
 use crate::store::Key;
 
-impl Core {
+impl Broker {
     /// Homes of shared subscriptions have answered: so are those who waited for that, or have waited for as long as they may.
     pub(crate) fn confirm_shares(&mut self, now: Time, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };

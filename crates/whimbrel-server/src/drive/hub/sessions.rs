@@ -40,7 +40,7 @@ fn seen(machine: &Machine, info: SessionInfo) -> Seen {
 }
 
 impl Hub {
-    /// Sessions whose client ids begin with `prefix`, as [`whimbrel_core::Core::sessions_named`].
+    /// Sessions whose client ids begin with `prefix`, as [`whimbrel_core::Broker::sessions_named`].
     pub(crate) fn sessions(&self, prefix: &str, from: u32, places: usize, most: usize) -> Seens {
         let mut seens = Seens { sessions: Vec::new(), next: None, now: Time::ZERO };
         self.run(|machine, now| {

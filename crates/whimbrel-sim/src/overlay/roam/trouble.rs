@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use whimbrel_core::Core;
+use whimbrel_core::Broker;
 use whimbrel_event::{HostId, Time};
 
 use super::web::Web;
@@ -176,13 +176,13 @@ impl Troubles {
     }
 
     /// A broker ends, or the world does: what it knows it goes on with.
-    pub(super) fn hear(&mut self, node: usize, core: &Core) {
+    pub(super) fn hear(&mut self, node: usize, core: &Broker) {
         let known: Vec<HostId> = self.known_to(core).collect();
         self.heard.entry(node).or_default().extend(known);
     }
 
     /// The hosts of which a broker has heard by now.
-    pub(super) fn known_to(&self, core: &Core) -> impl Iterator<Item = HostId> {
+    pub(super) fn known_to(&self, core: &Broker) -> impl Iterator<Item = HostId> {
         self.hosts.keys().filter(|host| core.has_heard_of(**host)).copied()
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use whimbrel_core::store::{Persistence, Profile};
 use whimbrel_event::Time;
-use whimbrel_mqtt::{Broker, Config};
+use whimbrel_mqtt::{Config, MqttBroker};
 
 use super::book::Book;
 use super::client::{Client, Role};
@@ -39,7 +39,7 @@ pub(super) enum Fault {
 const STEPS_MAX: u64 = 3_000_000;
 
 /// How a process is started.
-type Starter<'a> = Box<dyn Fn(&mut Broker) + 'a>;
+type Starter<'a> = Box<dyn Fn(&mut MqttBroker) + 'a>;
 
 /// See the module's documentation.
 pub(super) struct World<'a> {
