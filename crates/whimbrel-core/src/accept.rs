@@ -10,7 +10,7 @@ use crate::content::Content;
 use crate::overlay::{EVENT_BYTES_MAX, said_of};
 use crate::route::{RouteAt, Target};
 use crate::session::{Publication, Unreleased, WILL_AGAIN};
-use crate::store::{Answer, AtomNo, Disk, Held, Key, Persistence, SessionNo, Value, Wait, Whom};
+use crate::store::{Answer, BatchNo, Disk, HeldEvent, Key, Persistence, Recipient, SessionNo, Value, Wait};
 use crate::stream::AHEAD_MAX;
 
 /// Entries of the line that are handled before others have their turn.
@@ -51,7 +51,7 @@ pub(crate) struct Incoming<'a> {
     /// Which of the streams it belongs to.
     pub(crate) binding: u8,
     /// Who is told what became of it, under which tag.
-    pub(crate) answer: Option<(Whom, u16)>,
+    pub(crate) answer: Option<(Recipient, u16)>,
     /// Whose it is.
     pub(crate) from: From,
     /// The publisher's own number for it.
@@ -72,7 +72,7 @@ impl Broker {
             && let Some(first) = self.sessions.get(from).memory.unreleased.get(&tag).copied()
         {
             self.sessions.stats.publishes_repeated += 1;
-            return self.answer(now, whom, (first.atom, Answer::Repeat { tag, qos, number: None }), out);
+            return self.answer(now, whom, (first.batch, Answer::Repeat { tag, qos, number: None }), out);
         }
         let result = match number.map_or(Ok(None), |number| self.look_at_number(now, from, number)) {
             Ok(Some(first)) => return self.answer_repeat(now, (from, whom), first, publish, out),
@@ -99,8 +99,8 @@ impl Broker {
                 }
                 let Taken { matched, is_written } = taken;
                 if qos == Qos::ExactlyOnce {
-                    let atom = if matched.is_none() { self.store.line.last() } else { AtomNo(0) };
-                    self.sessions.get_mut(from).memory.unreleased.insert(tag, Unreleased { atom, is_written });
+                    let batch = if matched.is_none() { self.store.commit_queue.last() } else { BatchNo(0) };
+                    self.sessions.get_mut(from).memory.unreleased.insert(tag, Unreleased { batch, is_written });
                 }
                 if matched.is_none() && fault!(self, AnswersBeforeCommit) {
                     let result = Accepted::Routed { matched: true };
@@ -121,7 +121,7 @@ impl Broker {
             }
         };
         if qos != Qos::AtMostOnce {
-            self.answer(now, whom, (AtomNo(0), Answer::Accepted { tag, qos, result }), out);
+            self.answer(now, whom, (BatchNo(0), Answer::Accepted { tag, qos, result }), out);
         }
     }
 
@@ -129,16 +129,16 @@ impl Broker {
     fn answer_repeat(
         &mut self,
         now: Time,
-        (from, whom): (u32, Whom),
-        first: AtomNo,
+        (from, whom): (u32, Recipient),
+        first: BatchNo,
         publish: &Publish<'_>,
         out: &mut dyn Output,
     ) {
         let (tag, qos, number) = (publish.tag, publish.event.qos, publish.number);
-        let first = if fault!(self, RepeatAnswered) { AtomNo(0) } else { first };
+        let first = if fault!(self, RepeatAnswered) { BatchNo(0) } else { first };
         self.sessions.stats.publishes_repeated += 1;
         if qos == Qos::ExactlyOnce {
-            let unreleased = Unreleased { atom: first, is_written: false };
+            let unreleased = Unreleased { batch: first, is_written: false };
             self.sessions.get_mut(from).memory.unreleased.insert(tag, unreleased);
         }
         if qos != Qos::AtMostOnce {
@@ -159,7 +159,7 @@ impl Broker {
     /// # Errors
     /// When a smaller number was refused on this connection, and would be taken for a repeat if this one were accepted; or when more publishers
     /// number their events than can be noted.
-    fn look_at_number(&mut self, now: Time, from: u32, number: u64) -> Result<Option<AtomNo>, Refusal> {
+    fn look_at_number(&mut self, now: Time, from: u32, number: u64) -> Result<Option<BatchNo>, Refusal> {
         let session = self.sessions.get_mut(from);
         if session.memory.refused_number.is_some_and(|refused| number > refused) {
             return Err(Refusal::NumberAfterRefused);
@@ -256,15 +256,15 @@ impl Broker {
         }
         let event = publication.keep();
         let is_written = is_logged && self.log(now, incoming, &event);
-        let atom = self.store.outbox.seal();
+        let batch = self.store.write_queue.seal();
         if let Some((whom, _)) = answer {
-            self.sessions.stand_in_line(whom);
+            self.sessions.enter_commit_queue(whom);
         }
         if fault!(self, PassesBeforeCommit) {
             let matched = self.pass_own(now, route, &mut Publication::of(&event, 0), retain, out);
             if let Some((whom, tag)) = answer {
                 let (qos, result) = (event.qos(), Accepted::Routed { matched });
-                self.store.line.push(atom, Wait::Answer(whom, Answer::Accepted { tag, qos, result }));
+                self.store.commit_queue.push(batch, Wait::Answer(whom, Answer::Accepted { tag, qos, result }));
             }
             return Ok(Taken { matched: None, is_written });
         }
@@ -272,8 +272,8 @@ impl Broker {
         let session = publisher.map_or(SessionNo(0), |session| session.memory.number);
         let number = publisher.zip(number.filter(|_| is_logged));
         let number = number.map(|(session, number)| (session.client_id.clone(), number));
-        let held = Held { event, retain, is_logged, from, session, number, answer };
-        self.store.line.push(atom, Wait::Event(Box::new(held)));
+        let held = HeldEvent { event, retain, is_logged, from, session, number, answer };
+        self.store.commit_queue.push(batch, Wait::Event(Box::new(held)));
         Ok(Taken { matched: None, is_written })
     }
 
@@ -281,46 +281,46 @@ impl Broker {
     fn log(&mut self, now: Time, incoming: &Incoming<'_>, event: &Event) -> bool {
         let Incoming { answer, from, number, .. } = *incoming;
         let store = &mut self.store;
-        store.outbox.seal();
+        store.write_queue.seal();
         let id = event.id();
         let own = usize::from(id.pubend.index());
         self.sessions.stats.events_logged += 1;
-        store.outbox.event(id.pubend.index(), event.clone());
+        store.write_queue.event(id.pubend.index(), event.clone());
         store.release.logged[own] = id.tick;
         if fault!(self, WishUnnamed) || fault!(self, DebtorUnnamed) {
             store.filters.leave_out(fault!(self, DebtorUnnamed), &self.router);
         }
-        store.filters.name((own, id.tick), &mut self.tracks, &self.router, &mut store.outbox);
+        store.filters.name((own, id.tick), &mut self.tracks, &self.router, &mut store.write_queue);
         if event.packed().retain() {
             let view = event.view();
             store.lazy_topics.remove(view.topic);
             let key = |key: &mut Vec<u8>| Key::Retained(view.topic).put(key);
             if view.payload.is_empty() {
-                store.outbox.forget(key);
+                store.write_queue.forget(key);
             } else {
-                store.outbox.put(key, |value| event.packed().as_bytes().put_versioned(value));
+                store.write_queue.put(key, |value| event.packed().as_bytes().put_versioned(value));
             }
         }
         let (From::Publish(index) | From::Will(index)) = from else { return false };
         let session = self.sessions.get(index);
         if let Some(number) = number {
             if fault!(self, SeqApart) {
-                store.publishers.note_apart(&session.client_id, (number, now), &store.outbox);
+                store.publishers.note_apart(&session.client_id, (number, now), &store.write_queue);
             } else {
                 store.publishers.note(
                     &session.client_id,
                     (number, now, session.stay()),
                     (true, true),
-                    &mut store.outbox,
+                    &mut store.write_queue,
                 );
             }
         }
         if from == From::Will(index) {
-            store.outbox.forget(|key| Key::Will(session.memory.number).put(key));
+            store.write_queue.forget(|key| Key::Will(session.memory.number).put(key));
         }
         let tag = answer.filter(|_| event.qos() == Qos::ExactlyOnce && session.memory.is_kept).map(|(_, tag)| tag);
         if let Some(tag) = tag {
-            store.outbox.put(
+            store.write_queue.put(
                 |key| Key::Unreleased(session.memory.number, tag).put(key),
                 |value| (&[][..]).put_versioned(value),
             );
@@ -335,7 +335,7 @@ impl Broker {
             if let (From::Publish(index), Some(number)) = (from, number) {
                 let store = &mut self.store;
                 let (session, way) = (self.sessions.get(index), (false, false));
-                store.publishers.note(&session.client_id, (number, now, session.stay()), way, &mut store.outbox);
+                store.publishers.note(&session.client_id, (number, now, session.stay()), way, &mut store.write_queue);
             }
             return;
         }
@@ -343,10 +343,15 @@ impl Broker {
         let (From::Publish(index) | From::Will(index)) = from else { return };
         let session = self.sessions.get(index);
         if let Some(number) = number {
-            store.publishers.note(&session.client_id, (number, now, session.stay()), (false, true), &mut store.outbox);
+            store.publishers.note(
+                &session.client_id,
+                (number, now, session.stay()),
+                (false, true),
+                &mut store.write_queue,
+            );
         }
         if from == From::Will(index) {
-            store.outbox.forget(|key| Key::Will(session.memory.number).put(key));
+            store.write_queue.forget(|key| Key::Will(session.memory.number).put(key));
         }
     }
 
@@ -391,25 +396,31 @@ impl Broker {
     }
 
     /// Answers a client when `after` is durable and everything that it waits for before.
-    pub(crate) fn answer(&mut self, now: Time, whom: Whom, (after, answer): (AtomNo, Answer), out: &mut dyn Output) {
+    pub(crate) fn answer(
+        &mut self,
+        now: Time,
+        whom: Recipient,
+        (after, answer): (BatchNo, Answer),
+        out: &mut dyn Output,
+    ) {
         let overtakes = fault!(self, AnswerOvertakes);
-        if after <= self.store.line.committed() && (overtakes || !self.sessions.stands_in_line(whom)) {
+        if after <= self.store.commit_queue.committed() && (overtakes || !self.sessions.is_in_commit_queue(whom)) {
             return tell(whom.link, answer, out);
         }
-        let is_dead = self.store.disk == Disk::Poisoned && after > self.store.line.committed();
-        if is_dead || after == AtomNo::NEVER {
+        let is_dead = self.store.disk == Disk::Poisoned && after > self.store.commit_queue.committed();
+        if is_dead || after == BatchNo::NEVER {
             self.sessions.stats.kicked_log_failed += 1;
             return self.kick(now, self.sessions.of(whom.link), Kick::LogFailed, out);
         }
-        self.sessions.stand_in_line(whom);
-        self.store.line.push(after, Wait::Answer(whom, answer));
+        self.sessions.enter_commit_queue(whom);
+        self.store.commit_queue.push(after, Wait::Answer(whom, answer));
     }
 
     /// Handles what waits no more, as far as others need not wait too long for it.
     pub(crate) fn pass_committed(&mut self, now: Time, out: &mut dyn Output) {
         for _ in 0..COMMIT_SLICE {
-            let Some(wait) = self.store.line.pop() else { return };
-            let present = wait.whom().filter(|whom| self.sessions.leave_line(*whom));
+            let Some(wait) = self.store.commit_queue.pop() else { return };
+            let present = wait.whom().filter(|whom| self.sessions.leave_commit_queue(*whom));
             match wait {
                 Wait::Event(held) => {
                     if !held.is_logged {
@@ -447,7 +458,7 @@ impl Broker {
                 Wait::Gave { session, number } => self.has_given(now, session, number, out),
                 Wait::TellEnded { to, number, client } => self.tell_ended(now, (to, number), &client, out),
                 Wait::Reserved(upto) => self.streams.own.reserve(upto),
-                Wait::Owe(host) => self.tell_owed(now, host, out),
+                Wait::Grant(host) => self.tell_owed(now, host, out),
                 Wait::Made => self.confirm_ready(now, out),
             }
         }

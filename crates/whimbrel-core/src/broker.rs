@@ -17,7 +17,7 @@ use crate::route::Router;
 use crate::session::Sessions;
 use crate::shared::Groups;
 use crate::stats::{GapCounts, Stats};
-use crate::store::{Answer, Atom, AtomNo, Fetch, Profile, Profiles, Store};
+use crate::store::{Answer, Batch, BatchNo, Fetch, Profile, Profiles, Store};
 use crate::stream::{Sources, split_mix};
 use crate::timers::Timers;
 
@@ -143,8 +143,8 @@ impl Broker {
         if self.router.has_changes() {
             self.take_wants(now);
         }
-        if self.store.outbox.is_open() {
-            self.store.outbox.seal();
+        if self.store.write_queue.is_open() {
+            self.store.write_queue.seal();
         }
     }
 
@@ -174,10 +174,10 @@ impl Broker {
             Input::Announce { event, retain } => self.announce(now, &event, retain, out),
             Input::RefusedAtEdge { link, tag, qos, code } => {
                 let (whom, result) = (self.sessions.whom(link), Accepted::RefusedAtEdge(code));
-                self.answer(now, whom, (AtomNo(0), Answer::Accepted { tag, qos, result }), out);
+                self.answer(now, whom, (BatchNo(0), Answer::Accepted { tag, qos, result }), out);
             }
             Input::Committed { upto } => {
-                self.store.line.commit(upto);
+                self.store.commit_queue.commit(upto);
                 self.pass_committed(now, out);
             }
             Input::ReadOut { link, is_whole } => self.on_read_out(link, is_whole),
@@ -207,7 +207,7 @@ impl Broker {
 
     /// When [`Input::Deadline`] is wanted, and why.
     pub fn next_deadline(&self) -> Option<(Time, Reason)> {
-        if self.store.line.is_due() {
+        if self.store.commit_queue.is_due() {
             return Some((self.now, Reason::Committed));
         }
         if !self.catching_up.queue.is_empty() {
@@ -220,23 +220,23 @@ impl Broker {
     }
 
     /// The oldest atom that the driver has not taken, between two inputs.
-    pub fn atom(&self) -> Option<Atom<'_>> {
-        self.store.outbox.atom()
+    pub fn batch(&self) -> Option<Batch<'_>> {
+        self.store.write_queue.batch()
     }
 
-    /// The driver has taken the atom that [`Broker::atom`] shows, and writes it before any later one.
-    pub fn submitted(&mut self) -> AtomNo {
-        self.store.outbox.take()
+    /// The driver has taken the atom that [`Broker::batch`] shows, and writes it before any later one.
+    pub fn submitted(&mut self) -> BatchNo {
+        self.store.write_queue.take()
     }
 
     /// The newest atom there is.
-    pub fn newest_atom(&self) -> AtomNo {
-        self.store.outbox.last()
+    pub fn newest_batch(&self) -> BatchNo {
+        self.store.write_queue.last()
     }
 
     /// Whether an atom is known to be durable.
-    pub fn is_durable(&self, atom: AtomNo) -> bool {
-        atom <= self.store.line.committed()
+    pub fn is_durable(&self, batch: BatchNo) -> bool {
+        batch <= self.store.commit_queue.committed()
     }
 
     /// A part of the log that is to be read, once; answered by [`Input::Fetched`].
@@ -319,15 +319,15 @@ impl Broker {
     }
 
     /// Whether something that a link is to be told waits to be durable.
-    pub fn stands_in_line(&mut self, link: Link) -> bool {
+    pub fn is_in_commit_queue(&mut self, link: Link) -> bool {
         self.sessions.attached_to(link).is_some() && {
             let whom = self.sessions.whom(link);
-            self.sessions.stands_in_line(whom)
+            self.sessions.is_in_commit_queue(whom)
         }
     }
 
     /// Whether answers that a link is owed wait to be durable, or for something else to come before.
-    pub fn owes_answers(&self, link: Link) -> bool {
+    pub fn has_pending_answers(&self, link: Link) -> bool {
         self.sessions.attached_to(link).is_some_and(|index| {
             let session = self.sessions.get(index);
             session.in_line() > 0 || session.is_paused()

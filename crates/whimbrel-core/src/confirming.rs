@@ -8,7 +8,7 @@ use crate::api::{Durability, Filter, Following, Kick, Output, Refusal, RetainHan
 use crate::broker::Broker;
 use crate::route::{self, NO_GROUP, NO_TRACK};
 use crate::session::{NOBODY, Pause};
-use crate::store::{Disk, DurableNo, Former, Key, OwnTicks, SessionNo, Value, Wait, Whom, Wish};
+use crate::store::{Disk, DurableNo, Former, Key, OwnTicks, Recipient, SessionNo, Value, Wait, Wish};
 use crate::subscribing::Making;
 
 /// Selectors that a subscription has had, and for which it has not got everything yet.
@@ -119,7 +119,7 @@ pub(crate) struct Confirmed {
 /// A SUBSCRIBE that waits to be durable.
 #[derive(Debug)]
 pub(crate) struct Confirming {
-    pub(crate) whom: Whom,
+    pub(crate) whom: Recipient,
     tag: u16,
     index: u32,
     number: SessionNo,
@@ -141,7 +141,7 @@ struct Grant {
 /// An UNSUBSCRIBE that waits to be durable.
 #[derive(Debug)]
 pub(crate) struct Ending {
-    pub(crate) whom: Whom,
+    pub(crate) whom: Recipient,
     tag: u16,
     index: u32,
     number: SessionNo,
@@ -153,7 +153,7 @@ pub(crate) struct Ending {
 /// A SUBSCRIBE or an UNSUBSCRIBE that waits for others of the same session.
 #[derive(Debug)]
 pub(crate) struct Later {
-    pub(crate) whom: Whom,
+    pub(crate) whom: Recipient,
     tag: u16,
     index: u32,
     number: SessionNo,
@@ -186,7 +186,7 @@ impl Broker {
     pub(crate) fn ask_to_subscribe(
         &mut self,
         now: Time,
-        (whom, tag): (Whom, u16),
+        (whom, tag): (Recipient, u16),
         filters: &[Filter<'_>],
         out: &mut dyn Output,
     ) {
@@ -199,13 +199,13 @@ impl Broker {
     }
 
     /// Writes the subscriptions that are asked for.
-    fn request(&mut self, index: u32, (whom, tag): (Whom, u16), filters: &[Filter<'_>]) {
+    fn request(&mut self, index: u32, (whom, tag): (Recipient, u16), filters: &[Filter<'_>]) {
         let assigned = self.streams.own.assigned();
         let mut requested = Requested::default();
         let asked = filters.iter().map(|asked| {
             let (granted, is_less) = self.grant(index, asked);
             let grant = self.ask_for(index, &granted, &assigned, &mut requested);
-            self.store.outbox.seal_large();
+            self.store.write_queue.seal_large();
             (Asked { is_less, ..Asked::keep(&granted) }, grant)
         });
         let asked = asked.collect();
@@ -230,7 +230,7 @@ impl Broker {
     pub(crate) fn ask_to_unsubscribe(
         &mut self,
         now: Time,
-        (whom, tag): (Whom, u16),
+        (whom, tag): (Recipient, u16),
         filters: &[&str],
         out: &mut dyn Output,
     ) {
@@ -243,27 +243,27 @@ impl Broker {
     }
 
     /// Writes that subscriptions have ended.
-    fn request_end(&mut self, index: u32, (whom, tag): (Whom, u16), filters: &[&str]) {
+    fn request_end(&mut self, index: u32, (whom, tag): (Recipient, u16), filters: &[&str]) {
         let number = self.sessions.get(index).memory.number;
         let mut wishes = Vec::new();
         for text in filters {
             let Some(id) = self.router.find(index, text) else { continue };
             let known = self.router.get(id);
             let group = known.group;
-            self.store.outbox.forget(|key| Key::Subscription(number, text).put(key));
+            self.store.write_queue.forget(|key| Key::Subscription(number, text).put(key));
             if group != NO_GROUP {
                 let filter = SharedFilter::parse(text).expect("checked when it was made").filter;
                 let wish = self.wish_if_last(index, group, filter);
                 wishes.extend(wish.map(|wish| (Box::from(*text), wish)));
             } else if known.is_durable {
                 let durable = self.tracks.get(known.track).durable.as_ref().expect("a durable subscription").number;
-                self.store.outbox.forget(|key| Key::Position(durable).put(key));
+                self.store.write_queue.forget(|key| Key::Position(durable).put(key));
                 let selector = known.selector.as_deref().map(remembered);
                 let filter = SharedFilter::parse(text).expect("checked when it was made").filter;
                 // What it wants from now on is behind its end in the log, too: nobody looks for it.
                 wishes.push((Box::from(*text), self.router.insert_wish(filter, selector.as_ref(), None)));
             }
-            self.store.outbox.seal_large();
+            self.store.write_queue.seal_large();
         }
         let existed = self.end_subscriptions(index, filters);
         let ending = Ending { whom, tag, index, number, existed, wishes };
@@ -277,14 +277,14 @@ impl Broker {
     }
 
     /// Something that changes the subscriptions of a session is durable with what was added to the outbox.
-    fn wait_for_commit(&mut self, index: u32, whom: Whom, wait: Wait) {
-        let atom = self.store.outbox.seal();
+    fn wait_for_commit(&mut self, index: u32, whom: Recipient, wait: Wait) {
+        let batch = self.store.write_queue.seal();
         self.sessions.get_mut(index).memory.structural += 1;
-        self.sessions.stand_in_line(whom);
-        self.store.line.push(atom, wait);
+        self.sessions.enter_commit_queue(whom);
+        self.store.commit_queue.push(batch, wait);
     }
 
-    fn wait_for_others(&mut self, now: Time, (whom, tag): (Whom, u16), what: Structural, out: &mut dyn Output) {
+    fn wait_for_others(&mut self, now: Time, (whom, tag): (Recipient, u16), what: Structural, out: &mut dyn Output) {
         let index = self.sessions.of(whom.link);
         let session = self.sessions.get_mut(index);
         if session.memory.later >= LATER_END {
@@ -294,9 +294,9 @@ impl Broker {
         let place = session.memory.asked;
         session.memory.asked = place.wrapping_add(1);
         let later = Later { whom, tag, index, number: session.memory.number, place, what };
-        let atom = self.store.line.last();
-        self.sessions.stand_in_line(whom);
-        self.store.line.push(atom, Wait::Later(Box::new(later)));
+        let batch = self.store.commit_queue.last();
+        self.sessions.enter_commit_queue(whom);
+        self.store.commit_queue.push(batch, Wait::Later(Box::new(later)));
         if self.sessions.get(index).memory.later > LATER_MAX
             && let Some(link) = self.sessions.set_paused(index, Pause::Asks, true)
         {
@@ -345,7 +345,7 @@ impl Broker {
         let number = match (is_durable, number) {
             (false, _) => None,
             (true, Some(number)) => Some(number),
-            (true, None) => Some(self.store.numbers.next_durable(&mut self.store.outbox)),
+            (true, None) => Some(self.store.numbers.next_durable(&mut self.store.write_queue)),
         };
         let Filter { qos: _, no_local, retain_as_published, identifier, .. } = *asked;
         let Following { durability, by_token, notices, named, .. } = asked.following;
@@ -364,7 +364,7 @@ impl Broker {
             old,
         };
         self.store
-            .outbox
+            .write_queue
             .put(|key| Key::Subscription(session, asked.filter).put(key), |value| wish.put_versioned(value));
         requested.filters.push((asked.filter.into(), number));
         requested.selector_bytes += text.as_ref().map_or(0, String::len);
@@ -423,11 +423,11 @@ impl Broker {
         for (asked, grant) in asked {
             if !is_there && let Ok(grant) = &grant {
                 // The session ended meanwhile, and did not know of it.
-                self.store.outbox.forget(|key| Key::Subscription(number, &asked.filter).put(key));
+                self.store.write_queue.forget(|key| Key::Subscription(number, &asked.filter).put(key));
                 if let Some(confirmed) = &grant.confirmed {
-                    self.store.outbox.forget(|key| Key::Position(confirmed.number).put(key));
+                    self.store.write_queue.forget(|key| Key::Position(confirmed.number).put(key));
                 }
-                self.store.outbox.seal_large();
+                self.store.write_queue.seal_large();
             }
             if let Ok(Grant { group: Some(group), .. }) = &grant {
                 self.expect_no_more(*group);
@@ -462,10 +462,10 @@ impl Broker {
             if memory.turns != place || present && memory.structural > 0 {
                 // Who came before it was done, and another has the turn.
                 if present {
-                    self.sessions.stand_in_line(whom);
+                    self.sessions.enter_commit_queue(whom);
                 }
-                let atom = self.store.line.last();
-                return self.store.line.push(atom, Wait::Later(Box::new(later)));
+                let batch = self.store.commit_queue.last();
+                return self.store.commit_queue.push(batch, Wait::Later(Box::new(later)));
             }
             (memory.later, memory.turns) = (memory.later - 1, place.wrapping_add(1));
             if memory.later <= LATER_LOW

@@ -10,7 +10,7 @@ use crate::follow::{Begin, Follow};
 use crate::overlay::Unanswered;
 use crate::retained::REPLAY_SLICE;
 use crate::route::{NO_GROUP, NO_TRACK, Subscription};
-use crate::store::Whom;
+use crate::store::Recipient;
 
 /// A subscription that is about to be made or changed.
 #[derive(Debug)]
@@ -76,7 +76,7 @@ impl Broker {
         now: Time,
         index: u32,
         filters: Vec<Making<'_>>,
-        answer: Option<(Whom, u16)>,
+        answer: Option<(Recipient, u16)>,
         out: &mut dyn Output,
     ) -> Vec<Box<str>> {
         let mut results = Vec::with_capacity(filters.len());

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use whimbrel_core::store::{Atom, AtomNo, Disk, Fetch, LogState, StreamName, StreamState, Write};
+use whimbrel_core::store::{Batch, BatchNo, Disk, Fetch, LogState, StreamName, StreamState, Write};
 use whimbrel_event::{HOST_RELIABLE_MAX, Tick, Time};
 use whimbrel_journal::twin::{Fate, Twin};
 use whimbrel_journal::{
@@ -63,7 +63,7 @@ pub struct Pace {
 #[derive(Debug)]
 pub(crate) enum News {
     /// See [`whimbrel_mqtt::Input::Committed`].
-    Committed(AtomNo),
+    Committed(BatchNo),
     /// See [`whimbrel_mqtt::Input::Disk`].
     Disk(Disk),
     /// See [`whimbrel_mqtt::Input::Fetched`].
@@ -109,7 +109,7 @@ pub(crate) struct Driver {
     map: Map,
     streams: BTreeMap<StreamName, Stream>,
     /// What was submitted and is not durable: the ticket of an atom's last operation, and the atom.
-    tickets: VecDeque<(Ticket, AtomNo)>,
+    tickets: VecDeque<(Ticket, BatchNo)>,
     disk: Disk,
     flight: Option<Flight>,
     /// What is being read, and until when.
@@ -245,7 +245,7 @@ impl Driver {
     }
 
     /// Puts an atom that has room into the batch.
-    fn write(&mut self, atom: &Atom<'_>) {
+    fn write(&mut self, atom: &Batch<'_>) {
         let Driver { log, map, streams, .. } = self;
         for write in atom.writes() {
             let outcome = match write {
@@ -394,7 +394,7 @@ fn filters_of(streams: &BTreeMap<StreamName, Stream>, name: StreamName) -> impl 
 }
 
 /// What an atom needs of a batch.
-fn need_of(atom: &Atom<'_>, streams: &BTreeMap<StreamName, Stream>) -> Need {
+fn need_of(atom: &Batch<'_>, streams: &BTreeMap<StreamName, Stream>) -> Need {
     let mut need = Need::default();
     for write in atom.writes() {
         match write {

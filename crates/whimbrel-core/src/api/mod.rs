@@ -14,7 +14,7 @@ pub use overlay::{Channel, HangUp, PeerInput, PeerLink};
 pub use session::{Attach, Durability, Filter, Following, Granted, Owner, Publish, RetainHandling, Start, Will};
 pub use told::{Accepted, Delivery, Kick, Naming, Output, Refusal, Sent, Step, Unread};
 
-use crate::store::{AtomNo, Disk, Fetched};
+use crate::store::{BatchNo, Disk, Fetched};
 
 /// The edge's name for one attached connection. Small numbers, reused; the core keeps a table as long as the largest.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -134,7 +134,7 @@ pub enum Input<'a> {
     /// All atoms up to this one are durable.
     Committed {
         /// The last of them.
-        upto: AtomNo,
+        upto: BatchNo,
     },
     /// What the disk takes has changed.
     Disk(Disk),

@@ -277,10 +277,10 @@ impl Broker {
         let number = self.sessions.get(index).memory.number;
         self.forget_position(durable.number, &durable.far.written);
         if durable.far.unnamed != [Tick(0); OWN] {
-            self.store.outbox.forget(|key| Key::Unnamed(durable.number).put(key));
+            self.store.write_queue.forget(|key| Key::Unnamed(durable.number).put(key));
         }
         for tag in &durable.done {
-            self.store.outbox.forget(|key| Key::InFlight(number, *tag).put(key));
+            self.store.write_queue.forget(|key| Key::InFlight(number, *tag).put(key));
         }
     }
 

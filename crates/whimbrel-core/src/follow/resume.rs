@@ -91,9 +91,9 @@ impl Broker {
         self.note_unbuffered(Some(id), InForce::Untold, &mut lag);
         self.tracks.get_mut(id).lag = Some(lag);
         if self.remembers(session) && assigned != [Tick(0); OWN] {
-            self.store.outbox.put(|key| Key::Unnamed(number).put(key), |value| assigned.put_versioned(value));
+            self.store.write_queue.put(|key| Key::Unnamed(number).put(key), |value| assigned.put_versioned(value));
             self.write_position(id);
-            self.store.outbox.seal_large();
+            self.store.write_queue.seal_large();
         }
     }
 

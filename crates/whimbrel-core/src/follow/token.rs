@@ -7,7 +7,7 @@ use whimbrel_event::{CheckpointToken, Qos, Time};
 use crate::api::{Accepted, Link, Output, Refusal};
 use crate::broker::Broker;
 use crate::session::Unreleased;
-use crate::store::{Answer, AtomNo, Disk};
+use crate::store::{Answer, BatchNo, Disk};
 
 impl Broker {
     /// A client says up to where it has safely processed what a subscription got.
@@ -23,30 +23,30 @@ impl Broker {
             && let Some(first) = self.sessions.get(index).memory.unreleased.get(&tag).copied()
         {
             self.sessions.stats.publishes_repeated += 1;
-            return self.answer(now, whom, (first.atom, Answer::Repeat { tag, qos, number: None }), out);
+            return self.answer(now, whom, (first.batch, Answer::Repeat { tag, qos, number: None }), out);
         }
-        let (atom, result) = match self.acknowledge_up_to(index, what.0, what.1) {
-            Ok(atom) => (atom, Accepted::Routed { matched: true }),
+        let (batch, result) = match self.acknowledge_up_to(index, what.0, what.1) {
+            Ok(batch) => (batch, Accepted::Routed { matched: true }),
             Err(refusal) => {
                 self.sessions.stats.events_refused += 1;
                 if qos == Qos::AtMostOnce {
                     out.dropped(link, refusal);
                 }
-                (AtomNo(0), Accepted::Refused(refusal))
+                (BatchNo(0), Accepted::Refused(refusal))
             }
         };
         if qos == Qos::ExactlyOnce && !matches!(result, Accepted::Refused(_)) {
-            self.sessions.get_mut(index).memory.unreleased.insert(tag, Unreleased { atom, is_written: false });
+            self.sessions.get_mut(index).memory.unreleased.insert(tag, Unreleased { batch, is_written: false });
         }
-        let atom = if fault!(self, AcknowledgedBeforePut) { AtomNo(0) } else { atom };
+        let batch = if fault!(self, AcknowledgedBeforePut) { BatchNo(0) } else { batch };
         if qos != Qos::AtMostOnce {
-            self.answer(now, whom, (atom, Answer::Accepted { tag, qos, result }), out);
+            self.answer(now, whom, (batch, Answer::Accepted { tag, qos, result }), out);
         }
     }
 
     /// All subscriptions with that identifier have got there; without one, there must be only one that is acknowledged so. What has to be
     /// durable before that may be said.
-    fn acknowledge_up_to(&mut self, index: u32, identifier: u32, token: &CheckpointToken) -> Result<AtomNo, Refusal> {
+    fn acknowledge_up_to(&mut self, index: u32, identifier: u32, token: &CheckpointToken) -> Result<BatchNo, Refusal> {
         if token.deployment() != self.sessions.limits.deployment {
             return Err(Refusal::OtherDeployment);
         }
@@ -67,7 +67,7 @@ impl Broker {
         if self.store.disk == Disk::Poisoned && meant.iter().any(is_durable) {
             return Err(Refusal::LogFailed);
         }
-        let mut atom = AtomNo(0);
+        let mut batch = BatchNo(0);
         for id in meant {
             let acknowledged = &mut self.tracks.get_mut(id).acknowledged;
             for (pubend, tick) in &known {
@@ -76,10 +76,10 @@ impl Broker {
             self.level_off_acknowledged(id);
             self.tracks.touch(id);
             if self.tracks.durable(id).is_some() {
-                atom = self.write_position(id);
+                batch = self.write_position(id);
             }
         }
         self.sessions.stats.tokens_acknowledged += 1;
-        Ok(atom)
+        Ok(batch)
     }
 }

@@ -15,7 +15,7 @@ use crate::confirming::Asked;
 use crate::follow::{Gap, GapReason, Tracks};
 use crate::route::Router;
 use crate::shared::State;
-use crate::store::{AtomNo, Disk, Store, Wait, Whom};
+use crate::store::{BatchNo, Disk, Recipient, Store, Wait};
 use crate::stream::Sources;
 
 /// How long a subscription waits for its confirmation.
@@ -39,7 +39,7 @@ pub(crate) type Made = Vec<(Asked, bool, Result<Granted, Refusal>)>;
 /// A SUBSCRIBE whose subscriptions are there, and that has not been answered.
 #[derive(Debug)]
 pub(crate) struct Unanswered {
-    pub(crate) whom: Whom,
+    pub(crate) whom: Recipient,
     pub(crate) tag: u16,
     pub(crate) index: u32,
     pub(crate) made: Made,
@@ -53,7 +53,7 @@ pub(crate) struct Waiter {
     /// There is a durable one among them: other brokers' logs have to count for it.
     is_durable: bool,
     /// With which atom it is durable from where these count, once all have confirmed.
-    atom: Option<AtomNo>,
+    batch: Option<BatchNo>,
     /// The version of the own interest that has it; `None`: the next one.
     version: Option<u64>,
     /// What its deputy has to know of its session.
@@ -101,11 +101,11 @@ impl Waiting {
         if store.disk == Disk::None || store.disk == Disk::Poisoned {
             return true;
         }
-        let is_new = first.atom.is_none();
-        let atom = *first.atom.get_or_insert(store.outbox.last());
-        let is_written = atom <= store.line.committed();
+        let is_new = first.batch.is_none();
+        let batch = *first.batch.get_or_insert(store.write_queue.last());
+        let is_written = batch <= store.commit_queue.committed();
         if is_new && !is_written {
-            store.line.push(atom, Wait::Made);
+            store.commit_queue.push(batch, Wait::Made);
         }
         is_written
     }
@@ -194,7 +194,7 @@ impl Broker {
         let is_full = overlay.waiting.entries.len() + overlay.waiting.sharing.len() >= WAITING_MAX;
         let due = if is_full { now } else { now + CONFIRM_MAX };
         if !wants_any {
-            let waiter = Waiter { what, is_durable: false, atom: None, version: Some(NO_VERSION), copied, due };
+            let waiter = Waiter { what, is_durable: false, batch: None, version: Some(NO_VERSION), copied, due };
             overlay.waiting.sharing.push(waiter);
             overlay.set_timer(due, Due::Confirm);
             return Ok(());
@@ -204,7 +204,7 @@ impl Broker {
             .iter()
             .filter(|made| wanted(made))
             .any(|(_, _, result)| result.as_ref().is_ok_and(|granted| granted.durability == Durability::Durable));
-        overlay.waiting.entries.push_back(Waiter { what, is_durable, atom: None, version: None, copied, due });
+        overlay.waiting.entries.push_back(Waiter { what, is_durable, batch: None, version: None, copied, due });
         overlay.set_timer(due, Due::Confirm);
         // Perhaps nothing changes, as it was wanted before.
         overlay.tell_interest_soon(now);
@@ -212,7 +212,7 @@ impl Broker {
     }
 
     /// A SUBSCRIBE that waits came at that moment, and has waited for the log since: other brokers have so much less time.
-    pub(crate) fn confirm_since(&mut self, now: Time, (whom, tag): (Whom, u16), at: Time) {
+    pub(crate) fn confirm_since(&mut self, now: Time, (whom, tag): (Recipient, u16), at: Time) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let last = overlay.waiting.entries.back_mut();
         if let Some(last) = last.filter(|last| last.what.whom == whom && last.what.tag == tag) {
@@ -295,7 +295,7 @@ impl Broker {
                 let late: Vec<HostId> = late.collect();
                 overlay.waiting.late.extend(late);
             }
-            let is_written = self.store.outbox.last() <= self.store.line.committed();
+            let is_written = self.store.write_queue.last() <= self.store.commit_queue.committed();
             self.answer_made(now, entry, is_written, out);
         }
         self.answer_ends(now, out);

@@ -6,12 +6,12 @@ use super::confirm::{CONFIRM_MAX, WAITING_MAX};
 use super::{Due, Overlay};
 use crate::api::Output;
 use crate::broker::Broker;
-use crate::store::Whom;
+use crate::store::Recipient;
 
 /// An UNSUBSCRIBE that is done, and has not been answered.
 #[derive(Debug)]
 pub(super) struct Unanswered {
-    whom: Whom,
+    whom: Recipient,
     tag: u16,
     index: u32,
     existed: Vec<bool>,
@@ -27,7 +27,7 @@ impl Broker {
     pub(crate) fn answer_end(
         &mut self,
         now: Time,
-        (whom, tag): (Whom, u16),
+        (whom, tag): (Recipient, u16),
         index: u32,
         existed: Vec<bool>,
         out: &mut dyn Output,

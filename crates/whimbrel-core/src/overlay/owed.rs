@@ -14,7 +14,7 @@ use super::serve::understood;
 use crate::api::Output;
 use crate::broker::Broker;
 use crate::follow::NOTHING;
-use crate::store::{AtomNo, DEBTORS_MAX, Debt, Hold, Key, OWN, Owed, OwedEntry, OwnTicks, Restored, Value, Wait};
+use crate::store::{BatchNo, DEBTORS_MAX, Debt, Hold, Key, OWN, Owed, OwedEntry, OwnTicks, Restored, Value, Wait};
 
 /// What has not changed of a report is written so often all the same: how long ago it came counts.
 const HOLD_WRITTEN_EVERY: core::time::Duration = core::time::Duration::from_secs(3600);
@@ -66,12 +66,12 @@ impl Broker {
     /// A broker that was told what it is owed before is told again, as soon as what is owed is durable.
     fn wait_for_debt(&mut self, now: Time, host: HostId, out: &mut dyn Output) {
         let Some(debt) = self.store.debts.of.get(&host) else { return };
-        let atom = debt.atom;
-        let atom = if fault!(self, OwedToldEarly) { AtomNo(0) } else { atom };
-        if atom <= self.store.line.committed() {
+        let batch = debt.batch;
+        let batch = if fault!(self, OwedToldEarly) { BatchNo(0) } else { batch };
+        if batch <= self.store.commit_queue.committed() {
             self.tell_owed(now, host, out);
-        } else if atom != AtomNo::NEVER {
-            self.store.line.push(atom, Wait::Owe(host));
+        } else if batch != BatchNo::NEVER {
+            self.store.commit_queue.push(batch, Wait::Grant(host));
         }
     }
 
@@ -83,8 +83,8 @@ impl Broker {
         debt.last += 1;
         let number = debt.last;
         let written = OwedEntry { version, begin, filter: &wish.0, selector: wish.1.as_deref() };
-        self.store.outbox.put(|key| Key::Owed(host, number).put(key), |value| written.put_versioned(value));
-        self.store.outbox.seal_large();
+        self.store.write_queue.put(|key| Key::Owed(host, number).put(key), |value| written.put_versioned(value));
+        self.store.write_queue.seal_large();
         debt.entries.insert(wish, Owed { number, version, begin, wish: in_index });
     }
 
@@ -102,8 +102,8 @@ impl Broker {
         debt.note_dropped(&owed);
         let filter = self.wished(&wish.0);
         self.router.remove_wish(filter, owed.wish);
-        self.store.outbox.forget(|key| Key::Owed(host, owed.number).put(key));
-        self.store.outbox.seal_large();
+        self.store.write_queue.forget(|key| Key::Owed(host, owed.number).put(key));
+        self.store.write_queue.seal_large();
     }
 
     /// Writes how far the log is held for a broker, with what was written of its entries before, and counts it.
@@ -114,15 +114,15 @@ impl Broker {
         (debt.counted, debt.written) = (held, now);
         let hold = &Hold { needed: debt.needed(), ..debt.hold.clone() };
         if !fault!(self, HoldUnwritten) {
-            self.store.outbox.put(|key| Key::Hold(host).put(key), |value| hold.put_versioned(value));
+            self.store.write_queue.put(|key| Key::Hold(host).put(key), |value| hold.put_versioned(value));
         }
-        debt.atom = self.store.outbox.seal();
+        debt.batch = self.store.write_queue.seal();
     }
 
     /// Says to a broker what it is owed, if that is durable; as an answer to its last report, if there was one.
     pub(crate) fn tell_owed(&mut self, now: Time, host: HostId, out: &mut dyn Output) {
         let Some(debt) = self.store.debts.of.get(&host) else { return };
-        let is_durable = debt.atom <= self.store.line.committed();
+        let is_durable = debt.batch <= self.store.commit_queue.committed();
         let is_durable = is_durable || fault!(self, OwedToldEarly);
         if !is_durable || debt.hold.has_ended {
             return;
@@ -203,8 +203,8 @@ impl Broker {
         wishes.iter().for_each(|wish| self.owe_no_more(host, wish));
         let debt = self.store.debts.of.remove(&host).expect("it was just found");
         self.store.release.holds.change(&debt.counted, &[NOTHING; OWN]);
-        self.store.outbox.forget(|key| Key::Hold(host).put(key));
-        self.store.outbox.seal();
+        self.store.write_queue.forget(|key| Key::Hold(host).put(key));
+        self.store.write_queue.seal();
     }
 
     /// What a broker is owed is given up although it has not said that it does not need it: if it comes back, it is told that it is gone.
@@ -276,8 +276,8 @@ impl Broker {
             let number = self.store.debts.free_number();
             let hold = &mut self.store.debts.of.get_mut(&host).expect("it was just found").hold;
             (hold.number, hold.named) = (Some(number), named);
-            self.store.outbox.put(|key| Key::Hold(host).put(key), |value| hold.put_versioned(value));
-            self.store.outbox.seal_large();
+            self.store.write_queue.put(|key| Key::Hold(host).put(key), |value| hold.put_versioned(value));
+            self.store.write_queue.seal_large();
         }
     }
 
@@ -293,8 +293,8 @@ impl Broker {
             let wished = self.wished(entry.filter);
             let Some(debt) = self.store.debts.of.get_mut(host) else {
                 // Its hold was to be forgotten after it.
-                self.store.outbox.forget(|key| Key::Owed(*host, *number).put(key));
-                self.store.outbox.seal_large();
+                self.store.write_queue.forget(|key| Key::Owed(*host, *number).put(key));
+                self.store.write_queue.seal_large();
                 continue;
             };
             let OwedEntry { version, begin, filter, selector } = entry;
@@ -310,6 +310,6 @@ impl Broker {
             self.store.release.holds.change(&debt.counted, &held);
             debt.counted = held;
         }
-        self.store.outbox.seal();
+        self.store.write_queue.seal();
     }
 }

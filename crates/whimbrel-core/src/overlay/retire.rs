@@ -142,8 +142,8 @@ impl Broker {
         let is_retired = is_retired || self.store.debts.retired.iter().any(|known| known.host == former.host);
         let FormerHost { host, reliable, best_effort, birth, upto } = *former;
         let ended = Ended { reliable, best_effort, birth, upto, is_retired, name: name.into() };
-        self.store.outbox.put(|key| Key::Ended(host).put(key), |value| ended.put_versioned(value));
-        self.store.outbox.seal();
+        self.store.write_queue.put(|key| Key::Ended(host).put(key), |value| ended.put_versioned(value));
+        self.store.write_queue.seal();
     }
 
     /// Hosts that have ended are not taken for new ones after a restart, and those that were forgotten here are told of again.

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use crate::lazy::{Lazy, at_rest};
 use crate::overlay::Attachment;
-use crate::store::{AtomNo, SessionNo};
+use crate::store::{BatchNo, SessionNo};
 
 /// An exactly-once publish that its client has not released.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unreleased {
     /// What has to be durable before the client may hear that it was accepted.
-    pub(crate) atom: AtomNo,
+    pub(crate) batch: BatchNo,
     /// The tag is written, and has to be forgotten.
     pub(crate) is_written: bool,
 }

@@ -53,7 +53,7 @@ struct Standing {
     /// Its number among all attachments.
     attachment: u32,
     /// Answers to it that wait in the line.
-    in_line: u32,
+    in_commit_queue: u32,
     /// The tag that was given last before the deliveries were put to rest: the client may still mean it.
     last_tag: u16,
     /// Nothing is read from it for now, for each [`Pause`].
@@ -118,7 +118,7 @@ impl Session {
 
     /// Answers to the present link that wait in the line.
     pub(crate) fn in_line(&self) -> u32 {
-        self.standing.in_line
+        self.standing.in_commit_queue
     }
 
     /// The tag that was given last; 0 if none was.

@@ -7,13 +7,13 @@ use super::deliver::Terms;
 use super::slot::Stage;
 use super::{DETACHED, Session, Sessions};
 use crate::api::Link;
-use crate::store::{SessionNo, Whom};
+use crate::store::{Recipient, SessionNo};
 
 /// Stands for the link of a session to which nobody is connected, and which is served all the same.
 const WITHIN: u32 = DETACHED - 1;
 
 /// Nobody: who asks for something on behalf of such a session.
-pub(crate) const NOBODY: Whom = Whom { link: Link(WITHIN), attachment: 0 };
+pub(crate) const NOBODY: Recipient = Recipient { link: Link(WITHIN), attachment: 0 };
 
 /// Events of a durable shared subscription that wait for a member or are on their way to one, at most; the others stay in the log.
 pub(crate) const SHARED_WINDOW: u16 = 4096;

@@ -4,7 +4,7 @@ use whimbrel_event::Qos;
 
 use super::{Session, Sessions};
 use crate::api::Link;
-use crate::store::{Publishers, SessionNo, Whom};
+use crate::store::{Publishers, Recipient, SessionNo};
 
 /// Why nothing is read from a client for now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,19 +34,19 @@ impl Session {
 
 impl Sessions {
     /// Who speaks over a link at present.
-    pub(crate) fn whom(&self, link: Link) -> Whom {
-        Whom { link, attachment: self.get(self.of(link)).standing.attachment }
+    pub(crate) fn whom(&self, link: Link) -> Recipient {
+        Recipient { link, attachment: self.get(self.of(link)).standing.attachment }
     }
 
     /// The session of somebody who may have gone.
-    fn present(&mut self, whom: Whom) -> Option<&mut Session> {
+    fn present(&mut self, whom: Recipient) -> Option<&mut Session> {
         let index = self.attached_to(whom.link)?;
         let session = self.slots[index as usize].as_mut().expect("links lead to sessions");
         (session.standing.attachment == whom.attachment).then_some(&mut **session)
     }
 
     /// The session at that place, if it is the one with that number, or, if it is not remembered, the one of that attachment.
-    pub(crate) fn of_answer(&mut self, index: u32, number: SessionNo, whom: Whom) -> Option<&mut Session> {
+    pub(crate) fn of_answer(&mut self, index: u32, number: SessionNo, whom: Recipient) -> Option<&mut Session> {
         let session = self.slots.get_mut(index as usize)?.as_deref_mut()?;
         let is_same = session.memory.is_kept || session.standing.attachment == whom.attachment;
         (session.memory.number == number && is_same).then_some(session)
@@ -56,7 +56,7 @@ impl Sessions {
     /// client is there.
     pub(crate) fn is_still_repeat(
         &mut self,
-        whom: Whom,
+        whom: Recipient,
         (tag, qos, number): (u16, Qos, Option<u64>),
         publishers: &Publishers,
     ) -> bool {
@@ -73,22 +73,22 @@ impl Sessions {
     }
 
     /// An answer to that client waits in the line.
-    pub(crate) fn stand_in_line(&mut self, whom: Whom) {
+    pub(crate) fn enter_commit_queue(&mut self, whom: Recipient) {
         if let Some(session) = self.present(whom) {
-            session.standing.in_line += 1;
+            session.standing.in_commit_queue += 1;
         }
     }
 
     /// Whether an answer to that client waits in the line.
-    pub(crate) fn stands_in_line(&mut self, whom: Whom) -> bool {
-        self.present(whom).is_some_and(|session| session.standing.in_line > 0)
+    pub(crate) fn is_in_commit_queue(&mut self, whom: Recipient) -> bool {
+        self.present(whom).is_some_and(|session| session.standing.in_commit_queue > 0)
     }
 
     /// An answer to that client waits no more; whether it is still there to get it.
-    pub(crate) fn leave_line(&mut self, whom: Whom) -> bool {
+    pub(crate) fn leave_commit_queue(&mut self, whom: Recipient) -> bool {
         let present = self.present(whom);
         present.is_some_and(|session| {
-            session.standing.in_line -= 1;
+            session.standing.in_commit_queue -= 1;
             true
         })
     }

@@ -215,11 +215,11 @@ impl Broker {
             return;
         }
         let number = self.store.bases.add(now, ticks.clone());
-        self.store.outbox.put(|key| Key::Base(number).put(key), |value| Base(ticks).put_versioned(value));
+        self.store.write_queue.put(|key| Key::Base(number).put(key), |value| Base(ticks).put_versioned(value));
         for unused in self.store.bases.drain_unused() {
-            self.store.outbox.forget(|key| Key::Base(unused).put(key));
+            self.store.write_queue.forget(|key| Key::Base(unused).put(key));
         }
-        self.store.outbox.seal();
+        self.store.write_queue.seal();
     }
 
     /// Has positions that refer to a base of long ago looked at: those who get nothing do not move, and would have it kept.
@@ -248,7 +248,7 @@ impl Broker {
     /// What was written of a position refers to a base no more.
     pub(super) fn let_go_of_base(&mut self, number: BaseNo) {
         if self.store.bases.let_go(number) {
-            self.store.outbox.forget(|key| Key::Base(number).put(key));
+            self.store.write_queue.forget(|key| Key::Base(number).put(key));
         }
     }
 
@@ -259,8 +259,8 @@ impl Broker {
         let parts = entries.parts.keys().filter(|(number, _)| is_over(&number)).map(|at| Key::Part(at.0, at.1));
         let unused = self.store.bases.drain_unused().into_iter().map(Key::Base);
         for key in heads.chain(parts).chain(unused) {
-            self.store.outbox.forget(|bytes| key.put(bytes));
-            self.store.outbox.seal_large();
+            self.store.write_queue.forget(|bytes| key.put(bytes));
+            self.store.write_queue.seal_large();
         }
     }
 }

@@ -127,8 +127,8 @@ impl Broker {
             let told = self.tracks.get(*track).told();
             told.map(move |gap| (0, *ordinal, gap))
         });
-        let committed = self.store.line.committed();
-        let unreleased = session.memory.unreleased.iter().filter(|(_, known)| known.atom <= committed);
+        let committed = self.store.commit_queue.committed();
+        let unreleased = session.memory.unreleased.iter().filter(|(_, known)| known.batch <= committed);
         let away = session.expires_at.filter(|_| !session.is_attached()).map(|at| {
             // Who has been away for longer than it may is about to end.
             session.expiry.saturating_sub(at.since(now))
@@ -213,7 +213,7 @@ impl Broker {
             if subscription.reads && source == Source::Keeper {
                 self.begin_to_read(index, subscription.text, None, self.serial);
             }
-            self.store.outbox.seal_large();
+            self.store.write_queue.seal_large();
         }
         self.retained.replays.leave(index, self.serial);
         self.import_flights(now, index, &moving, &tracks, source);
@@ -222,7 +222,7 @@ impl Broker {
             self.import_number(now, client_id, number);
         }
         if self.has_log() {
-            self.store.outbox.seal();
+            self.store.write_queue.seal();
         }
         self.sessions.rest(index);
         Some(index)
@@ -241,11 +241,11 @@ impl Broker {
 
     /// The number that a publisher gave to its last event, at another broker.
     pub(crate) fn import_number(&mut self, now: Time, client_id: &str, number: u64) {
-        let (has_log, outbox) = (self.has_log(), &mut self.store.outbox);
+        let (has_log, write_queue) = (self.has_log(), &mut self.store.write_queue);
         if self.store.publishers.has_room(client_id, now) {
             let numbered: Numbered = self.store.publishers.learn(client_id, number, now);
             if has_log {
-                outbox.put(|key| Key::Number(client_id).put(key), |value| numbered.put_versioned(value));
+                write_queue.put(|key| Key::Number(client_id).put(key), |value| numbered.put_versioned(value));
             }
         }
     }
@@ -304,7 +304,7 @@ impl Broker {
         let Ok(group) = self.expect_member(index, &asked, &shared) else { return self.refuse_import() };
         let is_durable = durability == Durability::Durable && group.is_none();
         let confirmed = is_durable.then(|| {
-            let number = self.store.numbers.next_durable(&mut self.store.outbox);
+            let number = self.store.numbers.next_durable(&mut self.store.write_queue);
             Confirmed { number, start: self.import_start(&stand.streams), newest: assigned, until: None }
         });
         let is_made = self.add_subscription(now, index, &asked, confirmed.as_ref()).is_ok();
@@ -324,7 +324,7 @@ impl Broker {
             if let Some(confirmed) = &confirmed {
                 self.write_position(track);
                 self.store
-                    .outbox
+                    .write_queue
                     .put(|key| Key::Unnamed(confirmed.number).put(key), |value| assigned.put_versioned(value));
             }
         }
@@ -342,12 +342,12 @@ impl Broker {
             let track = tracks.get(number).copied();
             match track.and_then(|track| self.tracks.durable_mut(track)) {
                 Some(durable) => durable.far.unnamed = *upto,
-                None => self.store.outbox.forget(|key| Key::Unnamed(*number).put(key)),
+                None => self.store.write_queue.forget(|key| Key::Unnamed(*number).put(key)),
             }
             if let Some((track, stand)) = track.zip(stands.get(number)) {
                 self.restore_untold(track, &stand.acked);
             }
-            self.store.outbox.seal_large();
+            self.store.write_queue.seal_large();
         }
     }
 

@@ -6,7 +6,7 @@ use whimbrel_event::{EventId, Qos, Tick, Time};
 
 use super::carried::{CarriedFlight, Moving};
 use super::keys::{DurableNo, Key, Value};
-use super::{AtomNo, Flight, Source, Whose};
+use super::{BatchNo, Flight, Source, Whose};
 use crate::api::Naming;
 use crate::broker::Broker;
 use crate::follow::{Gap, NO_PUBEND, notice_of};
@@ -129,8 +129,8 @@ impl Broker {
                 }
             }
         };
-        self.store.outbox.put(|key| Key::InFlight(session, tag).put(key), |value| written.put_versioned(value));
-        self.store.outbox.seal_large();
+        self.store.write_queue.put(|key| Key::InFlight(session, tag).put(key), |value| written.put_versioned(value));
+        self.store.write_queue.seal_large();
     }
 
     /// Takes over what tags mean: those that the client has not released, and which was given last.
@@ -139,12 +139,12 @@ impl Broker {
         let session = self.sessions.get_mut(index);
         let number = session.memory.number;
         for tag in &moving.unreleased {
-            session.memory.unreleased.insert(*tag, Unreleased { atom: AtomNo(0), is_written });
+            session.memory.unreleased.insert(*tag, Unreleased { batch: BatchNo(0), is_written });
             if is_written {
                 self.store
-                    .outbox
+                    .write_queue
                     .put(|key| Key::Unreleased(number, *tag).put(key), |value| (&[][..]).put_versioned(value));
-                self.store.outbox.seal_large();
+                self.store.write_queue.seal_large();
             }
         }
         session.inflight.go_on_after(moving.last_tag);

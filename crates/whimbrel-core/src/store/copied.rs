@@ -74,9 +74,9 @@ impl Broker {
         let to = Tick(now.as_nanos());
         for (own, (parts, last)) in self.store.lost.0.iter_mut().zip(last).enumerate() {
             parts.add(*last, to.max(*last));
-            self.store.outbox.put(|key| Key::Lost(own as u8).put(key), |value| parts.put_versioned(value));
+            self.store.write_queue.put(|key| Key::Lost(own as u8).put(key), |value| parts.put_versioned(value));
         }
-        self.store.outbox.seal();
+        self.store.write_queue.seal();
         // No later process may give these ticks out either.
         self.reserve_ticks(now, to);
     }

@@ -9,8 +9,8 @@ use whimbrel_event::{HostId, Tick, Time};
 
 use super::keys::{DurableNo, OWN, OwnTicks, Value, put_selector, put_ticks, selector_of, ticks};
 use super::numbers::DebtorNo;
-use super::outbox::AtomNo;
 use super::wire::{Bytes, put_bytes, put_varint};
+use super::write_queue::BatchNo;
 use crate::follow::NOTHING;
 use crate::route;
 use whimbrel_wire::FormerHost;
@@ -150,7 +150,7 @@ pub(crate) struct Debt {
     /// The version of its interest of which everything is in the entries.
     pub(crate) version: u64,
     /// With which atom that is durable, and what it has reported.
-    pub(crate) atom: AtomNo,
+    pub(crate) batch: BatchNo,
     /// What the log is held for, as it was counted.
     pub(crate) counted: OwnTicks,
     /// What it needs for those who are there and live, if it has said so in this life of this broker.
@@ -188,7 +188,7 @@ impl Debt {
             dropped: Vec::new(),
             last: 0,
             version: 0,
-            atom: AtomNo(0),
+            batch: BatchNo(0),
             counted: [NOTHING; OWN],
             near: None,
             heard: now,

@@ -17,8 +17,8 @@ use whimbrel_event::Tick;
 
 use super::StreamName;
 use super::keys::{DurableNo, OwnTicks};
-use super::outbox::Outbox;
 use super::reads::{FETCH_BYTES, POINT_BYTES, Slice};
+use super::write_queue::WriteQueue;
 use crate::follow::Tracks;
 use crate::route::{Kind, Router};
 
@@ -161,7 +161,7 @@ impl Filters {
         (own, tick): (usize, Tick),
         tracks: &mut Tracks,
         router: &Router,
-        outbox: &mut Outbox,
+        write_queue: &mut WriteQueue,
     ) {
         let Filters { wanted, asking, names, .. } = self;
         names.clear();
@@ -195,7 +195,7 @@ impl Filters {
         for shard in names.chunk_by(|(a, _), (b, _)| split(*a).0 == split(*b).0) {
             let stream = stream_of(own, shard[0].0);
             let named = if is_blind { &[] } else { shard };
-            let bytes = outbox.record(stream, tick, |out| put_names(out, tick, shard[0].0.is_debtor(), named));
+            let bytes = write_queue.record(stream, tick, |out| put_names(out, tick, shard[0].0.is_debtor(), named));
             self.records += 1;
             self.named += named.len() as u64;
             self.bytes += bytes as u64;

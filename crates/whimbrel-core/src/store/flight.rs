@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use whimbrel_event::{EventId, PubendId, Qos, Tick, Time};
 
 use super::keys::{DurableNo, Key, SessionNo, Value};
-use super::{Answer, AtomNo, Flight, Wait, Whom, Whose};
+use super::{Answer, BatchNo, Flight, Recipient, Wait, Whose};
 use crate::api::{Kick, Link, Naming, Output, Settlement};
 use crate::broker::Broker;
 use crate::follow::NOTHING;
@@ -23,7 +23,7 @@ impl Broker {
             for abandoned in core::mem::take(&mut self.sessions.get_mut(index).memory.abandoned) {
                 let Abandoned { tag, group, origin } = abandoned;
                 if self.sessions.get(index).memory.is_kept {
-                    self.store.outbox.forget(|key| Key::InFlight(number, tag).put(key));
+                    self.store.write_queue.forget(|key| Key::InFlight(number, tag).put(key));
                 }
                 if group != NO_GROUP {
                     self.sessions.fulfil(self.groups.account(group), origin);
@@ -43,14 +43,14 @@ impl Broker {
                 Some((number, whose, tick)) => Flight::Sent { number, whose, tick },
                 None => Flight::Unkept,
             };
-            self.store.outbox.put(|key| Key::InFlight(number, tag).put(key), |value| flight.put_versioned(value));
-            let atom = self.store.outbox.seal();
+            self.store.write_queue.put(|key| Key::InFlight(number, tag).put(key), |value| flight.put_versioned(value));
+            let batch = self.store.write_queue.seal();
             // A client that answers nothing has it all the same: whoever goes on from a copy must know under which tag.
             self.note_moved(index);
-            let atom = if fault!(self, PublishBeforePut) { self.store.line.last() } else { atom };
+            let batch = if fault!(self, PublishBeforePut) { self.store.commit_queue.last() } else { batch };
             // Once the log has failed, nothing is sent that would have to be remembered.
-            if atom != AtomNo::NEVER {
-                self.store.line.push(atom, Wait::Hand { session: index, number, tag });
+            if batch != BatchNo::NEVER {
+                self.store.commit_queue.push(batch, Wait::Hand { session: index, number, tag });
             }
         }
     }
@@ -83,10 +83,10 @@ impl Broker {
                 true => Flight::Received { number: of, whose, tick },
                 false => Flight::Sent { number: of, whose, tick },
             };
-            self.store.outbox.put(|key| Key::InFlight(number, *tag).put(key), |value| flight.put_versioned(value));
+            self.store.write_queue.put(|key| Key::InFlight(number, *tag).put(key), |value| flight.put_versioned(value));
         }
         if !open.is_empty() {
-            self.store.outbox.seal();
+            self.store.write_queue.seal();
         }
     }
 
@@ -136,7 +136,7 @@ impl Broker {
             let whom = self.sessions.whom(link);
             let known = settled == Settled::Received;
             if !(is_kept && known) {
-                self.answer(now, whom, (AtomNo(0), Answer::Release { tag, known }), out);
+                self.answer(now, whom, (BatchNo(0), Answer::Release { tag, known }), out);
             } else if !self.note_received(index, (whom, tag), track, id) {
                 self.sessions.stats.kicked_log_failed += 1;
                 return self.kick(now, index, Kick::LogFailed, out);
@@ -147,8 +147,8 @@ impl Broker {
                 // Not before the position that it moves, or it would come again after a crash.
                 Some(durable) => durable.done.push(tag),
                 None => {
-                    self.store.outbox.forget(|key| Key::InFlight(number, tag).put(key));
-                    self.store.outbox.seal();
+                    self.store.write_queue.forget(|key| Key::InFlight(number, tag).put(key));
+                    self.store.write_queue.seal();
                 }
             }
         }
@@ -187,22 +187,22 @@ impl Broker {
     }
 
     /// Writes that the client has the event of a delivery, and has it told to forget the tag when that is durable; false if it never will be.
-    fn note_received(&mut self, index: u32, (whom, tag): (Whom, u16), track: u32, id: Option<EventId>) -> bool {
+    fn note_received(&mut self, index: u32, (whom, tag): (Recipient, u16), track: u32, id: Option<EventId>) -> bool {
         let number = self.sessions.get(index).memory.number;
         let received = match self.flight(track, id) {
             Some((number, whose, tick)) => Flight::Received { number, whose, tick },
             None => Flight::Unkept,
         };
         let key = |key: &mut Vec<u8>| Key::InFlight(number, tag).put(key);
-        self.store.outbox.put(key, |value| received.put_versioned(value));
-        let atom = self.store.outbox.seal();
-        let atom = if fault!(self, ReleaseBeforePut) { self.store.line.last() } else { atom };
+        self.store.write_queue.put(key, |value| received.put_versioned(value));
+        let batch = self.store.write_queue.seal();
+        let batch = if fault!(self, ReleaseBeforePut) { self.store.commit_queue.last() } else { batch };
         self.sessions.get_mut(index).inflight.receive(tag);
-        if atom == AtomNo::NEVER {
+        if batch == BatchNo::NEVER {
             return false;
         }
-        self.sessions.stand_in_line(whom);
-        self.store.line.push(atom, Wait::Received { whom, session: index, number, tag });
+        self.sessions.enter_commit_queue(whom);
+        self.store.commit_queue.push(batch, Wait::Received { whom, session: index, number, tag });
         true
     }
 
@@ -241,8 +241,8 @@ impl Broker {
         for tag in tags[first..].iter().chain(&tags[..first]) {
             let flight = flights[tag];
             if is_of_copy {
-                self.store.outbox.forget(|key| Key::InFlight(session, *tag).put(key));
-                self.store.outbox.seal_large();
+                self.store.write_queue.forget(|key| Key::InFlight(session, *tag).put(key));
+                self.store.write_queue.seal_large();
             }
             let (number, stage) = match flight {
                 Flight::Sent { number, whose, tick } => (Some((number, whose, tick)), Stage::Loading),

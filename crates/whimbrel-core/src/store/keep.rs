@@ -6,7 +6,7 @@ use whimbrel_event::Time;
 
 use super::keys::{Kept, Key, LastWill, OwnTicks, SessionNo, Value};
 use super::wish::Wish;
-use super::{Answer, AtomNo, Disk, Wait, Whom};
+use super::{Answer, BatchNo, Disk, Recipient, Wait};
 use crate::api::{Durability, Link, Output};
 use crate::broker::Broker;
 use crate::route::NO_TRACK;
@@ -58,13 +58,13 @@ impl Broker {
         let session = self.sessions.get_mut(index);
         let has_will = session.will.is_some();
         if session.memory.number == SessionNo(0) && (has_will || session.is_persistent()) {
-            session.memory.number = store.numbers.next_session(&mut store.outbox);
+            session.memory.number = store.numbers.next_session(&mut store.write_queue);
         }
         let number = session.memory.number;
         if session.is_persistent() || session.memory.is_kept {
             session.memory.is_kept = true;
             let kept = Kept::of(session, left);
-            store.outbox.put(|key| Key::Session(&session.client_id).put(key), |value| kept.put_versioned(value));
+            store.write_queue.put(|key| Key::Session(&session.client_id).put(key), |value| kept.put_versioned(value));
         }
         match &session.will {
             Some(will) => {
@@ -75,12 +75,12 @@ impl Broker {
                     retain: will.retain,
                     event: will.event.packed().as_bytes(),
                 };
-                store.outbox.put(|key| Key::Will(number).put(key), |value| will.put_versioned(value));
+                store.write_queue.put(|key| Key::Will(number).put(key), |value| will.put_versioned(value));
             }
-            None if number != SessionNo(0) => store.outbox.forget(|key| Key::Will(number).put(key)),
+            None if number != SessionNo(0) => store.write_queue.forget(|key| Key::Will(number).put(key)),
             None => {}
         }
-        store.outbox.seal();
+        store.write_queue.seal();
     }
 
     /// A session ends: everything that is written of it is forgotten, the session itself last, so that a crash in between leaves one that
@@ -91,8 +91,8 @@ impl Broker {
         if !self.has_log() || number == SessionNo(0) {
             return;
         }
-        let outbox = &mut self.store.outbox;
-        outbox.forget(|key| Key::Will(number).put(key));
+        let write_queue = &mut self.store.write_queue;
+        write_queue.forget(|key| Key::Will(number).put(key));
         if is_kept {
             // What was given up in this very call is still to be forgotten.
             let given_up = session.memory.abandoned.iter().map(|abandoned| abandoned.tag);
@@ -108,21 +108,21 @@ impl Broker {
             });
             for (count, key) in flights.chain(unreleased).chain(subscriptions).enumerate() {
                 if count % FORGET_MAX == FORGET_MAX - 1 {
-                    outbox.seal();
+                    write_queue.seal();
                 }
-                outbox.forget(|bytes| key.put(bytes));
-                outbox.seal_large();
+                write_queue.forget(|bytes| key.put(bytes));
+                write_queue.seal_large();
             }
-            outbox.forget(|key| Key::Session(&session.client_id).put(key));
+            write_queue.forget(|key| Key::Session(&session.client_id).put(key));
         }
-        outbox.seal();
+        write_queue.seal();
     }
 
     /// Writes what is to be remembered of a subscription as it is now; of one that is none, nothing.
     pub(crate) fn remember_subscription(&mut self, index: u32, text: &str) {
         let session = self.sessions.get(index).memory.number;
         let Some(id) = self.router.find(index, text) else {
-            return self.store.outbox.forget(|key| Key::Subscription(session, text).put(key));
+            return self.store.write_queue.forget(|key| Key::Subscription(session, text).put(key));
         };
         let known = self.router.get(id);
         let track = (known.track != NO_TRACK).then(|| self.tracks.get(known.track));
@@ -150,17 +150,17 @@ impl Broker {
             selector: known.selector.as_deref(),
             old: durable.map_or(Vec::new(), |durable| durable.old.iter().map(|old| old.view()).collect()),
         };
-        self.store.outbox.put(|key| Key::Subscription(session, text).put(key), |value| wish.put_versioned(value));
+        self.store.write_queue.put(|key| Key::Subscription(session, text).put(key), |value| wish.put_versioned(value));
     }
 
     /// A client is told nothing before what was written so far is durable: it begins anew, and the old must not come back.
-    pub(crate) fn cork_until_durable(&mut self, whom: Whom, out: &mut dyn Output) {
-        let atom = self.store.outbox.last();
-        let atom = if fault!(self, OldSessionBack) { AtomNo(0) } else { atom };
-        if atom > self.store.line.committed() {
+    pub(crate) fn cork_until_durable(&mut self, whom: Recipient, out: &mut dyn Output) {
+        let batch = self.store.write_queue.last();
+        let batch = if fault!(self, OldSessionBack) { BatchNo(0) } else { batch };
+        if batch > self.store.commit_queue.committed() {
             out.cork(whom.link);
-            self.sessions.stand_in_line(whom);
-            self.store.line.push(atom, Wait::Uncork(whom));
+            self.sessions.enter_commit_queue(whom);
+            self.store.commit_queue.push(batch, Wait::Uncork(whom));
         }
     }
 
@@ -170,11 +170,11 @@ impl Broker {
         self.note_moved(index);
         let session = self.sessions.get_mut(index);
         let (number, known) = (session.memory.number, session.memory.unreleased.remove(&tag));
-        let mut after = known.map_or(AtomNo(0), |known| known.atom);
+        let mut after = known.map_or(BatchNo(0), |known| known.batch);
         if known.is_some_and(|known| known.is_written) {
             // Before it is told that the tag is free: a new publish with it would be taken for a repeat after a crash.
-            self.store.outbox.forget(|key| Key::Unreleased(number, tag).put(key));
-            after = self.store.outbox.seal();
+            self.store.write_queue.forget(|key| Key::Unreleased(number, tag).put(key));
+            after = self.store.write_queue.seal();
         }
         let answer = Answer::Completed { tag, known: known.is_some() };
         self.answer(now, whom, (after, answer), out);
@@ -185,7 +185,7 @@ impl Broker {
         if now < self.store.lazily_at || self.store.lazy_topics.is_empty() && !self.store.publishers.has_dirty() {
             return;
         }
-        let waiting = self.store.line.retained();
+        let waiting = self.store.commit_queue.retained();
         for _ in 0..LAZILY_SLICE {
             let Some(topic) = self.store.lazy_topics.pop_first() else { break };
             if waiting.contains(&*topic) {
@@ -195,13 +195,15 @@ impl Broker {
             match self.retained.get(&topic) {
                 Some(event) => {
                     let bytes = event.packed().as_bytes();
-                    self.store.outbox.put(|key| Key::Retained(&topic).put(key), |value| bytes.put_versioned(value));
+                    self.store
+                        .write_queue
+                        .put(|key| Key::Retained(&topic).put(key), |value| bytes.put_versioned(value));
                 }
-                None => self.store.outbox.forget(|key| Key::Retained(&topic).put(key)),
+                None => self.store.write_queue.forget(|key| Key::Retained(&topic).put(key)),
             }
-            self.store.outbox.seal();
+            self.store.write_queue.seal();
         }
-        self.store.publishers.write_dirty(LAZILY_SLICE, &mut self.store.outbox);
+        self.store.publishers.write_dirty(LAZILY_SLICE, &mut self.store.write_queue);
         let is_left = self.store.lazy_topics.len() + self.store.publishers.dirty() >= LAZILY_SLICE;
         self.store.lazily_at = now.after(if is_left { LAZILY_PAUSE } else { LAZILY_EVERY });
     }

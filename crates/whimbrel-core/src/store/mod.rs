@@ -1,7 +1,7 @@
 //! What is to outlive the process: the core says what is to be written, in which order, and is told how far it is durable.
 //!
-//! The core does no IO. What it wants written is a sequence of *atoms* ([`Atom`]), each of which is there as a whole after a crash or not
-//! at all; after a crash the disk holds a prefix of the sequence. The driver takes them with [`crate::Broker::atom`] and
+//! The core does no IO. What it wants written is a sequence of *atoms* ([`Batch`]), each of which is there as a whole after a crash or not
+//! at all; after a crash the disk holds a prefix of the sequence. The driver takes them with [`crate::Broker::batch`] and
 //! [`crate::Broker::submitted`], in order, and says with [`crate::Input::Committed`] how far they are durable. Nobody is told of what an
 //! atom holds before that: events, answers and subscriptions wait in the *line*, in the order in which they were accepted.
 
@@ -10,6 +10,7 @@ mod base;
 mod carried;
 mod carry;
 mod carry_flights;
+mod commit_queue;
 mod copied;
 mod debts;
 mod far;
@@ -18,10 +19,8 @@ mod filter;
 mod flight;
 mod keep;
 mod keys;
-mod line;
 mod merge;
 mod numbers;
-mod outbox;
 mod placed;
 mod profile;
 mod publishers;
@@ -35,6 +34,7 @@ mod ticks;
 mod trouble;
 mod wire;
 mod wish;
+mod write_queue;
 mod written;
 #[cfg(test)]
 mod written_tests;
@@ -46,16 +46,14 @@ use whimbrel_event::{HostId, Packed, Tick, Time};
 pub(crate) use base::Bases;
 pub(crate) use carried::{Moving, NAMED_MAX, join, split};
 pub(crate) use carry::Source;
+pub(crate) use commit_queue::{Answer, CommitQueue, HeldEvent, Recipient, Wait};
 pub(crate) use copied::{Lost, LostParts};
 pub(crate) use debts::{DEBTORS_MAX, Debt, Debts, Ended, Hold, Owed, OwedEntry, Restored};
 pub(crate) use far_reads::{Entries, FAR_MEMBERS_MAX, FarReads, Told};
 pub(crate) use filter::{Filters, Plan, RECORDS_BYTES, stream_of};
 pub(crate) use keys::{DurableNo, Key, OWN, OwnTicks, SessionNo, Value};
-pub(crate) use line::{Answer, Held, Line, Wait, Whom};
 pub use numbers::DEBTORS_SHARD;
 pub(crate) use numbers::Numbers;
-pub(crate) use outbox::Outbox;
-pub use outbox::{Atom, AtomNo};
 pub(crate) use placed::{Acquainted, Placed};
 pub(crate) use profile::Profiles;
 pub use profile::{Persistence, Profile};
@@ -68,6 +66,8 @@ pub(crate) use stand::{FarStand, Flight, Stand, Whose};
 pub(crate) use survey::SURVEYOR;
 pub(crate) use wire::{Bytes, put_bytes, put_varint};
 pub(crate) use wish::{Former, Wish};
+pub(crate) use write_queue::WriteQueue;
+pub use write_queue::{Batch, BatchNo};
 pub(crate) use written::Written;
 
 /// The format of a logged event, its first byte.
@@ -152,8 +152,8 @@ impl<'a> Write<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Store {
     pub(crate) disk: Disk,
-    pub(crate) outbox: Outbox,
-    pub(crate) line: Line,
+    pub(crate) write_queue: WriteQueue,
+    pub(crate) commit_queue: CommitQueue,
     pub(crate) numbers: Numbers,
     pub(crate) reads: Reads,
     pub(crate) far_reads: FarReads,
@@ -181,7 +181,7 @@ pub(crate) struct Store {
 impl Store {
     pub(crate) fn is_congested(&self) -> bool {
         // While the log is full, what frees it must be read all the same.
-        self.line.is_congested() || self.disk == Disk::Open && self.outbox.is_congested()
+        self.commit_queue.is_congested() || self.disk == Disk::Open && self.write_queue.is_congested()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Numbers that are given once, also after a restart: those of sessions and of durable subscriptions; and those of brokers that are owed something.
 
 use super::keys::{DurableNo, Key, Own, SessionNo, Value};
-use super::outbox::Outbox;
+use super::write_queue::WriteQueue;
 
 /// So many numbers are set aside with one write.
 const SET_ASIDE: u32 = 4096;
@@ -46,18 +46,18 @@ impl Numbers {
     }
 
     /// Writes what the broker has to know of itself.
-    pub(crate) fn write(&self, outbox: &mut Outbox) {
+    pub(crate) fn write(&self, write_queue: &mut WriteQueue) {
         let own = self.own.as_ref().expect("there is a log");
-        outbox.put(|key| Key::Own.put(key), |value| own.put_versioned(value));
+        write_queue.put(|key| Key::Own.put(key), |value| own.put_versioned(value));
     }
 
     /// A number for a session. What sets it aside is added to the open atom, if need be.
-    pub(crate) fn next_session(&mut self, outbox: &mut Outbox) -> SessionNo {
+    pub(crate) fn next_session(&mut self, write_queue: &mut WriteQueue) -> SessionNo {
         self.session += 1;
         let own = self.own.as_mut().expect("there is a log");
         if self.session >= own.next_session.0 {
             own.next_session.0 = self.session + u64::from(SET_ASIDE);
-            self.write(outbox);
+            self.write(write_queue);
         }
         SessionNo(self.session)
     }
@@ -66,13 +66,13 @@ impl Numbers {
     ///
     /// # Panics
     /// After 2^32 - 2^16 of them.
-    pub(crate) fn next_durable(&mut self, outbox: &mut Outbox) -> DurableNo {
+    pub(crate) fn next_durable(&mut self, write_queue: &mut WriteQueue) -> DurableNo {
         self.durable += 1;
         assert!(self.durable < DEBTORS_FIRST, "fewer than 2^32 - 2^16 durable subscriptions in a broker's life");
         let own = self.own.as_mut().expect("there is a log");
         if self.durable >= own.next_durable.0 {
             own.next_durable.0 = self.durable.saturating_add(SET_ASIDE);
-            self.write(outbox);
+            self.write(write_queue);
         }
         DurableNo(self.durable)
     }

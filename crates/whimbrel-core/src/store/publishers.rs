@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use whimbrel_event::Time;
 
 use super::keys::{Key, Value};
-use super::outbox::{AtomNo, Outbox};
 use super::wire::{Bytes, put_varint};
+use super::write_queue::{BatchNo, WriteQueue};
 
 /// Publishers whose numbers are known.
 const PUBLISHERS_MAX: usize = 1_000_000;
@@ -55,7 +55,7 @@ impl Value<'_> for Numbered {
 struct Publisher {
     numbered: Numbered,
     /// What has to be durable before a repeat may be answered.
-    atom: AtomNo,
+    batch: BatchNo,
 }
 
 /// By client id.
@@ -86,15 +86,15 @@ impl Publishers {
     }
 
     /// If a number is a repeat: what has to be durable before that may be said.
-    pub(crate) fn is_repeat(&self, client_id: &str, number: u64) -> Option<AtomNo> {
+    pub(crate) fn is_repeat(&self, client_id: &str, number: u64) -> Option<BatchNo> {
         let known = self.all.get(client_id)?;
-        (number <= known.numbered.last).then_some(known.atom)
+        (number <= known.numbered.last).then_some(known.batch)
     }
 
     /// The last number that a publisher gave, if that is durable, or need not be.
-    pub(crate) fn last(&self, client_id: &str, committed: AtomNo) -> Option<u64> {
+    pub(crate) fn last(&self, client_id: &str, committed: BatchNo) -> Option<u64> {
         let known = self.all.get(client_id)?;
-        (known.atom <= committed).then_some(known.numbered.last)
+        (known.batch <= committed).then_some(known.numbered.last)
     }
 
     /// The last number that a publisher gave, whether or not that is durable.
@@ -119,7 +119,7 @@ impl Publishers {
     pub(crate) fn learn(&mut self, client_id: &str, number: u64, now: Time) -> Numbered {
         let known = self.all.get(client_id).map_or(0, |known| known.numbered.last);
         let numbered = Numbered { last: number.max(known), hour: hour(now), epoch: 0, maybe_repeats: false };
-        self.keep(client_id, numbered, AtomNo(0));
+        self.keep(client_id, numbered, BatchNo(0));
         numbered
     }
 
@@ -147,12 +147,12 @@ impl Publishers {
         client_id: &str,
         (number, now, (epoch, maybe_repeats)): (u64, Time, (u64, bool)),
         (is_logged, has_log): (bool, bool),
-        outbox: &mut Outbox,
+        write_queue: &mut WriteQueue,
     ) {
         let numbered = Numbered { last: number, hour: hour(now), epoch, maybe_repeats };
-        self.keep(client_id, numbered, if is_logged { outbox.next() } else { AtomNo(0) });
+        self.keep(client_id, numbered, if is_logged { write_queue.next() } else { BatchNo(0) });
         if is_logged {
-            outbox.put(|key| Key::Number(client_id).put(key), |value| numbered.put_versioned(value));
+            write_queue.put(|key| Key::Number(client_id).put(key), |value| numbered.put_versioned(value));
             self.dirty.remove(client_id);
         } else if has_log && !self.dirty.contains(client_id) {
             self.dirty.insert(client_id.into());
@@ -160,26 +160,26 @@ impl Publishers {
     }
 
     /// A fault: as [`Publishers::note`], but the number is not written with its event.
-    pub(crate) fn note_apart(&mut self, client_id: &str, (number, now): (u64, Time), outbox: &Outbox) {
+    pub(crate) fn note_apart(&mut self, client_id: &str, (number, now): (u64, Time), write_queue: &WriteQueue) {
         let numbered = Numbered { last: number, hour: hour(now), epoch: 0, maybe_repeats: false };
-        self.keep(client_id, numbered, outbox.next());
+        self.keep(client_id, numbered, write_queue.next());
         self.dirty.insert(client_id.into());
     }
 
     /// Takes over what was written, or notes what is.
-    pub(crate) fn keep(&mut self, client_id: &str, numbered: Numbered, atom: AtomNo) {
+    pub(crate) fn keep(&mut self, client_id: &str, numbered: Numbered, batch: BatchNo) {
         match self.all.get_mut(client_id) {
             Some(known) => {
                 if known.numbered.hour != numbered.hour {
                     self.by_age.remove(&(known.numbered.hour, client_id.into()));
                     self.by_age.insert((numbered.hour, client_id.into()));
                 }
-                let atom = atom.max(known.atom);
-                *known = Publisher { numbered, atom };
+                let batch = batch.max(known.batch);
+                *known = Publisher { numbered, batch };
             }
             None => {
                 self.by_age.insert((numbered.hour, client_id.into()));
-                self.all.insert(client_id.into(), Publisher { numbered, atom });
+                self.all.insert(client_id.into(), Publisher { numbered, batch });
             }
         }
     }
@@ -203,20 +203,20 @@ impl Publishers {
     /// Writes the numbers that are written lazily, of at most `most` publishers: once no event of
     /// their publisher waits to be taken. One that does may be refused, and its number must not be
     /// known then, nor a greater one.
-    pub(crate) fn write_dirty(&mut self, most: usize, outbox: &mut Outbox) {
+    pub(crate) fn write_dirty(&mut self, most: usize, write_queue: &mut WriteQueue) {
         let mut early = Vec::new();
         for _ in 0..most {
             let Some(client_id) = self.dirty.pop_first() else { break };
-            if self.all.get(&client_id).is_some_and(|known| !outbox.is_taken(known.atom)) {
+            if self.all.get(&client_id).is_some_and(|known| !write_queue.is_taken(known.batch)) {
                 early.push(client_id);
                 continue;
             }
             let key = |key: &mut Vec<u8>| Key::Number(&client_id).put(key);
             match self.all.get(&client_id) {
-                Some(known) => outbox.put(key, |value| known.numbered.put_versioned(value)),
-                None => outbox.forget(key),
+                Some(known) => write_queue.put(key, |value| known.numbered.put_versioned(value)),
+                None => write_queue.forget(key),
             }
-            outbox.seal();
+            write_queue.seal();
         }
         self.dirty.extend(early);
     }

@@ -7,7 +7,7 @@ use whimbrel_event::{Qos, Tick, Time};
 
 use super::far::FarHolds;
 use super::keys::{DurableNo, Key, OWN, OwnTicks, Value};
-use super::{AtomNo, Disk, StreamName};
+use super::{BatchNo, Disk, StreamName};
 use crate::broker::Broker;
 use crate::follow::{NOTHING, Positions, Track, early_grace};
 
@@ -139,7 +139,7 @@ impl Broker {
 
     /// While the log is full the outbox is kept for what frees it.
     fn can_write_positions(&self) -> bool {
-        !self.store.release.moved.is_empty() && (self.store.disk == Disk::Open || self.store.outbox.is_empty())
+        !self.store.release.moved.is_empty() && (self.store.disk == Disk::Open || self.store.write_queue.is_empty())
     }
 
     fn can_chop(&self) -> bool {
@@ -222,7 +222,7 @@ impl Broker {
     }
 
     /// Writes the position of a durable subscription, and forgets the deliveries that are over with it. With which atom that is durable.
-    pub(crate) fn write_position(&mut self, id: u32) -> AtomNo {
+    pub(crate) fn write_position(&mut self, id: u32) -> BatchNo {
         let stand = self.written_stand(id);
         let track = self.tracks.get_mut(id);
         let index = track.session;
@@ -243,11 +243,11 @@ impl Broker {
             // Another delivery that is written may have it.
             let is_used = session.inflight.slot(tag).is_some_and(|slot| slot.qos == Qos::ExactlyOnce);
             if !is_used {
-                self.store.outbox.forget(|key| Key::InFlight(session.memory.number, tag).put(key));
+                self.store.write_queue.forget(|key| Key::InFlight(session.memory.number, tag).put(key));
             }
             if at % FORGOTTEN_MAX == 0 {
                 // What a crash leaves of them lies behind the position, or is noted as beyond it.
-                self.store.outbox.seal();
+                self.store.write_queue.seal();
             }
         }
         // What a SUBSCRIBE that waits has written must stay.
@@ -259,7 +259,7 @@ impl Broker {
             (0..forgotten).for_each(|_| self.router.want_old_no_more(number, &text));
             self.remember_subscription(index, &text);
         }
-        self.store.outbox.seal()
+        self.store.write_queue.seal()
     }
 
     /// A durable subscription has ended, and holds nothing any more.
@@ -291,8 +291,8 @@ impl Broker {
             if is_left && early > done {
                 release.early[own] = early;
                 // First it is known that something may be missing, then it is.
-                self.store.outbox.put(|key| Key::Early(own as u8).put(key), |value| early.put_versioned(value));
-                self.store.outbox.seal();
+                self.store.write_queue.put(|key| Key::Early(own as u8).put(key), |value| early.put_versioned(value));
+                self.store.write_queue.seal();
             }
             let upto = early.max(released);
             let release = &mut self.store.release;
@@ -300,7 +300,7 @@ impl Broker {
                 release.chopped[own] = upto;
                 // One that proves acknowledgement needs nothing before it, and may be what lets everything else go on.
                 let is_urgent = self.store.disk == Disk::Full && early <= released;
-                self.store.outbox.chop(name, upto, is_urgent);
+                self.store.write_queue.chop(name, upto, is_urgent);
             }
         }
     }

@@ -196,7 +196,7 @@ impl Restoring {
             core.lose_since_copy(now, &log.events.map(|stream| stream.last.max(stream.chopped)));
         }
         for (client_id, numbered) in &self.numbers {
-            core.store.publishers.keep(client_id, *numbered, super::AtomNo(0));
+            core.store.publishers.keep(client_id, *numbered, super::BatchNo(0));
         }
         core.restore_retained(now, self.retained);
         let mut places = BTreeMap::new();
@@ -218,8 +218,8 @@ impl Restoring {
         for (session, text, value) in &self.subscriptions {
             let wish = Wish::read_versioned(value).expect("it was read before");
             let Some(index) = places.get(session) else {
-                core.store.outbox.forget(|key| Key::Subscription(*session, text).put(key));
-                core.store.outbox.seal_large();
+                core.store.write_queue.forget(|key| Key::Subscription(*session, text).put(key));
+                core.store.write_queue.seal_large();
                 continue;
             };
             let stand = wish.number.and_then(|number| self.positions.find(number, &core.store.bases));
@@ -236,12 +236,12 @@ impl Restoring {
         for (number, _) in self.sessions.iter().filter(|(_, (_, kept))| kept.left.is_none()) {
             core.remember_left(now, places[number], self.is_copy);
         }
-        core.store.outbox.seal();
+        core.store.write_queue.seal();
         core.begin_survey(numbers.into_iter());
         places.values().for_each(|index| core.sessions.rest(*index));
         places.values().for_each(|index| core.take_up_own(*index));
         // What those have ended is an atom of its own.
-        core.store.outbox.seal();
+        core.store.write_queue.seal();
         Ok(core)
     }
 }
@@ -259,7 +259,7 @@ impl Broker {
                 Some(index) => self.restore_flights(*index, flights, numbers),
                 None => {
                     for tag in flights.keys() {
-                        self.store.outbox.forget(|key| Key::InFlight(*session, *tag).put(key));
+                        self.store.write_queue.forget(|key| Key::InFlight(*session, *tag).put(key));
                     }
                 }
             }
@@ -289,8 +289,8 @@ impl Broker {
                 let birth = Tick(now.as_nanos().saturating_sub(1));
                 let own = Own { host, birth, next_session: SessionNo(0), next_durable: DurableNo(0) };
                 self.store.numbers = Numbers::restored(own);
-                self.store.numbers.write(&mut self.store.outbox);
-                self.store.outbox.seal();
+                self.store.numbers.write(&mut self.store.write_queue);
+                self.store.write_queue.seal();
             }
         }
         self.streams.own.reserve(log.reserved);
@@ -303,8 +303,8 @@ impl Broker {
         store.filters.since = since.unwrap_or(store.release.logged);
         if since.is_none() {
             let since = store.filters.since;
-            store.outbox.put(|key| Key::Filtered.put(key), |value| since.put_versioned(value));
-            store.outbox.seal();
+            store.write_queue.put(|key| Key::Filtered.put(key), |value| since.put_versioned(value));
+            store.write_queue.seal();
         }
     }
 
@@ -322,12 +322,12 @@ impl Broker {
         for (session, tag) in unreleased {
             match places.get(session).map(|index| &mut self.sessions.get_mut(*index).memory) {
                 Some(memory) if !memory.is_of_copy => {
-                    let unreleased = Unreleased { atom: super::AtomNo(0), is_written: true };
+                    let unreleased = Unreleased { batch: super::BatchNo(0), is_written: true };
                     memory.unreleased.insert(*tag, unreleased);
                 }
                 _ => {
-                    self.store.outbox.forget(|key| Key::Unreleased(*session, *tag).put(key));
-                    self.store.outbox.seal_large();
+                    self.store.write_queue.forget(|key| Key::Unreleased(*session, *tag).put(key));
+                    self.store.write_queue.seal_large();
                 }
             }
         }
@@ -358,8 +358,8 @@ impl Broker {
         if is_copy || session.shares().is_none() {
             let kept = Kept::of(session, Some(now));
             let key = |key: &mut Vec<u8>| Key::Session(&session.client_id).put(key);
-            self.store.outbox.put(key, |value| kept.put_versioned(value));
-            self.store.outbox.seal_large();
+            self.store.write_queue.put(key, |value| kept.put_versioned(value));
+            self.store.write_queue.seal_large();
         }
     }
 

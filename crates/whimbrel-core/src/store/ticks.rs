@@ -31,8 +31,8 @@ impl Broker {
             return;
         }
         self.store.reserving = upto;
-        self.store.outbox.reserve(upto);
-        let atom = self.store.outbox.seal();
-        self.store.line.push(atom, Wait::Reserved(upto));
+        self.store.write_queue.reserve(upto);
+        let batch = self.store.write_queue.seal();
+        self.store.commit_queue.push(batch, Wait::Reserved(upto));
     }
 }

@@ -20,7 +20,7 @@ impl Broker {
             Disk::Full => self.refuse_waiting(),
             Disk::Poisoned if before == Disk::Poisoned => {}
             Disk::Poisoned => {
-                while self.store.line.is_due() {
+                while self.store.commit_queue.is_due() {
                     self.pass_committed(now, out);
                 }
                 self.drop_waiting(now, out);
@@ -31,10 +31,10 @@ impl Broker {
 
     /// The log has no room for the events that were not taken: their publishers are told so, in their turn.
     fn refuse_waiting(&mut self) {
-        let refused = self.store.outbox.refuse_events();
+        let refused = self.store.write_queue.refuse_events();
         let Broker { sessions, store, streams, .. } = self;
-        let Store { line, publishers, .. } = store;
-        line.refuse(&refused, |_, wait| match wait {
+        let Store { commit_queue, publishers, .. } = store;
+        commit_queue.refuse(&refused, |_, wait| match wait {
             Wait::Event(held) => {
                 sessions.stats.events_refused += 1;
                 streams.own.withdrawn(held.event.id());
@@ -70,14 +70,14 @@ impl Broker {
     /// Nobody knows whether what waits is on the disk. To refuse it could be a lie, as it may be there after a restart, and so could be
     /// to accept it: whoever waits is disconnected, and may repeat it.
     fn drop_waiting(&mut self, now: Time, out: &mut dyn Output) {
-        let unknown = self.store.line.take_unknown();
-        self.store.outbox.close();
+        let unknown = self.store.commit_queue.take_unknown();
+        self.store.write_queue.close();
         let seed = self.store.spare_seed;
         self.streams.retire(seed, now);
         self.rehost(now, out);
         for wait in unknown {
             let Some(whom) = wait.whom() else { continue };
-            if !self.sessions.leave_line(whom) {
+            if !self.sessions.leave_commit_queue(whom) {
                 continue;
             }
             let index = self.sessions.of(whom.link);

@@ -449,17 +449,17 @@ impl Broker {
         let durable = tracks.durable_mut(id).expect("a durable subscription");
         let number = durable.number;
         for (host, part) in parts {
-            store.outbox.put(|key| Key::Part(number, host).put(key), |value| part.put_versioned(value));
-            store.outbox.seal_large();
+            store.write_queue.put(|key| Key::Part(number, host).put(key), |value| part.put_versioned(value));
+            store.write_queue.seal_large();
             durable.far.written.parts.insert(host, part);
         }
         if digest != core::mem::replace(&mut durable.written, digest) {
-            store.outbox.put(|key| Key::Position(number).put(key), |value| head.put_versioned(value));
+            store.write_queue.put(|key| Key::Position(number).put(key), |value| head.put_versioned(value));
             let written = &mut durable.far.written;
             written.level = written.level.max(head.level);
         }
         for host in gone {
-            store.outbox.forget(|key| Key::Part(number, host).put(key));
+            store.write_queue.forget(|key| Key::Part(number, host).put(key));
             durable.far.written.parts.remove(&host);
         }
         if head.base != durable.far.written.base {
@@ -487,8 +487,8 @@ impl Broker {
 
     /// What is written of a position is forgotten.
     pub(crate) fn forget_position(&mut self, number: DurableNo, written: &Written) {
-        self.store.outbox.forget(|key| Key::Position(number).put(key));
-        written.keys(number).for_each(|key| self.store.outbox.forget(|bytes| key.put(bytes)));
+        self.store.write_queue.forget(|key| Key::Position(number).put(key));
+        written.keys(number).for_each(|key| self.store.write_queue.forget(|bytes| key.put(bytes)));
         self.let_go_of_base(written.base);
     }
 }

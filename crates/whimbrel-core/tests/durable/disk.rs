@@ -5,7 +5,9 @@
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
-use whimbrel_core::store::{Atom, AtomNo, Disk, Fetched, LogState, Profile, Restoring, StreamName, StreamState, Write};
+use whimbrel_core::store::{
+    Batch, BatchNo, Disk, Fetched, LogState, Profile, Restoring, StreamName, StreamState, Write,
+};
 use whimbrel_core::{Broker, Input, Limits};
 use whimbrel_event::{Tick, Time};
 
@@ -33,8 +35,8 @@ pub struct Durable {
 
 impl Durable {
     /// What a core wants written, atom by atom, as it is taken; and the last of these.
-    pub fn taken(core: &mut Broker) -> Option<(AtomNo, Vec<Kept>)> {
-        let writes = kept(&core.atom()?);
+    pub fn taken(core: &mut Broker) -> Option<(BatchNo, Vec<Kept>)> {
+        let writes = kept(&core.batch()?);
         Some((core.submitted(), writes))
     }
 
@@ -93,8 +95,8 @@ impl Durable {
 }
 
 /// What an atom writes, kept.
-pub fn kept(atom: &Atom<'_>) -> Vec<Kept> {
-    let writes = atom.writes().map(|write| match write {
+pub fn kept(batch: &Batch<'_>) -> Vec<Kept> {
+    let writes = batch.writes().map(|write| match write {
         Write::Event { pubend, tick, event } => {
             Kept::Record(StreamName::Events(pubend), tick, Write::event_parts(event).concat())
         }
@@ -111,7 +113,7 @@ pub fn kept(atom: &Atom<'_>) -> Vec<Kept> {
 pub struct Logged {
     pub rig: Rig,
     pub disk: Durable,
-    pending: VecDeque<(AtomNo, Vec<Kept>)>,
+    pending: VecDeque<(BatchNo, Vec<Kept>)>,
     limits: Limits,
     /// Which topics are logged.
     pub profiles: Vec<Profile>,
@@ -146,10 +148,10 @@ impl Logged {
     }
 
     /// So many atoms become durable.
-    pub fn commit_some(&mut self, atoms: usize) {
+    pub fn commit_some(&mut self, batches: usize) {
         self.submit();
         let mut upto = None;
-        for _ in 0..atoms {
+        for _ in 0..batches {
             let Some((number, writes)) = self.pending.pop_front() else { break };
             writes.into_iter().for_each(|write| self.disk.apply(write));
             upto = Some(number);
@@ -165,7 +167,7 @@ impl Logged {
     pub fn settle(&mut self) {
         loop {
             self.commit_some(usize::MAX);
-            if !self.serve() && self.pending.is_empty() && self.rig.core.atom().is_none() {
+            if !self.serve() && self.pending.is_empty() && self.rig.core.batch().is_none() {
                 return;
             }
         }

@@ -254,13 +254,13 @@ fn what_was_acknowledged_does_not_come_again_after_a_restart() {
 
 /// A life of a shared subscription of which only the first atoms become durable; returns what its publisher was told is accepted, and what
 /// members have acknowledged.
-fn life(world: &mut Logged, mut atoms: usize) -> (usize, BTreeMap<String, usize>) {
+fn life(world: &mut Logged, mut batches: usize) -> (usize, BTreeMap<String, usize>) {
     let mut told = 0;
     let mut had = BTreeMap::new();
     let mut step = |world: &mut Logged, told: &mut usize| {
         let before = world.committed;
-        world.commit_some(atoms);
-        atoms -= world.committed - before;
+        world.commit_some(batches);
+        batches -= world.committed - before;
         *told += accepted(world);
     };
     world.rig.attach(PUB, "publisher", CLEAN);
@@ -300,9 +300,9 @@ fn nothing_is_lost_wherever_the_broker_dies() {
     life(&mut world, usize::MAX);
     let all = world.committed;
     assert!(all > 16, "{all}");
-    for atoms in 0..=all {
+    for batches in 0..=all {
         let mut world = Logged::new();
-        let (told, mut had) = life(&mut world, atoms);
+        let (told, mut had) = life(&mut world, batches);
         world.crash();
         for link in [ONE, TWO] {
             world.rig.attach(link, &name(link), KEPT);
@@ -312,11 +312,11 @@ fn nothing_is_lost_wherever_the_broker_dies() {
         // Nobody is promised anything before the first request is durable, and after the last member's end is.
         let lacking: Vec<_> = order[..told].iter().filter(|payload| !had.contains_key(**payload)).collect();
         let was_there = world.disk.keys(b'd') > 0;
-        assert!(lacking.is_empty() || !was_there, "{atoms} of {all} atoms: {lacking:?} of {told} accepted");
+        assert!(lacking.is_empty() || !was_there, "{batches} of {all} atoms: {lacking:?} of {told} accepted");
         [ONE, TWO].into_iter().for_each(|link| assert!(ask(&mut world, link, plain(SHARE, Qos::AtLeastOnce)).is_ok()));
         world.rig.attach(PUB, "publisher", CLEAN);
         publish_all(&mut world, ["after"]);
-        assert_eq!(share(&mut world, &[ONE, TWO]), once(["after"]), "{atoms} of {all} atoms");
+        assert_eq!(share(&mut world, &[ONE, TWO]), once(["after"]), "{batches} of {all} atoms");
         [ONE, TWO].into_iter().for_each(|link| unsubscribe(&mut world, link));
         assert_nothing_is_left(&mut world, 2);
     }

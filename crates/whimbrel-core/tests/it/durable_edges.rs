@@ -11,7 +11,7 @@ use whimbrel_event::*;
 struct Disked {
     rig: Rig,
     writes: Vec<String>,
-    taken: AtomNo,
+    taken: BatchNo,
 }
 fn name(k: &[u8]) -> String {
     format!("{}", k.escape_ascii())
@@ -23,14 +23,14 @@ impl Disked {
             now: START,
             edges: Edges::default(),
         };
-        let mut d = Disked { rig, writes: vec![], taken: AtomNo(0) };
+        let mut d = Disked { rig, writes: vec![], taken: BatchNo(0) };
         d.commit();
         d
     }
     fn take(&mut self) {
         self.rig.core.flush(self.rig.now);
-        while let Some(atom) = self.rig.core.atom() {
-            for w in atom.writes() {
+        while let Some(batch) = self.rig.core.batch() {
+            for w in batch.writes() {
                 self.writes.push(match w {
                     Write::Event { tick, .. } => format!("event {}", tick.0),
                     Write::Put { key, .. } => format!("put {}", name(key)),
@@ -152,7 +152,7 @@ fn a_will_that_is_not_logged_leaves_nothing_half_written() {
     d.rig.attach(2, "w", Client { will: Some(will("nobody", "x", Duration::ZERO)), ..KEPT });
     d.commit();
     d.rig.detach(2, true);
-    let _ = d.rig.core.atom();
+    let _ = d.rig.core.batch();
 }
 
 #[test]
@@ -248,7 +248,7 @@ fn a_failed_log_leaves_nothing_half_written() {
     d.rig.settle(1, got[0].tag, Settlement::Completed);
     d.rig.input(Input::Disk(Disk::Poisoned));
     d.rig.input(Input::Unsubscribe { link: Link(1), tag: 3, filters: &["a"] });
-    let _ = d.rig.core.atom();
+    let _ = d.rig.core.batch();
 }
 
 #[test]
@@ -266,7 +266,7 @@ fn a_repeat_of_what_nobody_knows_ends_the_connection() {
     d.rig.publish(2, "a", "x", Qos::ExactlyOnce);
     d.rig.input(Input::Deadline);
     let told = d.rig.take(2);
-    assert!(!told.is_empty(), "no answer, in line: {}", d.rig.core.stands_in_line(Link(2)));
+    assert!(!told.is_empty(), "no answer, in line: {}", d.rig.core.is_in_commit_queue(Link(2)));
 }
 
 #[test]

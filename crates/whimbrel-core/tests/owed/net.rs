@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use whimbrel_core::overlay::{NotForgotten, OverlayStats};
-use whimbrel_core::store::{AtomNo, Fetched, StreamName};
+use whimbrel_core::store::{BatchNo, Fetched, StreamName};
 use whimbrel_core::{
     Attach, Broker, Channel, Filter, Input, Limits, Link, OverlayConfig, PeerInput, PeerLink, Publish, Settlement,
 };
@@ -18,7 +18,7 @@ pub struct Node {
     pub core: Broker,
     pub side: Side,
     pub disk: Durable,
-    pending: VecDeque<(AtomNo, Vec<Kept>)>,
+    pending: VecDeque<(BatchNo, Vec<Kept>)>,
     /// It is not there: what is said to it is lost.
     pub is_down: bool,
     /// Its disk takes its time: nothing becomes durable.
@@ -189,8 +189,8 @@ impl Net {
         let Node { core, side, disk, pending, is_stuck, reads_nothing, is_damaged, logged, .. } = &mut self.nodes[node];
         loop {
             core.flush(self.now);
-            while let Some(atom) = core.atom() {
-                let writes = kept(&atom);
+            while let Some(batch) = core.batch() {
+                let writes = kept(&batch);
                 let is_event = |write: &&Kept| matches!(write, Kept::Record(StreamName::Events(_), ..));
                 *logged += writes.iter().filter(is_event).count();
                 let number = core.submitted();
@@ -222,7 +222,7 @@ impl Net {
                 let fetched = Fetched { number: fetch.number, records: &found, upto, lost };
                 core.handle(self.now, Input::Fetched(fetched), side);
             }
-            if last.is_none() && !has_read && core.atom().is_none() {
+            if last.is_none() && !has_read && core.batch().is_none() {
                 return;
             }
         }

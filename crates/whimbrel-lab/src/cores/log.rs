@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use whimbrel_core::Broker;
-use whimbrel_core::store::{AtomNo, Fetch, LogState, Restoring, StreamName, StreamState, Write};
+use whimbrel_core::store::{BatchNo, Fetch, LogState, Restoring, StreamName, StreamState, Write};
 use whimbrel_event::{HOST_RELIABLE_MAX, Tick};
 
 /// One write, kept.
@@ -27,8 +27,8 @@ pub struct Log {
     reserved: Tick,
     /// What waits for the next commit, and what the present one has.
     waiting: Vec<Kept>,
-    newest: AtomNo,
-    committing: Option<(AtomNo, Vec<Kept>)>,
+    newest: BatchNo,
+    committing: Option<(BatchNo, Vec<Kept>)>,
     /// How long a commit takes, and a read.
     takes: Duration,
     fetches: VecDeque<Fetch>,
@@ -80,14 +80,14 @@ impl Log {
 
     /// The process is gone: what was not committed is lost.
     pub fn crash(&mut self) {
-        (self.committing, self.newest) = (None, AtomNo(0));
+        (self.committing, self.newest) = (None, BatchNo(0));
         self.waiting.clear();
         self.fetches.clear();
     }
 
     /// Takes what a core wants written and read. Returns whether a commit begins, and how many reads do.
     pub fn take(&mut self, core: &mut Broker) -> (bool, usize) {
-        while let Some(atom) = core.atom() {
+        while let Some(atom) = core.batch() {
             let writes = atom.writes().map(|write| match write {
                 Write::Event { pubend, tick, event } => {
                     Kept::Record(StreamName::Events(pubend), tick, Write::event_parts(event).concat())
@@ -118,7 +118,7 @@ impl Log {
     }
 
     /// The commit is done: up to which atom all is durable.
-    pub fn committed(&mut self) -> Option<AtomNo> {
+    pub fn committed(&mut self) -> Option<BatchNo> {
         let (upto, writes) = self.committing.take()?;
         writes.into_iter().for_each(|write| self.apply(write));
         Some(upto)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use whimbrel_access::Principal;
 use whimbrel_core::cache::Plan;
-use whimbrel_core::store::{AtomNo, Disk, Fetched};
+use whimbrel_core::store::{BatchNo, Disk, Fetched};
 use whimbrel_core::{Channel, Delivery, HangUp, Interest, PeerInput, PeerLink, Step, Unread};
 use whimbrel_event::{AcceptedEvent, HostId, Time};
 use whimbrel_selector::Fences;
@@ -159,7 +159,7 @@ pub enum Input<'a> {
     /// All atoms up to this one are durable; see [`whimbrel_core::store`].
     Committed {
         /// The last of them.
-        upto: AtomNo,
+        upto: BatchNo,
     },
     /// What the log takes has changed.
     Disk(Disk),

@@ -49,7 +49,7 @@ impl MqttBroker {
         let mut waiting = Vec::new();
         for conn in 0..self.edge.conns.len() as u32 {
             let is_waited_for = self.edge.conns[conn as usize].state == State::Attached && until > now;
-            if !is_waited_for || unread == 0 && !self.core.owes_answers(Link(conn)) {
+            if !is_waited_for || unread == 0 && !self.core.has_pending_answers(Link(conn)) {
                 self.leave(now, conn, out);
                 continue;
             }
@@ -76,7 +76,7 @@ impl MqttBroker {
             let known = &self.edge.conns[*conn as usize];
             // Another one may have come in the place of one that has ended.
             let is_there = known.state == State::Attached && known.rare.as_ref().is_some_and(|rare| rare.leaving);
-            let stays = is_there && !is_late && self.core.owes_answers(Link(*conn));
+            let stays = is_there && !is_late && self.core.has_pending_answers(Link(*conn));
             if is_there && !stays {
                 self.leave(now, *conn, out);
             }

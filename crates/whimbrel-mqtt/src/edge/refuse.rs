@@ -56,7 +56,7 @@ impl MqttBroker {
         // One that ends the connection has its place, too: what was taken before it is
         // acknowledged.
         let ends = refused.class == Class::Denied && self.edge.guard.disconnects_denied();
-        if (tag != 0 || ends) && self.core.stands_in_line(link) {
+        if (tag != 0 || ends) && self.core.is_in_commit_queue(link) {
             let input = CoreInput::RefusedAtEdge { link, tag, qos: publish.qos, code: refused.reason.0 };
             self.core_input(now, input, out);
         } else {

@@ -1,18 +1,18 @@
 //! What the driver of the log asks of the broker.
 
-use whimbrel_core::store::{Atom, AtomNo, Fetch, Profile};
+use whimbrel_core::store::{Batch, BatchNo, Fetch, Profile};
 use whimbrel_event::Time;
 
 use super::MqttBroker;
 
 impl MqttBroker {
     /// The oldest atom that the driver has not taken, between two inputs; see [`whimbrel_core::store`].
-    pub fn atom(&self) -> Option<Atom<'_>> {
-        self.core.atom()
+    pub fn atom(&self) -> Option<Batch<'_>> {
+        self.core.batch()
     }
 
     /// The driver has taken the atom that [`MqttBroker::atom`] shows, and writes it before any later one.
-    pub fn submitted(&mut self) -> AtomNo {
+    pub fn submitted(&mut self) -> BatchNo {
         self.core.submitted()
     }
 

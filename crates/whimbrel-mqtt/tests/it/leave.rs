@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use whimbrel_core::store::{AtomNo, LogState, Persistence, Profile, Restoring};
+use whimbrel_core::store::{BatchNo, LogState, Persistence, Profile, Restoring};
 use whimbrel_event::Time;
 use whimbrel_mqtt::codec::frame;
 use whimbrel_mqtt::{ANSWERS_WITHIN, Config, ConnId, Input, MqttBroker, Origin, Output, Reason};
@@ -53,7 +53,7 @@ struct World {
     broker: MqttBroker,
     said: Said,
     now: Time,
-    taken: AtomNo,
+    taken: BatchNo,
 }
 
 fn text(text: &str) -> Vec<u8> {
@@ -75,7 +75,7 @@ impl World {
         let config = Config { sys_interval: None, ..Config::default() };
         let restored = MqttBroker::restored(config, 1, START, Restoring::default(), &LogState::default());
         let broker = restored.expect("an empty log makes sense");
-        let mut world = World { broker, said: Said::default(), now: START, taken: AtomNo(0) };
+        let mut world = World { broker, said: Said::default(), now: START, taken: BatchNo(0) };
         world.broker.set_profiles(vec![Profile { filter: "logged".into(), persistence: Persistence::Persistent }]);
         world.commit();
         for client in 0..clients {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use whimbrel_access::{Action, Actions, Principal, Rule, Rules};
-use whimbrel_core::store::{AtomNo, Disk, LogState, Persistence, Profile, Restoring};
+use whimbrel_core::store::{BatchNo, Disk, LogState, Persistence, Profile, Restoring};
 use whimbrel_core::{READ_OUT_MAX, Unread};
 use whimbrel_event::Time;
 use whimbrel_mqtt::codec::Version::{V4, V5};
@@ -65,7 +65,7 @@ struct World {
     broker: MqttBroker,
     said: Said,
     now: Time,
-    taken: AtomNo,
+    taken: BatchNo,
 }
 
 fn text(text: &str) -> Vec<u8> {
@@ -102,7 +102,7 @@ impl World {
         let config = Config { sys_interval: None, access, core, ..Config::default() };
         let restored = MqttBroker::restored(config, 1, START, Restoring::default(), &LogState::default());
         let broker = restored.expect("an empty log makes sense");
-        let mut world = World { broker, said: Said::default(), now: START, taken: AtomNo(0) };
+        let mut world = World { broker, said: Said::default(), now: START, taken: BatchNo(0) };
         world.broker.set_profiles(vec![Profile { filter: "logged".into(), persistence: Persistence::Persistent }]);
         world.commit();
         world.connect(ConnId(0), version);

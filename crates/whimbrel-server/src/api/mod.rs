@@ -27,7 +27,7 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use tokio::sync::{Notify, Semaphore, watch};
-use whimbrel_core::store::AtomNo;
+use whimbrel_core::store::BatchNo;
 use whimbrel_event::{Tick, Time};
 
 use crate::config::location::Location;
@@ -117,7 +117,7 @@ impl Api {
 }
 
 /// Waits until an atom is durable; false if it is not within [`DURABLE_WAIT`].
-async fn is_durable_soon(hub: &Hub, atom: AtomNo) -> bool {
+async fn is_durable_soon(hub: &Hub, atom: BatchNo) -> bool {
     let is_durable = || hub.look(|broker, _, _| broker.core().is_durable(atom));
     let waited = tokio::time::timeout(DURABLE_WAIT, async {
         while !is_durable() {

@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use whimbrel_core::Channel;
-use whimbrel_core::store::{AtomNo, Profile};
+use whimbrel_core::store::{BatchNo, Profile};
 use whimbrel_event::Time;
 use whimbrel_mqtt::{Config, ConnId, Input, MqttBroker, Origin};
 use whimbrel_selector::Fences;

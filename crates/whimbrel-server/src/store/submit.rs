@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
-use whimbrel_core::store::{Atom, AtomNo, Disk as State, EVENT_HEAD, Fetched, StreamName, Write};
+use whimbrel_core::store::{Batch, BatchNo, Disk as State, EVENT_HEAD, Fetched, StreamName, Write};
 use whimbrel_event::Time;
 use whimbrel_journal::{Log, Map, Need, Refused, Ticket};
 use whimbrel_mqtt::{ConnId, Input, MqttBroker, Output};
@@ -71,7 +71,7 @@ pub struct Store {
     map: Map,
     signal: Arc<Signal>,
     /// The last ticket and atom of each submission that is not known to be durable, and when it was made, at most [`TICKETS_MAX`].
-    tickets: VecDeque<(Ticket, AtomNo, Time)>,
+    tickets: VecDeque<(Ticket, BatchNo, Time)>,
     /// How long submissions took to become durable, in seconds.
     latency: Histogram,
     state: State,
@@ -425,7 +425,7 @@ impl Store {
 ///
 /// # Errors
 /// When a stream that it writes to is stopped.
-fn need(atom: &Atom<'_>, log: &Log, streams: &Streams) -> Result<Need, Refused> {
+fn need(atom: &Batch<'_>, log: &Log, streams: &Streams) -> Result<Need, Refused> {
     let mut need = Need::default();
     let record = |need: &mut Need, log: &Log, stream: StreamName, bytes: usize| {
         need.streams += 1;
@@ -459,7 +459,7 @@ fn need(atom: &Atom<'_>, log: &Log, streams: &Streams) -> Result<Need, Refused> 
 }
 
 /// Puts an atom into the journal's batch: all of it, or nothing.
-fn put(atom: &Atom<'_>, log: &mut Log, streams: &mut Streams, map: &mut Map) -> Result<Ticket, Refused> {
+fn put(atom: &Batch<'_>, log: &mut Log, streams: &mut Streams, map: &mut Map) -> Result<Ticket, Refused> {
     log.require(need(atom, log, streams)?)?;
     let mut ticket = log.accepted();
     for write in atom.writes() {

@@ -116,7 +116,7 @@ impl Broker {
         let Copying { changed, open, gone, .. } = &overlay.roam.copying;
         let is_copied = changed.is_empty() && open.is_empty() && gone.is_empty();
         // When brokers have come or gone, it is looked first for whom other deputies are to have.
-        is_copied && overlay.roam.telling.has_walked() && !self.store.line.owes_brokers()
+        is_copied && overlay.roam.telling.has_walked() && !self.store.commit_queue.has_broker_waits()
     }
 
     /// Something of a session has changed that its deputy has to know.

@@ -13,7 +13,7 @@ use crate::api::{Kick, Output};
 use crate::broker::Broker;
 use crate::overlay::letters::Sender;
 use crate::session::is_foreign;
-use crate::store::{AtomNo, Moving, SessionNo, Wait, join};
+use crate::store::{BatchNo, Moving, SessionNo, Wait, join};
 
 /// So long has a connection waited for which a session is asked, microseconds, that there is not.
 pub(super) const FOR_NOBODY: u64 = u64::MAX;
@@ -154,9 +154,9 @@ impl Broker {
     }
 
     /// With what all is durable that has happened up to now; `None`: it is, or nothing ever will be.
-    fn not_durable(&self) -> Option<AtomNo> {
-        let last = self.store.line.last().max(self.store.outbox.last());
-        Some(last).filter(|last| self.has_log() && *last > self.store.line.committed())
+    fn not_durable(&self) -> Option<BatchNo> {
+        let last = self.store.commit_queue.last().max(self.store.write_queue.last());
+        Some(last).filter(|last| self.has_log() && *last > self.store.commit_queue.committed())
     }
 
     /// A session has ended: that is told when all is durable that its client did before.
@@ -164,7 +164,7 @@ impl Broker {
         match self.not_durable() {
             Some(last) => {
                 let (to, number) = whom;
-                self.store.line.push(last, Wait::TellEnded { to, number, client: client.into() });
+                self.store.commit_queue.push(last, Wait::TellEnded { to, number, client: client.into() });
             }
             None => self.tell_ended(now, whom, client, out),
         }
@@ -175,7 +175,7 @@ impl Broker {
         let ended = self.overlay.as_deref().and_then(|overlay| overlay.roam.ended.get(client)).cloned();
         // It may have begun again: whoever asks will ask again.
         let Some(ended) = ended else { return };
-        let committed = self.store.line.committed();
+        let committed = self.store.commit_queue.committed();
         let number_given = self.store.publishers.last(client, committed);
         let Ended { epoch, lasts, maybe_repeats, .. } = ended;
         let moving = Moving { number: number_given, lasts, maybe_repeats, ..Moving::default() };
@@ -253,7 +253,7 @@ impl Broker {
             overlay.stats.sessions_went += 1;
         }
         match self.not_durable() {
-            Some(last) => self.store.line.push(last, Wait::Gave { session: index, number }),
+            Some(last) => self.store.commit_queue.push(last, Wait::Gave { session: index, number }),
             None => self.has_given(now, index, number, out),
         }
     }

@@ -304,7 +304,7 @@ impl Broker {
 
     /// Which brokers there are is written, and in which of their lives they have been told everything by the others, if they have.
     fn note_brokers(&mut self, is_settled: bool) {
-        let (has_log, outbox) = (self.has_log(), &mut self.store.outbox);
+        let (has_log, write_queue) = (self.has_log(), &mut self.store.write_queue);
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let Overlay { topology, host, roam, .. } = overlay;
         for state in topology.states().filter(|state| state.host != *host && roam.map.has(state.host)) {
@@ -317,12 +317,12 @@ impl Broker {
             if has_log {
                 let pubends = (state.reliable, state.best_effort);
                 let known = Acquainted { name: &*state.name, pubends, birth: state.birth, life };
-                outbox.put(|key| Key::Known(state.host).put(key), |value| known.put_versioned(value));
-                outbox.seal_large();
+                write_queue.put(|key| Key::Known(state.host).put(key), |value| known.put_versioned(value));
+                write_queue.seal_large();
             }
         }
         if has_log {
-            outbox.seal();
+            write_queue.seal();
         }
     }
 

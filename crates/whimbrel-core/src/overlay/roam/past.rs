@@ -243,8 +243,8 @@ impl Broker {
         }
         overlay.roam.known.insert(host, 0);
         let known = Acquainted { name, pubends, birth, life: 0 };
-        self.store.outbox.put(|key| Key::Known(host).put(key), |value| known.put_versioned(value));
-        self.store.outbox.seal();
+        self.store.write_queue.put(|key| Key::Known(host).put(key), |value| known.put_versioned(value));
+        self.store.write_queue.seal();
     }
 
     /// Whether others are about to be known again: this broker has just begun, or gone on after a standstill, and what it has of sessions may be older than what they have.

@@ -36,8 +36,8 @@ impl Broker {
         };
         if self.remembers(index) {
             let number = session.memory.number;
-            self.store.outbox.put(|key| Key::Placed(number).put(key), |value| placed.put_versioned(value));
-            self.store.outbox.seal();
+            self.store.write_queue.put(|key| Key::Placed(number).put(key), |value| placed.put_versioned(value));
+            self.store.write_queue.seal();
         }
         if let Some(overlay) = self.overlay.as_deref_mut() {
             if is_given {
@@ -56,8 +56,8 @@ impl Broker {
         let memory = &self.sessions.get(index).memory;
         if memory.roam.is_some() && self.remembers(index) {
             let number = self.sessions.get(index).memory.number;
-            self.store.outbox.forget(|key| Key::Placed(number).put(key));
-            self.store.outbox.seal();
+            self.store.write_queue.forget(|key| Key::Placed(number).put(key));
+            self.store.write_queue.seal();
         }
     }
 }

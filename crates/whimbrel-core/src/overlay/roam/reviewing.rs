@@ -217,7 +217,7 @@ impl Broker {
                 self.let_go_of_client(now, index, out);
             }
         }
-        let (publishers, committed) = (&self.store.publishers, self.store.line.committed());
+        let (publishers, committed) = (&self.store.publishers, self.store.commit_queue.committed());
         let numbered = publishers.last(asked.client, committed);
         if numbered != publishers.known(asked.client) {
             // It is not durable yet: whoever asks will ask again.

@@ -148,8 +148,8 @@ impl Broker {
         overlay.set_once(now, Due::Seek);
         overlay.set_once(now + SETTLE_EVERY, Due::Settle);
         if overlay.roam.known.remove(&host).is_some() && self.has_log() {
-            self.store.outbox.forget(|key| Key::Known(host).put(key));
-            self.store.outbox.seal();
+            self.store.write_queue.forget(|key| Key::Known(host).put(key));
+            self.store.write_queue.seal();
         }
     }
 

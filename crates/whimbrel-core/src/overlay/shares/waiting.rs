@@ -17,7 +17,7 @@ impl Broker {
             if waiter.due > now && (self.waits_for_home(&waiter) || !is_copied) {
                 self.overlay.as_deref_mut().expect("it was there").waiting.sharing.push(waiter);
             } else {
-                let is_written = self.store.outbox.last() <= self.store.line.committed();
+                let is_written = self.store.write_queue.last() <= self.store.commit_queue.committed();
                 self.answer_made(now, waiter, is_written, out);
             }
         }
@@ -50,8 +50,8 @@ impl Broker {
             self.sessions.stats.subscriptions_refused += 1;
             if self.remembers(index) {
                 let number = self.sessions.get(index).memory.number;
-                self.store.outbox.forget(|key| Key::Subscription(number, &asked.filter).put(key));
-                self.store.outbox.seal();
+                self.store.write_queue.forget(|key| Key::Subscription(number, &asked.filter).put(key));
+                self.store.write_queue.seal();
             }
             self.end_subscriptions(index, &[&asked.filter]);
         }

@@ -118,11 +118,11 @@ impl Hub {
     }
 
     /// Forgets another broker for ever; how many hosts had its name, and when that is durable.
-    pub(crate) fn retire_broker(&self, name: &str, force: bool) -> Result<(usize, AtomNo), NotForgotten> {
+    pub(crate) fn retire_broker(&self, name: &str, force: bool) -> Result<(usize, BatchNo), NotForgotten> {
         let mut result = Err(NotForgotten::Alone);
         self.run(|machine, now| {
             let hosts = machine.broker.retire_broker(now, name, force, &mut machine.ports);
-            result = hosts.map(|hosts| (hosts, machine.broker.core().newest_atom()));
+            result = hosts.map(|hosts| (hosts, machine.broker.core().newest_batch()));
         });
         result
     }

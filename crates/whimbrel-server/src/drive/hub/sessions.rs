@@ -75,13 +75,13 @@ impl Hub {
 
     /// Ends a client's session, if there is one; how it was, and when that is durable. That of a
     /// shared subscription ends only with its members.
-    pub(crate) fn drop_session(&self, client_id: &str) -> Option<(Seen, AtomNo, Time)> {
+    pub(crate) fn drop_session(&self, client_id: &str) -> Option<(Seen, BatchNo, Time)> {
         let mut ended = None;
         self.run(|machine, now| {
             let info = machine.broker.core().session(client_id).map(|info| seen(machine, info));
             machine.broker.handle(now, Input::DropSession { client_id }, &mut machine.ports);
             let info = info.filter(|_| machine.broker.core().session(client_id).is_none());
-            ended = info.map(|info| (info, machine.broker.core().newest_atom(), now));
+            ended = info.map(|info| (info, machine.broker.core().newest_batch(), now));
         });
         ended
     }

@@ -4,20 +4,20 @@ use std::collections::{BTreeSet, VecDeque};
 
 use whimbrel_event::{Event, HostId, Qos, Tick};
 
-use super::{AtomNo, SessionNo};
+use super::{BatchNo, SessionNo};
 use crate::accept::From;
 use crate::api::{Accepted, Link};
 use crate::confirming::{Confirming, Ending, Later};
 
 /// Entries above which no more is accepted from clients.
-pub(crate) const LINE_MAX: usize = 65_536;
+pub(crate) const COMMIT_QUEUE_MAX: usize = 65_536;
 
 /// Bytes of waiting events above which no more is accepted from clients.
-pub(crate) const LINE_BYTES_MAX: usize = 16 << 20;
+pub(crate) const COMMIT_QUEUE_BYTES_MAX: usize = 16 << 20;
 
 /// Who is answered: a link, and which attachment to a session it was at the time; links are used again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Whom {
+pub(crate) struct Recipient {
     pub(crate) link: Link,
     pub(crate) attachment: u32,
 }
@@ -37,7 +37,7 @@ pub(crate) enum Answer {
 
 /// An event that has its tick and was not passed on yet.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct HeldEvent {
     pub(crate) event: Event,
     /// It becomes the topic's retained message.
     pub(crate) retain: bool,
@@ -50,16 +50,16 @@ pub(crate) struct Held {
     /// If it is logged, its publisher's own number for it, with the publisher's client id.
     pub(crate) number: Option<(Box<str>, u64)>,
     /// Who is told that it is accepted, under which tag.
-    pub(crate) answer: Option<(Whom, u16)>,
+    pub(crate) answer: Option<(Recipient, u16)>,
 }
 
 /// What is done when its atom is durable.
 #[derive(Debug)]
 pub(crate) enum Wait {
     /// An event is passed on, and its publisher answered.
-    Event(Box<Held>),
+    Event(Box<HeldEvent>),
     /// A client is answered.
-    Answer(Whom, Answer),
+    Answer(Recipient, Answer),
     /// Subscriptions are made.
     Subscribe(Box<Confirming>),
     /// Subscriptions have ended.
@@ -75,14 +75,14 @@ pub(crate) enum Wait {
     },
     /// That a client has the event of such a delivery is durable.
     Received {
-        whom: Whom,
+        whom: Recipient,
         /// As of [`Wait::Hand`].
         session: u32,
         number: SessionNo,
         tag: u16,
     },
     /// A client may be told what it is told.
-    Uncork(Whom),
+    Uncork(Recipient),
     /// That the session at that place, if it still has that number, was given to another broker is durable, and all that its client did.
     Gave { session: u32, number: SessionNo },
     /// Another broker is told, under the number of its question, that a client's session has ended, and what the client published last.
@@ -90,14 +90,14 @@ pub(crate) enum Wait {
     /// Ticks up to this one are reserved.
     Reserved(Tick),
     /// Another broker is told what it is owed.
-    Owe(HostId),
+    Grant(HostId),
     /// SUBSCRIBEs that other brokers know of may be answered.
     Made,
 }
 
 impl Wait {
     /// The attachment that counts it among its answers.
-    pub(crate) fn whom(&self) -> Option<Whom> {
+    pub(crate) fn whom(&self) -> Option<Recipient> {
         match self {
             Wait::Event(held) => held.answer.map(|(whom, _)| whom),
             Wait::Answer(whom, _) | Wait::Uncork(whom) | Wait::Received { whom, .. } => Some(*whom),
@@ -105,7 +105,7 @@ impl Wait {
             Wait::Unsubscribe(ending) => Some(ending.whom),
             Wait::Later(later) => Some(later.whom),
             Wait::Hand { .. } | Wait::Gave { .. } | Wait::TellEnded { .. } => None,
-            Wait::Reserved(_) | Wait::Owe(_) | Wait::Made => None,
+            Wait::Reserved(_) | Wait::Grant(_) | Wait::Made => None,
         }
     }
 
@@ -119,57 +119,57 @@ impl Wait {
 
 /// First in, first out.
 #[derive(Debug, Default)]
-pub(crate) struct Line {
+pub(crate) struct CommitQueue {
     /// The atoms never descend.
-    entries: VecDeque<(AtomNo, Wait)>,
+    entries: VecDeque<(BatchNo, Wait)>,
     bytes: usize,
-    committed: AtomNo,
+    committed: BatchNo,
 }
 
-impl Line {
+impl CommitQueue {
     /// Everything up to this atom is durable.
-    pub(crate) fn committed(&self) -> AtomNo {
+    pub(crate) fn committed(&self) -> BatchNo {
         self.committed
     }
 
-    pub(crate) fn commit(&mut self, upto: AtomNo) {
+    pub(crate) fn commit(&mut self, upto: BatchNo) {
         assert!(upto >= self.committed, "commits are told in order");
         self.committed = upto;
     }
 
     pub(crate) fn is_congested(&self) -> bool {
-        self.entries.len() > LINE_MAX || self.bytes > LINE_BYTES_MAX
+        self.entries.len() > COMMIT_QUEUE_MAX || self.bytes > COMMIT_QUEUE_BYTES_MAX
     }
 
     /// The topics whose retained message is one of the logged events that wait.
     pub(crate) fn retained(&self) -> BTreeSet<String> {
-        let topic = |(_, wait): &'_ (AtomNo, Wait)| match wait {
+        let topic = |(_, wait): &'_ (BatchNo, Wait)| match wait {
             Wait::Event(held) if held.retain && held.is_logged => Some(held.event.topic().to_owned()),
             _ => None,
         };
         self.entries.iter().filter_map(topic).collect()
     }
 
-    /// What the newest entry waits for; nothing ([`AtomNo`] 0) if there is none.
-    pub(crate) fn last(&self) -> AtomNo {
-        self.entries.back().map_or(AtomNo(0), |(last, _)| *last)
+    /// What the newest entry waits for; nothing ([`BatchNo`] 0) if there is none.
+    pub(crate) fn last(&self) -> BatchNo {
+        self.entries.back().map_or(BatchNo(0), |(last, _)| *last)
     }
 
     /// Whether other brokers wait for answers.
-    pub(crate) fn owes_brokers(&self) -> bool {
+    pub(crate) fn has_broker_waits(&self) -> bool {
         self.entries.iter().any(|(_, wait)| matches!(wait, Wait::Gave { .. } | Wait::TellEnded { .. }))
     }
 
-    /// Adds an entry that waits for `atom` and for everything before it.
-    pub(crate) fn push(&mut self, atom: AtomNo, wait: Wait) {
-        let atom = atom.max(self.last());
+    /// Adds an entry that waits for `batch` and for everything before it.
+    pub(crate) fn push(&mut self, batch: BatchNo, wait: Wait) {
+        let batch = batch.max(self.last());
         self.bytes += wait.weight();
-        self.entries.push_back((atom, wait));
+        self.entries.push_back((batch, wait));
     }
 
     /// Whether the oldest entry waits no more.
     pub(crate) fn is_due(&self) -> bool {
-        self.entries.front().is_some_and(|(atom, _)| *atom <= self.committed)
+        self.entries.front().is_some_and(|(batch, _)| *batch <= self.committed)
     }
 
     /// The oldest entry, if it waits no more.
@@ -182,19 +182,19 @@ impl Line {
     /// Gives every entry that waits for something that was refused to `refuse`, in order: the events that wait for one of these atoms of
     /// their own (ascending), which never will be durable, and all answers. What it makes of them keeps the place, so that nobody is
     /// answered out of turn; what only stood behind a refused event waits for what is left before it.
-    pub(crate) fn refuse(&mut self, refused: &[AtomNo], mut refuse: impl FnMut(AtomNo, Wait) -> Option<Wait>) {
-        let mut last = AtomNo(0);
-        for (atom, wait) in core::mem::take(&mut self.entries) {
-            let is_refused = refused.binary_search(&atom).is_ok();
-            last = if is_refused { last } else { atom };
+    pub(crate) fn refuse(&mut self, refused: &[BatchNo], mut refuse: impl FnMut(BatchNo, Wait) -> Option<Wait>) {
+        let mut last = BatchNo(0);
+        for (batch, wait) in core::mem::take(&mut self.entries) {
+            let is_refused = refused.binary_search(&batch).is_ok();
+            last = if is_refused { last } else { batch };
             let wait = match wait {
                 Wait::Event(held) if is_refused && held.is_logged => {
                     let wait = Wait::Event(held);
                     self.bytes -= wait.weight();
-                    refuse(atom, wait)
+                    refuse(batch, wait)
                 }
                 Wait::Event(held) => Some(Wait::Event(held)),
-                answer => refuse(atom, answer),
+                answer => refuse(batch, answer),
             };
             self.entries.extend(wait.map(|wait| (last, wait)));
         }
@@ -202,7 +202,7 @@ impl Line {
 
     /// Takes out what waits for more than is durable.
     pub(crate) fn take_unknown(&mut self) -> Vec<Wait> {
-        let due = self.entries.partition_point(|(atom, _)| *atom <= self.committed);
+        let due = self.entries.partition_point(|(batch, _)| *batch <= self.committed);
         let unknown = self.entries.split_off(due);
         self.bytes -= unknown.iter().map(|(_, wait)| wait.weight()).sum::<usize>();
         unknown.into_iter().map(|(_, wait)| wait).collect()

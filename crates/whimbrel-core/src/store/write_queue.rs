@@ -8,19 +8,19 @@ use whimbrel_event::{Event, Tick};
 use super::{StreamName, Write};
 
 /// Bytes that wait to be taken, above which no more is accepted from clients.
-pub(crate) const OUTBOX_BYTES_MAX: usize = 2 << 20;
+pub(crate) const WRITE_QUEUE_BYTES_MAX: usize = 2 << 20;
 
 /// Bytes above which an atom without an event should be ended.
-const ATOM_BYTES_MAX: usize = 256 << 10;
+const BATCH_BYTES_MAX: usize = 256 << 10;
 
 /// Bytes that were taken and lie before those that were not, above which they are moved together.
 const TAKEN_BYTES_MAX: usize = 1 << 20;
 
 /// The place of an atom in the order of all of them since the core began: 1, 2, 3, …
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct AtomNo(pub u64);
+pub struct BatchNo(pub u64);
 
-/// A range of [`Outbox::bytes`], counted from the first byte that ever was in it.
+/// A range of [`WriteQueue::bytes`], counted from the first byte that ever was in it.
 type Span = Range<u64>;
 
 #[derive(Debug)]
@@ -34,18 +34,18 @@ enum Op {
 }
 
 #[derive(Debug)]
-struct Head {
-    number: AtomNo,
+struct BatchHead {
+    number: BatchNo,
     ops: usize,
     /// Bytes of events, records, keys and values.
     weight: usize,
     has_event: bool,
 }
 
-/// Atoms in the order in which they were made; what is added belongs to the next one until [`Outbox::seal`].
+/// Atoms in the order in which they were made; what is added belongs to the next one until [`WriteQueue::seal`].
 #[derive(Debug, Default)]
-pub(crate) struct Outbox {
-    atoms: VecDeque<Head>,
+pub(crate) struct WriteQueue {
+    batches: VecDeque<BatchHead>,
     ops: VecDeque<Op>,
     bytes: Vec<u8>,
     /// What `bytes[0]` is counted as.
@@ -63,37 +63,37 @@ pub(crate) struct Outbox {
     is_closed: bool,
 }
 
-impl AtomNo {
+impl BatchNo {
     /// What is never durable: the log has failed.
-    pub(crate) const NEVER: AtomNo = AtomNo(u64::MAX);
+    pub(crate) const NEVER: BatchNo = BatchNo(u64::MAX);
 }
 
-impl Outbox {
+impl WriteQueue {
     /// The last atom that was made and not refused.
-    pub(crate) fn last(&self) -> AtomNo {
-        self.atoms.back().map_or(AtomNo(self.taken), |head| head.number)
+    pub(crate) fn last(&self) -> BatchNo {
+        self.batches.back().map_or(BatchNo(self.taken), |head| head.number)
     }
 
     /// The atom that what is added now will belong to.
-    pub(crate) fn next(&self) -> AtomNo {
-        AtomNo(self.last + 1)
+    pub(crate) fn next(&self) -> BatchNo {
+        BatchNo(self.last + 1)
     }
 
     /// What was added so far is an atom if it is large: what belongs together must be added between two calls.
     pub(crate) fn seal_large(&mut self) {
-        if self.open_weight > ATOM_BYTES_MAX {
+        if self.open_weight > BATCH_BYTES_MAX {
             self.seal();
         }
     }
 
     /// More waits to be taken than should.
     pub(crate) fn is_congested(&self) -> bool {
-        self.weight > OUTBOX_BYTES_MAX
+        self.weight > WRITE_QUEUE_BYTES_MAX
     }
 
     /// All atoms have been taken.
     pub(crate) fn is_empty(&self) -> bool {
-        self.atoms.is_empty()
+        self.batches.is_empty()
     }
 
     /// Something was added since the last atom was made.
@@ -145,7 +145,7 @@ impl Outbox {
         if is_urgent && !self.is_closed {
             // Nobody waits for it: it counts as what was taken before it.
             self.ops.push_front(Op::Chop { stream, upto });
-            self.atoms.push_front(Head { number: AtomNo(self.taken), ops: 1, weight: 0, has_event: false });
+            self.batches.push_front(BatchHead { number: BatchNo(self.taken), ops: 1, weight: 0, has_event: false });
         } else {
             self.add(Op::Chop { stream, upto }, 0);
             self.seal();
@@ -157,38 +157,38 @@ impl Outbox {
     }
 
     /// What was added since the last time is an atom; without any, there is none, and the last one is given.
-    pub(crate) fn seal(&mut self) -> AtomNo {
+    pub(crate) fn seal(&mut self) -> BatchNo {
         let ops = core::mem::take(&mut self.open_ops);
         if self.is_closed {
             if ops > 0 {
                 self.close();
-                return AtomNo::NEVER;
+                return BatchNo::NEVER;
             }
-            return AtomNo(0);
+            return BatchNo(0);
         }
         if ops > 0 {
             self.last += 1;
             let (weight, has_event) = (core::mem::take(&mut self.open_weight), core::mem::take(&mut self.open_event));
             self.weight += weight;
-            self.atoms.push_back(Head { number: AtomNo(self.last), ops, weight, has_event });
+            self.batches.push_back(BatchHead { number: BatchNo(self.last), ops, weight, has_event });
         }
         self.last()
     }
 
     /// The oldest atom that was not taken.
-    pub(crate) fn atom(&self) -> Option<Atom<'_>> {
+    pub(crate) fn batch(&self) -> Option<Batch<'_>> {
         assert_eq!(self.open_ops, 0, "atoms are taken between two inputs");
-        self.atoms.front().map(|head| Atom { outbox: self, head })
+        self.batches.front().map(|head| Batch { write_queue: self, head })
     }
 
     /// Whether the driver has taken that atom, or it was dropped before.
-    pub(crate) fn is_taken(&self, atom: AtomNo) -> bool {
-        self.atoms.front().is_none_or(|oldest| atom < oldest.number)
+    pub(crate) fn is_taken(&self, batch: BatchNo) -> bool {
+        self.batches.front().is_none_or(|oldest| batch < oldest.number)
     }
 
     /// The driver has taken the oldest atom.
-    pub(crate) fn take(&mut self) -> AtomNo {
-        let head = self.atoms.pop_front().expect("an atom that was shown");
+    pub(crate) fn take(&mut self) -> BatchNo {
+        let head = self.batches.pop_front().expect("an atom that was shown");
         self.ops.drain(..head.ops);
         self.weight -= head.weight;
         self.taken = head.number.0;
@@ -198,13 +198,13 @@ impl Outbox {
 
     /// The log has failed: what waits is dropped, and so is everything that comes.
     pub(crate) fn close(&mut self) {
-        let Outbox { last, taken, base, .. } = *self;
-        *self = Outbox { is_closed: true, last, taken, base, ..Outbox::default() };
+        let WriteQueue { last, taken, base, .. } = *self;
+        *self = WriteQueue { is_closed: true, last, taken, base, ..WriteQueue::default() };
     }
 
     /// Gives the memory of taken bytes to what comes.
     fn tidy(&mut self) {
-        if self.atoms.is_empty() && self.open_ops == 0 {
+        if self.batches.is_empty() && self.open_ops == 0 {
             self.base += self.bytes.len() as u64;
             self.bytes.clear();
         } else if self.bytes.len() > TAKEN_BYTES_MAX {
@@ -218,10 +218,10 @@ impl Outbox {
     }
 
     /// Drops the atoms with events that were not taken, and tells which, ascending.
-    pub(crate) fn refuse_events(&mut self) -> Vec<AtomNo> {
+    pub(crate) fn refuse_events(&mut self) -> Vec<BatchNo> {
         let mut refused = Vec::new();
         let mut ops = core::mem::take(&mut self.ops);
-        let (all, kept) = (core::mem::take(&mut self.atoms), &mut self.atoms);
+        let (all, kept) = (core::mem::take(&mut self.batches), &mut self.batches);
         for head in all {
             let its = ops.drain(..head.ops);
             if head.has_event {
@@ -253,14 +253,14 @@ impl Op {
 
 /// Writes that are durable together or not at all.
 #[derive(Clone, Copy, Debug)]
-pub struct Atom<'a> {
-    outbox: &'a Outbox,
-    head: &'a Head,
+pub struct Batch<'a> {
+    write_queue: &'a WriteQueue,
+    head: &'a BatchHead,
 }
 
-impl<'a> Atom<'a> {
+impl<'a> Batch<'a> {
     /// Its place in the order of all.
-    pub fn number(&self) -> AtomNo {
+    pub fn number(&self) -> BatchNo {
         self.head.number
     }
 
@@ -271,17 +271,17 @@ impl<'a> Atom<'a> {
 
     /// What it writes, in order.
     pub fn writes(&self) -> impl Iterator<Item = Write<'a>> + use<'a> {
-        let outbox = self.outbox;
-        outbox.ops.iter().take(self.head.ops).map(move |op| match op {
+        let write_queue = self.write_queue;
+        write_queue.ops.iter().take(self.head.ops).map(move |op| match op {
             Op::Event { pubend, event } => {
                 let event = event.packed();
                 Write::Event { pubend: *pubend, tick: event.id().tick, event }
             }
             Op::Record { stream, tick, body } => {
-                Write::Record { stream: *stream, tick: *tick, body: outbox.bytes(body) }
+                Write::Record { stream: *stream, tick: *tick, body: write_queue.bytes(body) }
             }
-            Op::Put { key, value } => Write::Put { key: outbox.bytes(key), value: outbox.bytes(value) },
-            Op::Forget { key } => Write::Forget { key: outbox.bytes(key) },
+            Op::Put { key, value } => Write::Put { key: write_queue.bytes(key), value: write_queue.bytes(value) },
+            Op::Forget { key } => Write::Forget { key: write_queue.bytes(key) },
             Op::Chop { stream, upto } => Write::Chop { stream: *stream, upto: *upto },
             Op::Reserve { upto } => Write::Reserve { upto: *upto },
         })
