@@ -290,7 +290,7 @@ impl Broker {
         if fault!(self, WishUnnamed) || fault!(self, DebtorUnnamed) {
             store.filters.leave_out(fault!(self, DebtorUnnamed), &self.router);
         }
-        store.filters.name((own, id.tick), &mut self.tracks, &self.router, &mut store.write_queue);
+        store.filters.name((own, id.tick), &mut self.cursors, &self.router, &mut store.write_queue);
         if event.packed().retain() {
             let view = event.view();
             store.lazy_topics.remove(view.topic);

@@ -9,8 +9,8 @@ use crate::api::{Accepted, Input, Kick, Limits, Link, Output, Reason};
 use crate::cache::{Cache, Plan};
 use crate::caching::{Division, Interest};
 use crate::copies::Copies;
+use crate::cursor::{CatchUpTurns, Cursors};
 use crate::fault::Faults;
-use crate::follow::{CatchingUp, Tracks};
 use crate::overlay::Overlay;
 use crate::retained::Retained;
 use crate::route::Router;
@@ -36,14 +36,14 @@ pub struct Broker {
     pub(crate) retained: Retained,
     pub(crate) streams: Sources,
     pub(crate) timers: Timers,
-    pub(crate) tracks: Tracks,
+    pub(crate) cursors: Cursors,
     pub(crate) cache: Cache,
     pub(crate) copies: Copies,
     pub(crate) store: Store,
     /// What the broker asks other brokers for on its own behalf.
     pub(crate) buffer: Vec<Interest>,
     pub(crate) division: Division,
-    pub(crate) catching_up: CatchingUp,
+    pub(crate) catching_up: CatchUpTurns,
     /// The last token of silence, when it was made and after which event: many subscriptions are told it in the same moment.
     pub(crate) silence: (Time, u64, Box<str>),
     /// Tracked subscriptions that could not take the event that is being offered.
@@ -76,13 +76,13 @@ impl Broker {
             retained: Retained::new(retained_seed),
             streams: Sources::new(split_mix(&mut seed), floor, now),
             timers: Timers::default(),
-            tracks: Tracks::default(),
+            cursors: Cursors::default(),
             cache: Cache::new(Plan::default(), split_mix(&mut seed)),
             copies: Copies::default(),
             store: Store { spare_seed: split_mix(&mut spare), ..Store::default() },
             buffer: Vec::new(),
             division: Division::default(),
-            catching_up: CatchingUp::default(),
+            catching_up: CatchUpTurns::default(),
             silence: (Time::ZERO, 0, "".into()),
             fallen: Vec::new(),
             serial: 0,
@@ -117,7 +117,7 @@ impl Broker {
             Input::Writable { link } => {
                 if let Some(index) = self.sessions.attached_to(link) {
                     self.sessions.reopen(index);
-                    self.go_on(now, index, out);
+                    self.resume(now, index, out);
                 }
             }
             other => self.handle_rare(now, other, out),
@@ -125,7 +125,7 @@ impl Broker {
         // Bounded: a session that has more to read has its turn later.
         loop {
             while let Some(index) = self.sessions.pop_woken() {
-                self.go_on_answered(now, index, out);
+                self.resume_answered(now, index, out);
             }
             if !self.sessions.has_unfinished() {
                 break;
@@ -255,10 +255,10 @@ impl Broker {
     /// When a profile has no topic filter.
     pub fn set_profiles(&mut self, profiles: Vec<Profile>) {
         self.router.set_profiles(Profiles::new(profiles));
-        for id in self.tracks.ids() {
-            let number = self.tracks.get(id).subscription;
+        for id in self.cursors.ids() {
+            let number = self.cursors.get(id).subscription;
             let is_volatile = self.router.may_be_volatile_for(number);
-            if let Some(durable) = self.tracks.durable_mut(id) {
+            if let Some(durable) = self.cursors.durable_mut(id) {
                 durable.may_be_volatile = is_volatile;
             }
         }
@@ -273,8 +273,8 @@ impl Broker {
             retained: self.retained.len() as u64,
             retained_bytes: self.retained.bytes() as u64,
             route_misses: self.router.misses,
-            subscriptions_tracked: self.tracks.len() as u64,
-            subscriptions_lagging: self.tracks.lagging() as u64,
+            subscriptions_tracked: self.cursors.len() as u64,
+            subscriptions_lagging: self.cursors.lagging() as u64,
             cached_events: self.cache.events(),
             cached_bytes: self.cache.bytes(),
             selector_evaluations: cost.evaluations,

@@ -6,7 +6,7 @@ use whimbrel_selector::{Selector, TopicFilter};
 use crate::broker::Broker;
 use crate::cache::{PartitionGauges, Plan, all_content};
 use crate::content::Content;
-use crate::route::{Kind, Router, Spot, Target};
+use crate::route::{Router, Spot, Target, TargetKind};
 
 /// What a broker asks other brokers for on its own behalf, so that it is in the cache when somebody returns.
 #[derive(Clone, Debug, PartialEq)]
@@ -96,7 +96,7 @@ fn filter(text: &str) -> TopicFilter<'_> {
 fn deal(router: &mut Router, event: AcceptedEvent<'_>) -> Option<usize> {
     let route = router.route(event.event.topic).expect("the topic of an accepted event is checked");
     let wanted = router.wanted(route);
-    let partition = |target: &Target| (target.kind == Kind::Partition).then_some(target.to as usize);
+    let partition = |target: &Target| (target.kind == TargetKind::Partition).then_some(target.to as usize);
     let plain = wanted.targets.iter().filter_map(partition).min();
     let groups = wanted.groups.cloned();
     let selected = groups.and_then(|groups| router.select(&groups, &Content(event)).iter().filter_map(partition).min());

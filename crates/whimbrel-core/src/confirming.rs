@@ -6,7 +6,7 @@ use whimbrel_selector::{Selector, SharedFilter};
 
 use crate::api::{Durability, Filter, Following, Kick, Output, Refusal, RetainHandling, Start};
 use crate::broker::Broker;
-use crate::route::{self, NO_GROUP, NO_TRACK};
+use crate::route::{self, NO_CURSOR, NO_GROUP};
 use crate::session::{NOBODY, Pause};
 use crate::store::{Disk, DurableNo, Former, Key, OwnTicks, Recipient, SessionNo, Value, Wait, Wish};
 use crate::subscribing::Making;
@@ -256,7 +256,7 @@ impl Broker {
                 let wish = self.wish_if_last(index, group, filter);
                 wishes.extend(wish.map(|wish| (Box::from(*text), wish)));
             } else if known.is_durable {
-                let durable = self.tracks.get(known.track).durable.as_ref().expect("a durable subscription").number;
+                let durable = self.cursors.get(known.cursor).durable.as_ref().expect("a durable subscription").number;
                 self.store.write_queue.forget(|key| Key::Position(durable).put(key));
                 let selector = known.selector.as_deref().map(remembered);
                 let filter = SharedFilter::parse(text).expect("checked when it was made").filter;
@@ -324,7 +324,7 @@ impl Broker {
         let session = self.sessions.get(index).memory.number;
         let known = self.router.find(index, asked.filter).map(|id| self.router.get(id));
         let durable = known.filter(|known| known.is_durable && known.group == NO_GROUP).map(|known| {
-            self.tracks.get(known.track).durable.as_deref().expect("a durable subscription has what is durable of it")
+            self.cursors.get(known.cursor).durable.as_deref().expect("a durable subscription has what is durable of it")
         });
         self.check_log_for(is_durable, durable.is_none())?;
         let is_other = known.is_some_and(|known| known.selector.as_deref() != text.as_deref());
@@ -338,7 +338,7 @@ impl Broker {
             }
             old.push(Former { selector: known.and_then(|known| known.selector.as_deref()), upto, far: Vec::new() });
         }
-        let stands = || self.stands(index, known.map(|known| known.track), asked, assigned);
+        let stands = || self.record_start(index, known.map(|known| known.cursor), asked, assigned);
         let (start, is_new) = (durable.map_or_else(stands, |durable| durable.start), durable.is_none());
         // The same filter may be there twice.
         let number = durable.map(|durable| durable.number).or_else(|| requested.number(asked.filter));
@@ -369,12 +369,12 @@ impl Broker {
         requested.filters.push((asked.filter.into(), number));
         requested.selector_bytes += text.as_ref().map_or(0, String::len);
         let confirmed = number.map(|number| Confirmed { number, start, newest: start, until });
-        let track = known.map_or(NO_TRACK, |known| known.track);
+        let cursor = known.map_or(NO_CURSOR, |known| known.cursor);
         let wish = number.filter(|_| is_new || is_other).map(|number| {
             if is_new {
                 self.store.filters.asking.insert(number, start);
             }
-            self.router.insert_wish(filter, asked.selector, Some((number, track)))
+            self.router.insert_wish(filter, asked.selector, Some((number, cursor)))
         });
         Ok(Grant { confirmed, wish, group })
     }
@@ -415,8 +415,8 @@ impl Broker {
                 self.stay_behind(index);
             } else if !present {
                 // Whoever is there now has not said where it is.
-                asked.iter().for_each(|(asked, _)| self.park(index, &asked.filter));
-                self.go_on(now, index, out);
+                asked.iter().for_each(|(asked, _)| self.await_start(index, &asked.filter));
+                self.resume(now, index, out);
             }
             self.own_confirmed(now, index, out);
         }

@@ -7,8 +7,8 @@ use whimbrel_event::{HostId, PubendId, Qos, Tick, Time};
 
 use crate::api::{Durability, Link};
 use crate::broker::Broker;
-use crate::follow::{NOTHING, Track};
-use crate::route::{NO_GROUP, NO_TRACK, Subscription};
+use crate::cursor::{Cursor, NOTHING};
+use crate::route::{NO_CURSOR, NO_GROUP, Subscription};
 use crate::session::{Session, own_client_id, shown};
 use crate::stats::GapClass;
 use crate::store::{Debt, OWN, OwnTicks};
@@ -191,9 +191,9 @@ impl Broker {
         self.find_shown(client_id).map(|index| self.session_info(self.sessions.get(index)))
     }
 
-    /// What a subscription is promised to which a delivery belongs, by [`crate::Delivery::track`].
-    pub fn class_of(&self, track: u32) -> GapClass {
-        self.tracks.find(track).map_or(GapClass::Nondurable, Track::gap_class)
+    /// What a subscription is promised to which a delivery belongs, by [`crate::Delivery::cursor`].
+    pub fn class_of(&self, cursor: u32) -> GapClass {
+        self.cursors.find(cursor).map_or(GapClass::Nondurable, Cursor::gap_class)
     }
 
     /// At most `most` subscriptions of a client's session, those first whose filters come first behind `after`. Costs a look at each
@@ -238,26 +238,26 @@ impl Broker {
     /// Looks who holds the streams, among at most `most` subscriptions from `from` on; begins with 0, returns where to go on.
     pub fn holders(&self, from: u32, most: usize, found: &mut Holders) -> Option<u32> {
         let mut next = from;
-        for (id, track) in self.tracks.from(from).take(most) {
+        for (id, cursor) in self.cursors.from(from).take(most) {
             next = id + 1;
-            let Some((track, durable)) = track.and_then(|track| Some((track, track.durable.as_ref()?))) else {
+            let Some((cursor, durable)) = cursor.and_then(|cursor| Some((cursor, cursor.durable.as_ref()?))) else {
                 continue;
             };
             for (own, upto) in durable.held.iter().enumerate().filter(|(_, upto)| **upto != NOTHING) {
                 found.count[own] += 1;
                 if found.longest[own].as_ref().is_none_or(|holder| *upto < holder.upto) {
-                    let session = self.sessions.get(track.session);
+                    let session = self.sessions.get(cursor.session);
                     found.longest[own] = Some(Holder {
                         own,
                         upto: *upto,
                         client_id: shown(&session.client_id).into(),
-                        filter: self.router.get(track.subscription).text.clone(),
+                        filter: self.router.get(cursor.subscription).text.clone(),
                         is_here: session.is_attached(),
                     });
                 }
             }
         }
-        (next < self.tracks.places()).then_some(next)
+        (next < self.cursors.places()).then_some(next)
     }
 
     /// The link to which a client is attached.
@@ -271,7 +271,7 @@ impl Broker {
     }
 
     fn session_info(&self, session: &Session) -> SessionInfo {
-        let durable = session.subscriptions.iter().filter_map(|id| self.tracks.durable(self.router.get(*id).track));
+        let durable = session.subscriptions.iter().filter_map(|id| self.cursors.durable(self.router.get(*id).cursor));
         let behind = durable.clone().flat_map(|durable| durable.held).filter(|upto| *upto != NOTHING).min();
         let presence = if session.is_attached() {
             Presence::Here
@@ -298,26 +298,26 @@ impl Broker {
     }
 
     fn subscription_info(&self, known: &Subscription) -> SubscriptionInfo {
-        let track = (known.track != NO_TRACK).then(|| self.tracks.get(known.track));
-        let durable = track.and_then(|track| track.durable.as_deref());
-        let durability = match track {
+        let cursor = (known.cursor != NO_CURSOR).then(|| self.cursors.get(known.cursor));
+        let durable = cursor.and_then(|cursor| cursor.durable.as_deref());
+        let durability = match cursor {
             _ if known.group != NO_GROUP && known.is_durable => Durability::Durable,
             _ if known.group != NO_GROUP => Durability::Queued,
             Some(_) if durable.is_some() => Durability::Durable,
-            Some(track) if track.keeps => Durability::SemiDurable,
+            Some(cursor) if cursor.keeps => Durability::SemiDurable,
             None if !known.attached_only => Durability::Queued,
             _ => Durability::Nondurable,
         };
-        let lag = track.filter(|track| track.keeps).and_then(|track| track.lag.as_ref());
+        let catch_up = cursor.filter(|cursor| cursor.keeps).and_then(|cursor| cursor.catch_up.as_ref());
         let (mut positions, mut behind) = (Vec::new(), None);
         if let Some(durable) = durable {
-            let acked: OwnTicks = durable.hold(&self.stand(known.track).acked);
+            let acked: OwnTicks = durable.hold(&self.stand(known.cursor).acked);
             let host = self.streams.logged().host();
             positions = (0..).zip(acked).map(|(own, tick)| (host.pubend(own), tick)).collect();
             let is_behind = acked.iter().zip(&durable.newest).filter(|(acked, newest)| acked < newest);
             behind = is_behind.map(|(acked, _)| *acked).min();
-        } else if let Some(lag) = lag {
-            behind = lag.positions.iter().map(|(_, tick)| tick).min();
+        } else if let Some(catch_up) = catch_up {
+            behind = catch_up.positions.iter().map(|(_, tick)| tick).min();
         }
         SubscriptionInfo {
             filter: known.text.clone(),
@@ -325,7 +325,7 @@ impl Broker {
             is_selective: known.selector_bytes > 0,
             qos: known.qos,
             durability,
-            by_token: track.is_some_and(|track| track.by_token),
+            by_token: cursor.is_some_and(|cursor| cursor.by_token),
             positions,
             behind,
         }

@@ -23,7 +23,7 @@ mod caching;
 mod confirming;
 mod content;
 mod copies;
-mod follow;
+mod cursor;
 mod inspect;
 mod latency;
 mod lazy;
@@ -50,9 +50,9 @@ pub use api::{
 };
 pub use broker::Broker;
 pub use caching::Interest;
+pub use cursor::{GapReason, NOTICE_TOPIC};
 #[cfg(feature = "mutants")]
 pub use fault::Mutant;
-pub use follow::{GapReason, NOTICE_TOPIC};
 pub use inspect::{Debtor, Holder, Holders, PlaceInfo, Presence, SessionInfo, StreamInfo, SubscriptionInfo};
 pub use latency::{LATENCY_BOUNDS_US, Latency};
 pub use overlay::{ALL_OTHERS, OverlayConfig};

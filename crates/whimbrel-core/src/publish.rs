@@ -5,9 +5,9 @@ use whimbrel_event::Time;
 use crate::api::{Naming, Output, Segment, Tell};
 use crate::broker::Broker;
 use crate::content::Content;
-use crate::follow::Tracks;
+use crate::cursor::Cursors;
 use crate::retained::Bounds;
-use crate::route::{Kind, NO_GROUP, NO_TRACK, RouteAt, Target, Wanted};
+use crate::route::{NO_CURSOR, NO_GROUP, RouteAt, Target, TargetKind, Wanted};
 use crate::session::{Publication, Sessions, Terms};
 use crate::shared::Groups;
 
@@ -26,7 +26,7 @@ impl Broker {
         out.knowledge(&Segment { pubend: id.pubend, after, upto: id.tick, what: Tell::Data(publication.event) });
         let matched = self.pass(now, route, publication, retain, out);
         if self.streams.is_awaited() {
-            self.look_at_stalled(now, out);
+            self.check_stalled(now, out);
         }
         matched
     }
@@ -51,7 +51,7 @@ impl Broker {
         out: &mut dyn Output,
     ) -> bool {
         let has_log = retain && self.has_log();
-        let Broker { sessions, router, groups: shared, retained, streams, serial, tracks, brokers, store, .. } = self;
+        let Broker { sessions, router, groups: shared, retained, streams, serial, cursors, brokers, store, .. } = self;
         let Wanted { targets, groups, .. } = router.wanted(route);
         let groups = groups.cloned();
         *serial += 1;
@@ -74,11 +74,11 @@ impl Broker {
         let mut round =
             Round::new(now, (is_own, is_hosted), self.cache.plan().partitions.len(), &mut self.fallen, brokers);
         for target in targets {
-            round.offer(target, publication, shared, tracks, sessions, out);
+            round.offer(target, publication, shared, cursors, sessions, out);
         }
         if let Some(groups) = groups {
             for target in router.select(&groups, &Content(publication.accepted())) {
-                round.offer(target, publication, shared, tracks, sessions, out);
+                round.offer(target, publication, shared, cursors, sessions, out);
             }
         }
         let Round { matched, partition, .. } = round;
@@ -87,15 +87,15 @@ impl Broker {
         if !self.brokers.is_empty() {
             self.forward(now, &publication.accepted(), retain, out);
         }
-        while let Some(track) = self.fallen.pop() {
+        while let Some(cursor) = self.fallen.pop() {
             // A gap goes before it: that it is there is not its client's fault.
-            let of_track = self.tracks.get(track);
+            let of_track = self.cursors.get(cursor);
             let inflight = &self.sessions.get(of_track.session).inflight;
             let is_unsettled =
-                of_track.is_unsettled(publication.id) || inflight.loading(track, publication.id).is_some();
-            self.fall_behind(track, Some(publication.id), !is_unsettled);
+                of_track.is_unsettled(publication.id) || inflight.loading(cursor, publication.id).is_some();
+            self.fall_behind(cursor, Some(publication.id), !is_unsettled);
             if is_unsettled {
-                self.catch_up_soon(track);
+                self.catch_up_soon(cursor);
             }
         }
         if is_news {
@@ -138,12 +138,12 @@ impl<'a> Round<'a> {
         target: &Target,
         publication: &mut Publication<'_>,
         shared: &mut Groups,
-        tracks: &mut Tracks,
+        cursors: &mut Cursors,
         sessions: &mut Sessions,
         out: &mut dyn Output,
     ) {
         match target.kind {
-            Kind::Session => {
+            TargetKind::Session => {
                 if target.no_local && sessions.is_own(target.to, publication.event.publisher) {
                     return;
                 }
@@ -154,20 +154,20 @@ impl<'a> Round<'a> {
                 let retain = publication.event.headers.retain && target.retain_as_published;
                 let (qos, identifier) = (publication.event.qos.min(target.qos), target.identifier);
                 let (group, origin, naming) = (NO_GROUP, 0, Naming::of(target.named));
-                let terms = Terms { qos, identifier, group, origin, retain, naming, track: NO_TRACK };
+                let terms = Terms { qos, identifier, group, origin, retain, naming, cursor: NO_CURSOR };
                 sessions.offer(target.to, publication, terms, out);
             }
-            Kind::Group => {
+            TargetKind::Group => {
                 self.matched = true;
                 shared.offer(target.to, publication, self.now, sessions, out);
             }
-            Kind::Partition => self.partition = self.partition.min(target.to as usize),
-            Kind::Wish => {}
-            Kind::Broker => {
+            TargetKind::Partition => self.partition = self.partition.min(target.to as usize),
+            TargetKind::Wish => {}
+            TargetKind::Broker => {
                 self.matched |= self.is_hosted;
                 self.brokers.push(target.to);
             }
-            Kind::Track => self.offer_tracked(target.to, publication, tracks, sessions, out),
+            TargetKind::Cursor => self.offer_tracked(target.to, publication, cursors, sessions, out),
         }
     }
 
@@ -175,42 +175,42 @@ impl<'a> Round<'a> {
         &mut self,
         id: u32,
         publication: &mut Publication<'_>,
-        tracks: &mut Tracks,
+        cursors: &mut Cursors,
         sessions: &mut Sessions,
         out: &mut dyn Output,
     ) {
-        let track = tracks.get_mut(id);
-        if track.is_own(publication.event.publisher) {
+        let cursor = cursors.get_mut(id);
+        if cursor.is_own(publication.event.publisher) {
             return;
         }
         self.matched = true;
-        if track.durable.is_some() && self.is_own {
-            track.note_newest(publication.id);
-            tracks.touch(id);
+        if cursor.durable.is_some() && self.is_own {
+            cursor.record_newest(publication.id);
+            cursors.touch(id);
         }
-        let track = tracks.get_mut(id);
-        if track.note_newest_far(publication.id) {
-            tracks.touch(id);
+        let cursor = cursors.get_mut(id);
+        if cursor.record_newest_remote(publication.id) {
+            cursors.touch(id);
         }
-        let track = tracks.get_mut(id);
-        if track.lag.is_some() || track.has_had(publication.id) || track.is_aside(publication.id.pubend) {
+        let cursor = cursors.get_mut(id);
+        if cursor.catch_up.is_some() || cursor.has_had(publication.id) || cursor.is_detached(publication.id.pubend) {
             return;
         }
         // Its stream may have begun here again with what came before this broker was restarted.
-        if track.durable.as_deref().is_some_and(|durable| durable.beyond.contains(&publication.id)) {
+        if cursor.durable.as_deref().is_some_and(|durable| durable.beyond.contains(&publication.id)) {
             return;
         }
-        let is_flying = sessions.get(track.session).inflight.loading(id, publication.id).is_some();
+        let is_flying = sessions.get(cursor.session).inflight.loading(id, publication.id).is_some();
         // Something of another stream comes before it that is being read elsewhere.
-        let is_barred = publication.event.headers.after.iter().any(|after| track.is_aside(after.pubend));
-        if track.is_unsettled(publication.id) || is_barred || is_flying {
+        let is_barred = publication.event.headers.after.iter().any(|after| cursor.is_detached(after.pubend));
+        if cursor.is_unsettled(publication.id) || is_barred || is_flying {
             self.fallen.push(id);
             return;
         }
-        track.silence.told_at = self.now;
-        track.mark(publication.id.pubend, publication.id.tick);
-        let terms = track.terms(publication.event.qos, publication.event.headers.retain);
-        if !sessions.offer_tracked(track.session, publication, terms, out) {
+        cursor.silence.told_at = self.now;
+        cursor.mark(publication.id.pubend, publication.id.tick);
+        let terms = cursor.terms(publication.event.qos, publication.event.headers.retain);
+        if !sessions.offer_tracked(cursor.session, publication, terms, out) {
             self.fallen.push(id);
         }
     }

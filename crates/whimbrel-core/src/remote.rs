@@ -5,7 +5,7 @@ use whimbrel_selector::TopicName;
 
 use crate::api::{Output, Segment, Tell};
 use crate::broker::Broker;
-use crate::follow::{CATCH_UP_SLICE, Gap, GapReason};
+use crate::cursor::{CATCH_UP_SLICE, Gap, GapReason};
 use crate::session::Publication;
 use crate::stream::{Knowledge, Passed};
 
@@ -118,7 +118,7 @@ impl Broker {
             }
         }
         if self.streams.is_awaited() {
-            self.look_at_stalled(now, out);
+            self.check_stalled(now, out);
         }
     }
 
@@ -143,8 +143,8 @@ impl Broker {
     pub(crate) fn begin_unanswered(&mut self, pubend: PubendId, begin: Tick) {
         let Some(overlay) = self.overlay.as_deref() else { return };
         for (index, filter) in overlay.waiting.new_ones() {
-            if let Some(track) = self.router.track_of(index, filter) {
-                self.tracks.get_mut(track).ahead.advance(pubend, begin);
+            if let Some(cursor) = self.router.cursor_of(index, filter) {
+                self.cursors.get_mut(cursor).ahead.advance(pubend, begin);
             }
         }
     }
@@ -167,22 +167,22 @@ impl Broker {
         reason: GapReason,
         out: &mut dyn Output,
     ) {
-        for id in self.tracks.ids() {
-            let track = self.tracks.get_mut(id);
-            let from = after.max(track.ahead.get(pubend));
+        for id in self.cursors.ids() {
+            let cursor = self.cursors.get_mut(id);
+            let from = after.max(cursor.ahead.get(pubend));
             if from >= to {
                 continue;
             }
             // One that is live stands before what is lost; where it lags from then on is behind.
-            let from = track.lag.as_ref().map_or(from, |lag| from.max(lag.positions.get(pubend)));
-            if self.read_far_instead(id, pubend, (from, to)) {
+            let from = cursor.catch_up.as_ref().map_or(from, |catch_up| from.max(catch_up.positions.get(pubend)));
+            if self.read_remote_instead(id, pubend, (from, to)) {
                 continue;
             }
-            let track = self.tracks.get(id);
-            let is_new = track.lag.as_ref().is_some_and(|lag| !lag.positions.has(pubend));
+            let cursor = self.cursors.get(id);
+            let is_new = cursor.catch_up.as_ref().is_some_and(|catch_up| !catch_up.positions.has(pubend));
             if is_new
-                && !self.sessions.is_attached(track.session)
-                && self.cache.incomplete(&track.partitions, pubend) >= to
+                && !self.sessions.is_attached(cursor.session)
+                && self.cache.incomplete(&cursor.partitions, pubend) >= to
             {
                 // Its client is away, and is told when it is back, as of all that the cache lacks: until then it takes no memory for that.
                 continue;
@@ -215,16 +215,16 @@ impl Broker {
     }
 
     fn add_gap(&mut self, id: u32, gap: Gap) -> u32 {
-        if self.tracks.get(id).lag.is_none() {
+        if self.cursors.get(id).catch_up.is_none() {
             self.fall_behind(id, None, false);
         }
-        let track = self.tracks.get_mut(id);
-        let lag = track.lag.as_mut().expect("it lags now");
-        if lag.gaps.iter().all(|known| known.pubend != gap.pubend) && !lag.positions.has(gap.pubend) {
+        let cursor = self.cursors.get_mut(id);
+        let catch_up = cursor.catch_up.as_mut().expect("it lags now");
+        if catch_up.gaps.iter().all(|known| known.pubend != gap.pubend) && !catch_up.positions.has(gap.pubend) {
             // It has had nothing of that stream yet, also not what lies before the gap.
-            lag.positions.set(gap.pubend, Tick(0));
+            catch_up.positions.set(gap.pubend, Tick(0));
         }
-        lag.gaps.add(gap);
-        track.session
+        catch_up.gaps.add(gap);
+        cursor.session
     }
 }

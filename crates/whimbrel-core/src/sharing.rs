@@ -190,7 +190,7 @@ impl Broker {
         self.sessions.bind_within(own, owed.into_iter());
         self.sessions.get_mut(own).expires_at = None;
         self.return_to_streams(now, own, None);
-        self.go_on(now, own, out);
+        self.resume(now, own, out);
     }
 
     /// A member of a shared subscription has gone: if nobody else is there, what waits stays in the log.
@@ -375,12 +375,12 @@ impl Broker {
     fn settle_within(&mut self, own: u32, tag: u16) {
         let (inflight, mut waker) = self.sessions.inflight_mut(own);
         let Some(slot) = inflight.slot(tag) else { return };
-        let (track, id) = (slot.track, slot.id);
+        let (cursor, id) = (slot.cursor, slot.id);
         if inflight.settle(tag, crate::Settlement::Acknowledged, &mut waker) != Settled::Done {
             return;
         }
-        self.tracks.touch(track);
-        self.note_beyond(track, Some(id), false);
+        self.cursors.touch(cursor);
+        self.note_beyond(cursor, Some(id), false);
         self.note_moved(own);
     }
 

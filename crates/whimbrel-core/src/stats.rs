@@ -1,6 +1,6 @@
 //! What the core has done and holds.
 
-use crate::follow::GapReason;
+use crate::cursor::GapReason;
 
 macro_rules! stats {
     ($($(#[$doc:meta])* $name:ident,)*) => {

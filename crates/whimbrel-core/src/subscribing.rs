@@ -6,10 +6,10 @@ use whimbrel_selector::SharedFilter;
 use crate::api::{Durability, Filter, Following, Granted, Kick, Link, Output, Refusal, RetainHandling, Start};
 use crate::broker::Broker;
 use crate::confirming::{Asked, Confirmed};
-use crate::follow::{Begin, Follow};
+use crate::cursor::{Begin, Follow};
 use crate::overlay::Unanswered;
 use crate::retained::REPLAY_SLICE;
-use crate::route::{NO_GROUP, NO_TRACK, Subscription};
+use crate::route::{NO_CURSOR, NO_GROUP, Subscription};
 use crate::store::Recipient;
 
 /// A subscription that is about to be made or changed.
@@ -108,7 +108,7 @@ impl Broker {
             self.answer_subscribed(now, unanswered, &[], out);
         }
         self.attend_all(now, index, out);
-        self.go_on(now, index, out);
+        self.resume(now, index, out);
         failed
     }
 
@@ -209,9 +209,9 @@ impl Broker {
     }
 
     /// Whether a subscription has events to get under another selector than the one that is asked for: they may be anywhere in the cache.
-    fn has_formers(&self, track: Option<u32>, confirmed: Option<&Confirmed>) -> bool {
+    fn has_formers(&self, cursor: Option<u32>, confirmed: Option<&Confirmed>) -> bool {
         let changes = confirmed.is_some_and(|confirmed| confirmed.until.is_some());
-        changes || track.and_then(|id| self.tracks.durable(id)).is_some_and(|durable| !durable.old.is_empty())
+        changes || cursor.and_then(|id| self.cursors.durable(id)).is_some_and(|durable| !durable.old.is_empty())
     }
 
     /// Makes or changes a subscription; true if it is new.
@@ -225,11 +225,11 @@ impl Broker {
         let all = self.check_subscription(index, asked, (0, 0))?;
         let shared = SharedFilter::parse(asked.filter).expect("it was just checked");
         let known = self.router.find(index, asked.filter);
-        let track = known.map(|id| self.router.get(id).track).filter(|track| *track != NO_TRACK);
+        let cursor = known.map(|id| self.router.get(id).cursor).filter(|cursor| *cursor != NO_CURSOR);
         let partitions =
-            self.cache.candidates(shared.filter, asked.selector.filter(|_| !self.has_formers(track, confirmed)));
+            self.cache.candidates(shared.filter, asked.selector.filter(|_| !self.has_formers(cursor, confirmed)));
         let begin = self
-            .begin(now, (index, known.is_none()), (asked, shared.filter), track, &partitions)
+            .begin(now, (index, known.is_none()), (asked, shared.filter), cursor, &partitions)
             .inspect_err(|_| self.sessions.stats.starts_refused += 1)?;
         let is_member = self.is_member(index, &shared);
         let group = if is_member { self.join_group(index, asked, shared.filter)? } else { NO_GROUP };
@@ -244,20 +244,20 @@ impl Broker {
         let text = selector
             .filter(|_| self.remembers(index) || self.overlay.is_some())
             .map(|selector| selector.to_string().into());
-        let begins = matches!(begin, Begin::Lag(_));
-        let follow = Follow { index, asked, track, partitions, begin, confirmed };
+        let begins = matches!(begin, Begin::CatchUp(_));
+        let follow = Follow { index, asked, cursor, partitions, begin, confirmed };
         if let Some(id) = known {
-            let track = self.follow(now, id, follow);
+            let cursor = self.follow(now, id, follow);
             let change = |s: &mut Subscription| {
                 (s.qos, s.no_local, s.retain_as_published, s.identifier) =
                     (qos, no_local, retain_as_published, identifier);
-                (s.selector_bytes, s.track, s.named) = (selector_bytes, track, asked.following.named);
+                (s.selector_bytes, s.cursor, s.named) = (selector_bytes, cursor, asked.following.named);
                 (s.attached_only, s.is_durable, s.selector) = (attached_only, is_durable, text);
             };
             let stood = self.router.get(id).spot.map(|spot| spot.place);
             self.router.update(id, change, shared.filter, selector);
             let is_other = self.router.get(id).spot.map(|spot| spot.place) != stood;
-            self.await_interest_again(asked, shared.filter, (id, track), (begins, is_other));
+            self.await_interest_again(asked, shared.filter, (id, cursor), (begins, is_other));
             return Ok(false);
         }
         let new = Subscription {
@@ -269,7 +269,7 @@ impl Broker {
             named: asked.following.named,
             identifier,
             group,
-            track: NO_TRACK,
+            cursor: NO_CURSOR,
             attached_only,
             is_durable,
             selector_bytes,
@@ -277,9 +277,9 @@ impl Broker {
             spot: None,
         };
         let id = self.router.insert(new);
-        let track = self.follow(now, id, follow);
-        self.router.place(id, track, shared.filter, selector);
-        self.await_first_interest(index, (asked, shared.filter), (id, track));
+        let cursor = self.follow(now, id, follow);
+        self.router.place(id, cursor, shared.filter, selector);
+        self.await_first_interest(index, (asked, shared.filter), (id, cursor));
         self.sessions.get_mut(index).note_subscription(id, group);
         Ok(true)
     }
@@ -345,10 +345,10 @@ impl Broker {
     pub(crate) fn remove_subscription(&mut self, index: u32, id: u32, stays: bool) -> Option<(u32, bool)> {
         let text = self.router.get(id).text.clone();
         let filter = SharedFilter::parse(&text).expect("checked when it was made").filter;
-        let Subscription { group, selector_bytes, track, .. } = self.router.remove(id, filter);
+        let Subscription { group, selector_bytes, cursor, .. } = self.router.remove(id, filter);
         self.retained.replays.forget(index, id);
-        if track != NO_TRACK {
-            self.unfollow(track, &text);
+        if cursor != NO_CURSOR {
+            self.unfollow(cursor, &text);
         }
         self.sessions.get_mut(index).selector_bytes -= selector_bytes as usize;
         (group != NO_GROUP).then(|| (group, self.leave_group(index, group, stays)))

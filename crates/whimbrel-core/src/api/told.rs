@@ -183,7 +183,7 @@ pub struct Delivery<'a> {
     pub naming: Naming,
     /// The subscription that follows the streams and that it is for, as [`crate::Broker::class_of`]
     /// knows it; a number that is none for others.
-    pub track: u32,
+    pub cursor: u32,
 }
 
 /// Where the core's decisions go. All calls for one link are in the order in which they take effect.

@@ -49,15 +49,15 @@ impl Broker {
                 members.extend(first.remove());
             }
             let Some(passed) = self.streams.followed(pubend) else { break };
-            let holes = members.iter().filter_map(|(_, id)| self.tracks.durable(*id));
-            let upto = holes.map(|durable| durable.far.holes.get(pubend)).fold(passed, Tick::max);
+            let holes = members.iter().filter_map(|(_, id)| self.cursors.durable(*id));
+            let upto = holes.map(|durable| durable.remote.holes.get(pubend)).fold(passed, Tick::max);
             if upto <= after {
                 break;
             }
             self.add_followers((pubend, after), &mut members);
             let entries = self.entries_of(&mut members);
-            let mut durable = members.iter().filter_map(|(_, id)| self.tracks.durable(*id));
-            let is_strict = durable.any(|durable| durable.far.goes_on);
+            let mut durable = members.iter().filter_map(|(_, id)| self.cursors.durable(*id));
+            let is_strict = durable.any(|durable| durable.remote.resumes);
             let members = members.into_iter().collect();
             self.store.far_reads.ask(now, (pubend, after, upto), members, (entries, is_strict));
         }
@@ -96,14 +96,15 @@ impl Broker {
     /// Whoever still reads what comes before that tick will need what comes behind it.
     fn add_followers(&self, (pubend, after): (PubendId, Tick), members: &mut Vec<(DurableNo, u32)>) {
         for (number, id) in self.store.far_reads.followers(pubend, after) {
-            let is_behind = |durable: &crate::follow::Durable| {
-                let track = self.tracks.get(id);
-                let lag = track.lag.as_deref().map(|lag| lag.positions.get(pubend));
-                let aside = Some(durable.far.aside.get(pubend)).filter(|_| durable.far.aside.has(pubend));
-                durable.number == number && aside.or(lag).is_some_and(|at| at <= after)
+            let is_behind = |durable: &crate::cursor::Durable| {
+                let cursor = self.cursors.get(id);
+                let catch_up = cursor.catch_up.as_deref().map(|catch_up| catch_up.positions.get(pubend));
+                let detached =
+                    Some(durable.remote.detached.get(pubend)).filter(|_| durable.remote.detached.has(pubend));
+                durable.number == number && detached.or(catch_up).is_some_and(|at| at <= after)
             };
             let has_room = members.len() < FAR_MEMBERS_MAX;
-            if has_room && self.tracks.durable(id).is_some_and(is_behind) {
+            if has_room && self.cursors.durable(id).is_some_and(is_behind) {
                 members.push((number, id));
             }
         }
@@ -115,9 +116,9 @@ impl Broker {
     fn who_reads(&mut self, pubend: PubendId) -> BTreeMap<Tick, Vec<(DurableNo, u32)>> {
         let mut all: BTreeMap<Tick, Vec<(DurableNo, u32)>> = BTreeMap::new();
         for (number, id) in self.store.far_reads.unasked(pubend) {
-            let durable = self.tracks.durable(id).filter(|durable| durable.number == number);
-            match durable.filter(|durable| durable.far.aside.has(pubend)) {
-                Some(durable) => all.entry(durable.far.aside.get(pubend)).or_default().push((number, id)),
+            let durable = self.cursors.durable(id).filter(|durable| durable.number == number);
+            match durable.filter(|durable| durable.remote.detached.has(pubend)) {
+                Some(durable) => all.entry(durable.remote.detached.get(pubend)).or_default().push((number, id)),
                 None => self.store.far_reads.leave(pubend, number),
             }
         }
@@ -128,12 +129,12 @@ impl Broker {
     fn entries_of(&self, members: &mut Vec<(DurableNo, u32)>) -> Entries {
         let mut reduction = Reduction::new();
         members.retain(|(_, id)| {
-            let known = self.router.get(self.tracks.get(*id).subscription);
+            let known = self.router.get(self.cursors.get(*id).subscription);
             let filter = SharedFilter::parse(&known.text).expect("checked when it was made").filter;
             let present = known.selector.as_deref().map(crate::confirming::remembered);
             // Fences are each broker's own.
             let present = present.filter(|selector| selector.fences().next().is_none());
-            let old = self.tracks.durable(*id).map_or(&[][..], |durable| &durable.old);
+            let old = self.cursors.durable(*id).map_or(&[][..], |durable| &durable.old);
             let has_other = old.iter().any(|old| old.view().selector != known.selector.as_deref());
             let selector = present.as_ref().filter(|_| !has_other);
             reduction.insert(filter, selector).is_ok()
@@ -172,8 +173,8 @@ impl Broker {
         }
         overlay.stats.events_borrowed += events.len() as u64;
         let told_part = Told { upto: told.upto, released: told.released, lost: told.lost.clone(), events };
-        let Some((pubend, tracks)) = self.store.far_reads.keep(from.host, told.number, told_part) else { return };
-        for id in tracks {
+        let Some((pubend, cursors)) = self.store.far_reads.keep(from.host, told.number, told_part) else { return };
+        for id in cursors {
             self.rejoin(id, pubend);
         }
         // What comes next is asked for at once, not when this would have been asked for again.

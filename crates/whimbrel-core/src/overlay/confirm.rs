@@ -12,7 +12,7 @@ use super::{Due, Overlay, ending, wants};
 use crate::api::{Durability, Granted, Output, Refusal, Start};
 use crate::broker::Broker;
 use crate::confirming::Asked;
-use crate::follow::{Gap, GapReason, Tracks};
+use crate::cursor::{Cursors, Gap, GapReason};
 use crate::route::Router;
 use crate::shared::State;
 use crate::store::{BatchNo, Disk, Recipient, Store, Wait};
@@ -72,7 +72,7 @@ impl Waiter {
 #[derive(Debug)]
 pub(super) struct Returned {
     pub(super) subscription: u32,
-    pub(super) track: u32,
+    pub(super) cursor: u32,
     pub(super) version: Option<u64>,
 }
 
@@ -111,17 +111,18 @@ impl Waiting {
     }
 
     /// That version of the own interest has all that was asked for so far.
-    fn name_version(&mut self, version: u64, router: &Router, tracks: &mut Tracks) {
+    fn name_version(&mut self, version: u64, router: &Router, cursors: &mut Cursors) {
         for entry in self.entries.iter_mut().filter(|entry| entry.version.is_none()) {
             entry.version = Some(version);
-            let of = |made: &(Asked, bool, Result<Granted, Refusal>)| router.track_of(entry.what.index, &made.0.filter);
+            let of =
+                |made: &(Asked, bool, Result<Granted, Refusal>)| router.cursor_of(entry.what.index, &made.0.filter);
             let named = entry.what.made.iter().filter_map(of);
-            named.for_each(|track| tracks.get_mut(track).began.in_force.name(version));
+            named.for_each(|cursor| cursors.get_mut(cursor).began.in_force.name(version));
         }
         for one in self.returned.iter_mut().filter(|one| one.version.is_none()) {
             one.version = Some(version);
-            if tracks.is_of(one.track, one.subscription) {
-                tracks.get_mut(one.track).began.in_force.name(version);
+            if cursors.is_of(one.cursor, one.subscription) {
+                cursors.get_mut(one.cursor).began.in_force.name(version);
             }
         }
     }
@@ -132,14 +133,14 @@ impl Waiting {
     }
 
     /// A subscription that came back has ended, or comes back once more.
-    pub(crate) fn forget(&mut self, track: u32) {
-        self.returned.retain(|one| one.track != track);
+    pub(crate) fn forget(&mut self, cursor: u32) {
+        self.returned.retain(|one| one.cursor != cursor);
     }
 
     /// Some that came back have ended, or wait for nobody any more.
-    pub(super) fn forget_settled(&mut self, tracks: &Tracks) {
-        let waits = |one: &Returned| !tracks.get(one.track).unsettled.is_empty();
-        self.returned.retain(|one| tracks.is_of(one.track, one.subscription) && waits(one));
+    pub(super) fn forget_settled(&mut self, cursors: &Cursors) {
+        let waits = |one: &Returned| !cursors.get(one.cursor).unsettled.is_empty();
+        self.returned.retain(|one| cursors.is_of(one.cursor, one.subscription) && waits(one));
     }
 
     /// The subscriptions that begin now, and have not been answered, each with its session: those of which nobody has named a place.
@@ -224,10 +225,10 @@ impl Broker {
 
     /// The own interest has a version that has everything there is.
     pub(super) fn name_version(&mut self, now: Time, out: &mut dyn Output) {
-        let Broker { overlay, router, tracks, .. } = self;
+        let Broker { overlay, router, cursors, .. } = self;
         let Some(overlay) = overlay.as_deref_mut() else { return };
         let version = overlay.wants.version();
-        overlay.waiting.name_version(version, router, tracks);
+        overlay.waiting.name_version(version, router, cursors);
         overlay.waiting.is_told_more = true;
         overlay.logs.claims.name(version);
         self.name_roaming(version);
@@ -329,12 +330,12 @@ impl Broker {
         let pending: Vec<Box<str>> = pending.into_iter().map(Box::from).collect();
         overlay.stats.subscriptions_pending += u64::from(!pending.is_empty());
         if let Some(version) = named.filter(|version| *version != NO_VERSION && pending.is_empty()) {
-            let Broker { streams, router, tracks, .. } = self;
+            let Broker { streams, router, cursors, .. } = self;
             // Most subscriptions have no track, and need not have each stream looked at.
             let in_force = LazyCell::new(|| streams.in_force(version));
             for (asked, ..) in &made {
-                if let Some(track) = router.track_of(index, &asked.filter) {
-                    tracks.get_mut(track).began.in_force.settle(version, || *in_force);
+                if let Some(cursor) = router.cursor_of(index, &asked.filter) {
+                    cursors.get_mut(cursor).began.in_force.settle(version, || *in_force);
                 }
             }
         }
@@ -347,19 +348,19 @@ impl Broker {
         if overlay.waiting.returned.is_empty() || !core::mem::take(&mut overlay.waiting.is_told_more) {
             return;
         }
-        let Broker { tracks, streams, .. } = self;
-        overlay.waiting.returned.retain(|one| tracks.is_of(one.track, one.subscription));
+        let Broker { cursors, streams, .. } = self;
+        overlay.waiting.returned.retain(|one| cursors.is_of(one.cursor, one.subscription));
         let mut gaps = Vec::new();
         for one in &overlay.waiting.returned {
             let Some(version) = one.version else { continue };
-            let unsettled = &mut tracks.get_mut(one.track).unsettled;
+            let unsettled = &mut cursors.get_mut(one.cursor).unsettled;
             for (pubend, from) in core::mem::take(unsettled).iter() {
                 let Some(remote) = streams.remote(pubend) else { continue };
                 if remote.told < version {
                     unsettled.set(pubend, from);
                 } else {
                     // What has been passed meanwhile was looked at under what was wanted then.
-                    gaps.push((one.track, pubend, from, remote.since));
+                    gaps.push((one.cursor, pubend, from, remote.since));
                 }
             }
         }
@@ -370,21 +371,21 @@ impl Broker {
             last.insert(known).1
         };
         for one in &overlay.waiting.returned {
-            let track = tracks.get_mut(one.track);
-            if let Some(version) = one.version.filter(|_| track.unsettled.is_empty()) {
-                track.began.in_force.settle(version, || tick(version));
+            let cursor = cursors.get_mut(one.cursor);
+            if let Some(version) = one.version.filter(|_| cursor.unsettled.is_empty()) {
+                cursor.began.in_force.settle(version, || tick(version));
             }
         }
-        overlay.waiting.forget_settled(tracks);
-        for (track, pubend, from, to) in gaps {
+        overlay.waiting.forget_settled(cursors);
+        for (cursor, pubend, from, to) in gaps {
             if from >= to {
                 // It was in force all the time: nothing is to be read elsewhere.
-                self.rejoin(track, pubend);
-            } else if !self.read_unsettled(track, pubend, (from, to)) {
+                self.rejoin(cursor, pubend);
+            } else if !self.read_unsettled(cursor, pubend, (from, to)) {
                 // At the end of the turn: no stream waits any more, and those further on in this
                 // list do not stand yet where they are to be read from. What was given of them now
                 // would be given twice.
-                self.note_gap(track, Gap { pubend, from, to, reason: GapReason::NotBuffered });
+                self.note_gap(cursor, Gap { pubend, from, to, reason: GapReason::NotBuffered });
             }
         }
     }

@@ -13,7 +13,7 @@ use super::mend::NACK_HOPS_MAX;
 use super::topology::LinkState;
 use crate::api::{Channel, Output, PeerLink};
 use crate::broker::Broker;
-use crate::follow::{AHEAD_MAX, Gap, GapReason};
+use crate::cursor::{AHEAD_MAX, Gap, GapReason};
 use crate::stream::AHEAD_MAX as STREAM_AHEAD_MAX;
 
 /// What tells a broker of those; `None`: there are none.
@@ -185,7 +185,7 @@ impl Broker {
         }
         self.take_over_from(now, host);
         // Whoever waits for a part of them goes on from there, before it is told that the rest is lost.
-        self.far_ended(host);
+        self.remote_ended(host);
         // Before what is left of them is passed: what a subscription has waited for is lost, and no longer something that was not asked for in time.
         self.settle_all(host);
         let streams: Vec<PubendId> = self.streams.of_host(host).map(|remote| remote.pubend).collect();
@@ -193,10 +193,14 @@ impl Broker {
         for pubend in streams {
             // Its clock may have been another one, and somebody may have had more of it elsewhere.
             let stand = |id: u32| {
-                let track = self.tracks.get(id);
-                track.lag.as_ref().map_or(Tick(0), |lag| lag.positions.get(pubend)).max(track.ahead.get(pubend))
+                let cursor = self.cursors.get(id);
+                cursor
+                    .catch_up
+                    .as_ref()
+                    .map_or(Tick(0), |catch_up| catch_up.positions.get(pubend))
+                    .max(cursor.ahead.get(pubend))
             };
-            let farthest = self.tracks.ids().into_iter().map(stand).fold(Tick(0), Tick::max);
+            let farthest = self.cursors.ids().into_iter().map(stand).fold(Tick(0), Tick::max);
             let remote = self.streams.remote(pubend).expect("it is followed");
             let last = remote.passed.max(remote.knowledge.last());
             // What clients name is believed within bounds.
@@ -227,11 +231,11 @@ impl Broker {
     fn lose_cached(&mut self, host: HostId) {
         let all = self.streams.of_host(host).map(|remote| (remote.pubend, remote.birth, remote.passed));
         let all: Vec<(PubendId, Tick, Tick)> = all.collect();
-        for id in self.tracks.ids() {
-            let Some(lag) = &mut self.tracks.get_mut(id).lag else { continue };
+        for id in self.cursors.ids() {
+            let Some(catch_up) = &mut self.cursors.get_mut(id).catch_up else { continue };
             for (pubend, birth, to) in &all {
-                let from = lag.positions.get(*pubend).max(*birth);
-                lag.gaps.add(Gap { pubend: *pubend, from, to: *to, reason: GapReason::Lost });
+                let from = catch_up.positions.get(*pubend).max(*birth);
+                catch_up.gaps.add(Gap { pubend: *pubend, from, to: *to, reason: GapReason::Lost });
             }
         }
     }
@@ -270,8 +274,8 @@ impl Broker {
     /// them, and what is not told again is a gap.
     fn settle_all(&mut self, host: HostId) {
         let mut waited_for = BTreeSet::new();
-        for id in self.tracks.ids() {
-            let unsettled = self.tracks.get(id).unsettled.iter().map(|(pubend, _)| pubend);
+        for id in self.cursors.ids() {
+            let unsettled = self.cursors.get(id).unsettled.iter().map(|(pubend, _)| pubend);
             waited_for.extend(unsettled.filter(|pubend| pubend.host() == host));
             self.settle_those(id, |other| other == host);
         }
@@ -281,20 +285,20 @@ impl Broker {
             }
         }
         if let Some(overlay) = self.overlay.as_deref_mut() {
-            overlay.waiting.forget_settled(&self.tracks);
+            overlay.waiting.forget_settled(&self.cursors);
         }
     }
 
     /// A subscription that has come does not wait for those that have ended before it came.
     pub(super) fn settle_ended(&mut self, id: u32) {
-        let hosts = self.tracks.get(id).unsettled.iter().map(|(pubend, _)| pubend.host());
+        let hosts = self.cursors.get(id).unsettled.iter().map(|(pubend, _)| pubend.host());
         let ended: BTreeSet<HostId> = hosts.filter(|host| self.streams.has_ended(*host)).collect();
         self.settle_those(id, |host| ended.contains(&host));
     }
 
     /// A subscription waits for some brokers no more: what was passed of their streams while it did is read when they are back, or is a gap.
     fn settle_those(&mut self, id: u32, is_one: impl Fn(HostId) -> bool) {
-        let unsettled = &mut self.tracks.get_mut(id).unsettled;
+        let unsettled = &mut self.cursors.get_mut(id).unsettled;
         let of_hosts: Vec<(PubendId, Tick)> = unsettled.iter().filter(|(pubend, _)| is_one(pubend.host())).collect();
         unsettled.retain(|pubend| !is_one(pubend.host()));
         for (pubend, from) in of_hosts {
@@ -305,9 +309,9 @@ impl Broker {
                 let has_ended = self.streams.has_ended(pubend.host());
                 let reason = if has_ended { GapReason::Lost } else { GapReason::NotBuffered };
                 // Its client may say from where it wants that: it is as lost from there on.
-                let durable = self.tracks.durable_mut(id).filter(|durable| durable.far.since.has(pubend));
+                let durable = self.cursors.durable_mut(id).filter(|durable| durable.remote.since.has(pubend));
                 if let Some(durable) = durable.filter(|_| has_ended) {
-                    durable.far.holes.advance(pubend, to);
+                    durable.remote.holes.advance(pubend, to);
                 }
                 self.note_gap(id, Gap { pubend, from, to, reason });
             }

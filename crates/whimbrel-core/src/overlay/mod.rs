@@ -144,7 +144,7 @@ pub(crate) enum Due {
     /// Parts of a stream are asked for that is read at its own broker.
     Read(PubendId),
     /// Durable subscriptions of which streams have waited for others for as long as they may.
-    Unbar,
+    Unblock,
     /// Other brokers' questions for parts of the log have their turn.
     Lend,
     /// A subscription has waited for its confirmation for as long as it may.
@@ -225,7 +225,7 @@ pub(crate) struct Logs {
     lending: Lending,
     passing: Passing,
     /// Durable subscriptions of which streams wait for events of others, and until when, in order.
-    barred: VecDeque<(Time, (DurableNo, u32))>,
+    blocked: VecDeque<(Time, (DurableNo, u32))>,
 }
 
 /// What frames are made of and what is kept of those that pass.
@@ -413,9 +413,9 @@ impl Broker {
                 Due::Interest => self.tell_interest(now, out),
                 Due::Quiet(number) => self.tell_quiet(now, number, out),
                 Due::Mend(pubend) => self.mend(now, pubend, out),
-                Due::Predecessor(_) => self.look_at_stalled(now, out),
+                Due::Predecessor(_) => self.check_stalled(now, out),
                 Due::Read(pubend) => self.read_far(now, pubend, out),
-                Due::Unbar => self.unbar_due(now),
+                Due::Unblock => self.unblock_due(now),
                 Due::Lend => self.lend(now, out),
                 Due::Confirm => self.confirm_overdue(now, out),
                 Due::Share => self.look_at_shares(now, out),

@@ -8,7 +8,7 @@ use whimbrel_selector::{Selector, TopicFilter};
 
 use super::serve::understood;
 use crate::broker::Broker;
-use crate::follow::NOTHING;
+use crate::cursor::NOTHING;
 use crate::store::{Debt, DurableNo, FETCH_BYTES, LENDER, Owed, Part, Plan, RECORDS_BYTES, stream_of};
 
 /// Pairs of selectors of which it is found out, for one question, whether one covers the other.

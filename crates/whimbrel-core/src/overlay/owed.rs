@@ -13,7 +13,7 @@ use super::letters::Sender;
 use super::serve::understood;
 use crate::api::Output;
 use crate::broker::Broker;
-use crate::follow::NOTHING;
+use crate::cursor::NOTHING;
 use crate::store::{BatchNo, DEBTORS_MAX, Debt, Hold, Key, OWN, Owed, OwedEntry, OwnTicks, Restored, Value, Wait};
 
 /// What has not changed of a report is written so often all the same: how long ago it came counts.

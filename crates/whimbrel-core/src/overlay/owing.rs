@@ -13,7 +13,7 @@ use super::letters::Sender;
 use super::{Due, Overlay};
 use crate::api::Output;
 use crate::broker::Broker;
-use crate::follow::NOTHING;
+use crate::cursor::NOTHING;
 use crate::store::DurableNo;
 
 /// How far durable subscriptions are is reported at most so often.
@@ -101,13 +101,13 @@ impl Claims {
     }
 
     /// A durable subscription is there; a version that has it is yet to be told.
-    fn await_one(&mut self, track: u32, number: DurableNo) {
-        self.unowed.insert(track, Unowed::new(number, None));
+    fn await_one(&mut self, cursor: u32, number: DurableNo) {
+        self.unowed.insert(cursor, Unowed::new(number, None));
     }
 
     /// A subscription has ended.
-    pub(crate) fn forget(&mut self, track: u32) {
-        self.unowed.remove(&track);
+    pub(crate) fn forget(&mut self, cursor: u32) {
+        self.unowed.remove(&cursor);
     }
 
     /// That version has all subscriptions that there are.
@@ -124,18 +124,18 @@ impl Broker {
     }
 
     /// A durable subscription begins: the logs of others count for it when they have told so.
-    pub(crate) fn await_owed(&mut self, track: u32) {
-        let Some(number) = self.tracks.durable(track).map(|durable| durable.number) else { return };
+    pub(crate) fn await_owed(&mut self, cursor: u32) {
+        let Some(number) = self.cursors.durable(cursor).map(|durable| durable.number) else { return };
         if let Some(overlay) = self.overlay.as_deref_mut() {
-            overlay.logs.claims.await_one(track, number);
+            overlay.logs.claims.await_one(cursor, number);
         }
     }
 
     /// The overlay is there: all durable subscriptions that there are count on other brokers' logs when these have told so.
     pub(super) fn await_all_owed(&mut self) {
-        for track in self.tracks.ids() {
-            self.await_owed(track);
-            let of_track = self.tracks.get(track);
+        for cursor in self.cursors.ids() {
+            self.await_owed(cursor);
+            let of_track = self.cursors.get(cursor);
             let Some(durable) = of_track.durable.as_deref() else { continue };
             // What they wanted before is wanted until they have got it.
             let text = &self.router.get(of_track.subscription).text.clone();
@@ -147,11 +147,11 @@ impl Broker {
     pub(super) fn await_owed_by(&mut self, now: Time, host: HostId) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let version = overlay.wants.version();
-        for track in self.tracks.ids() {
-            let Some(durable) = self.tracks.durable(track) else { continue };
-            if !durable.far.is_counted(host) {
+        for cursor in self.cursors.ids() {
+            let Some(durable) = self.cursors.durable(cursor) else { continue };
+            if !durable.remote.is_counted(host) {
                 let unowed = Unowed::new(durable.number, Some(version));
-                overlay.logs.claims.unowed.entry(track).or_insert(unowed);
+                overlay.logs.claims.unowed.entry(cursor).or_insert(unowed);
             }
         }
         overlay.report_soon(now);
@@ -188,7 +188,7 @@ impl Broker {
             return;
         }
         if !owes.has_log {
-            self.go_on_without(from.host);
+            self.resume_without_log(from.host);
         }
         self.count_on(from.host);
         if let Some(overlay) = self.overlay.as_deref_mut() {
@@ -215,105 +215,106 @@ impl Broker {
         let owed: Vec<(u32, DurableNo)> = unowed
             .iter()
             .filter(|(_, unowed)| is_owed(&unowed.version))
-            .map(|(track, unowed)| (*track, unowed.number))
+            .map(|(cursor, unowed)| (*cursor, unowed.number))
             .collect();
         let streams = claim.streams.clone();
         let told = claim.told.as_ref().map_or(Vec::new(), |(_, held, _)| held.clone());
-        for (track, number) in owed {
-            let is_it = |core: &Broker| core.tracks.durable(track).is_some_and(|durable| durable.number == number);
+        for (cursor, number) in owed {
+            let is_it = |core: &Broker| core.cursors.durable(cursor).is_some_and(|durable| durable.number == number);
             if !is_it(self) {
-                self.forget_unowed(track);
+                self.forget_unowed(cursor);
                 continue;
             }
             for (own, stream) in (0..).zip(&streams) {
                 let reported = told.get(usize::from(own)).and_then(|held| held.needed).unwrap_or_default();
                 let since = stream.since.max(stream.given_up).max(reported);
-                self.count_on_stream(track, host.pubend(own), since);
-                self.count_selector_from(track, host.pubend(own), stream.since);
+                self.count_on_stream(cursor, host.pubend(own), since);
+                self.count_selector_from(cursor, host.pubend(own), stream.since);
             }
-            self.write_position(track);
-            if self.counts_on_all(track) {
-                self.forget_unowed(track);
+            self.write_position(cursor);
+            if self.counts_on_all(cursor) {
+                self.forget_unowed(cursor);
             }
         }
     }
 
-    fn forget_unowed(&mut self, track: u32) {
+    fn forget_unowed(&mut self, cursor: u32) {
         if let Some(overlay) = self.overlay.as_deref_mut() {
-            overlay.logs.claims.forget(track);
+            overlay.logs.claims.forget(cursor);
         }
     }
 
     /// A durable subscription counts on the log of a stream behind that tick, unless it does so already.
-    fn count_on_stream(&mut self, track: u32, pubend: PubendId, since: Tick) {
+    fn count_on_stream(&mut self, cursor: u32, pubend: PubendId, since: Tick) {
         let Some(passed) = self.streams.followed(pubend) else { return };
-        if self.tracks.durable(track).is_none_or(|durable| durable.far.since.has(pubend)) {
-            return self.count_on_unsure(track, pubend, since);
+        if self.cursors.durable(cursor).is_none_or(|durable| durable.remote.since.has(pubend)) {
+            return self.count_on_unsure(cursor, pubend, since);
         }
-        let had = passed.max(self.tracks.get(track).ahead.get(pubend));
-        let is_open = self.has_unanswered(track, pubend);
-        let Some(durable) = self.tracks.durable_mut(track) else { return };
-        durable.far.since.set(pubend, since);
+        let had = passed.max(self.cursors.get(cursor).ahead.get(pubend));
+        let is_open = self.has_unanswered(cursor, pubend);
+        let Some(durable) = self.cursors.durable_mut(cursor) else { return };
+        durable.remote.since.set(pubend, since);
         // What it has had of it and not acknowledged was not noted.
-        durable.far.newest.set(pubend, passed);
-        durable.far.written.count(pubend, since, had);
+        durable.remote.newest.set(pubend, passed);
+        durable.remote.written.count(pubend, since, had);
         if is_open {
             // What is written now lies before that, and must not any more once it is acknowledged.
-            durable.far.written.mark(pubend, had);
-            self.keep_flights(track, pubend);
+            durable.remote.written.mark(pubend, had);
+            self.keep_flights(cursor, pubend);
         }
-        self.tracks.touch(track);
-        self.note_counted(self.tracks.get(track).session);
+        self.cursors.touch(cursor);
+        self.note_counted(self.cursors.get(cursor).session);
     }
 
     /// A log that is read already, as it may have something for a durable subscription, counts for it behind that tick.
-    fn count_on_unsure(&mut self, track: u32, pubend: PubendId, since: Tick) {
-        let Some(durable) = self.tracks.durable_mut(track) else { return };
-        if durable.far.unsure.get(pubend) == NOTHING {
-            durable.far.unsure.set(pubend, since);
-            durable.far.written.count(pubend, since, Tick(0));
-            self.tracks.touch(track);
-            self.note_counted(self.tracks.get(track).session);
+    fn count_on_unsure(&mut self, cursor: u32, pubend: PubendId, since: Tick) {
+        let Some(durable) = self.cursors.durable_mut(cursor) else { return };
+        if durable.remote.unsure.get(pubend) == NOTHING {
+            durable.remote.unsure.set(pubend, since);
+            durable.remote.written.count(pubend, since, Tick(0));
+            self.cursors.touch(cursor);
+            self.note_counted(self.cursors.get(cursor).session);
         }
     }
 
     /// The present selector of a durable subscription counts in a stream behind that tick, once all before that has been passed here.
-    fn count_selector_from(&mut self, track: u32, pubend: PubendId, since: Tick) {
+    fn count_selector_from(&mut self, cursor: u32, pubend: PubendId, since: Tick) {
         if self.streams.passed(pubend) < since {
             return;
         }
-        let Some(durable) = self.tracks.durable_mut(track).filter(|durable| durable.awaits_selector(pubend)) else {
+        let Some(durable) = self.cursors.durable_mut(cursor).filter(|durable| durable.awaits_selector(pubend)) else {
             return;
         };
         for old in durable.old.iter_mut().filter(|old| !old.far.has(pubend)) {
             old.far.set(pubend, since);
         }
         // What was written must not lie before that once the former selector is forgotten.
-        durable.far.written.mark(pubend, since);
-        let subscription = self.tracks.get(track).subscription;
-        let (index, text) = (self.tracks.get(track).session, self.router.get(subscription).text.clone());
+        durable.remote.written.mark(pubend, since);
+        let subscription = self.cursors.get(cursor).subscription;
+        let (index, text) = (self.cursors.get(cursor).session, self.router.get(subscription).text.clone());
         self.remember_subscription(index, &text);
         // What was set aside since the request is read there, under both.
-        if !self.read_far_instead(track, pubend, (since, since)) {
-            self.rejoin(track, pubend);
+        if !self.read_remote_instead(cursor, pubend, (since, since)) {
+            self.rejoin(cursor, pubend);
         }
     }
 
     /// Whether a durable subscription counts on the logs of all brokers that are known and have one.
-    fn counts_on_all(&mut self, track: u32) -> bool {
-        let Broker { overlay, tracks, .. } = self;
-        let (Some(overlay), Some(durable)) = (overlay.as_deref_mut(), tracks.durable(track)) else { return true };
+    fn counts_on_all(&mut self, cursor: u32) -> bool {
+        let Broker { overlay, cursors, .. } = self;
+        let (Some(overlay), Some(durable)) = (overlay.as_deref_mut(), cursors.durable(cursor)) else { return true };
         let has_none = |host: HostId| overlay.logs.claims.of.get(&host).is_some_and(|claim| claim.version == u64::MAX);
         let counts_there = |host: HostId| {
-            durable.far.is_counted(host) && (0..HOST_RELIABLE_MAX).all(|own| !durable.awaits_selector(host.pubend(own)))
+            durable.remote.is_counted(host)
+                && (0..HOST_RELIABLE_MAX).all(|own| !durable.awaits_selector(host.pubend(own)))
         };
         let lacks = |host: &HostId| *host != overlay.host && !has_none(*host) && !counts_there(*host);
         let topology = &overlay.topology;
         // Each broker tells by itself that its log counts: as long as the one found last does not, the others need not be looked at.
-        let known = overlay.logs.claims.unowed.get(&track).and_then(|unowed| unowed.lacking);
+        let known = overlay.logs.claims.unowed.get(&cursor).and_then(|unowed| unowed.lacking);
         let known = known.filter(|host| topology.get(*host).is_some() && lacks(host));
         let lacking = known.or_else(|| topology.hosts().find(lacks));
-        if let Some(unowed) = overlay.logs.claims.unowed.get_mut(&track) {
+        if let Some(unowed) = overlay.logs.claims.unowed.get_mut(&cursor) {
             unowed.lacking = lacking;
         }
         lacking.is_none()
@@ -323,7 +324,7 @@ impl Broker {
     pub(super) fn report_holds(&mut self, now: Time, out: &mut dyn Output) {
         self.count_on_all();
         self.count_all_holds(now);
-        let is_counted = !self.tracks.has_dirty();
+        let is_counted = !self.cursors.has_dirty();
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         overlay.logs.claims.is_timed = false;
         if !is_counted {
@@ -374,7 +375,7 @@ impl Broker {
         overlay.logs.reading.insert(pubend);
         overlay.set_timer(since + OWES_GRACE, Due::Read(pubend));
         self.count_all_holds(now);
-        if begins && !self.tracks.has_dirty() {
+        if begins && !self.cursors.has_dirty() {
             let streams = (0..HOST_RELIABLE_MAX).map(|own| self.held(host.pubend(own), true)).collect();
             self.report_to(now, host, streams, out);
         }

@@ -83,7 +83,7 @@ impl Broker {
     }
 
     /// Streams that wait for others may go on.
-    pub(crate) fn look_at_stalled(&mut self, now: Time, out: &mut dyn Output) {
+    pub(crate) fn check_stalled(&mut self, now: Time, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut().filter(|_| self.streams.is_awaited()) else { return };
         overlay.routes.update(&overlay.topology);
         // Bounded: each turn ends the wait of a stream at an event, and none begins to wait at the same one again.
@@ -107,11 +107,11 @@ impl Broker {
     }
 
     /// Durable subscriptions that catch up need not wait any more for what their publishers published before.
-    pub(super) fn unbar_due(&mut self, now: Time) {
+    pub(super) fn unblock_due(&mut self, now: Time) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        let due = overlay.logs.barred.partition_point(|(until, _)| *until <= now);
-        let due: Vec<(DurableNo, u32)> = overlay.logs.barred.drain(..due).map(|(_, whose)| whose).collect();
-        self.unbar_overdue(due);
+        let due = overlay.logs.blocked.partition_point(|(until, _)| *until <= now);
+        let due: Vec<(DurableNo, u32)> = overlay.logs.blocked.drain(..due).map(|(_, whose)| whose).collect();
+        self.unblock_overdue(due);
     }
 
     fn must_still_wait(&self, now: Time, stalled: &Stalled) -> bool {
@@ -123,8 +123,8 @@ impl Broker {
 
 impl super::Overlay {
     /// A stream waits for one subscription until then. They all wait for equally long.
-    pub(crate) fn bar(&mut self, until: Time, whose: (DurableNo, u32)) {
-        self.logs.barred.push_back((until, whose));
-        self.set_timer(until, Due::Unbar);
+    pub(crate) fn block_until(&mut self, until: Time, whose: (DurableNo, u32)) {
+        self.logs.blocked.push_back((until, whose));
+        self.set_timer(until, Due::Unblock);
     }
 }

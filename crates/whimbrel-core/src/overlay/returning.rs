@@ -7,8 +7,8 @@ use whimbrel_selector::TopicFilter;
 use super::confirm::{RETURNED_MAX, Returned};
 use crate::api::{Filter, Start};
 use crate::broker::Broker;
-use crate::follow::InForce;
-use crate::route::NO_TRACK;
+use crate::cursor::InForce;
+use crate::route::NO_CURSOR;
 
 impl Broker {
     /// If a subscription names where it begins, what comes before its interest is in force is a gap, unless it comes here anyway: then it has come whichever
@@ -17,10 +17,10 @@ impl Broker {
         &mut self,
         asked: &Filter<'_>,
         filter: TopicFilter<'_>,
-        (subscription, track): (u32, u32),
+        (subscription, cursor): (u32, u32),
     ) {
         if !matches!(asked.following.start, Start::Own) {
-            self.await_in_force(asked, filter, (subscription, track));
+            self.await_in_force(asked, filter, (subscription, cursor));
         }
     }
 
@@ -30,22 +30,22 @@ impl Broker {
         &mut self,
         asked: &Filter<'_>,
         filter: TopicFilter<'_>,
-        (subscription, track): (u32, u32),
+        (subscription, cursor): (u32, u32),
         (begins, other): (bool, bool),
     ) {
-        if track == NO_TRACK {
+        if cursor == NO_CURSOR {
             return;
         }
-        let in_force = &mut self.tracks.get_mut(track).began.in_force;
+        let in_force = &mut self.cursors.get_mut(cursor).began.in_force;
         if other {
             *in_force = InForce::Untold;
         }
         if begins && !matches!(in_force, InForce::After(_)) {
-            self.await_in_force(asked, filter, (subscription, track));
+            self.await_in_force(asked, filter, (subscription, cursor));
         }
     }
 
-    fn await_in_force(&mut self, asked: &Filter<'_>, filter: TopicFilter<'_>, (subscription, track): (u32, u32)) {
+    fn await_in_force(&mut self, asked: &Filter<'_>, filter: TopicFilter<'_>, (subscription, cursor): (u32, u32)) {
         if fault!(self, ReturnsWithoutGap) {
             return;
         }
@@ -53,39 +53,39 @@ impl Broker {
             return;
         }
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        if track == NO_TRACK || overlay.waiting.returned.len() >= RETURNED_MAX {
+        if cursor == NO_CURSOR || overlay.waiting.returned.len() >= RETURNED_MAX {
             return;
         }
-        let of_track = self.tracks.get_mut(track);
+        let of_track = self.cursors.get_mut(cursor);
         of_track.began.in_force = InForce::Untold;
         if !of_track.unsettled.is_empty() {
-            overlay.waiting.forget(track);
+            overlay.waiting.forget(cursor);
         }
         // Of brokers that are not there, what came since is asked for when they are; what their logs have from before that is read then.
         let is_there = |pubend: PubendId| overlay.topology.get(pubend.host()).is_some();
-        let waits = |pubend| is_there(pubend) || of_track.has_far_log(pubend);
+        let waits = |pubend| is_there(pubend) || of_track.has_remote_log(pubend);
         let streams: Vec<(PubendId, Tick)> =
             self.streams.remote_positions().filter(|(pubend, _)| waits(*pubend)).collect();
         of_track.wait_for(streams.into_iter());
-        self.await_unsettled(subscription, track);
+        self.await_unsettled(subscription, cursor);
     }
 
     /// A subscription waits for brokers until they say that they know of it; not for those that have ended.
-    fn await_unsettled(&mut self, subscription: u32, track: u32) {
-        self.settle_ended(track);
-        if let Some(overlay) = self.overlay.as_deref_mut().filter(|_| !self.tracks.get(track).unsettled.is_empty()) {
-            overlay.waiting.returned.push(Returned { subscription, track, version: None });
+    fn await_unsettled(&mut self, subscription: u32, cursor: u32) {
+        self.settle_ended(cursor);
+        if let Some(overlay) = self.overlay.as_deref_mut().filter(|_| !self.cursors.get(cursor).unsettled.is_empty()) {
+            overlay.waiting.returned.push(Returned { subscription, cursor, version: None });
         }
     }
 
     /// A subscription has come from another broker: until its interest is in force from here, what comes of other brokers' streams comes for others'
     /// sake. What lies between where it stands and that is read in their logs.
-    pub(crate) fn await_interest_of(&mut self, subscription: u32, track: u32) {
-        let of_track = self.tracks.get_mut(track);
-        if self.overlay.is_none() || of_track.lag.is_none() || !of_track.keeps {
+    pub(crate) fn await_interest_of(&mut self, subscription: u32, cursor: u32) {
+        let of_track = self.cursors.get_mut(cursor);
+        if self.overlay.is_none() || of_track.catch_up.is_none() || !of_track.keeps {
             return;
         }
         of_track.wait_for(self.streams.remote_positions());
-        self.await_unsettled(subscription, track);
+        self.await_unsettled(subscription, cursor);
     }
 }

@@ -40,7 +40,7 @@ impl Broker {
         let mut sizes = overlay.sizes();
         let (entries, bytes) = self.streams.size();
         sizes.push(OverlaySize { what: "streams", entries, bytes });
-        let (entries, bytes) = self.tracks.size(self.store.bases.all());
+        let (entries, bytes) = self.cursors.size(self.store.bases.all());
         sizes.push(OverlaySize { what: "positions of subscriptions", entries, bytes });
         sizes
     }

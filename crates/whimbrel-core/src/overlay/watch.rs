@@ -72,7 +72,7 @@ impl Broker {
         }
         // What it is owed could not be told while there was no way.
         back.into_iter().for_each(|host| self.owe(now, host, out));
-        self.look_at_stalled(now, out);
+        self.check_stalled(now, out);
         self.watch_map(now, out);
         self.look_at_candidates(now, out);
         self.confirm_ready(now, out);

@@ -1,6 +1,6 @@
 //! What is retained is read, in topic order, by the subscriptions that begin with it: never queued.
 //!
-//! A session has at most one reading per subscription, and one cursor: its subscriptions read one
+//! A session has at most one reading per subscription, and one walk: its subscriptions read one
 //! after the other, in the order in which they were made. A reading goes on whenever the client
 //! takes more (its window opens, its connection drains, it attaches), in turns with what waits for
 //! the client, and while there is room in turns of [`REPLAY_SLICE`].
@@ -18,7 +18,7 @@ use whimbrel_selector::{Compiled, Selector, SharedFilter};
 use crate::api::{Naming, Output};
 use crate::broker::Broker;
 use crate::content::Content;
-use crate::route::{NO_GROUP, NO_TRACK};
+use crate::route::{NO_CURSOR, NO_GROUP};
 use crate::session::{Publication, Terms};
 use crate::topic::{Cursor, Visit, Walk};
 
@@ -67,7 +67,7 @@ struct Replay {
 /// How far a session is.
 #[derive(Debug, Default)]
 struct Place {
-    cursor: Cursor,
+    walk: Cursor,
     absences: Absences,
 }
 
@@ -103,7 +103,7 @@ impl Replay {
     fn forget(&mut self, subscription: u32) {
         let Some(place) = self.places.remove(&subscription) else { return };
         if self.readings.first_key_value().is_some_and(|(first, _)| *first == place) {
-            self.place.cursor = Cursor::default();
+            self.place.walk = Cursor::default();
         }
         self.readings.remove(&place);
     }
@@ -226,7 +226,7 @@ impl Broker {
         if known.group != NO_GROUP || known.spot.is_none() {
             return;
         }
-        let holds = known.track != NO_TRACK && self.tracks.get(known.track).lag.is_some();
+        let holds = known.cursor != NO_CURSOR && self.cursors.get(known.cursor).catch_up.is_some();
         let version = self.overlay.as_deref().map_or(0, |overlay| overlay.wants.version());
         let selector = selector.cloned().map(Arc::new);
         if !self.retained.replays.has(index) {
@@ -258,8 +258,8 @@ impl Broker {
             self.retained.replays.forget(index, reading.subscription);
             // To begin with the next costs something, too.
             *budget = budget.saturating_sub(1);
-            let track = self.router.get(reading.subscription).track;
-            if reading.holds && track != NO_TRACK && self.tracks.get(track).lag.is_some() {
+            let cursor = self.router.get(reading.subscription).cursor;
+            if reading.holds && cursor != NO_CURSOR && self.cursors.get(cursor).catch_up.is_some() {
                 if *budget == 0 {
                     self.turn_soon(index);
                 } else {
@@ -273,24 +273,25 @@ impl Broker {
         &mut self,
         now: Time,
         (index, reading): (u32, &Reading),
-        Place { cursor, absences }: &mut Place,
+        Place { walk, absences }: &mut Place,
         budget: &mut usize,
         out: &mut dyn Output,
     ) -> Walk {
         let withholds = fault!(self, RetainedWithheld);
-        let Broker { router, retained, sessions, tracks, streams, cache, overlay, .. } = self;
+        let Broker { router, retained, sessions, cursors, streams, cache, overlay, .. } = self;
         let known = router.get(reading.subscription);
-        let (granted, identifier, named, track) = (known.qos, known.identifier, known.named, known.track);
+        let (granted, identifier, named, cursor) = (known.qos, known.identifier, known.named, known.cursor);
         let attached_only = known.attached_only;
         let spot = known.spot.expect("subscriptions that are not shared are in the index");
         let text = known.text.clone();
         let filter = SharedFilter::checked(&text).filter;
-        let track = (track != NO_TRACK).then(|| tracks.get(track));
-        let lag = track.and_then(|track| track.lag.as_ref());
+        let cursor = (cursor != NO_CURSOR).then(|| cursors.get(cursor));
+        let catch_up = cursor.and_then(|cursor| cursor.catch_up.as_ref());
         // What it reads from the cache anyway is not sent twice.
         let is_cached = |id: EventId| {
-            let comes = lag.is_some_and(|lag| streams.knows(id.pubend) && lag.positions.get(id.pubend) < id.tick);
-            comes && track.is_some_and(|track| cache.holds(&track.partitions, id))
+            let comes = catch_up
+                .is_some_and(|catch_up| streams.knows(id.pubend) && catch_up.positions.get(id.pubend) < id.tick);
+            comes && cursor.is_some_and(|cursor| cache.holds(&cursor.partitions, id))
         };
         // What an unreachable broker had on its way may never come, nor what passed one that did
         // not know of the subscription.
@@ -300,16 +301,16 @@ impl Broker {
         };
         let asked = reading.selector.as_deref();
         let mut asked = asked.map(|selector| Compiled::new(selector).with_fences(router.fences().clone()));
-        retained.walk(now, (filter, cursor), budget, |event, passed| {
+        retained.walk(now, (filter, walk), budget, |event, passed| {
             let cost = event.weight() / VISIT_BYTES;
             let qos = event.qos().min(granted);
             // What passed while the client was away comes from elsewhere, waits, or was not for it.
-            let is_missed = || match track {
-                Some(track) => !track.keeps,
+            let is_missed = || match cursor {
+                Some(cursor) => !cursor.keeps,
                 None => attached_only || qos == Qos::AtMostOnce,
             };
             // What was dropped as the client is too slow did not come.
-            let is_dropped = || track.is_none() && qos == Qos::AtMostOnce && sessions.has_lost(index, passed);
+            let is_dropped = || cursor.is_none() && qos == Qos::AtMostOnce && sessions.has_lost(index, passed);
             let is_live = passed > reading.begun && !(absences.covers(passed) && is_missed()) && !is_dropped();
             if withholds && streams.is_to_come(event.id(), 0) {
                 return Visit::Passed(0);
@@ -336,6 +337,6 @@ impl Broker {
 
 /// Under which terms a subscription gets what is retained.
 fn terms(qos: Qos, identifier: u32, named: bool) -> Terms {
-    let (group, origin, retain, track) = (NO_GROUP, 0, true, NO_TRACK);
-    Terms { qos, identifier, group, origin, retain, naming: Naming::beside(named), track }
+    let (group, origin, retain, cursor) = (NO_GROUP, 0, true, NO_CURSOR);
+    Terms { qos, identifier, group, origin, retain, naming: Naming::beside(named), cursor }
 }

@@ -13,10 +13,10 @@ use whimbrel_selector::{
 };
 
 use target::{BROKER_BIT, GROUP_BIT, PARTITION_BIT, WISH_BIT, target};
-pub(crate) use target::{Kind, Spot, Subscription, Target, Wanted1, Wish};
+pub(crate) use target::{Spot, Subscription, Target, TargetKind, Wanted1, Wish};
 
 use crate::content::Content;
-use crate::follow::Verdicts;
+use crate::cursor::Verdicts;
 use crate::overlay::Change;
 use crate::store::{DurableNo, Persistence, Profiles};
 
@@ -24,7 +24,7 @@ use crate::store::{DurableNo, Persistence, Profiles};
 pub(crate) const NO_GROUP: u32 = u32::MAX;
 
 /// Not tracked.
-pub(crate) const NO_TRACK: u32 = u32::MAX;
+pub(crate) const NO_CURSOR: u32 = u32::MAX;
 
 /// Topics whose answer is remembered; beyond that each new one takes the place of another.
 const ROUTES_MAX: usize = 65_536;
@@ -152,8 +152,8 @@ impl Router {
     }
 
     /// The track of a session's subscription, if it has one.
-    pub(crate) fn track_of(&self, session: u32, text: &str) -> Option<u32> {
-        self.find(session, text).map(|id| self.get(id).track).filter(|track| *track != NO_TRACK)
+    pub(crate) fn cursor_of(&self, session: u32, text: &str) -> Option<u32> {
+        self.find(session, text).map(|id| self.get(id).cursor).filter(|cursor| *cursor != NO_CURSOR)
     }
 
     pub(crate) fn find(&self, session: u32, text: &str) -> Option<u32> {
@@ -190,8 +190,8 @@ impl Router {
     }
 
     /// Puts a new subscription into the index; one of a group is not in it by itself.
-    pub(crate) fn place(&mut self, id: u32, track: u32, filter: TopicFilter<'_>, selector: Option<&Selector>) {
-        self.get_mut(id).track = track;
+    pub(crate) fn place(&mut self, id: u32, cursor: u32, filter: TopicFilter<'_>, selector: Option<&Selector>) {
+        self.get_mut(id).cursor = cursor;
         if self.get(id).group == NO_GROUP {
             let spot = self.put(filter, selector, id);
             self.get_mut(id).spot = Some(spot);

@@ -3,7 +3,7 @@
 use whimbrel_event::Qos;
 use whimbrel_selector::{Place, Selector};
 
-use super::NO_TRACK;
+use super::NO_CURSOR;
 
 /// Marks index keys that are shared subscriptions.
 pub(super) const GROUP_BIT: u32 = 1 << 31;
@@ -57,8 +57,8 @@ pub(crate) struct Subscription {
     pub(crate) named: bool,
     pub(crate) identifier: u32,
     pub(crate) group: u32,
-    /// What the core keeps of it beside this, if it is tracked; else [`NO_TRACK`].
-    pub(crate) track: u32,
+    /// What the core keeps of it beside this, if it is tracked; else [`NO_CURSOR`].
+    pub(crate) cursor: u32,
     /// It gets nothing while its session is away.
     pub(crate) attached_only: bool,
     /// What it wants is logged.
@@ -73,13 +73,13 @@ pub(crate) struct Subscription {
 
 /// Whom a route leads to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum TargetKind {
     /// A subscription of a session.
     Session,
     /// A shared subscription.
     Group,
     /// A tracked subscription of a session.
-    Track,
+    Cursor,
     /// A partition of the cache.
     Partition,
     /// Nobody yet, or not any more; but what is wanted is logged.
@@ -95,7 +95,7 @@ pub(crate) struct Target {
     pub(crate) to: u32,
     pub(crate) identifier: u32,
     pub(crate) qos: Qos,
-    pub(crate) kind: Kind,
+    pub(crate) kind: TargetKind,
     pub(crate) no_local: bool,
     pub(crate) retain_as_published: bool,
     /// As of [`Subscription::named`].
@@ -109,12 +109,12 @@ pub(crate) struct Target {
 pub(super) fn target(subscriptions: &[Option<Subscription>], key: u32) -> Target {
     if key & MARKS != 0 {
         let kind = match key & MARKS {
-            GROUP_BIT => Kind::Group,
-            PARTITION_BIT => Kind::Partition,
-            BROKER_BIT => Kind::Broker,
-            _ => Kind::Wish,
+            GROUP_BIT => TargetKind::Group,
+            PARTITION_BIT => TargetKind::Partition,
+            BROKER_BIT => TargetKind::Broker,
+            _ => TargetKind::Wish,
         };
-        let (to, qos, is_durable) = (key & !MARKS, Qos::ExactlyOnce, kind == Kind::Wish);
+        let (to, qos, is_durable) = (key & !MARKS, Qos::ExactlyOnce, kind == TargetKind::Wish);
         return Target {
             to,
             identifier: 0,
@@ -128,7 +128,11 @@ pub(super) fn target(subscriptions: &[Option<Subscription>], key: u32) -> Target
         };
     }
     let known = subscriptions[key as usize].as_ref().expect("indexed subscriptions exist");
-    let (to, kind) = if known.track == NO_TRACK { (known.session, Kind::Session) } else { (known.track, Kind::Track) };
+    let (to, kind) = if known.cursor == NO_CURSOR {
+        (known.session, TargetKind::Session)
+    } else {
+        (known.cursor, TargetKind::Cursor)
+    };
     Target {
         to,
         identifier: known.identifier,

@@ -11,8 +11,8 @@ use super::slot::{Slot, Stage};
 use super::wake::Waker;
 use super::{Abandoned, Session, Sessions};
 use crate::api::{Delivery, Filter, Link, Naming, Output, Sent};
-use crate::follow::NO_PUBEND;
-use crate::route::{NO_GROUP, NO_TRACK};
+use crate::cursor::NO_PUBEND;
+use crate::route::{NO_CURSOR, NO_GROUP};
 use crate::stats::Stats;
 
 /// How long best-effort deliveries may wait for a client that had taken all before, in more bytes
@@ -77,7 +77,7 @@ impl Marks {
     pub(crate) fn terms(&self, qos: Qos, retain: bool) -> Terms {
         let Marks { identifier, retain_as_published, named } = *self;
         let (retain, naming) = (retain && retain_as_published, Naming::of(named));
-        Terms { qos, identifier, group: NO_GROUP, origin: 0, retain, naming, track: NO_TRACK }
+        Terms { qos, identifier, group: NO_GROUP, origin: 0, retain, naming, cursor: NO_CURSOR }
     }
 }
 
@@ -91,21 +91,21 @@ pub(crate) struct Terms {
     pub(crate) origin: u16,
     pub(crate) retain: bool,
     pub(crate) naming: Naming,
-    /// The tracked subscription it is for, or [`NO_TRACK`].
-    pub(crate) track: u32,
+    /// The tracked subscription it is for, or [`NO_CURSOR`].
+    pub(crate) cursor: u32,
 }
 
 impl Terms {
     pub(crate) fn delivery<'a>(&self, event: EventRef<'a>, id: EventId, serial: u64, tag: u16) -> Delivery<'a> {
-        let Terms { qos, identifier, retain, naming, track, .. } = *self;
-        Delivery { event, id, serial, tag, qos, repeated: false, retain, identifier, naming, track }
+        let Terms { qos, identifier, retain, naming, cursor, .. } = *self;
+        Delivery { event, id, serial, tag, qos, repeated: false, retain, identifier, naming, cursor }
     }
 
     /// A new delivery that has got there, and is sent now if its client's answer is expected.
     pub(super) fn slot(&self, id: EventId, event: Option<Event>, stage: Stage) -> Slot {
-        let Terms { qos, identifier, group, origin, retain, naming, track } = *self;
+        let Terms { qos, identifier, group, origin, retain, naming, cursor } = *self;
         let (sent, repeated, rank) = (stage == Stage::Expect, false, 0);
-        Slot { id, event, identifier, group, origin, qos, stage, retain, naming, track, sent, repeated, rank }
+        Slot { id, event, identifier, group, origin, qos, stage, retain, naming, cursor, sent, repeated, rank }
     }
 }
 
@@ -371,7 +371,7 @@ impl Sessions {
         if session.has_nothing_to_send() {
             return;
         }
-        if session.is_attached() && session.inflight.doubted() > 0 {
+        if session.is_attached() && session.inflight.stale_count() > 0 {
             let tags = session.inflight.ask_to_forget();
             tags.into_iter().for_each(|tag| out.release(Link(session.link), tag, true));
         }
@@ -413,7 +413,7 @@ impl Session {
     #[inline]
     fn has_nothing_to_send(&self) -> bool {
         let waiting = self.waiting.len() | self.passing.len() | self.follow.queue.len();
-        waiting == 0 && self.inflight.is_resent() && self.inflight.doubted() == 0
+        waiting == 0 && self.inflight.is_resent() && self.inflight.stale_count() == 0
     }
 
     /// Takes out what goes next of what waits, if the window takes it: from the two queues in turns, where both have something and nothing has to
@@ -452,8 +452,8 @@ impl Session {
             return Some(Fate::Taken);
         }
         let event = slot.event.clone().expect("persistent sessions keep what is unsettled");
-        let Slot { qos, identifier, group, origin, retain, naming, track, repeated, .. } = *slot;
-        let terms = Terms { qos, identifier, group, origin, retain, naming, track };
+        let Slot { qos, identifier, group, origin, retain, naming, cursor, repeated, .. } = *slot;
+        let terms = Terms { qos, identifier, group, origin, retain, naming, cursor };
         let delivery = Delivery { repeated, ..terms.delivery(event.view(), event.id(), 0, tag) };
         to.stats.deliveries_repeated += u64::from(repeated);
         let sent = to.out.deliver(link, &delivery);
@@ -462,12 +462,12 @@ impl Session {
 }
 
 fn queued(publication: &mut Publication<'_>, terms: Terms) -> Queued {
-    let Terms { qos, identifier, group, origin, retain, naming, track } = terms;
+    let Terms { qos, identifier, group, origin, retain, naming, cursor } = terms;
     let (event, serial) = (publication.keep(), publication.serial);
-    Queued { event, identifier, group, origin, qos, retain, naming, track, serial }
+    Queued { event, identifier, group, origin, qos, retain, naming, cursor, serial }
 }
 
 pub(super) fn terms_of(entry: &Queued) -> Terms {
-    let Queued { qos, identifier, group, origin, retain, naming, track, .. } = *entry;
-    Terms { qos, identifier, group, origin, retain, naming, track }
+    let Queued { qos, identifier, group, origin, retain, naming, cursor, .. } = *entry;
+    Terms { qos, identifier, group, origin, retain, naming, cursor }
 }

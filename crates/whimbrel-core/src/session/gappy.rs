@@ -1,7 +1,7 @@
 //! Which clients were told of most gaps.
 
 use super::{Session, Sessions, shown};
-use crate::follow::GapReason;
+use crate::cursor::GapReason;
 use crate::stats::GapClass;
 
 /// Clients that are named for the gaps they were told of.

@@ -1,20 +1,20 @@
 //! Deliveries that a client has not settled yet.
 
-mod doubt;
 mod moving;
+mod stale_ids;
 
 use std::collections::VecDeque;
 
 use whimbrel_event::{Event, EventId, Qos};
 
 use crate::api::Settlement;
-use crate::follow::{ENDED, ENDED_BY_TOKEN};
+use crate::cursor::{ENDED, ENDED_BY_TOKEN};
 use crate::lazy::at_rest;
-use crate::route::NO_TRACK;
+use crate::route::NO_CURSOR;
 
 use super::slot::{Slot, Stage};
 use super::wake::Waker;
-use doubt::Doubt;
+use stale_ids::StaleIds;
 
 /// Tags go from 1 to this number and then begin again.
 const TAGS: u16 = 65_535;
@@ -42,7 +42,7 @@ pub(crate) struct Inflight {
     /// Tags of what is to be sent before anything else, in order: what is not sent in the order of its tag.
     first_again: VecDeque<u16>,
     /// Tags that the client may mean for something else.
-    doubt: Option<Box<Doubt>>,
+    stale: Option<Box<StaleIds>>,
 }
 
 at_rest!(
@@ -57,7 +57,7 @@ at_rest!(
         window: 0,
         rank: 0,
         first_again: VecDeque::new(),
-        doubt: None
+        stale: None
     }
 );
 
@@ -173,7 +173,7 @@ impl Inflight {
 
     fn add(&mut self, slot: Slot) -> u16 {
         self.rank += 1;
-        self.note_given();
+        self.record_given();
         self.slots.push_back(Slot { rank: self.rank, ..slot });
         self.tag(self.slots.len() - 1)
     }
@@ -185,11 +185,11 @@ impl Inflight {
     }
 
     /// The delivery of that event that was on its way before a restart, and is to be sent again.
-    pub(crate) fn loading(&self, track: u32, id: EventId) -> Option<u16> {
+    pub(crate) fn loading(&self, cursor: u32, id: EventId) -> Option<u16> {
         if self.loading == 0 {
             return None;
         }
-        let is_it = |slot: &Slot| slot.stage == Stage::Loading && slot.track == track && slot.id == id;
+        let is_it = |slot: &Slot| slot.stage == Stage::Loading && slot.cursor == cursor && slot.id == id;
         self.slots.iter().position(is_it).map(|index| self.tag(index))
     }
 
@@ -210,7 +210,7 @@ impl Inflight {
     /// to forget these before other events get them. Whether there are such.
     pub(crate) fn lose_loading(
         &mut self,
-        track: u32,
+        cursor: u32,
         waker: &mut Waker<'_>,
         mut is_gone: impl FnMut(EventId) -> bool,
     ) -> bool {
@@ -220,7 +220,7 @@ impl Inflight {
         let before = self.loading;
         for index in 0..self.slots.len() {
             let slot = &mut self.slots[index];
-            if slot.stage == Stage::Loading && slot.track == track && is_gone(slot.id) {
+            if slot.stage == Stage::Loading && slot.cursor == cursor && is_gone(slot.id) {
                 self.loading -= 1;
                 if slot.qos == Qos::AtLeastOnce {
                     self.free(index, waker).event = None;
@@ -436,7 +436,7 @@ impl Inflight {
         for index in 0..self.slots.len() {
             let slot = &self.slots[index];
             let waits = slot.stage == Stage::Expect && slot.qos == Qos::AtLeastOnce && (has_ended || !slot.sent);
-            if waits && slot.track != NO_TRACK && is_let_go(slot.track) {
+            if waits && slot.cursor != NO_CURSOR && is_let_go(slot.cursor) {
                 self.free(index, waker).event = None;
             }
         }
@@ -445,38 +445,38 @@ impl Inflight {
 
     /// A tracked subscription begins at a place that its client has named. What it was sent before stays in flight, but that it is answered says
     /// nothing of what comes from there, and comes again. What its session hands over exactly once is not handed over twice.
-    pub(crate) fn leave_behind(&mut self, track: u32, by_token: bool, waker: &mut Waker<'_>) {
+    pub(crate) fn leave_behind(&mut self, cursor: u32, by_token: bool, waker: &mut Waker<'_>) {
         if by_token {
-            return self.forget_track(track, true, waker);
+            return self.forget_cursor(cursor, true, waker);
         }
-        let is_left = |slot: &&mut Slot| slot.track == track && slot.qos == Qos::AtLeastOnce;
-        self.slots.iter_mut().filter(is_left).for_each(|slot| slot.track = ENDED);
+        let is_left = |slot: &&mut Slot| slot.cursor == cursor && slot.qos == Qos::AtLeastOnce;
+        self.slots.iter_mut().filter(is_left).for_each(|slot| slot.cursor = ENDED);
     }
 
     /// What is in flight for a tracked subscription that has ended stays with the session, or with the connection if its client kept the
     /// position.
-    pub(crate) fn forget_track(&mut self, track: u32, by_token: bool, waker: &mut Waker<'_>) {
-        self.lose_loading(track, waker, |_| true);
-        let of_track = self.slots.iter_mut().filter(|slot| slot.track == track);
-        of_track.for_each(|slot| slot.track = if by_token { ENDED_BY_TOKEN } else { ENDED });
+    pub(crate) fn forget_cursor(&mut self, cursor: u32, by_token: bool, waker: &mut Waker<'_>) {
+        self.lose_loading(cursor, waker, |_| true);
+        let of_track = self.slots.iter_mut().filter(|slot| slot.cursor == cursor);
+        of_track.for_each(|slot| slot.cursor = if by_token { ENDED_BY_TOKEN } else { ENDED });
     }
 
     /// Whether an earlier event of the same stream is not answered for that subscription: it may have a later tag after a restart, or a move.
-    pub(crate) fn lacks_before(&self, track: u32, id: EventId) -> bool {
-        let is_before = |slot: &&Slot| slot.track == track && slot.id.pubend == id.pubend && slot.id.tick < id.tick;
+    pub(crate) fn lacks_before(&self, cursor: u32, id: EventId) -> bool {
+        let is_before = |slot: &&Slot| slot.cursor == cursor && slot.id.pubend == id.pubend && slot.id.tick < id.tick;
         self.slots.iter().filter(is_before).any(|slot| !slot.is_had())
     }
 
     /// The deliveries of a tracked subscription that the client has not answered, and whether each was sent on the present connection.
-    pub(crate) fn open_of_track(&self, track: u32) -> impl Iterator<Item = (EventId, bool)> {
-        let of_track = self.slots.iter().filter(move |slot| slot.track == track);
+    pub(crate) fn open_of_cursor(&self, cursor: u32) -> impl Iterator<Item = (EventId, bool)> {
+        let of_track = self.slots.iter().filter(move |slot| slot.cursor == cursor);
         let open = of_track.filter(|slot| !slot.is_had());
         open.map(|slot| (slot.id, slot.sent))
     }
 
     /// The deliveries of a tracked subscription, and whether the client has each.
-    pub(crate) fn of_track(&self, track: u32) -> impl Iterator<Item = (EventId, bool)> + Clone {
-        let of_track = self.slots.iter().filter(move |slot| slot.track == track);
+    pub(crate) fn of_cursor(&self, cursor: u32) -> impl Iterator<Item = (EventId, bool)> + Clone {
+        let of_track = self.slots.iter().filter(move |slot| slot.cursor == cursor);
         of_track.map(|slot| (slot.id, slot.is_had()))
     }
 
@@ -510,7 +510,7 @@ mod tests {
             stage: Stage::Expect,
             retain: false,
             naming: crate::api::Naming::None,
-            track: NO_TRACK,
+            cursor: NO_CURSOR,
             sent: true,
             repeated: false,
             rank: 0,
@@ -602,14 +602,14 @@ mod tests {
     fn a_notice_goes_along_while_something_before_it_is_open() {
         let mut inflight = Inflight::default();
         inflight.begin(10, 0);
-        let gap = crate::follow::Gap {
+        let gap = crate::cursor::Gap {
             pubend: whimbrel_event::PubendId(16),
             from: whimbrel_event::Tick(1),
             to: whimbrel_event::Tick(9),
-            reason: crate::follow::GapReason::Released,
+            reason: crate::cursor::GapReason::Released,
         };
         let told = || {
-            let event = crate::follow::notice_of(&gap, whimbrel_event::Time::from_nanos(1));
+            let event = crate::cursor::notice_of(&gap, whimbrel_event::Time::from_nanos(1));
             Slot { id: event.id(), event: Some(event), ..slot(Qos::AtLeastOnce) }
         };
         let (first, notice) = (inflight.push(slot(Qos::ExactlyOnce)), inflight.push(told()));
@@ -629,16 +629,16 @@ mod tests {
     #[test]
     fn whatever_frees_a_place_wakes_the_session() {
         let event = |qos| {
-            let event = crate::follow::notice_of(
-                &crate::follow::Gap {
+            let event = crate::cursor::notice_of(
+                &crate::cursor::Gap {
                     pubend: whimbrel_event::PubendId(16),
                     from: whimbrel_event::Tick(1),
                     to: whimbrel_event::Tick(2),
-                    reason: crate::follow::GapReason::Lost,
+                    reason: crate::cursor::GapReason::Lost,
                 },
                 whimbrel_event::Time::ZERO,
             );
-            Slot { event: Some(event), group: 7, track: 3, ..slot(qos) }
+            Slot { event: Some(event), group: 7, cursor: 3, ..slot(qos) }
         };
         type Free = fn(&mut Inflight, u16, &mut Waker<'_>);
         let ways: [(&str, Free); 5] = [
@@ -666,7 +666,7 @@ mod tests {
         }
         for qos in [Qos::AtLeastOnce, Qos::ExactlyOnce] {
             let mut inflight = Inflight::default();
-            inflight.restore(1, Slot { stage: Stage::Loading, sent: false, track: 3, ..slot(qos) });
+            inflight.restore(1, Slot { stage: Stage::Loading, sent: false, cursor: 3, ..slot(qos) });
             let mut woken = Vec::new();
             assert!(inflight.lose_loading(3, &mut Waker::new(5, &mut woken), |_| true));
             assert_eq!(woken, [5], "what is lost with a hidden place, {qos:?}");

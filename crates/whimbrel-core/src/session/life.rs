@@ -117,7 +117,7 @@ impl Broker {
         }
         self.return_to_streams(now, index, away);
         self.attend_all(now, index, out);
-        self.go_on(now, index, out);
+        self.resume(now, index, out);
     }
 
     /// Ends the connection of a session, and the session with it if it does not outlive its connection.

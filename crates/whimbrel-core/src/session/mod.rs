@@ -77,7 +77,7 @@ pub(crate) struct Session {
     /// It waits in [`Sessions::overflowed`].
     overflowed: bool,
     /// What its tracked subscriptions have in common.
-    pub(crate) follow: Lazy<Followers>,
+    pub(crate) follow: Lazy<SessionCursors>,
     /// Gaps of all its tracked subscriptions.
     gaps: u64,
     /// How long it outlives its connection.
@@ -148,7 +148,7 @@ impl Session {
 
 /// What the tracked subscriptions of a session have in common.
 #[derive(Debug, Default)]
-pub(crate) struct Followers {
+pub(crate) struct SessionCursors {
     /// Those that have fallen behind, those first whose turn it is.
     pub(crate) lagging: VecDeque<u32>,
     /// The session waits for its turn to catch up.
@@ -166,8 +166,8 @@ pub(crate) struct Followers {
 }
 
 at_rest!(
-    Followers,
-    Followers {
+    SessionCursors,
+    SessionCursors {
         lagging: VecDeque::new(),
         catching_up: false,
         queue: Queue::new(),
@@ -390,7 +390,7 @@ impl Sessions {
         if plain_until != 0 {
             session.follow.plain_until = plain_until;
         }
-        if session.inflight.len() == 0 && session.inflight.doubted() == 0 {
+        if session.inflight.len() == 0 && session.inflight.stale_count() == 0 {
             session.standing.last_tag = session.inflight.last_tag();
             session.inflight.rest();
         }

@@ -6,7 +6,7 @@ use whimbrel_event::{Event, Qos, Time};
 
 use crate::api::Naming;
 use crate::lazy::at_rest;
-use crate::route::NO_TRACK;
+use crate::route::NO_CURSOR;
 
 /// One waiting delivery.
 #[derive(Debug, Clone)]
@@ -19,8 +19,8 @@ pub(crate) struct Queued {
     pub(crate) qos: Qos,
     pub(crate) retain: bool,
     pub(crate) naming: Naming,
-    /// The tracked subscription that it is for, or [`crate::route::NO_TRACK`].
-    pub(crate) track: u32,
+    /// The tracked subscription that it is for, or [`crate::route::NO_CURSOR`].
+    pub(crate) cursor: u32,
     /// Its number in the consolidated stream; 0: not known.
     pub(crate) serial: u64,
 }
@@ -30,7 +30,7 @@ impl Queued {
     /// [`Queued::origin`].
     pub(crate) fn shared(event: Event, group: u32, origin: u16) -> Queued {
         let (qos, naming) = (event.qos(), Naming::None);
-        Queued { event, identifier: 0, group, origin, qos, retain: false, naming, track: NO_TRACK, serial: 0 }
+        Queued { event, identifier: 0, group, origin, qos, retain: false, naming, cursor: NO_CURSOR, serial: 0 }
     }
 
     /// What it costs to wait, bytes. The event is counted in every queue that holds it, which overstates it.

@@ -3,8 +3,8 @@
 use whimbrel_event::{Event, EventId, Qos};
 
 use crate::api::Naming;
-use crate::follow::NO_PUBEND;
-use crate::route::NO_TRACK;
+use crate::cursor::NO_PUBEND;
+use crate::route::NO_CURSOR;
 
 /// What the client's next answer must be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,8 +39,8 @@ pub(crate) struct Slot {
     pub(crate) stage: Stage,
     pub(crate) retain: bool,
     pub(crate) naming: Naming,
-    /// The tracked subscription it is for, or [`crate::route::NO_TRACK`].
-    pub(crate) track: u32,
+    /// The tracked subscription it is for, or [`crate::route::NO_CURSOR`].
+    pub(crate) cursor: u32,
     /// It has been sent on the present connection.
     pub(crate) sent: bool,
     /// It has been sent on an earlier one.
@@ -90,7 +90,7 @@ impl Slot {
             stage: Stage::Settled,
             retain: false,
             naming: Naming::None,
-            track: NO_TRACK,
+            cursor: NO_CURSOR,
             sent: false,
             repeated: false,
             rank: 0,

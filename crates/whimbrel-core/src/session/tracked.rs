@@ -4,7 +4,7 @@ use whimbrel_event::Qos;
 
 use super::Sessions;
 use super::queue::{Queue, Queued};
-use crate::route::NO_TRACK;
+use crate::route::NO_CURSOR;
 
 impl Sessions {
     /// Takes what waits for the tracked subscriptions of a session out of its queue: they read it
@@ -18,18 +18,18 @@ impl Sessions {
 
     /// What waits for a tracked subscription that is tracked no more waits with the rest: before
     /// what comes at the same quality of service.
-    pub(crate) fn untrack_queue(&mut self, index: u32, track: u32) {
+    pub(crate) fn untrack_queue(&mut self, index: u32, cursor: u32) {
         let session = self.get_mut(index);
-        for entry in session.follow.queue.iter().filter(|entry| entry.track == track).cloned().collect::<Vec<_>>() {
+        for entry in session.follow.queue.iter().filter(|entry| entry.cursor == cursor).cloned().collect::<Vec<_>>() {
             let queue = if entry.qos == Qos::AtMostOnce { &mut session.passing } else { &mut session.waiting };
-            queue.push(Queued { track: NO_TRACK, ..entry });
+            queue.push(Queued { cursor: NO_CURSOR, ..entry });
         }
-        session.follow.queue.purge(|entry| entry.track != track);
+        session.follow.queue.purge(|entry| entry.cursor != cursor);
     }
 
     /// A subscription that was plain up to the event `serial` is tracked from now on: what waits
     /// goes first, some of it may be its own.
-    pub(crate) fn track_after(&mut self, index: u32, serial: u64) {
+    pub(crate) fn add_cursor_after(&mut self, index: u32, serial: u64) {
         let session = self.get_mut(index);
         if !session.waiting.is_empty() || !session.passing.is_empty() {
             session.follow.plain_until = serial;
@@ -37,8 +37,8 @@ impl Sessions {
     }
 
     /// What waits for a tracked subscription is dropped: it begins somewhere else.
-    pub(crate) fn purge_track(&mut self, index: u32, track: u32) {
-        let (events, bytes) = self.get_mut(index).follow.queue.purge(|entry| entry.track != track);
+    pub(crate) fn purge_cursor(&mut self, index: u32, cursor: u32) {
+        let (events, bytes) = self.get_mut(index).follow.queue.purge(|entry| entry.cursor != cursor);
         self.stats.queued_events -= events as u64;
         self.stats.queued_bytes -= bytes as u64;
     }

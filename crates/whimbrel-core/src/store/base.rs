@@ -14,7 +14,7 @@ use super::stand::{unzigzag, zigzag};
 use super::wire::{Bytes, put_varint};
 use super::written::{Head, Part, Restored};
 use crate::broker::Broker;
-use crate::follow::{Common, Positions};
+use crate::cursor::{Common, Positions};
 
 /// Most streams of a base that are read.
 const STREAMS_MAX: u64 = 1 << 20;
@@ -229,14 +229,14 @@ impl Broker {
         let current = bases.current;
         let count = (LOOK_MAX / bases.ticks(current).len().max(1)).clamp(1, LOOK_MAX);
         let is_behind = |number: BaseNo| number.0 + BEHIND_MAX <= current.0;
-        let part = self.tracks.from(place).take(count);
-        let durable = part.filter_map(|(id, track)| Some((id, track?.durable.as_deref()?)));
+        let part = self.cursors.from(place).take(count);
+        let durable = part.filter_map(|(id, cursor)| Some((id, cursor?.durable.as_deref()?)));
         let behind =
-            durable.filter(|(_, durable)| !durable.far.since.is_empty() && is_behind(durable.far.written.base));
+            durable.filter(|(_, durable)| !durable.remote.since.is_empty() && is_behind(durable.remote.written.base));
         let behind: Vec<u32> = behind.map(|(id, _)| id).collect();
         let next = place.saturating_add(count as u32);
-        self.store.bases.place = Some(next).filter(|next| *next < self.tracks.places());
-        behind.into_iter().for_each(|id| self.tracks.touch(id));
+        self.store.bases.place = Some(next).filter(|next| *next < self.cursors.places());
+        behind.into_iter().for_each(|id| self.cursors.touch(id));
     }
 
     /// Positions of other brokers' streams, as they are in the last base, if they have been passed here.

@@ -11,7 +11,7 @@ use super::among::Level;
 use super::stand::{unzigzag, zigzag};
 use super::wire::{Bytes, duration, put_bytes, put_duration, put_varint};
 use crate::api::Durability;
-use crate::follow::{Gap, GapReason};
+use crate::cursor::{Gap, GapReason};
 
 /// The form of what is written here.
 const FORM: u8 = 3;
@@ -84,7 +84,7 @@ pub(crate) struct Moving {
     /// The tag that was given last.
     pub(crate) last_tag: u16,
     /// How many tags, from the next one on, its client may mean for something that is not known.
-    pub(crate) doubted: u16,
+    pub(crate) stale_ids: u16,
     /// The number that the client gave to its last event.
     pub(crate) number: Option<u64>,
     /// The last reliable event that it published, and what may have to come before that; the latest first.
@@ -347,7 +347,7 @@ impl Moving {
         put_varint(out, self.unreleased.len() as u64);
         self.unreleased.iter().for_each(|tag| out.extend_from_slice(&tag.to_le_bytes()));
         out.extend_from_slice(&self.last_tag.to_le_bytes());
-        out.extend_from_slice(&self.doubted.to_le_bytes());
+        out.extend_from_slice(&self.stale_ids.to_le_bytes());
         put_maybe(out, self.number);
         put_varint(out, self.lasts.iter().count() as u64);
         self.lasts.iter().for_each(|id| put_id(out, id));
@@ -381,13 +381,13 @@ impl Moving {
             Some((tag, ordinal, Gap { pubend, from, to, reason: reason.in_stream(pubend) }))
         };
         let gaps = list(bytes, gap)?;
-        let (unreleased, last_tag, doubted) = (list(bytes, Bytes::u16)?, bytes.u16()?, bytes.u16()?);
+        let (unreleased, last_tag, stale_ids) = (list(bytes, Bytes::u16)?, bytes.u16()?, bytes.u16()?);
         let number = maybe(bytes)?;
         // There was one, or none.
         let lasts = list(bytes, id)?.into_iter().collect();
         let maybe_repeats = if form < FORM { true } else { flag(bytes)? };
         bytes.end()?;
-        Some(Moving { away, stands, flights, gaps, unreleased, last_tag, doubted, number, lasts, maybe_repeats })
+        Some(Moving { away, stands, flights, gaps, unreleased, last_tag, stale_ids, number, lasts, maybe_repeats })
     }
 }
 
@@ -444,7 +444,7 @@ mod tests {
             let gaps = gaps.collect::<Vec<_>>().into_iter();
             let moving = Moving {
                 away: flags[2].then_some(expiry), stands: vec![CarriedStand { streams, beyond }, CarriedStand::default()],
-                flights: flights.collect(), gaps: gaps.collect(), unreleased: tags.into_iter().collect(), last_tag: 7, doubted: 9, number: flags[3].then_some(millis), lasts,
+                flights: flights.collect(), gaps: gaps.collect(), unreleased: tags.into_iter().collect(), last_tag: 7, stale_ids: 9, number: flags[3].then_some(millis), lasts,
                 maybe_repeats: flags[4],
             };
             let (mut first, mut second) = (Vec::new(), Vec::new());

@@ -16,9 +16,9 @@ use super::written::Head;
 use crate::api::{Durability, Filter, Following, Reason, RetainHandling, Start, Will};
 use crate::broker::Broker;
 use crate::confirming::Confirmed;
-use crate::follow::{Gap, GapReason, NOTHING, Old, Positions, gap_of};
+use crate::cursor::{FormerInterest, Gap, GapReason, NOTHING, Positions, gap_of};
 use crate::overlay::Attachment;
-use crate::route::NO_TRACK;
+use crate::route::NO_CURSOR;
 use crate::session::{Slot, Stage};
 
 /// How a session is taken over.
@@ -46,14 +46,14 @@ impl Broker {
 
     fn carried_subscription(&self, index: u32, id: u32) -> CarriedSubscription<'_> {
         let known = self.router.get(id);
-        let track = (known.track != NO_TRACK).then(|| self.tracks.get(known.track));
-        let durable = track.and_then(|track| track.durable.as_deref());
-        let durability = match track {
+        let cursor = (known.cursor != NO_CURSOR).then(|| self.cursors.get(known.cursor));
+        let durable = cursor.and_then(|cursor| cursor.durable.as_deref());
+        let durability = match cursor {
             None if known.is_durable => Durability::Durable,
             None if known.attached_only => Durability::Nondurable,
             None => Durability::Queued,
             Some(_) if durable.is_some() => Durability::Durable,
-            Some(track) if track.keeps => Durability::SemiDurable,
+            Some(cursor) if cursor.keeps => Durability::SemiDurable,
             Some(_) => Durability::Nondurable,
         };
         let host = self.streams.logged().host();
@@ -68,8 +68,8 @@ impl Broker {
             qos: known.qos,
             no_local: known.no_local,
             retain_as_published: known.retain_as_published,
-            by_token: track.is_some_and(|track| track.by_token),
-            notices: track.is_some_and(|track| track.notices),
+            by_token: cursor.is_some_and(|cursor| cursor.by_token),
+            notices: cursor.is_some_and(|cursor| cursor.notices),
             named: Some(known.named),
             reads: self.retained.replays.reads(index, id),
             identifier: known.identifier,
@@ -85,46 +85,47 @@ impl Broker {
 
     /// The same for somebody who knows of these streams alone.
     pub(crate) fn export_moving_among(&self, now: Time, index: u32, streams: &[PubendId], out: &mut Vec<u8>) {
-        let tracks: Vec<u32> =
-            self.sessions.get(index).subscriptions.iter().map(|id| self.router.get(*id).track).collect();
-        let of = |at: usize| Some(tracks[at]).filter(|track| *track != NO_TRACK).map(|track| self.tracks.get(track));
+        let cursors: Vec<u32> =
+            self.sessions.get(index).subscriptions.iter().map(|id| self.router.get(*id).cursor).collect();
+        let of =
+            |at: usize| Some(cursors[at]).filter(|cursor| *cursor != NO_CURSOR).map(|cursor| self.cursors.get(cursor));
         let of_all = self.streams.level();
         let level = |at: usize| {
-            let track = of(at)?;
-            let stands = match track.lag.as_deref() {
-                _ if track.by_token => track.acknowledged.level(),
-                lag => lag.and_then(|lag| lag.positions.level()).or(Some(of_all)),
+            let cursor = of(at)?;
+            let stands = match cursor.catch_up.as_deref() {
+                _ if cursor.by_token => cursor.acknowledged.common_tick(),
+                catch_up => catch_up.and_then(|catch_up| catch_up.positions.common_tick()).or(Some(of_all)),
             };
-            let since = match track.durable.as_deref().map(|durable| &durable.far.since) {
-                Some(since) => Some(since.level().or_else(|| since.iter().next().map(|(_, since)| since))?),
+            let since = match cursor.durable.as_deref().map(|durable| &durable.remote.since) {
+                Some(since) => Some(since.common_tick().or_else(|| since.iter().next().map(|(_, since)| since))?),
                 None => None,
             };
             Some(Level { at: stands?, since })
         };
         let is_silent =
-            |at, pubend, level, tick| of(at).is_some_and(|track| self.is_silent_between(track, pubend, level, tick));
+            |at, pubend, level, tick| of(at).is_some_and(|cursor| self.is_silent_between(cursor, pubend, level, tick));
         self.moving_of(now, index).put_among(out, streams, level, is_silent);
     }
 
     fn moving_of(&self, now: Time, index: u32) -> Moving {
         let session = self.sessions.get(index);
-        let tracks = session.subscriptions.iter().map(|id| self.router.get(*id).track);
-        let stands = tracks.clone().map(|track| self.carried_stand(index, track)).collect();
-        let ordinals: BTreeMap<u32, u32> = tracks.zip(0..).filter(|(track, _)| *track != NO_TRACK).collect();
+        let cursors = session.subscriptions.iter().map(|id| self.router.get(*id).cursor);
+        let stands = cursors.clone().map(|cursor| self.carried_stand(index, cursor)).collect();
+        let ordinals: BTreeMap<u32, u32> = cursors.zip(0..).filter(|(cursor, _)| *cursor != NO_CURSOR).collect();
         let flight = |(tag, slot): (u16, &Slot)| CarriedFlight {
             tag,
             qos: slot.qos,
             is_received: matches!(slot.stage, Stage::ExpectCompleted | Stage::Receiving),
-            of: ordinals.get(&slot.track).map(|ordinal| (*ordinal, slot.id)),
+            of: ordinals.get(&slot.cursor).map(|ordinal| (*ordinal, slot.id)),
         };
         let open = session.inflight.open().filter(|(_, slot)| slot.qos == Qos::ExactlyOnce || slot.was_sent());
         let flights = open.filter(|(_, slot)| !slot.is_notice());
         // No stream has it: it would not come again.
-        let gap = |(tag, slot): (u16, &Slot)| Some((tag, *ordinals.get(&slot.track)?, gap_of(slot.event.as_ref()?)?));
+        let gap = |(tag, slot): (u16, &Slot)| Some((tag, *ordinals.get(&slot.cursor)?, gap_of(slot.event.as_ref()?)?));
         let gaps = session.inflight.notices().filter_map(gap);
         // What came along with the session, and has not been told here again yet, goes on with it.
-        let known = ordinals.iter().flat_map(|(track, ordinal)| {
-            let told = self.tracks.get(*track).told();
+        let known = ordinals.iter().flat_map(|(cursor, ordinal)| {
+            let told = self.cursors.get(*cursor).told();
             told.map(move |gap| (0, *ordinal, gap))
         });
         let committed = self.store.commit_queue.committed();
@@ -142,26 +143,26 @@ impl Broker {
             gaps: gaps.chain(known).collect(),
             unreleased: unreleased.map(|(tag, _)| *tag).collect(),
             last_tag: session.last_tag(),
-            doubted: session.inflight.doubted(),
+            stale_ids: session.inflight.stale_count(),
             number: if fault!(self, CarriedWithoutNumber) { None } else { number },
             lasts: place.map(Attachment::lasts).unwrap_or_default(),
             maybe_repeats: place.is_some_and(|place| place.maybe_repeats),
         }
     }
 
-    pub(super) fn carried_stand(&self, index: u32, track: u32) -> CarriedStand {
-        if track == NO_TRACK || !self.tracks.get(track).keeps {
+    pub(super) fn carried_stand(&self, index: u32, cursor: u32) -> CarriedStand {
+        if cursor == NO_CURSOR || !self.cursors.get(cursor).keeps {
             return CarriedStand::default();
         }
-        let of_track = self.tracks.get(track);
+        let of_track = self.cursors.get(cursor);
         let positions =
-            if of_track.by_token { of_track.acknowledged.clone() } else { self.settled_position(index, track) };
+            if of_track.by_token { of_track.acknowledged.clone() } else { self.settled_position(index, cursor) };
         let positions = if fault!(self, CarriedAhead) { self.streams.positions().collect() } else { positions };
         let Some(durable) = of_track.durable.as_deref() else {
             let streams = positions.iter().map(|(pubend, acked)| (pubend, None, acked));
             return CarriedStand { streams: streams.collect(), beyond: Vec::new() };
         };
-        let stand = self.stand(track);
+        let stand = self.stand(cursor);
         let host = self.streams.logged().host();
         // Streams that are followed nowhere here are in the written position all the same.
         let mut all: BTreeMap<PubendId, Tick> = stand.far.iter().map(|far| (far.pubend, far.acked)).collect();
@@ -169,12 +170,12 @@ impl Broker {
         let acked = |of: PubendId| all.get(&of).copied().unwrap_or_default();
         let since = |pubend: PubendId| match self.streams.own_reliable(pubend) {
             Some(own) => Some(durable.start[own]),
-            None => durable.far.counts_from(pubend, acked),
+            None => durable.remote.counts_from(pubend, acked),
         };
         let streams = all.iter().map(|(pubend, acked)| (*pubend, since(*pubend), *acked)).collect();
         // Whoever takes it over writes the position before gaps whose notices are open: what was acknowledged behind them goes along.
-        let has_open = self.sessions.get(index).inflight.unanswered_gaps(track).next().is_some();
-        let written = if has_open { &self.written_stand(track) } else { &stand };
+        let has_open = self.sessions.get(index).inflight.unanswered_gaps(cursor).next().is_some();
+        let written = if has_open { &self.written_stand(cursor) } else { &stand };
         let own = written.beyond.iter().map(|(own, tick)| EventId { pubend: host.pubend(*own), tick: *tick });
         let beyond = own.chain(written.far_beyond.iter().copied()).collect();
         CarriedStand { streams, beyond }
@@ -197,18 +198,18 @@ impl Broker {
         let session = self.sessions.get_mut(index);
         (session.expiry, session.expires_at, session.memory.owner) = (expiry, Some(expires_at), owner.map(Arc::from));
         self.timers.insert(expires_at, Reason::SessionExpiry, index);
-        let doubted =
-            if source == Source::Copy { self.doubted_of_copy(index, &structure, &moving) } else { moving.doubted };
-        if doubted > 0 {
-            self.sessions.get_mut(index).inflight.doubt(doubted);
+        let stale_ids =
+            if source == Source::Copy { self.stale_of_copy(index, &structure, &moving) } else { moving.stale_ids };
+        if stale_ids > 0 {
+            self.sessions.get_mut(index).inflight.mark_stale(stale_ids);
         }
         self.import_will(now, index, structure.will.as_ref());
         let left = Time::from_nanos(expires_at.as_nanos().saturating_sub(expiry.as_nanos() as u64));
         self.remember_session(index, Some(left));
-        let mut tracks = Vec::with_capacity(structure.subscriptions.len());
+        let mut cursors = Vec::with_capacity(structure.subscriptions.len());
         for (at, subscription) in structure.subscriptions.iter().enumerate() {
             let stand = moving.stands.get(at).cloned().unwrap_or_default();
-            tracks.push(self.import_subscription(now, index, subscription, &stand));
+            cursors.push(self.import_subscription(now, index, subscription, &stand));
             // A copy does not say how far that is: after a crash a reading is over.
             if subscription.reads && source == Source::Keeper {
                 self.begin_to_read(index, subscription.text, None, self.serial);
@@ -216,7 +217,7 @@ impl Broker {
             self.store.write_queue.seal_large();
         }
         self.retained.replays.leave(index, self.serial);
-        self.import_flights(now, index, &moving, &tracks, source);
+        self.import_flights(now, index, &moving, &cursors, source);
         self.import_tags(index, &moving);
         if let Some(number) = moving.number {
             self.import_number(now, client_id, number);
@@ -229,7 +230,7 @@ impl Broker {
     }
 
     /// How many tags the client of a session may mean for what its former keeper gave after the copy was made.
-    fn doubted_of_copy(&self, index: u32, structure: &Structure<'_>, moving: &Moving) -> u16 {
+    fn stale_of_copy(&self, index: u32, structure: &Structure<'_>, moving: &Moving) -> u16 {
         if fault!(self, TagsTrusted) {
             return 0;
         }
@@ -315,49 +316,49 @@ impl Broker {
             return self.refuse_import();
         }
         let id = self.router.find(index, carried.text).expect("it has just been made");
-        let track = self.router.get(id).track;
-        if track != NO_TRACK {
-            self.import_stand(track, stand, &carried.old);
+        let cursor = self.router.get(id).cursor;
+        if cursor != NO_CURSOR {
+            self.import_stand(cursor, stand, &carried.old);
         }
         if self.remembers(index) {
             self.remember_subscription(index, carried.text);
             if let Some(confirmed) = &confirmed {
-                self.write_position(track);
+                self.write_position(cursor);
                 self.store
                     .write_queue
                     .put(|key| Key::Unnamed(confirmed.number).put(key), |value| assigned.put_versioned(value));
             }
         }
-        Some((track, confirmed.map(|confirmed| confirmed.number)))
+        Some((cursor, confirmed.map(|confirmed| confirmed.number)))
     }
 
     /// After a restart it is known again up to where filter records do not name subscriptions that have come from elsewhere.
     pub(super) fn restore_unnamed(
         &mut self,
         unnamed: &BTreeMap<DurableNo, OwnTicks>,
-        tracks: &BTreeMap<DurableNo, u32>,
+        cursors: &BTreeMap<DurableNo, u32>,
         stands: &BTreeMap<DurableNo, Head>,
     ) {
         for (number, upto) in unnamed {
-            let track = tracks.get(number).copied();
-            match track.and_then(|track| self.tracks.durable_mut(track)) {
-                Some(durable) => durable.far.unnamed = *upto,
+            let cursor = cursors.get(number).copied();
+            match cursor.and_then(|cursor| self.cursors.durable_mut(cursor)) {
+                Some(durable) => durable.remote.unnamed = *upto,
                 None => self.store.write_queue.forget(|key| Key::Unnamed(*number).put(key)),
             }
-            if let Some((track, stand)) = track.zip(stands.get(number)) {
-                self.restore_untold(track, &stand.acked);
+            if let Some((cursor, stand)) = cursor.zip(stands.get(number)) {
+                self.restore_untold(cursor, &stand.acked);
             }
             self.store.write_queue.seal_large();
         }
     }
 
     /// Whoever came from elsewhere may stand in own streams before what it wants was logged here: what lies between was not told yet when this broker ended.
-    fn restore_untold(&mut self, track: u32, acked: &OwnTicks) {
+    fn restore_untold(&mut self, cursor: u32, acked: &OwnTicks) {
         let host = self.streams.own.host();
-        let track = self.tracks.get_mut(track);
-        let Some((durable, lag)) = track.durable.as_deref().zip(track.lag.as_deref_mut()) else { return };
+        let cursor = self.cursors.get_mut(cursor);
+        let Some((durable, catch_up)) = cursor.durable.as_deref().zip(cursor.catch_up.as_deref_mut()) else { return };
         for (own, (from, to)) in (0..).zip(acked.iter().copied().zip(durable.start)) {
-            lag.gaps.add(Gap { pubend: host.pubend(own), from, to, reason: GapReason::Overwritten });
+            catch_up.gaps.add(Gap { pubend: host.pubend(own), from, to, reason: GapReason::Overwritten });
         }
     }
 
@@ -378,17 +379,17 @@ impl Broker {
     }
 
     /// What is written of a subscription that has come is not behind what it has had elsewhere, nor where another selector counted.
-    fn mark_imported(&mut self, track: u32, stand: &CarriedStand, old: &[CarriedOld<'_>]) {
+    fn mark_imported(&mut self, cursor: u32, stand: &CarriedStand, old: &[CarriedOld<'_>]) {
         let acked = stand.streams.iter().map(|(pubend, _, acked)| (*pubend, *acked));
         let beyond = stand.beyond.iter().map(|id| (id.pubend, id.tick));
         let upto = old.iter().flat_map(|(_, upto)| upto.iter().copied());
-        let track = self.tracks.get_mut(track);
-        acked.chain(beyond).chain(upto).for_each(|(pubend, tick)| track.mark(pubend, tick));
+        let cursor = self.cursors.get_mut(cursor);
+        acked.chain(beyond).chain(upto).for_each(|(pubend, tick)| cursor.mark(pubend, tick));
     }
 
     /// Logs of others that are not said to count for a subscription that has come may have something for it all the same: a copy may have been made before that was
     /// told. A stream that has begun only where it stands is left out: its log would be read from the beginning.
-    fn look_at_logs(&mut self, track: u32, stand: &CarriedStand) {
+    fn look_at_logs(&mut self, cursor: u32, stand: &CarriedStand) {
         let is_older = |pubend: PubendId, acked: Tick| {
             let mut known = self.streams.of_host(pubend.host());
             known.any(|remote| remote.pubend == pubend && remote.birth < acked)
@@ -400,36 +401,36 @@ impl Broker {
             since.is_none() && has_log && is_older(*pubend, *acked)
         };
         let streams: Vec<_> = stand.streams.iter().filter(may_be_logged).copied().collect();
-        let Some(durable) = self.tracks.durable_mut(track).filter(|_| !streams.is_empty()) else { return };
+        let Some(durable) = self.cursors.durable_mut(cursor).filter(|_| !streams.is_empty()) else { return };
         for (pubend, _, acked) in streams {
-            durable.far.since.set(pubend, acked);
-            durable.far.unsure.set(pubend, NOTHING);
-            durable.far.newest.set(pubend, NOTHING);
+            durable.remote.since.set(pubend, acked);
+            durable.remote.unsure.set(pubend, NOTHING);
+            durable.remote.newest.set(pubend, NOTHING);
         }
     }
 
     /// A subscription goes on where it stands.
-    fn import_stand(&mut self, track: u32, stand: &CarriedStand, old: &[CarriedOld<'_>]) {
+    fn import_stand(&mut self, cursor: u32, stand: &CarriedStand, old: &[CarriedOld<'_>]) {
         let began = self.streams.own.positions();
         let assigned = self.streams.own.assigned();
         let (streams, fences) = (&self.streams, self.router.fences().clone());
-        let of_track = self.tracks.get_mut(track);
-        let lag = of_track.lag.as_mut().expect("whose client is not there lags");
+        let of_track = self.cursors.get_mut(cursor);
+        let catch_up = of_track.catch_up.as_mut().expect("whose client is not there lags");
         let mut acknowledged = Positions::default();
         for (pubend, since, acked) in &stand.streams {
             if streams.has_ended(pubend.host()) {
                 // What came here of it before was wanted by others.
                 let to = streams.followed(*pubend).or(streams.bygone(pubend.host())).unwrap_or_default();
-                lag.gaps.add(Gap { pubend: *pubend, from: *acked, to, reason: GapReason::Lost });
+                catch_up.gaps.add(Gap { pubend: *pubend, from: *acked, to, reason: GapReason::Lost });
             }
             let own = streams.own_reliable(*pubend);
             let acked = own.map_or(*acked, |own| (*acked).min(began[own]));
-            lag.positions.set(*pubend, acked);
+            catch_up.positions.set(*pubend, acked);
             acknowledged.set(*pubend, acked);
             if let (Some(durable), Some(since), None) = (of_track.durable.as_deref_mut(), since, own) {
-                durable.far.since.set(*pubend, *since);
-                durable.far.newest.set(*pubend, NOTHING);
-                durable.far.written.count(*pubend, *since, Tick(0));
+                durable.remote.since.set(*pubend, *since);
+                durable.remote.newest.set(*pubend, NOTHING);
+                durable.remote.written.count(*pubend, *since, Tick(0));
             }
         }
         if of_track.by_token {
@@ -437,7 +438,7 @@ impl Broker {
         }
         if let Some(durable) = of_track.durable.as_deref_mut() {
             durable.beyond = stand.beyond.clone();
-            durable.far.unnamed = assigned;
+            durable.remote.unnamed = assigned;
             for (selector, upto) in
                 old.iter().filter(|(text, _)| text.is_none_or(|text| Selector::parse_canonical(text).is_ok()))
             {
@@ -448,33 +449,34 @@ impl Broker {
                         None => far.push((*pubend, *tick)),
                     }
                 }
-                durable.old.push(Old::new(&Former { selector: *selector, upto: ticks, far }, &fences));
+                durable.old.push(FormerInterest::new(&Former { selector: *selector, upto: ticks, far }, &fences));
             }
         }
-        let mut lag = of_track.lag.take().expect("it lags");
+        let mut catch_up = of_track.catch_up.take().expect("it lags");
         let began = &mut of_track.began;
-        began.here = lag.positions.iter().map(|(_, tick)| tick).fold(began.here, Tick::max);
+        began.here = catch_up.positions.iter().map(|(_, tick)| tick).fold(began.here, Tick::max);
         began.is_named = true;
         let keeps = of_track.keeps;
         if keeps {
             // Of streams that have come to be known since it has missed everything.
             let unnamed = self.streams.births().filter(|(pubend, _)| stand.at(*pubend).is_none());
-            unnamed.for_each(|(pubend, birth)| lag.positions.set(pubend, birth.min(lag.positions.get(pubend))));
+            unnamed
+                .for_each(|(pubend, birth)| catch_up.positions.set(pubend, birth.min(catch_up.positions.get(pubend))));
         }
-        self.look_at_logs(track, stand);
-        self.note_lost(Some(track), &mut lag);
-        self.mark_imported(track, stand, old);
-        let is_buffered = !keeps || self.note_unbuffered_of(track, &mut lag);
-        lag.next = self.first_after(&lag.positions);
-        self.tracks.get_mut(track).lag = Some(lag);
-        self.share_positions(track);
-        self.tracks.touch(track);
-        let is_durable = self.tracks.durable(track).is_some();
+        self.look_at_logs(cursor, stand);
+        self.note_lost(Some(cursor), &mut catch_up);
+        self.mark_imported(cursor, stand, old);
+        let is_buffered = !keeps || self.record_unbuffered_of(cursor, &mut catch_up);
+        catch_up.next = self.first_after(&catch_up.positions);
+        self.cursors.get_mut(cursor).catch_up = Some(catch_up);
+        self.share_positions(cursor);
+        self.cursors.touch(cursor);
+        let is_durable = self.cursors.durable(cursor).is_some();
         if is_durable || !is_buffered {
-            self.await_interest_of(self.tracks.get(track).subscription, track);
+            self.await_interest_of(self.cursors.get(cursor).subscription, cursor);
         }
         if is_durable {
-            self.await_owed(track);
+            self.await_owed(cursor);
         }
     }
 }

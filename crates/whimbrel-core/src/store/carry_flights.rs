@@ -9,8 +9,8 @@ use super::keys::{DurableNo, Key, Value};
 use super::{BatchNo, Flight, Source, Whose};
 use crate::api::Naming;
 use crate::broker::Broker;
-use crate::follow::{Gap, NO_PUBEND, notice_of};
-use crate::route::{NO_GROUP, NO_TRACK};
+use crate::cursor::{Gap, NO_PUBEND, notice_of};
+use crate::route::{NO_CURSOR, NO_GROUP};
 use crate::session::{Slot, Stage, Unreleased};
 
 impl Broker {
@@ -20,7 +20,7 @@ impl Broker {
         now: Time,
         index: u32,
         moving: &Moving,
-        tracks: &[Option<(u32, Option<DurableNo>)>],
+        cursors: &[Option<(u32, Option<DurableNo>)>],
         source: Source,
     ) {
         let mut flights: BTreeMap<u16, CarriedFlight> =
@@ -30,14 +30,14 @@ impl Broker {
         // A notice would overtake what is read again before it: the gap is told anew, in its place. One behind which everything was had comes as it was.
         let mut notices: BTreeMap<u16, (u32, Gap)> = BTreeMap::new();
         for (tag, ordinal, gap) in &moving.gaps {
-            let Some((track, _)) = tracks.get(*ordinal as usize).copied().flatten() else { continue };
-            match self.tracks.lag_mut(track) {
-                Some(lag) if lag.positions.get(gap.pubend) < gap.to => {
-                    lag.gaps.add(*gap);
-                    lag.told.add(*gap);
+            let Some((cursor, _)) = cursors.get(*ordinal as usize).copied().flatten() else { continue };
+            match self.cursors.catch_up_mut(cursor) {
+                Some(catch_up) if catch_up.positions.get(gap.pubend) < gap.to => {
+                    catch_up.gaps.add(*gap);
+                    catch_up.told.add(*gap);
                 }
                 _ if *tag == 0 => {}
-                _ => drop(notices.insert(*tag, (track, *gap))),
+                _ => drop(notices.insert(*tag, (cursor, *gap))),
             }
         }
         let tags = Vec::from_iter(BTreeSet::from_iter(flights.keys().chain(notices.keys()).copied()));
@@ -49,34 +49,33 @@ impl Broker {
                 self.import_notice(now, index, *tag, notices[tag]);
                 continue;
             };
-            let of = flight.of.and_then(|(ordinal, id)| Some((*tracks.get(ordinal as usize)?.as_ref()?, id)));
-            let lag =
-                of.and_then(|((track, _), id)| Some(self.tracks.lag_mut(track)?.positions.get(id.pubend) < id.tick));
-            let is_ahead = lag == Some(true);
-            of.into_iter().for_each(|((track, _), id)| self.tracks.get_mut(track).mark(id.pubend, id.tick));
+            let of = flight.of.and_then(|(ordinal, id)| Some((*cursors.get(ordinal as usize)?.as_ref()?, id)));
+            let catch_up = of.and_then(|((cursor, _), id)| Some((self.cursors.catch_up_mut(cursor)?, id)));
+            let is_ahead = catch_up.is_some_and(|(catch_up, id)| catch_up.positions.get(id.pubend) < id.tick);
+            of.into_iter().for_each(|((cursor, _), id)| self.cursors.get_mut(cursor).mark(id.pubend, id.tick));
             if flight.qos != Qos::ExactlyOnce && !is_ahead {
                 continue;
             }
             let stage = if flight.is_received || !is_ahead { Stage::ExpectCompleted } else { Stage::Loading };
-            if let Some(((track, _), id)) = of.filter(|_| flight.is_received)
-                && let Some(durable) = self.tracks.durable_mut(track)
+            if let Some(((cursor, _), id)) = of.filter(|_| flight.is_received)
+                && let Some(durable) = self.cursors.durable_mut(cursor)
                 && !durable.beyond.contains(&id)
             {
                 durable.beyond.push(id);
             }
-            let track = of.map_or(NO_TRACK, |((track, _), _)| track);
+            let cursor = of.map_or(NO_CURSOR, |((cursor, _), _)| cursor);
             let nowhere = EventId { pubend: self.streams.own.host().pubend(0), tick: Tick(0) };
             let slot = Slot {
                 id: of.map_or(nowhere, |(_, id)| id),
                 event: None,
-                identifier: if track == NO_TRACK { 0 } else { self.tracks.get(track).marks.identifier },
+                identifier: if cursor == NO_CURSOR { 0 } else { self.cursors.get(cursor).marks.identifier },
                 group: NO_GROUP,
                 origin: 0,
                 qos: flight.qos,
                 stage,
                 retain: false,
-                naming: Naming::of(track != NO_TRACK && self.tracks.get(track).marks.named),
-                track,
+                naming: Naming::of(cursor != NO_CURSOR && self.cursors.get(cursor).marks.named),
+                cursor,
                 sent: false,
                 repeated: true,
                 rank: 0,
@@ -87,8 +86,8 @@ impl Broker {
     }
 
     /// A notice that was on its way is sent again.
-    fn import_notice(&mut self, now: Time, index: u32, tag: u16, (track, gap): (u32, Gap)) {
-        let of_track = self.tracks.get(track);
+    fn import_notice(&mut self, now: Time, index: u32, tag: u16, (cursor, gap): (u32, Gap)) {
+        let of_track = self.cursors.get(cursor);
         let qos = Qos::AtLeastOnce.min(of_track.qos);
         let slot = Slot {
             id: EventId { pubend: NO_PUBEND, tick: Tick(0) },
@@ -100,15 +99,15 @@ impl Broker {
             stage: Stage::Expect,
             retain: false,
             naming: Naming::beside(of_track.marks.named),
-            track,
+            cursor,
             sent: true,
             repeated: true,
             rank: 0,
         };
         self.sessions.get_mut(index).inflight.restore(tag, slot);
         // The position was written before the notice was here.
-        if self.tracks.durable(track).is_some() && self.remembers(index) {
-            self.write_position(track);
+        if self.cursors.durable(cursor).is_some() && self.remembers(index) {
+            self.write_position(cursor);
         }
     }
 
@@ -147,6 +146,6 @@ impl Broker {
                 self.store.write_queue.seal_large();
             }
         }
-        session.inflight.go_on_after(moving.last_tag);
+        session.inflight.resume_after(moving.last_tag);
     }
 }

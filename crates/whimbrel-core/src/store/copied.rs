@@ -11,7 +11,7 @@ use whimbrel_event::{Tick, Time};
 use super::keys::{Key, OWN, OwnTicks, Value};
 use super::wire::{Bytes, put_varint};
 use crate::broker::Broker;
-use crate::follow::{Far, Gap, GapReason, Lag};
+use crate::cursor::{CatchUp, Gap, GapReason, RemoteLogs};
 
 /// Lost parts of one stream that are remembered; if there are more, the first two and what lies between them become one.
 const LOST_MAX: usize = 16;
@@ -83,41 +83,41 @@ impl Broker {
 
     /// As [`Broker::note_lost`], of one that lags and has got there, although its position may be ahead: what nobody holds is given up, and
     /// with it the place where something was lost.
-    pub(super) fn note_lost_of(&mut self, track: u32, at: &OwnTicks) {
-        if let Some(mut lag) = self.tracks.get_mut(track).lag.take() {
-            self.note_lost_behind(Some(track), &mut lag, at);
-            self.tracks.get_mut(track).lag = Some(lag);
+    pub(super) fn note_lost_of(&mut self, cursor: u32, at: &OwnTicks) {
+        if let Some(mut catch_up) = self.cursors.get_mut(cursor).catch_up.take() {
+            self.note_lost_behind(Some(cursor), &mut catch_up, at);
+            self.cursors.get_mut(cursor).catch_up = Some(catch_up);
         }
     }
 
     /// Adds what is lost behind the positions of a subscription to what it is to be told.
-    pub(crate) fn note_lost(&mut self, track: Option<u32>, lag: &mut Lag) {
+    pub(crate) fn note_lost(&mut self, cursor: Option<u32>, catch_up: &mut CatchUp) {
         let host = self.streams.logged().host();
-        let at = core::array::from_fn(|own| lag.positions.get(host.pubend(own as u8)));
-        self.note_lost_behind(track, lag, &at);
+        let at = core::array::from_fn(|own| catch_up.positions.get(host.pubend(own as u8)));
+        self.note_lost_behind(cursor, catch_up, &at);
     }
 
     /// What is lost to this broker of another's stream may be in the log there: if that counts for the subscription, it is read.
-    fn note_lost_behind(&mut self, track: Option<u32>, lag: &mut Lag, at: &OwnTicks) {
+    fn note_lost_behind(&mut self, cursor: Option<u32>, catch_up: &mut CatchUp, at: &OwnTicks) {
         let host = self.streams.logged().host();
         for ((own, parts), at) in (0..).zip(&self.store.lost.0).zip(at) {
             for (from, to) in &parts.0 {
                 let from = *at.max(from);
-                lag.gaps.add(Gap { pubend: host.pubend(own), from, to: *to, reason: GapReason::Lost });
+                catch_up.gaps.add(Gap { pubend: host.pubend(own), from, to: *to, reason: GapReason::Lost });
             }
         }
-        let Broker { streams, tracks, .. } = self;
-        let mut far = track.and_then(|track| tracks.durable_mut(track)).map(|durable| &mut durable.far);
+        let Broker { streams, cursors, .. } = self;
+        let mut far = cursor.and_then(|cursor| cursors.durable_mut(cursor)).map(|durable| &mut durable.remote);
         for (pubend, parts) in streams.lost() {
-            let counts = |far: &Far| far.since.has(pubend) && !streams.has_ended_in(pubend);
+            let counts = |far: &RemoteLogs| far.since.has(pubend) && !streams.has_ended_in(pubend);
             let mut far = far.as_deref_mut().filter(|far| counts(far));
             for (from, to) in &parts.0 {
-                let from = lag.positions.get(pubend).max(*from);
+                let from = catch_up.positions.get(pubend).max(*from);
                 let until = far.as_deref_mut().map_or(*to, |far| {
                     far.holes.advance(pubend, *to);
                     far.since.get(pubend).min(*to)
                 });
-                lag.gaps.add(Gap { pubend, from, to: until, reason: GapReason::Lost });
+                catch_up.gaps.add(Gap { pubend, from, to: until, reason: GapReason::Lost });
             }
         }
     }

@@ -11,7 +11,7 @@ use super::keys::{DurableNo, OWN, OwnTicks, Value, put_selector, put_ticks, sele
 use super::numbers::DebtorNo;
 use super::wire::{Bytes, put_bytes, put_varint};
 use super::write_queue::BatchNo;
-use crate::follow::NOTHING;
+use crate::cursor::NOTHING;
 use crate::route;
 use whimbrel_wire::FormerHost;
 
@@ -241,7 +241,7 @@ impl Debt {
 
     /// By which number what it wants is named in the index.
     pub(crate) fn wisher(&self) -> Option<(DurableNo, u32)> {
-        self.hold.number.map(|number| (number.among_durable(), route::NO_TRACK))
+        self.hold.number.map(|number| (number.among_durable(), route::NO_CURSOR))
     }
 
     /// It was given up: nothing is held for it any more.

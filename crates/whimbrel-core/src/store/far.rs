@@ -6,7 +6,7 @@ use whimbrel_event::{PubendId, Tick, Time};
 
 use super::Stand;
 use crate::broker::Broker;
-use crate::follow::{Durable, NOTHING, Positions};
+use crate::cursor::{Durable, NOTHING, Positions};
 
 /// So many times in the life of what is kept at most, the positions of all who are there and live are written.
 const ASSURED_TIMES: u32 = 4;
@@ -73,9 +73,9 @@ impl Durable {
         }
         let mut held = Positions::new();
         for far in &stand.far {
-            let (newest, hole) = (self.far.newest.get(far.pubend), self.far.holes.get(far.pubend));
+            let (newest, hole) = (self.remote.newest.get(far.pubend), self.remote.holes.get(far.pubend));
             // What is to be read there may have anything.
-            let is_whole = !self.far.aside.has(far.pubend) && far.acked >= hole;
+            let is_whole = !self.remote.detached.has(far.pubend) && far.acked >= hole;
             let has_got = is_whole
                 && match passed(far.pubend) {
                     Some(passed) => far.acked >= newest.min(passed),
@@ -85,7 +85,7 @@ impl Durable {
                 // What came before was not logged for it.
                 held.set(far.pubend, far.acked.max(far.since));
             } else if newest != Tick(0) {
-                self.far.newest.remove(far.pubend);
+                self.remote.newest.remove(far.pubend);
             }
         }
         held

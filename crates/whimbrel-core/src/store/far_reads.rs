@@ -110,8 +110,8 @@ impl FarReads {
     }
 
     /// A subscription waits for a part of a stream.
-    pub(crate) fn wait(&mut self, pubend: PubendId, number: DurableNo, track: u32) {
-        self.waiting.entry(pubend).or_default().insert(number, track);
+    pub(crate) fn wait(&mut self, pubend: PubendId, number: DurableNo, cursor: u32) {
+        self.waiting.entry(pubend).or_default().insert(number, cursor);
     }
 
     /// It waits no more.
@@ -135,14 +135,14 @@ impl FarReads {
             self.asked.iter().any(|asked| asked.pubend == pubend && asked.members.contains_key(number))
         };
         let all = self.waiting.get(&pubend).into_iter().flatten();
-        all.filter(|(number, _)| !is_asked(number)).map(|(number, track)| (*number, *track)).collect()
+        all.filter(|(number, _)| !is_asked(number)).map(|(number, cursor)| (*number, *cursor)).collect()
     }
 
     /// Those who have a part that reaches up to a tick, and are about to need what comes behind it.
     pub(crate) fn followers(&self, pubend: PubendId, at: Tick) -> Members {
         let reaches = |slice: &&FarSlice| slice.pubend == pubend && slice.after < at && at <= slice.upto;
         let members = self.slices.iter().filter(reaches).flat_map(|slice| &slice.members);
-        members.map(|(number, track)| (*number, *track)).collect()
+        members.map(|(number, cursor)| (*number, *cursor)).collect()
     }
 
     /// Whether one more question may be asked of a stream.
@@ -198,7 +198,7 @@ impl FarReads {
         let members = self.asked.remove(at).members;
         self.span = told.upto.0 - after.0;
         let waiting = self.waiting.get(&pubend);
-        let tracks = members.keys().filter_map(|number| waiting?.get(number).copied()).collect();
+        let cursors = members.keys().filter_map(|number| waiting?.get(number).copied()).collect();
         let bytes = size_of::<FarSlice>() + told.events.iter().map(Event::weight).sum::<usize>();
         let Told { upto: read, released, lost, events } = told;
         let upto = read.min(upto);
@@ -207,7 +207,7 @@ impl FarReads {
         while (self.bytes > SLICES_BYTES || self.slices.len() > SLICES_MAX) && self.slices.len() > 1 {
             self.bytes -= self.slices.pop_front().map_or(0, |slice| slice.bytes);
         }
-        Some((pubend, tracks))
+        Some((pubend, cursors))
     }
 
     /// Of which stream a question is that is open.
@@ -219,10 +219,10 @@ impl FarReads {
     pub(crate) fn give_up(&mut self, host: HostId) -> Vec<(PubendId, u32)> {
         self.asked.retain(|asked| asked.pubend.host() != host);
         let ended: Vec<PubendId> = self.waiting.keys().copied().filter(|pubend| pubend.host() == host).collect();
-        let tracks = |pubend| {
+        let cursors = |pubend| {
             let waiting = self.waiting.remove(&pubend).unwrap_or_default();
-            waiting.into_values().map(move |track| (pubend, track))
+            waiting.into_values().map(move |cursor| (pubend, cursor))
         };
-        ended.into_iter().flat_map(tracks).collect()
+        ended.into_iter().flat_map(cursors).collect()
     }
 }

@@ -19,8 +19,8 @@ use super::StreamName;
 use super::keys::{DurableNo, OwnTicks};
 use super::reads::{FETCH_BYTES, POINT_BYTES, Slice};
 use super::write_queue::WriteQueue;
-use crate::follow::Tracks;
-use crate::route::{Kind, Router};
+use crate::cursor::Cursors;
+use crate::route::{Router, TargetKind};
 
 /// The form of a record, its first byte: names of [`NAME`] bytes.
 const FORMAT: u8 = 1;
@@ -135,7 +135,7 @@ pub(crate) struct Filters {
     /// The logged events after these ticks have records.
     pub(crate) since: OwnTicks,
     /// To whom the event that is being accepted leads, as far as they are durable.
-    pub(crate) wanted: Vec<(Kind, u32)>,
+    pub(crate) wanted: Vec<(TargetKind, u32)>,
     /// Subscriptions that wait for their confirmation, and the last event that each wanted.
     pub(crate) asking: BTreeMap<DurableNo, OwnTicks>,
     /// Kept for its memory.
@@ -152,32 +152,32 @@ impl Filters {
     /// A fault: drops from the next record the wishes that are debts to other brokers, or all other wishes.
     pub(crate) fn leave_out(&mut self, debtors: bool, router: &Router) {
         let is_debtor = |to: u32| router.wisher(to).is_some_and(|(number, _)| number.is_debtor());
-        self.wanted.retain(|(kind, to)| *kind != Kind::Wish || is_debtor(*to) != debtors);
+        self.wanted.retain(|(kind, to)| *kind != TargetKind::Wish || is_debtor(*to) != debtors);
     }
 
     /// Names those who want the logged event at that tick, in the atom that is open.
     pub(crate) fn name(
         &mut self,
         (own, tick): (usize, Tick),
-        tracks: &mut Tracks,
+        cursors: &mut Cursors,
         router: &Router,
         write_queue: &mut WriteQueue,
     ) {
         let Filters { wanted, asking, names, .. } = self;
         names.clear();
         for (kind, to) in wanted.drain(..) {
-            let (number, track) = match kind {
-                Kind::Wish => match router.wisher(to) {
+            let (number, cursor) = match kind {
+                TargetKind::Wish => match router.wisher(to) {
                     Some((number, _)) if number.is_debtor() => {
                         names.push((number, tick));
                         continue;
                     }
-                    Some((number, track)) => (Some(number), track),
+                    Some((number, cursor)) => (Some(number), cursor),
                     None => continue,
                 },
                 _ => (None, to),
             };
-            let durable = tracks.durable_mut(track).filter(|durable| number.is_none_or(|it| it == durable.number));
+            let durable = cursors.durable_mut(cursor).filter(|durable| number.is_none_or(|it| it == durable.number));
             let (number, newest) = match (durable, number) {
                 (Some(durable), _) => (durable.number, &mut durable.newest),
                 (None, Some(number)) => match asking.get_mut(&number) {

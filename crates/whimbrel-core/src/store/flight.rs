@@ -9,8 +9,8 @@ use super::keys::{DurableNo, Key, SessionNo, Value};
 use super::{Answer, BatchNo, Flight, Recipient, Wait, Whose};
 use crate::api::{Kick, Link, Naming, Output, Settlement};
 use crate::broker::Broker;
-use crate::follow::NOTHING;
-use crate::route::{NO_GROUP, NO_TRACK};
+use crate::cursor::NOTHING;
+use crate::route::{NO_CURSOR, NO_GROUP};
 use crate::session::{Abandoned, Settled, Slot, Stage};
 
 impl Broker {
@@ -30,7 +30,7 @@ impl Broker {
                 }
             }
             // What they held may be free.
-            self.tracks_of(index).into_iter().for_each(|track| self.tracks.touch(track));
+            self.cursors_of(index).into_iter().for_each(|cursor| self.cursors.touch(cursor));
         }
         while let Some((index, tag, number)) = self.sessions.prepared.pop_front() {
             if !self.sessions.is_numbered(index, number) {
@@ -38,8 +38,8 @@ impl Broker {
             }
             let session = self.sessions.get_mut(index);
             let Some(slot) = session.inflight.slot(tag) else { continue };
-            let (id, track) = (slot.id, slot.track);
-            let flight = match self.flight(track, Some(id)) {
+            let (id, cursor) = (slot.id, slot.cursor);
+            let flight = match self.flight(cursor, Some(id)) {
                 Some((number, whose, tick)) => Flight::Sent { number, whose, tick },
                 None => Flight::Unkept,
             };
@@ -56,29 +56,29 @@ impl Broker {
     }
 
     /// How a delivery is found again after a restart, if it is: for which subscription, and which event of which stream.
-    fn flight(&self, track: u32, id: Option<EventId>) -> Option<(DurableNo, Whose, Tick)> {
-        let (durable, id) = (self.tracks.durable(track)?, id?);
+    fn flight(&self, cursor: u32, id: Option<EventId>) -> Option<(DurableNo, Whose, Tick)> {
+        let (durable, id) = (self.cursors.durable(cursor)?, id?);
         let whose = match self.streams.own_reliable(id.pubend) {
             Some(own) => Whose::Own(own as u8),
-            None => Whose::Other(Some(id.pubend).filter(|pubend| durable.far.since.has(*pubend))?),
+            None => Whose::Other(Some(id.pubend).filter(|pubend| durable.remote.since.has(*pubend))?),
         };
         Some((durable.number, whose, id.tick))
     }
 
     /// A subscription counts on the log of a stream from now on: what it was given of that before, and has not settled, is found there after a restart. Without
     /// that it would come again, under another tag.
-    pub(crate) fn keep_flights(&mut self, track: u32, pubend: PubendId) {
-        let index = self.tracks.get(track).session;
+    pub(crate) fn keep_flights(&mut self, cursor: u32, pubend: PubendId) {
+        let index = self.cursors.get(cursor).session;
         let session = self.sessions.get(index);
         let number = session.memory.number;
         if !session.memory.is_kept {
             return;
         }
-        let is_its = |slot: &&Slot| slot.track == track && slot.qos == Qos::ExactlyOnce && slot.id.pubend == pubend;
+        let is_its = |slot: &&Slot| slot.cursor == cursor && slot.qos == Qos::ExactlyOnce && slot.id.pubend == pubend;
         let open = session.inflight.open().filter(|(_, slot)| is_its(slot));
         let open: Vec<(u16, EventId, bool)> = open.map(|(tag, slot)| (tag, slot.id, slot.is_had())).collect();
         for (tag, id, is_had) in &open {
-            let Some((of, whose, tick)) = self.flight(track, Some(*id)) else { continue };
+            let Some((of, whose, tick)) = self.flight(cursor, Some(*id)) else { continue };
             let flight = match is_had {
                 true => Flight::Received { number: of, whose, tick },
                 false => Flight::Sent { number: of, whose, tick },
@@ -94,7 +94,7 @@ impl Broker {
     pub(crate) fn hand_over(&mut self, now: Time, index: u32, number: SessionNo, tag: u16, out: &mut dyn Output) {
         if self.sessions.is_numbered(index, number) {
             self.sessions.get_mut(index).inflight.is_ready(tag);
-            self.go_on(now, index, out);
+            self.resume(now, index, out);
         }
     }
 
@@ -106,12 +106,12 @@ impl Broker {
             && let Some(is_all) = session.inflight.forgotten(tag)
         {
             if is_all {
-                self.go_on(now, index, out);
+                self.resume(now, index, out);
             }
             return;
         }
         let slot = session.inflight.slot(tag);
-        let (track, id) = slot.as_ref().map_or((NO_TRACK, None), |slot| (slot.track, Some(slot.id)));
+        let (cursor, id) = slot.as_ref().map_or((NO_CURSOR, None), |slot| (slot.cursor, Some(slot.id)));
         let is_repeated = slot.as_ref().is_some_and(|slot| slot.repeated);
         let (group, origin) = slot.map_or((NO_GROUP, 0), |slot| (slot.group, slot.origin));
         let (inflight, mut waker) = self.sessions.inflight_mut(index);
@@ -122,9 +122,9 @@ impl Broker {
         self.note_moved(index);
         let session = self.sessions.get_mut(index);
         let (is_kept, number) = (session.memory.is_kept, session.memory.number);
-        if track != NO_TRACK && settled != Settled::Unknown {
-            self.tracks.touch(track);
-            self.note_beyond(track, id, is_repeated);
+        if cursor != NO_CURSOR && settled != Settled::Unknown {
+            self.cursors.touch(cursor);
+            self.note_beyond(cursor, id, is_repeated);
         }
         if group != NO_GROUP && settled != Settled::Unknown {
             if let Some(slot) = self.sessions.get_mut(index).inflight.slot(tag) {
@@ -137,13 +137,13 @@ impl Broker {
             let known = settled == Settled::Received;
             if !(is_kept && known) {
                 self.answer(now, whom, (BatchNo(0), Answer::Release { tag, known }), out);
-            } else if !self.note_received(index, (whom, tag), track, id) {
+            } else if !self.note_received(index, (whom, tag), cursor, id) {
                 self.sessions.stats.kicked_log_failed += 1;
                 return self.kick(now, index, Kick::LogFailed, out);
             }
         }
         if settled == Settled::Done && is_kept && by != Settlement::Acknowledged {
-            match self.tracks.durable_mut(track) {
+            match self.cursors.durable_mut(cursor) {
                 // Not before the position that it moves, or it would come again after a crash.
                 Some(durable) => durable.done.push(tag),
                 None => {
@@ -156,17 +156,17 @@ impl Broker {
 
     /// A client has answered a delivery: of one from before a restart, before its subscription has got there in the log, it is noted that the
     /// client has it. So it is if one before it is still open behind it, as may be of those that are repeated.
-    pub(crate) fn note_beyond(&mut self, track: u32, id: Option<EventId>, is_repeated: bool) {
-        if self.tracks.durable(track).is_none() {
+    pub(crate) fn note_beyond(&mut self, cursor: u32, id: Option<EventId>, is_repeated: bool) {
+        if self.cursors.durable(cursor).is_none() {
             return;
         }
-        let inflight = &self.sessions.get(self.tracks.get(track).session).inflight;
+        let inflight = &self.sessions.get(self.cursors.get(cursor).session).inflight;
         let is_ahead = |id: &EventId| {
-            self.goes_on_after(track, id.pubend) < id.tick || is_repeated && inflight.lacks_before(track, *id)
+            self.goes_on_after(cursor, id.pubend) < id.tick || is_repeated && inflight.lacks_before(cursor, *id)
         };
         let Some(id) = id.filter(is_ahead) else { return };
-        self.tracks.get_mut(track).mark(id.pubend, id.tick);
-        if let Some(durable) = self.tracks.durable_mut(track)
+        self.cursors.get_mut(cursor).mark(id.pubend, id.tick);
+        if let Some(durable) = self.cursors.durable_mut(cursor)
             && !durable.beyond.contains(&id)
         {
             durable.beyond.push(id);
@@ -174,22 +174,22 @@ impl Broker {
     }
 
     /// The tick of a stream after which a durable subscription goes on, though it may be set aside, or not be known here yet.
-    fn goes_on_after(&self, track: u32, pubend: PubendId) -> Tick {
-        let track = self.tracks.get(track);
-        let far = &track.durable.as_deref().expect("the caller has looked").far;
-        match &track.lag {
-            _ if far.aside.has(pubend) => far.aside.get(pubend),
-            Some(lag) => lag.positions.get(pubend),
-            None if far.since.has(pubend) => self.streams.passed(pubend).max(track.ahead.get(pubend)),
+    fn goes_on_after(&self, cursor: u32, pubend: PubendId) -> Tick {
+        let cursor = self.cursors.get(cursor);
+        let far = &cursor.durable.as_deref().expect("the caller has looked").remote;
+        match &cursor.catch_up {
+            _ if far.detached.has(pubend) => far.detached.get(pubend),
+            Some(catch_up) => catch_up.positions.get(pubend),
+            None if far.since.has(pubend) => self.streams.passed(pubend).max(cursor.ahead.get(pubend)),
             // Whoever is live has had all that has come of it.
             None => NOTHING,
         }
     }
 
     /// Writes that the client has the event of a delivery, and has it told to forget the tag when that is durable; false if it never will be.
-    fn note_received(&mut self, index: u32, (whom, tag): (Recipient, u16), track: u32, id: Option<EventId>) -> bool {
+    fn note_received(&mut self, index: u32, (whom, tag): (Recipient, u16), cursor: u32, id: Option<EventId>) -> bool {
         let number = self.sessions.get(index).memory.number;
-        let received = match self.flight(track, id) {
+        let received = match self.flight(cursor, id) {
             Some((number, whose, tick)) => Flight::Received { number, whose, tick },
             None => Flight::Unkept,
         };
@@ -219,7 +219,7 @@ impl Broker {
             match link {
                 Some(link) => out.release(link, tag, true),
                 // On another connection it is told again.
-                None => self.go_on(now, index, out),
+                None => self.resume(now, index, out),
             }
         }
     }
@@ -229,7 +229,7 @@ impl Broker {
         &mut self,
         index: u32,
         flights: &BTreeMap<u16, Flight>,
-        tracks: &BTreeMap<DurableNo, u32>,
+        cursors: &BTreeMap<DurableNo, u32>,
     ) {
         let tags: Vec<u16> = flights.keys().copied().collect();
         let before =
@@ -253,11 +253,11 @@ impl Broker {
                 pubend: whose.pubend(host),
                 tick,
             });
-            let track = number.and_then(|(number, ..)| tracks.get(&number)).copied();
-            if let Some(track) = track {
-                self.tracks.get_mut(track).mark(id.pubend, id.tick);
+            let cursor = number.and_then(|(number, ..)| cursors.get(&number)).copied();
+            if let Some(cursor) = cursor {
+                self.cursors.get_mut(cursor).mark(id.pubend, id.tick);
             }
-            let durable = track.and_then(|track| self.tracks.get_mut(track).durable.as_deref_mut());
+            let durable = cursor.and_then(|cursor| self.cursors.get_mut(cursor).durable.as_deref_mut());
             if let Some(durable) = durable.filter(|_| stage != Stage::Loading) {
                 durable.beyond.push(id);
             }
@@ -266,22 +266,22 @@ impl Broker {
                 continue;
             }
             // What is behind where its subscription goes on, or whose subscription has ended, does not come in the log.
-            let is_ahead = track
-                .and_then(|track| self.tracks.lag_mut(track))
-                .is_some_and(|lag| lag.positions.get(id.pubend) < id.tick);
+            let is_ahead = cursor
+                .and_then(|cursor| self.cursors.catch_up_mut(cursor))
+                .is_some_and(|catch_up| catch_up.positions.get(id.pubend) < id.tick);
             let stage = if is_ahead { stage } else { Stage::ExpectCompleted };
-            let of_track = track.map(|track| self.tracks.get(track));
+            let of_track = cursor.map(|cursor| self.cursors.get(cursor));
             let slot = Slot {
                 id,
                 event: None,
-                identifier: of_track.map_or(0, |track| track.marks.identifier),
+                identifier: of_track.map_or(0, |cursor| cursor.marks.identifier),
                 group: NO_GROUP,
                 origin: 0,
                 qos: Qos::ExactlyOnce,
                 stage,
                 retain: false,
-                naming: of_track.map_or(Naming::None, |track| Naming::of(track.marks.named)),
-                track: track.unwrap_or(NO_TRACK),
+                naming: of_track.map_or(Naming::None, |cursor| Naming::of(cursor.marks.named)),
+                cursor: cursor.unwrap_or(NO_CURSOR),
                 sent: false,
                 repeated: true,
                 rank: 0,

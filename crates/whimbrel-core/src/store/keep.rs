@@ -9,7 +9,7 @@ use super::wish::Wish;
 use super::{Answer, BatchNo, Disk, Recipient, Wait};
 use crate::api::{Durability, Link, Output};
 use crate::broker::Broker;
-use crate::route::NO_TRACK;
+use crate::route::NO_CURSOR;
 use crate::session::Session;
 
 /// How often that is written which may be forgotten in a crash: retained messages and numbers of events that are not logged.
@@ -32,7 +32,7 @@ impl Kept {
             expiry,
             left,
             last_tag,
-            doubted: session.inflight.doubted(),
+            stale_ids: session.inflight.stale_count(),
             owner: session.memory.owner.clone(),
         }
     }
@@ -101,9 +101,9 @@ impl Broker {
             let unreleased = session.memory.unreleased.keys().map(|tag| Key::Unreleased(number, *tag));
             let subscriptions = session.subscriptions.iter().flat_map(|id| {
                 let known = self.router.get(*id);
-                let durable = self.tracks.durable(known.track);
+                let durable = self.cursors.durable(known.cursor);
                 let position = durable.map(|durable| Key::Position(durable.number));
-                let parts = durable.into_iter().flat_map(|durable| durable.far.written.keys(durable.number));
+                let parts = durable.into_iter().flat_map(|durable| durable.remote.written.keys(durable.number));
                 position.into_iter().chain(parts).chain([Key::Subscription(number, &known.text)])
             });
             for (count, key) in flights.chain(unreleased).chain(subscriptions).enumerate() {
@@ -125,15 +125,15 @@ impl Broker {
             return self.store.write_queue.forget(|key| Key::Subscription(session, text).put(key));
         };
         let known = self.router.get(id);
-        let track = (known.track != NO_TRACK).then(|| self.tracks.get(known.track));
-        let durable = track.and_then(|track| track.durable.as_deref());
-        let durability = match track {
+        let cursor = (known.cursor != NO_CURSOR).then(|| self.cursors.get(known.cursor));
+        let durable = cursor.and_then(|cursor| cursor.durable.as_deref());
+        let durability = match cursor {
             // A member of a durable shared subscription.
             None if known.is_durable => Durability::Durable,
             None if known.attached_only => Durability::Nondurable,
             None => Durability::Queued,
             Some(_) if durable.is_some() => Durability::Durable,
-            Some(track) if track.keeps => Durability::SemiDurable,
+            Some(cursor) if cursor.keeps => Durability::SemiDurable,
             Some(_) => Durability::Nondurable,
         };
         let wish = Wish {
@@ -142,8 +142,8 @@ impl Broker {
             qos: known.qos,
             no_local: known.no_local,
             retain_as_published: known.retain_as_published,
-            by_token: track.is_some_and(|track| track.by_token),
-            notices: track.is_some_and(|track| track.notices),
+            by_token: cursor.is_some_and(|cursor| cursor.by_token),
+            notices: cursor.is_some_and(|cursor| cursor.notices),
             named: Some(known.named),
             identifier: known.identifier,
             start: durable.map_or(OwnTicks::default(), |durable| durable.start),

@@ -243,7 +243,7 @@ pub(crate) struct Kept {
     /// The tag that was given last by then: its client may still mean earlier ones, also those that another broker gave.
     pub(crate) last_tag: u16,
     /// How many tags, from the next one on, its client may mean for something that is not known.
-    pub(crate) doubted: u16,
+    pub(crate) stale_ids: u16,
     /// Whose it is, if that is known.
     pub(crate) owner: Option<Arc<str>>,
 }
@@ -262,7 +262,7 @@ impl Value<'_> for Kept {
         put_duration(out, self.expiry);
         put_varint(out, self.left.map_or(0, Time::as_nanos));
         out.extend_from_slice(&self.last_tag.to_le_bytes());
-        out.extend_from_slice(&self.doubted.to_le_bytes());
+        out.extend_from_slice(&self.stale_ids.to_le_bytes());
         if let Some(owner) = &self.owner {
             put_bytes(out, owner.as_bytes());
         }
@@ -278,8 +278,8 @@ impl Value<'_> for Kept {
         let (number, expiry) = (SessionNo(bytes.varint()?), duration(bytes)?);
         let left = Some(bytes.varint()?).filter(|left| *left > 0).map(Time::from_nanos);
         let last_tag = if version >= 2 { bytes.u16()? } else { 0 };
-        let doubted = if version >= 3 { bytes.u16()? } else { 0 };
-        Some(Kept { number, expiry, left, last_tag, doubted, owner: None })
+        let stale_ids = if version >= 3 { bytes.u16()? } else { 0 };
+        Some(Kept { number, expiry, left, last_tag, stale_ids, owner: None })
     }
 }
 
@@ -443,7 +443,7 @@ mod tests {
             prop_assert_eq!(again(&own, &mut Vec::new()), Some(own));
             let expiry = if flags[0] { Duration::MAX } else { Duration::from_millis(millis) };
             let left = Some(Time::from_nanos(left)).filter(|left| *left > Time::ZERO);
-            let kept = Kept { number: SessionNo(far.into()), expiry, left, last_tag: far as u16, doubted: far as u16, owner: flags[0].then(|| Arc::from("bus-7")) };
+            let kept = Kept { number: SessionNo(far.into()), expiry, left, last_tag: far as u16, stale_ids: far as u16, owner: flags[0].then(|| Arc::from("bus-7")) };
             prop_assert_eq!(again(&kept, &mut Vec::new()), Some(kept));
             let client_id = selector.unwrap_or_default();
             let lifetime = flags[1].then_some(expiry);
@@ -483,12 +483,12 @@ mod tests {
                 expiry: Duration::from_secs(1),
                 left: None,
                 last_tag: 0,
-                doubted: 0,
+                stale_ids: 0,
                 owner: None
             }
         );
         let third = Kept::read_versioned(&[3, 4, 0xe8, 7, 0, 9, 0, 2, 0]).unwrap();
-        assert_eq!(third, Kept { last_tag: 9, doubted: 2, ..kept });
+        assert_eq!(third, Kept { last_tag: 9, stale_ids: 2, ..kept });
         let after = whimbrel_event::PredecessorsBuf::new();
         let placed = Placed { epoch: 5, moment: 6, given: Some((HostId::new(128), 7)), maybe_repeats: true, after };
         assert_eq!(Placed::read_versioned(&[1, 5, 6, 1, 0x80, 1, 7]).as_ref(), Some(&placed));

@@ -9,7 +9,7 @@ use super::far::FarHolds;
 use super::keys::{DurableNo, Key, OWN, OwnTicks, Value};
 use super::{BatchNo, Disk, StreamName};
 use crate::broker::Broker;
-use crate::follow::{NOTHING, Positions, Track, early_grace};
+use crate::cursor::{Cursor, NOTHING, Positions, early_grace};
 
 /// Positions are written at most so often: after a crash, what was acknowledged since the last time comes again.
 pub(crate) const POSITIONS_EVERY: Duration = Duration::from_millis(10);
@@ -106,7 +106,7 @@ impl Broker {
             return;
         }
         self.renew_reservation(now);
-        if !self.tracks.has_dirty() {
+        if !self.cursors.has_dirty() {
             // Also where there is nobody who could hold anything.
             self.store.release.counted = self.streams.logged().positions();
         } else if now >= self.store.release.count_at {
@@ -130,7 +130,7 @@ impl Broker {
             return None;
         }
         let Release { count_at, chop_at, .. } = self.store.release;
-        let count = (self.tracks.has_dirty() || self.store.bases.looks()).then_some(count_at);
+        let count = (self.cursors.has_dirty() || self.store.bases.looks()).then_some(count_at);
         let chop = (self.can_chop() || self.store.release.round.is_some()).then_some(chop_at);
         let is_lazy = !self.store.lazy_topics.is_empty() || self.store.publishers.has_dirty();
         let lazy = is_lazy.then_some(self.store.lazily_at);
@@ -159,12 +159,12 @@ impl Broker {
     fn count_holds(&mut self, now: Time) {
         self.store.release.count_at = now.after(POSITIONS_EVERY);
         for _ in 0..COUNT_MAX {
-            let Some(id) = self.tracks.pop_dirty() else { break };
+            let Some(id) = self.cursors.pop_dirty() else { break };
             let stand = self.written_stand(id);
-            let (track, common) = self.tracks.get_with_common(id);
-            let (index, is_live) = (track.session, track.lag.is_none());
-            let durable = track.durable.as_deref_mut().expect("durable subscriptions are dirty");
-            durable.far.pass_unsure(&stand.far);
+            let (cursor, common) = self.cursors.get_with_common(id);
+            let (index, is_live) = (cursor.session, cursor.catch_up.is_none());
+            let durable = cursor.durable.as_deref_mut().expect("durable subscriptions are dirty");
+            durable.remote.pass_unsure(&stand.far);
             let mut held = durable.hold(&stand.acked);
             // What it wants and has not passed yet is behind what is given up. A gap that it is to be told may lie before.
             let passed = self.streams.logged().positions();
@@ -179,33 +179,33 @@ impl Broker {
             let near = |is_near, held: &OwnTicks| if is_near { *held } else { [NOTHING; OWN] };
             let Release { holds, near: nears, far, .. } = &mut self.store.release;
             holds.change(&durable.held, &held);
-            nears.change(&near(durable.is_near, &durable.held), &near(is_near, &held));
+            nears.change(&near(durable.is_connected, &durable.held), &near(is_near, &held));
             let streams = &self.streams;
             let mut far_held = durable.hold_far(&stand, |pubend| streams.begun(pubend));
             common.hold(&mut far_held);
-            if !far_held.is_empty() || !durable.far.held.is_empty() {
-                far.change((&durable.far.held, durable.is_near), (&far_held, is_near));
-                durable.far.held = far_held;
+            if !far_held.is_empty() || !durable.remote.held.is_empty() {
+                far.change((&durable.remote.held, durable.is_connected), (&far_held, is_near));
+                durable.remote.held = far_held;
             }
-            (durable.held, durable.is_near) = (held, is_near);
+            (durable.held, durable.is_connected) = (held, is_near);
             // What had another selector, or has been gone on with, is looked at stream by stream.
-            if durable.old.is_empty() && !durable.far.goes_on {
-                common.level(&mut durable.far, &stand.far);
+            if durable.old.is_empty() && !durable.remote.resumes {
+                common.align_since(&mut durable.remote, &stand.far);
             }
             let (number, has_done) = (durable.number, !durable.done.is_empty());
-            common.share(track);
+            common.share(cursor);
             if has_done || self.is_unwritten(id, &stand) {
                 self.store.release.moved.insert(number, id);
             }
         }
-        if !self.tracks.has_dirty() {
+        if !self.cursors.has_dirty() {
             self.store.release.counted = self.streams.logged().positions();
         }
     }
 
     /// Counts anew what all subscriptions hold that may have moved, as many as are counted in one go, also if that was done just now.
     pub(crate) fn count_all_holds(&mut self, now: Time) {
-        if self.has_log() && self.tracks.has_dirty() {
+        if self.has_log() && self.cursors.has_dirty() {
             self.count_holds(now);
         }
     }
@@ -215,7 +215,7 @@ impl Broker {
         for _ in 0..POSITIONS_MAX {
             let Some((number, id)) = self.store.release.moved.pop_first() else { return };
             // It may have ended, and another may have its place.
-            if self.tracks.durable(id).is_some_and(|durable| durable.number == number) {
+            if self.cursors.durable(id).is_some_and(|durable| durable.number == number) {
                 self.write_position(id);
             }
         }
@@ -224,9 +224,9 @@ impl Broker {
     /// Writes the position of a durable subscription, and forgets the deliveries that are over with it. With which atom that is durable.
     pub(crate) fn write_position(&mut self, id: u32) -> BatchNo {
         let stand = self.written_stand(id);
-        let track = self.tracks.get_mut(id);
-        let index = track.session;
-        let durable = track.durable.as_deref_mut().expect("it is durable");
+        let cursor = self.cursors.get_mut(id);
+        let index = cursor.session;
+        let durable = cursor.durable.as_deref_mut().expect("it is durable");
         let number = durable.number;
         let streams = &self.streams;
         durable.beyond.retain(|id| {
@@ -252,10 +252,10 @@ impl Broker {
         }
         // What a SUBSCRIBE that waits has written must stay.
         let is_settled = self.sessions.get(index).memory.structural == 0;
-        let durable = self.tracks.durable_mut(id).filter(|_| is_settled);
+        let durable = self.cursors.durable_mut(id).filter(|_| is_settled);
         let forgotten = durable.map_or(0, |durable| durable.forget_old(&stand));
         if forgotten > 0 {
-            let text = self.router.get(self.tracks.get(id).subscription).text.clone();
+            let text = self.router.get(self.cursors.get(id).subscription).text.clone();
             (0..forgotten).for_each(|_| self.router.want_old_no_more(number, &text));
             self.remember_subscription(index, &text);
         }
@@ -308,15 +308,15 @@ impl Broker {
     /// Goes on with a round, and ends it when all positions that it is about are on their way to the disk.
     fn go_round(&mut self) {
         let Some(round) = &mut self.store.release.round else { return };
-        let part = self.tracks.from(round.place).take(ROUND_MAX);
-        let is_near = |track: &Track| track.durable.as_deref().is_some_and(|durable| durable.is_near);
-        let near: Vec<u32> = part.filter(|(_, track)| track.is_some_and(is_near)).map(|(id, _)| id).collect();
+        let part = self.cursors.from(round.place).take(ROUND_MAX);
+        let is_near = |cursor: &Cursor| cursor.durable.as_deref().is_some_and(|durable| durable.is_connected);
+        let near: Vec<u32> = part.filter(|(_, cursor)| cursor.is_some_and(is_near)).map(|(id, _)| id).collect();
         round.place = round.place.saturating_add(ROUND_MAX as u32);
-        let is_through = round.place >= self.tracks.places();
-        near.into_iter().for_each(|id| self.tracks.touch(id));
+        let is_through = round.place >= self.cursors.places();
+        near.into_iter().for_each(|id| self.cursors.touch(id));
         let release = &mut self.store.release;
         if is_through
-            && !self.tracks.has_dirty()
+            && !self.cursors.has_dirty()
             && release.moved.is_empty()
             && let Some(Round { target, far, .. }) = release.round.take()
         {

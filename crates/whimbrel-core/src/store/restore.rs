@@ -17,10 +17,10 @@ use super::{Disk, Ended, Flight, Hold, Lost, Numbers, OwedEntry, Profile, Restor
 use crate::api::{Durability, Filter, Following, Limits, Reason, RetainHandling, Start, Will};
 use crate::broker::Broker;
 use crate::confirming::{Confirmed, remembered};
+use crate::cursor::{FormerInterest, Gap, GapReason};
 use crate::fault::Faults;
-use crate::follow::{Gap, GapReason, Old};
 use crate::overlay::Attachment;
-use crate::route::NO_TRACK;
+use crate::route::NO_CURSOR;
 use crate::session::Unreleased;
 use crate::stream::Streams;
 
@@ -223,14 +223,14 @@ impl Restoring {
                 continue;
             };
             let stand = wish.number.and_then(|number| self.positions.find(number, &core.store.bases));
-            if let Some((number, track)) = core.restore_subscription(now, *index, text, &wish, stand) {
-                numbers.insert(number, track);
+            if let Some((number, cursor)) = core.restore_subscription(now, *index, text, &wish, stand) {
+                numbers.insert(number, cursor);
             }
         }
         core.restore_unnamed(&self.unnamed, &numbers, &self.positions.heads);
         core.restore_all_flights(&self.flights, &places, &numbers);
         for (number, (_, kept)) in &self.sessions {
-            core.sessions.get_mut(places[number]).inflight.go_on_as(kept.last_tag, kept.doubted);
+            core.sessions.get_mut(places[number]).inflight.resume_as(kept.last_tag, kept.stale_ids);
         }
         core.forget_orphans(&self.positions, &numbers);
         for (number, _) in self.sessions.iter().filter(|(_, (_, kept))| kept.left.is_none()) {
@@ -408,8 +408,8 @@ impl Broker {
             self.sessions.stats.subscriptions_refused += 1;
             return None;
         }
-        let track = self.router.get(self.router.find(index, text).expect("it has just been made")).track;
-        if track == NO_TRACK {
+        let cursor = self.router.get(self.router.find(index, text).expect("it has just been made")).cursor;
+        if cursor == NO_CURSOR {
             return None;
         }
         let host = self.streams.own.host();
@@ -417,13 +417,13 @@ impl Broker {
         let chopped = if fault!(self, HoldLost) { self.streams.logged().positions() } else { chopped };
         let early = self.store.release.early;
         let fences = self.router.fences().clone();
-        let track_of = self.tracks.get_mut(track);
-        let lag = track_of.lag.as_mut().expect("who is not there lags");
+        let track_of = self.cursors.get_mut(cursor);
+        let catch_up = track_of.catch_up.as_mut().expect("who is not there lags");
         let Some(durable) = track_of.durable.as_deref_mut() else {
             for (own, (start, to)) in wish.start.iter().zip(began).enumerate() {
                 let pubend = host.pubend(own as u8);
                 if track_of.keeps {
-                    lag.gaps.add(Gap { pubend, from: *start, to, reason: GapReason::Lost });
+                    catch_up.gaps.add(Gap { pubend, from: *start, to, reason: GapReason::Lost });
                 }
                 if track_of.by_token {
                     // What its client has acknowledged since is not written.
@@ -437,25 +437,25 @@ impl Broker {
         let had = core::array::from_fn(|own| stored[own].max(wish.start[own]).min(began[own]));
         for own in 0..OWN {
             let pubend = host.pubend(own as u8);
-            lag.positions.set(pubend, had[own].max(chopped[own]).min(began[own]));
+            catch_up.positions.set(pubend, had[own].max(chopped[own]).min(began[own]));
             let to = early[own].min(chopped[own]);
-            lag.gaps.add(Gap { pubend, from: stored[own], to, reason: GapReason::Released });
+            catch_up.gaps.add(Gap { pubend, from: stored[own], to, reason: GapReason::Released });
             // It held nothing there, but may have wanted what was not logged.
             let unlogged = if durable.may_be_volatile { chopped[own].min(began[own]) } else { Tick(0) };
-            lag.gaps.add(Gap { pubend, from: had[own].max(to), to: unlogged, reason: GapReason::Overwritten });
+            catch_up.gaps.add(Gap { pubend, from: had[own].max(to), to: unlogged, reason: GapReason::Overwritten });
             // A client that stands where it has acknowledged misses nothing, however much was given up since that it did not want.
             track_of.acknowledged.set(pubend, stored[own].min(began[own]));
         }
         if !wish.by_token {
-            track_of.acknowledged = crate::follow::Positions::default();
+            track_of.acknowledged = crate::cursor::Positions::default();
         }
         durable.beyond = stand.map_or(Vec::new(), |stand| stand.all_beyond(host));
-        durable.old = wish.old.iter().map(|old| Old::new(old, &fences)).collect();
+        durable.old = wish.old.iter().map(|old| FormerInterest::new(old, &fences)).collect();
         durable.rest();
-        position.into_iter().for_each(|position| self.restore_written(track, position));
-        self.note_lost_of(track, &had);
-        self.tracks.touch(track);
-        wish.number.map(|number| (number, track))
+        position.into_iter().for_each(|position| self.restore_written(cursor, position));
+        self.note_lost_of(cursor, &had);
+        self.cursors.touch(cursor);
+        wish.number.map(|number| (number, cursor))
     }
 }
 

@@ -6,7 +6,7 @@ use whimbrel_event::{EventId, HostId, PubendId, Tick};
 
 use super::keys::{DurableNo, OWN, OwnTicks, Value};
 use super::wire::{Bytes, put_varint};
-use crate::follow::{Far, NOTHING};
+use crate::cursor::{NOTHING, RemoteLogs};
 
 /// Where a durable subscription stands.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -45,7 +45,7 @@ impl Stand {
     }
 
     /// The same without streams of which it is not known from where on the log counts: after a restart a gap is told of those.
-    pub(super) fn counted(&self, far: &Far) -> Cow<'_, Stand> {
+    pub(super) fn counted(&self, far: &RemoteLogs) -> Cow<'_, Stand> {
         if far.unsure.is_empty() {
             return Cow::Borrowed(self);
         }

@@ -5,7 +5,7 @@ use whimbrel_event::{EventId, Tick};
 use super::written::Restored;
 use super::{FarStand, Stand};
 use crate::broker::Broker;
-use crate::follow::{Durable, Gap, GapReason, NO_PUBEND, NOTHING, Positions, Track};
+use crate::cursor::{Cursor, Durable, Gap, GapReason, NO_PUBEND, NOTHING, Positions};
 
 impl Broker {
     /// Up to where a durable subscription has acknowledged everything, and what beyond.
@@ -20,17 +20,17 @@ impl Broker {
     }
 
     fn stand_with(&self, id: u32, with_notices: bool) -> Stand {
-        let track = self.tracks.get(id);
-        let durable = track.durable.as_deref().expect("a durable subscription");
-        if track.by_token {
-            return self.stand_by_token(track, durable);
+        let cursor = self.cursors.get(id);
+        let durable = cursor.durable.as_deref().expect("a durable subscription");
+        if cursor.by_token {
+            return self.stand_by_token(cursor, durable);
         }
-        let untold = track.lag.as_ref().map(|lag| lag.untold());
+        let untold = cursor.catch_up.as_ref().map(|catch_up| catch_up.untold());
         let mut stand = Stand { acked: self.streams.logged().positions(), ..Stand::default() };
-        stand.far.extend(durable.far.since.iter().map(|(pubend, since)| {
+        stand.far.extend(durable.remote.since.iter().map(|(pubend, since)| {
             let acked = match &untold {
                 Some(untold) => untold.get(pubend),
-                None => self.streams.passed(pubend).max(track.ahead.get(pubend)),
+                None => self.streams.passed(pubend).max(cursor.ahead.get(pubend)),
             };
             FarStand { pubend, since, acked }
         }));
@@ -40,11 +40,11 @@ impl Broker {
         };
         let untold = untold.as_ref().map_or(const { &Positions::new() }, |untold| untold);
         untold.iter().for_each(|(pubend, tick)| reach(&mut stand, pubend, tick));
-        let aside = durable.far.aside.iter();
-        track.unsettled.iter().chain(aside).for_each(|(pubend, tick)| reach(&mut stand, pubend, tick));
-        let session = self.sessions.get(track.session);
-        let waiting = session.follow.queue.iter().filter(|entry| entry.track == id).map(|entry| entry.event.id());
-        let flying = session.inflight.of_track(id);
+        let detached = durable.remote.detached.iter();
+        cursor.unsettled.iter().chain(detached).for_each(|(pubend, tick)| reach(&mut stand, pubend, tick));
+        let session = self.sessions.get(cursor.session);
+        let waiting = session.follow.queue.iter().filter(|entry| entry.cursor == id).map(|entry| entry.event.id());
+        let flying = session.inflight.of_cursor(id);
         let open = waiting.chain(flying.clone().filter(|(_, is_settled)| !is_settled).map(|(id, _)| id));
         // Notices are in no stream.
         for id in open.filter(|id| id.pubend != NO_PUBEND) {
@@ -64,12 +64,12 @@ impl Broker {
         stand
     }
 
-    fn stand_by_token(&self, track: &Track, durable: &Durable) -> Stand {
+    fn stand_by_token(&self, cursor: &Cursor, durable: &Durable) -> Stand {
         let host = self.streams.logged().host();
         let passed = self.streams.logged().positions();
-        let acked = |own: usize| track.acknowledged.get(host.pubend(own as u8)).min(passed[own]);
-        let far = durable.far.since.iter().map(|(pubend, since)| {
-            let acked = track.acknowledged.get(pubend);
+        let acked = |own: usize| cursor.acknowledged.get(host.pubend(own as u8)).min(passed[own]);
+        let far = durable.remote.since.iter().map(|(pubend, since)| {
+            let acked = cursor.acknowledged.get(pubend);
             FarStand { pubend, since, acked }
         });
         Stand { acked: core::array::from_fn(acked), far: far.collect(), ..Stand::default() }
@@ -79,25 +79,25 @@ impl Broker {
     pub(super) fn restore_far(&mut self, id: u32, far: &FarStand) {
         let FarStand { pubend, since, acked } = *far;
         let ended = self.streams.bygone(pubend.host());
-        let track = self.tracks.get_mut(id);
-        let lag = track.lag.as_mut().expect("who is not there lags");
+        let cursor = self.cursors.get_mut(id);
+        let catch_up = cursor.catch_up.as_mut().expect("who is not there lags");
         if let Some(to) = ended {
-            lag.gaps.add(Gap { pubend, from: acked, to, reason: GapReason::Lost });
-            if acked < to && !track.by_token {
+            catch_up.gaps.add(Gap { pubend, from: acked, to, reason: GapReason::Lost });
+            if acked < to && !cursor.by_token {
                 // It stands there until it was told: else another restart before that would forget the gap, and so would whoever takes it over. What has no
                 // position is where its gap begins; and nothing is held of what has ended.
-                let durable = track.durable.as_deref_mut().expect("a durable subscription");
-                durable.far.since.set(pubend, since);
+                let durable = cursor.durable.as_deref_mut().expect("a durable subscription");
+                durable.remote.since.set(pubend, since);
             }
             return;
         }
-        lag.positions.set(pubend, acked);
-        if track.by_token {
-            track.acknowledged.set(pubend, acked);
+        catch_up.positions.set(pubend, acked);
+        if cursor.by_token {
+            cursor.acknowledged.set(pubend, acked);
         }
-        let durable = track.durable.as_deref_mut().expect("a durable subscription");
-        durable.far.since.set(pubend, since);
-        durable.far.newest.set(pubend, NOTHING);
+        let durable = cursor.durable.as_deref_mut().expect("a durable subscription");
+        durable.remote.since.set(pubend, since);
+        durable.remote.newest.set(pubend, NOTHING);
     }
 
     /// The same of all of them, as it was written.
@@ -106,22 +106,22 @@ impl Broker {
         stand.far.iter().for_each(|far| self.restore_far(id, far));
         self.store.bases.refer(written.base);
         let base = self.store.bases.common(written.base).cloned();
-        let (track, common) = self.tracks.get_with_common(id);
-        let durable = track.durable.as_deref_mut().expect("a durable subscription");
+        let (cursor, common) = self.cursors.get_with_common(id);
+        let durable = cursor.durable.as_deref_mut().expect("a durable subscription");
         durable.written = digest;
-        if let Some((base, lag)) = base.as_ref().zip(track.lag.as_deref_mut()) {
-            lag.positions.share(base, None);
+        if let Some((base, catch_up)) = base.as_ref().zip(cursor.catch_up.as_deref_mut()) {
+            catch_up.positions.share(base, None);
         }
         if !stand.far.is_empty() {
-            durable.far.written = written;
+            durable.remote.written = written;
             // A selector that it had before counts up to there: what comes before is not looked at under the present one.
             let upto: Vec<_> = durable.old.iter().flat_map(|old| old.far.iter()).collect();
-            upto.into_iter().for_each(|(pubend, tick)| durable.far.written.mark(pubend, tick));
+            upto.into_iter().for_each(|(pubend, tick)| durable.remote.written.mark(pubend, tick));
             if durable.old.is_empty() {
                 // Of hosts that have ended nothing is read.
-                let is_left = |stood: &&FarStand| durable.far.since.has(stood.pubend);
+                let is_left = |stood: &&FarStand| durable.remote.since.has(stood.pubend);
                 let left: Vec<FarStand> = stand.far.iter().filter(is_left).copied().collect();
-                common.level(&mut durable.far, &left);
+                common.align_since(&mut durable.remote, &left);
             }
         }
         self.share_positions(id);
@@ -129,8 +129,8 @@ impl Broker {
 
     /// Where a subscription stands has come as a whole: what others have in common with it is held once.
     pub(super) fn share_positions(&mut self, id: u32) {
-        let (track, common) = self.tracks.get_with_common(id);
-        common.share(track);
+        let (cursor, common) = self.cursors.get_with_common(id);
+        common.share(cursor);
     }
 
     /// An event was acknowledged that perhaps lies beyond a position.

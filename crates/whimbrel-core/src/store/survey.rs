@@ -23,7 +23,7 @@ const SURVEY_BYTES: usize = 64 << 10;
 #[derive(Debug)]
 struct Asker {
     number: DurableNo,
-    track: u32,
+    cursor: u32,
     /// The last event of the present stream for which it was named so far.
     newest: Tick,
 }
@@ -94,9 +94,9 @@ impl Broker {
     /// Finds out what subscriptions want of the log that is there; ascending by number, with their tracks.
     pub(super) fn begin_survey(&mut self, subscriptions: impl Iterator<Item = (DurableNo, u32)>) {
         let (begin, end) = (self.store.release.chopped, self.store.release.logged);
-        let lacks = |track: u32| self.stand(track).acked.iter().zip(&end).any(|(acked, end)| acked < end);
-        let askers = subscriptions.filter(|(_, track)| lacks(*track));
-        let askers: Vec<_> = askers.map(|(number, track)| Asker { number, track, newest: Tick(0) }).collect();
+        let lacks = |cursor: u32| self.stand(cursor).acked.iter().zip(&end).any(|(acked, end)| acked < end);
+        let askers = subscriptions.filter(|(_, cursor)| lacks(*cursor));
+        let askers: Vec<_> = askers.map(|(number, cursor)| Asker { number, cursor, newest: Tick(0) }).collect();
         if askers.is_empty() {
             return;
         }
@@ -145,15 +145,15 @@ impl Broker {
 
     /// Everything is known of the stream.
     fn note_surveyed(&mut self) {
-        let Broker { store, tracks, .. } = self;
+        let Broker { store, cursors, .. } = self;
         let Survey { askers, begin, end, own, shard, blind, .. } = &mut store.survey;
         for asker in &mut askers[shard.clone()] {
             let newest = core::mem::take(&mut asker.newest).max(*blind).max(begin[*own]);
             // It may have ended, another may have its place, and what came since is newer.
-            let durable = tracks.durable_mut(asker.track).filter(|durable| durable.number == asker.number);
+            let durable = cursors.durable_mut(asker.cursor).filter(|durable| durable.number == asker.number);
             if let Some(durable) = durable.filter(|durable| durable.newest[*own] <= end[*own]) {
-                durable.newest[*own] = newest.max(durable.far.unnamed[*own]);
-                tracks.touch(asker.track);
+                durable.newest[*own] = newest.max(durable.remote.unnamed[*own]);
+                cursors.touch(asker.cursor);
             }
         }
     }

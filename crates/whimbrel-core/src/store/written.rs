@@ -14,7 +14,7 @@ use super::stand::{read_far, unzigzag, zigzag};
 use super::wire::{Bytes, put_varint};
 use super::{FarStand, Stand};
 use crate::broker::Broker;
-use crate::follow::{Common, Positions, Track};
+use crate::cursor::{Common, Cursor, Positions};
 use crate::stream::level_of;
 
 /// A position does not change over to a base that has more brokers than these on whose logs it does not count.
@@ -341,17 +341,17 @@ impl Of<'_> {
 impl Broker {
     /// What is to be written of a position that is `stand`.
     pub(super) fn change_of(&self, id: u32, stand: &Stand) -> Change {
-        let track = self.tracks.get(id);
-        let durable = track.durable.as_deref().expect("a durable subscription");
-        let counted = stand.counted(&durable.far);
-        let (stand, written) = (&*counted, &durable.far.written);
+        let cursor = self.cursors.get(id);
+        let durable = cursor.durable.as_deref().expect("a durable subscription");
+        let counted = stand.counted(&durable.remote);
+        let (stand, written) = (&*counted, &durable.remote.written);
         let marks = if fault!(self, Unmarked) { &Positions::new() } else { &written.marks };
-        let left_at = self.left_at(track, stand);
-        let under = self.base_for(track, stand, marks, left_at);
+        let left_at = self.left_at(cursor, stand);
+        let under = self.base_for(cursor, stand, marks, left_at);
         let (mut parts, mut gone) = (Vec::new(), Vec::new());
         let current = self.store.bases.ticks(self.store.bases.current());
         // Whoever is behind need not be as far as the last base is.
-        let newest = if track.lag.is_none() && !track.by_token { current } else { under.base };
+        let newest = if cursor.catch_up.is_none() && !cursor.by_token { current } else { under.base };
         let former = self.store.bases.ticks(written.base);
         let level = left_at.unwrap_or_default().max(written.level);
         let mut apart = under.parts.iter().peekable();
@@ -373,12 +373,12 @@ impl Broker {
     }
 
     /// Under which base a position takes least: the last one, if it may; that to which it refers; or none.
-    fn base_for(&self, track: &Track, stand: &Stand, marks: &Positions, left_at: Option<Tick>) -> Under<'_> {
-        let durable = track.durable.as_deref().expect("a durable subscription");
+    fn base_for(&self, cursor: &Cursor, stand: &Stand, marks: &Positions, left_at: Option<Tick>) -> Under<'_> {
+        let durable = cursor.durable.as_deref().expect("a durable subscription");
         let bases = &self.store.bases;
-        let (current, own) = (bases.current(), durable.far.written.base);
+        let (current, own) = (bases.current(), durable.remote.written.base);
         // Never back: what came before is not marked any more.
-        let level = durable.far.since.level().unwrap_or_default().max(durable.far.written.level);
+        let level = durable.remote.since.common_tick().unwrap_or_default().max(durable.remote.written.level);
         let level = level.max(left_at.unwrap_or_default());
         let none = self.under(BaseNo(0), Tick(0), stand, marks);
         if stand.far.is_empty() {
@@ -400,7 +400,7 @@ impl Broker {
         };
         let last = Some(last).filter(|_| current != BaseNo(0) && may_change);
         // Whoever is behind, or whose client keeps the position, may be so for long.
-        let may_stay = own != BaseNo(0) && own != current && (track.lag.is_some() || track.by_token);
+        let may_stay = own != BaseNo(0) && own != current && (cursor.catch_up.is_some() || cursor.by_token);
         let other = if may_stay { self.under(own, level, stand, marks) } else { none };
         let best = match last {
             Some(last) if last.cost() < other.cost() || may_stay && last.cost() == other.cost() => last,
@@ -416,8 +416,8 @@ impl Broker {
     }
 
     /// Where whoever has left stands in most streams, if logs may be given up that it has passed: it is not to be told of these, also not after a restart.
-    fn left_at(&self, track: &Track, stand: &Stand) -> Option<Tick> {
-        let is_gone = !track.by_token && track.lag.is_some() && !self.sessions.is_attached(track.session);
+    fn left_at(&self, cursor: &Cursor, stand: &Stand) -> Option<Tick> {
+        let is_gone = !cursor.by_token && cursor.catch_up.is_some() && !self.sessions.is_attached(cursor.session);
         let is_given_up = self.sessions.limits.max_retain.is_some();
         (is_gone && is_given_up).then(|| level_of(stand.far.iter().map(|far| far.acked)))
     }
@@ -437,7 +437,7 @@ impl Broker {
     /// Whether something of a position that is `stand` is to be written.
     pub(super) fn is_unwritten(&self, id: u32, stand: &Stand) -> bool {
         let Change { digest, parts, gone, .. } = self.change_of(id, stand);
-        let durable = self.tracks.durable(id).expect("a durable subscription");
+        let durable = self.cursors.durable(id).expect("a durable subscription");
         digest != durable.written || !parts.is_empty() || !gone.is_empty()
     }
 
@@ -445,32 +445,32 @@ impl Broker {
     /// a base is forgotten last.
     pub(super) fn write_changed(&mut self, id: u32, stand: &Stand) {
         let Change { head, digest, parts, gone } = self.change_of(id, stand);
-        let Broker { store, tracks, .. } = self;
-        let durable = tracks.durable_mut(id).expect("a durable subscription");
+        let Broker { store, cursors, .. } = self;
+        let durable = cursors.durable_mut(id).expect("a durable subscription");
         let number = durable.number;
         for (host, part) in parts {
             store.write_queue.put(|key| Key::Part(number, host).put(key), |value| part.put_versioned(value));
             store.write_queue.seal_large();
-            durable.far.written.parts.insert(host, part);
+            durable.remote.written.parts.insert(host, part);
         }
         if digest != core::mem::replace(&mut durable.written, digest) {
             store.write_queue.put(|key| Key::Position(number).put(key), |value| head.put_versioned(value));
-            let written = &mut durable.far.written;
+            let written = &mut durable.remote.written;
             written.level = written.level.max(head.level);
         }
         for host in gone {
             store.write_queue.forget(|key| Key::Part(number, host).put(key));
-            durable.far.written.parts.remove(&host);
+            durable.remote.written.parts.remove(&host);
         }
-        if head.base != durable.far.written.base {
+        if head.base != durable.remote.written.base {
             self.change_base(id, &head);
         }
     }
 
     /// A position refers to another base from now on: what that is behind of stays marked.
     fn change_base(&mut self, id: u32, head: &Head) {
-        let Broker { store, tracks, .. } = self;
-        let written = &mut tracks.durable_mut(id).expect("a durable subscription").far.written;
+        let Broker { store, cursors, .. } = self;
+        let written = &mut cursors.durable_mut(id).expect("a durable subscription").remote.written;
         let (before, former_level) = (core::mem::replace(&mut written.base, head.base), written.level);
         written.level = former_level.max(head.level);
         let (base, former) = (store.bases.ticks(head.base), store.bases.ticks(before));

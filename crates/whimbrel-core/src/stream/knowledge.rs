@@ -26,12 +26,12 @@ pub enum Consolidated {}
 
 /// The interest of one subscription that catches up.
 #[derive(Clone, Copy, Debug)]
-pub enum CatchUp {}
+pub enum CatchUpInterest {}
 
 impl sealed::Sealed for Consolidated {}
-impl sealed::Sealed for CatchUp {}
+impl sealed::Sealed for CatchUpInterest {}
 impl Interest for Consolidated {}
-impl Interest for CatchUp {}
+impl Interest for CatchUpInterest {}
 
 /// What is known of one tick. Of two sources the one that says the greater is right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -8,7 +8,7 @@ mod sources;
 
 pub use bygone::BYGONE_MAX;
 pub(crate) use census::{Census, LEVEL_AGE, level_of};
-pub use knowledge::{CatchUp, Consolidated, Interest, KNOWLEDGE_BYTES_MAX, KNOWLEDGE_ENTRIES_MAX, Knowledge};
+pub use knowledge::{CatchUpInterest, Consolidated, Interest, KNOWLEDGE_BYTES_MAX, KNOWLEDGE_ENTRIES_MAX, Knowledge};
 pub use knowledge::{Passed, TickState};
 pub use pubends::{AHEAD_MAX, Streams};
 pub(crate) use sources::Sources;

@@ -9,7 +9,7 @@ use whimbrel_event::{
 use super::bygone::{Bygone, drop_named};
 use super::census::Census;
 use super::{Consolidated, Knowledge, Streams};
-use crate::follow::{Gap, GapReason, Positions};
+use crate::cursor::{Gap, GapReason, Positions};
 use crate::overlay::Stalled;
 use crate::store::LostParts;
 use whimbrel_wire::FormerHost;

@@ -44,7 +44,7 @@ impl Timing {
         self.left = EVERY;
         let accepted = Time::from_nanos(delivery.id.tick.0);
         if accepted >= since && !delivery.repeated && !delivery.retain {
-            self.timed.push((delivery.track, now.since(accepted)));
+            self.timed.push((delivery.cursor, now.since(accepted)));
         }
     }
 }

@@ -215,7 +215,7 @@ impl Broker {
         let (client, is_decided) = (search.client.clone(), search.is_decided());
         let mut place = Attachment::new(now, epoch, 0);
         // Who was asked last has not answered.
-        place.maybe_repeats = !is_decided || self.is_doubted_here(&client);
+        place.maybe_repeats = !is_decided || self.has_stale_ids_here(&client);
         self.finish_search(now, number, (place, false), out);
     }
 
@@ -224,7 +224,7 @@ impl Broker {
         let epoch = self.next_epoch(now, number);
         let Some(search) = self.search(number) else { return };
         let (client, is_decided) = (search.client.clone(), search.is_decided());
-        let is_doubted = self.is_doubted_here(&client);
+        let is_doubted = self.has_stale_ids_here(&client);
         self.discard_given(now, &client, out);
         let mut place = Attachment::new(now, epoch, 0);
         if let Some(overlay) = self.overlay.as_deref() {
@@ -268,7 +268,7 @@ impl Broker {
             place.maybe_repeats = true;
             out.copy_used(&session.client_id, given.map_or(Duration::ZERO, |given| now.since(given.since)));
         }
-        self.doubt_tags(index);
+        self.mark_stale_ids(index);
         if let Some(overlay) = self.overlay.as_deref_mut() {
             overlay.stats.sessions_from_copies += 1;
         }
@@ -281,7 +281,7 @@ impl Broker {
     }
 
     /// Somebody may have given its client tags of whom nothing is heard, at exactly once.
-    pub(super) fn doubt_tags(&mut self, index: u32) {
+    pub(super) fn mark_stale_ids(&mut self, index: u32) {
         if fault!(self, TagsTrusted) {
             return;
         }
@@ -290,7 +290,7 @@ impl Broker {
         let is_exact = session.shares().is_none()
             && (subscriptions.any(|qos| qos == Qos::ExactlyOnce) || !session.inflight.exactly_once().is_empty());
         if is_exact {
-            self.sessions.get_mut(index).inflight.doubt(u16::MAX);
+            self.sessions.get_mut(index).inflight.mark_stale(u16::MAX);
         }
     }
 

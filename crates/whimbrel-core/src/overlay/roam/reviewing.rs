@@ -35,7 +35,7 @@ pub(super) struct Review {
 
 impl Broker {
     /// Whether what is here of a client says that it may have published where nobody could be asked.
-    pub(super) fn is_doubted_here(&self, client: &str) -> bool {
+    pub(super) fn has_stale_ids_here(&self, client: &str) -> bool {
         let place = self.sessions.find(client).map(|index| self.sessions.get(index).memory.roam.as_deref());
         let ended = self.overlay.as_deref().and_then(|overlay| overlay.roam.ended.get(client));
         place.flatten().map_or(ended.is_some_and(|ended| ended.maybe_repeats), |place| place.maybe_repeats)
@@ -158,7 +158,7 @@ impl Broker {
         // Who has come back since may have what was not asked for.
         place.maybe_repeats |= is_unsure || self.search(number).is_some_and(|search| search.was_unsure);
         if let Some(index) = self.searched(number).filter(|index| is_unsure && self.is_to_be_attached(number, *index)) {
-            self.doubt_tags(index);
+            self.mark_stale_ids(index);
         }
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let Some(search) = overlay.roam.searches.remove(number) else { return };

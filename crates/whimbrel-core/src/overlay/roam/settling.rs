@@ -12,7 +12,7 @@ use crate::api::Output;
 use crate::broker::Broker;
 use crate::overlay::confirm::has_confirmed;
 use crate::overlay::letters::Sender;
-use crate::route::NO_TRACK;
+use crate::route::NO_CURSOR;
 
 /// How often it is asked whether sessions that were given away are safe.
 pub const SETTLE_EVERY: Duration = Duration::from_secs(1);
@@ -163,10 +163,10 @@ impl Broker {
             return false;
         }
         let Some(version) = place.settling else { return true };
-        let tracks = session.subscriptions.iter().map(|id| self.router.get(*id).track);
-        let durable = tracks.filter(|track| *track != NO_TRACK).filter_map(|track| self.tracks.durable(track));
+        let cursors = session.subscriptions.iter().map(|id| self.router.get(*id).cursor);
+        let durable = cursors.filter(|cursor| *cursor != NO_CURSOR).filter_map(|cursor| self.cursors.durable(cursor));
         let mut hosts: Vec<HostId> = durable
-            .flat_map(|durable| durable.far.since.iter().map(|(pubend, _)| pubend.host()))
+            .flat_map(|durable| durable.remote.since.iter().map(|(pubend, _)| pubend.host()))
             .chain(overlay.roam.map.hosts())
             .filter(|host| *host != overlay.host && !self.streams.has_ended(*host))
             .collect();

@@ -15,11 +15,11 @@ use crate::session::{Claimant, Session};
 #[derive(Debug)]
 pub(crate) struct Want {
     client: Box<str>,
-    kind: Kind,
+    kind: WantKind,
 }
 
 #[derive(Debug)]
-enum Kind {
+enum WantKind {
     /// The session.
     Session(Successor),
     /// What the client has published here; at the moment `came` its connection there had waited for `waited` microseconds.
@@ -30,24 +30,24 @@ enum Kind {
 
 impl Want {
     pub(super) fn session(client: &str, successor: &Successor) -> Want {
-        Want { client: client.into(), kind: Kind::Session(successor.clone()) }
+        Want { client: client.into(), kind: WantKind::Session(successor.clone()) }
     }
 
     pub(super) fn published(now: Time, from: Sender, asked: &AskPublished<'_>) -> Want {
         let AskPublished { number, client, epoch, waited } = *asked;
-        Want { client: client.into(), kind: Kind::Published { from, number, epoch, waited, came: now } }
+        Want { client: client.into(), kind: WantKind::Published { from, number, epoch, waited, came: now } }
     }
 
     pub(super) fn outdated(client: &str, known: Known) -> Want {
-        Want { client: client.into(), kind: Kind::Outdated(known) }
+        Want { client: client.into(), kind: WantKind::Outdated(known) }
     }
 
     /// Which broker asks for the session, and under which number.
     fn asker(&self) -> Option<(HostId, u64)> {
         match &self.kind {
-            Kind::Session(successor) => Some((successor.from.host, successor.number)),
-            Kind::Published { from, number, .. } => Some((from.host, *number)),
-            Kind::Outdated(_) => None,
+            WantKind::Session(successor) => Some((successor.from.host, successor.number)),
+            WantKind::Published { from, number, .. } => Some((from.host, *number)),
+            WantKind::Outdated(_) => None,
         }
     }
 
@@ -77,13 +77,13 @@ impl Broker {
     pub(crate) fn resume_want(&mut self, now: Time, want: Want, out: &mut dyn Output) {
         let client = want.client;
         match want.kind {
-            Kind::Session(successor) => self.resume_move(now, &client, &successor, out),
-            Kind::Published { from, number, epoch, waited, came } => {
+            WantKind::Session(successor) => self.resume_move(now, &client, &successor, out),
+            WantKind::Published { from, number, epoch, waited, came } => {
                 let more = now.since(came).as_micros() as u64;
                 let waited = waited.saturating_add(more);
                 self.ask_published_came(now, from, &AskPublished { number, client: &client, epoch, waited }, out);
             }
-            Kind::Outdated(known) => self.outdated_came(now, &[known.claim(&client)], out),
+            WantKind::Outdated(known) => self.outdated_came(now, &[known.claim(&client)], out),
         }
     }
 

@@ -1,7 +1,7 @@
 //! What is in flight when a session goes elsewhere, or comes.
 
 use super::{Inflight, SPAN_MAX, TAGS};
-use crate::follow::{Gap, gap_of};
+use crate::cursor::{Gap, gap_of};
 use crate::session::slot::{Slot, Stage};
 
 impl Inflight {
@@ -33,8 +33,8 @@ impl Inflight {
     }
 
     /// The gaps of a tracked subscription of which the client has a notice that it has not acknowledged, or one is on its way.
-    pub(crate) fn unanswered_gaps(&self, track: u32) -> impl Iterator<Item = Gap> {
-        let of_track = self.slots.iter().filter(move |slot| slot.track == track);
+    pub(crate) fn unanswered_gaps(&self, cursor: u32) -> impl Iterator<Item = Gap> {
+        let of_track = self.slots.iter().filter(move |slot| slot.cursor == cursor);
         let open = of_track.filter(|slot| slot.is_notice() && !slot.is_had());
         open.filter_map(|slot| gap_of(slot.event.as_ref()?))
     }
@@ -45,7 +45,7 @@ impl Inflight {
     }
 
     /// The next tag is that behind `last`.
-    pub(crate) fn go_on_after(&mut self, last: u16) {
+    pub(crate) fn resume_after(&mut self, last: u16) {
         let Some(id) = self.slots.back().map(|back| back.id) else {
             self.first = last;
             return;

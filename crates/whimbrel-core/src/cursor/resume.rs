@@ -9,15 +9,15 @@ use std::collections::BTreeMap;
 use whimbrel_event::{HostId, PubendId, Reliability, Tick};
 use whimbrel_selector::TopicFilter;
 
-use super::{Durable, Far, Gap, GapReason, InForce, Lag, NOTHING};
+use super::{CatchUp, Durable, Gap, GapReason, InForce, NOTHING, RemoteLogs};
 use crate::api::{Durability, Filter, Start};
 use crate::broker::Broker;
-use crate::route::NO_TRACK;
+use crate::route::NO_CURSOR;
 use crate::store::{Key, OWN, Value};
 
 impl Broker {
     /// Whether a subscription that is asked for, and that there is not, goes on where one of a session stood that cannot be reached.
-    pub(crate) fn goes_on(&self, index: u32, asked: &Filter<'_>) -> bool {
+    pub(crate) fn resumes(&self, index: u32, asked: &Filter<'_>) -> bool {
         let session = self.sessions.get(index);
         let Start::Token(token, _) = asked.following.start else { return false };
         let oldest = self.now.as_nanos().saturating_sub(session.expiry.as_nanos().try_into().unwrap_or(u64::MAX));
@@ -26,26 +26,26 @@ impl Broker {
     }
 
     /// What the own log has not got any more of what it goes on with is a gap. What others have not got they tell.
-    pub(super) fn note_chopped(&self, lag: &mut Lag) {
+    pub(super) fn record_chopped(&self, catch_up: &mut CatchUp) {
         for (own, chopped) in self.store.release.chopped.iter().enumerate() {
             let pubend = self.streams.logged().host().pubend(own as u8);
-            let from = lag.positions.get(pubend);
-            lag.gaps.add(Gap { pubend, from, to: *chopped, reason: GapReason::Released });
+            let from = catch_up.positions.get(pubend);
+            catch_up.gaps.add(Gap { pubend, from, to: *chopped, reason: GapReason::Released });
         }
     }
 
     /// A stream that has begun since its client was told where it stands, or that was not known there, may be of a broker that did not know of its session, and logged
     /// nothing for that.
-    pub(super) fn note_younger(&self, start: Start<'_>, lag: &mut Lag) {
+    pub(super) fn record_younger(&self, start: Start<'_>, catch_up: &mut CatchUp) {
         let Start::Token(token, _) = start else { return };
         let is_younger = |pubend, birth| birth > token.common() || token.position(pubend).is_none();
         let births: BTreeMap<PubendId, Tick> =
             self.streams.births().filter(|(pubend, birth)| is_younger(*pubend, *birth)).collect();
         for (pubend, to) in self.streams.positions() {
-            let Some(birth) = births.get(&pubend).filter(|birth| lag.positions.get(pubend) <= **birth) else {
+            let Some(birth) = births.get(&pubend).filter(|birth| catch_up.positions.get(pubend) <= **birth) else {
                 continue;
             };
-            lag.gaps.add(Gap { pubend, from: *birth, to, reason: GapReason::NotBuffered });
+            catch_up.gaps.add(Gap { pubend, from: *birth, to, reason: GapReason::NotBuffered });
         }
     }
 
@@ -54,42 +54,44 @@ impl Broker {
         &mut self,
         index: u32,
         (asked, filter): (&Filter<'_>, TopicFilter<'_>),
-        (subscription, track): (u32, u32),
+        (subscription, cursor): (u32, u32),
     ) {
-        if track != NO_TRACK && self.tracks.durable(track).is_some() && self.goes_on(index, asked) {
-            self.go_on_from_token(track);
-            self.await_interest_of(subscription, track);
+        if cursor != NO_CURSOR && self.cursors.durable(cursor).is_some() && self.resumes(index, asked) {
+            self.resume_from_token(cursor);
+            self.await_interest_of(subscription, cursor);
         } else {
-            self.await_interest(asked, filter, (subscription, track));
+            self.await_interest(asked, filter, (subscription, cursor));
         }
     }
 
     /// The logs count for a subscription from where it stands, and records of the own streams did not name it before.
-    fn go_on_from_token(&mut self, id: u32) {
+    fn resume_from_token(&mut self, id: u32) {
         let assigned = self.streams.own.assigned();
         let own = [self.streams.own.host(), self.streams.logged().host()];
-        let track = self.tracks.get(id);
-        let (session, lag) = (track.session, track.lag.as_deref().expect("it begins at a place that was named"));
+        let cursor = self.cursors.get(id);
+        let (session, catch_up) =
+            (cursor.session, cursor.catch_up.as_deref().expect("it begins at a place that was named"));
         let stands = self.streams.births().filter(|(pubend, birth)| {
             let host = pubend.host();
             let has_log = !own.contains(&host) && !self.streams.has_ended(host) && !self.owes_nothing(host);
             // One that may be younger than its token has logged nothing for it before its broker knows of it, as if it were new.
-            has_log && pubend.reliability() == Reliability::Reliable && lag.positions.get(*pubend) > *birth
+            has_log && pubend.reliability() == Reliability::Reliable && catch_up.positions.get(*pubend) > *birth
         });
-        let stands: Vec<(PubendId, Tick)> = stands.map(|(pubend, _)| (pubend, lag.positions.get(pubend))).collect();
-        let track = self.tracks.get_mut(id);
-        let durable = track.durable.as_deref_mut().expect("it is durable");
+        let stands: Vec<(PubendId, Tick)> =
+            stands.map(|(pubend, _)| (pubend, catch_up.positions.get(pubend))).collect();
+        let cursor = self.cursors.get_mut(id);
+        let durable = cursor.durable.as_deref_mut().expect("it is durable");
         for (pubend, at) in stands {
-            durable.far.since.set(pubend, at);
-            durable.far.newest.set(pubend, NOTHING);
-            durable.far.written.count(pubend, at, Tick(0));
-            durable.far.written.mark(pubend, at);
+            durable.remote.since.set(pubend, at);
+            durable.remote.newest.set(pubend, NOTHING);
+            durable.remote.written.count(pubend, at, Tick(0));
+            durable.remote.written.mark(pubend, at);
         }
-        (durable.far.unnamed, durable.far.goes_on) = (assigned, true);
+        (durable.remote.unnamed, durable.remote.resumes) = (assigned, true);
         let number = durable.number;
-        let mut lag = track.lag.take().expect("it was just looked at");
-        self.note_unbuffered(Some(id), InForce::Untold, &mut lag);
-        self.tracks.get_mut(id).lag = Some(lag);
+        let mut catch_up = cursor.catch_up.take().expect("it was just looked at");
+        self.record_unbuffered(Some(id), InForce::Untold, &mut catch_up);
+        self.cursors.get_mut(id).catch_up = Some(catch_up);
         if self.remembers(session) && assigned != [Tick(0); OWN] {
             self.store.write_queue.put(|key| Key::Unnamed(number).put(key), |value| assigned.put_versioned(value));
             self.write_position(id);
@@ -98,23 +100,24 @@ impl Broker {
     }
 
     /// A broker has no log: what goes on with that of its streams is not read there, and is a gap.
-    pub(crate) fn go_on_without(&mut self, host: HostId) {
+    pub(crate) fn resume_without_log(&mut self, host: HostId) {
         let passed: Vec<(PubendId, Tick)> =
             self.streams.of_host(host).map(|remote| (remote.pubend, remote.passed)).collect();
-        for id in self.tracks.ids() {
+        for id in self.cursors.ids() {
             for (pubend, to) in &passed {
-                let is_believed = |far: &Far| far.goes_on || far.unsure.get(*pubend) == NOTHING;
-                let goes_on = |durable: &&mut Durable| is_believed(&durable.far) && durable.far.since.has(*pubend);
-                let Some(durable) = self.tracks.durable_mut(id).filter(goes_on) else { continue };
-                let far = &mut *durable.far;
+                let is_believed = |far: &RemoteLogs| far.resumes || far.unsure.get(*pubend) == NOTHING;
+                let goes_on =
+                    |durable: &&mut Durable| is_believed(&durable.remote) && durable.remote.since.has(*pubend);
+                let Some(durable) = self.cursors.durable_mut(id).filter(goes_on) else { continue };
+                let far = &mut *durable.remote;
                 far.since.remove(*pubend);
                 far.unsure.remove(*pubend);
                 far.newest.remove(*pubend);
                 far.holes.remove(*pubend);
-                let aside = Some(far.aside.get(*pubend)).filter(|_| far.aside.has(*pubend));
+                let detached = Some(far.detached.get(*pubend)).filter(|_| far.detached.has(*pubend));
                 self.rejoin(id, *pubend);
-                let lag = self.tracks.get(id).lag.as_deref().map(|lag| lag.positions.get(*pubend));
-                if let Some(from) = aside.or(lag).filter(|from| from < to) {
+                let catch_up = self.cursors.get(id).catch_up.as_deref().map(|catch_up| catch_up.positions.get(*pubend));
+                if let Some(from) = detached.or(catch_up).filter(|from| from < to) {
                     self.note_gap(id, Gap { pubend: *pubend, from, to: *to, reason: GapReason::NotBuffered });
                 }
             }

@@ -5,7 +5,7 @@ use core::ops::ControlFlow;
 use whimbrel_event::{Event, EventId, HostId, Packed, PredecessorsBuf, PubendId, Qos, Tick, Time};
 use whimbrel_selector::SharedFilter;
 
-use super::{Gap, GapReason, Lag, Track};
+use super::{CatchUp, Cursor, Gap, GapReason};
 use crate::api::Output;
 use crate::broker::Broker;
 use crate::cache::{Item, Next};
@@ -34,7 +34,7 @@ impl Broker {
     /// Lets the lagging subscriptions of a session go on, as far as its client takes what they find and the turn allows.
     pub(crate) fn catch_up(&mut self, now: Time, index: u32, budget: &mut usize, out: &mut dyn Output) {
         while self.sessions.get(index).takes_any() {
-            let Some(id) = self.next_lagging(index) else { return };
+            let Some(id) = self.next_to_catch_up(index) else { return };
             let turn = self.catch_up_one(now, id, budget, out);
             let follow = &mut self.sessions.get_mut(index).follow;
             follow.lagging.pop_front();
@@ -51,36 +51,37 @@ impl Broker {
     }
 
     fn catch_up_one(&mut self, now: Time, id: u32, budget: &mut usize, out: &mut dyn Output) -> Turn {
-        self.tracks.touch(id);
-        self.look_at_division(id);
+        self.cursors.touch(id);
+        self.check_division(id);
         let replayed = self.replay(now, id, budget, out);
         if let Some(turn) = replayed {
             return turn;
         }
-        let mut lag = self.tracks.get_mut(id).lag.take().expect("a track that lags");
-        self.note_incomplete(id, &mut lag);
-        let Broker { tracks, router, cache, copies, sessions, streams, serial, .. } = self;
+        let mut catch_up = self.cursors.get_mut(id).catch_up.take().expect("a track that lags");
+        self.record_incomplete(id, &mut catch_up);
+        let Broker { cursors, router, cache, copies, sessions, streams, serial, .. } = self;
         let last = *serial;
-        let is_alone = tracks.lagging() == 1;
-        let track = tracks.get_mut(id);
-        let lost = lag.why_lost();
-        let is_durable = track.durable.is_some();
+        let is_alone = cursors.lagging() == 1;
+        let cursor = cursors.get_mut(id);
+        let lost = catch_up.why_lost();
+        let is_durable = cursor.durable.is_some();
         // What a durable subscription lacks of own streams it has got out of the log.
-        let far = track.durable.as_deref().map(|durable| durable.far.since.clone()).unwrap_or_default();
+        let far = cursor.durable.as_deref().map(|durable| durable.remote.since.clone()).unwrap_or_default();
         let of_log = |pubend| {
             is_durable && (streams.own_reliable(pubend).is_some() || far.has(pubend) && !streams.has_ended_in(pubend))
         };
-        let (from, partitions) = (lag.next, track.partitions);
+        let (from, partitions) = (catch_up.next, cursor.partitions);
         let whose = (streams.logged().host(), is_alone);
-        let mut reader = Reader::new(now, whose, (track, &mut lag), (router, copies, sessions, streams), out);
+        let mut reader =
+            CursorReader::new(now, whose, (cursor, &mut catch_up), (router, copies, sessions, streams), out);
         let next = cache.read(from, &partitions, *budget, |item| match item {
             Item::Hole { pubend, to, .. } if of_log(pubend) => {
-                reader.note_hole(pubend, to);
+                reader.record_hole(pubend, to);
                 ControlFlow::Continue(())
             }
             Item::Hole { pubend, from, to } => {
-                let from = Tick(from.0 - 1).max(reader.lag.positions.get(pubend));
-                reader.lag.gaps.add(Gap { pubend, from, to, reason: lost });
+                let from = Tick(from.0 - 1).max(reader.catch_up.positions.get(pubend));
+                reader.catch_up.gaps.add(Gap { pubend, from, to, reason: lost });
                 ControlFlow::Continue(())
             }
             Item::Event { event, .. } if of_log(event.id().pubend) && reader.lacks(event.id()) => {
@@ -88,100 +89,100 @@ impl Broker {
             }
             // Its host has ended so long ago that nobody is told of it any more.
             Item::Event { event, .. } if !streams.knows(event.id().pubend) => ControlFlow::Continue(()),
-            Item::Event { serial, event } => reader.look_at(serial, event),
+            Item::Event { serial, event } => reader.check_event(serial, event),
         });
         let (blocked, caught_up) = reader.end_turn(&next, (from, last), budget);
-        let barred = reader.barred;
-        tracks.get_mut(id).lag = Some(lag);
-        if let Some((event, after)) = barred {
-            self.bar(now, id, event, after);
+        let blocked_on = reader.blocked_on;
+        cursors.get_mut(id).catch_up = Some(catch_up);
+        if let Some((event, after)) = blocked_on {
+            self.block_on_predecessor(now, id, event, after);
             return Turn::Over;
         }
-        if caught_up && !self.unbar(now, id) {
-            let lag = self.tracks.get_mut(id).lag.take().expect("it lags");
-            self.set_live(id, &lag);
+        if caught_up && !self.unblock(now, id) {
+            let catch_up = self.cursors.get_mut(id).catch_up.take().expect("it lags");
+            self.finish_catch_up(id, &catch_up);
             return Turn::CaughtUp;
         }
         if blocked { Turn::Blocked } else { Turn::Over }
     }
 
     /// Adds what the cache has given up for good to what a subscription is to be told.
-    fn note_incomplete(&self, id: u32, lag: &mut Lag) {
-        let Broker { tracks, cache, streams, .. } = self;
-        let track = tracks.get(id);
+    fn record_incomplete(&self, id: u32, catch_up: &mut CatchUp) {
+        let Broker { cursors, cache, streams, .. } = self;
+        let cursor = cursors.get(id);
         // What a durable subscription lacks of own streams it has got out of the log.
         let of_log = |pubend| {
             let is_own = streams.own_reliable(pubend).is_some();
-            track.durable.is_some() && (is_own || track.has_far_log(pubend) && !streams.has_ended_in(pubend))
+            cursor.durable.is_some() && (is_own || cursor.has_remote_log(pubend) && !streams.has_ended_in(pubend))
         };
         for (pubend, _) in streams.positions().filter(|(pubend, _)| !of_log(*pubend)) {
-            let to = cache.incomplete(&track.partitions, pubend);
-            if to > lag.forgiven.get(pubend) {
-                let from = lag.positions.get(pubend);
+            let to = cache.incomplete(&cursor.partitions, pubend);
+            if to > catch_up.forgiven.get(pubend) {
+                let from = catch_up.positions.get(pubend);
                 let is_older = streams.is_before_this_process(pubend, from);
-                let reason = if is_older { GapReason::Lost } else { lag.why_lacking(pubend) };
-                lag.gaps.add(Gap { pubend, from, to, reason });
+                let reason = if is_older { GapReason::Lost } else { catch_up.why_lacking(pubend) };
+                catch_up.gaps.add(Gap { pubend, from, to, reason });
             }
         }
     }
 
     /// A subscription stands where the consolidated stream does, or ahead of it.
-    fn set_live(&mut self, id: u32, lag: &Lag) {
-        let track = self.tracks.get_mut(id);
-        track.ahead = self.streams.ahead_of(&lag.positions);
-        if let Some(durable) = &mut track.durable {
+    fn finish_catch_up(&mut self, id: u32, catch_up: &CatchUp) {
+        let cursor = self.cursors.get_mut(id);
+        cursor.ahead = self.streams.ahead_of(&catch_up.positions);
+        if let Some(durable) = &mut cursor.durable {
             durable.rest();
         }
-        let session = track.session;
-        self.tracks.set_live(id);
-        let Broker { tracks, streams, sessions, .. } = self;
+        let session = cursor.session;
+        self.cursors.set_caught_up(id);
+        let Broker { cursors, streams, sessions, .. } = self;
         let (inflight, mut waker) = sessions.inflight_mut(session);
-        let far = tracks.durable(id).map(|durable| &durable.far);
+        let far = cursors.durable(id).map(|durable| &durable.remote);
         // What it has passed without finding it is gone; streams that are set aside, own ones among them, or not known here yet, are still to be read.
         let is_gone = |event: EventId| {
             let far = far.filter(|_| !streams.has_ended_in(event.pubend));
             far.is_none_or(|far| {
                 let has_passed = || streams.followed(event.pubend).is_some_and(|passed| passed >= event.tick);
-                !far.aside.has(event.pubend) && (!far.since.has(event.pubend) || has_passed())
+                !far.detached.has(event.pubend) && (!far.since.has(event.pubend) || has_passed())
             })
         };
         inflight.lose_loading(id, &mut waker, is_gone);
     }
 
     /// Finds out anew in which partitions a subscription finds what it wants, if the cache was divided anew.
-    fn look_at_division(&mut self, id: u32) {
-        let track = self.tracks.get_mut(id);
-        if track.division != self.division.number {
-            let text = &self.router.get(track.subscription).text;
+    fn check_division(&mut self, id: u32) {
+        let cursor = self.cursors.get_mut(id);
+        if cursor.division != self.division.number {
+            let text = &self.router.get(cursor.subscription).text;
             let filter = SharedFilter::parse(text).expect("checked when it was made").filter;
-            (track.division, track.partitions) = (self.division.number, self.cache.candidates(filter, None));
+            (cursor.division, cursor.partitions) = (self.division.number, self.cache.candidates(filter, None));
         }
     }
 
     /// Makes a live subscription lag from the end of the consolidated stream on; if there is an event there that it has not had,
     /// `missed`, from before that.
     pub(crate) fn fall_behind(&mut self, id: u32, missed: Option<EventId>, slow: bool) {
-        let track = self.tracks.get(id);
-        let (mut positions, mut next) = (self.ahead_positions(&track.ahead), self.serial + 1);
+        let cursor = self.cursors.get(id);
+        let (mut positions, mut next) = (self.ahead_positions(&cursor.ahead), self.serial + 1);
         if let Some(id) = missed {
             next = self.serial;
             positions.set(id.pubend, Tick(id.tick.0 - 1));
         }
-        let session = track.session;
-        self.tracks.touch(id);
+        let session = cursor.session;
+        self.cursors.touch(id);
         self.sessions.stats.fell_behind += u64::from(slow);
-        self.tracks.get_with_common(id).1.fall_behind(&mut positions);
-        self.tracks.set_lag(id, Box::new(Lag { next, slow, ..Lag::at(positions) }));
+        self.cursors.get_with_common(id).1.fall_behind(&mut positions);
+        self.cursors.begin_catch_up(id, Box::new(CatchUp { next, slow, ..CatchUp::at(positions) }));
         self.sessions.get_mut(session).follow.lagging.push_back(id);
     }
 }
 
 /// One turn of one subscription.
-pub(super) struct Reader<'a> {
+pub(super) struct CursorReader<'a> {
     pub(super) now: Time,
     pub(super) host: HostId,
-    pub(super) track: &'a mut Track,
-    pub(super) lag: &'a mut Lag,
+    pub(super) cursor: &'a mut Cursor,
+    pub(super) catch_up: &'a mut CatchUp,
     pub(super) router: &'a mut Router,
     pub(super) copies: &'a mut Copies,
     /// Nobody else lags: copies need not be shared.
@@ -195,25 +196,25 @@ pub(super) struct Reader<'a> {
     /// The cache has holes in streams that are logged.
     pub(super) has_holes: bool,
     /// An event that comes after one of another stream which has not been passed.
-    pub(super) barred: Option<(EventId, PredecessorsBuf)>,
+    pub(super) blocked_on: Option<(EventId, PredecessorsBuf)>,
     pub(super) out: &'a mut dyn Output,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> CursorReader<'a> {
     /// For a turn of one subscription that lags, at this host, and perhaps alone.
     pub(super) fn new(
         now: Time,
         (host, is_alone): (HostId, bool),
-        (track, lag): (&'a mut Track, &'a mut Lag),
+        (cursor, catch_up): (&'a mut Cursor, &'a mut CatchUp),
         (router, copies, sessions, streams): (&'a mut Router, &'a mut Copies, &'a mut Sessions, &'a Sources),
         out: &'a mut dyn Output,
     ) -> Self {
-        let (blocked, weight, has_holes, barred) = (false, 0, false, None);
-        Reader {
+        let (blocked, weight, has_holes, blocked_on) = (false, 0, false, None);
+        CursorReader {
             now,
             host,
-            track,
-            lag,
+            cursor,
+            catch_up,
             router,
             copies,
             is_alone,
@@ -222,44 +223,44 @@ impl<'a> Reader<'a> {
             blocked,
             weight,
             has_holes,
-            barred,
+            blocked_on,
             out,
         }
     }
 }
 
-impl Reader<'_> {
+impl CursorReader<'_> {
     /// The turn is over, which looked at the cache from a serial on, of which the last is known, too. Whether the client takes no more, and whether the
     /// end was reached.
     fn end_turn(&mut self, next: &Next, (from, last): (u64, u64), budget: &mut usize) -> (bool, bool) {
         // Whoever had a turn has used something of it.
         *budget = budget.saturating_sub(next.looked_at.max(1));
-        if self.blocked || self.barred.is_some() {
+        if self.blocked || self.blocked_on.is_some() {
             return (self.blocked, false);
         }
-        self.lag.next = next.serial;
+        self.catch_up.next = next.serial;
         if self.weight >= CATCH_UP_WEIGHT {
             *budget = 0;
         }
         if self.has_holes {
             // They are read from the log, and then what is behind them.
-            self.lag.next = from;
+            self.catch_up.next = from;
         } else if next.exhausted {
-            self.lag.next = last + 1;
+            self.catch_up.next = last + 1;
             return self.tell_rest(budget);
         }
         (false, false)
     }
 
     /// The cache has a hole in a stream that is logged: up to there it is read from the log.
-    fn note_hole(&mut self, pubend: PubendId, to: Tick) {
-        let durable = self.track.durable.as_deref_mut().expect("a durable subscription");
-        if durable.far.aside.has(pubend) || to <= self.lag.positions.get(pubend) {
+    fn record_hole(&mut self, pubend: PubendId, to: Tick) {
+        let durable = self.cursor.durable.as_deref_mut().expect("a durable subscription");
+        if durable.remote.detached.has(pubend) || to <= self.catch_up.positions.get(pubend) {
             return;
         }
         self.has_holes = true;
-        if durable.far.since.has(pubend) {
-            durable.far.holes.advance(pubend, to);
+        if durable.remote.since.has(pubend) {
+            durable.remote.holes.advance(pubend, to);
         } else {
             let hole = &mut durable.holes[usize::from(pubend.index())];
             *hole = to.max(*hole);
@@ -268,36 +269,36 @@ impl Reader<'_> {
 
     /// Whether something before an event in its stream has to be read from the log first.
     fn lacks(&self, id: EventId) -> bool {
-        let durable = self.track.durable.as_deref().expect("a durable subscription");
-        let hole = match durable.far.since.has(id.pubend) {
-            true => durable.far.holes.get(id.pubend),
+        let durable = self.cursor.durable.as_deref().expect("a durable subscription");
+        let hole = match durable.remote.since.has(id.pubend) {
+            true => durable.remote.holes.get(id.pubend),
             false => durable.holes[usize::from(id.pubend.index())],
         };
-        hole > self.lag.positions.get(id.pubend)
+        hole > self.catch_up.positions.get(id.pubend)
     }
 
     /// Looks at an event out of the log.
-    pub(super) fn look_at_logged(&mut self, event: &Event) -> ControlFlow<()> {
-        let next = self.lag.next;
+    pub(super) fn check_logged(&mut self, event: &Event) -> ControlFlow<()> {
+        let next = self.catch_up.next;
         let looked = match self.was_flying(event.id()) {
             Some(tag) => self.fly_again(tag, event.clone()),
-            None => self.look(0, event.packed(), Some(event)),
+            None => self.check_next(0, event.packed(), Some(event)),
         };
         // The log has no serials.
-        self.lag.next = next;
+        self.catch_up.next = next;
         let EventId { pubend, tick } = event.id();
-        if self.lag.positions.get(pubend) >= tick {
+        if self.catch_up.positions.get(pubend) >= tick {
             // Else it would be read, and given, once more when the stream is settled.
-            self.track.note_read(pubend, tick);
+            self.cursor.record_read(pubend, tick);
         }
         looked
     }
 
     /// Whether an event comes after some of other streams that have not been passed; then its stream waits for them.
     fn must_wait(&mut self, event: Packed<'_>) -> bool {
-        let missing = self.track.lacks_before(self.lag, event.id(), event.view().headers.after);
-        self.barred = (!missing.is_empty()).then(|| (event.id(), missing));
-        self.barred.is_some()
+        let missing = self.cursor.lacks_before(self.catch_up, event.id(), event.view().headers.after);
+        self.blocked_on = (!missing.is_empty()).then(|| (event.id(), missing));
+        self.blocked_on.is_some()
     }
 
     /// Sends an event again that was on its way before the broker was restarted, under its tag.
@@ -307,88 +308,88 @@ impl Reader<'_> {
         if self.must_wait(event.packed()) {
             return ControlFlow::Break(());
         }
-        self.track.mark(pubend, tick);
-        let told = self.lag.gaps.before(pubend, tick).is_none_or(|gap| self.tell(gap));
-        let session = self.track.session;
+        self.cursor.mark(pubend, tick);
+        let told = self.catch_up.gaps.before(pubend, tick).is_none_or(|gap| self.tell(gap));
+        let session = self.cursor.session;
         if !told || !self.sessions.get(session).takes_repeated() {
             self.blocked = true;
             return ControlFlow::Break(());
         }
-        let retain = event.packed().retain() && self.track.marks.retain_as_published;
+        let retain = event.packed().retain() && self.cursor.marks.retain_as_published;
         self.sessions.get_mut(session).inflight.loaded(tag, event, retain);
         self.sessions.pump(session, self.now, self.out);
-        self.track.silence.told_at = self.now;
-        self.lag.gaps.passed(pubend, tick);
-        self.lag.positions.set(pubend, tick);
+        self.cursor.silence.told_at = self.now;
+        self.catch_up.gaps.passed(pubend, tick);
+        self.catch_up.positions.set(pubend, tick);
         ControlFlow::Continue(())
     }
 
-    fn look_at(&mut self, serial: u64, packed: Packed<'_>) -> ControlFlow<()> {
-        match self.was_flying(packed.id()).filter(|_| !self.track.is_aside(packed.id().pubend)) {
+    fn check_event(&mut self, serial: u64, packed: Packed<'_>) -> ControlFlow<()> {
+        match self.was_flying(packed.id()).filter(|_| !self.cursor.is_detached(packed.id().pubend)) {
             Some(tag) => {
                 let looked = self.fly_again(tag, Event::copied(packed));
-                if self.blocked || self.barred.is_some() {
-                    self.lag.next = serial;
+                if self.blocked || self.blocked_on.is_some() {
+                    self.catch_up.next = serial;
                 }
                 looked
             }
-            None => self.look(serial, packed, None),
+            None => self.check_next(serial, packed, None),
         }
     }
 
-    fn look(&mut self, serial: u64, packed: Packed<'_>, kept: Option<&Event>) -> ControlFlow<()> {
+    fn check_next(&mut self, serial: u64, packed: Packed<'_>, kept: Option<&Event>) -> ControlFlow<()> {
         let EventId { pubend, tick } = packed.id();
-        if self.lag.positions.get(pubend) >= tick || self.track.is_aside(pubend) {
+        if self.catch_up.positions.get(pubend) >= tick || self.cursor.is_detached(pubend) {
             return ControlFlow::Continue(());
         }
-        let is_hidden = self.lag.told.hides(packed.id());
+        let is_hidden = self.catch_up.told.hides(packed.id());
         let is_wanted = !is_hidden && self.wants(serial, packed);
         if is_hidden || is_wanted {
             // Read once more, it would come once more.
-            self.track.mark(pubend, tick);
+            self.cursor.mark(pubend, tick);
         }
         if is_wanted && !self.has_had(packed.id()) {
             if self.must_wait(packed) {
-                self.lag.next = serial;
+                self.catch_up.next = serial;
                 return ControlFlow::Break(());
             }
-            let qos = packed.qos().min(self.track.qos);
+            let qos = packed.qos().min(self.cursor.qos);
             // What comes before it in a log has been read, or is a gap already.
-            let gap = if kept.is_none() { self.track.settle(packed.id()) } else { None };
-            gap.into_iter().for_each(|gap| self.lag.gaps.add(gap));
-            let told = match self.lag.gaps.before(pubend, tick) {
+            let gap = if kept.is_none() { self.cursor.settle(packed.id()) } else { None };
+            gap.into_iter().for_each(|gap| self.catch_up.gaps.add(gap));
+            let told = match self.catch_up.gaps.before(pubend, tick) {
                 Some(gap) => self.tell(gap),
                 None => true,
             };
-            if !told || !self.sessions.get(self.track.session).takes_tracked(qos) {
-                (self.lag.next, self.blocked) = (serial, true);
+            if !told || !self.sessions.get(self.cursor.session).takes_tracked(qos) {
+                (self.catch_up.next, self.blocked) = (serial, true);
                 return ControlFlow::Break(());
             }
-            let terms = self.track.terms(packed.qos(), packed.retain());
+            let terms = self.cursor.terms(packed.qos(), packed.retain());
             let mut publication = Publication::of_packed(packed, serial);
             publication.kept = kept.cloned();
-            if kept.is_none() && qos > Qos::AtMostOnce && self.sessions.get(self.track.session).is_persistent() {
+            if kept.is_none() && qos > Qos::AtMostOnce && self.sessions.get(self.cursor.session).is_persistent() {
                 publication.kept =
                     Some(if self.is_alone { Event::copied(packed) } else { self.copies.of(serial, packed) });
             }
-            let taken = self.sessions.offer_tracked(self.track.session, &mut publication, terms, self.out);
+            let taken = self.sessions.offer_tracked(self.cursor.session, &mut publication, terms, self.out);
             assert!(taken, "it was asked whether it takes the event");
             self.sessions.stats.deliveries_recovered += 1;
-            self.track.silence.told_at = self.now;
-            self.lag.gaps.passed(pubend, tick);
+            self.cursor.silence.told_at = self.now;
+            self.catch_up.gaps.passed(pubend, tick);
         }
-        self.lag.positions.set(pubend, tick);
+        self.catch_up.positions.set(pubend, tick);
         self.weight += packed.as_bytes().len();
         if self.weight >= CATCH_UP_WEIGHT { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
     fn wants(&mut self, serial: u64, event: Packed<'_>) -> bool {
-        if event.is_expired(self.now) || self.track.is_own(event.publisher()) {
+        if event.is_expired(self.now) || self.cursor.is_own(event.publisher()) {
             return false;
         }
-        let number = self.track.subscription;
+        let number = self.cursor.subscription;
         let is_own = event.id().pubend.host() == self.host;
-        if let Some(wanted) = self.track.wanted_before(event, is_own) {
+        if let Some(wanted) = self.cursor.wanted_before(event, is_own) {
             return wanted && self.router.is_under(number, event);
         }
         if serial == 0 { self.router.wants(number, event) } else { self.router.wants_cached(number, serial, event) }

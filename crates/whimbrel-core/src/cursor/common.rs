@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use whimbrel_event::{PubendId, Tick};
 
 use super::positions::{COMMON_MIN, Common, Positions};
-use super::{Far, Track, Tracks};
+use super::{Cursor, Cursors, RemoteLogs};
 use crate::store::FarStand;
 
 /// So many streams of a subscription may count from later on than the others.
@@ -33,7 +33,7 @@ pub(crate) struct InCommon {
 
 impl InCommon {
     /// From where on logs count for a subscription, which stands there, is the same tick in most streams, if it has acknowledged that.
-    pub(crate) fn level(&mut self, far: &mut Far, stands: &[FarStand]) {
+    pub(crate) fn align_since(&mut self, far: &mut RemoteLogs, stands: &[FarStand]) {
         let differing = far.since.differing();
         if differing < COMMON_MIN || stands.len() < COMMON_MIN {
             return;
@@ -68,7 +68,7 @@ impl InCommon {
     }
 
     /// Most of where somebody stands is one tick, where that is alike.
-    pub(super) fn level_off(&mut self, positions: &mut Positions, alike: Vec<PubendId>, level: Tick) {
+    pub(super) fn align(&mut self, positions: &mut Positions, alike: Vec<PubendId>, level: Tick) {
         alike.into_iter().for_each(|pubend| positions.set(pubend, level));
         if !positions.share(&self.away, Some(level)) {
             self.away = positions.iter().collect();
@@ -77,21 +77,21 @@ impl InCommon {
     }
 
     /// What a subscription lacks of streams, where it stands if it is behind, and where its client has acknowledged.
-    pub(crate) fn share(&mut self, track: &mut Track) {
-        if let Some(durable) = track.durable.as_deref_mut().filter(|durable| !durable.far.since.is_empty()) {
-            let far = &mut durable.far;
+    pub(crate) fn share(&mut self, cursor: &mut Cursor) {
+        if let Some(durable) = cursor.durable.as_deref_mut().filter(|durable| !durable.remote.since.is_empty()) {
+            let far = &mut durable.remote;
             far.newest.share_with(&mut self.newest);
             far.holes.share_with(&mut self.holes);
             far.written.share_with(&mut self.marks);
         }
-        if let Some(lag) = track.lag.as_deref_mut() {
-            self.fall_behind(&mut lag.positions);
+        if let Some(catch_up) = cursor.catch_up.as_deref_mut() {
+            self.fall_behind(&mut catch_up.positions);
         }
-        track.acknowledged.share_with(&mut self.away);
+        cursor.acknowledged.share_with(&mut self.away);
     }
 }
 
-impl Tracks {
+impl Cursors {
     /// How many positions are held for subscriptions, and how many bytes they take, those of `bases` too: what is in common counts once.
     pub(crate) fn size<'a>(&self, bases: impl Iterator<Item = &'a Common>) -> (usize, usize) {
         let (mut entries, mut bytes, mut seen) = (0, 0, BTreeSet::new());
@@ -99,19 +99,19 @@ impl Tracks {
             seen.insert(base.as_ptr());
             (entries, bytes) = (entries + base.len(), bytes + size_of_val(&**base));
         }
-        for (_, track) in self.from(0) {
-            let Some(track) = track else { continue };
-            let far = track.durable.as_deref().map(|durable| &*durable.far);
+        for (_, cursor) in self.from(0) {
+            let Some(cursor) = cursor else { continue };
+            let far = cursor.durable.as_deref().map(|durable| &*durable.remote);
             let of_far = far
                 .into_iter()
-                .flat_map(|far| [&far.since, &far.unsure, &far.newest, &far.held, &far.aside, &far.holes]);
-            let of_lag = track.lag.iter().flat_map(|lag| [&lag.positions, &lag.forgiven]);
+                .flat_map(|far| [&far.since, &far.unsure, &far.newest, &far.held, &far.detached, &far.holes]);
+            let of_lag = cursor.catch_up.iter().flat_map(|catch_up| [&catch_up.positions, &catch_up.forgiven]);
             if let Some(far) = far {
                 let (of_written, in_bytes) = far.written.size();
                 (entries, bytes) = (entries + of_written, bytes + in_bytes);
             }
             let of_far = of_far.chain(far.map(|far| far.written.marks()));
-            let of_track = [&track.ahead, &track.unsettled, &track.acknowledged];
+            let of_track = [&cursor.ahead, &cursor.unsettled, &cursor.acknowledged];
             for positions in of_far.chain(of_lag).chain(of_track) {
                 entries += positions.differing();
                 bytes += positions.bytes();
@@ -135,10 +135,13 @@ mod tests {
     const STREAMS: u64 = 64;
 
     /// One that counts from these ticks on, and has acknowledged up to those.
-    fn subscription(since: impl Fn(u64) -> u64, acked: impl Fn(u64) -> u64) -> (Far, Vec<FarStand>) {
+    fn subscription(since: impl Fn(u64) -> u64, acked: impl Fn(u64) -> u64) -> (RemoteLogs, Vec<FarStand>) {
         let stand = |at| FarStand { pubend: PubendId(at), since: Tick(since(at)), acked: Tick(acked(at)) };
         let stands: Vec<FarStand> = (0..STREAMS).map(stand).collect();
-        (Far { since: stands.iter().map(|far| (far.pubend, far.since)).collect(), ..Far::default() }, stands)
+        (
+            RemoteLogs { since: stands.iter().map(|far| (far.pubend, far.since)).collect(), ..RemoteLogs::default() },
+            stands,
+        )
     }
 
     #[test]
@@ -146,7 +149,7 @@ mod tests {
         let mut common = InCommon::default();
         for first in [10, 500] {
             let (mut far, stands) = subscription(|at| first + at, |_| 1_000);
-            common.level(&mut far, &stands);
+            common.align_since(&mut far, &stands);
             let level = first + STREAMS - 1 - LATER_MAX as u64;
             assert!(far.since.iter().all(|(pubend, tick)| tick.0 == level.max(first + pubend.0)));
             assert_eq!((far.since.differing(), far.since.iter().count()), (LATER_MAX, STREAMS as usize));
@@ -158,14 +161,14 @@ mod tests {
     fn nobody_counts_from_what_it_has_not_acknowledged() {
         let mut common = InCommon::default();
         let (mut far, stands) = subscription(|at| 10 + at % 2, |at| if at == 3 { 5 } else { 120 });
-        common.level(&mut far, &stands);
+        common.align_since(&mut far, &stands);
         assert_eq!((far.since.get(PubendId(2)), far.since.get(PubendId(3))), (Tick(11), Tick(11)));
         let (mut far, stands) = subscription(|at| 10 + at % 2, |at| if at == 2 { 10 } else { 120 });
-        common.level(&mut far, &stands);
+        common.align_since(&mut far, &stands);
         assert_eq!((far.since.get(PubendId(2)), far.since.get(PubendId(4))), (Tick(10), Tick(11)));
         assert_eq!(far.since.differing(), 1);
         let (mut far, stands) = subscription(|at| 10 + at, |at| 10 + at);
-        common.level(&mut far, &stands);
+        common.align_since(&mut far, &stands);
         assert!(far.since.iter().all(|(pubend, tick)| tick.0 == 10 + pubend.0));
     }
 
@@ -173,7 +176,7 @@ mod tests {
     fn other_streams_come_and_go() {
         let mut common = InCommon::default();
         let (mut far, stands) = subscription(|_| 10, |_| 100);
-        common.level(&mut far, &stands);
+        common.align_since(&mut far, &stands);
         assert_eq!(far.since.differing(), 0);
         far.since.remove(PubendId(5));
         for at in STREAMS..STREAMS + 20 {
@@ -182,7 +185,7 @@ mod tests {
         assert_eq!(far.since.differing(), 21);
         let stand = |(pubend, since)| FarStand { pubend, since, acked: Tick(100) };
         let stands: Vec<FarStand> = far.since.iter().map(stand).collect();
-        common.level(&mut far, &stands);
+        common.align_since(&mut far, &stands);
         assert_eq!((far.since.iter().count(), far.since.has(PubendId(5))), (STREAMS as usize + 19, false));
         // Those that came are more than may differ: all count from there.
         assert!(far.since.iter().all(|(_, tick)| tick == Tick(50)) && far.since.differing() < COMMON_MIN);

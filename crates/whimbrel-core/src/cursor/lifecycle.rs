@@ -5,12 +5,12 @@ use core::time::Duration;
 use whimbrel_event::{CheckpointToken, EventId, PubendId, Publisher, Qos, Tick, Time};
 use whimbrel_selector::SharedFilter;
 
-use super::{Began, Begin, Durable, Gap, GapReason, Gaps, InForce, NO_PUBEND, Positions, Silence, Track};
+use super::{Began, Begin, Cursor, Durable, Gap, GapReason, Gaps, InForce, NO_PUBEND, Positions, SilenceTimer};
 use crate::api::{Durability, Filter, Following, Reason, Start};
 use crate::broker::Broker;
 use crate::cache::PartitionSet;
 use crate::confirming::Confirmed;
-use crate::route::NO_TRACK;
+use crate::route::NO_CURSOR;
 use crate::session::Marks;
 use crate::store::{Key, OWN};
 
@@ -22,7 +22,7 @@ const AWAY_MAX: Duration = Duration::from_secs(24 * 3600);
 
 impl Following<'_> {
     /// Whether the core has to keep more of a subscription than the router does.
-    pub(crate) fn is_tracked(&self) -> bool {
+    pub(crate) fn needs_cursor(&self) -> bool {
         matches!(self.durability, Durability::SemiDurable | Durability::Durable) || self.notices
     }
 }
@@ -41,7 +41,7 @@ pub(crate) struct Follow<'a> {
     pub(crate) index: u32,
     pub(crate) asked: &'a Filter<'a>,
     /// What it was before.
-    pub(crate) track: Option<u32>,
+    pub(crate) cursor: Option<u32>,
     pub(crate) partitions: PartitionSet,
     pub(crate) begin: Begin,
     /// If it is durable.
@@ -51,19 +51,19 @@ pub(crate) struct Follow<'a> {
 impl Broker {
     /// Makes, changes or ends what is kept of a subscription, `subscription` in the router; returns the track.
     pub(crate) fn follow(&mut self, now: Time, subscription: u32, follow: Follow<'_>) -> u32 {
-        let Follow { index, asked, track, partitions, begin, confirmed } = follow;
-        if !asked.following.is_tracked() {
-            if let Some(track) = track {
-                self.sessions.untrack_queue(index, track);
-                self.unfollow(track, asked.filter);
+        let Follow { index, asked, cursor, partitions, begin, confirmed } = follow;
+        if !asked.following.needs_cursor() {
+            if let Some(cursor) = cursor {
+                self.sessions.untrack_queue(index, cursor);
+                self.unfollow(cursor, asked.filter);
             }
-            return NO_TRACK;
+            return NO_CURSOR;
         }
         let filter = SharedFilter::parse(asked.filter).expect("it was checked").filter;
         let is_volatile = confirmed.is_some() && self.router.may_be_volatile(filter);
         let without = if asked.no_local { self.sessions.get(index).publisher } else { Publisher::UNKNOWN };
-        let new = Track {
-            id: NO_TRACK,
+        let new = Cursor {
+            id: NO_CURSOR,
             session: index,
             subscription,
             without,
@@ -72,44 +72,44 @@ impl Broker {
             keeps: asked.following.durability != Durability::Nondurable,
             notices: asked.following.notices,
             by_token: asked.following.by_token,
-            parked: false,
-            lag: None,
+            awaiting_start: false,
+            catch_up: None,
             ahead: Positions::default(),
             unsettled: Positions::default(),
             acknowledged: Positions::default(),
             began: Began { here: self.streams.reached(now), in_force: InForce::Untold, is_named: false },
-            silence: Silence { told_at: now, due: None },
+            silence: SilenceTimer { told_at: now, due: None },
             division: self.division.number,
             partitions,
             durable: confirmed.map(|confirmed| Box::new(Durable::new(confirmed, is_volatile))),
         };
-        let id = match track {
+        let id = match cursor {
             None => {
-                self.sessions.track_after(index, self.serial);
-                self.tracks.insert(new)
+                self.sessions.add_cursor_after(index, self.serial);
+                self.cursors.insert(new)
             }
             Some(id) => {
                 self.change(id, new, confirmed);
                 id
             }
         };
-        if let Begin::Lag(lag) = begin {
-            self.begin_at(now, id, asked, lag);
+        if let Begin::CatchUp(catch_up) = begin {
+            self.begin_at(now, id, asked, catch_up);
         }
         if confirmed.is_some() {
             self.await_owed(id);
         }
-        if asked.following.by_token && self.tracks.get(id).acknowledged.is_empty() {
+        if asked.following.by_token && self.cursors.get(id).acknowledged.is_empty() {
             // From now on the client says what it is sure of; so far that is what it has not left unanswered.
-            self.tracks.get_mut(id).acknowledged = self.settled_position(index, id);
+            self.cursors.get_mut(id).acknowledged = self.settled_position(index, id);
         }
-        self.tracks.touch(id);
+        self.cursors.touch(id);
         if self.sessions.is_attached(index) {
             self.watch_silence(now, id);
-        } else if self.tracks.get(id).lag.is_none() {
+        } else if self.cursors.get(id).catch_up.is_none() {
             // Its client has left before it was made.
             self.fall_behind(id, None, false);
-            if !self.tracks.get(id).keeps {
+            if !self.cursors.get(id).keeps {
                 self.give_up(id);
             }
         }
@@ -118,9 +118,9 @@ impl Broker {
 
     /// Up to where a subscription has got and its client has answered.
     pub(crate) fn settled_position(&self, index: u32, id: u32) -> Positions {
-        let untold = self.tracks.get(id).lag.as_ref().map(|lag| lag.untold());
+        let untold = self.cursors.get(id).catch_up.as_ref().map(|catch_up| catch_up.untold());
         let mut positions = untold.unwrap_or_else(|| self.streams.positions().collect());
-        self.tracks.get(id).step_back_to_settled(&mut positions);
+        self.cursors.get(id).step_back_to_settled(&mut positions);
         self.unanswered(index, id, true).into_iter().for_each(|id| step_back(&mut positions, id));
         positions
     }
@@ -128,22 +128,22 @@ impl Broker {
     /// What is in flight for a subscription, `with_sent` also what was sent on the present connection, and what waits for it.
     fn unanswered(&self, index: u32, id: u32, with_sent: bool) -> Vec<EventId> {
         let session = self.sessions.get(index);
-        let waits = session.follow.queue.iter().filter(|entry| entry.track == id).map(|entry| entry.event.id());
-        let flies = session.inflight.open_of_track(id).filter(|(_, sent)| with_sent || !sent).map(|(id, _)| id);
+        let waits = session.follow.queue.iter().filter(|entry| entry.cursor == id).map(|entry| entry.event.id());
+        let flies = session.inflight.open_of_cursor(id).filter(|(_, sent)| with_sent || !sent).map(|(id, _)| id);
         flies.chain(waits).collect()
     }
 
     /// Whether a client has not answered something of a stream that it was given, or is to be: an event, or the notice of a gap.
     pub(crate) fn has_unanswered(&self, id: u32, pubend: PubendId) -> bool {
-        let index = self.tracks.get(id).session;
+        let index = self.cursors.get(id).session;
         let mut gaps = self.sessions.get(index).inflight.unanswered_gaps(id);
         gaps.any(|gap| gap.pubend == pubend)
             || self.unanswered(index, id, true).into_iter().any(|event| event.pubend == pubend)
     }
 
     /// A subscription gets other terms, and goes on where it is.
-    fn change(&mut self, id: u32, mut new: Track, confirmed: Option<&Confirmed>) {
-        let old = self.tracks.get_mut(id);
+    fn change(&mut self, id: u32, mut new: Cursor, confirmed: Option<&Confirmed>) {
+        let old = self.cursors.get_mut(id);
         let old_session = old.session;
         if let Some(mut durable) = old.durable.take() {
             match confirmed {
@@ -162,31 +162,31 @@ impl Broker {
                 }
             }
         }
-        let old = self.tracks.get(id);
+        let old = self.cursors.get(id);
         if old.by_token && !new.by_token || old.without != new.without {
             // What it has passed, or has had elsewhere, may be wanted under the new terms if it is read again.
             self.mark_all(id, &mut new);
         }
-        let old = self.tracks.get_mut(id);
-        let (lag, silence) = (old.lag.take(), old.silence);
+        let old = self.cursors.get_mut(id);
+        let (catch_up, silence) = (old.catch_up.take(), old.silence);
         let (ahead, mut acknowledged) = (core::mem::take(&mut old.ahead), core::mem::take(&mut old.acknowledged));
         let unsettled = core::mem::take(&mut old.unsettled);
         if !new.by_token {
             acknowledged = Positions::default();
         }
-        let parked = old.parked && new.by_token;
-        let (session, freed, lags) = (old.session, old.parked && !new.by_token, lag.is_some());
+        let awaiting_start = old.awaiting_start && new.by_token;
+        let (session, freed, lags) = (old.session, old.awaiting_start && !new.by_token, catch_up.is_some());
         let number = new.durable.as_deref().map(|durable| durable.number);
         // What it has had elsewhere may lie further on than anything that was passed here.
         let began = Began { here: old.began.here.max(new.began.here), ..old.began };
-        *old = Track { id, lag, silence, ahead, unsettled, acknowledged, parked, began, ..new };
+        *old = Cursor { id, catch_up, silence, ahead, unsettled, acknowledged, awaiting_start, began, ..new };
         if let Some((number, confirmed)) = number.zip(confirmed)
             && confirmed.until.is_some()
         {
-            let known = self.router.get(self.tracks.get(id).subscription);
+            let known = self.router.get(self.cursors.get(id).subscription);
             let (text, selector) = (known.text.clone(), known.selector.clone());
             self.router.want_old(number, &text, selector.as_deref());
-            self.set_all_aside(id);
+            self.detach_all_streams(id);
         }
         if freed && lags {
             self.sessions.get_mut(session).follow.lagging.push_back(id);
@@ -194,89 +194,91 @@ impl Broker {
     }
 
     /// Whatever a subscription, which is about to be `new`, has passed of other brokers' streams counts as given to it.
-    fn mark_all(&self, id: u32, new: &mut Track) {
-        let track = self.tracks.get(id);
-        let at = |pubend| match &track.lag {
-            Some(lag) => lag.positions.get(pubend),
-            None => self.streams.passed(pubend).max(track.ahead.get(pubend)),
+    fn mark_all(&self, id: u32, new: &mut Cursor) {
+        let cursor = self.cursors.get(id);
+        let at = |pubend| match &cursor.catch_up {
+            Some(catch_up) => catch_up.positions.get(pubend),
+            None => self.streams.passed(pubend).max(cursor.ahead.get(pubend)),
         };
         let Some(durable) = new.durable.as_deref_mut() else { return };
-        let streams: Vec<PubendId> = durable.far.since.iter().map(|(pubend, _)| pubend).collect();
-        streams.into_iter().for_each(|pubend| durable.far.written.mark(pubend, at(pubend)));
+        let streams: Vec<PubendId> = durable.remote.since.iter().map(|(pubend, _)| pubend).collect();
+        streams.into_iter().for_each(|pubend| durable.remote.written.mark(pubend, at(pubend)));
     }
 
     /// A subscription begins at a place that its client has named.
-    fn begin_at(&mut self, now: Time, id: u32, asked: &Filter<'_>, lag: Box<super::Lag>) {
-        let index = self.tracks.get(id).session;
+    fn begin_at(&mut self, now: Time, id: u32, asked: &Filter<'_>, catch_up: Box<super::CatchUp>) {
+        let index = self.cursors.get(id).session;
         self.sessions.stats.resumed += 1;
-        let newest = lag.positions.iter().map(|(_, tick)| tick).max().unwrap_or_default();
+        let newest = catch_up.positions.iter().map(|(_, tick)| tick).max().unwrap_or_default();
         let follow = &mut self.sessions.get_mut(index).follow;
         let says_when_it_left = matches!(asked.following.start, Start::Token(..) | Start::After(_));
         if says_when_it_left && !core::mem::replace(&mut follow.away_known, true) {
             self.cache.observe_outage(now.since(Time::from_nanos(newest.0)).min(AWAY_MAX));
         }
-        self.sessions.purge_track(index, id);
-        self.forget_aside(id);
-        let track = self.tracks.get_mut(id);
+        self.sessions.purge_cursor(index, id);
+        self.forget_detached(id);
+        let cursor = self.cursors.get_mut(id);
         let (inflight, mut waker) = self.sessions.inflight_mut(index);
-        inflight.let_go(&mut waker, |track| track == id, false);
-        inflight.leave_behind(id, track.by_token, &mut waker);
+        inflight.let_go(&mut waker, |cursor| cursor == id, false);
+        inflight.leave_behind(id, cursor.by_token, &mut waker);
         let is_had = |durable: &&mut Durable| !durable.beyond.is_empty();
-        if (track.by_token || track.qos < Qos::ExactlyOnce)
-            && let Some(durable) = track.durable.as_deref_mut().filter(is_had)
+        if (cursor.by_token || cursor.qos < Qos::ExactlyOnce)
+            && let Some(durable) = cursor.durable.as_deref_mut().filter(is_had)
         {
             durable.beyond.clear();
         }
-        let is_listed = track.lag.is_some() && !track.parked;
-        track.parked = false;
-        track.began.here = track.began.here.max(newest);
-        track.began.is_named |= !matches!(asked.following.start, Start::Own);
-        track.ahead = Positions::default();
+        let is_listed = cursor.catch_up.is_some() && !cursor.awaiting_start;
+        cursor.awaiting_start = false;
+        cursor.began.here = cursor.began.here.max(newest);
+        cursor.began.is_named |= !matches!(asked.following.start, Start::Own);
+        cursor.ahead = Positions::default();
         // What comes before is not waited for any more.
-        let waits = |(pubend, from): (PubendId, Tick)| (pubend, from.max(lag.positions.get(pubend)));
-        track.unsettled = track.unsettled.iter().map(waits).collect();
-        if track.by_token {
-            let before = core::mem::replace(&mut track.acknowledged, lag.untold());
-            let chopped = self.store.release.chopped.iter().filter(|_| track.durable.is_some());
+        let waits = |(pubend, from): (PubendId, Tick)| (pubend, from.max(catch_up.positions.get(pubend)));
+        cursor.unsettled = cursor.unsettled.iter().map(waits).collect();
+        if cursor.by_token {
+            let before = core::mem::replace(&mut cursor.acknowledged, catch_up.untold());
+            let chopped = self.store.release.chopped.iter().filter(|_| cursor.durable.is_some());
             for (own, chopped) in chopped.enumerate() {
                 // What it had acknowledged and is gone is told as a gap however often it is asked for.
                 let pubend = self.streams.logged().host().pubend(own as u8);
-                track.acknowledged.advance(pubend, before.get(pubend).min(*chopped));
+                cursor.acknowledged.advance(pubend, before.get(pubend).min(*chopped));
             }
         }
-        if let Some(durable) = track.durable.as_deref_mut().filter(|_| !track.by_token) {
+        if let Some(durable) = cursor.durable.as_deref_mut().filter(|_| !cursor.by_token) {
             // What comes before it had elsewhere.
-            let streams: Vec<PubendId> = durable.far.since.iter().map(|(pubend, _)| pubend).collect();
-            streams.into_iter().for_each(|pubend| durable.far.written.mark(pubend, lag.positions.get(pubend)));
+            let streams: Vec<PubendId> = durable.remote.since.iter().map(|(pubend, _)| pubend).collect();
+            streams.into_iter().for_each(|pubend| durable.remote.written.mark(pubend, catch_up.positions.get(pubend)));
         }
-        self.tracks.set_lag(id, lag);
+        self.cursors.begin_catch_up(id, catch_up);
         if !is_listed {
             self.sessions.get_mut(index).follow.lagging.push_back(id);
         }
     }
 
     /// A subscription begins elsewhere: no stream is set aside for it.
-    fn forget_aside(&mut self, id: u32) {
-        let Some(durable) = self.tracks.durable_mut(id).filter(|durable| !durable.far.aside.is_empty()) else { return };
-        durable.far.barred.clear();
-        durable.far.later.clear();
-        durable.far.told.clear();
-        let (number, aside) = (durable.number, core::mem::take(&mut durable.far.aside));
-        aside.iter().for_each(|(pubend, _)| self.store.far_reads.leave(pubend, number));
+    fn forget_detached(&mut self, id: u32) {
+        let Some(durable) = self.cursors.durable_mut(id).filter(|durable| !durable.remote.detached.is_empty()) else {
+            return;
+        };
+        durable.remote.blocked.clear();
+        durable.remote.later.clear();
+        durable.remote.told.clear();
+        let (number, detached) = (durable.number, core::mem::take(&mut durable.remote.detached));
+        detached.iter().for_each(|(pubend, _)| self.store.far_reads.leave(pubend, number));
     }
 
     /// A subscription is durable no more: it holds nothing, and what is written of its position and its last deliveries is forgotten.
     fn forget_durable(&mut self, index: u32, text: &str, durable: &Durable) {
-        for (pubend, _) in durable.far.aside.iter() {
+        for (pubend, _) in durable.remote.detached.iter() {
             self.store.far_reads.leave(pubend, durable.number);
         }
         for _ in &durable.old {
             self.router.want_old_no_more(durable.number, text);
         }
-        self.let_go_of_log(&durable.held, &durable.far.held, durable.is_near);
+        self.let_go_of_log(&durable.held, &durable.remote.held, durable.is_connected);
         let number = self.sessions.get(index).memory.number;
-        self.forget_position(durable.number, &durable.far.written);
-        if durable.far.unnamed != [Tick(0); OWN] {
+        self.forget_position(durable.number, &durable.remote.written);
+        if durable.remote.unnamed != [Tick(0); OWN] {
             self.store.write_queue.forget(|key| Key::Unnamed(durable.number).put(key));
         }
         for tag in &durable.done {
@@ -286,25 +288,25 @@ impl Broker {
 
     /// Forgets a tracked subscription, which was asked for so.
     pub(crate) fn unfollow(&mut self, id: u32, text: &str) {
-        let track = self.tracks.remove(id);
-        if let Some(overlay) = self.overlay.as_deref_mut().filter(|_| !track.unsettled.is_empty()) {
+        let cursor = self.cursors.remove(id);
+        if let Some(overlay) = self.overlay.as_deref_mut().filter(|_| !cursor.unsettled.is_empty()) {
             overlay.waiting.forget(id);
         }
         if let Some(overlay) = self.overlay.as_deref_mut() {
             overlay.logs.claims.forget(id);
         }
-        if let Some(at) = track.silence.due {
+        if let Some(at) = cursor.silence.due {
             self.timers.remove(at, Reason::Silence, id);
         }
-        if track.lag.is_some() {
-            self.sessions.get_mut(track.session).follow.lagging.retain(|other| *other != id);
+        if cursor.catch_up.is_some() {
+            self.sessions.get_mut(cursor.session).follow.lagging.retain(|other| *other != id);
         }
-        if let Some(durable) = &track.durable {
-            self.forget_durable(track.session, text, durable);
+        if let Some(durable) = &cursor.durable {
+            self.forget_durable(cursor.session, text, durable);
         }
-        self.sessions.purge_track(track.session, id);
-        let (inflight, mut waker) = self.sessions.inflight_mut(track.session);
-        inflight.forget_track(id, track.by_token, &mut waker);
+        self.sessions.purge_cursor(cursor.session, id);
+        let (inflight, mut waker) = self.sessions.inflight_mut(cursor.session);
+        inflight.forget_cursor(id, cursor.by_token, &mut waker);
     }
 
     /// The position at which a subscription begins that has just been made or changed.
@@ -318,24 +320,25 @@ impl Broker {
             return token.clone();
         }
         let id = self.router.find(index, asked.filter).expect("it has just been made");
-        let track = self.router.get(id).track;
-        if track == NO_TRACK {
-            return self.live_token(now);
+        let cursor = self.router.get(id).cursor;
+        if cursor == NO_CURSOR {
+            return self.caught_up_token(now);
         }
-        let of_track = self.tracks.get(track);
+        let of_track = self.cursors.get(cursor);
         // What was sent on this connection comes to the client before this answer.
-        let unsent = self.unanswered(index, track, false);
+        let unsent = self.unanswered(index, cursor, false);
         let is_here = of_track.ahead.is_empty() && !of_track.is_behind_somewhere();
-        if of_track.lag.is_none() && is_here && unsent.is_empty() {
-            return self.live_token(now);
+        if of_track.catch_up.is_none() && is_here && unsent.is_empty() {
+            return self.caught_up_token(now);
         }
-        let lag = of_track.lag.as_ref();
-        let mut positions = lag.map_or_else(|| self.ahead_positions(&of_track.ahead), |lag| lag.positions.clone());
+        let catch_up = of_track.catch_up.as_ref();
+        let mut positions =
+            catch_up.map_or_else(|| self.ahead_positions(&of_track.ahead), |catch_up| catch_up.positions.clone());
         of_track.step_back_to_settled(&mut positions);
         for id in &unsent {
             step_back(&mut positions, *id);
         }
-        self.token_at(&positions, lag.map_or(&Gaps::default(), |lag| &lag.gaps))
+        self.token_at(&positions, catch_up.map_or(&Gaps::default(), |catch_up| &catch_up.gaps))
     }
 
     /// Where a live subscription stands that is ahead of some streams.
@@ -348,43 +351,43 @@ impl Broker {
     }
 
     /// The tracked subscriptions of a session.
-    pub(crate) fn tracks_of(&self, index: u32) -> Vec<u32> {
-        let all = self.sessions.get(index).subscriptions.iter().map(|id| self.router.get(*id).track);
-        all.filter(|track| *track != NO_TRACK).collect()
+    pub(crate) fn cursors_of(&self, index: u32) -> Vec<u32> {
+        let all = self.sessions.get(index).subscriptions.iter().map(|id| self.router.get(*id).cursor);
+        all.filter(|cursor| *cursor != NO_CURSOR).collect()
     }
 
     /// The client of a session that lives on has gone: its tracked subscriptions stay where they are, and what waits for them stays in
     /// the cache.
     pub(crate) fn leave_streams(&mut self, index: u32) {
-        let tracks = self.tracks_of(index);
+        let cursors = self.cursors_of(index);
         self.stay_behind(index);
         for entry in self.sessions.take_tracked(index).iter() {
-            let lag = self.tracks.get_mut(entry.track).lag.as_mut().expect("all of the session's lag now");
+            let catch_up = self.cursors.get_mut(entry.cursor).catch_up.as_mut().expect("all of the session's lag now");
             if entry.event.id().pubend != NO_PUBEND {
-                lag.next = lag.next.min(entry.serial);
-                step_back(&mut lag.positions, entry.event.id());
+                catch_up.next = catch_up.next.min(entry.serial);
+                step_back(&mut catch_up.positions, entry.event.id());
             }
         }
-        for id in tracks {
-            if !self.tracks.get(id).keeps {
+        for id in cursors {
+            if !self.cursors.get(id).keeps {
                 self.give_up(id);
             }
-            self.level_off(id);
+            self.align_to_watermark(id);
         }
-        let Broker { sessions, tracks, .. } = self;
+        let Broker { sessions, cursors, .. } = self;
         let (inflight, mut waker) = sessions.inflight_mut(index);
-        inflight.let_go(&mut waker, |track| tracks.is_by_token(track), true);
+        inflight.let_go(&mut waker, |cursor| cursors.is_by_token(cursor), true);
     }
 
     /// Nobody is there for a session: its tracked subscriptions lag from now on.
     pub(crate) fn stay_behind(&mut self, index: u32) {
-        for id in self.tracks_of(index) {
-            self.tracks.touch(id);
-            self.take_back_aside(id);
-            if let Some(due) = self.tracks.get_mut(id).silence.due.take() {
+        for id in self.cursors_of(index) {
+            self.cursors.touch(id);
+            self.reattach_streams(id);
+            if let Some(due) = self.cursors.get_mut(id).silence.due.take() {
                 self.timers.remove(due, Reason::Silence, id);
             }
-            if self.tracks.get(id).lag.is_none() {
+            if self.cursors.get(id).catch_up.is_none() {
                 self.fall_behind(id, None, false);
             }
         }
@@ -392,12 +395,12 @@ impl Broker {
 
     /// What a subscription has not had is a gap, although the client was there: it gets nothing of the time when it is away.
     fn give_up(&mut self, id: u32) {
-        let lag = self.tracks.get_mut(id).lag.as_mut().expect("who has left lags");
+        let catch_up = self.cursors.get_mut(id).catch_up.as_mut().expect("who has left lags");
         for (pubend, to) in self.streams.positions() {
-            let from = lag.positions.get(pubend);
+            let from = catch_up.positions.get(pubend);
             if from < to {
-                lag.gaps.add(Gap { pubend, from, to, reason: GapReason::Slow });
-                lag.positions.set(pubend, to);
+                catch_up.gaps.add(Gap { pubend, from, to, reason: GapReason::Slow });
+                catch_up.positions.set(pubend, to);
             }
         }
     }
@@ -407,20 +410,20 @@ impl Broker {
     pub(crate) fn return_to_streams(&mut self, now: Time, index: u32, away: Option<Duration>) {
         self.sessions.get_mut(index).follow.away_known = false;
         let mut keeps = false;
-        for id in self.tracks_of(index) {
+        for id in self.cursors_of(index) {
             let (next, passed) = (self.serial + 1, self.streams.positions().collect());
-            let track = self.tracks.get_mut(id);
-            keeps |= track.keeps;
-            let lag = track.lag.as_mut().expect("who was away lags");
-            lag.slow = false;
-            if !track.keeps {
-                (lag.next, lag.positions) = (next, passed);
+            let cursor = self.cursors.get_mut(id);
+            keeps |= cursor.keeps;
+            let catch_up = cursor.catch_up.as_mut().expect("who was away lags");
+            catch_up.slow = false;
+            if !cursor.keeps {
+                (catch_up.next, catch_up.positions) = (next, passed);
             }
-            track.parked = track.by_token;
+            cursor.awaiting_start = cursor.by_token;
             self.watch_silence(now, id);
         }
-        let mut lagging = self.tracks_of(index);
-        lagging.retain(|id| !self.tracks.get(*id).parked);
+        let mut lagging = self.cursors_of(index);
+        lagging.retain(|id| !self.cursors.get(*id).awaiting_start);
         self.sessions.get_mut(index).follow.lagging = lagging.into();
         if let Some(away) = away.filter(|away| keeps && *away >= AWAY_MIN) {
             self.cache.observe_outage(away.min(AWAY_MAX));
@@ -430,15 +433,15 @@ impl Broker {
 
     /// Who asked for a subscription of which the client keeps the position has gone, and somebody else is there: it gets nothing until it
     /// has said where it is.
-    pub(crate) fn park(&mut self, index: u32, text: &str) {
-        let Some(id) = self.router.track_of(index, text).filter(|id| self.tracks.get(*id).by_token) else { return };
+    pub(crate) fn await_start(&mut self, index: u32, text: &str) {
+        let Some(id) = self.router.cursor_of(index, text).filter(|id| self.cursors.get(*id).by_token) else { return };
         if fault!(self, BeginsForAnother) {
             return;
         }
-        if self.tracks.get(id).lag.is_none() {
+        if self.cursors.get(id).catch_up.is_none() {
             self.fall_behind(id, None, false);
         }
-        self.tracks.get_mut(id).parked = true;
+        self.cursors.get_mut(id).awaiting_start = true;
         self.sessions.get_mut(index).follow.lagging.retain(|other| *other != id);
     }
 }

@@ -54,28 +54,28 @@ impl Broker {
         if token.pubends().any(is_future) {
             return Err(Refusal::FutureStart);
         }
-        let mut meant = self.tracks_of(index);
-        meant.retain(|id| self.tracks.get(*id).by_token);
+        let mut meant = self.cursors_of(index);
+        meant.retain(|id| self.cursors.get(*id).by_token);
         if identifier != 0 {
-            meant.retain(|id| self.tracks.get(*id).marks.identifier == identifier);
+            meant.retain(|id| self.cursors.get(*id).marks.identifier == identifier);
         }
         if meant.is_empty() || meant.len() > 1 && identifier == 0 {
             return Err(Refusal::NotAcknowledged);
         }
         let known: BTreeMap<_, _> = token.pubends().filter(|(pubend, _)| self.streams.knows(*pubend)).collect();
-        let is_durable = |id: &u32| self.tracks.durable(*id).is_some();
+        let is_durable = |id: &u32| self.cursors.durable(*id).is_some();
         if self.store.disk == Disk::Poisoned && meant.iter().any(is_durable) {
             return Err(Refusal::LogFailed);
         }
         let mut batch = BatchNo(0);
         for id in meant {
-            let acknowledged = &mut self.tracks.get_mut(id).acknowledged;
+            let acknowledged = &mut self.cursors.get_mut(id).acknowledged;
             for (pubend, tick) in &known {
                 acknowledged.advance(*pubend, *tick);
             }
-            self.level_off_acknowledged(id);
-            self.tracks.touch(id);
-            if self.tracks.durable(id).is_some() {
+            self.align_acknowledged(id);
+            self.cursors.touch(id);
+            if self.cursors.durable(id).is_some() {
                 batch = self.write_position(id);
             }
         }

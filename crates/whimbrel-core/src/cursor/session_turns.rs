@@ -12,7 +12,7 @@ impl Broker {
     /// A session's client takes more: what waits for it goes on, and the subscriptions that catch
     /// up; first one, then the other, and the next time the other way round. What it reads of
     /// retained messages beyond a slice waits for a turn of its own.
-    pub(crate) fn go_on(&mut self, now: Time, index: u32, out: &mut dyn Output) {
+    pub(crate) fn resume(&mut self, now: Time, index: u32, out: &mut dyn Output) {
         let mut budget = REPLAY_SLICE;
         if self.retained.replays.take_turn(index) {
             self.read_retained(now, index, &mut budget, out);
@@ -42,23 +42,23 @@ impl Broker {
     /// The same when a place in its window has become free. While less than half of its window is
     /// free, subscriptions that catch up wait for the end of the turn, when more answers may have
     /// come: to begin reading costs more than an event.
-    pub(crate) fn go_on_answered(&mut self, now: Time, index: u32, out: &mut dyn Output) {
+    pub(crate) fn resume_answered(&mut self, now: Time, index: u32, out: &mut dyn Output) {
         let session = self.sessions.get_mut(index);
         let waits = !session.follow.lagging.is_empty() && session.takes_any() && !session.inflight.is_half_free();
         if waits {
             self.turn_soon(index);
         }
-        self.go_on(now, index, out);
+        self.resume(now, index, out);
     }
 
     /// The subscription of a session whose turn it is to catch up: none that has to read first what
     /// is retained.
-    pub(super) fn next_lagging(&mut self, index: u32) -> Option<u32> {
-        let Broker { sessions, retained, tracks, .. } = self;
+    pub(super) fn next_to_catch_up(&mut self, index: u32) -> Option<u32> {
+        let Broker { sessions, retained, cursors, .. } = self;
         if !retained.replays.has(index) {
             return sessions.get(index).follow.lagging.front().copied();
         }
-        let is_free = |id: &u32| !retained.replays.holds(index, tracks.get(*id).subscription);
+        let is_free = |id: &u32| !retained.replays.holds(index, cursors.get(*id).subscription);
         let lagging = &mut sessions.get_mut(index).follow.lagging;
         let at = lagging.iter().position(is_free)?;
         lagging.rotate_left(at);
@@ -67,7 +67,7 @@ impl Broker {
 
     /// A subscription that lags has its turn at the end of this one.
     pub(crate) fn catch_up_soon(&mut self, id: u32) {
-        self.turn_soon(self.tracks.get(id).session);
+        self.turn_soon(self.cursors.get(id).session);
     }
 
     /// A session has a turn of its own at the end of this one, for what it is catching up with or

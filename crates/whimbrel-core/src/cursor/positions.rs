@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use whimbrel_event::{PubendId, Tick};
 
-type Entry = (PubendId, Tick);
+type PositionEntry = (PubendId, Tick);
 
 /// What some have in common, ascending by pubend.
-pub(crate) type Common = Arc<[Entry]>;
+pub(crate) type Common = Arc<[PositionEntry]>;
 
 /// Fewer positions are not worth being held in common.
 pub(crate) const COMMON_MIN: usize = 16;
@@ -29,7 +29,7 @@ struct Shared {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Positions {
     /// All, or what is not as in common.
-    entries: Vec<Entry>,
+    entries: Vec<PositionEntry>,
     shared: Option<Box<Shared>>,
 }
 
@@ -64,7 +64,7 @@ impl Positions {
     }
 
     /// The one tick at which all of these stand that it has in common with others, if it is one.
-    pub(crate) fn level(&self) -> Option<Tick> {
+    pub(crate) fn common_tick(&self) -> Option<Tick> {
         self.shared.as_deref().and_then(|shared| shared.at)
     }
 
@@ -76,7 +76,7 @@ impl Positions {
     /// Bytes that it alone takes, beside itself.
     pub(crate) fn bytes(&self) -> usize {
         let of_shared = |shared: &Shared| size_of::<Shared>() + shared.gone.capacity() * size_of::<PubendId>();
-        self.entries.capacity() * size_of::<Entry>() + self.shared.as_deref().map_or(0, of_shared)
+        self.entries.capacity() * size_of::<PositionEntry>() + self.shared.as_deref().map_or(0, of_shared)
     }
 
     fn find(&self, pubend: PubendId) -> Option<Tick> {
@@ -217,16 +217,16 @@ impl Eq for Positions {}
 /// All positions, ascending.
 #[derive(Clone, Debug)]
 pub(crate) struct Iter<'a> {
-    own: &'a [Entry],
-    base: &'a [Entry],
+    own: &'a [PositionEntry],
+    base: &'a [PositionEntry],
     at: Option<Tick>,
     gone: &'a [PubendId],
 }
 
 impl Iterator for Iter<'_> {
-    type Item = Entry;
+    type Item = PositionEntry;
 
-    fn next(&mut self) -> Option<Entry> {
+    fn next(&mut self) -> Option<PositionEntry> {
         loop {
             let common = self.base.first();
             if let Some((first, rest)) = self.own.split_first()
@@ -248,8 +248,8 @@ impl Iterator for Iter<'_> {
     }
 }
 
-impl FromIterator<Entry> for Positions {
-    fn from_iter<I: IntoIterator<Item = Entry>>(all: I) -> Self {
+impl FromIterator<PositionEntry> for Positions {
+    fn from_iter<I: IntoIterator<Item = PositionEntry>>(all: I) -> Self {
         let mut entries: Vec<_> = all.into_iter().collect();
         entries.sort_unstable();
         entries.dedup_by_key(|entry| entry.0);

@@ -2,14 +2,14 @@
 
 use whimbrel_event::{Event, EventId, PredecessorsBuf, Tick, Time};
 
-use super::catchup::{Reader, Turn};
+use super::catchup::{CursorReader, Turn};
 use super::{Gap, GapReason};
 use crate::api::Output;
 use crate::broker::Broker;
 use crate::store::{FETCH_BYTES, Fetched, LENDER, OWN, Part, Plan, SURVEYOR, StreamName, stream_of};
 
 /// How a step of reading the log ends.
-pub(super) enum Step {
+pub(super) enum ReplayStep {
     /// The stream has been read as far as the cache lacks it.
     Done,
     /// More of it is there to be read.
@@ -31,7 +31,7 @@ enum Ahead {
 impl Broker {
     /// Gives a durable subscription that lags what the cache lacks. `None`: the cache has the rest.
     pub(super) fn replay(&mut self, now: Time, id: u32, budget: &mut usize, out: &mut dyn Output) -> Option<Turn> {
-        self.tracks.get(id).durable.as_ref()?;
+        self.cursors.get(id).durable.as_ref()?;
         let mut has_read = false;
         // Own streams may go on that have waited for an event of another one.
         let mut goes_on = true;
@@ -39,44 +39,45 @@ impl Broker {
             for own in 0..OWN {
                 loop {
                     match self.replay_step(now, id, own, budget, out) {
-                        Step::Done => break,
-                        Step::More => has_read = true,
-                        Step::Turn(turn) => return Some(turn),
+                        ReplayStep::Done => break,
+                        ReplayStep::More => has_read = true,
+                        ReplayStep::Turn(turn) => return Some(turn),
                     }
                 }
             }
-            match self.replay_far(now, id, budget, out) {
+            match self.replay_remote(now, id, budget, out) {
                 Ok(has_read_far) => (goes_on, has_read) = (has_read_far, has_read | has_read_far),
                 Err(turn) => return Some(turn),
             }
         }
         if has_read {
             // The cache is read from where the log ends.
-            let next = self.first_of_lag(id);
-            self.tracks.get_mut(id).lag.as_mut().expect("it lags").next = next;
+            let next = self.first_of_catch_up(id);
+            self.cursors.get_mut(id).catch_up.as_mut().expect("it lags").next = next;
         }
         None
     }
 
-    fn replay_step(&mut self, now: Time, id: u32, own: usize, budget: &mut usize, out: &mut dyn Output) -> Step {
+    fn replay_step(&mut self, now: Time, id: u32, own: usize, budget: &mut usize, out: &mut dyn Output) -> ReplayStep {
         let pubend = self.streams.logged().host().pubend(own as u8);
         let passed = self.streams.logged().positions()[own];
-        let track = self.tracks.get(id);
-        if track.is_aside(pubend) {
-            return Step::Done;
+        let cursor = self.cursors.get(id);
+        if cursor.is_detached(pubend) {
+            return ReplayStep::Done;
         }
-        let (lag, durable) = (track.lag.as_ref().expect("it lags"), track.durable.as_ref().expect("it is durable"));
-        let at = lag.positions.get(pubend);
-        let lacks = self.cache.incomplete(&track.partitions, pubend).max(durable.holes[own]).min(passed);
+        let (catch_up, durable) =
+            (cursor.catch_up.as_ref().expect("it lags"), cursor.durable.as_ref().expect("it is durable"));
+        let at = catch_up.positions.get(pubend);
+        let lacks = self.cache.incomplete(&cursor.partitions, pubend).max(durable.holes[own]).min(passed);
         if at >= lacks {
-            return Step::Done;
+            return ReplayStep::Done;
         }
         let (start, early) = (durable.start[own], self.store.release.early[own]);
         let start = if fault!(self, LogBeforeStart) { Tick(0) } else { start };
         let early = if fault!(self, EarlyIsSilence) { Tick(0) } else { early };
-        let (is_volatile, unnamed) = (durable.may_be_volatile, durable.far.unnamed[own]);
-        let forgiven = lag.forgiven.get(pubend);
-        let gaps = &mut self.tracks.get_mut(id).lag.as_mut().expect("it lags").gaps;
+        let (is_volatile, unnamed) = (durable.may_be_volatile, durable.remote.unnamed[own]);
+        let forgiven = catch_up.forgiven.get(pubend);
+        let gaps = &mut self.cursors.get_mut(id).catch_up.as_mut().expect("it lags").gaps;
         // What came before its interest was confirmed was logged only by chance, and so was what its topics let go.
         let unlogged = if is_volatile { lacks } else { start.min(lacks) };
         if unlogged > forgiven {
@@ -86,19 +87,19 @@ impl Broker {
         // But what was wanted where it comes from may be there by that chance.
         let from = if is_volatile || at < unnamed { at } else { at.max(start) };
         if from >= lacks {
-            self.tracks.get_mut(id).lag.as_mut().expect("it lags").positions.set(pubend, lacks);
-            return Step::Done;
+            self.cursors.get_mut(id).catch_up.as_mut().expect("it lags").positions.set(pubend, lacks);
+            return ReplayStep::Done;
         }
         if *budget == 0 {
-            return Step::Turn(Turn::Over);
+            return ReplayStep::Turn(Turn::Over);
         }
-        match self.look_ahead(id, (own, from, lacks), budget) {
-            Ahead::Unknown => Step::Turn(Turn::Blocked),
+        match self.read_ahead(id, (own, from, lacks), budget) {
+            Ahead::Unknown => ReplayStep::Turn(Turn::Blocked),
             Ahead::Nothing(upto) => {
-                self.tracks.get_mut(id).lag.as_mut().expect("it lags").positions.set(pubend, upto);
-                Step::More
+                self.cursors.get_mut(id).catch_up.as_mut().expect("it lags").positions.set(pubend, upto);
+                ReplayStep::More
             }
-            Ahead::Wanted { .. } if *budget == 0 => Step::Turn(Turn::Over),
+            Ahead::Wanted { .. } if *budget == 0 => ReplayStep::Turn(Turn::Over),
             Ahead::Wanted { after, upto } => self.replay_slice(now, id, (own, from), (after, upto), budget, out),
         }
     }
@@ -112,15 +113,15 @@ impl Broker {
         (after, upto): (Tick, Tick),
         budget: &mut usize,
         out: &mut dyn Output,
-    ) -> Step {
+    ) -> ReplayStep {
         let pubend = self.streams.logged().host().pubend(own as u8);
         let stream = StreamName::Events(own as u8);
-        let track = self.tracks.get_mut(id);
-        let (session, durable) = (track.session, track.durable.as_deref_mut().expect("it is durable"));
+        let cursor = self.cursors.get_mut(id);
+        let (session, durable) = (cursor.session, cursor.durable.as_deref_mut().expect("it is durable"));
         let plan = durable.plan.as_deref_mut().expect("it has looked ahead");
         let Some(slice) = self.store.reads.slice(stream, after) else {
             self.store.reads.ask(session, Part { stream, after, upto, bytes: plan.bytes });
-            return Step::Turn(Turn::Blocked);
+            return ReplayStep::Turn(Turn::Blocked);
         };
         let upto = slice.upto.min(upto);
         let first = slice.events.partition_point(|event| event.id().tick <= after.max(from));
@@ -132,23 +133,24 @@ impl Broker {
         plan.note_found(events.len());
         let lost = slice.lost.map(|(from, to)| (from.max(after), to.min(upto)));
         if let Some((from, to)) = lost.filter(|(from, to)| plan.next(*from).is_some_and(|tick| tick <= *to)) {
-            let gaps = &mut track.lag.as_mut().expect("it lags").gaps;
+            let gaps = &mut cursor.catch_up.as_mut().expect("it lags").gaps;
             gaps.add(Gap { pubend, from, to, reason: GapReason::Lost });
         }
         *budget -= events.len().clamp(1, *budget);
-        let Broker { tracks, router, copies, sessions, streams, .. } = self;
-        let is_alone = tracks.lagging() == 1;
-        let track = tracks.get_mut(id);
-        let mut lag = track.lag.take().expect("it lags");
+        let Broker { cursors, router, copies, sessions, streams, .. } = self;
+        let is_alone = cursors.lagging() == 1;
+        let cursor = cursors.get_mut(id);
+        let mut catch_up = cursor.catch_up.take().expect("it lags");
         let whose = (pubend.host(), is_alone);
-        let mut reader = Reader::new(now, whose, (track, &mut lag), (router, copies, sessions, streams), out);
-        let is_whole = !events.iter().any(|event| reader.look_at_logged(event).is_break());
-        let (is_blocked, barred) = (reader.blocked, reader.barred);
+        let mut reader =
+            CursorReader::new(now, whose, (cursor, &mut catch_up), (router, copies, sessions, streams), out);
+        let is_whole = !events.iter().any(|event| reader.check_logged(event).is_break());
+        let (is_blocked, blocked) = (reader.blocked, reader.blocked_on);
         if is_whole {
-            lag.positions.set(pubend, upto);
+            catch_up.positions.set(pubend, upto);
         }
-        track.lag = Some(lag);
-        self.end_slice(now, id, (is_blocked, is_whole), barred)
+        cursor.catch_up = Some(catch_up);
+        self.end_slice(now, id, (is_blocked, is_whole), blocked)
     }
 
     /// A subscription has been given what it takes of a part of a log: of an own stream or another's. An event that has to wait for one of another stream sets
@@ -158,26 +160,26 @@ impl Broker {
         now: Time,
         id: u32,
         (is_blocked, is_whole): (bool, bool),
-        barred: Option<(EventId, PredecessorsBuf)>,
-    ) -> Step {
-        if let Some((event, after)) = barred {
-            self.bar(now, id, event, after);
-            return Step::Done;
+        blocked: Option<(EventId, PredecessorsBuf)>,
+    ) -> ReplayStep {
+        if let Some((event, after)) = blocked {
+            self.block_on_predecessor(now, id, event, after);
+            return ReplayStep::Done;
         }
         match (is_blocked, is_whole) {
-            (true, _) => Step::Turn(Turn::Blocked),
-            (false, false) => Step::Turn(Turn::Over),
-            (false, true) => Step::More,
+            (true, _) => ReplayStep::Turn(Turn::Blocked),
+            (false, false) => ReplayStep::Turn(Turn::Over),
+            (false, true) => ReplayStep::More,
         }
     }
 
     /// Finds out what a subscription wants next of a stream, behind `from` and up to `lacks`.
-    fn look_ahead(&mut self, id: u32, (own, from, lacks): (usize, Tick, Tick), budget: &mut usize) -> Ahead {
+    fn read_ahead(&mut self, id: u32, (own, from, lacks): (usize, Tick, Tick), budget: &mut usize) -> Ahead {
         let passed = self.streams.logged().positions()[own];
-        let track = self.tracks.get_mut(id);
-        let (session, durable) = (track.session, track.durable.as_deref_mut().expect("it is durable"));
+        let cursor = self.cursors.get_mut(id);
+        let (session, durable) = (cursor.session, cursor.durable.as_deref_mut().expect("it is durable"));
         let (number, newest) = (durable.number, durable.newest[own]);
-        let unnamed = durable.far.unnamed[own];
+        let unnamed = durable.remote.unnamed[own];
         let known = durable.plan.take().filter(|plan| plan.is_about(own, from));
         let plan = durable.plan.insert(known.unwrap_or_else(|| Box::new(Plan::new(own, from))));
         if plan.upto <= from {
@@ -234,15 +236,15 @@ impl Broker {
     }
 }
 
-impl Reader<'_> {
+impl CursorReader<'_> {
     /// Under which tag an event was on its way before the broker was restarted, or at another broker.
     pub(super) fn was_flying(&self, id: EventId) -> Option<u16> {
-        let loading = self.sessions.get(self.track.session).inflight.loading(self.track.id, id)?;
-        Some(loading).filter(|_| self.lag.positions.get(id.pubend) < id.tick && !self.has_had(id))
+        let loading = self.sessions.get(self.cursor.session).inflight.loading(self.cursor.id, id)?;
+        Some(loading).filter(|_| self.catch_up.positions.get(id.pubend) < id.tick && !self.has_had(id))
     }
 
     /// Whether an event was acknowledged before the broker was restarted, or since then.
     pub(super) fn has_had(&self, id: EventId) -> bool {
-        self.track.durable.as_deref().is_some_and(|durable| durable.beyond.contains(&id))
+        self.cursor.durable.as_deref().is_some_and(|durable| durable.beyond.contains(&id))
     }
 }

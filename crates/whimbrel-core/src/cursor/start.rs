@@ -5,12 +5,12 @@ use core::time::Duration;
 use whimbrel_event::{CheckpointToken, EventId, PubendId, Tick, Time};
 use whimbrel_selector::{SharedFilter, TopicFilter};
 
-use super::{Gap, GapReason, Gaps, InForce, Lag, NOTHING, Positions};
+use super::{CatchUp, Gap, GapReason, Gaps, InForce, NOTHING, Positions};
 use crate::api::{Durability, Filter, Refusal, Start};
 use crate::broker::Broker;
 use crate::cache::PartitionSet;
 use crate::confirming::remembered;
-use crate::route::NO_TRACK;
+use crate::route::NO_CURSOR;
 use crate::store::OwnTicks;
 
 /// Pubends that are not named beside event ids begin so much before the smallest tick that is.
@@ -28,21 +28,29 @@ pub(crate) enum Begin {
     /// As it stood; a new one with the next event.
     Keep,
     /// Behind the consolidated stream, or at most where that stands.
-    Lag(Box<Lag>),
+    CatchUp(Box<CatchUp>),
 }
 
 impl Broker {
     /// Where the start of a subscription is noted that is asked for: a durable one has what it wants logged after what is `assigned`. One that
     /// is not logged will have got everything up to there, as far as that is known, and what it wants after that is lost with the process.
-    pub(crate) fn stands(&self, index: u32, track: Option<u32>, asked: &Filter<'_>, assigned: &OwnTicks) -> OwnTicks {
-        let goes_on = track.is_none() && self.goes_on(index, asked);
+    pub(crate) fn record_start(
+        &self,
+        index: u32,
+        cursor: Option<u32>,
+        asked: &Filter<'_>,
+        assigned: &OwnTicks,
+    ) -> OwnTicks {
+        let goes_on = cursor.is_none() && self.resumes(index, asked);
         if asked.following.durability == Durability::Durable && !goes_on {
             return *assigned;
         }
         let mut positions: Positions = self.streams.births().collect();
-        let named: Vec<(PubendId, Tick)> = match (asked.following.start, track.filter(|track| *track != NO_TRACK)) {
+        let named: Vec<(PubendId, Tick)> = match (asked.following.start, cursor.filter(|cursor| *cursor != NO_CURSOR)) {
             (Start::Own, None) => return *assigned,
-            (Start::Own, Some(id)) if self.tracks.get(id).by_token => self.tracks.get(id).acknowledged.iter().collect(),
+            (Start::Own, Some(id)) if self.cursors.get(id).by_token => {
+                self.cursors.get(id).acknowledged.iter().collect()
+            }
             (Start::Own, Some(id)) => self.settled_position(index, id).iter().collect(),
             (Start::Token(token, later), _) => {
                 token.pubends().chain(later.iter().map(|id| (id.pubend, id.tick))).collect()
@@ -56,7 +64,7 @@ impl Broker {
         core::array::from_fn(|own| positions.get(host.pubend(own as u8)).min(assigned[own]))
     }
 
-    /// Where a subscription is to begin; `track` is what it was before, `partitions` where the cache has what it wants.
+    /// Where a subscription is to begin; `cursor` is what it was before, `partitions` where the cache has what it wants.
     ///
     /// # Errors
     /// When the place does not belong to this deployment, lies ahead of what this broker can have sent, or names too much.
@@ -65,23 +73,27 @@ impl Broker {
         now: Time,
         (index, is_new): (u32, bool),
         (asked, filter): (&Filter<'_>, TopicFilter<'_>),
-        track: Option<u32>,
+        cursor: Option<u32>,
         partitions: &PartitionSet,
     ) -> Result<Begin, Refusal> {
         let following = &asked.following;
-        let mut lag = match following.start {
+        let mut catch_up = match following.start {
             Start::Own => {
-                let parked = track.map(|id| self.tracks.get(id)).filter(|track| track.parked);
-                let Some(parked) = parked else { return Ok(Begin::Keep) };
-                let mut lag = self.checked(now, (parked.acknowledged.clone(), Tick(0)), Gaps::default())?;
-                self.note_lost(track, &mut lag);
-                let in_force = self.in_force_for(track, asked);
-                let may_lack = self.tracks.get(track.expect("it is there")).began.is_named || in_force.is_none();
+                let awaiting_start = cursor.map(|id| self.cursors.get(id)).filter(|cursor| cursor.awaiting_start);
+                let Some(awaiting_start) = awaiting_start else { return Ok(Begin::Keep) };
+                let mut catch_up =
+                    self.checked(now, (awaiting_start.acknowledged.clone(), Tick(0)), Gaps::default())?;
+                self.note_lost(cursor, &mut catch_up);
+                let in_force = self.in_force_for(cursor, asked);
+                let may_lack = self.cursors.get(cursor.expect("it is there")).began.is_named || in_force.is_none();
                 if may_lack && !self.is_buffered(filter, asked.selector) {
                     // It may have been told so before, and has not said that it knows.
-                    self.note_unbuffered(track, in_force.unwrap_or(InForce::Untold), &mut lag);
+                    self.record_unbuffered(cursor, in_force.unwrap_or(InForce::Untold), &mut catch_up);
                 }
-                return Ok(Begin::Lag(Box::new(Lag { next: self.first_after(&lag.positions), ..lag })));
+                return Ok(Begin::CatchUp(Box::new(CatchUp {
+                    next: self.first_after(&catch_up.positions),
+                    ..catch_up
+                })));
             }
             _ if !matches!(following.durability, Durability::SemiDurable | Durability::Durable) => {
                 return Err(Refusal::StartNotKept);
@@ -92,31 +104,31 @@ impl Broker {
                 self.named(now, start, partitions)?
             }
         };
-        self.note_lost(track, &mut lag);
-        self.note_released(track, &mut lag);
-        lag.next = self.first_after(&lag.positions);
-        if is_new && self.goes_on(index, asked) {
-            self.note_chopped(&mut lag);
-            self.note_younger(following.start, &mut lag);
+        self.note_lost(cursor, &mut catch_up);
+        self.record_released(cursor, &mut catch_up);
+        catch_up.next = self.first_after(&catch_up.positions);
+        if is_new && self.resumes(index, asked) {
+            self.record_chopped(&mut catch_up);
+            self.record_younger(following.start, &mut catch_up);
         } else if !self.is_buffered(filter, asked.selector) {
-            let in_force = self.in_force_for(track, asked).unwrap_or(InForce::Untold);
-            self.note_unbuffered(track, in_force, &mut lag);
+            let in_force = self.in_force_for(cursor, asked).unwrap_or(InForce::Untold);
+            self.record_unbuffered(cursor, in_force, &mut catch_up);
         }
-        Ok(Begin::Lag(Box::new(lag)))
+        Ok(Begin::CatchUp(Box::new(catch_up)))
     }
 
     /// Since when what a subscription asks for is in force, if it has asked for the same so far.
-    fn in_force_for(&self, track: Option<u32>, asked: &Filter<'_>) -> Option<InForce> {
-        let track = track.map(|id| self.tracks.get(id))?;
-        let known = self.router.get(track.subscription).selector.as_deref();
+    fn in_force_for(&self, cursor: Option<u32>, asked: &Filter<'_>) -> Option<InForce> {
+        let cursor = cursor.map(|id| self.cursors.get(id))?;
+        let known = self.router.get(cursor.subscription).selector.as_deref();
         let is_same = known == asked.selector.map(ToString::to_string).as_deref();
-        is_same.then_some(track.began.in_force)
+        is_same.then_some(cursor.began.in_force)
     }
 
     /// What came here before its own interest was in force did so for others' sake, and is a gap, unless a log counts for it. Where it is not known since when
     /// that is in force it is from some tick after what has been passed.
-    pub(super) fn note_unbuffered(&self, track: Option<u32>, in_force: InForce, lag: &mut Lag) {
-        let far = track.and_then(|id| self.tracks.durable(id)).map(|durable| &durable.far.since);
+    pub(super) fn record_unbuffered(&self, cursor: Option<u32>, in_force: InForce, catch_up: &mut CatchUp) {
+        let far = cursor.and_then(|id| self.cursors.durable(id)).map(|durable| &durable.remote.since);
         for (pubend, passed, since) in self.streams.remote_reaches() {
             let reach = match in_force {
                 // Of a broker whose clock is ahead that may be late for all others' streams.
@@ -124,57 +136,57 @@ impl Broker {
                 _ => passed,
             };
             let counts = far.filter(|far| far.has(pubend)).map_or(NOTHING, |far| far.get(pubend));
-            let (from, to) = (lag.positions.get(pubend), counts.min(reach));
+            let (from, to) = (catch_up.positions.get(pubend), counts.min(reach));
             // Nobody can have it any more of a stream that has ended.
             let has_ended = self.streams.has_ended_in(pubend);
             let reason = if has_ended { GapReason::Lost } else { GapReason::NotBuffered };
-            lag.gaps.add(Gap { pubend, from, to, reason });
+            catch_up.gaps.add(Gap { pubend, from, to, reason });
         }
     }
 
     /// A subscription comes from another broker, where it may have been in force: not so here.
-    pub(crate) fn note_unbuffered_of(&self, id: u32, lag: &mut Lag) -> bool {
-        let known = self.router.get(self.tracks.get(id).subscription);
+    pub(crate) fn record_unbuffered_of(&self, id: u32, catch_up: &mut CatchUp) -> bool {
+        let known = self.router.get(self.cursors.get(id).subscription);
         let filter = SharedFilter::parse(&known.text).expect("it was checked when it was made").filter;
         let is_buffered = self.is_buffered(filter, known.selector.as_deref().map(remembered).as_ref());
         if !is_buffered {
-            self.note_unbuffered(Some(id), InForce::Untold, lag);
+            self.record_unbuffered(Some(id), InForce::Untold, catch_up);
         }
         is_buffered
     }
 
     /// What a durable subscription has acknowledged before, and asks for again, may have been given up since.
-    fn note_released(&self, track: Option<u32>, lag: &mut Lag) {
-        let Some(durable) = track.and_then(|id| self.tracks.durable(id)) else { return };
-        let stand = self.stand(track.expect("it is durable"));
+    fn record_released(&self, cursor: Option<u32>, catch_up: &mut CatchUp) {
+        let Some(durable) = cursor.and_then(|id| self.cursors.durable(id)) else { return };
+        let stand = self.stand(cursor.expect("it is durable"));
         for (own, chopped) in self.store.release.chopped.iter().enumerate() {
             let pubend = self.streams.logged().host().pubend(own as u8);
-            let (from, to) = (lag.positions.get(pubend).max(durable.start[own]), stand.acked[own].min(*chopped));
-            lag.gaps.add(Gap { pubend, from, to, reason: GapReason::Released });
+            let (from, to) = (catch_up.positions.get(pubend).max(durable.start[own]), stand.acked[own].min(*chopped));
+            catch_up.gaps.add(Gap { pubend, from, to, reason: GapReason::Released });
         }
     }
 
-    fn named(&self, now: Time, start: Start<'_>, partitions: &PartitionSet) -> Result<Lag, Refusal> {
+    fn named(&self, now: Time, start: Start<'_>, partitions: &PartitionSet) -> Result<CatchUp, Refusal> {
         match start {
             Start::Own => unreachable!("the caller has looked"),
             Start::Token(token, later) => self.after_token(now, token, later),
             Start::After(ids) => self.after_ids(now, ids),
             Start::Since(since) if since > now => Err(Refusal::FutureStart),
             Start::Since(since) => {
-                let mut lag = Lag::at(Positions::default());
+                let mut catch_up = CatchUp::at(Positions::default());
                 for (pubend, birth) in self.streams.births() {
                     let from = self.nameable(pubend, Tick(since.as_nanos()));
-                    lag.positions.set(pubend, from.max(birth));
+                    catch_up.positions.set(pubend, from.max(birth));
                     // Whatever was here before this stream is gone.
-                    lag.gaps.add(Gap { pubend, from, to: birth, reason: GapReason::Lost });
+                    catch_up.gaps.add(Gap { pubend, from, to: birth, reason: GapReason::Lost });
                 }
-                Ok(lag)
+                Ok(catch_up)
             }
             Start::Earliest => {
-                let mut lag = Lag::at(self.streams.births().collect());
+                let mut catch_up = CatchUp::at(self.streams.births().collect());
                 let gone = |pubend| (pubend, self.cache.incomplete(partitions, pubend));
-                lag.forgiven = self.streams.births().map(|(pubend, _)| gone(pubend)).collect();
-                Ok(lag)
+                catch_up.forgiven = self.streams.births().map(|(pubend, _)| gone(pubend)).collect();
+                Ok(catch_up)
             }
         }
     }
@@ -192,16 +204,16 @@ impl Broker {
     }
 
     /// The same for one that lags, without the streams that are set aside for it.
-    pub(super) fn first_of_lag(&self, id: u32) -> u64 {
-        let track = self.tracks.get(id);
-        let mut positions = track.lag.as_ref().expect("it lags").positions.clone();
-        for (pubend, passed) in self.streams.positions().filter(|(pubend, _)| track.is_aside(*pubend)) {
+    pub(super) fn first_of_catch_up(&self, id: u32) -> u64 {
+        let cursor = self.cursors.get(id);
+        let mut positions = cursor.catch_up.as_ref().expect("it lags").positions.clone();
+        for (pubend, passed) in self.streams.positions().filter(|(pubend, _)| cursor.is_detached(*pubend)) {
             positions.set(pubend, passed);
         }
         self.first_after(&positions)
     }
 
-    fn after_token(&self, now: Time, token: &CheckpointToken, later: &[EventId]) -> Result<Lag, Refusal> {
+    fn after_token(&self, now: Time, token: &CheckpointToken, later: &[EventId]) -> Result<CatchUp, Refusal> {
         if token.deployment() != self.sessions.limits.deployment {
             return Err(Refusal::OtherDeployment);
         }
@@ -212,7 +224,7 @@ impl Broker {
         self.checked(now, (positions, token.common()), Gaps::default())
     }
 
-    fn after_ids(&self, now: Time, ids: &[EventId]) -> Result<Lag, Refusal> {
+    fn after_ids(&self, now: Time, ids: &[EventId]) -> Result<CatchUp, Refusal> {
         let mut positions = Positions::default();
         for id in ids {
             positions.advance(id.pubend, id.tick);
@@ -232,7 +244,12 @@ impl Broker {
 
     /// Positions that this broker can begin from: what is ahead of it is refused, what has ended is a gap, and what is not named begins
     /// at its birth. One that had begun before what else is `named`, and has ended, is not named any more.
-    fn checked(&self, now: Time, (mut positions, named): (Positions, Tick), mut gaps: Gaps) -> Result<Lag, Refusal> {
+    fn checked(
+        &self,
+        now: Time,
+        (mut positions, named): (Positions, Tick),
+        mut gaps: Gaps,
+    ) -> Result<CatchUp, Refusal> {
         let latest = Tick(now.after(AHEAD_MAX).as_nanos());
         // One of several brokers has not heard of all others yet, and each of them has its own clock.
         let is_alone = self.overlay.is_none();
@@ -270,7 +287,7 @@ impl Broker {
         for (pubend, birth) in self.streams.births() {
             positions.advance(pubend, birth);
         }
-        Ok(Lag { gaps, ..Lag::at(positions) })
+        Ok(CatchUp { gaps, ..CatchUp::at(positions) })
     }
 
     /// Positions in streams that are not known here are kept for where they are: in as many as may be, those last that were named last. Of a broker that knows of
@@ -305,7 +322,7 @@ impl Broker {
 
     /// The token of all subscriptions that are live: silence is declared up to now on the own streams, so that what comes is later; a
     /// stream in which events wait is named with what has passed.
-    pub(crate) fn live_token(&mut self, now: Time) -> CheckpointToken {
+    pub(crate) fn caught_up_token(&mut self, now: Time) -> CheckpointToken {
         let common = self.streams.close(now);
         self.token_of(common, &self.streams.positions().collect())
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use whimbrel_event::{EventId, Packed, PubendId, Tick};
 use whimbrel_selector::{Compiled, Fences};
 
-use super::{Far, Positions, Track};
+use super::{Cursor, Positions, RemoteLogs};
 use crate::confirming::{Confirmed, remembered};
 use crate::content::Content;
 use crate::lazy::{Lazy, at_rest};
@@ -34,19 +34,19 @@ pub(crate) struct Durable {
     /// Some of what it wants may never be logged.
     pub(crate) may_be_volatile: bool,
     /// Its client is there and it was live when its position was last counted.
-    pub(crate) is_near: bool,
+    pub(crate) is_connected: bool,
     /// What it has of other brokers' streams.
-    pub(crate) far: Lazy<Far>,
-    rare: Lazy<Rare>,
+    pub(crate) remote: Lazy<RemoteLogs>,
+    rare: Lazy<RareDurable>,
 }
 
 /// What few durable subscriptions have at a time.
 #[derive(Debug, Default)]
-pub(crate) struct Rare {
+pub(crate) struct RareDurable {
     /// What was acknowledged beyond its position before the broker was restarted, ascending.
     pub(crate) beyond: Vec<EventId>,
     /// Selectors that it has had, oldest first.
-    pub(crate) old: Vec<Old>,
+    pub(crate) old: Vec<FormerInterest>,
     /// Tags of deliveries at [`whimbrel_event::Qos::ExactlyOnce`] that are over: they are forgotten when its position is written.
     pub(crate) done: Vec<u16>,
     /// Up to where the cache was seen to have holes.
@@ -55,25 +55,28 @@ pub(crate) struct Rare {
     pub(crate) plan: Option<Box<Plan>>,
 }
 
-at_rest!(Rare, Rare { beyond: Vec::new(), old: Vec::new(), done: Vec::new(), holes: [Tick(0); OWN], plan: None });
+at_rest!(
+    RareDurable,
+    RareDurable { beyond: Vec::new(), old: Vec::new(), done: Vec::new(), holes: [Tick(0); OWN], plan: None }
+);
 
 impl Deref for Durable {
-    type Target = Rare;
+    type Target = RareDurable;
 
-    fn deref(&self) -> &Rare {
+    fn deref(&self) -> &RareDurable {
         &self.rare
     }
 }
 
 impl DerefMut for Durable {
-    fn deref_mut(&mut self) -> &mut Rare {
+    fn deref_mut(&mut self) -> &mut RareDurable {
         &mut self.rare
     }
 }
 
 /// A selector that a subscription has had.
 #[derive(Debug)]
-pub(crate) struct Old {
+pub(crate) struct FormerInterest {
     text: Option<Box<str>>,
     compiled: Option<Compiled>,
     /// The last ticks for which it counts.
@@ -82,12 +85,12 @@ pub(crate) struct Old {
     pub(crate) far: Positions,
 }
 
-impl Old {
+impl FormerInterest {
     pub(crate) fn new(former: &Former<'_>, fences: &Arc<Fences>) -> Self {
         let text = former.selector;
         let compiled = text.map(|text| Compiled::new(&remembered(text)).with_fences(fences.clone()));
         let far = former.far.iter().copied().collect();
-        Old { text: text.map(Box::from), compiled, upto: former.upto, far }
+        FormerInterest { text: text.map(Box::from), compiled, upto: former.upto, far }
     }
 
     pub(crate) fn view(&self) -> Former<'_> {
@@ -110,8 +113,8 @@ impl Durable {
             written: 0,
             dirty: false,
             may_be_volatile,
-            is_near: false,
-            far: Lazy::default(),
+            is_connected: false,
+            remote: Lazy::default(),
             rare: Lazy::default(),
         }
     }
@@ -126,14 +129,14 @@ impl Durable {
     /// What another request for the same subscription makes of it; `text` is the selector that it had.
     pub(crate) fn change(&mut self, confirmed: &Confirmed, text: Option<&str>, fences: &Arc<Fences>) {
         if let Some(upto) = confirmed.until {
-            self.old.push(Old::new(&Former { selector: text, upto, far: Vec::new() }, fences));
+            self.old.push(FormerInterest::new(&Former { selector: text, upto, far: Vec::new() }, fences));
         }
     }
 
     /// What the log is held for, for one that has acknowledged so much: what came before its start was never logged for it, unless that was wanted where it
     /// comes from.
     pub(crate) fn hold(&self, acked: &OwnTicks) -> OwnTicks {
-        let was_elsewhere = |own: usize| acked[own] < self.far.unnamed[own];
+        let was_elsewhere = |own: usize| acked[own] < self.remote.unnamed[own];
         core::array::from_fn(|own| if was_elsewhere(own) { acked[own] } else { acked[own].max(self.start[own]) })
     }
 
@@ -143,7 +146,7 @@ impl Durable {
             return 0;
         }
         let (before, position) = (self.old.len(), self.hold(&stand.acked));
-        let is_left = |old: &Old| {
+        let is_left = |old: &FormerInterest| {
             let has_far = |far: &FarStand| !old.far.has(far.pubend) || old.far.get(far.pubend) > far.acked;
             old.upto.iter().zip(&position).any(|(upto, position)| upto > position) || stand.far.iter().any(has_far)
         };
@@ -158,7 +161,7 @@ impl Durable {
     }
 }
 
-impl Track {
+impl Cursor {
     /// Whether it had another selector when that event of an own stream, or another's, came, and if so, whether it wanted it.
     pub(crate) fn wanted_before(&mut self, event: Packed<'_>, is_own: bool) -> Option<bool> {
         let durable = self.durable.as_deref_mut().filter(|durable| !durable.old.is_empty())?;
@@ -168,7 +171,7 @@ impl Track {
             let old = durable.old.iter_mut().find(|old| old.upto.get(own).is_some_and(|upto| id.tick <= *upto))?;
             return Some(old.wants(event));
         }
-        if !durable.far.since.has(id.pubend) {
+        if !durable.remote.since.has(id.pubend) {
             return None;
         }
         for old in &mut durable.old {
@@ -183,16 +186,16 @@ impl Track {
     }
 
     /// An event of another broker that it wants is passed. Whether that broker's log counts for it.
-    pub(crate) fn note_newest_far(&mut self, id: EventId) -> bool {
-        let Some(durable) = self.durable.as_deref_mut().filter(|durable| durable.far.since.has(id.pubend)) else {
+    pub(crate) fn record_newest_remote(&mut self, id: EventId) -> bool {
+        let Some(durable) = self.durable.as_deref_mut().filter(|durable| durable.remote.since.has(id.pubend)) else {
             return false;
         };
-        durable.far.newest.advance(id.pubend, id.tick);
+        durable.remote.newest.advance(id.pubend, id.tick);
         true
     }
 
     /// An event that it wants is passed.
-    pub(crate) fn note_newest(&mut self, id: EventId) {
+    pub(crate) fn record_newest(&mut self, id: EventId) {
         if let Some(durable) = &mut self.durable
             && let Some(newest) = durable.newest.get_mut(usize::from(id.pubend.index()))
         {

@@ -2,11 +2,11 @@
 
 use whimbrel_event::{EventId, Qos};
 
-use super::catchup::Reader;
+use super::catchup::CursorReader;
 use super::{Gap, notice};
 use crate::session::Publication;
 
-impl Reader<'_> {
+impl CursorReader<'_> {
     /// Tells a gap, if there may have been something in it; `false` if the client takes no more at
     /// the moment.
     pub(super) fn tell(&mut self, gap: Gap) -> bool {
@@ -15,27 +15,27 @@ impl Reader<'_> {
         {
             return false;
         }
-        self.lag.gaps.passed(gap.pubend, gap.to);
-        self.lag.positions.advance(gap.pubend, gap.to);
-        self.track.note_told(gap);
-        self.track.mark(gap.pubend, gap.to);
+        self.catch_up.gaps.passed(gap.pubend, gap.to);
+        self.catch_up.positions.advance(gap.pubend, gap.to);
+        self.cursor.record_told(gap);
+        self.cursor.mark(gap.pubend, gap.to);
         true
     }
 
     fn tell_possible(&mut self, gap: Gap) -> bool {
-        if self.track.notices {
-            let qos = Qos::AtLeastOnce.min(self.track.qos);
-            if !self.sessions.get(self.track.session).takes_tracked(qos) {
+        if self.cursor.notices {
+            let qos = Qos::AtLeastOnce.min(self.cursor.qos);
+            if !self.sessions.get(self.cursor.session).takes_tracked(qos) {
                 return false;
             }
-            let terms = self.track.terms_of_notice(qos);
+            let terms = self.cursor.terms_of_notice(qos);
             let event = notice::gap(&gap, self.now);
             let taken =
-                self.sessions.offer_tracked(self.track.session, &mut Publication::of(&event, 0), terms, self.out);
+                self.sessions.offer_tracked(self.cursor.session, &mut Publication::of(&event, 0), terms, self.out);
             assert!(taken, "it was asked whether it takes the notice");
-            self.track.silence.told_at = self.now;
+            self.cursor.silence.told_at = self.now;
         }
-        self.sessions.count_gap(self.track.session, self.track.gap_class(), gap.reason);
+        self.sessions.count_gap(self.cursor.session, self.cursor.gap_class(), gap.reason);
         self.lose_hidden(gap);
         true
     }
@@ -43,7 +43,7 @@ impl Reader<'_> {
     /// What was on its way before, and lies in a gap that has been told, is given up for good: found later it would come after what is behind the
     /// gap. While it was waited for it would also hold back the position, and whoever goes on from there would read what the gap hides.
     fn lose_hidden(&mut self, gap: Gap) {
-        let session = self.track.session;
+        let session = self.cursor.session;
         let mut hidden = Vec::new();
         let is_hidden = |event: EventId| {
             let is_in = event.pubend == gap.pubend && gap.from < event.tick && event.tick <= gap.to;
@@ -51,11 +51,11 @@ impl Reader<'_> {
             is_in
         };
         let (inflight, mut waker) = self.sessions.inflight_mut(session);
-        if !inflight.lose_loading(self.track.id, &mut waker, is_hidden) {
+        if !inflight.lose_loading(self.cursor.id, &mut waker, is_hidden) {
             return;
         }
         // The stream may be read from before it once more. The client may have it, and forgets its tag: under another one it would come twice.
-        if let Some(durable) = self.track.durable.as_deref_mut() {
+        if let Some(durable) = self.cursor.durable.as_deref_mut() {
             hidden.retain(|event| !durable.beyond.contains(event));
             durable.beyond.extend(hidden);
         }
@@ -63,7 +63,7 @@ impl Reader<'_> {
 
     /// Tells the gaps that are left. Whether the client takes no more at the moment, and whether all have been told.
     pub(super) fn tell_rest(&mut self, budget: &mut usize) -> (bool, bool) {
-        while let Some(gap) = self.lag.gaps.first() {
+        while let Some(gap) = self.catch_up.gaps.first() {
             if *budget == 0 {
                 return (false, false);
             }

@@ -7,20 +7,20 @@
 mod catchup;
 mod common;
 mod durable;
-mod far;
 mod gaps;
-mod level;
-mod life;
-mod logs;
+mod lifecycle;
+mod low_watermark;
 mod notice;
 mod positions;
+mod remote;
+mod remote_logs;
 mod replay;
 mod resume;
+mod session_turns;
 mod silence;
 mod start;
 mod telling;
 mod token;
-mod turns;
 mod verdicts;
 #[cfg(test)]
 mod waiting_tests;
@@ -31,15 +31,15 @@ use whimbrel_event::{EventId, PubendId, Publisher, Qos, Tick, Time};
 
 pub(crate) use catchup::CATCH_UP_SLICE;
 use common::InCommon;
-pub(crate) use durable::{Durable, NOTHING, Old};
+pub(crate) use durable::{Durable, FormerInterest, NOTHING};
 pub use gaps::GapReason;
 pub(crate) use gaps::{Gap, Gaps};
-pub(crate) use level::early_grace;
-pub(crate) use life::Follow;
-pub(crate) use logs::Far;
+pub(crate) use lifecycle::Follow;
+pub(crate) use low_watermark::early_grace;
 pub use notice::NOTICE_TOPIC;
 pub(crate) use notice::{NO_PUBEND, gap as notice_of, gap_of};
 pub(crate) use positions::{Common, Positions};
+pub(crate) use remote_logs::RemoteLogs;
 pub(crate) use start::{AHEAD_MAX, Begin};
 pub(crate) use verdicts::Verdicts;
 
@@ -56,7 +56,7 @@ pub(crate) const ENDED_BY_TOKEN: u32 = u32::MAX - 2;
 
 /// Who has a turn to catch up.
 #[derive(Debug, Default)]
-pub(crate) struct CatchingUp {
+pub(crate) struct CatchUpTurns {
     /// Sessions that wait for their turn; at most one entry per session that lives, and those of sessions that ended since.
     pub(crate) queue: VecDeque<u32>,
     /// The serial of the last event when they last had theirs.
@@ -65,7 +65,7 @@ pub(crate) struct CatchingUp {
 
 /// When a subscription is told that nothing came.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Silence {
+pub(crate) struct SilenceTimer {
     /// When it was last told anything.
     pub(crate) told_at: Time,
     /// When it is to be told that nothing came.
@@ -111,7 +111,7 @@ impl InForce {
 
 /// What the core keeps of a tracked subscription, beside what the router knows.
 #[derive(Debug)]
-pub(crate) struct Track {
+pub(crate) struct Cursor {
     pub(crate) id: u32,
     pub(crate) session: u32,
     /// Its number in the router.
@@ -126,9 +126,9 @@ pub(crate) struct Track {
     /// The client keeps the position.
     pub(crate) by_token: bool,
     /// Its client is back, and has not said yet where it begins.
-    pub(crate) parked: bool,
+    pub(crate) awaiting_start: bool,
     /// It lags behind the consolidated stream.
-    pub(crate) lag: Option<Box<Lag>>,
+    pub(crate) catch_up: Option<Box<CatchUp>>,
     /// Streams that it is ahead of: what is at or below these positions it has had before.
     pub(crate) ahead: Positions,
     /// Streams of brokers that may not know yet that it is there: up to where it has had what it wants of them. What comes beyond comes for
@@ -137,7 +137,7 @@ pub(crate) struct Track {
     /// Up to where its client has acknowledged, if it keeps the position.
     pub(crate) acknowledged: Positions,
     pub(crate) began: Began,
-    pub(crate) silence: Silence,
+    pub(crate) silence: SilenceTimer,
     /// For which division of the cache the following was found out: the partitions that may have what it wants.
     pub(crate) division: u64,
     pub(crate) partitions: PartitionSet,
@@ -145,7 +145,7 @@ pub(crate) struct Track {
     pub(crate) durable: Option<Box<Durable>>,
 }
 
-impl Track {
+impl Cursor {
     /// What it is promised, for counting gaps.
     pub(crate) fn gap_class(&self) -> GapClass {
         match (&self.durable, self.keeps) {
@@ -180,8 +180,8 @@ impl Track {
 
     /// It is given an event of another broker's stream, or told what it misses of that, up to there: what is written of its position is not behind that any more.
     pub(crate) fn mark(&mut self, pubend: PubendId, tick: Tick) {
-        if let Some(durable) = self.durable.as_deref_mut().filter(|durable| durable.far.since.has(pubend)) {
-            durable.far.written.mark(pubend, tick);
+        if let Some(durable) = self.durable.as_deref_mut().filter(|durable| durable.remote.since.has(pubend)) {
+            durable.remote.written.mark(pubend, tick);
         }
     }
 
@@ -197,16 +197,16 @@ impl Track {
     }
 
     /// Everything up to there has been read in its log, also if nobody here knew that it was wanted.
-    pub(crate) fn note_read(&mut self, pubend: PubendId, to: Tick) {
+    pub(crate) fn record_read(&mut self, pubend: PubendId, to: Tick) {
         if self.unsettled.has(pubend) {
             self.unsettled.advance(pubend, to);
         }
     }
 
     /// A gap has been told: what it hides is not read once its stream is settled, or followed again.
-    pub(crate) fn note_told(&mut self, gap: Gap) {
-        let aside = self.durable.as_deref_mut().map(|durable| &mut durable.far.aside);
-        for waiting in [Some(&mut self.unsettled), aside].into_iter().flatten() {
+    pub(crate) fn record_told(&mut self, gap: Gap) {
+        let detached = self.durable.as_deref_mut().map(|durable| &mut durable.remote.detached);
+        for waiting in [Some(&mut self.unsettled), detached].into_iter().flatten() {
             if waiting.has(gap.pubend) && gap.from <= waiting.get(gap.pubend) {
                 waiting.advance(gap.pubend, gap.to);
             }
@@ -215,26 +215,26 @@ impl Track {
 
     /// Gaps that its client knows from another broker, also of streams that are set aside.
     pub(crate) fn told(&self) -> impl Iterator<Item = Gap> {
-        let of_lag = self.lag.iter().flat_map(|lag| lag.told.iter());
-        of_lag.chain(self.durable.iter().flat_map(|durable| &durable.far.told)).copied()
+        let of_lag = self.catch_up.iter().flat_map(|catch_up| catch_up.told.iter());
+        of_lag.chain(self.durable.iter().flat_map(|durable| &durable.remote.told)).copied()
     }
 
     /// Where a gap is still to be told, or something to be read elsewhere, a token that lies behind it would hide it.
     pub(crate) fn step_back_to_settled(&self, positions: &mut Positions) {
-        let aside = self.durable.as_deref().map_or(const { &Positions::new() }, |durable| &durable.far.aside);
-        for (pubend, tick) in self.unsettled.iter().chain(aside.iter()) {
+        let detached = self.durable.as_deref().map_or(const { &Positions::new() }, |durable| &durable.remote.detached);
+        for (pubend, tick) in self.unsettled.iter().chain(detached.iter()) {
             positions.set(pubend, positions.get(pubend).min(tick));
         }
     }
 
     /// Whether it may lack something of a stream although it is live.
     pub(crate) fn is_behind_somewhere(&self) -> bool {
-        !self.unsettled.is_empty() || self.durable.as_deref().is_some_and(|durable| !durable.far.aside.is_empty())
+        !self.unsettled.is_empty() || self.durable.as_deref().is_some_and(|durable| !durable.remote.detached.is_empty())
     }
 
     /// Under which terms it gets an event that was published with that QoS and that retain mark.
     pub(crate) fn terms(&self, qos: Qos, retain: bool) -> Terms {
-        Terms { track: self.id, ..self.marks.terms(qos.min(self.qos), retain) }
+        Terms { cursor: self.id, ..self.marks.terms(qos.min(self.qos), retain) }
     }
 
     /// Under which terms it gets a notice with that QoS.
@@ -245,7 +245,7 @@ impl Track {
 
 /// Where a subscription stands that is behind the consolidated stream.
 #[derive(Debug)]
-pub(crate) struct Lag {
+pub(crate) struct CatchUp {
     /// The serial of the event that it looks at next.
     pub(crate) next: u64,
     /// Per pubend, up to where it has been told everything, or it is in `gaps`.
@@ -259,11 +259,11 @@ pub(crate) struct Lag {
     pub(crate) slow: bool,
 }
 
-impl Lag {
+impl CatchUp {
     /// One that begins there, and of which the serial is not known yet.
-    pub(crate) fn at(positions: Positions) -> Lag {
+    pub(crate) fn at(positions: Positions) -> CatchUp {
         let (gaps, told, forgiven) = <(Gaps, Gaps, Positions)>::default();
-        Lag { next: 0, positions, gaps, told, forgiven, slow: false }
+        CatchUp { next: 0, positions, gaps, told, forgiven, slow: false }
     }
 
     /// Why the cache lacks what it still wanted.
@@ -292,24 +292,24 @@ impl Lag {
 
 /// All tracked subscriptions.
 #[derive(Debug, Default)]
-pub(crate) struct Tracks {
-    slots: Vec<Option<Box<Track>>>,
+pub(crate) struct Cursors {
+    slots: Vec<Option<Box<Cursor>>>,
     free: Vec<u32>,
-    lagging: usize,
+    catching_up: usize,
     /// Durable ones whose position may have moved since it was written.
     dirty: VecDeque<u32>,
     /// What many of them have in common.
     common: InCommon,
 }
 
-impl Tracks {
+impl Cursors {
     /// Adds a subscription that is live, and numbers it.
-    pub(crate) fn insert(&mut self, track: Track) -> u32 {
+    pub(crate) fn insert(&mut self, cursor: Cursor) -> u32 {
         let id = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
             self.slots.len() as u32 - 1
         });
-        self.slots[id as usize] = Some(Box::new(Track { id, lag: None, ..track }));
+        self.slots[id as usize] = Some(Box::new(Cursor { id, catch_up: None, ..cursor }));
         id
     }
 
@@ -320,23 +320,24 @@ impl Tracks {
 
     /// Whether that is still the track of that subscription.
     pub(crate) fn is_of(&self, id: u32, subscription: u32) -> bool {
-        let track = self.slots.get(id as usize).and_then(Option::as_ref);
-        track.is_some_and(|track| track.subscription == subscription)
+        let cursor = self.slots.get(id as usize).and_then(Option::as_ref);
+        cursor.is_some_and(|cursor| cursor.subscription == subscription)
     }
 
-    /// As [`Tracks::durable`].
+    /// As [`Cursors::durable`].
     pub(crate) fn durable_mut(&mut self, id: u32) -> Option<&mut Durable> {
         self.slots.get_mut(id as usize)?.as_mut()?.durable.as_deref_mut()
     }
 
     /// Where a subscription that may have ended, or is none, lags.
-    pub(crate) fn lag_mut(&mut self, id: u32) -> Option<&mut Lag> {
-        self.slots.get_mut(id as usize)?.as_mut()?.lag.as_deref_mut()
+    pub(crate) fn catch_up_mut(&mut self, id: u32) -> Option<&mut CatchUp> {
+        self.slots.get_mut(id as usize)?.as_mut()?.catch_up.as_deref_mut()
     }
 
     /// The position of a subscription may have moved.
     pub(crate) fn touch(&mut self, id: u32) {
-        let durable = self.slots.get_mut(id as usize).and_then(Option::as_mut).and_then(|track| track.durable.as_mut());
+        let durable =
+            self.slots.get_mut(id as usize).and_then(Option::as_mut).and_then(|cursor| cursor.durable.as_mut());
         if durable.is_some_and(|durable| !core::mem::replace(&mut durable.dirty, true)) {
             self.dirty.push_back(id);
         }
@@ -350,7 +351,7 @@ impl Tracks {
     /// A subscription whose position may have moved, which counts as written from now on.
     pub(crate) fn pop_dirty(&mut self) -> Option<u32> {
         while let Some(id) = self.dirty.pop_front() {
-            let durable = self.slots[id as usize].as_mut().and_then(|track| track.durable.as_mut());
+            let durable = self.slots[id as usize].as_mut().and_then(|cursor| cursor.durable.as_mut());
             // It may have ended, and another may have its place.
             if durable.is_some_and(|durable| core::mem::take(&mut durable.dirty)) {
                 return Some(id);
@@ -359,48 +360,49 @@ impl Tracks {
         None
     }
 
-    pub(crate) fn remove(&mut self, id: u32) -> Track {
-        let track = self.slots[id as usize].take().expect("a track in use");
-        self.lagging -= usize::from(track.lag.is_some());
+    pub(crate) fn remove(&mut self, id: u32) -> Cursor {
+        let cursor = self.slots[id as usize].take().expect("a track in use");
+        self.catching_up -= usize::from(cursor.catch_up.is_some());
         self.free.push(id);
-        *track
+        *cursor
     }
 
     /// The track with that number, if there is one.
-    pub(crate) fn find(&self, id: u32) -> Option<&Track> {
+    pub(crate) fn find(&self, id: u32) -> Option<&Cursor> {
         self.slots.get(id as usize)?.as_deref()
     }
 
-    pub(crate) fn get(&self, id: u32) -> &Track {
+    pub(crate) fn get(&self, id: u32) -> &Cursor {
         self.slots[id as usize].as_ref().expect("a track in use")
     }
 
-    pub(crate) fn get_mut(&mut self, id: u32) -> &mut Track {
+    pub(crate) fn get_mut(&mut self, id: u32) -> &mut Cursor {
         self.slots[id as usize].as_mut().expect("a track in use")
     }
 
     /// A subscription, with what many have in common.
-    pub(crate) fn get_with_common(&mut self, id: u32) -> (&mut Track, &mut InCommon) {
+    pub(crate) fn get_with_common(&mut self, id: u32) -> (&mut Cursor, &mut InCommon) {
         (self.slots[id as usize].as_mut().expect("a track in use"), &mut self.common)
     }
 
     /// A subscription lags from now on, from there.
-    pub(crate) fn set_lag(&mut self, id: u32, lag: Box<Lag>) {
-        let track = self.slots[id as usize].as_mut().expect("a track in use");
-        if track.lag.replace(lag).is_none() {
-            self.lagging += 1;
+    pub(crate) fn begin_catch_up(&mut self, id: u32, catch_up: Box<CatchUp>) {
+        let cursor = self.slots[id as usize].as_mut().expect("a track in use");
+        if cursor.catch_up.replace(catch_up).is_none() {
+            self.catching_up += 1;
         }
     }
 
     /// A subscription that lagged, and whose lag has been taken out, is live from now on.
-    pub(crate) fn set_live(&mut self, id: u32) {
-        assert!(self.get(id).lag.is_none(), "who is live has no lag");
-        self.lagging -= 1;
+    pub(crate) fn set_caught_up(&mut self, id: u32) {
+        assert!(self.get(id).catch_up.is_none(), "who is live has no lag");
+        self.catching_up -= 1;
     }
 
     /// Whether that is a subscription whose client keeps the position, or has been one.
     pub(crate) fn is_by_token(&self, id: u32) -> bool {
-        id == ENDED_BY_TOKEN || self.slots.get(id as usize).and_then(Option::as_ref).is_some_and(|track| track.by_token)
+        id == ENDED_BY_TOKEN
+            || self.slots.get(id as usize).and_then(Option::as_ref).is_some_and(|cursor| cursor.by_token)
     }
 
     /// Places at which there are subscriptions, or were.
@@ -409,7 +411,7 @@ impl Tracks {
     }
 
     /// What is at these places, from that one on.
-    pub(crate) fn from(&self, place: u32) -> impl Iterator<Item = (u32, Option<&Track>)> {
+    pub(crate) fn from(&self, place: u32) -> impl Iterator<Item = (u32, Option<&Cursor>)> {
         (place..).zip(self.slots.iter().skip(place as usize)).map(|(id, slot)| (id, slot.as_deref()))
     }
 
@@ -425,6 +427,6 @@ impl Tracks {
 
     /// The number of subscriptions that lag, those of absent clients included.
     pub(crate) fn lagging(&self) -> usize {
-        self.lagging
+        self.catching_up
     }
 }

@@ -2,14 +2,14 @@
 
 use whimbrel_event::{HOST_RELIABLE_MAX, HostId, PubendId, Tick};
 
-use super::far::Barred;
+use super::remote::BlockedStream;
 use super::{Gap, NOTHING, Positions};
 use crate::lazy::at_rest;
 use crate::store::{FarStand, OWN, OwnTicks, Written};
 
 /// What is kept of a durable subscription for other brokers' reliable streams.
 #[derive(Debug, Default)]
-pub(crate) struct Far {
+pub(crate) struct RemoteLogs {
     /// After which ticks what it wants was logged there: behind them silence of the log is silence, before them it is a gap, unless the cache has
     /// it. Only these streams are in its written position.
     pub(crate) since: Positions,
@@ -23,40 +23,40 @@ pub(crate) struct Far {
     /// What it holds there, as it was last counted.
     pub(crate) held: Positions,
     /// Streams that are set aside: where it stands in them.
-    pub(crate) aside: Positions,
+    pub(crate) detached: Positions,
     /// Up to where the cache here is known to lack something.
     pub(crate) holes: Positions,
     /// What is to be told of streams that are set aside when they are followed again: it lies behind where it stands in them.
     pub(crate) later: Vec<Gap>,
-    /// What its client knows of them from another broker, as of [`super::Lag::told`]: it may be live, and lag no more, before they are followed again.
+    /// What its client knows of them from another broker, as of [`super::CatchUp::told`]: it may be live, and lag no more, before they are followed again.
     pub(crate) told: Vec<Gap>,
     /// Streams that are set aside until it has passed an event of another one, own ones among them.
-    pub(crate) barred: Vec<Barred>,
+    pub(crate) blocked: Vec<BlockedStream>,
     /// It goes on where a subscription stood that cannot be reached: whatever a log has not got any more is a gap.
-    pub(crate) goes_on: bool,
+    pub(crate) resumes: bool,
     /// What is written of where it stands there.
     pub(crate) written: Written,
 }
 
 at_rest!(
-    Far,
-    Far {
+    RemoteLogs,
+    RemoteLogs {
         since: Positions::new(),
         unsure: Positions::new(),
         unnamed: [Tick(0); OWN],
         newest: Positions::new(),
         held: Positions::new(),
-        aside: Positions::new(),
+        detached: Positions::new(),
         holes: Positions::new(),
         later: Vec::new(),
         told: Vec::new(),
-        barred: Vec::new(),
-        goes_on: false,
+        blocked: Vec::new(),
+        resumes: false,
         written: Written::new()
     }
 );
 
-impl Far {
+impl RemoteLogs {
     /// Whether it has been told of all of a broker's streams from where on their log counts.
     pub(crate) fn is_counted(&self, host: HostId) -> bool {
         let is_told = |own| self.unsure.get(host.pubend(own)) != NOTHING;

@@ -9,31 +9,31 @@ use core::time::Duration;
 use whimbrel_event::{PubendId, Reliability, Tick, Time};
 
 use super::positions::COMMON_MIN;
-use super::{Positions, Track};
+use super::{Cursor, Positions};
 use crate::broker::Broker;
 use crate::stream::{LEVEL_AGE, level_of};
 
 impl Broker {
     /// Whether a subscription that stands at `at` in a stream of another broker may as well stand at `level`, which comes before: it was given nothing in between, is
     /// not waiting for anything, and would not be told anything.
-    pub(crate) fn is_silent_between(&self, track: &Track, pubend: PubendId, level: Tick, at: Tick) -> bool {
+    pub(crate) fn is_silent_between(&self, cursor: &Cursor, pubend: PubendId, level: Tick, at: Tick) -> bool {
         let Some(spoke) = self.streams.spoke(pubend) else { return false };
-        if self.streams.has_ended_in(pubend) || track.unsettled.has(pubend) || !self.is_kept_from(level) {
+        if self.streams.has_ended_in(pubend) || cursor.unsettled.has(pubend) || !self.is_kept_from(level) {
             return false;
         }
         // What it had before it began here need not have been passed here.
         let is_still = spoke <= level && at <= self.streams.passed(pubend);
-        let Some(durable) = track.durable.as_deref() else { return is_still && track.began.here <= level };
-        if track.by_token && track.began.here > level {
+        let Some(durable) = cursor.durable.as_deref() else { return is_still && cursor.began.here <= level };
+        if cursor.by_token && cursor.began.here > level {
             return false;
         }
-        let far = &durable.far;
+        let far = &durable.remote;
         // Those of one broker count together; what is of best effort is wanted there since then as well.
         let is_reliable = pubend.reliability() == Reliability::Reliable;
         let counted = if is_reliable { pubend } else { pubend.host().pubend(0) };
         let counts = far.counts_from(counted, |_| level).is_some_and(|since| since <= level);
         // A log of which it is not known what it holds for it lets go of that once it stands where it has passed.
-        let waits = far.aside.has(pubend) || far.holes.get(pubend) > level || far.newest.get(pubend) > level;
+        let waits = far.detached.has(pubend) || far.holes.get(pubend) > level || far.newest.get(pubend) > level;
         let is_silence = || match is_reliable {
             true => far.written.given(pubend, &self.store.bases) <= level,
             // What it had elsewhere need not have been passed here.
@@ -49,37 +49,37 @@ impl Broker {
     }
 
     /// A subscription whose client has left, and that is kept, stands at one tick wherever that makes no difference.
-    pub(super) fn level_off(&mut self, id: u32) {
-        let track = self.tracks.get(id);
-        let Some(lag) = track.lag.as_deref().filter(|_| track.keeps) else { return };
+    pub(super) fn align_to_watermark(&mut self, id: u32) {
+        let cursor = self.cursors.get(id);
+        let Some(catch_up) = cursor.catch_up.as_deref().filter(|_| cursor.keeps) else { return };
         let level = self.streams.level();
-        let told = |pubend| lag.gaps.iter().chain(lag.told.iter()).any(|gap| gap.pubend == pubend);
-        let Some(alike) = self.alike(track, &lag.positions, level, told) else { return };
-        let (track, common) = self.tracks.get_with_common(id);
-        let Some(lag) = track.lag.as_deref_mut() else { return };
-        common.level_off(&mut lag.positions, alike, level);
+        let told = |pubend| catch_up.gaps.iter().chain(catch_up.told.iter()).any(|gap| gap.pubend == pubend);
+        let Some(alike) = self.alike(cursor, &catch_up.positions, level, told) else { return };
+        let (cursor, common) = self.cursors.get_with_common(id);
+        let Some(catch_up) = cursor.catch_up.as_deref_mut() else { return };
+        common.align(&mut catch_up.positions, alike, level);
     }
 
     /// So does whoever has acknowledged a token, which names each stream.
-    pub(super) fn level_off_acknowledged(&mut self, id: u32) {
-        let track = self.tracks.get(id);
-        let others = track.acknowledged.iter().filter(|(pubend, _)| self.streams.spoke(*pubend).is_some());
+    pub(super) fn align_acknowledged(&mut self, id: u32) {
+        let cursor = self.cursors.get(id);
+        let others = cursor.acknowledged.iter().filter(|(pubend, _)| self.streams.spoke(*pubend).is_some());
         let level = level_of(others.map(|(_, tick)| tick));
-        let Some(alike) = self.alike(track, &track.acknowledged, level, |_| false) else { return };
-        let (track, common) = self.tracks.get_with_common(id);
-        common.level_off(&mut track.acknowledged, alike, level);
+        let Some(alike) = self.alike(cursor, &cursor.acknowledged, level, |_| false) else { return };
+        let (cursor, common) = self.cursors.get_with_common(id);
+        common.align(&mut cursor.acknowledged, alike, level);
     }
 
     /// The streams in which a subscription that stands there may as well stand at `level`, if they are most.
     fn alike(
         &self,
-        track: &Track,
+        cursor: &Cursor,
         positions: &Positions,
         level: Tick,
         is_told: impl Fn(PubendId) -> bool,
     ) -> Option<Vec<PubendId>> {
         // Who has a base is not behind that.
-        let base = |pubend| match track.durable {
+        let base = |pubend| match cursor.durable {
             Some(_) => self.store.bases.tick_of_current(pubend),
             None => Tick(0),
         };
@@ -87,7 +87,7 @@ impl Broker {
             *at > level
                 && base(*pubend) <= level
                 && !is_told(*pubend)
-                && self.is_silent_between(track, *pubend, level, *at)
+                && self.is_silent_between(cursor, *pubend, level, *at)
         };
         let alike: Vec<PubendId> = positions.iter().filter(is_alike).map(|(pubend, _)| pubend).collect();
         (alike.len() >= COMMON_MIN && alike.len() * 2 >= positions.iter().count()).then_some(alike)

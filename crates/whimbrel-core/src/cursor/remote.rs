@@ -1,0 +1,458 @@
+//! What a durable subscription has of other brokers' reliable streams: their logs count for it as its own broker's does.
+//!
+//! What the cache here lacks is read there. Until it has come the stream is *set aside* for the subscription: it goes on with the others, also live, and gets
+//! nothing of this one.
+
+use std::collections::BTreeSet;
+
+use whimbrel_event::{Event, EventId, HostId, Predecessors, PredecessorsBuf, PubendId, Tick, Time};
+
+use super::catchup::{CursorReader, Turn};
+use super::replay::ReplayStep;
+use super::{Cursor, Durable, Gap, GapReason, Positions, RemoteLogs};
+use crate::api::Output;
+use crate::broker::Broker;
+use crate::overlay::PREDECESSOR_MAX;
+use crate::store::DurableNo;
+
+/// Streams that are noted as having waited; those that do not wait any more are forgotten then.
+const BLOCKED_MAX: usize = 16;
+
+/// A stream whose next event comes after some of other streams: their publisher has moved in between.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct BlockedStream {
+    pub(crate) pubend: PubendId,
+    pub(crate) after: PredecessorsBuf,
+    /// Until when that is waited for.
+    pub(crate) until: Time,
+    /// It has been waited for.
+    pub(crate) is_over: bool,
+}
+
+impl BlockedStream {
+    /// Whether this is one of the events that it waits for.
+    fn waits_for(&self, event: EventId) -> bool {
+        self.after.iter().any(|waited| waited == event)
+    }
+}
+
+impl Cursor {
+    /// Whether a stream is set aside for it.
+    pub(crate) fn is_detached(&self, pubend: PubendId) -> bool {
+        self.durable.as_deref().is_some_and(|durable| durable.remote.detached.has(pubend))
+    }
+
+    /// Where it stands in a stream that it has fallen behind in, or that is set aside for it.
+    fn position_in(&self, catch_up: &super::CatchUp, pubend: PubendId) -> Tick {
+        let detached = self.durable.as_deref().filter(|durable| durable.remote.detached.has(pubend));
+        detached.map_or_else(|| catch_up.positions.get(pubend), |durable| durable.remote.detached.get(pubend))
+    }
+
+    /// The events of other streams that it has to have got, or passed, before this one, and has not.
+    pub(super) fn lacks_before(
+        &self,
+        catch_up: &super::CatchUp,
+        id: EventId,
+        after: Predecessors<'_>,
+    ) -> PredecessorsBuf {
+        let Some(durable) = self.durable.as_deref().filter(|_| !after.is_empty()) else {
+            return PredecessorsBuf::new();
+        };
+        // Once they were waited for in vain, they are passed. A stream that has rejoined for another reason waits on.
+        let blocked = || durable.remote.blocked.iter().filter(|blocked| blocked.pubend == id.pubend && blocked.is_over);
+        let is_waited = |after: EventId| blocked().any(|blocked| blocked.waits_for(after));
+        let is_lacking = |after: &EventId| {
+            after.pubend != id.pubend && self.position_in(catch_up, after.pubend) < after.tick && !is_waited(*after)
+        };
+        after.iter().filter(is_lacking).collect()
+    }
+
+    /// Whether it is not known yet from where on its selector counts in a stream.
+    fn awaits_selector(&self, pubend: PubendId) -> bool {
+        self.durable.as_deref().is_some_and(|durable| durable.awaits_selector(pubend))
+    }
+
+    /// Until its own interest is in force it waits for these streams: where their logs count for it
+    /// from where it stands, else from what has been passed here. What would be a gap before that
+    /// only because nobody had asked for it here waits as well: with the version of the interest
+    /// their host tells whether there was anything.
+    pub(crate) fn wait_for(&mut self, passed: impl Iterator<Item = (PubendId, Tick)>) {
+        let mut unsettled = Positions::default();
+        for (pubend, passed) in passed {
+            let is_logged = self.has_remote_log(pubend);
+            let catch_up = self.catch_up.as_deref_mut();
+            let had = catch_up.as_ref().map_or(Tick(0), |catch_up| catch_up.positions.get(pubend));
+            let from = match is_logged {
+                // It may stand where the stream began.
+                true => had.max(Tick(1)),
+                false => catch_up.and_then(|catch_up| catch_up.gaps.take_unasked(pubend)).unwrap_or(had.max(passed)),
+            };
+            if from != Tick(0) {
+                unsettled.set(pubend, from);
+            }
+        }
+        self.unsettled = unsettled;
+    }
+
+    /// Whether another broker's log has what it lacks of a stream.
+    pub(crate) fn has_remote_log(&self, pubend: PubendId) -> bool {
+        self.durable.as_deref().is_some_and(|durable| durable.remote.since.has(pubend))
+    }
+}
+
+impl Broker {
+    /// Something of another broker's stream does not come here by itself. A durable subscription reads it there; `false`: it cannot.
+    pub(crate) fn read_remote_instead(&mut self, id: u32, pubend: PubendId, (from, to): (Tick, Tick)) -> bool {
+        if fault!(self, GapTaken) {
+            return false;
+        }
+        let has_ended = self.streams.has_ended(pubend.host());
+        let cursor = self.cursors.get(id);
+        if has_ended || !cursor.has_remote_log(pubend) {
+            return false;
+        }
+        let (is_live, is_aside) = (cursor.catch_up.is_none(), cursor.is_detached(pubend));
+        if is_live && !is_aside {
+            self.fall_behind(id, None, false);
+            let catch_up = self.cursors.get_mut(id).catch_up.as_mut().expect("it lags now");
+            catch_up.positions.set(pubend, catch_up.positions.get(pubend).min(from));
+        }
+        let cursor = self.cursors.get_mut(id);
+        let durable = cursor.durable.as_deref_mut().expect("it has a far log");
+        durable.remote.holes.advance(pubend, to);
+        let session = cursor.session;
+        // It holds that now, wherever it stood.
+        self.cursors.touch(id);
+        let cursor = self.cursors.get(id);
+        if is_aside && !cursor.unsettled.has(pubend) && !cursor.awaits_selector(pubend) {
+            self.rejoin(id, pubend);
+        }
+        if self.sessions.is_attached(session) {
+            self.catch_up_soon(id);
+        }
+        true
+    }
+
+    /// As [`Broker::read_far_instead`], of a stream that has waited for the own interest: it stands where that began, also if it lags for another stream's sake
+    /// since a moment ago, and so where that is now. If the stream was set aside in that moment, it was there.
+    pub(crate) fn read_unsettled(&mut self, id: u32, pubend: PubendId, (from, to): (Tick, Tick)) -> bool {
+        let has_ended = self.streams.has_ended(pubend.host());
+        let cursor = self.cursors.get_mut(id);
+        let (is_read, is_aside) = (!has_ended && cursor.has_remote_log(pubend), cursor.is_detached(pubend));
+        let catch_up = cursor.catch_up.as_deref_mut().map(|catch_up| &mut catch_up.positions);
+        let detached = cursor.durable.as_deref_mut().filter(|_| is_aside).map(|durable| &mut durable.remote.detached);
+        if let Some(positions) = detached.or(catch_up).filter(|_| is_read) {
+            positions.set(pubend, positions.get(pubend).min(from));
+        }
+        self.read_remote_instead(id, pubend, (from, to))
+    }
+
+    /// A stream that was set aside is followed again, from where the subscription stands in it.
+    pub(crate) fn rejoin(&mut self, id: u32, pubend: PubendId) {
+        let Some(durable) = self.cursors.durable_mut(id).filter(|durable| durable.remote.detached.has(pubend)) else {
+            return;
+        };
+        let (number, at) = (durable.number, durable.remote.detached.get(pubend));
+        durable.remote.detached.remove(pubend);
+        self.store.far_reads.leave(pubend, number);
+        if self.cursors.get(id).catch_up.is_none() {
+            self.fall_behind(id, None, false);
+        }
+        let next = self.cache.serial_for(pubend, at);
+        let cursor = self.cursors.get_mut(id);
+        let (session, catch_up) = (cursor.session, cursor.catch_up.as_mut().expect("it lags now"));
+        catch_up.positions.set(pubend, at);
+        catch_up.next = catch_up.next.min(next);
+        let has_kept = |durable: &&mut Durable| !durable.remote.later.is_empty() || !durable.remote.told.is_empty();
+        if let Some(durable) = cursor.durable.as_deref_mut().filter(has_kept) {
+            let RemoteLogs { later, told, .. } = &mut *durable.remote;
+            for (kept, gaps) in [(later, &mut catch_up.gaps), (told, &mut catch_up.told)] {
+                kept.iter().filter(|gap| gap.pubend == pubend).for_each(|gap| gaps.add(*gap));
+                kept.retain(|gap| gap.pubend != pubend);
+            }
+        }
+        if self.sessions.is_attached(session) {
+            self.catch_up_soon(id);
+        }
+    }
+
+    /// Whoever lags keeps where it stands in streams that were set aside as in others, and waits for nothing.
+    pub(crate) fn reattach_streams(&mut self, id: u32) {
+        let Some(durable) = self.cursors.durable(id) else { return };
+        for (pubend, _) in durable.remote.detached.clone().iter() {
+            self.rejoin(id, pubend);
+        }
+        if let Some(durable) = self.cursors.durable_mut(id).filter(|durable| !durable.remote.blocked.is_empty()) {
+            durable.remote.blocked.clear();
+        }
+    }
+
+    /// Gives a durable subscription that lags what the cache lacks of other brokers' streams. Whether something was read; or how its turn ends.
+    pub(super) fn replay_remote(
+        &mut self,
+        now: Time,
+        id: u32,
+        budget: &mut usize,
+        out: &mut dyn Output,
+    ) -> Result<bool, Turn> {
+        let far = self.cursors.durable(id).map(|durable| &durable.remote);
+        let Some(far) = far.filter(|far| !far.since.is_empty() || !far.blocked.is_empty()) else { return Ok(false) };
+        let streams: Vec<PubendId> = far.since.iter().map(|(pubend, _)| pubend).collect();
+        let mut has_read = self.unblock(now, id);
+        loop {
+            for pubend in &streams {
+                loop {
+                    match self.replay_remote_step(now, id, *pubend, budget, out) {
+                        ReplayStep::Done => break,
+                        ReplayStep::More => has_read = true,
+                        ReplayStep::Turn(turn) => return Err(turn),
+                    }
+                }
+            }
+            // Bounded: each turn ends the wait of a stream for an event, and none begins to wait for the same again.
+            if !self.unblock(now, id) {
+                return Ok(has_read);
+            }
+            has_read = true;
+        }
+    }
+
+    fn replay_remote_step(
+        &mut self,
+        now: Time,
+        id: u32,
+        pubend: PubendId,
+        budget: &mut usize,
+        out: &mut dyn Output,
+    ) -> ReplayStep {
+        let has_ended = self.streams.has_ended(pubend.host());
+        let Some(passed) = self.streams.followed(pubend) else { return ReplayStep::Done };
+        let cursor = self.cursors.get(id);
+        let durable = cursor.durable.as_deref().expect("it is durable");
+        if durable.remote.detached.has(pubend) {
+            return ReplayStep::Done;
+        }
+        let (catch_up, since) = (cursor.catch_up.as_ref().expect("it lags"), durable.remote.since.get(pubend));
+        let unsure = durable.remote.unsure.get(pubend);
+        let (at, forgiven) = (catch_up.positions.get(pubend), catch_up.forgiven.get(pubend));
+        // A hole may reach beyond what the consolidated stream has passed: nothing of that comes here either.
+        let lacks = self.cache.incomplete(&cursor.partitions, pubend).min(passed).max(durable.remote.holes.get(pubend));
+        let (number, is_volatile) = (durable.number, durable.may_be_volatile);
+        if at >= lacks {
+            // Until its broker knows of it, what comes of a stream comes for others' sake.
+            if (cursor.unsettled.has(pubend) || durable.awaits_selector(pubend)) && !has_ended {
+                self.detach_stream(id, pubend, at);
+            }
+            return ReplayStep::Done;
+        }
+        let gaps = &mut self.cursors.get_mut(id).catch_up.as_mut().expect("it lags").gaps;
+        if has_ended {
+            gaps.add(Gap { pubend, from: at, to: lacks, reason: GapReason::Lost });
+        } else {
+            // What came before its interest was confirmed was logged only by chance.
+            // What its topics let go is told with what was logged among it, when that has been read.
+            let unlogged = since.max(unsure).min(lacks);
+            if unlogged > forgiven && !is_volatile {
+                gaps.add(Gap { pubend, from: at, to: unlogged, reason: GapReason::Overwritten });
+            }
+        }
+        let from = if is_volatile { at } else { at.max(since) };
+        if from >= lacks || has_ended {
+            self.cursors.get_mut(id).catch_up.as_mut().expect("it lags").positions.set(pubend, lacks);
+            return ReplayStep::More;
+        }
+        if *budget == 0 {
+            return ReplayStep::Turn(Turn::Over);
+        }
+        if self.store.far_reads.slice(pubend, from, number).is_none() {
+            self.detach_stream(id, pubend, from);
+            self.store.far_reads.wait(pubend, number, id);
+            self.read_far_soon(now, pubend);
+            return ReplayStep::Done;
+        }
+        self.replay_remote_slice(now, id, (pubend, at, from, lacks), budget, out)
+    }
+
+    /// Another selector counts in another broker's stream from when that knows of it: until then the stream is set aside.
+    pub(crate) fn detach_all_streams(&mut self, id: u32) {
+        let cursor = self.cursors.get(id);
+        let Some(durable) = cursor.durable.as_deref() else { return };
+        let at = |pubend| match &cursor.catch_up {
+            Some(catch_up) => catch_up.positions.get(pubend),
+            None => self.streams.passed(pubend).max(cursor.ahead.get(pubend)),
+        };
+        let streams = durable.remote.since.iter().map(|(pubend, _)| pubend);
+        let streams: Vec<(PubendId, Tick)> =
+            streams.filter(|pubend| !durable.remote.detached.has(*pubend)).map(|pubend| (pubend, at(pubend))).collect();
+        streams.into_iter().for_each(|(pubend, at)| self.detach_stream(id, pubend, at));
+    }
+
+    fn detach_stream(&mut self, id: u32, pubend: PubendId, at: Tick) {
+        let catch_up = self.cursors.get_mut(id).catch_up.as_mut();
+        let (gap, told) =
+            catch_up.map_or((None, None), |catch_up| (catch_up.gaps.cut(pubend, at), catch_up.told.cut(pubend, at)));
+        let durable = self.cursors.durable_mut(id).expect("it is durable");
+        durable.remote.detached.set(pubend, at);
+        // Told before what is read of the stream it would hide that.
+        durable.remote.later.extend(gap);
+        durable.remote.told.extend(told);
+        self.sessions.stats.streams_set_aside += 1;
+    }
+
+    /// Gives a subscription what it wants of a part that was read.
+    fn replay_remote_slice(
+        &mut self,
+        now: Time,
+        id: u32,
+        (pubend, at, from, lacks): (PubendId, Tick, Tick, Tick),
+        budget: &mut usize,
+        out: &mut dyn Output,
+    ) -> ReplayStep {
+        let number = self.cursors.durable(id).expect("it is durable").number;
+        let slice = self.store.far_reads.slice(pubend, from, number).expect("the caller has looked");
+        let upto = slice.upto.min(lacks);
+        let first = slice.events.partition_point(|event| event.id().tick <= from);
+        let mut wanted = slice.events[first..].iter().take_while(|event| event.id().tick <= upto);
+        // Cheap: they are handles.
+        let events: Vec<Event> = wanted.by_ref().take(*budget).cloned().collect();
+        let upto = wanted.next().map_or(upto, |event| Tick(event.id().tick.0 - 1));
+        let released = slice.released.min(upto);
+        let lost = slice.lost.iter().map(|(after, to)| ((*after).max(from), (*to).min(upto)));
+        let lost: BTreeSet<(Tick, Tick)> = lost.filter(|(after, to)| after < to).collect();
+        *budget -= events.len().clamp(1, *budget);
+        let host = self.streams.logged().host();
+        let Broker { cursors, router, copies, sessions, streams, .. } = self;
+        let is_alone = cursors.lagging() == 1;
+        let cursor = cursors.get_mut(id);
+        let mut catch_up = cursor.catch_up.take().expect("it lags");
+        let released = if fault!(self, FarEarlyIsSilence) { Tick(0) } else { released };
+        let is_volatile = cursor.durable.as_deref().is_some_and(|durable| durable.may_be_volatile);
+        if is_volatile && upto > catch_up.forgiven.get(pubend) {
+            catch_up.gaps.add(Gap { pubend, from: at, to: upto, reason: GapReason::Overwritten });
+        }
+        if released > from {
+            catch_up.gaps.add(Gap { pubend, from: at, to: released, reason: GapReason::Released });
+        }
+        let mut reader =
+            CursorReader::new(now, (host, is_alone), (cursor, &mut catch_up), (router, copies, sessions, streams), out);
+        let mut is_whole = true;
+        for event in &events {
+            for (after, to) in lost.iter().filter(|(_, to)| *to < event.id().tick) {
+                let gap = Gap { pubend, from: *after, to: *to, reason: GapReason::Lost };
+                if reader.catch_up.positions.get(pubend) < *to {
+                    reader.catch_up.gaps.add(gap);
+                }
+            }
+            if reader.check_logged(event).is_break() {
+                is_whole = false;
+                break;
+            }
+        }
+        let (is_blocked, blocked) = (reader.blocked, reader.blocked_on);
+        if is_whole {
+            for (after, to) in lost.iter().filter(|(_, to)| *to > catch_up.positions.get(pubend)) {
+                catch_up.gaps.add(Gap { pubend, from: *after, to: *to, reason: GapReason::Lost });
+            }
+            catch_up.positions.set(pubend, upto);
+            cursor.record_read(pubend, upto);
+        }
+        cursor.catch_up = Some(catch_up);
+        self.end_slice(now, id, (is_blocked, is_whole), blocked)
+    }
+
+    /// An event comes after one of another stream that a subscription has not passed yet: its stream is set aside until then.
+    pub(super) fn block_on_predecessor(&mut self, now: Time, id: u32, event: EventId, after: PredecessorsBuf) {
+        let until = now + PREDECESSOR_MAX;
+        let upto = Tick(event.tick.0 - 1);
+        self.detach_stream(id, event.pubend, upto);
+        let durable = self.cursors.durable_mut(id).expect("streams are set aside for durable ones");
+        let number = durable.number;
+        let RemoteLogs { blocked, detached, .. } = &mut *durable.remote;
+        // Its stream has rejoined in between, for another reason: what it waits for already, it waits for no longer than before.
+        let waits = |blocked: &BlockedStream| blocked.pubend == event.pubend && !blocked.is_over;
+        if let Some(at) = blocked.iter().position(waits) {
+            let known = &mut blocked[at];
+            if after.iter().any(|after| known.waits_for(after)) {
+                known.after = after;
+                return;
+            }
+            blocked.remove(at);
+        }
+        if blocked.len() >= BLOCKED_MAX {
+            blocked.retain(|blocked| detached.has(blocked.pubend));
+        }
+        blocked.push(BlockedStream { pubend: event.pubend, after, until, is_over: false });
+        if let Some(overlay) = self.overlay.as_deref_mut() {
+            overlay.block_until(until, (number, id));
+        }
+    }
+
+    /// Streams go on that have waited for events of others for long enough, or need not wait for them any more. Whether there were some.
+    pub(super) fn unblock(&mut self, now: Time, id: u32) -> bool {
+        let blocked = self.cursors.durable(id).map(|durable| durable.remote.blocked.clone()).unwrap_or_default();
+        let mut is_any = false;
+        for (at, BlockedStream { pubend, after, until, is_over, .. }) in blocked.into_iter().enumerate() {
+            let cursor = self.cursors.get(id);
+            // One that waits no more may be set aside for another reason.
+            if is_over || !cursor.is_detached(pubend) {
+                continue;
+            }
+            let catch_up = cursor.catch_up.as_deref().expect("it lags");
+            let is_met = after.iter().all(|after| cursor.position_in(catch_up, after.pubend) >= after.tick);
+            let is_missing = |after: &EventId| cursor.position_in(catch_up, after.pubend) < after.tick;
+            let may_come = after.iter().filter(is_missing).any(|after| self.may_come(now, after.pubend.host()));
+            if until <= now || !may_come {
+                if let Some(overlay) = self.overlay.as_deref_mut() {
+                    overlay.stats.order_breaks += u64::from(!is_met);
+                }
+                if let Some(blocked) =
+                    self.cursors.durable_mut(id).and_then(|durable| durable.remote.blocked.get_mut(at))
+                {
+                    blocked.is_over = true;
+                }
+                self.rejoin(id, pubend);
+                is_any = true;
+            }
+        }
+        is_any
+    }
+
+    /// Whether something of a host may still come.
+    fn may_come(&self, now: Time, host: HostId) -> bool {
+        let is_own = host == self.streams.own.host() || host == self.streams.logged().host();
+        let is_there = |overlay: &crate::overlay::Overlay| overlay.may_come_from(now, host);
+        is_own || self.overlay.as_deref().is_some_and(is_there) && !self.streams.has_ended(host)
+    }
+
+    /// Subscriptions whose streams have waited for others for as long as they may have their turn.
+    pub(crate) fn unblock_overdue(&mut self, overdue: Vec<(DurableNo, u32)>) {
+        for (number, id) in overdue {
+            let is_it = |durable: &super::Durable| durable.number == number && !durable.remote.blocked.is_empty();
+            if !self.cursors.durable(id).is_some_and(is_it) {
+                continue;
+            }
+            if self.cursors.get(id).catch_up.is_none() {
+                self.fall_behind(id, None, false);
+            }
+            if self.sessions.is_attached(self.cursors.get(id).session) {
+                self.catch_up_soon(id);
+            }
+        }
+    }
+
+    /// Streams have ended: what was to be read of them cannot be any more, and what has not been told as a gap is lost.
+    pub(crate) fn remote_ended(&mut self, host: HostId) {
+        self.store.far_reads.give_up(host);
+        for id in self.cursors.ids() {
+            // What it has passed of them is written as it is, so that it is not told again as lost.
+            self.cursors.touch(id);
+            let detached = self.cursors.durable(id).map(|durable| durable.remote.detached.clone()).unwrap_or_default();
+            for (pubend, _) in detached.iter().filter(|(pubend, _)| pubend.host() == host) {
+                self.rejoin(id, pubend);
+            }
+            if let Some(catch_up) = self.cursors.get_mut(id).catch_up.as_deref_mut() {
+                catch_up.gaps.end(host);
+            }
+        }
+    }
+}
