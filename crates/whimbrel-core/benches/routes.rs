@@ -40,7 +40,7 @@ fn state(number: usize, sequence: u64, neighbours: &[usize]) -> LinkState {
         birth: Tick(1),
         addresses: vec!["10.0.0.1:7000".into()],
         neighbours: neighbours.iter().enumerate().map(|(port, to)| end(number, *to, port)).collect(),
-        former: Vec::new(),
+        previous: Vec::new(),
     }
 }
 

@@ -40,9 +40,9 @@ impl Cutter {
         }
         let found = if self.held.is_empty() { self.cut(chunk) } else { self.complete(chunk) };
         match found {
-            Ok(Found::Nothing) => Ok(None),
-            Ok(Found::InChunk(frame)) => Ok(Some(frame)),
-            Ok(Found::Held { length_bytes }) => Ok(Some(&self.held[length_bytes..])),
+            Ok(FrameAt::Nothing) => Ok(None),
+            Ok(FrameAt::InChunk(frame)) => Ok(Some(frame)),
+            Ok(FrameAt::HeldStream { length_bytes }) => Ok(Some(&self.held[length_bytes..])),
             Err(invalid) => {
                 self.failed = Some(invalid);
                 Err(invalid)
@@ -64,26 +64,26 @@ impl Cutter {
     }
 
     /// A frame that begins with the chunk.
-    fn cut<'c>(&mut self, chunk: &mut &'c [u8]) -> Result<Found<'c>, Invalid> {
+    fn cut<'c>(&mut self, chunk: &mut &'c [u8]) -> Result<FrameAt<'c>, Invalid> {
         if let Some((begin, length)) = frame_length(chunk)?
             && let Some((frame, rest)) = chunk[begin..].split_at_checked(length)
         {
             *chunk = rest;
-            return Ok(Found::InChunk(frame));
+            return Ok(FrameAt::InChunk(frame));
         }
         self.held.extend_from_slice(chunk);
         *chunk = &[];
-        Ok(Found::Nothing)
+        Ok(FrameAt::Nothing)
     }
 
     /// The frame that is held, with more bytes.
-    fn complete<'c>(&mut self, chunk: &mut &'c [u8]) -> Result<Found<'c>, Invalid> {
+    fn complete<'c>(&mut self, chunk: &mut &'c [u8]) -> Result<FrameAt<'c>, Invalid> {
         // At most as often as a length has bytes.
         let (begin, length) = loop {
             if let Some(known) = frame_length(&self.held)? {
                 break known;
             }
-            let Some((byte, rest)) = chunk.split_first() else { return Ok(Found::Nothing) };
+            let Some((byte, rest)) = chunk.split_first() else { return Ok(FrameAt::Nothing) };
             self.held.push(*byte);
             *chunk = rest;
         };
@@ -92,15 +92,15 @@ impl Cutter {
         self.held.extend_from_slice(here);
         *chunk = rest;
         self.is_done = here.len() == missing;
-        Ok(if self.is_done { Found::Held { length_bytes: begin } } else { Found::Nothing })
+        Ok(if self.is_done { FrameAt::HeldStream { length_bytes: begin } } else { FrameAt::Nothing })
     }
 }
 
 /// Where the next frame lies.
-enum Found<'c> {
+enum FrameAt<'c> {
     Nothing,
     InChunk(&'c [u8]),
-    Held { length_bytes: usize },
+    HeldStream { length_bytes: usize },
 }
 
 /// How many bytes the length at the beginning takes, and what it says; `None` if it is not there as a whole.

@@ -2,8 +2,8 @@
 
 use crate::bytes::{Reader, varint};
 use crate::{
-    Ask, Digest, EventFrame, FRAME_BYTES_MAX, Former, Goodbye, Hello, InterestUpdate, Invalid, Letter, LinkState, Nack,
-    Probe, ProbeEcho, Registry, RegistryAsk, RegistryDigest, Silence,
+    Ask, Digest, EventFrame, FRAME_BYTES_MAX, Goodbye, Hello, InterestUpdate, Invalid, LinkStateFrame, MessageFrame,
+    Nack, PreviousIdentities, Probe, ProbeEcho, Registry, RegistryAsk, RegistryDigest, Silence,
 };
 
 /// The first type that must be known to whoever gets it. A frame of an unknown type below is skipped.
@@ -78,7 +78,7 @@ frames! {
     /// The last frame on a link.
     2 Goodbye(Goodbye<'a>),
     /// A broker and its neighbours; flooded.
-    3 LinkState(LinkState<'a>),
+    3 LinkState(LinkStateFrame<'a>),
     /// Which link states and interests the sender has.
     4 Digest(Digest),
     /// What a broker wants; flooded.
@@ -102,9 +102,9 @@ frames! {
     /// Which parts of the registry the sender wants to have.
     14 RegistryAsk(RegistryAsk),
     /// Who had the receiver's name before it?
-    17 Former(Former),
+    17 PreviousIdentities(PreviousIdentities),
     /// From one broker to another that need not be its neighbour.
-    18 Letter(Letter<'a>),
+    18 MessageFrame(MessageFrame<'a>),
 }
 
 /// The type of [`Frame::Event`], whose header is also written without its event.

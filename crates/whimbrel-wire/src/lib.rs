@@ -8,13 +8,13 @@ pub mod compact;
 mod cutter;
 mod event;
 mod frame;
+mod holds;
 mod interest;
 mod invalid;
 mod knowledge;
-mod letter;
 mod limits;
 mod link;
-mod owing;
+mod message;
 mod question;
 mod read;
 mod registry;
@@ -26,28 +26,28 @@ mod tree;
 pub use cutter::Cutter;
 pub use event::{EventFrame, Repairers};
 pub use frame::Frame;
+pub use holds::{GrantedStream, HeldStream, HoldGrant, HoldReport, TakenOver};
 pub use interest::{InterestEntry, InterestUpdate};
 pub use invalid::Invalid;
 pub use knowledge::{Nack, Part, Range, Silence};
-pub use letter::{Letter, Message};
 pub use limits::{
-    ADDRESS_BYTES_MAX, ADDRESSES_MAX, CLAIMS_MAX, CLIENT_ID_BYTES_MAX, DEPTH_MAX, DEPUTIES_MAX, FORMER_MAX,
-    FRAME_BYTES_MAX, GOODBYE_BYTES_MAX, HANDED_MAX, LETTER_BYTES_MAX, LIST_MAX, LOSS_MAX, NAME_BYTES_MAX,
-    NEIGHBOURS_MAX, NODES_MAX, OWNER_BYTES_MAX, PARTS_MAX, QUESTION_BYTES_MAX, RANGES_MAX, READ_ENTRIES_MAX,
+    ADDRESS_BYTES_MAX, ADDRESSES_MAX, CLAIMS_MAX, CLIENT_ID_BYTES_MAX, DEPTH_MAX, DEPUTIES_MAX, FRAME_BYTES_MAX,
+    GOODBYE_BYTES_MAX, HANDED_MAX, LIST_MAX, LOSS_MAX, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, NEIGHBOURS_MAX, NODES_MAX,
+    OWNER_BYTES_MAX, PARTS_MAX, PREVIOUS_IDENTITIES_MAX, QUESTION_BYTES_MAX, RANGES_MAX, READ_ENTRIES_MAX,
     READ_EVENTS_MAX, READ_LOST_MAX, REGISTRY_RANGES, REPAIRERS_MAX, REPLY_BYTES_MAX, SELECTOR_BYTES_MAX,
     TOPIC_BYTES_MAX, VERSION_BYTES_MAX,
 };
 pub use link::{Goodbye, Hello, Probe, ProbeEcho};
-pub use owing::{Held, Holds, OwedStream, Owes, Took};
+pub use message::{BrokerMessage, MessageFrame};
 pub use question::{Question, Reply};
 pub use read::{ReadAsk, ReadTold};
 pub use registry::{Registry, RegistryAsk, RegistryDigest, RegistryEntry};
 pub use roam::{
     AskPublished, Claim, ClaimKind, Claims, Copies, CopiesTaken, Found, Move, MoveAnswer, Moved, PageTaken, Published,
-    Sessions, Where,
+    SessionClaims, Where,
 };
 pub use share::{Hand, HandNumbers, Members, MembersAnswer, MembersTaken};
-pub use topology::{Ask, Digest, Former, FormerHost, HostVersion, LinkState, Neighbour};
+pub use topology::{Ask, Digest, HostVersion, LinkEnd, LinkStateFrame, PreviousIdentities, PreviousIdentity};
 pub use tree::{Dest, Subtree, TreeReader, TreeWriter};
 
 /// The major version of the protocol that is spoken here. Brokers of different major versions do not talk.

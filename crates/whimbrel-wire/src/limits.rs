@@ -19,7 +19,7 @@ pub const ADDRESSES_MAX: usize = 4;
 pub const ADDRESS_BYTES_MAX: usize = 64;
 
 /// Bytes of what a letter says, so that its frame has room for who writes to whom.
-pub const LETTER_BYTES_MAX: usize = FRAME_BYTES_MAX - 256;
+pub const MESSAGE_BYTES_MAX: usize = FRAME_BYTES_MAX - 256;
 
 /// What is asked for with one question for a part of a log.
 pub const READ_ENTRIES_MAX: usize = 64;
@@ -49,7 +49,7 @@ pub const DEPUTIES_MAX: usize = 512;
 pub const NEIGHBOURS_MAX: usize = 1024;
 
 /// Hosts that had a broker's name before it.
-pub const FORMER_MAX: usize = 16;
+pub const PREVIOUS_IDENTITIES_MAX: usize = 16;
 
 /// The greatest loss, in thousandths: nothing arrives.
 pub const LOSS_MAX: u16 = 1000;

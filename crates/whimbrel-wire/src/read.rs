@@ -5,7 +5,7 @@ use whimbrel_event::{PubendId, Tick};
 use crate::bytes::{Put, Reader};
 use crate::frame::Body;
 use crate::{
-    Invalid, LETTER_BYTES_MAX, READ_ENTRIES_MAX, READ_EVENTS_MAX, READ_LOST_MAX, SELECTOR_BYTES_MAX, TOPIC_BYTES_MAX,
+    Invalid, MESSAGE_BYTES_MAX, READ_ENTRIES_MAX, READ_EVENTS_MAX, READ_LOST_MAX, SELECTOR_BYTES_MAX, TOPIC_BYTES_MAX,
 };
 
 /// Asks for what is logged of a part of a stream.
@@ -87,7 +87,7 @@ impl<'a> Body<'a> for ReadTold<'a> {
         let mut last = 0_u64;
         let events = input.list(READ_EVENTS_MAX, "events", |input| {
             last = last.checked_add(input.varint()?).ok_or(Invalid::Range("the tick of an event"))?;
-            Ok((Tick(last), input.bytes(LETTER_BYTES_MAX, "an event")?))
+            Ok((Tick(last), input.bytes(MESSAGE_BYTES_MAX, "an event")?))
         })?;
         // It ends here where none has the mark.
         let retained = if input.0.is_empty() { Vec::new() } else { read_ticks(input)? };
@@ -106,7 +106,7 @@ impl<'a> Body<'a> for ReadTold<'a> {
         let mut last = 0;
         out.put_list(&self.events, READ_EVENTS_MAX, "events", |out, (tick, event)| {
             out.put_varint(tick.0.checked_sub(last).expect("events are told in the order of their ticks"));
-            out.put_bytes(event, LETTER_BYTES_MAX, "an event");
+            out.put_bytes(event, MESSAGE_BYTES_MAX, "an event");
             last = tick.0;
         });
         if !self.retained.is_empty() {

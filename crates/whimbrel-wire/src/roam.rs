@@ -4,10 +4,10 @@ use whimbrel_event::{EventId, HostId, PREDECESSORS_MAX, PredecessorsBuf};
 
 use crate::bytes::{Put, Reader};
 use crate::frame::Body;
-use crate::{CLAIMS_MAX, CLIENT_ID_BYTES_MAX, Invalid, LETTER_BYTES_MAX, LIST_MAX, OWNER_BYTES_MAX};
+use crate::{CLAIMS_MAX, CLIENT_ID_BYTES_MAX, Invalid, LIST_MAX, MESSAGE_BYTES_MAX, OWNER_BYTES_MAX};
 
 /// Bytes of a session, or of copies, in one letter: what else stands in it takes less than the rest.
-const CARRIED_BYTES_MAX: usize = LETTER_BYTES_MAX - (128 << 10);
+const CARRIED_BYTES_MAX: usize = MESSAGE_BYTES_MAX - (128 << 10);
 
 /// What a broker has of a session.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -401,14 +401,14 @@ impl Body<'_> for Published {
 
 /// Claims of sessions, about which something is asked or said: which the letter's kind tells.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Sessions<'a> {
+pub struct SessionClaims<'a> {
     /// At most [`CLAIMS_MAX`].
     pub claims: Vec<Claim<'a>>,
 }
 
-impl<'a> Body<'a> for Sessions<'a> {
+impl<'a> Body<'a> for SessionClaims<'a> {
     fn read(input: &mut Reader<'a>) -> Result<Self, Invalid> {
-        Ok(Sessions { claims: claims(input)? })
+        Ok(SessionClaims { claims: claims(input)? })
     }
 
     fn put(&self, out: &mut Vec<u8>) {

@@ -4,7 +4,7 @@ use whimbrel_event::EventId;
 
 use crate::bytes::{Put, Reader};
 use crate::frame::Body;
-use crate::{HANDED_MAX, Invalid, LETTER_BYTES_MAX, SELECTOR_BYTES_MAX, TOPIC_BYTES_MAX};
+use crate::{HANDED_MAX, Invalid, MESSAGE_BYTES_MAX, SELECTOR_BYTES_MAX, TOPIC_BYTES_MAX};
 
 /// A broker has members of a shared subscription, says so to its home, and says it again while it is so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,7 +131,7 @@ impl<'a> Body<'a> for Hand<'a> {
             now: input.u64()?,
             retain: input.bool("a retain mark")?,
             id: input.event_id()?,
-            event: input.bytes(LETTER_BYTES_MAX, "an event")?,
+            event: input.bytes(MESSAGE_BYTES_MAX, "an event")?,
         })
     }
 
@@ -141,7 +141,7 @@ impl<'a> Body<'a> for Hand<'a> {
         out.put_u64(self.now);
         out.push(u8::from(self.retain));
         out.put_event_id(self.id);
-        out.put_bytes(self.event, LETTER_BYTES_MAX, "an event");
+        out.put_bytes(self.event, MESSAGE_BYTES_MAX, "an event");
     }
 }
 
@@ -180,12 +180,20 @@ mod tests {
     use whimbrel_event::{PubendId, Tick};
 
     use super::*;
-    use crate::Message;
+    use crate::BrokerMessage;
 
-    fn all() -> Vec<Message<'static>> {
+    fn all() -> Vec<BrokerMessage<'static>> {
         let text = "$share/g/t/#";
         let members = |selector, count, room| {
-            Message::Members(Members { number: 300, text, selector, lasts: true, is_reliable: false, count, room })
+            BrokerMessage::Members(Members {
+                number: 300,
+                text,
+                selector,
+                lasts: true,
+                is_reliable: false,
+                count,
+                room,
+            })
         };
         let id = EventId { pubend: PubendId(0x77_0001), tick: Tick(5_000_000_000) };
         let hand = Hand { number: 7, text, now: 9, retain: true, id, event: b"event" };
@@ -193,14 +201,15 @@ mod tests {
         let mut all = vec![
             members(None, 0, 0),
             members(Some("a = 1"), 70_000, HANDED_MAX as u32),
-            Message::Hand(hand),
-            Message::HandsCame(numbers()),
-            Message::Handed(numbers()),
-            Message::Returned(numbers()),
-            Message::HandsRefused(numbers()),
-            Message::HandsLeft(HandNumbers { text, numbers: Vec::new() }),
+            BrokerMessage::Hand(hand),
+            BrokerMessage::HandsCame(numbers()),
+            BrokerMessage::Handed(numbers()),
+            BrokerMessage::Returned(numbers()),
+            BrokerMessage::HandsRefused(numbers()),
+            BrokerMessage::HandsLeft(HandNumbers { text, numbers: Vec::new() }),
         ];
-        let answers = MembersAnswer::ALL.map(|answer| Message::MembersTaken(MembersTaken { number: 0, text, answer }));
+        let answers =
+            MembersAnswer::ALL.map(|answer| BrokerMessage::MembersTaken(MembersTaken { number: 0, text, answer }));
         all.extend(answers);
         all
     }
@@ -210,9 +219,9 @@ mod tests {
         for message in all() {
             let mut body = Vec::new();
             let kind = message.encode(&mut body);
-            assert_eq!(Message::decode(kind, &body), Ok(message));
+            assert_eq!(BrokerMessage::decode(kind, &body), Ok(message));
             for end in 0..body.len() {
-                assert!(Message::decode(kind, &body[..end]).is_err());
+                assert!(BrokerMessage::decode(kind, &body[..end]).is_err());
             }
         }
     }
@@ -222,11 +231,11 @@ mod tests {
         let mut body = b"\x01t".to_vec();
         body.put_varint(HANDED_MAX as u64 + 1);
         body.resize(HANDED_MAX + 10, 1);
-        assert!(matches!(Message::decode(67, &body), Err(Invalid::TooMany(_))));
+        assert!(matches!(BrokerMessage::decode(67, &body), Err(Invalid::TooMany(_))));
         let mut taken = Vec::new();
         let answer = MembersAnswer::NotHome;
-        let kind = Message::MembersTaken(MembersTaken { number: 1, text: "t", answer }).encode(&mut taken);
+        let kind = BrokerMessage::MembersTaken(MembersTaken { number: 1, text: "t", answer }).encode(&mut taken);
         *taken.last_mut().expect("it has an answer") = 5;
-        assert!(matches!(Message::decode(kind, &taken), Err(Invalid::Range(_))));
+        assert!(matches!(BrokerMessage::decode(kind, &taken), Err(Invalid::Range(_))));
     }
 }

@@ -5,11 +5,11 @@ use whimbrel_event::{HostId, Tick};
 use crate::bytes::{Put, Reader};
 use crate::frame::Body;
 use crate::link::{put_pubends, read_pubends};
-use crate::{ADDRESS_BYTES_MAX, ADDRESSES_MAX, FORMER_MAX, Invalid, LIST_MAX, LOSS_MAX, NEIGHBOURS_MAX};
+use crate::{ADDRESS_BYTES_MAX, ADDRESSES_MAX, Invalid, LIST_MAX, LOSS_MAX, NEIGHBOURS_MAX, PREVIOUS_IDENTITIES_MAX};
 
 /// A broker and its neighbours, as it said itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LinkState<'a> {
+pub struct LinkStateFrame<'a> {
     /// Its host id.
     pub host: HostId,
     /// Greater at each start.
@@ -29,14 +29,14 @@ pub struct LinkState<'a> {
     /// Where it can be reached, `ADDR:PORT`, at most [`ADDRESSES_MAX`]; visible ASCII, 1 to [`ADDRESS_BYTES_MAX`] bytes each.
     pub addresses: Vec<&'a str>,
     /// Whom it has a link to, at most [`NEIGHBOURS_MAX`].
-    pub neighbours: Vec<Neighbour>,
-    /// Who had its name before it and has ended, at most [`FORMER_MAX`].
-    pub former: Vec<FormerHost>,
+    pub neighbours: Vec<LinkEnd>,
+    /// Who had its name before it and has ended, at most [`PREVIOUS_IDENTITIES_MAX`].
+    pub previous: Vec<PreviousIdentity>,
 }
 
 /// A host that had a broker's name before, and has ended with what it had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FormerHost {
+pub struct PreviousIdentity {
     /// Its id.
     pub host: HostId,
     /// How many reliable pubends it had.
@@ -49,11 +49,11 @@ pub struct FormerHost {
     pub upto: Tick,
 }
 
-impl FormerHost {
+impl PreviousIdentity {
     fn read(input: &mut Reader<'_>) -> Result<Self, Invalid> {
         let host = input.host()?;
         let (reliable, best_effort) = read_pubends(input)?;
-        Ok(FormerHost { host, reliable, best_effort, birth: input.tick()?, upto: input.tick()? })
+        Ok(PreviousIdentity { host, reliable, best_effort, birth: input.tick()?, upto: input.tick()? })
     }
 
     fn put(&self, out: &mut Vec<u8>) {
@@ -66,7 +66,7 @@ impl FormerHost {
 
 /// The end of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Neighbour {
+pub struct LinkEnd {
     /// Who is there.
     pub host: HostId,
     /// By which number a tree names it.
@@ -77,7 +77,7 @@ pub struct Neighbour {
     pub loss: u16,
 }
 
-impl Neighbour {
+impl LinkEnd {
     fn read(input: &mut Reader<'_>) -> Result<Self, Invalid> {
         let host = input.host()?;
         let port = input.small("a port")?;
@@ -86,7 +86,7 @@ impl Neighbour {
         if loss > LOSS_MAX {
             return Err(Invalid::Range("a loss"));
         }
-        Ok(Neighbour { host, port, delay_us, loss })
+        Ok(LinkEnd { host, port, delay_us, loss })
     }
 
     fn put(&self, out: &mut Vec<u8>) {
@@ -107,7 +107,7 @@ fn read_address<'a>(input: &mut Reader<'a>) -> Result<&'a str, Invalid> {
     if is_address(address) { Ok(address) } else { Err(Invalid::Text("an address")) }
 }
 
-impl<'a> Body<'a> for LinkState<'a> {
+impl<'a> Body<'a> for LinkStateFrame<'a> {
     fn read(input: &mut Reader<'a>) -> Result<Self, Invalid> {
         let host = input.host()?;
         let incarnation = input.u64()?;
@@ -117,9 +117,9 @@ impl<'a> Body<'a> for LinkState<'a> {
         let birth = input.tick()?;
         let age_ms = input.small("an age")?;
         let addresses = input.list(ADDRESSES_MAX, "addresses", read_address)?;
-        let neighbours = input.list(NEIGHBOURS_MAX, "neighbours", Neighbour::read)?;
-        let former = input.list(FORMER_MAX, "former hosts", FormerHost::read)?;
-        Ok(LinkState {
+        let neighbours = input.list(NEIGHBOURS_MAX, "neighbours", LinkEnd::read)?;
+        let previous = input.list(PREVIOUS_IDENTITIES_MAX, "former hosts", PreviousIdentity::read)?;
+        Ok(LinkStateFrame {
             host,
             incarnation,
             sequence,
@@ -130,7 +130,7 @@ impl<'a> Body<'a> for LinkState<'a> {
             age_ms,
             addresses,
             neighbours,
-            former,
+            previous,
         })
     }
 
@@ -147,34 +147,34 @@ impl<'a> Body<'a> for LinkState<'a> {
             out.put_bytes(address.as_bytes(), ADDRESS_BYTES_MAX, "an address");
         });
         out.put_list(&self.neighbours, NEIGHBOURS_MAX, "neighbours", |out, neighbour| neighbour.put(out));
-        out.put_list(&self.former, FORMER_MAX, "former hosts", |out, host| host.put(out));
+        out.put_list(&self.previous, PREVIOUS_IDENTITIES_MAX, "former hosts", |out, host| host.put(out));
     }
 }
 
 /// Tells a broker who had its name before it, as far as the sender knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Former {
+pub struct PreviousIdentities {
     /// Who is told.
     pub to: HostId,
     /// How many links it has come over.
     pub hops: u8,
-    /// Those hosts, at most [`FORMER_MAX`].
-    pub hosts: Vec<FormerHost>,
+    /// Those hosts, at most [`PREVIOUS_IDENTITIES_MAX`].
+    pub hosts: Vec<PreviousIdentity>,
 }
 
-impl Body<'_> for Former {
+impl Body<'_> for PreviousIdentities {
     fn read(input: &mut Reader<'_>) -> Result<Self, Invalid> {
-        Ok(Former {
+        Ok(PreviousIdentities {
             to: input.host()?,
             hops: input.byte()?,
-            hosts: input.list(FORMER_MAX, "former hosts", FormerHost::read)?,
+            hosts: input.list(PREVIOUS_IDENTITIES_MAX, "former hosts", PreviousIdentity::read)?,
         })
     }
 
     fn put(&self, out: &mut Vec<u8>) {
         out.put_u64(self.to.as_u64());
         out.push(self.hops);
-        out.put_list(&self.hosts, FORMER_MAX, "former hosts", |out, host| host.put(out));
+        out.put_list(&self.hosts, PREVIOUS_IDENTITIES_MAX, "former hosts", |out, host| host.put(out));
     }
 }
 

@@ -11,7 +11,7 @@ use whimbrel_event::{PubendId, Reliability, Tick, Time};
 use super::positions::COMMON_MIN;
 use super::{Cursor, Positions};
 use crate::broker::Broker;
-use crate::stream::{LEVEL_AGE, level_of};
+use crate::stream::{WATERMARK_AGE, low_watermark_of};
 
 impl Broker {
     /// Whether a subscription that stands at `at` in a stream of another broker may as well stand at `level`, which comes before: it was given nothing in between, is
@@ -52,7 +52,7 @@ impl Broker {
     pub(super) fn align_to_watermark(&mut self, id: u32) {
         let cursor = self.cursors.get(id);
         let Some(catch_up) = cursor.catch_up.as_deref().filter(|_| cursor.keeps) else { return };
-        let level = self.streams.level();
+        let level = self.streams.low_watermark();
         let told = |pubend| catch_up.gaps.iter().chain(catch_up.told.iter()).any(|gap| gap.pubend == pubend);
         let Some(alike) = self.alike(cursor, &catch_up.positions, level, told) else { return };
         let (cursor, common) = self.cursors.get_with_common(id);
@@ -64,7 +64,7 @@ impl Broker {
     pub(super) fn align_acknowledged(&mut self, id: u32) {
         let cursor = self.cursors.get(id);
         let others = cursor.acknowledged.iter().filter(|(pubend, _)| self.streams.spoke(*pubend).is_some());
-        let level = level_of(others.map(|(_, tick)| tick));
+        let level = low_watermark_of(others.map(|(_, tick)| tick));
         let Some(alike) = self.alike(cursor, &cursor.acknowledged, level, |_| false) else { return };
         let (cursor, common) = self.cursors.get_with_common(id);
         common.align(&mut cursor.acknowledged, alike, level);
@@ -96,5 +96,5 @@ impl Broker {
 
 /// A log that is given up early is kept for so much longer: whoever has left may stand so much earlier than where it had everything.
 pub(crate) fn early_grace(max_retain: Duration) -> Duration {
-    LEVEL_AGE.min(max_retain / 8)
+    WATERMARK_AGE.min(max_retain / 8)
 }

@@ -253,8 +253,8 @@ impl Broker {
         let latest = Tick(now.after(AHEAD_MAX).as_nanos());
         // One of several brokers has not heard of all others yet, and each of them has its own clock.
         let is_alone = self.overlay.is_none();
-        let bygone = |pubend: PubendId| self.streams.bygone(pubend.host());
-        let is_ended = |pubend: PubendId| !self.streams.knows(pubend) && (is_alone || bygone(pubend).is_some());
+        let ended_hosts = |pubend: PubendId| self.streams.ended_at(pubend.host());
+        let is_ended = |pubend: PubendId| !self.streams.knows(pubend) && (is_alone || ended_hosts(pubend).is_some());
         if !is_alone {
             self.bound_strangers(&mut positions, &mut gaps);
         }
@@ -268,7 +268,7 @@ impl Broker {
                 return Err(Refusal::FutureStart);
             }
             if is_ended(pubend) {
-                let to = bygone(pubend).unwrap_or(reached.max(Tick(tick.0.saturating_add(1))));
+                let to = ended_hosts(pubend).unwrap_or(reached.max(Tick(tick.0.saturating_add(1))));
                 gaps.add(Gap { pubend, from: tick, to, reason: GapReason::Lost });
             }
         }

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 
 use whimbrel_event::{Event, EventId, PubendId, Tick, Time};
 use whimbrel_selector::{SharedFilter, TopicName};
-use whimbrel_wire::{Message, ReadAsk, ReadTold, compact};
+use whimbrel_wire::{BrokerMessage, ReadAsk, ReadTold, compact};
 
 use super::Due;
-use super::letters::Sender;
+use super::messages::Sender;
 use super::reduce::{Even, Reduction};
 use crate::api::Output;
 use crate::broker::Broker;
@@ -75,13 +75,13 @@ impl Broker {
                 entries: entries.collect(),
             };
             let mut body = Vec::new();
-            let kind = Message::ReadAsk(ask).encode(&mut body);
+            let kind = BrokerMessage::ReadAsk(ask).encode(&mut body);
             frames.push((kind, body));
         });
         let Some(overlay) = self.overlay.as_deref() else { return };
         let own = Sender { host: overlay.host, incarnation: overlay.incarnation };
         for (kind, body) in &frames {
-            if let Ok(Message::ReadAsk(ask)) = Message::decode(*kind, body) {
+            if let Ok(BrokerMessage::ReadAsk(ask)) = BrokerMessage::decode(*kind, body) {
                 self.pass_question(now, (own, 0, true), &ask, out);
             }
         }
@@ -155,11 +155,11 @@ impl Broker {
         for (tick, bytes) in &told.events {
             let id = EventId { pubend, tick: *tick };
             let Ok(mut event) = compact::read(bytes, id) else {
-                overlay.stats.letters_refused += 1;
+                overlay.stats.messages_refused += 1;
                 return;
             };
             if TopicName::new(event.event.topic).is_err() {
-                overlay.stats.letters_refused += 1;
+                overlay.stats.messages_refused += 1;
                 return;
             }
             // Clocks differ: what is left of its life counts from here.

@@ -4,7 +4,7 @@
 use core::time::Duration;
 
 use whimbrel_event::{HostId, Time};
-use whimbrel_wire::{Ask, Digest, FormerHost, Frame, InterestEntry, InterestUpdate, Neighbour as WireNeighbour};
+use whimbrel_wire::{Ask, Digest, Frame, InterestEntry, InterestUpdate, LinkEnd as WireNeighbour, PreviousIdentity};
 
 use super::interests::{Delta, Entry, Taken};
 use super::peers::{CONTROL_HIGH, Pending};
@@ -36,7 +36,7 @@ impl Overlay {
         }
     }
 
-    fn own_state(&self, retired: &[FormerHost]) -> LinkState {
+    fn own_state(&self, retired: &[PreviousIdentity]) -> LinkState {
         // What was told before, as long as it is not much different: each broker computes its ways anew when something is.
         let neighbour = |peer: &super::Peer| {
             let (delay_us, loss) = peer.estimate.told().unwrap_or((DELAY_UNKNOWN_US, 0));
@@ -52,7 +52,7 @@ impl Overlay {
             birth: self.wants.birth,
             addresses: self.config.addresses.clone(),
             neighbours: self.peers.up().map(neighbour).collect(),
-            former: self.told_former(retired),
+            previous: self.told_previous(retired),
         }
     }
 
@@ -62,7 +62,7 @@ impl Overlay {
         let age = self.topology.age(now, host).unwrap_or_default();
         let neighbour =
             |end: &Neighbour| WireNeighbour { host: end.host, port: end.port, delay_us: end.delay_us, loss: end.loss };
-        let state = whimbrel_wire::LinkState {
+        let state = whimbrel_wire::LinkStateFrame {
             host,
             incarnation: state.incarnation,
             sequence: state.sequence,
@@ -73,7 +73,7 @@ impl Overlay {
             age_ms: u32::try_from(age.as_millis()).unwrap_or(u32::MAX),
             addresses: state.addresses.iter().map(|address| &**address).collect(),
             neighbours: state.neighbours.iter().map(neighbour).collect(),
-            former: state.former.clone(),
+            previous: state.previous.clone(),
         };
         Frame::LinkState(state).encode(frame);
     }
@@ -96,7 +96,7 @@ impl Overlay {
     }
 
     /// All neighbours but one are to be told something.
-    pub(super) fn note_all(&mut self, but: Option<PeerLink>, note: impl Fn(&mut Pending)) {
+    pub(super) fn record_for_all(&mut self, but: Option<PeerLink>, note: impl Fn(&mut Pending)) {
         for link in self.peers.links_up() {
             if Some(link) != but {
                 note(&mut self.peers.get_mut(link).expect("it is up").pending);
@@ -174,7 +174,7 @@ impl Broker {
             return;
         }
         let host = overlay.host;
-        overlay.note_all(None, |pending| {
+        overlay.record_for_all(None, |pending| {
             pending.states.insert(host);
         });
         self.pump_all(now, out);
@@ -248,11 +248,11 @@ impl Broker {
     }
 
     /// A link state has come.
-    pub(super) fn state_came(
+    pub(super) fn on_link_state(
         &mut self,
         now: Time,
         link: PeerLink,
-        state: &whimbrel_wire::LinkState<'_>,
+        state: &whimbrel_wire::LinkStateFrame<'_>,
         out: &mut dyn Output,
     ) {
         let neighbour =
@@ -268,7 +268,7 @@ impl Broker {
             birth: state.birth,
             addresses: state.addresses.iter().map(|address| Box::from(*address)).collect(),
             neighbours: state.neighbours.iter().map(neighbour).collect(),
-            former: state.former.clone(),
+            previous: state.previous.clone(),
         };
         self.end_namesakes(now, &learned, out);
         let Some(overlay) = &mut self.overlay else { return };
@@ -276,7 +276,7 @@ impl Broker {
         match overlay.topology.learn(now, learned, Duration::from_millis(u64::from(state.age_ms))) {
             Learned::New => {
                 overlay.stats.states_learned += 1;
-                overlay.note_all(Some(link), |pending| {
+                overlay.record_for_all(Some(link), |pending| {
                     pending.states.insert(host);
                 });
                 overlay.watch_expiry();
@@ -316,20 +316,14 @@ impl Broker {
         let stand = (overlay.incarnation, overlay.wants.version());
         overlay.interests.set_own(overlay.host, stand, delta);
         let host = overlay.host;
-        overlay.note_all(None, |pending| {
+        overlay.record_for_all(None, |pending| {
             pending.interests.insert(host);
         });
         overlay.announce_soon(now);
     }
 
     /// An interest has come.
-    pub(super) fn interest_came(
-        &mut self,
-        now: Time,
-        link: PeerLink,
-        update: &InterestUpdate<'_>,
-        out: &mut dyn Output,
-    ) {
+    pub(super) fn on_interest(&mut self, now: Time, link: PeerLink, update: &InterestUpdate<'_>, out: &mut dyn Output) {
         let Some(overlay) = &mut self.overlay else { return };
         let host = update.host;
         if host == overlay.host {
@@ -350,7 +344,7 @@ impl Broker {
                 overlay.interests.recent.note(now, EVERY_BROKER * overlay.topology.len() as u32);
                 overlay.stats.interests_learned += 1;
                 if !fault!(self, InterestStays) {
-                    overlay.note_all(Some(link), |pending| {
+                    overlay.record_for_all(Some(link), |pending| {
                         pending.interests.insert(host);
                     });
                 }
@@ -372,7 +366,7 @@ impl Broker {
         let stand = (overlay.incarnation, overlay.wants.version());
         overlay.interests.set_own(overlay.host, stand, delta);
         let host = overlay.host;
-        overlay.note_all(None, |pending| {
+        overlay.record_for_all(None, |pending| {
             pending.interests.insert(host);
         });
         self.pump_all(now, out);

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use whimbrel_event::{HostId, PubendId, Reliability, Tick, Time};
-use whimbrel_wire::{FORMER_MAX, Former, FormerHost, Frame, Hello};
+use whimbrel_wire::{Frame, Hello, PREVIOUS_IDENTITIES_MAX, PreviousIdentities, PreviousIdentity};
 
 use super::mend::NACK_HOPS_MAX;
 use super::topology::LinkState;
@@ -17,12 +17,12 @@ use crate::cursor::{AHEAD_MAX, Gap, GapReason};
 use crate::stream::AHEAD_MAX as STREAM_AHEAD_MAX;
 
 /// What tells a broker of those; `None`: there are none.
-fn former_frame(to: HostId, known: impl Iterator<Item = FormerHost>) -> Option<Vec<u8>> {
-    let known: Vec<FormerHost> = known.collect();
+fn previous_frame(to: HostId, known: impl Iterator<Item = PreviousIdentity>) -> Option<Vec<u8>> {
+    let known: Vec<PreviousIdentity> = known.collect();
     // The last ones are those that others have not heard of yet.
-    let hosts = known[known.len().saturating_sub(FORMER_MAX)..].to_vec();
+    let hosts = known[known.len().saturating_sub(PREVIOUS_IDENTITIES_MAX)..].to_vec();
     let mut frame = Vec::new();
-    Frame::Former(Former { to, hops: 0, hosts }).encode(&mut frame);
+    Frame::PreviousIdentities(PreviousIdentities { to, hops: 0, hosts }).encode(&mut frame);
     (!known.is_empty()).then_some(frame)
 }
 
@@ -55,23 +55,24 @@ impl Broker {
     }
 
     /// A new neighbour is told who had its name before it.
-    pub(super) fn tell_former(&mut self, now: Time, link: PeerLink, hello: &Hello<'_>, out: &mut dyn Output) {
+    pub(super) fn tell_previous(&mut self, now: Time, link: PeerLink, hello: &Hello<'_>, out: &mut dyn Output) {
         let known = self.streams.of_name(hello.name).map(|(known, _)| known);
-        let Some(frame) = former_frame(hello.host, known.filter(|known| known.host != hello.host)) else { return };
+        let Some(frame) = previous_frame(hello.host, known.filter(|known| known.host != hello.host)) else { return };
         self.overlay.as_deref_mut().expect("it has greeted").send(now, link, Channel::Control, &frame, out);
     }
 
     /// So is whoever does not name somebody who had its name: perhaps its neighbours have not heard of that one, or have lost their disks as well.
-    pub(super) fn remind_of_former(&mut self, now: Time, out: &mut dyn Output) {
+    pub(super) fn remind_of_previous(&mut self, now: Time, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref() else { return };
         let mut frames = Vec::new();
         for state in overlay.topology.states().filter(|state| state.host != overlay.host) {
-            let is_named = |host| host == state.host || state.former.iter().any(|former| former.host == host);
+            let is_named = |host| host == state.host || state.previous.iter().any(|previous| previous.host == host);
             // Of those that have ended it names as many as it may.
-            let has_room = state.former.len() < FORMER_MAX;
-            let is_open = |(known, has_ended): &(FormerHost, bool)| (!has_ended || has_room) && !is_named(known.host);
+            let has_room = state.previous.len() < PREVIOUS_IDENTITIES_MAX;
+            let is_open =
+                |(known, has_ended): &(PreviousIdentity, bool)| (!has_ended || has_room) && !is_named(known.host);
             let open = self.streams.of_name(&state.name).filter(is_open);
-            frames.extend(former_frame(state.host, open.map(|(known, _)| known)).map(|frame| (state.host, frame)));
+            frames.extend(previous_frame(state.host, open.map(|(known, _)| known)).map(|frame| (state.host, frame)));
         }
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         for (to, frame) in frames {
@@ -80,37 +81,38 @@ impl Broker {
     }
 
     /// A broker tells who had the name of this one, or another one, before it. What a broker has on its own disk, with which it comes back, has not ended.
-    pub(super) fn former_came(&mut self, now: Time, former: Former, out: &mut dyn Output) {
+    pub(super) fn on_previous(&mut self, now: Time, previous: PreviousIdentities, out: &mut dyn Output) {
         let own = [self.streams.own.host(), self.streams.logged().host()];
         let birth = self.streams.birth();
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        if former.to != overlay.host {
-            if former.hops < NACK_HOPS_MAX {
-                let (to, mut frame) = (former.to, Vec::new());
-                Frame::Former(Former { hops: former.hops + 1, ..former }).encode(&mut frame);
+        if previous.to != overlay.host {
+            if previous.hops < NACK_HOPS_MAX {
+                let (to, mut frame) = (previous.to, Vec::new());
+                Frame::PreviousIdentities(PreviousIdentities { hops: previous.hops + 1, ..previous })
+                    .encode(&mut frame);
                 overlay.send_towards(now, to, &frame, out);
             }
             return;
         }
-        for named in former.hosts.iter().filter(|named| !own.contains(&named.host)) {
+        for named in previous.hosts.iter().filter(|named| !own.contains(&named.host)) {
             let Some(overlay) = self.overlay.as_deref_mut() else { return };
-            let is_known = overlay.former.iter().any(|known| known.host == named.host);
+            let is_known = overlay.previous.iter().any(|known| known.host == named.host);
             // One that is alive, or is known to be gone, has been mistaken.
-            if is_known || overlay.topology.get(named.host).is_some() || self.streams.bygone(named.host).is_some() {
+            if is_known || overlay.topology.get(named.host).is_some() || self.streams.ended_at(named.host).is_some() {
                 continue;
             }
-            if overlay.former.len() == FORMER_MAX {
-                let oldest = overlay.former.remove(0);
-                self.streams.note_bygone(oldest, &overlay.config.name);
+            if overlay.previous.len() == PREVIOUS_IDENTITIES_MAX {
+                let oldest = overlay.previous.remove(0);
+                self.streams.record_ended(oldest, &overlay.config.name);
             }
             // Its streams may have been ahead of its clock.
             let upto = Tick(birth.0.saturating_add(STREAM_AHEAD_MAX.as_nanos() as u64));
-            let ended = FormerHost { birth: named.birth.min(birth), upto, ..*named };
-            overlay.former.push(ended);
+            let ended = PreviousIdentity { birth: named.birth.min(birth), upto, ..*named };
+            overlay.previous.push(ended);
             overlay.announce_soon(now);
             // Who stood in its streams comes back here before all.
             let name = overlay.config.name.clone();
-            self.know_former(&ended, &name);
+            self.add_previous(&ended, &name);
             self.end_host(now, ended, false, out);
         }
     }
@@ -118,21 +120,21 @@ impl Broker {
     /// A broker came back without what it had, under its name: those that had it have ended. One that it does not name gives the name up if it is out of
     /// reach.
     pub(super) fn end_namesakes(&mut self, now: Time, state: &LinkState, out: &mut dyn Output) {
-        for former in &state.former {
-            let host = former.host;
+        for previous in &state.previous {
+            let host = previous.host;
             if self.known_name(host).is_some_and(|name| *name != *state.name) {
                 // It was forgotten there.
-                self.end_if_gone(now, former, out);
+                self.end_if_gone(now, previous, out);
                 continue;
             }
             let Some(overlay) = self.overlay.as_deref_mut() else { return };
             // Also if this broker has been started again since: what subscribes here may be older than that.
-            let is_older = self.streams.birth() < former.upto;
+            let is_older = self.streams.birth() < previous.upto;
             let was_here = is_older || !overlay.knows_no_others() || self.streams.knows(host.pubend(0));
             let own = [overlay.host, self.streams.logged().host()];
             // One that is alive, or says of this one that it was before it, has not ended.
             let known = overlay.topology.get(host);
-            let is_later = known.is_some_and(|known| known.former.iter().any(|former| former.host == state.host));
+            let is_later = known.is_some_and(|known| known.previous.iter().any(|previous| previous.host == state.host));
             if own.contains(&host) || is_later || overlay.is_reachable(host) {
                 continue;
             }
@@ -141,40 +143,40 @@ impl Broker {
             }
             if was_here {
                 // One that has come and gone while it was out of reach is as lost to those who were here as one that was followed.
-                self.know_former(former, &state.name);
-            } else if self.streams.bygone(host).is_none() {
+                self.add_previous(previous, &state.name);
+            } else if self.streams.ended_at(host).is_none() {
                 // Whoever comes to be told of it must not hear of it from one broker alone, which may lose its disk, too.
-                self.streams.note_bygone(*former, &state.name);
-                self.write_ended(former, &state.name, false);
+                self.streams.record_ended(*previous, &state.name);
+                self.write_ended(previous, &state.name, false);
             }
             if self.streams.of_name(&state.name).any(|(known, _)| known.host == host) {
-                self.end_host(now, *former, false, out);
+                self.end_host(now, *previous, false, out);
             }
         }
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let Some(holder) = overlay.topology.by_name(&state.name) else { return };
         // What is still told of one that has ended does not end the one that came after it.
-        let holders = overlay.topology.get(holder).map(|holder| &holder.former);
-        let is_older = holders.is_some_and(|former| former.iter().any(|former| former.host == state.host));
+        let holders = overlay.topology.get(holder).map(|holder| &holder.previous);
+        let is_older = holders.is_some_and(|previous| previous.iter().any(|previous| previous.host == state.host));
         if holder != state.host && holder != overlay.host && !is_older && !overlay.is_reachable(holder) {
             self.forget_broker(holder);
         }
     }
 
     /// A host has ended of which perhaps nothing was known here.
-    fn know_former(&mut self, former: &FormerHost, name: &str) {
-        let pubends = (former.reliable, former.best_effort);
-        if self.streams.bygone(former.host).is_some() {
+    fn add_previous(&mut self, previous: &PreviousIdentity, name: &str) {
+        let pubends = (previous.reliable, previous.best_effort);
+        if self.streams.ended_at(previous.host).is_some() {
             return;
         }
-        if self.streams.add_host(former.host, pubends, former.birth, true) {
-            self.streams.name_host(former.host, name);
+        if self.streams.add_host(previous.host, pubends, previous.birth, true) {
+            self.streams.name_host(previous.host, name);
         }
     }
 
     /// A host has ended: whatever has not come of its streams by now, at least up to that tick, is lost.
-    pub(super) fn end_host(&mut self, now: Time, former: FormerHost, is_retired: bool, out: &mut dyn Output) {
-        let FormerHost { host, upto, .. } = former;
+    pub(super) fn end_host(&mut self, now: Time, previous: PreviousIdentity, is_retired: bool, out: &mut dyn Output) {
+        let PreviousIdentity { host, upto, .. } = previous;
         self.debtor_ended(now, host, is_retired);
         if !self.streams.end_host(host) {
             return;
@@ -220,7 +222,7 @@ impl Broker {
         }
         // Whoever stands in them when this broker is started again is told as much.
         let name: Box<str> = self.streams.name_of(host).unwrap_or_default().into();
-        self.write_ended(&FormerHost { upto: farthest_end, ..former }, &name, false);
+        self.write_ended(&PreviousIdentity { upto: farthest_end, ..previous }, &name, false);
         while let Some(oldest) = self.streams.one_ended_too_many() {
             self.lose_cached(oldest);
             self.streams.forget_ended(oldest);
@@ -260,7 +262,7 @@ impl Broker {
         overlay.topology.forget(host);
         overlay.waiting.forget_host(host);
         overlay.interests.of.remove(&host);
-        overlay.note_all(None, |pending| {
+        overlay.record_for_all(None, |pending| {
             pending.states.remove(&host);
             pending.interests.remove(&host);
             pending.has.remove(&host);

@@ -126,7 +126,7 @@ impl Broker {
             ((hello.reliable, hello.best_effort), hello.birth),
             out,
         );
-        self.tell_former(now, link, hello, out);
+        self.tell_previous(now, link, hello, out);
         self.compare(now, link, out);
         self.probe(now, link, out);
     }
@@ -215,7 +215,7 @@ impl Broker {
         for link in overlay.peers.links_up() {
             self.compare_retained(now, link, out);
         }
-        self.remind_of_former(now, out);
+        self.remind_of_previous(now, out);
         self.expire_debts(now);
         self.end_retired(now, out);
     }

@@ -8,10 +8,10 @@ use std::collections::VecDeque;
 
 use whimbrel_event::{AcceptedEvent, Event, HostId, Tick, Time};
 use whimbrel_selector::{Compiled, Selector, TopicFilter, TopicName};
-use whimbrel_wire::{Message, READ_LOST_MAX, ReadAsk, ReadTold, compact};
+use whimbrel_wire::{BrokerMessage, READ_LOST_MAX, ReadAsk, ReadTold, compact};
 
 use super::Due;
-use super::letters::Sender;
+use super::messages::Sender;
 use super::named::{Foresight, Next};
 use crate::api::Output;
 use crate::broker::Broker;
@@ -250,7 +250,7 @@ impl Broker {
         let (number, released, upto, lost) = (question.number, question.released, question.at, question.lost.clone());
         let retained = question.retained.clone();
         let told = ReadTold { number, now: now.as_nanos(), upto, released, lost, events, retained };
-        let is_told = self.write_to(now, question.from, (&Message::ReadTold(told), true), out);
+        let is_told = self.send_to(now, question.from, (&BrokerMessage::ReadTold(told), true), out);
         if is_told && let Some(overlay) = self.overlay.as_deref_mut() {
             overlay.stats.events_lent += count;
         }

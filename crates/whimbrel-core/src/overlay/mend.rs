@@ -125,7 +125,7 @@ impl Broker {
     }
 
     /// An event of so many bytes came as an answer: perhaps as the last of one that was as long as answers are.
-    pub(super) fn answer_came(&mut self, now: Time, pubend: PubendId, bytes: usize, out: &mut dyn Output) {
+    pub(super) fn on_answer(&mut self, now: Time, pubend: PubendId, bytes: usize, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let Some(mending) = overlay.traffic.mending.get_mut(&pubend) else { return };
         (mending.events, mending.bytes) = (mending.events + 1, mending.bytes + bytes);
@@ -168,7 +168,7 @@ impl Broker {
     }
 
     /// Somebody lacks something.
-    pub(super) fn nack_came(&mut self, now: Time, link: PeerLink, mut nack: Nack, out: &mut dyn Output) {
+    pub(super) fn on_nack(&mut self, now: Time, link: PeerLink, mut nack: Nack, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         overlay.stats.nacks_in += 1;
         if nack.hops >= NACK_HOPS_MAX || nack.from == overlay.host {

@@ -9,7 +9,7 @@
 //! - `forward`, `receive`: events on their way out, through, and in. `predecessors`: what must not be passed before another. `quiet`: silence. `mend`, `answer`: holes, and who fills them.
 //! - `borrow`, `lend`: parts of logs, read for others.
 //! - `confirm`, `ending`: a subscription, and its end, is answered when the others know of it.
-//! - `letters`: what brokers tell each other that are not neighbours.
+//! - `messages`: what brokers tell each other that are not neighbours.
 //! - `questions`: what operators ask of all brokers.
 //! - `shares`: shared subscriptions with members at several brokers. `rendezvous`: which broker is in charge of one.
 //! - `look`, `traces`: what of all that can be looked at, and what became of an event.
@@ -26,9 +26,9 @@ mod greet;
 mod interests;
 mod joining;
 mod lend;
-mod letters;
 mod look;
 mod mend;
+mod messages;
 mod named;
 mod owed;
 mod owing;
@@ -104,7 +104,7 @@ use traces::Traces;
 use transit::Transit;
 use wants::Wants;
 use watch::Watch;
-use whimbrel_wire::FormerHost;
+use whimbrel_wire::PreviousIdentity;
 
 /// How a broker appears to others.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -194,7 +194,7 @@ pub(crate) struct Overlay {
     /// Of the last own link state.
     sequence: u64,
     /// Who had this broker's name before it.
-    former: Vec<FormerHost>,
+    previous: Vec<PreviousIdentity>,
     /// It has just begun, and does not know of all others.
     joining: Option<Joining>,
     /// When the last own link state was told.
@@ -254,7 +254,7 @@ impl Overlay {
             host,
             incarnation,
             sequence: 0,
-            former: Vec::new(),
+            previous: Vec::new(),
             joining: Some(Joining::begun(now)),
             announced: Time::ZERO,
             peers: Peers::new(incarnation),
@@ -331,7 +331,7 @@ impl Broker {
             self.store.far_reads.number_from(overlay.incarnation);
         }
         self.take_up_known();
-        self.take_up_former();
+        self.restore_previous();
         self.take_up_publishers(now);
         self.await_all_owed();
         self.take_wants(now);

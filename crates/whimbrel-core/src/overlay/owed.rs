@@ -7,9 +7,9 @@ use std::collections::BTreeSet;
 
 use whimbrel_event::{HostId, Tick, Time};
 use whimbrel_selector::TopicFilter;
-use whimbrel_wire::{Holds, Message, OwedStream, Owes};
+use whimbrel_wire::{BrokerMessage, GrantedStream, HoldGrant, HoldReport};
 
-use super::letters::Sender;
+use super::messages::Sender;
 use super::serve::understood;
 use crate::api::Output;
 use crate::broker::Broker;
@@ -130,21 +130,21 @@ impl Broker {
         let (since, chopped, forfeited) = (debt.since(), self.store.release.chopped, debt.hold.forfeited);
         let stream = |own: usize| {
             let (since, forfeited) = (since[own], forfeited[own]);
-            OwedStream { since, given_up: chopped[own].max(forfeited), forfeited }
+            GrantedStream { since, given_up: chopped[own].max(forfeited), forfeited }
         };
         let (incarnation, seq) = debt.hold.report;
         let streams = (0..OWN).map(stream).collect();
-        let owes = Owes { incarnation, seq, has_log: true, version: debt.version, streams };
-        self.write_to(now, host, (&Message::Owes(owes), false), out);
+        let owes = HoldGrant { incarnation, seq, has_log: true, version: debt.version, streams };
+        self.send_to(now, host, (&BrokerMessage::HoldGrant(owes), false), out);
     }
 
     fn tell_no_log(&mut self, now: Time, host: HostId, out: &mut dyn Output) {
-        let owes = Owes { incarnation: 0, seq: 0, has_log: false, version: 0, streams: Vec::new() };
-        self.write_to(now, host, (&Message::Owes(owes), false), out);
+        let owes = HoldGrant { incarnation: 0, seq: 0, has_log: false, version: 0, streams: Vec::new() };
+        self.send_to(now, host, (&BrokerMessage::HoldGrant(owes), false), out);
     }
 
     /// A broker reports how far its durable subscriptions are.
-    pub(super) fn holds_came(&mut self, now: Time, from: Sender, holds: &Holds, out: &mut dyn Output) {
+    pub(super) fn on_hold_report(&mut self, now: Time, from: Sender, holds: &HoldReport, out: &mut dyn Output) {
         if !self.has_log() {
             return self.tell_no_log(now, from.host, out);
         }
@@ -157,18 +157,18 @@ impl Broker {
         if report <= debt.hold.report {
             return self.wait_for_debt(now, from.host, out);
         }
-        let tick = |own: usize, of: fn(&whimbrel_wire::Held) -> Option<Tick>| {
+        let tick = |own: usize, of: fn(&whimbrel_wire::HeldStream) -> Option<Tick>| {
             holds.streams.get(own).and_then(of).unwrap_or(NOTHING)
         };
         let needed: OwnTicks = core::array::from_fn(|own| tick(own, |held| held.needed));
         let needed = if fault!(self, HoldLifted) { [NOTHING; OWN] } else { needed };
-        debt.near = Some(core::array::from_fn(|own| tick(own, |held| held.near)));
+        debt.near = Some(core::array::from_fn(|own| tick(own, |held| held.connected)));
         let mut hold = Hold {
             name: core::mem::take(&mut debt.hold.name),
             report,
             version: holds.version,
             needed,
-            deputies: holds.deputies.clone(),
+            deputies: holds.replicas.clone(),
             took: Vec::new(),
             has_ended: false,
             at: now,

@@ -7,9 +7,9 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use whimbrel_event::{HOST_RELIABLE_MAX, HostId, PubendId, Tick, Time};
-use whimbrel_wire::{Held, Holds, Message, OwedStream, Owes};
+use whimbrel_wire::{BrokerMessage, GrantedStream, HeldStream, HoldGrant, HoldReport};
 
-use super::letters::Sender;
+use super::messages::Sender;
 use super::{Due, Overlay};
 use crate::api::Output;
 use crate::broker::Broker;
@@ -36,9 +36,9 @@ const COUNT_PAUSE: Duration = Duration::from_millis(10);
 struct Claim {
     /// The latest version of the own interest of which everything durable is owed; [`u64::MAX`]: it has no log, and owes nothing.
     version: u64,
-    streams: Vec<OwedStream>,
+    streams: Vec<GrantedStream>,
     /// What it was told last, and when.
-    told: Option<(u64, Vec<Held>, Vec<HostId>)>,
+    told: Option<(u64, Vec<HeldStream>, Vec<HostId>)>,
     told_at: Time,
     /// When it was last heard of what is owed.
     heard_at: Time,
@@ -158,7 +158,7 @@ impl Broker {
     }
 
     /// Another broker says what it owes.
-    pub(super) fn owes_came(&mut self, now: Time, from: Sender, owes: Owes, out: &mut dyn Output) {
+    pub(super) fn on_hold_grant(&mut self, now: Time, from: Sender, owes: HoldGrant, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         if overlay.topology.get(from.host).is_none() {
             // Its link state will come, and then it is asked.
@@ -383,11 +383,11 @@ impl Broker {
     }
 
     /// What is needed of one stream.
-    fn held(&self, pubend: PubendId, is_needed: bool) -> Held {
+    fn held(&self, pubend: PubendId, is_needed: bool) -> HeldStream {
         let passed = self.streams.followed(pubend).unwrap_or_default();
         let (all, near) = self.store.release.far.first(pubend);
         if !is_needed && all.is_none() {
-            return Held { needed: None, near: None };
+            return HeldStream { needed: None, connected: None };
         }
         let needed = all.map_or(passed, |all| all.min(passed));
         let assured = if self.sessions.limits.max_retain.is_some() {
@@ -395,10 +395,10 @@ impl Broker {
         } else {
             needed
         };
-        Held { needed: Some(needed), near: Some(assured.max(needed)) }
+        HeldStream { needed: Some(needed), connected: Some(assured.max(needed)) }
     }
 
-    fn report_to(&mut self, now: Time, host: HostId, streams: Vec<Held>, out: &mut dyn Output) {
+    fn report_to(&mut self, now: Time, host: HostId, streams: Vec<HeldStream>, out: &mut dyn Output) {
         let deputies = self.deputies();
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let claims = &mut overlay.logs.claims;
@@ -413,8 +413,8 @@ impl Broker {
         claims.seq += 1;
         let (version, streams, deputies) = said.clone();
         let seq = claims.seq;
-        let holds = Holds { seq, version, streams, deputies };
-        if self.write_to(now, host, (&Message::Holds(holds), false), out)
+        let holds = HoldReport { seq, version, streams, replicas: deputies };
+        if self.send_to(now, host, (&BrokerMessage::HoldReport(holds), false), out)
             && let Some(claim) = self.overlay.as_deref_mut().and_then(|overlay| overlay.logs.claims.of.get_mut(&host))
         {
             (claim.told, claim.told_at, claim.told_seq, claim.true_at) = (Some(said), now, seq, now);

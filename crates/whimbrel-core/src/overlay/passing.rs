@@ -10,10 +10,10 @@ use std::collections::VecDeque;
 
 use whimbrel_event::{AcceptedEvent, EventId, HostId, PubendId, Tick, Time};
 use whimbrel_selector::{TopicFilter, TopicName};
-use whimbrel_wire::{LETTER_BYTES_MAX, Letter, Message, ReadAsk, ReadTold, compact};
+use whimbrel_wire::{BrokerMessage, MESSAGE_BYTES_MAX, MessageFrame, ReadAsk, ReadTold, compact};
 
 use super::lend::{is_wanted, wanted};
-use super::letters::Sender;
+use super::messages::Sender;
 use crate::api::Output;
 use crate::broker::Broker;
 use crate::store::Entries;
@@ -175,7 +175,7 @@ impl Passing {
         }
         let Some(open) = self.open.iter_mut().find(is_same) else { return false };
         let mut body = Vec::new();
-        Message::ReadAsk(ask.clone()).encode(&mut body);
+        BrokerMessage::ReadAsk(ask.clone()).encode(&mut body);
         open.waiting.push(Waiting { by, number: ask.number, hops, at: now, body: body.into() });
         true
     }
@@ -188,7 +188,7 @@ impl Passing {
         };
         let Open { pubend, after, upto, entries, mut waiting, .. } = open;
         let is_whole = told.released == Tick(0) && told.lost.is_empty() && told.upto > after;
-        if is_whole && body.len() + NUMBER_BYTES_MAX <= LETTER_BYTES_MAX {
+        if is_whole && body.len() + NUMBER_BYTES_MAX <= MESSAGE_BYTES_MAX {
             let is_it = |kept: &Kept| kept.pubend == pubend && kept.after == after && kept.entries == entries;
             if let Some(known) = self.kept.iter().position(is_it).and_then(|at| self.kept.remove(at)) {
                 self.bytes -= known.cost();
@@ -207,32 +207,32 @@ impl Passing {
 
 impl Broker {
     /// A letter for somebody else goes on, if it is not a question that is answered here, now or in a moment.
-    pub(super) fn pass_letter(&mut self, now: Time, letter: &Letter<'_>, out: &mut dyn Output) {
-        let by = Sender { host: letter.from, incarnation: letter.incarnation };
+    pub(super) fn pass_message(&mut self, now: Time, message: &MessageFrame<'_>, out: &mut dyn Output) {
+        let by = Sender { host: message.from, incarnation: message.incarnation };
         // One's own has come back: brokers disagree about the way.
         if self.overlay.as_deref().is_none_or(|overlay| overlay.host == by.host) {
-            self.send_on(now, letter, out);
+            self.send_on(now, message, out);
             return;
         }
         // Letters of other kinds are not looked at.
-        if letter.kind == Message::READ_ASK
-            && letter.body.len() <= QUESTION_BYTES_MAX
-            && let Ok(Message::ReadAsk(ask)) = Message::decode(letter.kind, letter.body)
-            && ask.pubend.host() == letter.to
+        if message.kind == BrokerMessage::READ_ASK
+            && message.body.len() <= QUESTION_BYTES_MAX
+            && let Ok(BrokerMessage::ReadAsk(ask)) = BrokerMessage::decode(message.kind, message.body)
+            && ask.pubend.host() == message.to
         {
-            return self.pass_question(now, (by, letter.hops, true), &ask, out);
+            return self.pass_question(now, (by, message.hops, true), &ask, out);
         }
-        if letter.kind == Message::READ_TOLD
-            && let Ok(Message::ReadTold(told)) = Message::decode(letter.kind, letter.body)
+        if message.kind == BrokerMessage::READ_TOLD
+            && let Ok(BrokerMessage::ReadTold(told)) = BrokerMessage::decode(message.kind, message.body)
         {
-            self.answer_passes(now, letter.to, by, (&told, letter.body), out);
+            self.answer_passes(now, message.to, by, (&told, message.body), out);
         }
-        self.send_on(now, letter, out);
+        self.send_on(now, message, out);
     }
 
-    fn send_on(&mut self, now: Time, letter: &Letter<'_>, out: &mut dyn Output) -> bool {
+    fn send_on(&mut self, now: Time, message: &MessageFrame<'_>, out: &mut dyn Output) -> bool {
         let Some(overlay) = self.overlay.as_deref_mut() else { return false };
-        overlay.send_letter(now, &Letter { hops: letter.hops + 1, ..*letter }, out)
+        overlay.forward_message(now, &MessageFrame { hops: message.hops + 1, ..*message }, out)
     }
 
     /// A question of this broker or of another one is answered with what is kept, or waits for an answer that is under way; otherwise it goes on to the log, as
@@ -261,14 +261,14 @@ impl Broker {
         }
         let to = ask.pubend.host();
         if self.overlay.as_deref().is_some_and(|overlay| overlay.host == by.host) {
-            self.write_to(now, to, (&Message::ReadAsk(ask), false), out);
+            self.send_to(now, to, (&BrokerMessage::ReadAsk(ask), false), out);
             return;
         }
         let mut body = Vec::new();
-        let kind = Message::ReadAsk(ask).encode(&mut body);
+        let kind = BrokerMessage::ReadAsk(ask).encode(&mut body);
         let Sender { host: from, incarnation } = by;
-        let letter = Letter { to, hops, is_bulk: false, from, incarnation, kind, body: &body };
-        self.send_on(now, &letter, out);
+        let message = MessageFrame { to, hops, is_bulk: false, from, incarnation, kind, body: &body };
+        self.send_on(now, &message, out);
     }
 
     /// Answers with what is kept, if something is. Where there is no room on the way it is asked again, and the log could not answer there either.
@@ -279,7 +279,9 @@ impl Broker {
         let Some(kept) = overlay.logs.passing.find(ask, is_any) else { return false };
         let (body, at, upto) = (kept.body.clone(), kept.at, kept.upto.min(ask.upto));
         let log = Sender { host: kept.pubend.host(), incarnation: kept.incarnation };
-        let Ok(Message::ReadTold(mut told)) = Message::decode(Message::READ_TOLD, &body) else { return false };
+        let Ok(BrokerMessage::ReadTold(mut told)) = BrokerMessage::decode(BrokerMessage::READ_TOLD, &body) else {
+            return false;
+        };
         let mut entries = wanted(&ask.entries);
         let is_told = |(tick, bytes): &(Tick, &[u8])| {
             // What makes no sense is refused by whoever asked.
@@ -296,10 +298,10 @@ impl Broker {
         let is_own = by.host == overlay.host;
         let is_told = is_own || {
             let mut body = Vec::new();
-            let kind = Message::ReadTold(told.clone()).encode(&mut body);
+            let kind = BrokerMessage::ReadTold(told.clone()).encode(&mut body);
             let (from, incarnation) = (log.host, log.incarnation);
-            let letter = Letter { to: by.host, hops: 0, is_bulk: true, from, incarnation, kind, body: &body };
-            overlay.send_letter(now, &letter, out)
+            let message = MessageFrame { to: by.host, hops: 0, is_bulk: true, from, incarnation, kind, body: &body };
+            overlay.forward_message(now, &message, out)
         };
         if is_told {
             overlay.stats.reads_kept += 1;
@@ -322,7 +324,7 @@ impl Broker {
     ) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         for Waiting { by, hops, body, .. } in overlay.logs.passing.keep(now, to, log, (told, body)) {
-            if let Ok(Message::ReadAsk(ask)) = Message::decode(Message::READ_ASK, &body) {
+            if let Ok(BrokerMessage::ReadAsk(ask)) = BrokerMessage::decode(BrokerMessage::READ_ASK, &body) {
                 self.pass_question(now, (by, hops, false), &ask, out);
             }
         }

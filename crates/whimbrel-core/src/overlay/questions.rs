@@ -3,7 +3,7 @@
 //! They are letters, so they may be lost, come twice or late. Who asks numbers its questions, and asks again if need be.
 
 use whimbrel_event::{HostId, Time};
-use whimbrel_wire::{Message, Question, Reply};
+use whimbrel_wire::{BrokerMessage, Question, Reply};
 pub use whimbrel_wire::{QUESTION_BYTES_MAX, REPLY_BYTES_MAX};
 
 use crate::api::Output;
@@ -26,7 +26,7 @@ impl Broker {
     /// When the question has more than [`QUESTION_BYTES_MAX`] bytes.
     pub fn ask_broker(&mut self, now: Time, to: HostId, question: (u64, &str), out: &mut dyn Output) -> bool {
         let (number, text) = question;
-        self.write_to(now, to, (&Message::Question(Question { number, text }), false), out)
+        self.send_to(now, to, (&BrokerMessage::Question(Question { number, text }), false), out)
     }
 
     /// Answers what another broker has asked. `false`: as [`Broker::ask_broker`].
@@ -35,6 +35,6 @@ impl Broker {
     /// When the answer has more than [`REPLY_BYTES_MAX`] bytes.
     pub fn answer_broker(&mut self, now: Time, to: HostId, answer: (u64, &str), out: &mut dyn Output) -> bool {
         let (number, text) = answer;
-        self.write_to(now, to, (&Message::Reply(Reply { number, text }), text.len() > REPLY_LITTLE), out)
+        self.send_to(now, to, (&BrokerMessage::Reply(Reply { number, text }), text.len() > REPLY_LITTLE), out)
     }
 }

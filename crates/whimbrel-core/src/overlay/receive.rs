@@ -41,7 +41,7 @@ impl Broker {
             match cutter.next(&mut chunk) {
                 Ok(None) => break,
                 Ok(Some(frame)) => {
-                    if let Err(invalid) = self.frame_came(now, (link, channel), frame, out) {
+                    if let Err(invalid) = self.on_frame(now, (link, channel), frame, out) {
                         if matches!(invalid, Invalid::Major(_)) {
                             return self.hang_up(now, link, HangUp::OtherVersion, out);
                         }
@@ -66,7 +66,7 @@ impl Broker {
     }
 
     /// One frame has come. A link that was hung up by the one before it says nothing any more.
-    fn frame_came(
+    fn on_frame(
         &mut self,
         now: Time,
         (link, channel): (PeerLink, Channel),
@@ -89,18 +89,18 @@ impl Broker {
             (_, true) => {}
         }
         match frame {
-            Frame::Event(event) if !is_control => self.event_came(now, link, &event, bytes, out),
-            Frame::Silence(silence) if !is_control => self.silence_came(now, channel, &silence, out),
-            Frame::LinkState(state) if is_control => self.state_came(now, link, &state, out),
-            Frame::Interest(update) if is_control => self.interest_came(now, link, &update, out),
+            Frame::Event(event) if !is_control => self.on_event(now, link, &event, bytes, out),
+            Frame::Silence(silence) if !is_control => self.on_silence(now, channel, &silence, out),
+            Frame::LinkState(state) if is_control => self.on_link_state(now, link, &state, out),
+            Frame::Interest(update) if is_control => self.on_interest(now, link, &update, out),
             Frame::Digest(digest) if is_control => self.compared(now, link, &digest, out),
             Frame::Ask(ask) if is_control => self.asked(now, link, (&ask.interests, &ask.link_states), out),
-            Frame::Nack(nack) if is_control => self.nack_came(now, link, nack, out),
-            Frame::Registry(registry) if is_control => self.retained_came(now, link, &registry, out),
+            Frame::Nack(nack) if is_control => self.on_nack(now, link, nack, out),
+            Frame::Registry(registry) if is_control => self.on_retained(now, link, &registry, out),
             Frame::RegistryDigest(digest) if is_control => self.retained_compared(now, link, &digest, out),
             Frame::RegistryAsk(ask) if is_control => self.retained_asked(now, link, &ask, out),
-            Frame::Former(former) if is_control => self.former_came(now, former, out),
-            Frame::Letter(letter) if is_control || letter.is_bulk => self.letter_came(now, &letter, out),
+            Frame::PreviousIdentities(previous) if is_control => self.on_previous(now, previous, out),
+            Frame::MessageFrame(message) if is_control || message.is_bulk => self.on_message(now, &message, out),
             Frame::Goodbye(_) => self.hang_up(now, link, HangUp::Left, out),
             Frame::Unknown(_) => self.overlay.as_deref_mut().expect("it was there").stats.frames_unknown += 1,
             _ => return Err(Invalid::Form("a frame where it has no place")),
@@ -109,7 +109,7 @@ impl Broker {
     }
 
     /// An event has come: for this broker, for others, or both.
-    fn event_came(&mut self, now: Time, link: PeerLink, frame: &EventFrame<'_>, bytes: &[u8], out: &mut dyn Output) {
+    fn on_event(&mut self, now: Time, link: PeerLink, frame: &EventFrame<'_>, bytes: &[u8], out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let id = frame.id();
         let Some(peer) = overlay.peers.get_mut(link) else { return };
@@ -189,13 +189,13 @@ impl Broker {
         let learnt = Learnt::Data { event, retain };
         self.learn_of(now, (id.pubend, after, id.tick), learnt, out);
         if frame.answer {
-            self.answer_came(now, id.pubend, frame.event.len(), out);
+            self.on_answer(now, id.pubend, frame.event.len(), out);
         }
         self.look_for_holes(now, id.pubend);
     }
 
     /// Silence has come: for this broker or another.
-    fn silence_came(&mut self, now: Time, channel: Channel, silence: &Silence<'_>, out: &mut dyn Output) {
+    fn on_silence(&mut self, now: Time, channel: Channel, silence: &Silence<'_>, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let Ok(tree) = TreeReader::target(silence.target_tree) else { return };
         for part in tree.children() {
@@ -229,7 +229,7 @@ impl Broker {
         let version_now = overlay.wants.version();
         let Some(remote) = self.streams.remote(pubend) else { return };
         // Whatever is wanted: it may be older than what was wanted here last.
-        remote.note_still((part.still, part.upto));
+        remote.record_still((part.still, part.upto));
         // Subscriptions that were answered when its broker was not known did not wait for it: it counts once it knows of them.
         let least = began.max(remote.least);
         let version = if fault!(self, OldVersionBelieved) { version_now } else { version };

@@ -206,7 +206,7 @@ impl Broker {
     }
 
     /// Retained messages have come.
-    pub(super) fn retained_came(&mut self, now: Time, link: PeerLink, registry: &Registry<'_>, out: &mut dyn Output) {
+    pub(super) fn on_retained(&mut self, now: Time, link: PeerLink, registry: &Registry<'_>, out: &mut dyn Output) {
         for entry in &registry.entries {
             let Some(overlay) = self.overlay.as_deref_mut() else { return };
             if TopicName::new(entry.key).is_err() || wants::is_local(entry.key) {

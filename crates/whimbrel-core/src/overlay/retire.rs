@@ -6,7 +6,7 @@ use core::fmt;
 use std::collections::BTreeMap;
 
 use whimbrel_event::{HostId, Tick, Time};
-use whimbrel_wire::{FORMER_MAX, FormerHost};
+use whimbrel_wire::{PREVIOUS_IDENTITIES_MAX, PreviousIdentity};
 
 use super::Overlay;
 use crate::api::Output;
@@ -60,17 +60,17 @@ impl Broker {
         if hosts.is_empty() {
             return Err(NotForgotten::Unknown);
         }
-        if !force && hosts.iter().any(|former| overlay.is_reachable(former.host)) {
+        if !force && hosts.iter().any(|previous| overlay.is_reachable(previous.host)) {
             return Err(NotForgotten::Reachable);
         }
-        for former in &hosts {
+        for previous in &hosts {
             let retired = &mut self.store.debts.retired;
-            retired.retain(|known| known.host != former.host);
-            if retired.len() == FORMER_MAX {
+            retired.retain(|known| known.host != previous.host);
+            if retired.len() == PREVIOUS_IDENTITIES_MAX {
                 retired.remove(0);
             }
-            retired.push(*former);
-            self.write_ended(former, name, true);
+            retired.push(*previous);
+            self.write_ended(previous, name, true);
         }
         if let Some(overlay) = self.overlay.as_deref_mut() {
             overlay.announce_soon(now);
@@ -80,11 +80,12 @@ impl Broker {
     }
 
     /// All hosts that have, or had, a name.
-    fn hosts_of(&self, now: Time, name: &str) -> Vec<FormerHost> {
-        let followed = self.streams.of_name(name).filter(|(_, has_ended)| !has_ended).map(|(former, _)| former);
-        let mut hosts: BTreeMap<HostId, FormerHost> = followed.map(|former| (former.host, former)).collect();
+    fn hosts_of(&self, now: Time, name: &str) -> Vec<PreviousIdentity> {
+        let followed = self.streams.of_name(name).filter(|(_, has_ended)| !has_ended).map(|(previous, _)| previous);
+        let mut hosts: BTreeMap<HostId, PreviousIdentity> =
+            followed.map(|previous| (previous.host, previous)).collect();
         let upto = Tick(now.as_nanos());
-        let unfollowed = |host| FormerHost {
+        let unfollowed = |host| PreviousIdentity {
             host,
             reliable: Streams::RELIABLE,
             best_effort: Streams::BEST_EFFORT,
@@ -101,14 +102,14 @@ impl Broker {
 
     /// Those that were forgotten here have ended, as far as they cannot be reached.
     pub(super) fn end_retired(&mut self, now: Time, out: &mut dyn Output) {
-        for former in self.store.debts.retired.clone() {
-            self.end_if_gone(now, &former, out);
+        for previous in self.store.debts.retired.clone() {
+            self.end_if_gone(now, &previous, out);
         }
     }
 
     /// A broker that was forgotten somewhere has ended, unless it can be reached.
-    pub(super) fn end_if_gone(&mut self, now: Time, former: &FormerHost, out: &mut dyn Output) {
-        let host = former.host;
+    pub(super) fn end_if_gone(&mut self, now: Time, previous: &PreviousIdentity, out: &mut dyn Output) {
+        let host = previous.host;
         let own = [self.streams.own.host(), self.streams.logged().host()];
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         if own.contains(&host) || overlay.is_reachable(host) {
@@ -119,11 +120,11 @@ impl Broker {
         }
         self.debtor_ended(now, host, true);
         if self.streams.knows(host.pubend(0)) {
-            self.end_host(now, *former, true, out);
-        } else if self.streams.bygone(host).is_none() {
+            self.end_host(now, *previous, true, out);
+        } else if self.streams.ended_at(host).is_none() {
             let name: Box<str> = self.known_name(host).unwrap_or_default().into();
-            self.streams.note_bygone(*former, &name);
-            self.write_ended(former, &name, false);
+            self.streams.record_ended(*previous, &name);
+            self.write_ended(previous, &name, false);
         }
     }
 
@@ -135,12 +136,12 @@ impl Broker {
     }
 
     /// Remembers that a host of that name has ended; `is_retired`: others are told of it from here.
-    pub(super) fn write_ended(&mut self, former: &FormerHost, name: &str, is_retired: bool) {
+    pub(super) fn write_ended(&mut self, previous: &PreviousIdentity, name: &str, is_retired: bool) {
         if !self.has_log() {
             return;
         }
-        let is_retired = is_retired || self.store.debts.retired.iter().any(|known| known.host == former.host);
-        let FormerHost { host, reliable, best_effort, birth, upto } = *former;
+        let is_retired = is_retired || self.store.debts.retired.iter().any(|known| known.host == previous.host);
+        let PreviousIdentity { host, reliable, best_effort, birth, upto } = *previous;
         let ended = Ended { reliable, best_effort, birth, upto, is_retired, name: name.into() };
         self.store.write_queue.put(|key| Key::Ended(host).put(key), |value| ended.put_versioned(value));
         self.store.write_queue.seal();
@@ -149,31 +150,31 @@ impl Broker {
     /// Hosts that have ended are not taken for new ones after a restart, and those that were forgotten here are told of again.
     pub(crate) fn restore_ended(&mut self, ended: BTreeMap<HostId, Ended>) {
         for (host, Ended { reliable, best_effort, birth, upto, is_retired, name }) in ended {
-            let former = FormerHost { host, reliable, best_effort, birth, upto };
-            self.streams.note_bygone(former, &name);
-            if is_retired && self.store.debts.retired.len() < FORMER_MAX {
-                self.store.debts.retired.push(former);
+            let previous = PreviousIdentity { host, reliable, best_effort, birth, upto };
+            self.streams.record_ended(previous, &name);
+            if is_retired && self.store.debts.retired.len() < PREVIOUS_IDENTITIES_MAX {
+                self.store.debts.retired.push(previous);
             }
         }
     }
 
     /// Who had this broker's name before it, as it was written: that is told again, as those who were told it may have lost their disks since. The last to have
     /// been born count.
-    pub(super) fn take_up_former(&mut self) {
+    pub(super) fn restore_previous(&mut self) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let own = [self.streams.own.host(), self.streams.logged().host()];
-        let mut former: Vec<FormerHost> =
-            self.streams.bygone_of(&overlay.config.name).filter(|known| !own.contains(&known.host)).collect();
-        former.sort_by_key(|known| (known.birth, known.host));
-        overlay.former = former.split_off(former.len().saturating_sub(FORMER_MAX));
+        let mut previous: Vec<PreviousIdentity> =
+            self.streams.ended_of(&overlay.config.name).filter(|known| !own.contains(&known.host)).collect();
+        previous.sort_by_key(|known| (known.birth, known.host));
+        overlay.previous = previous.split_off(previous.len().saturating_sub(PREVIOUS_IDENTITIES_MAX));
     }
 }
 
 impl Overlay {
     /// Who is told to have ended: who had this broker's name before it, and who was forgotten here.
-    pub(super) fn told_former(&self, retired: &[FormerHost]) -> Vec<FormerHost> {
-        let mut former = self.former.clone();
-        former.extend(retired.iter().rev().take(FORMER_MAX - former.len()));
-        former
+    pub(super) fn told_previous(&self, retired: &[PreviousIdentity]) -> Vec<PreviousIdentity> {
+        let mut previous = self.previous.clone();
+        previous.extend(retired.iter().rev().take(PREVIOUS_IDENTITIES_MAX - previous.len()));
+        previous
     }
 }

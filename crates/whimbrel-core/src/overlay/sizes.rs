@@ -28,8 +28,8 @@ fn of_entry(entry: &Entry) -> usize {
 
 fn of_state(state: &LinkState) -> usize {
     let addresses: usize = state.addresses.iter().map(|address| size_of::<Box<str>>() + address.len()).sum();
-    let former = state.former.len() * size_of::<whimbrel_wire::FormerHost>();
-    size_of::<LinkState>() + state.name.len() + addresses + state.neighbours.len() * size_of::<Neighbour>() + former
+    let previous = state.previous.len() * size_of::<whimbrel_wire::PreviousIdentity>();
+    size_of::<LinkState>() + state.name.len() + addresses + state.neighbours.len() * size_of::<Neighbour>() + previous
 }
 
 impl Broker {

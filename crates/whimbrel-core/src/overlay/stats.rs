@@ -87,7 +87,7 @@ pub struct OverlayStats {
     /// Subscriptions that were answered although some brokers had not confirmed them.
     pub subscriptions_pending: u64,
     /// Sessions that have come from other brokers, copies included.
-    pub sessions_came: u64,
+    pub sessions_received: u64,
     /// Those that go on from a copy.
     pub sessions_from_copies: u64,
     /// Sessions that were given to other brokers.
@@ -125,15 +125,15 @@ pub struct OverlayStats {
     /// Events that were told to them.
     pub events_lent: u64,
     /// Letters that were written here.
-    pub letters_out: u64,
+    pub messages_out: u64,
     /// Brokers to whom nothing is owed any more although they have not said so: they were not heard of for too long, or are retired.
     pub debts_forfeited: u64,
     /// Letters that found no way or no room; they are written again.
-    pub letters_unsent: u64,
+    pub messages_unsent: u64,
     /// Letters for this broker.
-    pub letters_in: u64,
+    pub messages_in: u64,
     /// Those of them that made no sense, or are not known here.
-    pub letters_refused: u64,
+    pub messages_refused: u64,
     /// Times that a home has refused members here, as others share with another selector.
     pub shares_refused: u64,
     /// Retained messages of others that were taken.

@@ -180,7 +180,7 @@ impl Groups {
     }
 
     /// An event has come to a branch, and is not handed again.
-    pub(crate) fn note_came(&mut self, id: u32, host: HostId, number: u64) {
+    pub(crate) fn record_arrival(&mut self, id: u32, host: HostId, number: u64) {
         if let Some(given) = self.branch_mut(id, host).and_then(|branch| branch.given.get_mut(&number)) {
             given.due = None;
         }

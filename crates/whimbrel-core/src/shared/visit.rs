@@ -55,7 +55,7 @@ pub(crate) struct Visit {
     /// The home; `None`: it is not known, or is here.
     pub(crate) home: Option<HostId>,
     /// The one before, as long as the present one has not said that it knows of the members here.
-    pub(crate) former: Option<HostId>,
+    pub(crate) previous_home: Option<HostId>,
     /// The number of what is asked for; the answer repeats it.
     pub(crate) asked: u64,
     pub(crate) answer: Option<MembersAnswer>,
@@ -202,7 +202,7 @@ impl Post {
 
     /// A shared subscription has no member here any more: what they had goes back.
     pub(super) fn part(&mut self, text: &str, visit: &Visit) {
-        for home in visit.home.into_iter().chain(visit.former) {
+        for home in visit.home.into_iter().chain(visit.previous_home) {
             let number = self.next_number();
             let had = visit.held.keys().filter(|(host, _)| *host == home).map(|(_, number)| *number).collect();
             self.parted.push(Parted { text: text.into(), home, number, had });
@@ -269,7 +269,7 @@ impl Groups {
     /// Nothing is had of other homes any more, nor are they told.
     pub(crate) fn end_visit(&mut self, id: u32) {
         let group = self.group(id);
-        let is_over = |visit: &Visit| visit.held.is_empty() && visit.home.is_none() && visit.former.is_none();
+        let is_over = |visit: &Visit| visit.held.is_empty() && visit.home.is_none() && visit.previous_home.is_none();
         if group.is_home && group.visit.as_deref().is_some_and(is_over) {
             group.visit = None;
         }

@@ -208,7 +208,7 @@ impl Broker {
         }
         let bases = &self.store.bases;
         // One tick for all that are beyond: nothing but what was given since differs from that, and a subscription that has left may stand there as well.
-        let level = self.streams.level();
+        let level = self.streams.low_watermark();
         let tick = |(pubend, tick): (PubendId, Tick)| (pubend, tick.min(level).max(bases.farthest(pubend)));
         let ticks: Common = self.base_streams().map(tick).collect();
         if ticks.is_empty() {

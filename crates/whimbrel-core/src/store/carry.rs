@@ -89,7 +89,7 @@ impl Broker {
             self.sessions.get(index).subscriptions.iter().map(|id| self.router.get(*id).cursor).collect();
         let of =
             |at: usize| Some(cursors[at]).filter(|cursor| *cursor != NO_CURSOR).map(|cursor| self.cursors.get(cursor));
-        let of_all = self.streams.level();
+        let of_all = self.streams.low_watermark();
         let level = |at: usize| {
             let cursor = of(at)?;
             let stands = match cursor.catch_up.as_deref() {
@@ -420,7 +420,7 @@ impl Broker {
         for (pubend, since, acked) in &stand.streams {
             if streams.has_ended(pubend.host()) {
                 // What came here of it before was wanted by others.
-                let to = streams.followed(*pubend).or(streams.bygone(pubend.host())).unwrap_or_default();
+                let to = streams.followed(*pubend).or(streams.ended_at(pubend.host())).unwrap_or_default();
                 catch_up.gaps.add(Gap { pubend: *pubend, from: *acked, to, reason: GapReason::Lost });
             }
             let own = streams.own_reliable(*pubend);

@@ -13,7 +13,7 @@ use super::wire::{Bytes, put_bytes, put_varint};
 use super::write_queue::BatchNo;
 use crate::cursor::NOTHING;
 use crate::route;
-use whimbrel_wire::FormerHost;
+use whimbrel_wire::PreviousIdentity;
 
 /// Brokers that are owed something, those included whose sessions have gone to others or have been given up. Others are told that there is no log.
 pub(crate) const DEBTORS_MAX: usize = 1_024;
@@ -313,8 +313,8 @@ impl Value<'_> for Ended {
 #[derive(Debug, Default)]
 pub(crate) struct Debts {
     pub(crate) of: BTreeMap<HostId, Debt>,
-    /// Hosts that were forgotten at this broker, those last that were last; at most [`whimbrel_wire::FORMER_MAX`].
-    pub(crate) retired: Vec<FormerHost>,
+    /// Hosts that were forgotten at this broker, those last that were last; at most [`whimbrel_wire::PREVIOUS_IDENTITIES_MAX`].
+    pub(crate) retired: Vec<PreviousIdentity>,
 }
 
 impl Debts {

@@ -78,7 +78,7 @@ impl Broker {
     /// A durable subscription goes on where it stood in a stream of another broker, and reads its log from there. What it wants of that is not known.
     pub(super) fn restore_far(&mut self, id: u32, far: &FarStand) {
         let FarStand { pubend, since, acked } = *far;
-        let ended = self.streams.bygone(pubend.host());
+        let ended = self.streams.ended_at(pubend.host());
         let cursor = self.cursors.get_mut(id);
         let catch_up = cursor.catch_up.as_mut().expect("who is not there lags");
         if let Some(to) = ended {

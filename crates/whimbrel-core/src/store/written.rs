@@ -15,7 +15,7 @@ use super::wire::{Bytes, put_varint};
 use super::{FarStand, Stand};
 use crate::broker::Broker;
 use crate::cursor::{Common, Cursor, Positions};
-use crate::stream::level_of;
+use crate::stream::low_watermark_of;
 
 /// A position does not change over to a base that has more brokers than these on whose logs it does not count.
 const LACKS_MAX: usize = 16;
@@ -419,7 +419,7 @@ impl Broker {
     fn left_at(&self, cursor: &Cursor, stand: &Stand) -> Option<Tick> {
         let is_gone = !cursor.by_token && cursor.catch_up.is_some() && !self.sessions.is_attached(cursor.session);
         let is_given_up = self.sessions.limits.max_retain.is_some();
-        (is_gone && is_given_up).then(|| level_of(stand.far.iter().map(|far| far.acked)))
+        (is_gone && is_given_up).then(|| low_watermark_of(stand.far.iter().map(|far| far.acked)))
     }
 
     /// What a position takes under a base.

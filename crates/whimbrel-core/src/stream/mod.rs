@@ -1,18 +1,18 @@
 //! Streams: those that this broker hosts, and what it knows of any stream.
 
-mod bygone;
-mod census;
+mod ended_hosts;
 mod knowledge;
 mod pubends;
 mod sources;
+mod stream_set;
 
-pub use bygone::BYGONE_MAX;
-pub(crate) use census::{Census, LEVEL_AGE, level_of};
+pub use ended_hosts::ENDED_HOSTS_MAX;
 pub use knowledge::{CatchUpInterest, Consolidated, Interest, KNOWLEDGE_BYTES_MAX, KNOWLEDGE_ENTRIES_MAX, Knowledge};
 pub use knowledge::{Passed, TickState};
 pub use pubends::{AHEAD_MAX, Streams};
 pub(crate) use sources::Sources;
 pub use sources::{ENDED_MAX, HOSTS_MAX};
+pub(crate) use stream_set::{StreamSet, WATERMARK_AGE, low_watermark_of};
 
 /// SplitMix64 (Steele, Lea, Flood 2014): turns one seed into a sequence of well-mixed numbers.
 pub(crate) fn split_mix(state: &mut u64) -> u64 {

@@ -6,13 +6,13 @@ use whimbrel_event::{
     CheckpointToken, Deployment, EventId, HostId, PredecessorsBuf, PubendId, Reliability, Tick, Time,
 };
 
-use super::bygone::{Bygone, drop_named};
-use super::census::Census;
+use super::ended_hosts::{EndedHosts, drop_named};
+use super::stream_set::StreamSet;
 use super::{Consolidated, Knowledge, Streams};
 use crate::cursor::{Gap, GapReason, Positions};
 use crate::overlay::Stalled;
 use crate::store::LostParts;
-use whimbrel_wire::FormerHost;
+use whimbrel_wire::PreviousIdentity;
 
 /// Other hosts that a broker takes notice of; a token covers them all, and the broker's own, of which there are two after its log has failed.
 pub const HOSTS_MAX: usize = CheckpointToken::HOSTS_MAX - 2;
@@ -22,7 +22,7 @@ pub const ENDED_MAX: usize = 16;
 
 /// A stream of another broker.
 #[derive(Debug)]
-pub(crate) struct Remote {
+pub(crate) struct RemoteStream {
     pub(crate) pubend: PubendId,
     pub(crate) birth: Tick,
     /// What the consolidated stream has passed.
@@ -50,10 +50,10 @@ pub(crate) struct Remote {
     still: (Tick, Tick),
 }
 
-impl Remote {
+impl RemoteStream {
     /// Its host has told that there was no event after `from` up to `to`. What is known already and
     /// touches that stays known.
-    pub(crate) fn note_still(&mut self, (from, to): (Tick, Tick)) {
+    pub(crate) fn record_still(&mut self, (from, to): (Tick, Tick)) {
         if from < to && to > self.still.1 {
             let from = if from <= self.still.1 { from.min(self.still.0) } else { from };
             self.still = (from, to);
@@ -99,11 +99,11 @@ pub(crate) struct Sources {
     /// Those of them that have ended, those last that did last.
     ended: Vec<HostId>,
     /// Hosts that have ended and are not followed.
-    bygone: Bygone,
+    ended_hosts: EndedHosts,
     /// Ascending by pubend, so those of one host stand together.
-    pub(super) remotes: Vec<Remote>,
+    pub(super) remotes: Vec<RemoteStream>,
     /// Which streams there are, if it was asked since that has changed.
-    pub(super) census: Option<Census>,
+    pub(super) stream_set: Option<StreamSet>,
     /// Those that wait for events of others.
     pub(crate) stalled: BTreeMap<PubendId, Stalled>,
     /// Sessions whose clients have published at another broker before, and what they publish here waits for that.
@@ -136,9 +136,9 @@ impl Sources {
             hosts: BTreeMap::new(),
             by_name: BTreeMap::new(),
             ended: Vec::new(),
-            bygone: Bygone::default(),
+            ended_hosts: EndedHosts::default(),
             remotes: Vec::new(),
-            census: None,
+            stream_set: None,
             stalled: BTreeMap::new(),
             early: Vec::new(),
             is_accepting: false,
@@ -175,7 +175,7 @@ impl Sources {
         let fresh = Sources::new(seed, Tick(0), now);
         self.retired = Some((core::mem::replace(&mut self.own, fresh.own), self.birth));
         self.birth = fresh.birth;
-        self.census = None;
+        self.stream_set = None;
     }
 
     /// Takes notice of another broker's streams, which began at `birth`; `false` if it is known, or one too many.
@@ -197,7 +197,7 @@ impl Sources {
         token.cover(id, reliable, best_effort).expect("one host fits into a token");
         let of_host = token.pubends().map(|(pubend, _)| pubend);
         let at = self.remotes.partition_point(|remote| remote.pubend < id.pubend(0));
-        let fresh = of_host.map(|pubend| Remote {
+        let fresh = of_host.map(|pubend| RemoteStream {
             pubend,
             birth,
             passed: birth,
@@ -213,7 +213,7 @@ impl Sources {
             still: (Tick(0), Tick(0)),
         });
         self.remotes.splice(at..at, fresh);
-        self.census = None;
+        self.stream_set = None;
         true
     }
 
@@ -222,7 +222,7 @@ impl Sources {
         let Some(host) = self.hosts.get_mut(&id) else { return };
         if core::mem::take(&mut host.has_ended) {
             self.ended.retain(|ended| *ended != id);
-            self.census = None;
+            self.stream_set = None;
         }
         if *host.name != *name {
             drop_named(&mut self.by_name, &host.name, id);
@@ -238,29 +238,29 @@ impl Sources {
     }
 
     /// The hosts of that name whose streams are followed or have ended, those last that were known last; whether each has ended.
-    pub(crate) fn of_name(&self, name: &str) -> impl Iterator<Item = (FormerHost, bool)> {
+    pub(crate) fn of_name(&self, name: &str) -> impl Iterator<Item = (PreviousIdentity, bool)> {
         let followed = self.by_name.get(name).map(Vec::as_slice).unwrap_or_default();
-        let bygone = self.bygone_of(name).map(|former| (former, true));
-        bygone.chain(followed.iter().map(|id| (self.former(*id), self.hosts[id].has_ended)))
+        let ended_hosts = self.ended_of(name).map(|previous| (previous, true));
+        ended_hosts.chain(followed.iter().map(|id| (self.previous_identity(*id), self.hosts[id].has_ended)))
     }
 
     /// Those of that name that have ended, and are not followed.
-    pub(crate) fn bygone_of(&self, name: &str) -> impl Iterator<Item = FormerHost> {
-        self.bygone.of_name(name)
+    pub(crate) fn ended_of(&self, name: &str) -> impl Iterator<Item = PreviousIdentity> {
+        self.ended_hosts.of_name(name)
     }
 
     /// What a host that is followed leaves behind if it ends.
-    fn former(&self, id: HostId) -> FormerHost {
+    fn previous_identity(&self, id: HostId) -> PreviousIdentity {
         let Host { reliable, best_effort, .. } = self.hosts[&id];
         let known = self.of_host(id).fold((Tick(0), Tick(0)), |at, remote| (remote.birth, at.1.max(remote.passed)));
-        FormerHost { host: id, reliable, best_effort, birth: known.0, upto: known.1 }
+        PreviousIdentity { host: id, reliable, best_effort, birth: known.0, upto: known.1 }
     }
 
     /// A host has ended; `false` if it had before, or is not known.
     pub(crate) fn end_host(&mut self, id: HostId) -> bool {
         let Some(host) = self.hosts.get_mut(&id).filter(|host| !host.has_ended) else { return false };
         host.has_ended = true;
-        self.census = None;
+        self.stream_set = None;
         // Those that end later stand behind.
         self.ended.push(id);
         if let Some(named) = self.by_name.get_mut(&host.name) {
@@ -272,7 +272,7 @@ impl Sources {
 
     /// Whether a host has ended.
     pub(crate) fn has_ended(&self, id: HostId) -> bool {
-        self.hosts.get(&id).is_some_and(|host| host.has_ended) || self.bygone(id).is_some()
+        self.hosts.get(&id).is_some_and(|host| host.has_ended) || self.ended_at(id).is_some()
     }
 
     /// Whether the host of a stream has ended.
@@ -286,18 +286,18 @@ impl Sources {
     }
 
     /// A host has ended, and is not followed, or not any more: it is not to be taken for a new one.
-    pub(crate) fn note_bygone(&mut self, ended: FormerHost, name: &str) {
-        self.bygone.note(ended, name);
+    pub(crate) fn record_ended(&mut self, ended: PreviousIdentity, name: &str) {
+        self.ended_hosts.record(ended, name);
     }
 
     /// Up to which tick the streams have ended of that host which ended last, of those that are not followed any more.
     pub(crate) fn last_end(&self) -> Option<Tick> {
-        self.bygone.last_end()
+        self.ended_hosts.last_end()
     }
 
     /// Up to which tick the streams of a host have ended that is not followed any more.
-    pub(crate) fn bygone(&self, id: HostId) -> Option<Tick> {
-        self.bygone.upto(id)
+    pub(crate) fn ended_at(&self, id: HostId) -> Option<Tick> {
+        self.ended_hosts.upto(id)
     }
 
     /// The host whose end is longest ago, if more than [`ENDED_MAX`] that have ended are followed.
@@ -310,14 +310,14 @@ impl Sources {
         if !self.hosts.contains_key(&id) {
             return;
         }
-        let ended = self.former(id);
+        let ended = self.previous_identity(id);
         let Some(Host { name, .. }) = self.hosts.remove(&id) else { return };
         drop_named(&mut self.by_name, &name, id);
         self.ended.retain(|known| *known != id);
         let of_host = self.range_of(id);
         self.remotes.drain(of_host);
         self.stalled.retain(|pubend, _| pubend.host() != id);
-        self.note_bygone(ended, &name);
+        self.record_ended(ended, &name);
     }
 
     /// What is lost of other brokers' streams, for those of which something is.
@@ -325,7 +325,7 @@ impl Sources {
         self.remotes.iter().filter(|remote| !remote.lost.is_empty()).map(|remote| (remote.pubend, &remote.lost))
     }
 
-    pub(crate) fn remote(&mut self, pubend: PubendId) -> Option<&mut Remote> {
+    pub(crate) fn remote(&mut self, pubend: PubendId) -> Option<&mut RemoteStream> {
         let at = self.remotes.binary_search_by_key(&pubend, |remote| remote.pubend).ok()?;
         Some(&mut self.remotes[at])
     }
@@ -394,7 +394,7 @@ impl Sources {
     }
 
     /// The streams of a host that are followed.
-    pub(crate) fn of_host(&self, host: HostId) -> impl Iterator<Item = &Remote> {
+    pub(crate) fn of_host(&self, host: HostId) -> impl Iterator<Item = &RemoteStream> {
         self.remotes[self.range_of(host)].iter()
     }
 
@@ -418,14 +418,14 @@ impl Sources {
     /// After which tick a version of the own interest is in force in all streams. Of brokers that are not there, and have not told that they know of it, what comes
     /// after what has been passed is asked for when they are. Costs a look at each stream.
     pub(crate) fn in_force(&self, version: u64) -> Tick {
-        let of = |remote: &Remote| if remote.told >= version { remote.since } else { remote.passed };
+        let of = |remote: &RemoteStream| if remote.told >= version { remote.since } else { remote.passed };
         self.remotes.iter().map(of).max().unwrap_or_default()
     }
 
     /// How many streams of other brokers are followed, and how many bytes they take without events that wait, about.
     pub(crate) fn size(&self) -> (usize, usize) {
         let hosts = self.hosts.len() * (size_of::<Host>() + 2 * size_of::<HostId>());
-        (self.remotes.len(), hosts + self.remotes.len() * size_of::<Remote>())
+        (self.remotes.len(), hosts + self.remotes.len() * size_of::<RemoteStream>())
     }
 
     pub(crate) fn knows(&self, pubend: PubendId) -> bool {
@@ -563,7 +563,7 @@ mod tests {
         };
         assert_eq!(left(&sources, 10, 20), Some((10, 20)), "nothing is known");
         let still = |sources: &mut Sources, from, to| {
-            sources.remote(pubend).expect("it is known").note_still((Tick(from), Tick(to)));
+            sources.remote(pubend).expect("it is known").record_still((Tick(from), Tick(to)));
         };
         still(&mut sources, 10, 20);
         for (gap, expected) in [

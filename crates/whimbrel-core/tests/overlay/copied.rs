@@ -5,7 +5,7 @@ use core::time::Duration;
 use whimbrel_core::cache::{Capacity, DefaultPlan, Plan, Policy};
 use whimbrel_core::{Durability, Filter, Following};
 use whimbrel_event::Qos;
-use whimbrel_wire::{Frame, Letter, Message};
+use whimbrel_wire::{BrokerMessage, Frame, MessageFrame};
 
 use super::common::plain;
 use super::net::{Net, frame};
@@ -121,9 +121,10 @@ fn a_deputy_that_does_not_know_a_stream_yet_gets_copies_that_name_all() {
 }
 
 /// Whether what is said is a letter of that kind.
-fn is_letter(bytes: &[u8], is_it: impl Fn(&Message<'_>) -> bool) -> bool {
-    let letter = |letter: Letter<'_>| Message::decode(letter.kind, letter.body).is_ok_and(|message| is_it(&message));
-    matches!(frame(bytes), Some(Frame::Letter(known)) if letter(known))
+fn is_letter(bytes: &[u8], is_it: impl Fn(&BrokerMessage<'_>) -> bool) -> bool {
+    let letter =
+        |letter: MessageFrame<'_>| BrokerMessage::decode(letter.kind, letter.body).is_ok_and(|message| is_it(&message));
+    matches!(frame(bytes), Some(Frame::MessageFrame(known)) if letter(known))
 }
 
 /// Brokers whose caches have room for one event.
@@ -147,10 +148,10 @@ fn whoever_goes_on_from_a_copy_made_before_a_log_counted_gets_what_that_has() {
         let mut net = forgetful(3);
         assert_eq!(net.connect(0, 9, "publisher"), Some(false));
         assert_eq!(net.connect(1, 1, &client), Some(false));
-        net.drops = Box::new(|_, _, bytes| is_letter(bytes, |message| matches!(message, Message::Owes(_))));
+        net.drops = Box::new(|_, _, bytes| is_letter(bytes, |message| matches!(message, BrokerMessage::HoldGrant(_))));
         net.subscribe(1, 1, with_notices());
         net.advance(SECOND / 2);
-        net.drops = Box::new(|_, _, bytes| is_letter(bytes, |message| matches!(message, Message::Copies(_))));
+        net.drops = Box::new(|_, _, bytes| is_letter(bytes, |message| matches!(message, BrokerMessage::Copies(_))));
         net.advance(SECOND * 2);
         net.leave(1, 1);
         net.publish_all(0, 9, &["1", "2", "3"]);
@@ -176,8 +177,9 @@ fn a_log_that_was_not_known_to_count_is_asked_when_its_broker_comes_back() {
         assert_eq!(net.connect(0, 9, "publisher"), Some(false));
         assert_eq!(net.connect(1, 1, &client), Some(false));
         net.publish_all(0, 9, &["0"]);
-        net.drops =
-            Box::new(|from, _, bytes| from == 0 && is_letter(bytes, |message| matches!(message, Message::Owes(_))));
+        net.drops = Box::new(|from, _, bytes| {
+            from == 0 && is_letter(bytes, |message| matches!(message, BrokerMessage::HoldGrant(_)))
+        });
         net.subscribe(1, 1, with_notices());
         net.advance(SECOND * 2);
         net.leave(1, 1);

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use whimbrel_core::{Channel, Input, Link, PeerInput, Publish, Settlement};
 use whimbrel_event::{EventId, Qos};
-use whimbrel_wire::{Frame, Letter, Message, Reply};
+use whimbrel_wire::{BrokerMessage, Frame, MessageFrame, Reply};
 
 use super::common::{event, plain};
 use super::moving::{How, RETURN};
@@ -319,9 +319,9 @@ fn who_writes_in_a_life_of_which_nobody_was_told_was_started_again() {
         let life = net.nodes[1].core.topology(net.now).into_iter().find(|broker| broker.host == one);
         let incarnation = life.expect("it is there").incarnation + u64::from(is_later);
         let (mut body, mut frame) = (Vec::new(), Vec::new());
-        let kind = Message::Reply(Reply { number: 7, text: "" }).encode(&mut body);
-        let letter = Letter { to: other, hops: 1, is_bulk: false, from: one, incarnation, kind, body: &body };
-        Frame::Letter(letter).encode(&mut frame);
+        let kind = BrokerMessage::Reply(Reply { number: 7, text: "" }).encode(&mut body);
+        let letter = MessageFrame { to: other, hops: 1, is_bulk: false, from: one, incarnation, kind, body: &body };
+        Frame::MessageFrame(letter).encode(&mut frame);
         // The third has passed it on.
         let (_, link) = net.ends(2).into_iter().find(|(node, _)| *node == 1).expect("both ends have one");
         net.input(1, Input::Peer(PeerInput::Bytes { link, channel: Channel::Control, bytes: &frame }));

@@ -9,7 +9,7 @@ use whimbrel_core::{
 };
 use whimbrel_event::{CheckpointToken, EventId, EventRef, Qos, Tick};
 use whimbrel_selector::Selector;
-use whimbrel_wire::{Former, FormerHost, Frame};
+use whimbrel_wire::{Frame, PreviousIdentities, PreviousIdentity};
 
 use super::common::{Got, Told, event, plain};
 use super::net::{Net, frame};
@@ -321,9 +321,11 @@ fn a_broker_that_is_alive_is_not_ended_by_who_says_so() {
     net.told(1, 1);
     let alive =
         net.nodes[0].core.topology(net.now).into_iter().find(|broker| &*broker.name == "b0").expect("it is there");
-    let former = FormerHost { host: alive.host, reliable: 4, best_effort: 4, birth: Tick(1), upto: Tick(u64::MAX) };
+    let former =
+        PreviousIdentity { host: alive.host, reliable: 4, best_effort: 4, birth: Tick(1), upto: Tick(u64::MAX) };
     let mut frame = Vec::new();
-    Frame::Former(Former { to: net.nodes[1].core.host(), hops: 0, hosts: vec![former] }).encode(&mut frame);
+    Frame::PreviousIdentities(PreviousIdentities { to: net.nodes[1].core.host(), hops: 0, hosts: vec![former] })
+        .encode(&mut frame);
     let (_, link) = net.ends(1)[0];
     net.input(1, Input::Peer(PeerInput::Bytes { link, channel: Channel::Control, bytes: &frame }));
     net.advance(SECOND);

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use whimbrel_core::{Channel, Input, Link};
 use whimbrel_event::{HostId, Qos};
-use whimbrel_wire::{Frame, Message};
+use whimbrel_wire::{BrokerMessage, Frame};
 
 use super::common::{Told, plain};
 use super::moving::RETURN;
@@ -70,9 +70,9 @@ fn who_comes_to_brokers_that_have_just_begun_is_told_once_who_may_know_more() {
     let count = Rc::new(Cell::new([0, 0]));
     let counted = Rc::clone(&count);
     net.drops = Box::new(move |node, _, bytes| {
-        if let Some(Frame::Letter(letter)) = frame(bytes)
+        if let Some(Frame::MessageFrame(letter)) = frame(bytes)
             && letter.from == hosts[node]
-            && let Ok(Message::Found(found)) = Message::decode(letter.kind, letter.body)
+            && let Ok(BrokerMessage::Found(found)) = BrokerMessage::decode(letter.kind, letter.body)
         {
             let [answers, names] = counted.get();
             counted.set([answers + 1, names + found.unsynced.len()]);
@@ -129,7 +129,7 @@ fn said_in_ten_seconds(net: &mut Net) -> ((u64, u64), u64) {
         let links = net.nodes.iter().flat_map(|node| node.core.links());
         links.fold((0, 0), |(frames, bytes), link| (frames + link.counters.frames_out, bytes + link.counters.bytes_out))
     };
-    let letters = |net: &Net| counted(net, |stats| stats.letters_out).iter().sum::<u64>();
+    let letters = |net: &Net| counted(net, |stats| stats.messages_out).iter().sum::<u64>();
     let (before, had) = (sent(net), letters(net));
     net.advance(SECOND * 10);
     let after = sent(net);

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use whimbrel_core::{Durability, Filter, Following, Input, Link};
 use whimbrel_event::Qos;
-use whimbrel_wire::{Frame, Message};
+use whimbrel_wire::{BrokerMessage, Frame};
 
 use super::common::plain;
 use super::lives::part;
@@ -183,8 +183,8 @@ fn what_is_owed_to_a_broker_that_has_ended_is_kept_until_its_sessions_are_safe_e
         net.revive(0, false);
         // What it needs is not heard of.
         net.drops = Box::new(|from, _, bytes| {
-            let Some(Frame::Letter(letter)) = frame(bytes) else { return false };
-            from == 0 && matches!(Message::decode(letter.kind, letter.body), Ok(Message::Holds(_)))
+            let Some(Frame::MessageFrame(letter)) = frame(bytes) else { return false };
+            from == 0 && matches!(BrokerMessage::decode(letter.kind, letter.body), Ok(BrokerMessage::HoldReport(_)))
         });
         net.advance(SECOND);
         assert_eq!(net.connect(0, 1, client), Some(true), "{client}");
@@ -206,8 +206,8 @@ fn nothing_is_owed_for_a_session_that_ended_with_the_broker_that_had_it_last() {
         assert_eq!(net.connect(2, 1, client), Some(true), "{client}");
         net.advance(SECOND * 2);
         net.drops = Box::new(|_, _, bytes| {
-            let Some(Frame::Letter(letter)) = frame(bytes) else { return false };
-            matches!(Message::decode(letter.kind, letter.body), Ok(Message::Settled(_)))
+            let Some(Frame::MessageFrame(letter)) = frame(bytes) else { return false };
+            matches!(BrokerMessage::decode(letter.kind, letter.body), Ok(BrokerMessage::Settled(_)))
         });
         net.revive(0, false);
         net.advance(MILLI * 200);
@@ -228,8 +228,8 @@ fn what_is_owed_to_a_broker_that_has_ended_is_kept_while_its_sessions_are_sought
     for client in CLIENTS {
         let mut net = something_is_owed(client);
         net.drops = Box::new(|_, _, bytes| {
-            let Some(Frame::Letter(letter)) = frame(bytes) else { return false };
-            matches!(Message::decode(letter.kind, letter.body), Ok(Message::Found(_)))
+            let Some(Frame::MessageFrame(letter)) = frame(bytes) else { return false };
+            matches!(BrokerMessage::decode(letter.kind, letter.body), Ok(BrokerMessage::Found(_)))
         });
         net.revive(0, false);
         net.advance(SECOND * 8);

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use proptest::prelude::*;
 use whimbrel_core::overlay::topology::{
-    ADDRESSES_MAX, BROKERS_MAX, Learned, LinkState, NEIGHBOURS_MAX, Refused, STATE_LIFE, TEXT_MAX, Topology,
+    ADDRESSES_MAX, BROKERS_MAX, Learned, LinkState, LinkStateError, NEIGHBOURS_MAX, STATE_LIFE, TEXT_MAX, Topology,
 };
 use whimbrel_event::HostId;
 
@@ -57,7 +57,7 @@ fn a_name_belongs_to_the_host_known_first_while_it_is_there() {
         known.expire(at(seconds));
         known.learn(at(seconds), named(name, state(number, incarnation, 1, vec![])), NEW)
     };
-    let taken = |by| Learned::Refused(Refused::NameTaken(host(by)));
+    let taken = |by| Learned::Refused(LinkStateError::NameTaken(host(by)));
     assert_eq!(learn(0, 1, 1, "x"), Learned::New);
     assert_eq!(learn(0, 2, 1, "x"), taken(1));
     assert_eq!(learn(50, 1, 2, "x"), Learned::New, "the same host again");
@@ -73,7 +73,7 @@ fn a_name_belongs_to_the_host_known_first_while_it_is_there() {
 fn an_own_name_that_another_had_first_is_refused() {
     let mut known = topology([named("x", state(1, 1, 1, vec![]))]);
     let own = named("x", state(0, 1, 1, vec![]));
-    assert_eq!(known.announce(at(0), own), Err(Refused::NameTaken(host(1))));
+    assert_eq!(known.announce(at(0), own), Err(LinkStateError::NameTaken(host(1))));
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn a_state_that_is_not_repeated_is_dropped_and_its_age_counts() {
     assert_eq!(known.next_expiry(), None);
     assert_eq!(known.hosts().collect::<Vec<_>>(), [host(0)], "the own one does not expire");
     let expired = known.learn(at(170), state(1, 2, 1, vec![]), STATE_LIFE);
-    assert_eq!(expired, Learned::Refused(Refused::Expired));
+    assert_eq!(expired, Learned::Refused(LinkStateError::Expired));
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn several_expire_in_the_order_of_their_times() {
 fn there_are_at_most_so_many_brokers() {
     let mut known = topology((0..BROKERS_MAX as u64).map(|number| state(number, 1, 1, vec![])));
     let more = BROKERS_MAX as u64;
-    assert_eq!(known.learn(at(0), state(more, 1, 1, vec![]), NEW), Learned::Refused(Refused::Full));
+    assert_eq!(known.learn(at(0), state(more, 1, 1, vec![]), NEW), Learned::Refused(LinkStateError::Full));
     assert_eq!(known.learn(at(0), state(7, 1, 2, vec![]), NEW), Learned::New, "a known one may change");
     known.learn(at(50), state(8, 1, 2, vec![]), NEW);
     assert_eq!(known.expire(at(100)).len(), BROKERS_MAX - 2, "all but the own one and the one that was repeated");
@@ -122,7 +122,8 @@ fn states_beyond_the_bounds_are_refused() {
     let mut known = Topology::new(host(0));
     let mut learn = |state| known.learn(at(0), state, NEW);
     let plain = || state(1, 1, 1, vec![]);
-    let (text, neighbours) = (Learned::Refused(Refused::BadText), Learned::Refused(Refused::BadNeighbours));
+    let (text, neighbours) =
+        (Learned::Refused(LinkStateError::BadText), Learned::Refused(LinkStateError::BadNeighbours));
     let long = "n".repeat(TEXT_MAX + 1);
     let addresses = |count| vec![Box::from("a:1"); count];
     assert_eq!(learn(named("", plain())), text);

@@ -28,7 +28,7 @@ pub fn state(number: u64, incarnation: u64, sequence: u64, neighbours: Vec<Neigh
         birth: Tick(1),
         addresses: vec!["a:1".into()],
         neighbours,
-        former: Vec::new(),
+        previous: Vec::new(),
     }
 }
 

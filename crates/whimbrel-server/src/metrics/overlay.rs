@@ -99,7 +99,7 @@ const COUNTERS: &[Row<Number>] = &[
         "Events passed before one that their publisher had published elsewhere before",
         |s| s.order_breaks,
     ),
-    ("whimbrel_sessions_came", "Sessions that came from other brokers, copies included", |s| s.sessions_came),
+    ("whimbrel_sessions_came", "Sessions that came from other brokers, copies included", |s| s.sessions_received),
     ("whimbrel_sessions_from_copies", "Sessions that went on from a copy", |s| s.sessions_from_copies),
     ("whimbrel_sessions_went", "Sessions that were given to other brokers", |s| s.sessions_went),
     ("whimbrel_sessions_outdated", "Sessions that belonged to other brokers when that was found out", |s| {
@@ -146,10 +146,10 @@ const COUNTERS: &[Row<Number>] = &[
         "Times that the home of a shared subscription refused members here, as others share with another selector",
         |s| s.shares_refused,
     ),
-    ("whimbrel_overlay_letters_out", "Letters to other brokers that were written", |s| s.letters_out),
-    ("whimbrel_overlay_letters_unsent", "Letters to other brokers that found no way or no room", |s| s.letters_unsent),
-    ("whimbrel_overlay_letters_in", "Letters of other brokers that came", |s| s.letters_in),
-    ("whimbrel_overlay_letters_refused", "Letters of other brokers that made no sense", |s| s.letters_refused),
+    ("whimbrel_overlay_letters_out", "Letters to other brokers that were written", |s| s.messages_out),
+    ("whimbrel_overlay_letters_unsent", "Letters to other brokers that found no way or no room", |s| s.messages_unsent),
+    ("whimbrel_overlay_letters_in", "Letters of other brokers that came", |s| s.messages_in),
+    ("whimbrel_overlay_letters_refused", "Letters of other brokers that made no sense", |s| s.messages_refused),
     ("whimbrel_overlay_retained_learned", "Retained messages of other brokers that were taken", |s| s.retained_learned),
     (
         "whimbrel_overlay_retained_refused",

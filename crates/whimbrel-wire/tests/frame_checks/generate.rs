@@ -173,10 +173,20 @@ pub fn with_frame<R>(c: &mut Choices<'_>, check: impl FnOnce(&Frame<'_>) -> R) -
         11 => Frame::Registry(Registry { entries: c.list(registry_entry) }),
         12 => Frame::RegistryDigest(RegistryDigest { ranges: c.list(|c| (u16::from(c.byte()), c.u64())) }),
         13 => Frame::RegistryAsk(RegistryAsk { ranges: c.list(|c| u16::from(c.byte())) }),
-        14 => Frame::Former(Former { to: c.host(), hops: c.byte(), hosts: c.list(former_host) }),
+        14 => {
+            Frame::PreviousIdentities(PreviousIdentities { to: c.host(), hops: c.byte(), hosts: c.list(former_host) })
+        }
         15 => {
             let (to, hops, is_bulk, from) = (c.host(), c.byte(), c.flag(), c.host());
-            Frame::Letter(Letter { to, hops, is_bulk, from, incarnation: c.u64(), kind: c.byte(), body: bytes })
+            Frame::MessageFrame(MessageFrame {
+                to,
+                hops,
+                is_bulk,
+                from,
+                incarnation: c.u64(),
+                kind: c.byte(),
+                body: bytes,
+            })
         }
         _ => Frame::Unknown(19 + c.byte() % 109),
     };
@@ -199,13 +209,13 @@ fn hello<'a>(c: &mut Choices<'_>) -> Hello<'a> {
     }
 }
 
-fn former_host(c: &mut Choices<'_>) -> FormerHost {
+fn former_host(c: &mut Choices<'_>) -> PreviousIdentity {
     let (reliable, best_effort) = (1 + c.byte() % 4, c.byte() % 13);
-    FormerHost { host: c.host(), reliable, best_effort, birth: c.tick(), upto: c.tick() }
+    PreviousIdentity { host: c.host(), reliable, best_effort, birth: c.tick(), upto: c.tick() }
 }
 
-fn link_state<'a>(c: &mut Choices<'_>) -> LinkState<'a> {
-    LinkState {
+fn link_state<'a>(c: &mut Choices<'_>) -> LinkStateFrame<'a> {
+    LinkStateFrame {
         host: c.host(),
         incarnation: c.u64(),
         sequence: c.u64(),
@@ -215,13 +225,13 @@ fn link_state<'a>(c: &mut Choices<'_>) -> LinkState<'a> {
         birth: c.tick(),
         age_ms: c.u32(),
         addresses: (0..c.below(5)).map(|_| c.one_of(&["127.0.0.1:1", "[2001:db8::7]:65535"])).collect(),
-        neighbours: c.list(|c| Neighbour {
+        neighbours: c.list(|c| LinkEnd {
             host: c.host(),
             port: c.u32() as u16,
             delay_us: c.u32(),
             loss: c.below(1001) as u16,
         }),
-        former: c.list(former_host),
+        previous: c.list(former_host),
     }
 }
 

@@ -40,8 +40,8 @@ fn hello(name: &str) -> Hello<'_> {
     }
 }
 
-fn link_state() -> LinkState<'static> {
-    LinkState {
+fn link_state() -> LinkStateFrame<'static> {
+    LinkStateFrame {
         host: host(),
         incarnation: 1,
         sequence: 2,
@@ -52,7 +52,7 @@ fn link_state() -> LinkState<'static> {
         age_ms: 4,
         addresses: Vec::new(),
         neighbours: Vec::new(),
-        former: Vec::new(),
+        previous: Vec::new(),
     }
 }
 
@@ -220,14 +220,14 @@ fn texts_have_their_bounds() {
 
 #[test]
 fn link_states_have_their_bounds() {
-    let neighbour = Neighbour { host: host(), port: u16::MAX, delay_us: u32::MAX, loss: LOSS_MAX };
+    let neighbour = LinkEnd { host: host(), port: u16::MAX, delay_us: u32::MAX, loss: LOSS_MAX };
     let state = |addresses: Vec<&'static str>, neighbours| {
-        Frame::LinkState(LinkState { addresses, neighbours, ..link_state() })
+        Frame::LinkState(LinkStateFrame { addresses, neighbours, ..link_state() })
     };
     accepted(&state(vec!["1.2.3.4:5"; ADDRESSES_MAX], vec![neighbour; NEIGHBOURS_MAX]));
     refused(&state(vec!["1.2.3.4:5"; ADDRESSES_MAX + 1], vec![]));
     refused(&state(vec![], vec![neighbour; NEIGHBOURS_MAX + 1]));
-    refused(&state(vec![], vec![Neighbour { loss: LOSS_MAX + 1, ..neighbour }]));
+    refused(&state(vec![], vec![LinkEnd { loss: LOSS_MAX + 1, ..neighbour }]));
     refused(&state(vec![""], vec![]));
     refused(&state(vec!["a b"], vec![]));
     let mut bytes = accepted(&state(vec!["1:5"], vec![neighbour]));
@@ -284,10 +284,16 @@ fn each_list_and_text_of_others_has_its_bound() {
     let state = Frame::LinkState(link_state());
     too_many(&state, 2, ADDRESSES_MAX, "addresses");
     too_many(&state, 1, NEIGHBOURS_MAX, "neighbours");
-    too_many(&state, 0, FORMER_MAX, "former hosts");
-    too_many(&Frame::Former(Former { to: host(), hops: 0, hosts: Vec::new() }), 0, FORMER_MAX, "former hosts");
-    let letter = Letter { to: host(), hops: 0, is_bulk: false, from: host(), incarnation: 1, kind: 2, body: &[] };
-    too_many(&Frame::Letter(letter), 0, LETTER_BYTES_MAX, "a letter");
+    too_many(&state, 0, PREVIOUS_IDENTITIES_MAX, "former hosts");
+    too_many(
+        &Frame::PreviousIdentities(PreviousIdentities { to: host(), hops: 0, hosts: Vec::new() }),
+        0,
+        PREVIOUS_IDENTITIES_MAX,
+        "former hosts",
+    );
+    let message =
+        MessageFrame { to: host(), hops: 0, is_bulk: false, from: host(), incarnation: 1, kind: 2, body: &[] };
+    too_many(&Frame::MessageFrame(message), 0, MESSAGE_BYTES_MAX, "a letter");
     let digest = Frame::Digest(Digest::default());
     too_many(&digest, 1, LIST_MAX, "link states");
     too_many(&digest, 0, LIST_MAX, "interests");
@@ -331,12 +337,23 @@ fn what_is_sent_has_the_bounds_of_what_is_read() {
     accepted(&Frame::Registry(Registry { entries: vec![RegistryEntry { key: &key[1..], ..entry }] }));
     refused(&Frame::Registry(Registry { entries: vec![RegistryEntry { key: &key, ..entry }] }));
     let address: String = "9".repeat(ADDRESS_BYTES_MAX + 1);
-    accepted(&Frame::LinkState(LinkState { addresses: vec![&address[1..]], ..link_state() }));
-    refused(&Frame::LinkState(LinkState { addresses: vec![&address], ..link_state() }));
-    let former = FormerHost { host: host(), reliable: 4, best_effort: 4, birth: Tick(1), upto: Tick(2) };
-    accepted(&Frame::Former(Former { to: host(), hops: 1, hosts: vec![former; FORMER_MAX] }));
-    refused(&Frame::Former(Former { to: host(), hops: 1, hosts: vec![former; FORMER_MAX + 1] }));
-    refused(&Frame::LinkState(LinkState { former: vec![former; FORMER_MAX + 1], ..link_state() }));
+    accepted(&Frame::LinkState(LinkStateFrame { addresses: vec![&address[1..]], ..link_state() }));
+    refused(&Frame::LinkState(LinkStateFrame { addresses: vec![&address], ..link_state() }));
+    let previous = PreviousIdentity { host: host(), reliable: 4, best_effort: 4, birth: Tick(1), upto: Tick(2) };
+    accepted(&Frame::PreviousIdentities(PreviousIdentities {
+        to: host(),
+        hops: 1,
+        hosts: vec![previous; PREVIOUS_IDENTITIES_MAX],
+    }));
+    refused(&Frame::PreviousIdentities(PreviousIdentities {
+        to: host(),
+        hops: 1,
+        hosts: vec![previous; PREVIOUS_IDENTITIES_MAX + 1],
+    }));
+    refused(&Frame::LinkState(LinkStateFrame {
+        previous: vec![previous; PREVIOUS_IDENTITIES_MAX + 1],
+        ..link_state()
+    }));
 }
 
 #[test]

@@ -5,12 +5,12 @@ use proptest::prelude::*;
 use whimbrel_event::{EventId, HostId, PubendId, Tick};
 use whimbrel_wire::*;
 
-fn again(message: &Message<'_>) {
+fn again(message: &BrokerMessage<'_>) {
     let mut body = Vec::new();
     let kind = message.encode(&mut body);
-    assert_eq!(Message::decode(kind, &body).as_ref(), Ok(message));
+    assert_eq!(BrokerMessage::decode(kind, &body).as_ref(), Ok(message));
     for end in 0..body.len() {
-        assert_ne!(Message::decode(kind, &body[..end]).as_ref(), Ok(message), "cut at {end}");
+        assert_ne!(BrokerMessage::decode(kind, &body[..end]).as_ref(), Ok(message), "cut at {end}");
     }
 }
 
@@ -27,10 +27,10 @@ const KINDS: [ClaimKind; 7] = [
 proptest! {
     #[test]
     fn any_bytes_are_a_message_or_an_error(kind: u8, body in vec(any::<u8>(), 0..200)) {
-        if let Ok(message) = Message::decode(kind, &body) {
+        if let Ok(message) = BrokerMessage::decode(kind, &body) {
             let mut written = Vec::new();
             prop_assert_eq!(message.encode(&mut written), kind);
-            prop_assert_eq!(Message::decode(kind, &written), Ok(message));
+            prop_assert_eq!(BrokerMessage::decode(kind, &written), Ok(message));
         }
     }
 
@@ -44,27 +44,27 @@ proptest! {
         let claim = Claim { host, client: &client, kind: KINDS[kind], epoch, version, moment };
         let claims = vec![claim, Claim { client: "b", ..claim }];
         let answers = [MoveAnswer::Nothing, MoveAnswer::Given, MoveAnswer::Ended, MoveAnswer::GaveTo { to: host, of: version }, MoveAnswer::Foreign];
-        again(&Message::Where(Where { number, client: &client, moment }));
-        again(&Message::Found(Found { number, claims: claims.clone(), map: digest, unsynced: vec![host], forgotten: vec![host, host] }));
-        again(&Message::Claims(Claims { page: number, map: digest, claims: claims.clone() }));
-        again(&Message::PageTaken(PageTaken { page: number }));
+        again(&BrokerMessage::Where(Where { number, client: &client, moment }));
+        again(&BrokerMessage::Found(Found { number, claims: claims.clone(), map: digest, unsynced: vec![host], forgotten: vec![host, host] }));
+        again(&BrokerMessage::Claims(Claims { page: number, map: digest, claims: claims.clone() }));
+        again(&BrokerMessage::PageTaken(PageTaken { page: number }));
         let [clean, as_copy, is_asked] = flags;
         let asked_of = Some(host).filter(|host| is_asked && host.as_u64() != 0);
-        again(&Message::Move(Move {
+        again(&BrokerMessage::Move(Move {
             number, client: &client, least: epoch, moment, clean, waited: version, as_copy, asked_of, part, owner: &owner,
         }));
-        again(&Message::Moved(Moved { number, answer: answers[answer], epoch, part, parts, digest, body: &body, owner: &owner }));
-        again(&Message::Outdated(Sessions { claims }));
-        again(&Message::AskPublished(AskPublished { number, client: &client, epoch, waited: version }));
+        again(&BrokerMessage::Moved(Moved { number, answer: answers[answer], epoch, part, parts, digest, body: &body, owner: &owner }));
+        again(&BrokerMessage::Outdated(SessionClaims { claims }));
+        again(&BrokerMessage::AskPublished(AskPublished { number, client: &client, epoch, waited: version }));
         let last = EventId { pubend: PubendId(digest), tick: Tick(version) };
         let older = EventId { pubend: PubendId(digest ^ 1), tick: Tick(epoch) };
         for (numbered, lasts) in [(Some(epoch), vec![last]), (None, vec![last, older]), (Some(epoch), vec![]), (None, vec![])] {
-            again(&Message::Published(Published { number, numbered, lasts: lasts.into_iter().collect() }));
+            again(&BrokerMessage::Published(Published { number, numbered, lasts: lasts.into_iter().collect() }));
         }
         let owners = if owner.is_empty() { vec![] } else { vec![(part, owner.as_str()), (parts, "b")] };
-        again(&Message::Copies(Copies { page: number, body: &body, owners }));
+        again(&BrokerMessage::Copies(Copies { page: number, body: &body, owners }));
         for streams in [0, number] {
-            again(&Message::CopiesTaken(CopiesTaken { page: number, lacking: vec![&client, "x"], streams }));
+            again(&BrokerMessage::CopiesTaken(CopiesTaken { page: number, lacking: vec![&client, "x"], streams }));
         }
     }
 }

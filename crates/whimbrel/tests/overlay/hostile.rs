@@ -17,7 +17,7 @@ use whimbrel_server::identity::credentials::{self, Credentials};
 use whimbrel_server::overlay::LINKS_MAX;
 use whimbrel_sim::wan::WanProfile;
 use whimbrel_wire::{
-    Cutter, Digest, FRAME_BYTES_MAX, Frame, Goodbye, Hello, InterestEntry, InterestUpdate, LinkState, Neighbour,
+    Cutter, Digest, FRAME_BYTES_MAX, Frame, Goodbye, Hello, InterestEntry, InterestUpdate, LinkEnd, LinkStateFrame,
 };
 
 use crate::broker::{Broker, until};
@@ -254,7 +254,7 @@ async fn link_states_that_are_old_or_false_change_nothing_for_others() {
         let (addresses, neighbours) = (Vec::new(), Vec::new());
         let (reliable, best_effort, age_ms) = (4, 4, 0);
         let name = "b1";
-        Frame::LinkState(LinkState {
+        Frame::LinkState(LinkStateFrame {
             host,
             incarnation,
             sequence,
@@ -265,7 +265,7 @@ async fn link_states_that_are_old_or_false_change_nothing_for_others() {
             age_ms,
             addresses,
             neighbours,
-            former: Vec::new(),
+            previous: Vec::new(),
         })
     };
     for round in 0..1_000 {
@@ -297,8 +297,8 @@ async fn who_takes_nothing_is_given_up_and_memory_is_bounded() {
     stranger.say(&Frame::Hello(own)).await;
     let (host, incarnation) = (own.host, own.incarnation);
     // A way leads to it only if both ends tell of the link.
-    let end = Neighbour { host: broker, port: 0, delay_us: 1_000, loss: 0 };
-    let state = LinkState {
+    let end = LinkEnd { host: broker, port: 0, delay_us: 1_000, loss: 0 };
+    let state = LinkStateFrame {
         host,
         incarnation,
         sequence: 1,
@@ -309,7 +309,7 @@ async fn who_takes_nothing_is_given_up_and_memory_is_bounded() {
         age_ms: 0,
         addresses: Vec::new(),
         neighbours: vec![end],
-        former: Vec::new(),
+        previous: Vec::new(),
     };
     stranger.say(&Frame::LinkState(state)).await;
     let added = vec![InterestEntry { id: 1, filter: "#", selector: None, durable: false }];

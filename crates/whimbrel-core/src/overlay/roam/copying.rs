@@ -5,15 +5,15 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use whimbrel_event::{HostId, Time};
-use whimbrel_wire::{Copies as Page, CopiesTaken, DEPUTIES_MAX, LIST_MAX, Message};
+use whimbrel_wire::{BrokerMessage, Copies as Page, CopiesTaken, DEPUTIES_MAX, LIST_MAX};
 
 use super::map::Map;
 use super::{Due, STILL, hash_of};
 use crate::api::Output;
 use crate::broker::Broker;
-use crate::overlay::letters::Sender;
+use crate::overlay::messages::Sender;
 use crate::store::{NAMED_MAX, put_bytes, put_varint};
-use crate::stream::Census;
+use crate::stream::StreamSet;
 
 /// How often what moves is copied.
 pub const COPY_EVERY: Duration = Duration::from_millis(250);
@@ -304,10 +304,11 @@ impl Broker {
         }
         let known = self.overlay.as_deref()?.roam.copying.among.get(&deputy).copied();
         let count = self.sessions.get(index).subscriptions.len();
-        let is_same = |census: &Census| known == Some(census.digest) && count * census.streams.len() <= NAMED_MAX;
-        let among = Some(self.streams.census().clone()).filter(is_same);
+        let is_same =
+            |stream_set: &StreamSet| known == Some(stream_set.digest) && count * stream_set.streams.len() <= NAMED_MAX;
+        let among = Some(self.streams.stream_set().clone()).filter(is_same);
         match &among {
-            Some(census) => self.export_moving_among(now, index, &census.streams, &mut moving),
+            Some(stream_set) => self.export_moving_among(now, index, &stream_set.streams, &mut moving),
             None => self.export_moving(now, index, &mut moving),
         }
         let page = making.entry(deputy).or_default();
@@ -320,8 +321,8 @@ impl Broker {
                 (true, Some(_)) => WHOLE_AMONG,
                 (false, Some(_)) => MOVING_AMONG,
             });
-            if let Some(census) = &among {
-                put_varint(&mut page.body, census.digest);
+            if let Some(stream_set) = &among {
+                put_varint(&mut page.body, stream_set.digest);
             }
             put_varint(&mut page.body, epoch);
             put_varint(&mut page.body, copied.version);
@@ -351,8 +352,8 @@ impl Broker {
         let page = copying.pages;
         overlay.stats.copies_bytes += (making.body.len() + making.owner_bytes) as u64;
         let owners = making.owners.iter().map(|(copy, owner)| (*copy, &**owner)).collect();
-        let told = Message::Copies(Page { page, body: &making.body, owners });
-        let is_sent = self.write_to(now, to, (&told, true), out);
+        let told = BrokerMessage::Copies(Page { page, body: &making.body, owners });
+        let is_sent = self.send_to(now, to, (&told, true), out);
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let Making { sessions, gone, has_whole, .. } = making;
         overlay.roam.copying.deputies.insert(to);

@@ -11,7 +11,7 @@ use super::{Attachment, Known, hash_of};
 use crate::api::{Output, Refusal};
 use crate::broker::Broker;
 use crate::overlay::Overlay;
-use crate::overlay::letters::Sender;
+use crate::overlay::messages::Sender;
 use crate::session::is_foreign;
 use crate::store::{Moving, Source, split};
 
@@ -326,7 +326,7 @@ impl Broker {
         (place.settling, place.after, place.maybe_repeats) = (Some(0), moving.lasts, is_doubted);
         self.sessions.get_mut(index).memory.roam = Some(Box::new(place));
         if let Some(overlay) = self.overlay.as_deref_mut() {
-            overlay.stats.sessions_came += 1;
+            overlay.stats.sessions_received += 1;
             overlay.stats.sessions_from_copies += u64::from(source == Source::Copy);
             overlay.tell_interest_soon(now);
             overlay.roam.copies.remove(&client);
@@ -384,7 +384,7 @@ impl Broker {
     }
 
     /// Whoever was asked for a session answers.
-    pub(super) fn moved_came(&mut self, now: Time, from: Sender, moved: &Moved<'_>, out: &mut dyn Output) {
+    pub(super) fn on_moved(&mut self, now: Time, from: Sender, moved: &Moved<'_>, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let host = overlay.host;
         let Some(search) = self.search(moved.number) else { return };
@@ -429,7 +429,7 @@ impl Broker {
                 self.decide(now, moved.number, out);
             }
             MoveAnswer::Ended => self.has_ended_there(now, from.host, moved, out),
-            MoveAnswer::Given => self.part_came(now, moved, as_copy, out),
+            MoveAnswer::Given => self.on_part(now, moved, as_copy, out),
             // That was asked for an earlier connection, perhaps of somebody else.
             MoveAnswer::Foreign if search.is_outdated => self.ask_anew(now, moved.number, out),
             MoveAnswer::Foreign => self.refuse_arrival(now, moved.number, Refusal::ForeignSession, out),
@@ -460,7 +460,7 @@ impl Broker {
     }
 
     /// A part of a session has come.
-    fn part_came(&mut self, now: Time, moved: &Moved<'_>, as_copy: bool, out: &mut dyn Output) {
+    fn on_part(&mut self, now: Time, moved: &Moved<'_>, as_copy: bool, out: &mut dyn Output) {
         let Some(search) = self.search(moved.number) else { return };
         let Stage::Fetching(fetching) = &mut search.stage else { return };
         if moved.part > 0 && fetching.digest != moved.digest {

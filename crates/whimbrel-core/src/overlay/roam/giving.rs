@@ -5,13 +5,13 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use whimbrel_event::{HostId, Seeded, Time};
-use whimbrel_wire::{Message, Move, MoveAnswer, Moved};
+use whimbrel_wire::{BrokerMessage, Move, MoveAnswer, Moved};
 
 use super::searches::Successor;
 use super::{Ended, Given, Want};
 use crate::api::{Kick, Output};
 use crate::broker::Broker;
-use crate::overlay::letters::Sender;
+use crate::overlay::messages::Sender;
 use crate::session::is_foreign;
 use crate::store::{BatchNo, Moving, SessionNo, Wait, join};
 
@@ -45,7 +45,7 @@ impl Given {
 
 impl Broker {
     /// Somebody wants to have a session.
-    pub(super) fn move_came(&mut self, now: Time, from: Sender, asked: &Move<'_>, out: &mut dyn Output) {
+    pub(super) fn on_move(&mut self, now: Time, from: Sender, asked: &Move<'_>, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let host = overlay.host;
         let is_for_nobody = asked.waited == FOR_NOBODY;
@@ -113,13 +113,13 @@ impl Broker {
         out: &mut dyn Output,
     ) {
         let told = bare(number, MoveAnswer::GaveTo { to, of }, epoch, &[]);
-        self.write_to(now, whom, (&Message::Moved(told), false), out);
+        self.send_to(now, whom, (&BrokerMessage::Moved(told), false), out);
     }
 
     /// Says that a session is somebody else's.
     fn say_foreign(&mut self, now: Time, (whom, number): (HostId, u64), out: &mut dyn Output) {
         let told = bare(number, MoveAnswer::Foreign, 0, &[]);
-        self.write_to(now, whom, (&Message::Moved(told), false), out);
+        self.send_to(now, whom, (&BrokerMessage::Moved(told), false), out);
     }
 
     /// Somebody wants a session that is not here: a copy of it is, or it has ended, or there is nothing.
@@ -182,13 +182,13 @@ impl Broker {
         let mut body = Vec::new();
         moving.put(&mut body);
         let told = bare(number, MoveAnswer::Ended, epoch, &body);
-        self.write_to(now, to, (&Message::Moved(told), false), out);
+        self.send_to(now, to, (&BrokerMessage::Moved(told), false), out);
     }
 
     /// Nobody who waits for a session that was sought here in vain needs to wait any longer.
     pub(super) fn answer_nothing(&mut self, now: Time, (whom, number): (HostId, u64), out: &mut dyn Output) {
         let told = bare(number, MoveAnswer::Nothing, 0, &[]);
-        self.write_to(now, whom, (&Message::Moved(told), false), out);
+        self.send_to(now, whom, (&BrokerMessage::Moved(told), false), out);
     }
 
     /// Whoever is connected to a session is told that it is somewhere else now.
@@ -307,6 +307,6 @@ impl Broker {
         let body = whole.chunks(PART_BYTES).nth(part as usize).unwrap_or_default();
         let digest = Seeded::new(0).hash_one(whole);
         let told = Moved { number, answer: MoveAnswer::Given, epoch, part, parts, digest, body, owner };
-        self.write_to(now, to, (&Message::Moved(told), false), out);
+        self.send_to(now, to, (&BrokerMessage::Moved(told), false), out);
     }
 }

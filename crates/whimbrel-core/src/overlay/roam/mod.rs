@@ -33,9 +33,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use whimbrel_event::{EventId, HostId, PredecessorsBuf, Time};
-use whimbrel_wire::Message;
+use whimbrel_wire::BrokerMessage;
 
-use super::letters::Sender;
+use super::messages::Sender;
 use super::{Due, Overlay};
 use crate::api::Output;
 use crate::broker::Broker;
@@ -284,7 +284,7 @@ impl Broker {
     /// What was written of other brokers before the start is taken over: who had streams then, and may have sessions.
     pub(crate) fn take_up_known(&mut self) {
         let mut known = core::mem::take(&mut self.store.known);
-        known.retain(|host, _| self.streams.bygone(*host).is_none());
+        known.retain(|host, _| self.streams.ended_at(*host).is_none());
         for (host, Acquainted { name, pubends, birth, .. }) in &known {
             if self.streams.add_host(*host, *pubends, *birth, true) {
                 self.streams.name_host(*host, name);
@@ -432,21 +432,21 @@ impl Broker {
     }
 
     /// A letter about sessions has come.
-    pub(super) fn take_roaming(&mut self, now: Time, from: Sender, message: Message<'_>, out: &mut dyn Output) {
+    pub(super) fn take_roaming(&mut self, now: Time, from: Sender, message: BrokerMessage<'_>, out: &mut dyn Output) {
         match message {
-            Message::Where(question) => self.where_came(now, from, &question, out),
-            Message::Found(found) => self.found_came(now, from, &found, out),
-            Message::Claims(claims) => self.claims_came(now, from, &claims, out),
-            Message::PageTaken(taken) => self.page_taken(now, from, taken.page),
-            Message::Move(asked) => self.move_came(now, from, &asked, out),
-            Message::Moved(moved) => self.moved_came(now, from, &moved, out),
-            Message::Settle(asked) => self.settle_came(now, from, &asked.claims, out),
-            Message::Settled(told) => self.settled_came(now, &told.claims, out),
-            Message::Outdated(told) => self.outdated_came(now, &told.claims, out),
-            Message::Copies(copies) => self.copies_came(now, from, &copies, out),
-            Message::CopiesTaken(taken) => self.copies_taken(now, from, &taken, out),
-            Message::AskPublished(asked) => self.ask_published_came(now, from, &asked, out),
-            Message::Published(told) => self.published_came(now, from, &told, out),
+            BrokerMessage::Where(question) => self.on_where(now, from, &question, out),
+            BrokerMessage::Found(found) => self.on_found(now, from, &found, out),
+            BrokerMessage::Claims(claims) => self.on_claims(now, from, &claims, out),
+            BrokerMessage::PageTaken(taken) => self.page_taken(now, from, taken.page),
+            BrokerMessage::Move(asked) => self.on_move(now, from, &asked, out),
+            BrokerMessage::Moved(moved) => self.on_moved(now, from, &moved, out),
+            BrokerMessage::Settle(asked) => self.on_settle(now, from, &asked.claims, out),
+            BrokerMessage::Settled(told) => self.on_settled(now, &told.claims, out),
+            BrokerMessage::Outdated(told) => self.on_outdated(now, &told.claims, out),
+            BrokerMessage::Copies(copies) => self.on_copies(now, from, &copies, out),
+            BrokerMessage::CopiesTaken(taken) => self.copies_taken(now, from, &taken, out),
+            BrokerMessage::AskPublished(asked) => self.on_ask_published(now, from, &asked, out),
+            BrokerMessage::Published(told) => self.on_published(now, from, &told, out),
             _ => {}
         }
     }

@@ -12,7 +12,7 @@ use super::{ENDED_LIFE, Given, Roam, STILL};
 use crate::broker::Broker;
 use crate::overlay::Overlay;
 use crate::overlay::estimate::LINK_DEAD_AFTER;
-use crate::overlay::letters::Sender;
+use crate::overlay::messages::Sender;
 use crate::store::{Acquainted, Key, Value};
 
 /// Sets of brokers that are remembered; of more, the oldest is forgotten.

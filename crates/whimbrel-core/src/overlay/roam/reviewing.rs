@@ -5,7 +5,7 @@ use core::time::Duration;
 use std::collections::BTreeSet;
 
 use whimbrel_event::{EventId, HostId, PredecessorsBuf, Publisher, Time};
-use whimbrel_wire::{AskPublished, Message, Published};
+use whimbrel_wire::{AskPublished, BrokerMessage, Published};
 
 use super::searches::{Arrival, Stage};
 use super::seeking::ASK_AGAIN;
@@ -13,7 +13,7 @@ use super::{Attachment, Known, Want};
 use crate::api::{Output, Refusal};
 use crate::broker::Broker;
 use crate::overlay::Overlay;
-use crate::overlay::letters::Sender;
+use crate::overlay::messages::Sender;
 use crate::overlay::peers::Peer;
 use crate::stream::Streams;
 
@@ -96,7 +96,7 @@ impl Broker {
         let waited = now.since(search.began).as_micros() as u64;
         for whom in asked {
             let question = AskPublished { number, client: &client, epoch, waited };
-            self.write_to(now, whom, (&Message::AskPublished(question), false), out);
+            self.send_to(now, whom, (&BrokerMessage::AskPublished(question), false), out);
         }
     }
 
@@ -198,13 +198,7 @@ impl Broker {
     }
 
     /// Somebody asks what its client has published here.
-    pub(super) fn ask_published_came(
-        &mut self,
-        now: Time,
-        from: Sender,
-        asked: &AskPublished<'_>,
-        out: &mut dyn Output,
-    ) {
+    pub(super) fn on_ask_published(&mut self, now: Time, from: Sender, asked: &AskPublished<'_>, out: &mut dyn Output) {
         if let Some(index) = self.sessions.find(asked.client) {
             let session = self.sessions.get(index);
             let waited = Duration::from_micros(asked.waited);
@@ -224,7 +218,7 @@ impl Broker {
             return;
         }
         let told = Published { number: asked.number, numbered, lasts: self.last_published(asked.client) };
-        self.write_to(now, from.host, (&Message::Published(told), false), out);
+        self.send_to(now, from.host, (&BrokerMessage::Published(told), false), out);
     }
 
     /// The last event that a client has published here, or another one that came after that; and what may have to come before it.
@@ -242,7 +236,7 @@ impl Broker {
     }
 
     /// Somebody says what a client has published there.
-    pub(super) fn published_came(&mut self, now: Time, from: Sender, told: &Published, out: &mut dyn Output) {
+    pub(super) fn on_published(&mut self, now: Time, from: Sender, told: &Published, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let (host, searches) = (overlay.host, &mut overlay.roam.searches);
         let Some(search) = searches.get_mut(told.number) else { return };

@@ -10,7 +10,7 @@ use super::Known;
 use super::reviewing::Review;
 use super::seeking::SEEK_LONGEST;
 use crate::api::{Attach, Link, Owner, Will};
-use crate::overlay::letters::Sender;
+use crate::overlay::messages::Sender;
 use crate::session::{is_foreign, shared_text};
 
 /// Claims of one client that are looked at.

@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::collections::BTreeSet;
 
 use whimbrel_event::{HostId, Time};
-use whimbrel_wire::{ClaimKind, Found, LIST_MAX, Message, Move, Where};
+use whimbrel_wire::{BrokerMessage, ClaimKind, Found, LIST_MAX, Move, Where};
 
 use super::giving::FOR_NOBODY;
 use super::searches::{Arrival, CLAIMS_MAX, Fetching, Search, Stage};
@@ -12,7 +12,7 @@ use super::{Due, Known, hash_of};
 use crate::api::{Link, Output, Refusal};
 use crate::broker::Broker;
 use crate::overlay::Overlay;
-use crate::overlay::letters::Sender;
+use crate::overlay::messages::Sender;
 
 /// A question that was not answered is asked again.
 pub const ASK_AGAIN: Duration = Duration::from_millis(200);
@@ -145,7 +145,7 @@ impl Broker {
     fn ask(&mut self, now: Time, number: u64, whom: HostId, out: &mut dyn Output) {
         let Some(search) = self.search(number) else { return };
         let (client, moment) = (search.client.clone(), search.moment);
-        self.write_to(now, whom, (&Message::Where(Where { number, client: &client, moment }), false), out);
+        self.send_to(now, whom, (&BrokerMessage::Where(Where { number, client: &client, moment }), false), out);
     }
 
     /// What is known here of a client's session, for somebody who asks.
@@ -175,13 +175,13 @@ impl Broker {
     }
 
     /// Somebody asks who has a session.
-    pub(super) fn where_came(&mut self, now: Time, from: Sender, question: &Where<'_>, out: &mut dyn Output) {
+    pub(super) fn on_where(&mut self, now: Time, from: Sender, question: &Where<'_>, out: &mut dyn Output) {
         let found = self.look_up(from.host, question);
-        self.write_to(now, from.host, (&Message::Found(found), false), out);
+        self.send_to(now, from.host, (&BrokerMessage::Found(found), false), out);
     }
 
     /// Somebody answers what it knows.
-    pub(super) fn found_came(&mut self, now: Time, from: Sender, found: &Found<'_>, out: &mut dyn Output) {
+    pub(super) fn on_found(&mut self, now: Time, from: Sender, found: &Found<'_>, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let host = overlay.host;
         self.found(now, (from.host, host), found, out);
@@ -322,7 +322,7 @@ impl Broker {
         let waited = if is_for_nobody { FOR_NOBODY } else { now.since(search.began).as_micros() as u64 };
         let asked =
             Move { number, client: &client, least, moment, clean, waited, as_copy, asked_of, part, owner: &owner };
-        self.write_to(now, from, (&Message::Move(asked), false), out);
+        self.send_to(now, from, (&BrokerMessage::Move(asked), false), out);
     }
 }
 

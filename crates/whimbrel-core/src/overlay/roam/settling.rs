@@ -5,13 +5,13 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use whimbrel_event::{HostId, Time};
-use whimbrel_wire::{Claim, ClaimKind, Message, Sessions};
+use whimbrel_wire::{BrokerMessage, Claim, ClaimKind, SessionClaims};
 
 use super::{Due, Given, Known, Want, hash_of, turn};
 use crate::api::Output;
 use crate::broker::Broker;
 use crate::overlay::confirm::has_confirmed;
-use crate::overlay::letters::Sender;
+use crate::overlay::messages::Sender;
 use crate::route::NO_CURSOR;
 
 /// How often it is asked whether sessions that were given away are safe.
@@ -72,10 +72,10 @@ impl Broker {
                 let claims: Vec<Claim<'_>> = all.iter().map(|(client, known)| known.claim(client)).collect();
                 if whom == host {
                     let from = Sender { host, incarnation: 0 };
-                    self.settle_came(now, from, &claims, out);
+                    self.on_settle(now, from, &claims, out);
                     continue;
                 }
-                self.write_to(now, whom, (&Message::Settle(Sessions { claims }), false), out);
+                self.send_to(now, whom, (&BrokerMessage::Settle(SessionClaims { claims }), false), out);
             }
         }
     }
@@ -92,7 +92,7 @@ impl Broker {
     }
 
     /// Somebody asks whether sessions are safe here.
-    pub(super) fn settle_came(&mut self, now: Time, from: Sender, asked: &[Claim<'_>], out: &mut dyn Output) {
+    pub(super) fn on_settle(&mut self, now: Time, from: Sender, asked: &[Claim<'_>], out: &mut dyn Output) {
         let (mut settled, mut outdated) = (Vec::new(), Vec::new());
         for claim in asked {
             match self.is_safe(claim) {
@@ -103,14 +103,14 @@ impl Broker {
         }
         let host = self.overlay.as_deref().map(|overlay| overlay.host);
         if host == Some(from.host) {
-            self.settled_came(now, &settled, out);
-            return self.outdated_came(now, &outdated, out);
+            self.on_settled(now, &settled, out);
+            return self.on_outdated(now, &outdated, out);
         }
         if !settled.is_empty() {
-            self.write_to(now, from.host, (&Message::Settled(Sessions { claims: settled }), false), out);
+            self.send_to(now, from.host, (&BrokerMessage::Settled(SessionClaims { claims: settled }), false), out);
         }
         if !outdated.is_empty() {
-            self.write_to(now, from.host, (&Message::Outdated(Sessions { claims: outdated }), false), out);
+            self.send_to(now, from.host, (&BrokerMessage::Outdated(SessionClaims { claims: outdated }), false), out);
         }
     }
 
@@ -193,7 +193,7 @@ impl Broker {
     }
 
     /// Sessions that were given away are safe: they go.
-    pub(super) fn settled_came(&mut self, now: Time, settled: &[Claim<'_>], out: &mut dyn Output) {
+    pub(super) fn on_settled(&mut self, now: Time, settled: &[Claim<'_>], out: &mut dyn Output) {
         for claim in settled {
             self.note_taken_over(claim);
             // Only what went exactly then: it may have come back, and gone again.
@@ -225,7 +225,7 @@ impl Broker {
     }
 
     /// Others have sessions by now: of what is here nobody gets anything any more, and it goes when it is safe there.
-    pub(super) fn outdated_came(&mut self, now: Time, newer: &[Claim<'_>], out: &mut dyn Output) {
+    pub(super) fn on_outdated(&mut self, now: Time, newer: &[Claim<'_>], out: &mut dyn Output) {
         let newer = if fault!(self, NewerIgnored) { &[] } else { newer };
         for claim in newer {
             let known = Known::of(claim);

@@ -5,7 +5,7 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
 use whimbrel_event::{HostId, Time};
-use whimbrel_wire::{Claim, Message, Took};
+use whimbrel_wire::{BrokerMessage, Claim, TakenOver};
 
 use super::seeking::ASK_AGAIN;
 use super::settling::{SETTLE_EVERY, SETTLE_MAX, next_turn};
@@ -207,7 +207,7 @@ impl Broker {
             }
             one.told += 1;
             for other in map.hosts().filter(|other| *other != host) {
-                self.write_to(now, other, (&Message::Took(Took { keeper: one.keeper }), false), out);
+                self.send_to(now, other, (&BrokerMessage::TakenOver(TakenOver { keeper: one.keeper }), false), out);
             }
             self.took(now, one.keeper, host);
         }
@@ -224,7 +224,7 @@ impl Broker {
             overlay.set_once(now, Due::Seek);
         }
         for (other, keeper) in late.into_iter().filter(|(other, _)| map.has(*other)) {
-            self.write_to(now, other, (&Message::Took(Took { keeper }), false), out);
+            self.send_to(now, other, (&BrokerMessage::TakenOver(TakenOver { keeper }), false), out);
         }
     }
 

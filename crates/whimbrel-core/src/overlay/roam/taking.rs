@@ -3,18 +3,18 @@
 use std::collections::BTreeMap;
 
 use whimbrel_event::{HostId, Time};
-use whimbrel_wire::{Copies as Page, CopiesTaken, LIST_MAX, Message};
+use whimbrel_wire::{BrokerMessage, Copies as Page, CopiesTaken, LIST_MAX};
 
 use super::copies::Copy;
 use super::copying::{GONE, MOVING, MOVING_AMONG, WHOLE, WHOLE_AMONG};
 use crate::api::Output;
 use crate::broker::Broker;
-use crate::overlay::letters::Sender;
+use crate::overlay::messages::Sender;
 use crate::store::Bytes;
 
 impl Broker {
     /// Copies of another broker's sessions have come.
-    pub(super) fn copies_came(&mut self, now: Time, from: Sender, page: &Page<'_>, out: &mut dyn Output) {
+    pub(super) fn on_copies(&mut self, now: Time, from: Sender, page: &Page<'_>, out: &mut dyn Output) {
         let (mut lacking, mut news) = (Vec::new(), Vec::new());
         let mut bytes = Bytes(page.body);
         let owners: BTreeMap<u32, &str> = page.owners.iter().copied().filter(|(_, owner)| !owner.is_empty()).collect();
@@ -25,7 +25,7 @@ impl Broker {
             let taken = self.take_copy(now, (from.host, owners.get(&place).copied()), &mut bytes);
             let Some((client, is_taken, is_news)) = taken else {
                 if let Some(overlay) = self.overlay.as_deref_mut() {
-                    overlay.stats.letters_refused += 1;
+                    overlay.stats.messages_refused += 1;
                 }
                 return;
             };
@@ -40,9 +40,9 @@ impl Broker {
             self.note_known(from.host);
         }
         news.into_iter().for_each(|client| self.note_claim(now, client));
-        let streams = self.streams.census().digest;
-        let told = Message::CopiesTaken(CopiesTaken { page: page.page, lacking, streams });
-        self.write_to(now, from.host, (&told, false), out);
+        let streams = self.streams.stream_set().digest;
+        let told = BrokerMessage::CopiesTaken(CopiesTaken { page: page.page, lacking, streams });
+        self.send_to(now, from.host, (&told, false), out);
     }
 
     /// Takes one copy: whose, whether there is one now on which changes can build, and whether its clerk is to be told.
@@ -64,10 +64,10 @@ impl Broker {
             return Some((client, true, its.is_some()));
         }
         let of = if matches!(form, WHOLE_AMONG | MOVING_AMONG) { Some(bytes.varint()?) } else { None };
-        let census = self.streams.census();
+        let stream_set = self.streams.stream_set();
         // Who does not know of the same streams cannot tell what was meant, and says so.
-        let is_understood = of.is_none_or(|digest| digest == census.digest);
-        let among = of.map(|_| census.streams.clone());
+        let is_understood = of.is_none_or(|digest| digest == stream_set.digest);
+        let among = of.map(|_| stream_set.streams.clone());
         let (epoch, version, since) = (bytes.varint()?, bytes.varint()?, bytes.varint()?);
         if matches!(form, MOVING | MOVING_AMONG) {
             let moving = bytes.bytes()?;

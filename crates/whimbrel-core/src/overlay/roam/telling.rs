@@ -5,7 +5,7 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
 use whimbrel_event::{HostId, Time};
-use whimbrel_wire::{Claim, ClaimKind, Claims, Message, PageTaken, Sessions};
+use whimbrel_wire::{BrokerMessage, Claim, ClaimKind, Claims, PageTaken, SessionClaims};
 
 use super::leaders::{Leaders, Turnover};
 use super::map::Map;
@@ -13,7 +13,7 @@ use super::settling::SETTLE_EVERY;
 use super::{Attachment, Due, Known, hash_of};
 use crate::api::Output;
 use crate::broker::Broker;
-use crate::overlay::letters::Sender;
+use crate::overlay::messages::Sender;
 
 /// Clerks are told of changes so soon: many go together.
 const TELL_EVERY: Duration = Duration::from_millis(10);
@@ -204,8 +204,8 @@ impl Broker {
             known.extend(self.claims_to_tell(client).into_iter().map(|known| (client, known)));
         }
         let claims = known.iter().map(|(client, known)| known.claim(client)).collect();
-        let told = Message::Claims(Claims { page: page.number, map: page.map, claims });
-        self.write_to(now, to, (&told, false), out);
+        let told = BrokerMessage::Claims(Claims { page: page.number, map: page.map, claims });
+        self.send_to(now, to, (&told, false), out);
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         overlay.roam.telling.to.entry(to).or_default().open = Some(Page { at: now, ..page });
     }
@@ -290,7 +290,7 @@ impl Broker {
     }
 
     /// Other brokers tell what they have.
-    pub(super) fn claims_came(&mut self, now: Time, from: Sender, claims: &Claims<'_>, out: &mut dyn Output) {
+    pub(super) fn on_claims(&mut self, now: Time, from: Sender, claims: &Claims<'_>, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let map = &overlay.roam.map;
         // Of itself each knows best; of others only those are told of that cannot be asked.
@@ -306,7 +306,7 @@ impl Broker {
             overlay.roam.directory.sync(from.host, claims.map);
             overlay.roam.forgotten.remove(&from.host);
         }
-        self.write_to(now, from.host, (&Message::PageTaken(PageTaken { page: claims.page }), false), out);
+        self.send_to(now, from.host, (&BrokerMessage::PageTaken(PageTaken { page: claims.page }), false), out);
     }
 
     /// Notes what brokers have, and tells those who have something that is void by now.
@@ -346,12 +346,12 @@ impl Broker {
         let Some(host) = self.overlay.as_deref().map(|overlay| overlay.host) else { return };
         for (whom, claims) in of_host {
             if whom == host {
-                self.outdated_came(now, &claims, out);
+                self.on_outdated(now, &claims, out);
                 continue;
             }
             for claims in claims.chunks(PAGE_CLIENTS) {
-                let told = Message::Outdated(Sessions { claims: claims.to_vec() });
-                self.write_to(now, whom, (&told, false), out);
+                let told = BrokerMessage::Outdated(SessionClaims { claims: claims.to_vec() });
+                self.send_to(now, whom, (&told, false), out);
             }
         }
     }

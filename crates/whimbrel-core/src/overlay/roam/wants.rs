@@ -8,7 +8,7 @@ use super::Known;
 use super::searches::Successor;
 use crate::api::{Link, Output};
 use crate::broker::Broker;
-use crate::overlay::letters::Sender;
+use crate::overlay::messages::Sender;
 use crate::session::{Claimant, Session};
 
 /// What another broker wants of a session that is attached here, kept until its connection has been read out.
@@ -81,9 +81,9 @@ impl Broker {
             WantKind::Published { from, number, epoch, waited, came } => {
                 let more = now.since(came).as_micros() as u64;
                 let waited = waited.saturating_add(more);
-                self.ask_published_came(now, from, &AskPublished { number, client: &client, epoch, waited }, out);
+                self.on_ask_published(now, from, &AskPublished { number, client: &client, epoch, waited }, out);
             }
-            WantKind::Outdated(known) => self.outdated_came(now, &[known.claim(&client)], out),
+            WantKind::Outdated(known) => self.on_outdated(now, &[known.claim(&client)], out),
         }
     }
 

@@ -4,9 +4,9 @@ use core::time::Duration;
 
 use whimbrel_event::{Event, HostId, Time};
 use whimbrel_selector::TopicName;
-use whimbrel_wire::{Hand, HandNumbers, Members, MembersAnswer, MembersTaken, Message, compact};
+use whimbrel_wire::{BrokerMessage, Hand, HandNumbers, Members, MembersAnswer, MembersTaken, compact};
 
-use super::super::letters::Sender;
+use super::super::messages::Sender;
 use crate::api::Output;
 use crate::broker::Broker;
 use crate::session::Handed;
@@ -32,7 +32,7 @@ impl Broker {
     pub(super) fn tell_members(&mut self, now: Time, id: u32, out: &mut dyn Output) {
         let Some(visit) = self.groups.visit_mut(id) else { return };
         visit.told_at = now;
-        let (number, homes) = (visit.asked, visit.home.into_iter().chain(visit.former));
+        let (number, homes) = (visit.asked, visit.home.into_iter().chain(visit.previous_home));
         let homes: Vec<HostId> = homes.collect();
         let (said, count, room) = self.groups.members(id, &self.sessions);
         if count == 0 {
@@ -42,7 +42,7 @@ impl Broker {
         let (selector, lasts, is_reliable) = (said.selector.as_deref(), said.lasts, said.is_reliable);
         let members = Members { number, text: &text, selector, lasts, is_reliable, count, room };
         for home in homes {
-            self.write_to(now, home, (&Message::Members(members), false), out);
+            self.send_to(now, home, (&BrokerMessage::Members(members), false), out);
         }
     }
 
@@ -79,13 +79,13 @@ impl Broker {
 
     /// The home before knows of a later one: it is told that nobody here is a member.
     pub(super) fn leave_former(&mut self, now: Time, id: u32, out: &mut dyn Output) {
-        let Some(former) = self.groups.visit_mut(id).and_then(|visit| visit.former.take()) else { return };
+        let Some(previous) = self.groups.visit_mut(id).and_then(|visit| visit.previous_home.take()) else { return };
         let (text, number): (Box<str>, _) = (self.groups.text(id).into(), self.groups.post.next_number());
-        self.tell_parted(now, former, (&text, number), out);
+        self.tell_parted(now, previous, (&text, number), out);
     }
 
     /// A home hands over an event for a member here.
-    pub(super) fn hand_came(&mut self, now: Time, from: Sender, hand: &Hand<'_>, out: &mut dyn Output) {
+    pub(super) fn on_hand(&mut self, now: Time, from: Sender, hand: &Hand<'_>, out: &mut dyn Output) {
         let known = self.groups.find(hand.text).filter(|id| self.groups.visit(*id).is_some());
         let Some(id) = known else {
             return self.return_hand(now, from.host, hand, out);
@@ -96,7 +96,7 @@ impl Broker {
         }
         let Some(event) = event_of(now, hand) else {
             if let Some(overlay) = self.overlay.as_deref_mut() {
-                overlay.stats.letters_refused += 1;
+                overlay.stats.messages_refused += 1;
             }
             return;
         };
@@ -122,8 +122,8 @@ impl Broker {
 
     fn return_hand(&mut self, now: Time, home: HostId, hand: &Hand<'_>, out: &mut dyn Output) {
         if hand.number != 0 {
-            let returned = Message::Returned(HandNumbers { text: hand.text, numbers: vec![hand.number] });
-            self.write_to(now, home, (&returned, false), out);
+            let returned = BrokerMessage::Returned(HandNumbers { text: hand.text, numbers: vec![hand.number] });
+            self.send_to(now, home, (&returned, false), out);
         }
     }
 

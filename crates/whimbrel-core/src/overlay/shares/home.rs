@@ -2,21 +2,21 @@
 
 use whimbrel_event::{HostId, Time};
 use whimbrel_selector::{Selector, SharedFilter};
-use whimbrel_wire::{HandNumbers, Members, MembersAnswer, MembersTaken, Message};
+use whimbrel_wire::{BrokerMessage, HandNumbers, Members, MembersAnswer, MembersTaken};
 
-use super::super::letters::Sender;
+use super::super::messages::Sender;
 use crate::api::Output;
 use crate::broker::Broker;
 use crate::shared::{BRANCH_SILENT_MAX, Branch, Counting};
 
 impl Broker {
     /// Another broker says what members it has.
-    pub(super) fn members_came(&mut self, now: Time, from: Sender, members: &Members<'_>, out: &mut dyn Output) {
+    pub(super) fn on_members(&mut self, now: Time, from: Sender, members: &Members<'_>, out: &mut dyn Output) {
         let is_shared = SharedFilter::parse(members.text).is_ok_and(|shared| shared.group.is_some());
         let selector = members.selector.map(Selector::parse_canonical).transpose();
         let (true, Ok(selector)) = (is_shared, selector) else {
             if let Some(overlay) = self.overlay.as_deref_mut() {
-                overlay.stats.letters_refused += 1;
+                overlay.stats.messages_refused += 1;
             }
             return;
         };
@@ -136,7 +136,7 @@ impl Broker {
         answer: MembersAnswer,
         out: &mut dyn Output,
     ) {
-        self.write_to(now, host, (&Message::MembersTaken(MembersTaken { number, text, answer }), false), out);
+        self.send_to(now, host, (&BrokerMessage::MembersTaken(MembersTaken { number, text, answer }), false), out);
     }
 
     /// A broker has no members any more, or is out of reach: what it had goes to others.
@@ -176,9 +176,9 @@ impl Broker {
     }
 
     /// Events have come to a branch.
-    pub(super) fn hands_came(&mut self, from: Sender, numbers: &HandNumbers<'_>) {
+    pub(super) fn on_hands_arrived(&mut self, from: Sender, numbers: &HandNumbers<'_>) {
         let Some(id) = self.handed_of(numbers) else { return };
-        numbers.numbers.iter().for_each(|number| self.groups.note_came(id, from.host, *number));
+        numbers.numbers.iter().for_each(|number| self.groups.record_arrival(id, from.host, *number));
     }
 
     /// Members at a branch have settled these.

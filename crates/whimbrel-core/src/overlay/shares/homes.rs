@@ -119,7 +119,7 @@ impl Broker {
     fn visit_home(&mut self, id: u32, home: HostId) {
         let before = self.groups.visit(id).and_then(|visit| visit.home).filter(|host| self.is_candidate(*host));
         let visit = self.groups.begin_visit(id);
-        visit.former = visit.former.or(before).filter(|former| *former != home);
+        visit.previous_home = visit.previous_home.or(before).filter(|previous| *previous != home);
         visit.home = Some(home);
         self.groups.ask_anew(id);
     }
@@ -129,7 +129,7 @@ impl Broker {
         let was_home = self.groups.is_home(id);
         let before = self.groups.visit(id).and_then(|visit| visit.home).filter(|host| self.is_candidate(*host));
         if let Some(visit) = self.groups.visit_mut(id) {
-            (visit.home, visit.former, visit.answer) = (None, before.filter(|_| !was_home), None);
+            (visit.home, visit.previous_home, visit.answer) = (None, before.filter(|_| !was_home), None);
         }
         self.groups.set_home(id, true);
         if !was_home {

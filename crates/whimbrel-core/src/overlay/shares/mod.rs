@@ -14,10 +14,10 @@ mod waiting;
 use core::time::Duration;
 
 use whimbrel_event::{Event, HostId, Time};
-use whimbrel_wire::{HANDED_MAX, Hand, HandNumbers, LETTER_BYTES_MAX, Members, Message, compact};
+use whimbrel_wire::{BrokerMessage, HANDED_MAX, Hand, HandNumbers, MESSAGE_BYTES_MAX, Members, compact};
 
 use super::rendezvous::Candidates;
-use super::{Due, letters::Sender};
+use super::{Due, messages::Sender};
 use crate::api::Output;
 use crate::broker::Broker;
 use crate::shared::{Counting, Parted, Told};
@@ -49,11 +49,12 @@ fn hand_body(now: Time, (number, text): (u64, &str), event: &Event) -> Option<(u
     let (id, retain) = (event.id(), event.packed().retain());
     let mut bytes = Vec::new();
     compact::write(&event.packed().unpack(), &mut bytes);
-    if bytes.len() + text.len() + BESIDE > LETTER_BYTES_MAX {
+    if bytes.len() + text.len() + BESIDE > MESSAGE_BYTES_MAX {
         return None;
     }
     let mut body = Vec::with_capacity(bytes.len() + text.len() + BESIDE);
-    let kind = Message::Hand(Hand { number, text, now: now.as_nanos(), retain, id, event: &bytes }).encode(&mut body);
+    let kind =
+        BrokerMessage::Hand(Hand { number, text, now: now.as_nanos(), retain, id, event: &bytes }).encode(&mut body);
     Some((kind, body))
 }
 
@@ -101,7 +102,7 @@ impl Broker {
         self.groups.hand_again(id, now);
         for (host, numbers) in self.groups.checks(id, now) {
             let text: Box<str> = self.groups.text(id).into();
-            self.write_to(now, host, (&Message::HandsLeft(HandNumbers { text: &text, numbers }), false), out);
+            self.send_to(now, host, (&BrokerMessage::HandsLeft(HandNumbers { text: &text, numbers }), false), out);
         }
         self.tell_members_again(now, id, out);
         if self.groups.kept_until(id).is_some_and(|until| until <= now) {
@@ -127,7 +128,7 @@ impl Broker {
             let Some((text, event)) = self.groups.hand_now(now, (id, serial), host, number) else { continue };
             match hand_body(now, (number, text), event) {
                 Some((kind, body)) => {
-                    self.write_to(now, host, (&Message::Unknown(kind, &body), body.len() > SMALL), out);
+                    self.send_to(now, host, (&BrokerMessage::Unknown(kind, &body), body.len() > SMALL), out);
                 }
                 None => {
                     self.sessions.stats.dropped_too_large += 1;
@@ -140,7 +141,7 @@ impl Broker {
             let text = Some(id).filter(|id| self.groups.has(*id, serial)).map(|id| self.groups.text(id));
             let body = text.and_then(|text| hand_body(now, (0, text), &event));
             let is_sent = body.is_some_and(|(kind, body)| {
-                self.write_to(now, host, (&Message::Unknown(kind, &body), body.len() > SMALL), out)
+                self.send_to(now, host, (&BrokerMessage::Unknown(kind, &body), body.len() > SMALL), out)
             });
             self.sessions.stats.dropped_slow += u64::from(!is_sent);
         }
@@ -148,8 +149,8 @@ impl Broker {
         for Parted { text, home, number, had } in core::mem::take(&mut self.groups.post.parted) {
             self.tell_parted(now, home, (&text, number), out);
             for numbers in had.chunks(HANDED_MAX) {
-                let returned = Message::Returned(HandNumbers { text: &text, numbers: numbers.to_vec() });
-                self.write_to(now, home, (&returned, false), out);
+                let returned = BrokerMessage::Returned(HandNumbers { text: &text, numbers: numbers.to_vec() });
+                self.send_to(now, home, (&returned, false), out);
             }
         }
         self.share_soon(now);
@@ -169,12 +170,12 @@ impl Broker {
             for part in part.chunks(HANDED_MAX) {
                 let numbers = HandNumbers { text: &text, numbers: part.iter().map(|(.., number)| *number).collect() };
                 let message = match told {
-                    Told::Came => Message::HandsCame(numbers),
-                    Told::Settled => Message::Handed(numbers),
-                    Told::Returned => Message::Returned(numbers),
-                    Told::Refused => Message::HandsRefused(numbers),
+                    Told::Came => BrokerMessage::HandsCame(numbers),
+                    Told::Settled => BrokerMessage::Handed(numbers),
+                    Told::Returned => BrokerMessage::Returned(numbers),
+                    Told::Refused => BrokerMessage::HandsRefused(numbers),
                 };
-                self.write_to(now, host, (&message, false), out);
+                self.send_to(now, host, (&message, false), out);
             }
         }
     }
@@ -183,20 +184,26 @@ impl Broker {
     fn tell_parted(&mut self, now: Time, home: HostId, (text, number): (&str, u64), out: &mut dyn Output) {
         let (selector, lasts, is_reliable, count, room) = (None, false, false, 0, 0);
         let members = Members { number, text, selector, lasts, is_reliable, count, room };
-        self.write_to(now, home, (&Message::Members(members), false), out);
+        self.send_to(now, home, (&BrokerMessage::Members(members), false), out);
     }
 
     /// A letter about a shared subscription has come.
-    pub(super) fn take_shared_letter(&mut self, now: Time, from: Sender, message: &Message<'_>, out: &mut dyn Output) {
+    pub(super) fn dispatch_shared_message(
+        &mut self,
+        now: Time,
+        from: Sender,
+        message: &BrokerMessage<'_>,
+        out: &mut dyn Output,
+    ) {
         match message {
-            Message::Members(members) => self.members_came(now, from, members, out),
-            Message::MembersTaken(taken) => self.members_taken(now, from, taken, out),
-            Message::Hand(hand) => self.hand_came(now, from, hand, out),
-            Message::HandsCame(numbers) => self.hands_came(from, numbers),
-            Message::Handed(numbers) => self.hands_settled(now, from, numbers, out),
-            Message::Returned(numbers) => self.hands_returned(now, from, numbers, out),
-            Message::HandsRefused(numbers) => self.hands_refused(now, from, numbers, out),
-            Message::HandsLeft(numbers) => self.hands_left(from, numbers),
+            BrokerMessage::Members(members) => self.on_members(now, from, members, out),
+            BrokerMessage::MembersTaken(taken) => self.members_taken(now, from, taken, out),
+            BrokerMessage::Hand(hand) => self.on_hand(now, from, hand, out),
+            BrokerMessage::HandsCame(numbers) => self.on_hands_arrived(from, numbers),
+            BrokerMessage::Handed(numbers) => self.hands_settled(now, from, numbers, out),
+            BrokerMessage::Returned(numbers) => self.hands_returned(now, from, numbers, out),
+            BrokerMessage::HandsRefused(numbers) => self.hands_refused(now, from, numbers, out),
+            BrokerMessage::HandsLeft(numbers) => self.hands_left(from, numbers),
             _ => {}
         }
     }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use hashbrown::HashTable;
 use whimbrel_event::{HostId, Seeded, Time};
 
-pub use state::{ADDRESSES_MAX, LinkState, NEIGHBOURS_MAX, Neighbour, Refused, TEXT_MAX};
+pub use state::{ADDRESSES_MAX, LinkState, LinkStateError, NEIGHBOURS_MAX, Neighbour, TEXT_MAX};
 
 /// Most brokers that are known; one more is refused.
 pub const BROKERS_MAX: usize = 10_000;
@@ -37,7 +37,7 @@ pub enum Learned {
         sequence: u64,
     },
     /// It is not taken, and not to be passed on.
-    Refused(Refused),
+    Refused(LinkStateError),
 }
 
 /// One broker.
@@ -93,7 +93,7 @@ impl Topology {
     ///
     /// # Panics
     /// When it is not greater than the last one, or not of this host: both are defects of the caller.
-    pub fn announce(&mut self, now: Time, mut state: LinkState) -> Result<(), Refused> {
+    pub fn announce(&mut self, now: Time, mut state: LinkState) -> Result<(), LinkStateError> {
         assert_eq!(state.host, self.own, "a broker announces itself only");
         if let Some(last) = self.entries.get(&self.own) {
             assert!(state.age_order() > last.state.age_order(), "each announcement is greater than the last");
@@ -115,7 +115,7 @@ impl Topology {
             _ => {}
         }
         let Some(rest) = STATE_LIFE.checked_sub(age).filter(|rest| !rest.is_zero()) else {
-            return Learned::Refused(Refused::Expired);
+            return Learned::Refused(LinkStateError::Expired);
         };
         if let Err(why) = state.check().and_then(|()| self.admit(&state)) {
             return Learned::Refused(why);
@@ -124,13 +124,13 @@ impl Topology {
         Learned::New
     }
 
-    fn admit(&self, state: &LinkState) -> Result<(), Refused> {
+    fn admit(&self, state: &LinkState) -> Result<(), LinkStateError> {
         match self.by_name(&state.name) {
-            Some(holder) if holder != state.host => return Err(Refused::NameTaken(holder)),
+            Some(holder) if holder != state.host => return Err(LinkStateError::NameTaken(holder)),
             _ => {}
         }
         if self.entries.len() >= BROKERS_MAX && !self.entries.contains_key(&state.host) {
-            return Err(Refused::Full);
+            return Err(LinkStateError::Full);
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use core::fmt;
 
 use whimbrel_event::{HostId, Tick};
-use whimbrel_wire::FormerHost;
+use whimbrel_wire::PreviousIdentity;
 
 /// Most neighbours of one broker.
 pub const NEIGHBOURS_MAX: usize = 1_024;
@@ -37,7 +37,7 @@ pub struct LinkState {
     /// Whom it is linked with: at most [`NEIGHBOURS_MAX`], no host and no port twice. [`super::Topology`] keeps them sorted by host.
     pub neighbours: Vec<Neighbour>,
     /// Who had its name before it and has ended; the wire bounds how many.
-    pub former: Vec<FormerHost>,
+    pub previous: Vec<PreviousIdentity>,
 }
 
 /// One end of a link, as its broker sees it.
@@ -55,7 +55,7 @@ pub struct Neighbour {
 
 /// Why a link state is not taken: the fault of whoever made it, but for [`Refused::Expired`] and [`Refused::Full`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Refused {
+pub enum LinkStateError {
     /// Another host, this one, had the name first.
     NameTaken(HostId),
     /// It is as old as [`super::STATE_LIFE`].
@@ -68,21 +68,21 @@ pub enum Refused {
     BadNeighbours,
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for LinkStateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Refused::NameTaken(host) => {
+            LinkStateError::NameTaken(host) => {
                 return write!(f, "its name belongs to host {host}; give each broker a name of its own");
             }
-            Refused::Expired => "it is too old",
-            Refused::Full => "there are as many brokers as there can be",
-            Refused::BadText => "its name is empty, or its name or addresses are too long or too many",
-            Refused::BadNeighbours => "its neighbours are too many, or one of them, or a port, is there twice",
+            LinkStateError::Expired => "it is too old",
+            LinkStateError::Full => "there are as many brokers as there can be",
+            LinkStateError::BadText => "its name is empty, or its name or addresses are too long or too many",
+            LinkStateError::BadNeighbours => "its neighbours are too many, or one of them, or a port, is there twice",
         })
     }
 }
 
-impl core::error::Error for Refused {}
+impl core::error::Error for LinkStateError {}
 
 impl LinkState {
     /// Which of two states of one host is the newer: the greater.
@@ -94,24 +94,24 @@ impl LinkState {
     ///
     /// # Errors
     /// When a bound or a rule that the fields tell is broken.
-    pub(super) fn check(&mut self) -> Result<(), Refused> {
+    pub(super) fn check(&mut self) -> Result<(), LinkStateError> {
         let is_bad = |text: &str| text.len() > TEXT_MAX;
         let addresses = &self.addresses;
         if self.name.is_empty() || is_bad(&self.name) || addresses.len() > ADDRESSES_MAX {
-            return Err(Refused::BadText);
+            return Err(LinkStateError::BadText);
         }
         if addresses.iter().any(|address| is_bad(address)) {
-            return Err(Refused::BadText);
+            return Err(LinkStateError::BadText);
         }
         if self.neighbours.len() > NEIGHBOURS_MAX || self.neighbours.iter().any(|end| end.host == self.host) {
-            return Err(Refused::BadNeighbours);
+            return Err(LinkStateError::BadNeighbours);
         }
         self.neighbours.sort_unstable_by_key(|end| end.host);
         let mut ports: Vec<u16> = self.neighbours.iter().map(|end| end.port).collect();
         ports.sort_unstable();
         let is_twice = self.neighbours.windows(2).any(|pair| pair[0].host == pair[1].host);
         if is_twice || ports.windows(2).any(|pair| pair[0] == pair[1]) {
-            return Err(Refused::BadNeighbours);
+            return Err(LinkStateError::BadNeighbours);
         }
         Ok(())
     }

@@ -6,7 +6,7 @@
 use core::time::Duration;
 
 use whimbrel_event::{HostId, Time};
-use whimbrel_wire::{Frame, Letter, Message};
+use whimbrel_wire::{BrokerMessage, Frame, MessageFrame};
 
 use super::Overlay;
 use super::mend::NACK_HOPS_MAX;
@@ -27,11 +27,11 @@ pub(crate) struct Sender {
 
 impl Broker {
     /// Writes to another broker; a letter in bulk gives way to everything else. `false`: there is no way or no room at present.
-    pub(crate) fn write_to(
+    pub(crate) fn send_to(
         &mut self,
         now: Time,
         to: HostId,
-        (message, is_bulk): (&Message<'_>, bool),
+        (message, is_bulk): (&BrokerMessage<'_>, bool),
         out: &mut dyn Output,
     ) -> bool {
         let Some(overlay) = self.overlay.as_deref_mut() else { return false };
@@ -39,56 +39,59 @@ impl Broker {
         let mut body = Vec::with_capacity(64);
         let kind = message.encode(&mut body);
         let (from, incarnation) = (overlay.host, overlay.incarnation);
-        let is_sent =
-            overlay.send_letter(now, &Letter { to, hops: 0, is_bulk, from, incarnation, kind, body: &body }, out);
-        overlay.stats.letters_out += u64::from(is_sent);
-        overlay.stats.letters_unsent += u64::from(!is_sent);
+        let is_sent = overlay.forward_message(
+            now,
+            &MessageFrame { to, hops: 0, is_bulk, from, incarnation, kind, body: &body },
+            out,
+        );
+        overlay.stats.messages_out += u64::from(is_sent);
+        overlay.stats.messages_unsent += u64::from(!is_sent);
         is_sent
     }
 
     /// A letter has come, for this broker or another.
-    pub(super) fn letter_came(&mut self, now: Time, letter: &Letter<'_>, out: &mut dyn Output) {
+    pub(super) fn on_message(&mut self, now: Time, routed: &MessageFrame<'_>, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        if letter.to != overlay.host {
-            if letter.hops < NACK_HOPS_MAX {
-                self.pass_letter(now, letter, out);
+        if routed.to != overlay.host {
+            if routed.hops < NACK_HOPS_MAX {
+                self.pass_message(now, routed, out);
             }
             return;
         }
-        overlay.stats.letters_in += 1;
+        overlay.stats.messages_in += 1;
         // Nobody but this broker writes in its name, and it does not write to itself.
-        if letter.from == overlay.host {
-            overlay.stats.letters_refused += 1;
+        if routed.from == overlay.host {
+            overlay.stats.messages_refused += 1;
             return;
         }
         // Whoever has passed it on could not know what is wrong with it.
-        match Message::decode(letter.kind, letter.body) {
+        match BrokerMessage::decode(routed.kind, routed.body) {
             Ok(message) => {
-                let from = Sender { host: letter.from, incarnation: letter.incarnation };
+                let from = Sender { host: routed.from, incarnation: routed.incarnation };
                 overlay.note_life(now, from);
-                if let Message::ReadTold(told) = &message {
-                    self.answer_passes(now, letter.to, from, (told, letter.body), out);
+                if let BrokerMessage::ReadTold(told) = &message {
+                    self.answer_passes(now, routed.to, from, (told, routed.body), out);
                 }
-                self.take_letter(now, from, message, out);
+                self.dispatch_message(now, from, message, out);
             }
-            Err(_) => overlay.stats.letters_refused += 1,
+            Err(_) => overlay.stats.messages_refused += 1,
         }
     }
 
     /// What a letter for this broker says.
-    fn take_letter(&mut self, now: Time, from: Sender, message: Message<'_>, out: &mut dyn Output) {
+    fn dispatch_message(&mut self, now: Time, from: Sender, message: BrokerMessage<'_>, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         match message {
-            Message::Holds(holds) => self.holds_came(now, from, &holds, out),
-            Message::Took(took) => self.took(now, took.keeper, from.host),
-            Message::Owes(owes) => self.owes_came(now, from, owes, out),
-            Message::ReadAsk(ask) => self.read_asked(now, from, &ask),
-            Message::ReadTold(told) => self.read_told(now, from, &told),
-            Message::Question(asked) => out.asked(from.host, asked.number, asked.text),
-            Message::Reply(reply) => out.answered(from.host, reply.number, reply.text),
-            Message::Unknown(..) => overlay.stats.letters_refused += 1,
+            BrokerMessage::HoldReport(holds) => self.on_hold_report(now, from, &holds, out),
+            BrokerMessage::TakenOver(took) => self.took(now, took.keeper, from.host),
+            BrokerMessage::HoldGrant(owes) => self.on_hold_grant(now, from, owes, out),
+            BrokerMessage::ReadAsk(ask) => self.read_asked(now, from, &ask),
+            BrokerMessage::ReadTold(told) => self.read_told(now, from, &told),
+            BrokerMessage::Question(asked) => out.asked(from.host, asked.number, asked.text),
+            BrokerMessage::Reply(reply) => out.answered(from.host, reply.number, reply.text),
+            BrokerMessage::Unknown(..) => overlay.stats.messages_refused += 1,
             other => {
-                self.take_shared_letter(now, from, &other, out);
+                self.dispatch_shared_message(now, from, &other, out);
                 self.take_roaming(now, from, other, out);
             }
         }
@@ -103,14 +106,14 @@ impl Overlay {
     }
 
     /// Sends a letter to the next broker on its way. False if there is none, or no room on the link to it.
-    pub(super) fn send_letter(&mut self, now: Time, letter: &Letter<'_>, out: &mut dyn Output) -> bool {
-        if !letter.is_bulk {
-            let mut frame = Vec::with_capacity(letter.body.len() + 64);
-            Frame::Letter(*letter).encode(&mut frame);
-            return self.send_towards(now, letter.to, &frame, out);
+    pub(super) fn forward_message(&mut self, now: Time, routed: &MessageFrame<'_>, out: &mut dyn Output) -> bool {
+        if !routed.is_bulk {
+            let mut frame = Vec::with_capacity(routed.body.len() + 64);
+            Frame::MessageFrame(*routed).encode(&mut frame);
+            return self.send_towards(now, routed.to, &frame, out);
         }
         self.routes.update(&self.topology);
-        let link = self.routes.next_hop(letter.to).and_then(|(neighbour, _)| self.peers.to(neighbour));
+        let link = self.routes.next_hop(routed.to).and_then(|(neighbour, _)| self.peers.to(neighbour));
         // On a link that is never idle, something goes now and then.
         let has_room = |peer: &&mut Peer| {
             let is_due = now.since(peer.bulk_at) >= BULK_EVERY && peer.has_room(Channel::BestEffort);
@@ -119,8 +122,8 @@ impl Overlay {
         let Some(link) = link else { return false };
         let Some(peer) = self.peers.get_mut(link).filter(has_room) else { return false };
         peer.bulk_at = now;
-        let mut frame = Vec::with_capacity(letter.body.len() + 64);
-        Frame::Letter(*letter).encode(&mut frame);
+        let mut frame = Vec::with_capacity(routed.body.len() + 64);
+        Frame::MessageFrame(*routed).encode(&mut frame);
         self.send(now, link, Channel::BestEffort, &frame, out);
         true
     }

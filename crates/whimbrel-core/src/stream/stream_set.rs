@@ -13,7 +13,7 @@ const STREAMS: u64 = 0x7374_7265_616d_7300;
 
 /// The streams that a broker follows, and its own, but for those of hosts that have ended.
 #[derive(Clone, Debug)]
-pub(crate) struct Census {
+pub(crate) struct StreamSet {
     /// Says which they are; never 0.
     pub(crate) digest: u64,
     /// Ascending. Held once, however many refer to it.
@@ -22,8 +22,8 @@ pub(crate) struct Census {
 
 impl Sources {
     /// Which streams there are. Found out anew, in n log n, when that has changed since it was last asked.
-    pub(crate) fn census(&mut self) -> &Census {
-        if self.census.is_none() {
+    pub(crate) fn stream_set(&mut self) -> &StreamSet {
+        if self.stream_set.is_none() {
             let own = self.own.pubends().map(|(pubend, _)| pubend);
             let remotes = self.remotes.iter().map(|remote| remote.pubend);
             let mut streams: Vec<PubendId> = own.chain(remotes.filter(|pubend| !self.has_ended_in(*pubend))).collect();
@@ -31,14 +31,16 @@ impl Sources {
             let names: Vec<u64> = streams.iter().map(|pubend| pubend.0).collect();
             // 0 stands for none.
             let digest = Seeded::new(STREAMS).hash_one(names).max(1);
-            self.census = Some(Census { digest, streams: streams.into() });
+            self.stream_set = Some(StreamSet { digest, streams: streams.into() });
         }
-        self.census.as_ref().expect("it was just counted")
+        self.stream_set.as_ref().expect("it was just counted")
     }
 
     /// The tick that most streams of other brokers have passed.
-    pub(crate) fn level(&self) -> Tick {
-        level_of(self.remotes.iter().filter(|remote| !self.has_ended_in(remote.pubend)).map(|remote| remote.passed))
+    pub(crate) fn low_watermark(&self) -> Tick {
+        low_watermark_of(
+            self.remotes.iter().filter(|remote| !self.has_ended_in(remote.pubend)).map(|remote| remote.passed),
+        )
     }
 
     /// A tick beyond which no stream was passed, nor the own clock has got: clocks of others may be ahead, and the own one may have been set back.
@@ -57,10 +59,10 @@ impl Sources {
 const STANDS_STILL: u64 = 2 * QUIET_MAX.as_nanos() as u64;
 
 /// The level is mostly not older than that: the stream that is in the middle of all has moved so lately, and what is reckoned with is not further behind.
-pub(crate) const LEVEL_AGE: Duration = QUIET_MAX.saturating_mul(3);
+pub(crate) const WATERMARK_AGE: Duration = QUIET_MAX.saturating_mul(3);
 
 /// The tick that most streams have passed: the least, but for those that stand far behind half of them.
-pub(crate) fn level_of(ticks: impl Iterator<Item = Tick>) -> Tick {
+pub(crate) fn low_watermark_of(ticks: impl Iterator<Item = Tick>) -> Tick {
     let mut ticks: Vec<Tick> = ticks.collect();
     if ticks.is_empty() {
         return Tick(0);
@@ -77,8 +79,9 @@ mod tests {
 
     #[test]
     fn most_have_passed_the_level_and_who_stands_far_behind_does_not_count() {
-        let level =
-            |ticks: &[u64]| level_of(ticks.iter().map(|seconds| Tick(seconds * 1_000_000_000))).0 / 1_000_000_000;
+        let level = |ticks: &[u64]| {
+            low_watermark_of(ticks.iter().map(|seconds| Tick(seconds * 1_000_000_000))).0 / 1_000_000_000
+        };
         assert_eq!(level(&[]), 0);
         assert_eq!(level(&[1_000]), 1_000);
         assert_eq!(level(&[1_000, 990, 985, 1_001]), 985);
@@ -93,18 +96,18 @@ mod tests {
         let sources = |own: u64| Sources::restored(host(own), Tick(5), [Tick(5); super::super::Streams::COUNT]);
         let (reliable, best_effort) = (super::super::Streams::RELIABLE, super::super::Streams::BEST_EFFORT);
         let (mut one, mut other) = (sources(1), sources(2));
-        assert_ne!(one.census().digest, other.census().digest);
+        assert_ne!(one.stream_set().digest, other.stream_set().digest);
         one.add_host(host(2), (reliable, best_effort), Tick(5), false);
         other.add_host(host(1), (reliable, best_effort), Tick(5), false);
         assert_eq!(
-            (one.census().digest, &one.census().streams.clone()),
-            (other.census().digest, &other.census().streams)
+            (one.stream_set().digest, &one.stream_set().streams.clone()),
+            (other.stream_set().digest, &other.stream_set().streams)
         );
-        let both = one.census().digest;
+        let both = one.stream_set().digest;
         other.add_host(host(3), (reliable, best_effort), Tick(5), false);
-        assert_ne!(other.census().digest, both);
+        assert_ne!(other.stream_set().digest, both);
         other.name_host(host(3), "c");
         assert!(other.end_host(host(3)));
-        assert_eq!(other.census().digest, both, "what has ended is not counted");
+        assert_eq!(other.stream_set().digest, both, "what has ended is not counted");
     }
 }

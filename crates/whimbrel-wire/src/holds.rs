@@ -11,52 +11,52 @@ const STREAMS_MAX: usize = HOST_RELIABLE_MAX as usize;
 
 /// What the durable subscriptions at the sender still need of the receiver's streams.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Holds {
+pub struct HoldReport {
     /// Greater with each that the sender writes in one life.
     pub seq: u64,
     /// The greatest version of the sender's interest of which it knows that it is owed: of what came with a later one this says nothing.
     pub version: u64,
     /// One for each reliable stream of the receiver, by its index.
-    pub streams: Vec<Held>,
+    pub streams: Vec<HeldStream>,
     /// Who has copies of the sender's sessions, at most [`DEPUTIES_MAX`].
-    pub deputies: Vec<HostId>,
+    pub replicas: Vec<HostId>,
 }
 
 /// What is needed of one stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct HeldStream {
     /// All behind this tick; `None`: nothing.
     pub needed: Option<Tick>,
     /// The same for those who are there and live.
-    pub near: Option<Tick>,
+    pub connected: Option<Tick>,
 }
 
 /// What the sender owes the receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Owes {
+pub struct HoldGrant {
     /// The life of the receiver in which it wrote what this answers, if that is anything.
     pub incarnation: u64,
-    /// The number of the [`Holds`] that this answers: what it says is durable. 0: none.
+    /// The number of the [`HoldReport`] that this answers: what it says is durable. 0: none.
     pub seq: u64,
     /// Whether the sender logs anything at all. If not, nothing of the rest counts.
     pub has_log: bool,
     /// The version of the receiver's interest of which all that is durable is owed.
     pub version: u64,
     /// One for each reliable stream of the sender, by its index.
-    pub streams: Vec<OwedStream>,
+    pub streams: Vec<GrantedStream>,
 }
 
 /// A deputy of a keeper that has ended says that it has taken over all copies that it had of that one's sessions, also if it had none, and that what it holds
 /// for them is durable at the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Took {
+pub struct TakenOver {
     /// Whose sessions they were.
     pub keeper: HostId,
 }
 
 /// From where on a stream is owed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OwedStream {
+pub struct GrantedStream {
     /// What the version wants was logged after this tick.
     pub since: Tick,
     /// Up to here the log has been given up.
@@ -65,15 +65,15 @@ pub struct OwedStream {
     pub forfeited: Tick,
 }
 
-impl Body<'_> for Holds {
+impl Body<'_> for HoldReport {
     fn read(input: &mut Reader<'_>) -> Result<Self, Invalid> {
-        Ok(Holds {
+        Ok(HoldReport {
             seq: input.varint()?,
             version: input.varint()?,
             streams: input.list(STREAMS_MAX, "reliable streams", |input| {
-                Ok(Held { needed: read_maybe(input)?, near: read_maybe(input)? })
+                Ok(HeldStream { needed: read_maybe(input)?, connected: read_maybe(input)? })
             })?,
-            deputies: input.list(DEPUTIES_MAX, "deputies", Reader::host)?,
+            replicas: input.list(DEPUTIES_MAX, "deputies", Reader::host)?,
         })
     }
 
@@ -82,21 +82,21 @@ impl Body<'_> for Holds {
         out.put_varint(self.version);
         out.put_list(&self.streams, STREAMS_MAX, "reliable streams", |out, held| {
             put_maybe(held.needed, out);
-            put_maybe(held.near, out);
+            put_maybe(held.connected, out);
         });
-        out.put_list(&self.deputies, DEPUTIES_MAX, "deputies", |out, host| out.put_u64(host.as_u64()));
+        out.put_list(&self.replicas, DEPUTIES_MAX, "deputies", |out, host| out.put_u64(host.as_u64()));
     }
 }
 
-impl Body<'_> for Owes {
+impl Body<'_> for HoldGrant {
     fn read(input: &mut Reader<'_>) -> Result<Self, Invalid> {
-        Ok(Owes {
+        Ok(HoldGrant {
             incarnation: input.u64()?,
             seq: input.varint()?,
             has_log: input.bool("whether there is a log")?,
             version: input.varint()?,
             streams: input.list(STREAMS_MAX, "reliable streams", |input| {
-                Ok(OwedStream { since: input.tick()?, given_up: input.tick()?, forfeited: input.tick()? })
+                Ok(GrantedStream { since: input.tick()?, given_up: input.tick()?, forfeited: input.tick()? })
             })?,
         })
     }
@@ -112,9 +112,9 @@ impl Body<'_> for Owes {
     }
 }
 
-impl Body<'_> for Took {
+impl Body<'_> for TakenOver {
     fn read(input: &mut Reader<'_>) -> Result<Self, Invalid> {
-        Ok(Took { keeper: input.host()? })
+        Ok(TakenOver { keeper: input.host()? })
     }
 
     fn put(&self, out: &mut Vec<u8>) {

@@ -5,13 +5,14 @@ use whimbrel_event::HostId;
 use crate::bytes::{Put, Reader};
 use crate::frame::Body;
 use crate::{
-    AskPublished, Claims, Copies, CopiesTaken, Found, Hand, HandNumbers, Holds, Invalid, LETTER_BYTES_MAX, Members,
-    MembersTaken, Move, Moved, Owes, PageTaken, Published, Question, ReadAsk, ReadTold, Reply, Sessions, Took, Where,
+    AskPublished, Claims, Copies, CopiesTaken, Found, Hand, HandNumbers, HoldGrant, HoldReport, Invalid,
+    MESSAGE_BYTES_MAX, Members, MembersTaken, Move, Moved, PageTaken, Published, Question, ReadAsk, ReadTold, Reply,
+    SessionClaims, TakenOver, Where,
 };
 
 /// A message from one broker to another, over others. It may be lost, come twice, or late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Letter<'a> {
+pub struct MessageFrame<'a> {
     /// For whom.
     pub to: HostId,
     /// How many links it has come over.
@@ -22,22 +23,22 @@ pub struct Letter<'a> {
     pub from: HostId,
     /// In which life.
     pub incarnation: u64,
-    /// What it is about, [`Message`]; one that is not known is dropped and counted by its receiver.
+    /// What it is about, [`BrokerMessage`]; one that is not known is dropped and counted by its receiver.
     pub kind: u8,
-    /// What it says, at most [`LETTER_BYTES_MAX`] bytes.
+    /// What it says, at most [`MESSAGE_BYTES_MAX`] bytes.
     pub body: &'a [u8],
 }
 
-impl<'a> Body<'a> for Letter<'a> {
+impl<'a> Body<'a> for MessageFrame<'a> {
     fn read(input: &mut Reader<'a>) -> Result<Self, Invalid> {
-        Ok(Letter {
+        Ok(MessageFrame {
             to: input.host()?,
             hops: input.byte()?,
             is_bulk: input.bool("the weight of a letter")?,
             from: input.host()?,
             incarnation: input.u64()?,
             kind: input.byte()?,
-            body: input.bytes(LETTER_BYTES_MAX, "a letter")?,
+            body: input.bytes(MESSAGE_BYTES_MAX, "a letter")?,
         })
     }
 
@@ -48,7 +49,7 @@ impl<'a> Body<'a> for Letter<'a> {
         out.put_u64(self.from.as_u64());
         out.put_u64(self.incarnation);
         out.push(self.kind);
-        out.put_bytes(self.body, LETTER_BYTES_MAX, "a letter");
+        out.put_bytes(self.body, MESSAGE_BYTES_MAX, "a letter");
     }
 }
 
@@ -56,21 +57,21 @@ macro_rules! messages {
     ($($(#[$doc:meta])* $number:literal $name:ident($body:ty),)*) => {
         /// What a letter says.
         #[derive(Clone, Debug, PartialEq, Eq)]
-        pub enum Message<'a> {
+        pub enum BrokerMessage<'a> {
             $($(#[$doc])* $name($body),)*
             /// Something that a later minor version knows: its kind and what it says.
             Unknown(u8, &'a [u8]),
         }
 
-        impl<'a> Message<'a> {
+        impl<'a> BrokerMessage<'a> {
             /// Reads what a letter of that kind says. What follows it is ignored, since a later minor version may have put it there.
             ///
             /// # Errors
             /// What is wrong with it.
-            pub fn decode(kind: u8, body: &'a [u8]) -> Result<Message<'a>, Invalid> {
+            pub fn decode(kind: u8, body: &'a [u8]) -> Result<BrokerMessage<'a>, Invalid> {
                 match kind {
-                    $($number => Body::read(&mut Reader(body)).map(Message::$name),)*
-                    kind => Ok(Message::Unknown(kind, body)),
+                    $($number => Body::read(&mut Reader(body)).map(BrokerMessage::$name),)*
+                    kind => Ok(BrokerMessage::Unknown(kind, body)),
                 }
             }
 
@@ -80,11 +81,11 @@ macro_rules! messages {
             /// When a bound of what is in it is broken.
             pub fn encode(&self, out: &mut Vec<u8>) -> u8 {
                 match self {
-                    $(Message::$name(said) => {
+                    $(BrokerMessage::$name(said) => {
                         said.put(out);
                         $number
                     })*
-                    Message::Unknown(kind, said) => {
+                    BrokerMessage::Unknown(kind, said) => {
                         out.extend_from_slice(said);
                         *kind
                     }
@@ -94,21 +95,21 @@ macro_rules! messages {
     };
 }
 
-impl Message<'_> {
-    /// The kind of [`Message::ReadAsk`].
+impl BrokerMessage<'_> {
+    /// The kind of [`BrokerMessage::ReadAsk`].
     pub const READ_ASK: u8 = 8;
 
-    /// The kind of [`Message::ReadTold`].
+    /// The kind of [`BrokerMessage::ReadTold`].
     pub const READ_TOLD: u8 = 9;
 }
 
 messages! {
     /// What the sender's durable subscriptions need of the receiver's streams.
-    1 Holds(Holds),
+    1 HoldReport(HoldReport),
     /// What the sender keeps for the receiver.
-    2 Owes(Owes),
+    2 HoldGrant(HoldGrant),
     /// The sender has taken over what it had of a keeper's sessions.
-    3 Took(Took),
+    3 TakenOver(TakenOver),
     /// Asks for a part of a log.
     8 ReadAsk(ReadAsk<'a>),
     /// A part of a log.
@@ -126,11 +127,11 @@ messages! {
     /// The answer to that.
     37 Moved(Moved<'a>),
     /// Are these safe at the receiver, so that what the sender has of them may go?
-    38 Settle(Sessions<'a>),
+    38 Settle(SessionClaims<'a>),
     /// They are.
-    39 Settled(Sessions<'a>),
+    39 Settled(SessionClaims<'a>),
     /// Somebody else has these by now.
-    40 Outdated(Sessions<'a>),
+    40 Outdated(SessionClaims<'a>),
     /// Copies of sessions.
     41 Copies(Copies<'a>),
     /// They have come.

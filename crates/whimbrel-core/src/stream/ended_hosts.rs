@@ -3,28 +3,28 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use whimbrel_event::{HostId, Tick};
-use whimbrel_wire::FormerHost;
+use whimbrel_wire::PreviousIdentity;
 
 /// Hosts that have ended and are known by that alone.
-pub const BYGONE_MAX: usize = 4_096;
+pub const ENDED_HOSTS_MAX: usize = 4_096;
 
 /// See the module's documentation. Those that ended first go first.
 #[derive(Debug, Default)]
-pub(super) struct Bygone {
+pub(super) struct EndedHosts {
     order: VecDeque<HostId>,
     /// With what each was called, if that is known.
-    all: BTreeMap<HostId, (FormerHost, Box<str>)>,
+    all: BTreeMap<HostId, (PreviousIdentity, Box<str>)>,
     /// By name, those last that ended last.
     by_name: BTreeMap<Box<str>, Vec<HostId>>,
 }
 
-impl Bygone {
+impl EndedHosts {
     /// One more has ended; one that is known stays as it is.
-    pub(super) fn note(&mut self, ended: FormerHost, name: &str) {
+    pub(super) fn record(&mut self, ended: PreviousIdentity, name: &str) {
         if self.all.contains_key(&ended.host) {
             return;
         }
-        if self.order.len() == BYGONE_MAX
+        if self.order.len() == ENDED_HOSTS_MAX
             && let Some(oldest) = self.order.pop_front()
             && let Some((_, name)) = self.all.remove(&oldest)
         {
@@ -46,7 +46,7 @@ impl Bygone {
     }
 
     /// Those of a name.
-    pub(super) fn of_name(&self, name: &str) -> impl Iterator<Item = FormerHost> {
+    pub(super) fn of_name(&self, name: &str) -> impl Iterator<Item = PreviousIdentity> {
         let hosts = self.by_name.get(name).map(Vec::as_slice).unwrap_or_default();
         hosts.iter().map(|host| self.all[host].0)
     }
@@ -65,23 +65,29 @@ pub(super) fn drop_named(by_name: &mut BTreeMap<Box<str>, Vec<HostId>>, name: &s
 mod tests {
     use super::*;
 
-    fn former(number: u64) -> FormerHost {
-        FormerHost { host: HostId::new(number << 8), reliable: 4, best_effort: 4, birth: Tick(1), upto: Tick(number) }
+    fn previous_identity(number: u64) -> PreviousIdentity {
+        PreviousIdentity {
+            host: HostId::new(number << 8),
+            reliable: 4,
+            best_effort: 4,
+            birth: Tick(1),
+            upto: Tick(number),
+        }
     }
 
     #[test]
     fn the_oldest_goes_first_and_names_are_found() {
-        let mut bygone = Bygone::default();
-        for number in 0..2 * BYGONE_MAX as u64 {
-            bygone.note(former(number), if number % 2 == 0 { "even" } else { "odd" });
-            bygone.note(FormerHost { upto: Tick(0), ..former(number) }, "other");
+        let mut ended_hosts = EndedHosts::default();
+        for number in 0..2 * ENDED_HOSTS_MAX as u64 {
+            ended_hosts.record(previous_identity(number), if number % 2 == 0 { "even" } else { "odd" });
+            ended_hosts.record(PreviousIdentity { upto: Tick(0), ..previous_identity(number) }, "other");
         }
-        assert_eq!((bygone.all.len(), bygone.order.len()), (BYGONE_MAX, BYGONE_MAX));
-        assert_eq!(bygone.upto(former(1).host), None);
-        let last = 2 * BYGONE_MAX as u64 - 1;
-        assert_eq!(bygone.upto(former(last).host), Some(Tick(last)));
-        let odd: Vec<u64> = bygone.of_name("odd").map(|known| known.upto.0).collect();
-        assert!(odd.is_sorted() && odd.len() == BYGONE_MAX / 2 && odd.last() == Some(&last));
-        assert_eq!(bygone.of_name("other").count(), 0);
+        assert_eq!((ended_hosts.all.len(), ended_hosts.order.len()), (ENDED_HOSTS_MAX, ENDED_HOSTS_MAX));
+        assert_eq!(ended_hosts.upto(previous_identity(1).host), None);
+        let last = 2 * ENDED_HOSTS_MAX as u64 - 1;
+        assert_eq!(ended_hosts.upto(previous_identity(last).host), Some(Tick(last)));
+        let odd: Vec<u64> = ended_hosts.of_name("odd").map(|known| known.upto.0).collect();
+        assert!(odd.is_sorted() && odd.len() == ENDED_HOSTS_MAX / 2 && odd.last() == Some(&last));
+        assert_eq!(ended_hosts.of_name("other").count(), 0);
     }
 }
