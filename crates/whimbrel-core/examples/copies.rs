@@ -1,4 +1,4 @@
-//! What copies at deputies cost: 10,000 sessions that acknowledge four deliveries a second each, at a broker that is alone and at one that has a deputy.
+//! What copies at replicas cost: 10,000 sessions that acknowledge four deliveries a second each, at a broker that is alone and at one that has a replica.
 //!
 //! `cargo run --release -p whimbrel-core --example copies`. The times are of both brokers together, and of what joins them here.
 
@@ -37,7 +37,7 @@ fn run(brokers: usize) -> (Duration, u64, u64) {
             window: 100,
             will: None,
             without_copy: false,
-            owner: None,
+            principal: None,
         };
         net.input(0, Input::Attach(attach));
     }

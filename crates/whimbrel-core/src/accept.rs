@@ -4,13 +4,13 @@ use core::time::Duration;
 
 use whimbrel_event::{Event, EventRef, Headers, Publisher, Qos, Reliability, Time};
 
-use crate::api::{Accepted, Kick, Link, Output, Publish, Reason, Refusal, Step};
+use crate::api::{Accepted, EventStep, Kick, Link, Output, Publish, Reason, Refusal};
 use crate::broker::Broker;
 use crate::content::Content;
 use crate::overlay::{EVENT_BYTES_MAX, said_of};
 use crate::route::{RouteAt, Target};
 use crate::session::{Publication, Unreleased, WILL_AGAIN};
-use crate::store::{Answer, BatchNo, Disk, HeldEvent, Key, Persistence, Recipient, SessionNo, Value, Wait};
+use crate::store::{Answer, BatchNo, Disk, HeldEvent, Key, MapValue, Persistence, Recipient, SessionNo, Wait};
 use crate::stream::AHEAD_MAX;
 
 /// Entries of the line that are handled before others have their turn.
@@ -24,7 +24,7 @@ const UNANSWERED_PAUSE: Duration = Duration::from_millis(10);
 
 /// What becomes of an event that comes in.
 #[derive(Clone, Copy, Debug)]
-struct Taken {
+struct AcceptOutcome {
     /// It is passed on, and whether a subscription wanted it; `None`: it waits until it is durable, or for those before it, and its
     /// publisher is answered then.
     matched: Option<bool>,
@@ -34,7 +34,7 @@ struct Taken {
 
 /// Whose an event is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum From {
+pub(crate) enum EventOrigin {
     /// A session publishes it.
     Publish(u32),
     /// It is a session's will.
@@ -53,7 +53,7 @@ pub(crate) struct Incoming<'a> {
     /// Who is told what became of it, under which tag.
     pub(crate) answer: Option<(Recipient, u16)>,
     /// Whose it is.
-    pub(crate) from: From,
+    pub(crate) from: EventOrigin,
     /// The publisher's own number for it.
     pub(crate) number: Option<u64>,
 }
@@ -74,7 +74,7 @@ impl Broker {
             self.sessions.stats.publishes_repeated += 1;
             return self.answer(now, whom, (first.batch, Answer::Repeat { tag, qos, number: None }), out);
         }
-        let result = match number.map_or(Ok(None), |number| self.look_at_number(now, from, number)) {
+        let result = match number.map_or(Ok(None), |number| self.check_number(now, from, number)) {
             Ok(Some(first)) => return self.answer_repeat(now, (from, whom), first, publish, out),
             Ok(None) => {
                 let session = self.sessions.get(from);
@@ -85,19 +85,19 @@ impl Broker {
                 let answer = (qos != Qos::AtMostOnce).then_some((whom, tag));
                 let answer = if fault!(self, AnswersBeforeCommit) { None } else { answer };
                 let binding = session.binding;
-                let from = From::Publish(from);
+                let from = EventOrigin::Publish(from);
                 self.accept(now, &Incoming { event: &event, binding, answer, from, number }, out)
             }
             Err(refusal) => Err(refusal),
         };
         let result = match result {
             Ok(taken) => {
-                self.note_published(from, event.reliability, number.is_some() || qos == Qos::ExactlyOnce);
+                self.record_published(from, event.reliability, number.is_some() || qos == Qos::ExactlyOnce);
                 if let Some(ahead) = self.streams.own.ahead(now) {
                     self.sessions.stats.publishers_held += 1;
                     out.hold(link, ahead - AHEAD_MAX);
                 }
-                let Taken { matched, is_written } = taken;
+                let AcceptOutcome { matched, is_written } = taken;
                 if qos == Qos::ExactlyOnce {
                     let batch = if matched.is_none() { self.store.commit_queue.last() } else { BatchNo(0) };
                     self.sessions.get_mut(from).memory.unreleased.insert(tag, Unreleased { batch, is_written });
@@ -159,7 +159,7 @@ impl Broker {
     /// # Errors
     /// When a smaller number was refused on this connection, and would be taken for a repeat if this one were accepted; or when more publishers
     /// number their events than can be noted.
-    fn look_at_number(&mut self, now: Time, from: u32, number: u64) -> Result<Option<BatchNo>, Refusal> {
+    fn check_number(&mut self, now: Time, from: u32, number: u64) -> Result<Option<BatchNo>, Refusal> {
         let session = self.sessions.get_mut(from);
         if session.memory.refused_number.is_some_and(|refused| number > refused) {
             return Err(Refusal::NumberAfterRefused);
@@ -177,7 +177,11 @@ impl Broker {
         let headers = Headers { retain, ..event.headers };
         let event = EventRef { publisher: Publisher::UNKNOWN, headers, ..*event };
         if self
-            .accept(now, &Incoming { event: &event, binding: 0, answer: None, from: From::Broker, number: None }, out)
+            .accept(
+                now,
+                &Incoming { event: &event, binding: 0, answer: None, from: EventOrigin::Broker, number: None },
+                out,
+            )
             .is_err()
         {
             self.sessions.stats.events_refused += 1;
@@ -195,7 +199,7 @@ impl Broker {
         let view = will.event.view();
         let headers = Headers { retain: will.retain, ..view.headers };
         let event = EventRef { expires, publisher: session.publisher, headers, ..view };
-        let (binding, from) = (session.binding, From::Will(index));
+        let (binding, from) = (session.binding, EventOrigin::Will(index));
         let incoming = Incoming { event: &event, binding, answer: None, from, number: None };
         match self.accept(now, &incoming, out) {
             Ok(_) => self.sessions.stats.wills_published += 1,
@@ -215,7 +219,7 @@ impl Broker {
     ///
     /// # Errors
     /// When its topic is none, or it would have to be logged and cannot be.
-    fn accept(&mut self, now: Time, incoming: &Incoming<'_>, out: &mut dyn Output) -> Result<Taken, Refusal> {
+    fn accept(&mut self, now: Time, incoming: &Incoming<'_>, out: &mut dyn Output) -> Result<AcceptOutcome, Refusal> {
         let Incoming { event, binding, answer, from, number } = *incoming;
         let retain = event.headers.retain;
         let route = self.router.route(event.topic).map_err(Refusal::BadTopic)?;
@@ -226,29 +230,29 @@ impl Broker {
         if is_logged {
             self.check_log(event)?;
         }
-        let moment = if retain { self.retained.moment(event.topic, now) } else { now };
-        let id = self.streams.assign(binding, event.reliability, moment);
+        let assigned_at = if retain { self.retained.assignment_time(event.topic, now) } else { now };
+        let id = self.streams.assign(binding, event.reliability, assigned_at);
         if retain {
-            self.retained.note_assigned(id.tick);
+            self.retained.record_assigned(id.tick);
         }
-        if from != From::Broker {
+        if from != EventOrigin::Broker {
             self.sessions.stats.events_accepted += 1;
             self.sessions.stats.payload_bytes_accepted += event.payload.len() as u64;
         }
         let mut publication = Publication { event: *event, id, accepted: now, serial: 0, kept: None };
         if !is_logged {
             publication.event.headers.maybe_repeat |= number.is_some() && self.may_have_forgotten(from);
-            if number.is_some() || matches!(from, From::Will(_)) {
+            if number.is_some() || matches!(from, EventOrigin::Will(_)) {
                 self.remember_unlogged(now, incoming);
             }
             let is_safe = self.store.disk == Disk::None || self.streams.own.is_reserved(id.tick);
             if is_safe && self.streams.own.waiting(id.pubend) == 1 {
-                self.note_retained(retain, event.topic);
+                self.record_unlogged_retained(retain, event.topic);
                 if out.wants_steps() {
-                    out.step(&publication.accepted(), Step::Passed { is_logged });
+                    out.step(&publication.accepted(), EventStep::Passed { is_logged });
                 }
                 let matched = Some(self.pass_own(now, route, &mut publication, retain, out));
-                return Ok(Taken { matched, is_written: false });
+                return Ok(AcceptOutcome { matched, is_written: false });
             }
             if !is_safe {
                 self.reserve_ticks(now, id.tick);
@@ -266,18 +270,18 @@ impl Broker {
                 let (qos, result) = (event.qos(), Accepted::Routed { matched });
                 self.store.commit_queue.push(batch, Wait::Answer(whom, Answer::Accepted { tag, qos, result }));
             }
-            return Ok(Taken { matched: None, is_written });
+            return Ok(AcceptOutcome { matched: None, is_written });
         }
-        let publisher = if let From::Publish(index) = from { Some(self.sessions.get(index)) } else { None };
+        let publisher = if let EventOrigin::Publish(index) = from { Some(self.sessions.get(index)) } else { None };
         let session = publisher.map_or(SessionNo(0), |session| session.memory.number);
         let number = publisher.zip(number.filter(|_| is_logged));
         let number = number.map(|(session, number)| (session.client_id.clone(), number));
         let held = HeldEvent { event, retain, is_logged, from, session, number, answer };
         self.store.commit_queue.push(batch, Wait::Event(Box::new(held)));
-        Ok(Taken { matched: None, is_written })
+        Ok(AcceptOutcome { matched: None, is_written })
     }
 
-    /// Adds an event to the open atom, and what has to be durable with it; whether that is the tag of its hand-over.
+    /// Adds an event to the open batch, and what has to be durable with it; whether that is the tag of its hand-over.
     fn log(&mut self, now: Time, incoming: &Incoming<'_>, event: &Event) -> bool {
         let Incoming { answer, from, number, .. } = *incoming;
         let store = &mut self.store;
@@ -301,13 +305,13 @@ impl Broker {
                 store.write_queue.put(key, |value| event.packed().as_bytes().put_versioned(value));
             }
         }
-        let (From::Publish(index) | From::Will(index)) = from else { return false };
+        let (EventOrigin::Publish(index) | EventOrigin::Will(index)) = from else { return false };
         let session = self.sessions.get(index);
         if let Some(number) = number {
             if fault!(self, SeqApart) {
-                store.publishers.note_apart(&session.client_id, (number, now), &store.write_queue);
+                store.publishers.record_apart(&session.client_id, (number, now), &store.write_queue);
             } else {
-                store.publishers.note(
+                store.publishers.record(
                     &session.client_id,
                     (number, now, session.stay()),
                     (true, true),
@@ -315,7 +319,7 @@ impl Broker {
                 );
             }
         }
-        if from == From::Will(index) {
+        if from == EventOrigin::Will(index) {
             store.write_queue.forget(|key| Key::Will(session.memory.number).put(key));
         }
         let tag = answer.filter(|_| event.qos() == Qos::ExactlyOnce && session.memory.is_kept).map(|(_, tag)| tag);
@@ -332,25 +336,25 @@ impl Broker {
     fn remember_unlogged(&mut self, now: Time, incoming: &Incoming<'_>) {
         let Incoming { from, number, .. } = *incoming;
         if !self.has_log() {
-            if let (From::Publish(index), Some(number)) = (from, number) {
+            if let (EventOrigin::Publish(index), Some(number)) = (from, number) {
                 let store = &mut self.store;
                 let (session, way) = (self.sessions.get(index), (false, false));
-                store.publishers.note(&session.client_id, (number, now, session.stay()), way, &mut store.write_queue);
+                store.publishers.record(&session.client_id, (number, now, session.stay()), way, &mut store.write_queue);
             }
             return;
         }
         let store = &mut self.store;
-        let (From::Publish(index) | From::Will(index)) = from else { return };
+        let (EventOrigin::Publish(index) | EventOrigin::Will(index)) = from else { return };
         let session = self.sessions.get(index);
         if let Some(number) = number {
-            store.publishers.note(
+            store.publishers.record(
                 &session.client_id,
                 (number, now, session.stay()),
                 (false, true),
                 &mut store.write_queue,
             );
         }
-        if from == From::Will(index) {
+        if from == EventOrigin::Will(index) {
             store.write_queue.forget(|key| Key::Will(session.memory.number).put(key));
         }
     }
@@ -424,12 +428,12 @@ impl Broker {
             match wait {
                 Wait::Event(held) => {
                     if !held.is_logged {
-                        self.note_retained(held.retain, held.event.topic());
+                        self.record_unlogged_retained(held.retain, held.event.topic());
                     }
                     let route = self.router.route(held.event.topic()).expect("it was looked at when it was accepted");
                     let mut publication = Publication::of(&held.event, 0);
                     if out.wants_steps() {
-                        out.step(&publication.accepted(), Step::Passed { is_logged: held.is_logged });
+                        out.step(&publication.accepted(), EventStep::Passed { is_logged: held.is_logged });
                     }
                     let matched = self.pass_own(now, route, &mut publication, held.retain, out);
                     if let (Some(whom), Some((_, tag))) = (present, held.answer) {
@@ -444,7 +448,7 @@ impl Broker {
                 }
                 Wait::Subscribe(confirming) => self.confirm(now, *confirming, present.is_some(), out),
                 Wait::Unsubscribe(ending) => self.confirm_end(now, *ending, present.is_some(), out),
-                Wait::Later(later) => self.take_up(*later, present.is_some(), out),
+                Wait::Later(later) => self.resume_later(*later, present.is_some(), out),
                 Wait::Hand { session, number, tag } => self.hand_over(now, session, number, tag, out),
                 Wait::Received { session, number, tag, .. } => {
                     let link = present.map(|whom| whom.link);
@@ -458,7 +462,7 @@ impl Broker {
                 Wait::Gave { session, number } => self.has_given(now, session, number, out),
                 Wait::TellEnded { to, number, client } => self.tell_ended(now, (to, number), &client, out),
                 Wait::Reserved(upto) => self.streams.own.reserve(upto),
-                Wait::Grant(host) => self.tell_owed(now, host, out),
+                Wait::Grant(host) => self.tell_grant(now, host, out),
                 Wait::Made => self.confirm_ready(now, out),
             }
         }

@@ -7,8 +7,8 @@ use whimbrel_selector::{Expensive, Fences};
 
 use crate::api::{Accepted, Input, Kick, Limits, Link, Output, Reason};
 use crate::cache::{Cache, Plan};
-use crate::caching::{Division, Interest};
-use crate::copies::Copies;
+use crate::caching::{CacheInterest, Division};
+use crate::copies::EventCopies;
 use crate::cursor::{CatchUpTurns, Cursors};
 use crate::fault::Faults;
 use crate::overlay::Overlay;
@@ -38,10 +38,10 @@ pub struct Broker {
     pub(crate) timers: Timers,
     pub(crate) cursors: Cursors,
     pub(crate) cache: Cache,
-    pub(crate) copies: Copies,
+    pub(crate) copies: EventCopies,
     pub(crate) store: Store,
     /// What the broker asks other brokers for on its own behalf.
-    pub(crate) buffer: Vec<Interest>,
+    pub(crate) buffer: Vec<CacheInterest>,
     pub(crate) division: Division,
     pub(crate) catching_up: CatchUpTurns,
     /// The last token of silence, when it was made and after which event: many subscriptions are told it in the same moment.
@@ -78,7 +78,7 @@ impl Broker {
             timers: Timers::default(),
             cursors: Cursors::default(),
             cache: Cache::new(Plan::default(), split_mix(&mut seed)),
-            copies: Copies::default(),
+            copies: EventCopies::default(),
             store: Store { spare_seed: split_mix(&mut spare), ..Store::default() },
             buffer: Vec::new(),
             division: Division::default(),
@@ -141,7 +141,7 @@ impl Broker {
             self.tell_shares(now, out);
         }
         if self.router.has_changes() {
-            self.take_wants(now);
+            self.collect_own_interest(now);
         }
         if self.store.write_queue.is_open() {
             self.store.write_queue.seal();
@@ -219,22 +219,22 @@ impl Broker {
         [self.timers.next(), flush, overlay].into_iter().flatten().min()
     }
 
-    /// The oldest atom that the driver has not taken, between two inputs.
+    /// The oldest batch that the driver has not taken, between two inputs.
     pub fn batch(&self) -> Option<Batch<'_>> {
         self.store.write_queue.batch()
     }
 
-    /// The driver has taken the atom that [`Broker::batch`] shows, and writes it before any later one.
+    /// The driver has taken the batch that [`Broker::batch`] shows, and writes it before any later one.
     pub fn submitted(&mut self) -> BatchNo {
         self.store.write_queue.take()
     }
 
-    /// The newest atom there is.
+    /// The newest batch there is.
     pub fn newest_batch(&self) -> BatchNo {
         self.store.write_queue.last()
     }
 
-    /// Whether an atom is known to be durable.
+    /// Whether a batch is known to be durable.
     pub fn is_durable(&self, batch: BatchNo) -> bool {
         batch <= self.store.commit_queue.committed()
     }

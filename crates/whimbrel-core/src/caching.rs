@@ -6,11 +6,11 @@ use whimbrel_selector::{Selector, TopicFilter};
 use crate::broker::Broker;
 use crate::cache::{PartitionGauges, Plan, all_content};
 use crate::content::Content;
-use crate::route::{Router, Spot, Target, TargetKind};
+use crate::route::{IndexSpot, Router, Target, TargetKind};
 
 /// What a broker asks other brokers for on its own behalf, so that it is in the cache when somebody returns.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Interest {
+pub struct CacheInterest {
     /// Topics, as a well-formed [`TopicFilter`].
     pub filter: Box<str>,
     /// Which of their events; `None`: all.
@@ -21,12 +21,12 @@ pub struct Interest {
 #[derive(Debug, Default)]
 pub(crate) struct Division {
     /// Where its partitions stand in the router's index.
-    spots: Vec<Spot>,
+    spots: Vec<IndexSpot>,
     /// Grows when it is divided anew.
     pub(crate) number: u64,
 }
 
-impl Interest {
+impl CacheInterest {
     /// Whether it has everything that a subscription can match.
     fn covers(&self, wanted: TopicFilter<'_>, selector: Option<&Selector>) -> bool {
         all_content(self.selector.as_ref(), selector) && filter(&self.filter).covers(wanted)
@@ -38,18 +38,18 @@ impl Broker {
     ///
     /// # Panics
     /// When it has a filter that is none; configuration checks that.
-    pub fn set_buffer(&mut self, interests: Vec<Interest>) {
+    pub fn set_buffer(&mut self, interests: Vec<CacheInterest>) {
         assert!(
             interests.iter().all(|one| TopicFilter::new(&one.filter).is_ok()),
             "the filters of a policy are checked"
         );
-        self.router.note_buffer(&self.buffer, &interests);
+        self.router.record_buffer(&self.buffer, &interests);
         self.buffer = interests;
-        self.take_wants(self.now);
+        self.collect_own_interest(self.now);
     }
 
     /// The buffer subscription policy.
-    pub fn buffer(&self) -> &[Interest] {
+    pub fn buffer(&self) -> &[CacheInterest] {
         &self.buffer
     }
 

@@ -8,11 +8,13 @@ use crate::api::{Durability, Filter, Following, Kick, Output, Refusal, RetainHan
 use crate::broker::Broker;
 use crate::route::{self, NO_CURSOR, NO_GROUP};
 use crate::session::{NOBODY, Pause};
-use crate::store::{Disk, DurableNo, Former, Key, OwnTicks, Recipient, SessionNo, Value, Wait, Wish};
-use crate::subscribing::Making;
+use crate::store::{
+    Disk, DurableNo, FormerSelector, Key, MapValue, OwnTicks, Recipient, SessionNo, SubscriptionRecord, Wait,
+};
+use crate::subscribing::SubscriptionChange;
 
 /// Selectors that a subscription has had, and for which it has not got everything yet.
-const FORMERS_MAX: usize = 4;
+const FORMER_SELECTORS_MAX: usize = 4;
 
 /// SUBSCRIBE and UNSUBSCRIBE that wait for others of the same session. Above, its client is not read.
 const LATER_MAX: u32 = 1024;
@@ -25,7 +27,7 @@ const LATER_END: u32 = u16::MAX as u32;
 
 /// One subscription as asked for, kept until it is confirmed.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct PendingSubscription {
     pub(crate) filter: Box<str>,
     qos: Qos,
     no_local: bool,
@@ -53,7 +55,7 @@ enum Begins {
     Earliest,
 }
 
-impl Asked {
+impl PendingSubscription {
     pub(crate) fn keep(asked: &Filter<'_>) -> Self {
         let Filter { qos, no_local, retain_as_published, retain_handling, identifier, .. } = *asked;
         let Following { durability, by_token, notices, wants_token, named, .. } = asked.following;
@@ -65,7 +67,7 @@ impl Asked {
             Start::Earliest => Begins::Earliest,
         };
         let (filter, selector) = (asked.filter.into(), asked.selector.cloned());
-        Asked {
+        PendingSubscription {
             filter,
             qos,
             no_local,
@@ -89,8 +91,8 @@ impl Asked {
     }
 
     pub(crate) fn view(&self) -> Filter<'_> {
-        let Asked { qos, no_local, retain_as_published, retain_handling, identifier, .. } = *self;
-        let Asked { durability, by_token, notices, wants_token, named, .. } = *self;
+        let PendingSubscription { qos, no_local, retain_as_published, retain_handling, identifier, .. } = *self;
+        let PendingSubscription { durability, by_token, notices, wants_token, named, .. } = *self;
         let start = match &self.start {
             Begins::Own => Start::Own,
             Begins::Token(token, later) => Start::Token(token, later),
@@ -123,7 +125,7 @@ pub(crate) struct Confirming {
     tag: u16,
     index: u32,
     number: SessionNo,
-    asked: Vec<(Asked, Result<Grant, Refusal>)>,
+    asked: Vec<(PendingSubscription, Result<Grant, Refusal>)>,
     /// When it came.
     at: Time,
 }
@@ -133,7 +135,7 @@ pub(crate) struct Confirming {
 struct Grant {
     confirmed: Option<Confirmed>,
     /// What is logged for it until then.
-    wish: Option<route::Wish>,
+    interest: Option<route::DurableInterest>,
     /// The durable shared subscription that it is to be a member of.
     group: Option<u32>,
 }
@@ -147,7 +149,7 @@ pub(crate) struct Ending {
     number: SessionNo,
     existed: Vec<bool>,
     /// What is logged until then: without the UNSUBSCRIBE the subscriptions live on.
-    wishes: Vec<(Box<str>, route::Wish)>,
+    interests: Vec<(Box<str>, route::DurableInterest)>,
 }
 
 /// A SUBSCRIBE or an UNSUBSCRIBE that waits for others of the same session.
@@ -164,7 +166,7 @@ pub(crate) struct Later {
 
 #[derive(Debug)]
 enum Structural {
-    Subscribe(Vec<Asked>),
+    Subscribe(Vec<PendingSubscription>),
     Unsubscribe(Vec<Box<str>>),
 }
 
@@ -192,7 +194,7 @@ impl Broker {
     ) {
         let index = self.sessions.of(whom.link);
         if self.has_to_wait(index) {
-            let what = Structural::Subscribe(filters.iter().map(Asked::keep).collect());
+            let what = Structural::Subscribe(filters.iter().map(PendingSubscription::keep).collect());
             return self.wait_for_others(now, (whom, tag), what, out);
         }
         self.request(index, (whom, tag), filters);
@@ -206,7 +208,7 @@ impl Broker {
             let (granted, is_less) = self.grant(index, asked);
             let grant = self.ask_for(index, &granted, &assigned, &mut requested);
             self.store.write_queue.seal_large();
-            (Asked { is_less, ..Asked::keep(&granted) }, grant)
+            (PendingSubscription { is_less, ..PendingSubscription::keep(&granted) }, grant)
         });
         let asked = asked.collect();
         let (number, at) = (self.sessions.get(index).memory.number, self.now);
@@ -221,7 +223,7 @@ impl Broker {
     pub(crate) fn request_within(&mut self, own: u32, asked: &Filter<'_>, assigned: &OwnTicks) -> Result<(), Refusal> {
         let grant = self.ask_for(own, asked, assigned, &mut Requested::default())?;
         let number = self.sessions.get(own).memory.number;
-        let asked = vec![(Asked::keep(asked), Ok(grant))];
+        let asked = vec![(PendingSubscription::keep(asked), Ok(grant))];
         let confirming = Confirming { whom: NOBODY, tag: 0, index: own, number, asked, at: self.now };
         self.wait_for_commit(own, NOBODY, Wait::Subscribe(Box::new(confirming)));
         Ok(())
@@ -245,7 +247,7 @@ impl Broker {
     /// Writes that subscriptions have ended.
     fn request_end(&mut self, index: u32, (whom, tag): (Recipient, u16), filters: &[&str]) {
         let number = self.sessions.get(index).memory.number;
-        let mut wishes = Vec::new();
+        let mut interests = Vec::new();
         for text in filters {
             let Some(id) = self.router.find(index, text) else { continue };
             let known = self.router.get(id);
@@ -253,20 +255,20 @@ impl Broker {
             self.store.write_queue.forget(|key| Key::Subscription(number, text).put(key));
             if group != NO_GROUP {
                 let filter = SharedFilter::parse(text).expect("checked when it was made").filter;
-                let wish = self.wish_if_last(index, group, filter);
-                wishes.extend(wish.map(|wish| (Box::from(*text), wish)));
+                let interest = self.interest_if_last(index, group, filter);
+                interests.extend(interest.map(|interest| (Box::from(*text), interest)));
             } else if known.is_durable {
                 let durable = self.cursors.get(known.cursor).durable.as_ref().expect("a durable subscription").number;
                 self.store.write_queue.forget(|key| Key::Position(durable).put(key));
                 let selector = known.selector.as_deref().map(remembered);
                 let filter = SharedFilter::parse(text).expect("checked when it was made").filter;
                 // What it wants from now on is behind its end in the log, too: nobody looks for it.
-                wishes.push((Box::from(*text), self.router.insert_wish(filter, selector.as_ref(), None)));
+                interests.push((Box::from(*text), self.router.insert_interest(filter, selector.as_ref(), None)));
             }
             self.store.write_queue.seal_large();
         }
         let existed = self.end_subscriptions(index, filters);
-        let ending = Ending { whom, tag, index, number, existed, wishes };
+        let ending = Ending { whom, tag, index, number, existed, interests };
         self.wait_for_commit(index, whom, Wait::Unsubscribe(Box::new(ending)));
     }
 
@@ -276,7 +278,7 @@ impl Broker {
         memory.structural + memory.later > 0
     }
 
-    /// Something that changes the subscriptions of a session is durable with what was added to the outbox.
+    /// Something that changes the subscriptions of a session is durable with what was added to the write queue.
     fn wait_for_commit(&mut self, index: u32, whom: Recipient, wait: Wait) {
         let batch = self.store.write_queue.seal();
         self.sessions.get_mut(index).memory.structural += 1;
@@ -328,15 +330,16 @@ impl Broker {
         });
         self.check_log_for(is_durable, durable.is_none())?;
         let is_other = known.is_some_and(|known| known.selector.as_deref() != text.as_deref());
-        let mut old: Vec<Former<'_>> =
+        let mut old: Vec<FormerSelector<'_>> =
             durable.map_or(Vec::new(), |durable| durable.old.iter().map(|old| old.view()).collect());
         let until = (is_other && durable.is_some()).then_some(*assigned);
         let until = if fault!(self, SelectorAtOnce) { None } else { until };
         if let Some(upto) = until {
-            if old.len() >= FORMERS_MAX {
+            if old.len() >= FORMER_SELECTORS_MAX {
                 return Err(Refusal::TooManyChanges);
             }
-            old.push(Former { selector: known.and_then(|known| known.selector.as_deref()), upto, far: Vec::new() });
+            let selector = known.and_then(|known| known.selector.as_deref());
+            old.push(FormerSelector { selector, upto, remote: Vec::new() });
         }
         let stands = || self.record_start(index, known.map(|known| known.cursor), asked, assigned);
         let (start, is_new) = (durable.map_or_else(stands, |durable| durable.start), durable.is_none());
@@ -349,7 +352,7 @@ impl Broker {
         };
         let Filter { qos: _, no_local, retain_as_published, identifier, .. } = *asked;
         let Following { durability, by_token, notices, named, .. } = asked.following;
-        let wish = Wish {
+        let record = SubscriptionRecord {
             number,
             durability,
             qos: asked.granted_qos(),
@@ -363,20 +366,19 @@ impl Broker {
             selector: text.as_deref(),
             old,
         };
-        self.store
-            .write_queue
-            .put(|key| Key::Subscription(session, asked.filter).put(key), |value| wish.put_versioned(value));
+        let write_queue = &mut self.store.write_queue;
+        write_queue.put(|key| Key::Subscription(session, asked.filter).put(key), |value| record.put_versioned(value));
         requested.filters.push((asked.filter.into(), number));
         requested.selector_bytes += text.as_ref().map_or(0, String::len);
         let confirmed = number.map(|number| Confirmed { number, start, newest: start, until });
         let cursor = known.map_or(NO_CURSOR, |known| known.cursor);
-        let wish = number.filter(|_| is_new || is_other).map(|number| {
+        let interest = number.filter(|_| is_new || is_other).map(|number| {
             if is_new {
                 self.store.filters.asking.insert(number, start);
             }
-            self.router.insert_wish(filter, asked.selector, Some((number, cursor)))
+            self.router.insert_interest(filter, asked.selector, Some((number, cursor)))
         });
-        Ok(Grant { confirmed, wish, group })
+        Ok(Grant { confirmed, interest, group })
     }
 
     /// Whether the log takes another durable subscription, or a change of one that is there.
@@ -400,7 +402,7 @@ impl Broker {
             {
                 confirmed.newest = newest;
             }
-            made.push(Making { asked: asked.view(), is_less: asked.is_less, confirmed });
+            made.push(SubscriptionChange { asked: asked.view(), is_less: asked.is_less, confirmed });
         }
         let is_there = self.sessions.is_numbered(index, number);
         if is_there {
@@ -432,19 +434,19 @@ impl Broker {
             if let Ok(Grant { group: Some(group), .. }) = &grant {
                 self.expect_no_more(*group);
             }
-            if let Ok(Grant { wish: Some(wish), .. }) = grant {
+            if let Ok(Grant { interest: Some(interest), .. }) = grant {
                 let filter = SharedFilter::parse(&asked.filter).expect("it was checked").filter;
-                self.router.remove_wish(filter, wish);
+                self.router.remove_interest(filter, interest);
             }
         }
     }
 
     /// An UNSUBSCRIBE is durable.
     pub(crate) fn confirm_end(&mut self, now: Time, ending: Ending, present: bool, out: &mut dyn Output) {
-        let Ending { whom, tag, index, number, existed, wishes } = ending;
-        for (text, wish) in wishes {
+        let Ending { whom, tag, index, number, existed, interests } = ending;
+        for (text, interest) in interests {
             let filter = SharedFilter::parse(&text).expect("it was a subscription").filter;
-            self.router.remove_wish(filter, wish);
+            self.router.remove_interest(filter, interest);
         }
         if self.sessions.is_numbered(index, number) {
             self.sessions.get_mut(index).memory.structural -= 1;
@@ -455,7 +457,7 @@ impl Broker {
     }
 
     /// What had to wait for others of its session has its turn. If its client has gone, it never was asked for.
-    pub(crate) fn take_up(&mut self, later: Later, present: bool, out: &mut dyn Output) {
+    pub(crate) fn resume_later(&mut self, later: Later, present: bool, out: &mut dyn Output) {
         let Later { whom, index, number, place, .. } = later;
         if self.sessions.is_numbered(index, number) {
             let memory = &mut self.sessions.get_mut(index).memory;
@@ -480,7 +482,7 @@ impl Broker {
         let Later { tag, what, .. } = later;
         match what {
             Structural::Subscribe(asked) => {
-                let filters: Vec<_> = asked.iter().map(Asked::view).collect();
+                let filters: Vec<_> = asked.iter().map(PendingSubscription::view).collect();
                 self.request(index, (whom, tag), &filters);
             }
             Structural::Unsubscribe(texts) => {

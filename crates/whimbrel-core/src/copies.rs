@@ -9,19 +9,19 @@ const SWEEP_MIN: usize = 1024;
 
 /// At most one copy of each cached event, however many subscribers it waits for. Remembers as many as are waited for, and at most as many again.
 #[derive(Debug)]
-pub(crate) struct Copies {
+pub(crate) struct EventCopies {
     /// By serial.
     known: BTreeMap<u64, WeakEvent>,
     sweep_at: usize,
 }
 
-impl Default for Copies {
+impl Default for EventCopies {
     fn default() -> Self {
-        Copies { known: BTreeMap::new(), sweep_at: SWEEP_MIN }
+        EventCopies { known: BTreeMap::new(), sweep_at: SWEEP_MIN }
     }
 }
 
-impl Copies {
+impl EventCopies {
     /// The copy of the cached event with that serial.
     pub(crate) fn of(&mut self, serial: u64, event: Packed<'_>) -> Event {
         if let Some(kept) = self.known.get(&serial).and_then(WeakEvent::upgrade) {
@@ -49,7 +49,7 @@ mod tests {
 
     #[test]
     fn a_copy_is_shared_while_somebody_has_it_and_forgotten_after() {
-        let mut copies = Copies::default();
+        let mut copies = EventCopies::default();
         let mut had = Vec::new();
         for serial in 0..10 * SWEEP_MIN as u64 {
             let cached = event(serial);

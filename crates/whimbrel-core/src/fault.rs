@@ -100,9 +100,9 @@ impl Overlay {
     pub(crate) fn take_back(&mut self, id: EventId, dests: &[(HostId, Dest)]) {
         for (host, dest) in dests {
             if !self.is_reachable(*host) {
-                let number = self.serves.number(*host).expect("it was just matched");
+                let number = self.destinations.number(*host).expect("it was just matched");
                 let own = usize::from(id.pubend.index());
-                self.serves.get_mut(number).expect("it is served").last[own] = dest.previous;
+                self.destinations.get_mut(number).expect("it is served").last[own] = dest.previous;
             }
         }
     }
@@ -121,7 +121,7 @@ pub enum Mutant {
     /// The answer to one reader of another broker's log passes for the answer to every reader.
     KeptForAll,
     /// A broker that goes on from a copy gives out tags that the client may still use for
-    /// deliveries of the former keeper.
+    /// deliveries of the former owner.
     TagsTrusted,
     /// A publisher's first event at another broker does not wait for the one before.
     PredecessorIgnored,
@@ -233,10 +233,10 @@ pub enum Mutant {
     CarriedWithoutFlights,
     /// A session that was given away is dropped before it is safe elsewhere.
     SettledAtOnce,
-    /// The keeper of an older session is not told of the newer one.
+    /// The owner of an older session is not told of the newer one.
     NewerIgnored,
     /// A clerk is believed that has not been told everything.
     UnsyncedBelieved,
-    /// A deputy keeps the first copy of a session.
+    /// A replica keeps the first copy of a session.
     CopyStale,
 }

@@ -11,7 +11,7 @@ use crate::cursor::{Cursor, NOTHING};
 use crate::route::{NO_CURSOR, NO_GROUP, Subscription};
 use crate::session::{Session, own_client_id, shown};
 use crate::stats::GapClass;
-use crate::store::{Debt, OWN, OwnTicks};
+use crate::store::{HoldGiven, OWN, OwnTicks};
 
 /// Subscriptions that one call of [`Broker::sessions`] looks at, unless a single session has more.
 const SUBSCRIPTIONS_MAX: usize = 4096;
@@ -36,7 +36,7 @@ pub struct SessionInfo {
     /// Whose. That of a durable shared subscription is shown as `$share/…`, as it was asked for.
     pub client_id: Box<str>,
     /// Whose it is, if that is known: the name that the client has proved to have.
-    pub owner: Option<Box<str>>,
+    pub principal: Option<Box<str>>,
     /// Where the client is.
     pub presence: Presence,
     /// The connection of the client, if it is connected by one.
@@ -66,7 +66,7 @@ pub struct PlaceInfo {
     /// The number of its attachment, greater than all that its client had before, at whichever broker.
     pub epoch: u64,
     /// The name of the broker that has confirmed a copy of the whole.
-    pub deputy: Option<Box<str>>,
+    pub replica: Option<Box<str>>,
     /// The name of the broker that keeps it by now: what is here is what it was then, until it is safe there.
     pub given_to: Option<Box<str>>,
 }
@@ -122,7 +122,7 @@ pub struct Holder {
 
 /// Another broker for whose durable subscriptions the log is kept.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Debtor {
+pub struct HoldGivenInfo {
     /// Which.
     pub host: HostId,
     /// Its name.
@@ -223,16 +223,16 @@ impl Broker {
     }
 
     /// The other brokers for which the log is kept, in the order of their hosts: all that a broker can be owed to, some thousands at most.
-    pub fn debtors(&self) -> Vec<Debtor> {
-        let debts = self.store.debts.of.iter().filter(|(_, debt)| !debt.is_forfeited());
-        let debtor = |(host, debt): (&HostId, &Debt)| Debtor {
+    pub fn holds_given(&self) -> Vec<HoldGivenInfo> {
+        let holds_given = self.store.holds_given.of.iter().filter(|(_, hold_given)| !hold_given.is_forfeited());
+        let info = |(host, hold_given): (&HostId, &HoldGiven)| HoldGivenInfo {
             host: *host,
-            name: debt.hold.name.clone(),
-            upto: debt.holds().map(|upto| Some(upto).filter(|upto| *upto != NOTHING)),
-            heard: debt.hold.at,
-            is_gone: debt.hold.has_ended,
+            name: hold_given.record.name.clone(),
+            upto: hold_given.holds().map(|upto| Some(upto).filter(|upto| *upto != NOTHING)),
+            heard: hold_given.record.at,
+            is_gone: hold_given.record.has_ended,
         };
-        debts.map(debtor).collect()
+        holds_given.map(info).collect()
     }
 
     /// Looks who holds the streams, among at most `most` subscriptions from `from` on; begins with 0, returns where to go on.
@@ -283,7 +283,7 @@ impl Broker {
         };
         SessionInfo {
             client_id: shown(&session.client_id).into(),
-            owner: session.memory.owner.as_deref().map(Box::from),
+            principal: session.memory.principal.as_deref().map(Box::from),
             presence,
             link: session.link(),
             expiry: session.expiry,
@@ -311,7 +311,7 @@ impl Broker {
         let catch_up = cursor.filter(|cursor| cursor.keeps).and_then(|cursor| cursor.catch_up.as_ref());
         let (mut positions, mut behind) = (Vec::new(), None);
         if let Some(durable) = durable {
-            let acked: OwnTicks = durable.hold(&self.stand(known.cursor).acked);
+            let acked: OwnTicks = durable.hold(&self.durable_position(known.cursor).acked);
             let host = self.streams.logged().host();
             positions = (0..).zip(acked).map(|(own, tick)| (host.pubend(own), tick)).collect();
             let is_behind = acked.iter().zip(&durable.newest).filter(|(acked, newest)| acked < newest);

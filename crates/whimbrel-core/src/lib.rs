@@ -44,18 +44,18 @@ mod timers;
 mod topic;
 
 pub use api::{
-    Accepted, Attach, Channel, Delivery, Durability, Filter, Following, Granted, HangUp, Input, Kick, Limits, Link,
-    Naming, Output, Owner, PeerInput, PeerLink, Publish, Reason, Refusal, RetainHandling, Segment, Sent, Settlement,
-    Start, Step, Tell, Unread, Will,
+    Accepted, Attach, Channel, Delivery, Durability, EventStep, Filter, Following, Granted, HangUp, Input, Kick,
+    Limits, Link, Naming, Output, PeerInput, PeerLink, Publish, Reason, Refusal, RetainHandling, Segment, Sent,
+    SessionPrincipal, Settlement, Start, Tell, Unread, Will,
 };
 pub use broker::Broker;
-pub use caching::Interest;
+pub use caching::CacheInterest;
 pub use cursor::{GapReason, NOTICE_TOPIC};
 #[cfg(feature = "mutants")]
 pub use fault::Mutant;
-pub use inspect::{Debtor, Holder, Holders, PlaceInfo, Presence, SessionInfo, StreamInfo, SubscriptionInfo};
+pub use inspect::{HoldGivenInfo, Holder, Holders, PlaceInfo, Presence, SessionInfo, StreamInfo, SubscriptionInfo};
 pub use latency::{LATENCY_BOUNDS_US, Latency};
 pub use overlay::{ALL_OTHERS, OverlayConfig};
 pub use session::{BURST_FACTOR, READ_OUT_MAX};
 pub use stats::{GapClass, GapCounts, Stats};
-pub use whimbrel_wire::OWNER_BYTES_MAX;
+pub use whimbrel_wire::PRINCIPAL_BYTES_MAX;

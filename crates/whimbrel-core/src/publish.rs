@@ -7,7 +7,7 @@ use crate::broker::Broker;
 use crate::content::Content;
 use crate::cursor::Cursors;
 use crate::retained::Bounds;
-use crate::route::{NO_CURSOR, NO_GROUP, RouteAt, Target, TargetKind, Wanted};
+use crate::route::{NO_CURSOR, NO_GROUP, RouteAt, Target, TargetKind, TopicInterest};
 use crate::session::{Publication, Sessions, Terms};
 use crate::shared::Groups;
 
@@ -32,7 +32,7 @@ impl Broker {
     }
 
     /// An event that is not logged is passed: if it is retained, that is written lazily.
-    pub(crate) fn note_retained(&mut self, retain: bool, topic: &str) {
+    pub(crate) fn record_unlogged_retained(&mut self, retain: bool, topic: &str) {
         // What the broker says of itself it says anew.
         let is_kept = retain && self.has_log() && !topic.starts_with('$');
         if is_kept && !self.store.lazy_topics.contains(topic) {
@@ -52,7 +52,7 @@ impl Broker {
     ) -> bool {
         let has_log = retain && self.has_log();
         let Broker { sessions, router, groups: shared, retained, streams, serial, cursors, brokers, store, .. } = self;
-        let Wanted { targets, groups, .. } = router.wanted(route);
+        let TopicInterest { targets, groups, .. } = router.wanted(route);
         let groups = groups.cloned();
         *serial += 1;
         publication.serial = *serial;
@@ -72,7 +72,7 @@ impl Broker {
         let brokers = if is_hosted { brokers } else { &mut nobody };
         let is_own = streams.own_reliable(publication.id.pubend).is_some();
         let mut round =
-            Round::new(now, (is_own, is_hosted), self.cache.plan().partitions.len(), &mut self.fallen, brokers);
+            PassRound::new(now, (is_own, is_hosted), self.cache.plan().partitions.len(), &mut self.fallen, brokers);
         for target in targets {
             round.offer(target, publication, shared, cursors, sessions, out);
         }
@@ -81,7 +81,7 @@ impl Broker {
                 round.offer(target, publication, shared, cursors, sessions, out);
             }
         }
-        let Round { matched, partition, .. } = round;
+        let PassRound { matched, partition, .. } = round;
         sessions.stats.events_unwanted += u64::from(!matched);
         self.cache.write(self.serial, partition, &publication.accepted(), now);
         if !self.brokers.is_empty() {
@@ -89,10 +89,10 @@ impl Broker {
         }
         while let Some(cursor) = self.fallen.pop() {
             // A gap goes before it: that it is there is not its client's fault.
-            let of_track = self.cursors.get(cursor);
-            let inflight = &self.sessions.get(of_track.session).inflight;
+            let of_cursor = self.cursors.get(cursor);
+            let inflight = &self.sessions.get(of_cursor.session).inflight;
             let is_unsettled =
-                of_track.is_unsettled(publication.id) || inflight.loading(cursor, publication.id).is_some();
+                of_cursor.is_unsettled(publication.id) || inflight.loading(cursor, publication.id).is_some();
             self.fall_behind(cursor, Some(publication.id), !is_unsettled);
             if is_unsettled {
                 self.catch_up_soon(cursor);
@@ -106,7 +106,7 @@ impl Broker {
 }
 
 /// One event on its way to everyone who wants it.
-struct Round<'a> {
+struct PassRound<'a> {
     now: Time,
     /// It is of an own stream that may be logged.
     is_own: bool,
@@ -121,7 +121,7 @@ struct Round<'a> {
     brokers: &'a mut Vec<u32>,
 }
 
-impl<'a> Round<'a> {
+impl<'a> PassRound<'a> {
     fn new(
         now: Time,
         (is_own, is_hosted): (bool, bool),
@@ -129,7 +129,7 @@ impl<'a> Round<'a> {
         fallen: &'a mut Vec<u32>,
         brokers: &'a mut Vec<u32>,
     ) -> Self {
-        Round { now, is_own, is_hosted, matched: false, partition: rest, fallen, brokers }
+        PassRound { now, is_own, is_hosted, matched: false, partition: rest, fallen, brokers }
     }
 
     #[inline]
@@ -162,7 +162,7 @@ impl<'a> Round<'a> {
                 shared.offer(target.to, publication, self.now, sessions, out);
             }
             TargetKind::Partition => self.partition = self.partition.min(target.to as usize),
-            TargetKind::Wish => {}
+            TargetKind::Interest => {}
             TargetKind::Broker => {
                 self.matched |= self.is_hosted;
                 self.brokers.push(target.to);
@@ -202,8 +202,8 @@ impl<'a> Round<'a> {
         }
         let is_flying = sessions.get(cursor.session).inflight.loading(id, publication.id).is_some();
         // Something of another stream comes before it that is being read elsewhere.
-        let is_barred = publication.event.headers.after.iter().any(|after| cursor.is_detached(after.pubend));
-        if cursor.is_unsettled(publication.id) || is_barred || is_flying {
+        let is_blocked = publication.event.headers.after.iter().any(|after| cursor.is_detached(after.pubend));
+        if cursor.is_unsettled(publication.id) || is_blocked || is_flying {
             self.fallen.push(id);
             return;
         }

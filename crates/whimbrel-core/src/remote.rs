@@ -204,7 +204,7 @@ impl Broker {
     }
 
     /// As [`Broker::tell_gap`], at the end of the turn.
-    pub(crate) fn note_gap(&mut self, id: u32, gap: Gap) {
+    pub(crate) fn record_gap(&mut self, id: u32, gap: Gap) {
         if self.streams.possible(gap).is_none() {
             return;
         }

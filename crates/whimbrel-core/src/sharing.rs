@@ -10,8 +10,8 @@ use whimbrel_selector::{Selector, SharedFilter, TopicFilter};
 
 use crate::api::{Durability, Filter, Following, Output, Refusal, RetainHandling, Start};
 use crate::broker::Broker;
-use crate::route::{self, Spot};
-use crate::session::{Abandoned, Account, Fulfilled, Settled, Taken, own_client_id};
+use crate::route::{self, IndexSpot};
+use crate::session::{Abandoned, Account, Fulfilled, ReassignedDelivery, Settled, own_client_id};
 
 /// The identifier of an own session's subscription if other brokers have members: a restart does not end it then, though nobody here is one.
 const FOR_OTHERS: u32 = 1;
@@ -160,23 +160,23 @@ impl Broker {
 
     /// A member of these shared subscriptions may have come: their own sessions are served.
     pub(crate) fn attend_all(&mut self, now: Time, index: u32, out: &mut dyn Output) {
-        self.take_over_groups(now, index, out);
+        self.adopt_groups(now, index, out);
         for at in 0..self.sessions.get(index).groups.len() {
             let id = self.sessions.get(index).groups[at];
             self.attend(now, id, out);
-            self.groups.note_said(id);
+            self.groups.record_said(id);
         }
     }
 
     /// Durable shared subscriptions that a session is a member of are remembered at their home.
-    pub(crate) fn take_over_groups(&mut self, now: Time, index: u32, out: &mut dyn Output) {
+    pub(crate) fn adopt_groups(&mut self, now: Time, index: u32, out: &mut dyn Output) {
         if self.overlay.is_none() {
             return;
         }
         let all = self.sessions.get(index).groups.clone();
         for id in all {
             if self.groups.is_used(id) {
-                self.take_over_group(now, id, out);
+                self.adopt_group(now, id, out);
             }
         }
     }
@@ -186,8 +186,8 @@ impl Broker {
         if !self.groups.is_attended(id, &self.sessions) {
             return;
         }
-        let owed = self.groups.owed(id, &self.sessions);
-        self.sessions.bind_within(own, owed.into_iter());
+        let unsettled = self.groups.unsettled_of_members(id, &self.sessions);
+        self.sessions.bind_within(own, unsettled.into_iter());
         self.sessions.get_mut(own).expires_at = None;
         self.return_to_streams(now, own, None);
         self.resume(now, own, out);
@@ -229,7 +229,7 @@ impl Broker {
             self.desert(now, id);
             // What waited for this member may fit no other, and is in the way of the rest.
             self.groups.hand_out(id, now, &mut self.sessions, out);
-            self.groups.note_said(id);
+            self.groups.record_said(id);
         }
     }
 
@@ -245,15 +245,15 @@ impl Broker {
     pub(crate) fn end_work(&mut self, now: Time, index: u32, lives: Vec<u32>, out: &mut dyn Output) {
         self.move_work(now, index, lives.clone(), out);
         // The protocol forbids to give these to anyone else.
-        let owed: Vec<_> = self.sessions.get(index).inflight.owed().collect();
-        for (id, origin) in owed.into_iter().filter(|(id, _)| lives.contains(id)) {
+        let unsettled: Vec<_> = self.sessions.get(index).inflight.unsettled_of_groups().collect();
+        for (id, origin) in unsettled.into_iter().filter(|(id, _)| lives.contains(id)) {
             self.sessions.stats.dropped_session_ended += 1;
             self.sessions.fulfil(self.groups.account(id), origin);
         }
         for id in lives {
             self.desert(now, id);
             self.groups.hand_out(id, now, &mut self.sessions, out);
-            self.groups.note_said(id);
+            self.groups.record_said(id);
         }
     }
 
@@ -265,7 +265,7 @@ impl Broker {
         let mut taken = inflight.take_groups(&groups, &mut waker);
         let session = self.sessions.get_mut(index);
         let is_kept = session.memory.is_kept;
-        for Taken { tag, .. } in taken.iter().filter(|taken| taken.is_written && is_kept) {
+        for ReassignedDelivery { tag, .. } in taken.iter().filter(|taken| taken.is_written && is_kept) {
             session.memory.abandoned.push(Abandoned { tag: *tag, group: route::NO_GROUP, origin: 0 });
         }
         if !session.memory.abandoned.is_empty() {
@@ -295,7 +295,7 @@ impl Broker {
     }
 
     /// A shared subscription stands in the index no more, if it did: it has ended, or its own session does so for it.
-    fn leave_index(&mut self, id: u32, text: &str, spot: Option<Spot>) {
+    fn leave_index(&mut self, id: u32, text: &str, spot: Option<IndexSpot>) {
         if let Some(spot) = spot {
             let filter = SharedFilter::parse(text).expect("it was checked").filter;
             self.router.remove_group(id, filter, spot);
@@ -333,7 +333,7 @@ impl Broker {
         }
         self.forget_session(own);
         self.forget_place(own);
-        self.note_ended(self.now, own);
+        self.record_ended_session(self.now, own);
         for id in core::mem::take(&mut self.sessions.get_mut(own).subscriptions) {
             self.remove_subscription(own, id, false);
         }
@@ -341,10 +341,15 @@ impl Broker {
     }
 
     /// If a shared subscription ends with that member: what has to be logged for it until that is durable.
-    pub(crate) fn wish_if_last(&mut self, index: u32, id: u32, filter: TopicFilter<'_>) -> Option<route::Wish> {
+    pub(crate) fn interest_if_last(
+        &mut self,
+        index: u32,
+        id: u32,
+        filter: TopicFilter<'_>,
+    ) -> Option<route::DurableInterest> {
         self.groups.durable(id).filter(|_| self.groups.is_alone(id, index))?;
         let selector = self.groups.selector(id).cloned();
-        Some(self.router.insert_wish(filter, selector.as_ref(), None))
+        Some(self.router.insert_interest(filter, selector.as_ref(), None))
     }
 
     /// Hands out what was delivered to own sessions of shared subscriptions, and settles there what members have.
@@ -380,13 +385,13 @@ impl Broker {
             return;
         }
         self.cursors.touch(cursor);
-        self.note_beyond(cursor, Some(id), false);
-        self.note_moved(own);
+        self.record_beyond(cursor, Some(id), false);
+        self.record_moved(own);
     }
 
     /// After a restart, what was written of shared subscriptions' own sessions, `index` among them, and of their members is put together
     /// again. One without a member that it lasts for was about to end.
-    pub(crate) fn take_up_own(&mut self, index: u32) {
+    pub(crate) fn restore_own(&mut self, index: u32) {
         let Some(text) = self.sessions.get(index).shares().map(Box::<str>::from) else { return };
         let place = self.sessions.get(index).memory.roam.as_deref();
         if place.is_some_and(|place| place.given.is_some()) {

@@ -5,16 +5,16 @@ use whimbrel_selector::SharedFilter;
 
 use crate::api::{Durability, Filter, Following, Granted, Kick, Link, Output, Refusal, RetainHandling, Start};
 use crate::broker::Broker;
-use crate::confirming::{Asked, Confirmed};
+use crate::confirming::{Confirmed, PendingSubscription};
 use crate::cursor::{Begin, Follow};
-use crate::overlay::Unanswered;
+use crate::overlay::UnansweredSubscribe;
 use crate::retained::REPLAY_SLICE;
 use crate::route::{NO_CURSOR, NO_GROUP, Subscription};
 use crate::store::Recipient;
 
 /// A subscription that is about to be made or changed.
 #[derive(Debug)]
-pub(crate) struct Making<'a> {
+pub(crate) struct SubscriptionChange<'a> {
     pub(crate) asked: Filter<'a>,
     /// That is less than the client has asked for.
     pub(crate) is_less: bool,
@@ -39,7 +39,7 @@ impl Broker {
         }
         let making = filters.iter().map(|asked| {
             let (asked, is_less) = self.grant(index, asked);
-            Making { asked, is_less, confirmed: Ok(None) }
+            SubscriptionChange { asked, is_less, confirmed: Ok(None) }
         });
         let making = making.collect();
         self.make_subscriptions(now, index, making, Some((whom, tag)), out);
@@ -75,13 +75,13 @@ impl Broker {
         &mut self,
         now: Time,
         index: u32,
-        filters: Vec<Making<'_>>,
+        filters: Vec<SubscriptionChange<'_>>,
         answer: Option<(Recipient, u16)>,
         out: &mut dyn Output,
     ) -> Vec<Box<str>> {
         let mut results = Vec::with_capacity(filters.len());
         let mut fresh = Vec::with_capacity(filters.len());
-        for Making { asked, is_less, confirmed } in &filters {
+        for SubscriptionChange { asked, is_less, confirmed } in &filters {
             let result = confirmed.as_ref().map_err(|refusal| *refusal);
             let result = result.and_then(|confirmed| self.add_subscription(now, index, asked, confirmed.as_ref()));
             if result.is_err() {
@@ -94,17 +94,18 @@ impl Broker {
         let failed =
             filters.iter().zip(&results).filter(|(making, result)| making.confirmed.is_ok() && result.is_err());
         let failed = failed.map(|(making, _)| making.asked.filter.into()).collect();
-        self.note_changed(now, index, true);
+        self.record_changed(now, index, true);
         let Some((whom, tag)) = answer else {
             self.attend_all(now, index, out);
             return failed;
         };
         // Before it is known what the answer waits for.
-        self.take_over_groups(now, index, out);
+        self.adopt_groups(now, index, out);
         let made = filters.iter().zip(fresh).zip(results);
-        let made = made.map(|((making, new), result)| (Asked::keep(&making.asked), new, result)).collect();
+        let made =
+            made.map(|((making, new), result)| (PendingSubscription::keep(&making.asked), new, result)).collect();
         let begun = self.serial;
-        if let Err(unanswered) = self.wait_for_brokers(now, Unanswered { whom, tag, index, made, begun }) {
+        if let Err(unanswered) = self.wait_for_brokers(now, UnansweredSubscribe { whom, tag, index, made, begun }) {
             self.answer_subscribed(now, unanswered, &[], out);
         }
         self.attend_all(now, index, out);
@@ -117,7 +118,7 @@ impl Broker {
     pub(crate) fn answer_subscribed(
         &mut self,
         now: Time,
-        Unanswered { whom, tag, index, made, begun }: Unanswered,
+        UnansweredSubscribe { whom, tag, index, made, begun }: UnansweredSubscribe,
         pending: &[Box<str>],
         out: &mut dyn Output,
     ) {
@@ -129,7 +130,7 @@ impl Broker {
             results.push(result.clone().map(|granted| Granted { begins, ..granted }));
         }
         if let Some(overlay) = self.overlay.as_deref_mut() {
-            overlay.wants.note_answered(now);
+            overlay.own_interest.record_answered(now);
         }
         out.subscribed(whom.link, tag, &results, pending);
         for (asked, new, result) in &made {
@@ -209,7 +210,7 @@ impl Broker {
     }
 
     /// Whether a subscription has events to get under another selector than the one that is asked for: they may be anywhere in the cache.
-    fn has_formers(&self, cursor: Option<u32>, confirmed: Option<&Confirmed>) -> bool {
+    fn has_former_selectors(&self, cursor: Option<u32>, confirmed: Option<&Confirmed>) -> bool {
         let changes = confirmed.is_some_and(|confirmed| confirmed.until.is_some());
         changes || cursor.and_then(|id| self.cursors.durable(id)).is_some_and(|durable| !durable.old.is_empty())
     }
@@ -226,8 +227,9 @@ impl Broker {
         let shared = SharedFilter::parse(asked.filter).expect("it was just checked");
         let known = self.router.find(index, asked.filter);
         let cursor = known.map(|id| self.router.get(id).cursor).filter(|cursor| *cursor != NO_CURSOR);
-        let partitions =
-            self.cache.candidates(shared.filter, asked.selector.filter(|_| !self.has_formers(cursor, confirmed)));
+        let partitions = self
+            .cache
+            .candidates(shared.filter, asked.selector.filter(|_| !self.has_former_selectors(cursor, confirmed)));
         let begin = self
             .begin(now, (index, known.is_none()), (asked, shared.filter), cursor, &partitions)
             .inspect_err(|_| self.sessions.stats.starts_refused += 1)?;
@@ -280,7 +282,7 @@ impl Broker {
         let cursor = self.follow(now, id, follow);
         self.router.place(id, cursor, shared.filter, selector);
         self.await_first_interest(index, (asked, shared.filter), (id, cursor));
-        self.sessions.get_mut(index).note_subscription(id, group);
+        self.sessions.get_mut(index).record_subscription(id, group);
         Ok(true)
     }
 
@@ -325,7 +327,7 @@ impl Broker {
             }
         }
         ended.sort_unstable();
-        self.note_changed(self.now, index, true);
+        self.record_changed(self.now, index, true);
         let session = self.sessions.get_mut(index);
         session.subscriptions.retain(|id| ended.binary_search(id).is_err());
         if !left.is_empty() {

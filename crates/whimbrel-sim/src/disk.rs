@@ -1,6 +1,6 @@
 //! The driver of the broker's log, on a simulated disk and in virtual time.
 //!
-//! It does what any driver of [`whimbrel_core::store`] does: at the end of each turn it takes the atoms of the broker in their order,
+//! It does what any driver of [`whimbrel_core::store`] does: at the end of each turn it takes the batches of the broker in their order,
 //! each of which goes into the journal's batch as a whole, and tells the broker how far they are durable. The disk is a [`Twin`]: what was
 //! not synced is lost, or torn, when the world crashes.
 
@@ -108,7 +108,7 @@ pub(crate) struct Driver {
     log: Log,
     map: Map,
     streams: BTreeMap<StreamName, Stream>,
-    /// What was submitted and is not durable: the ticket of an atom's last operation, and the atom.
+    /// What was submitted and is not durable: the ticket of a batch's last operation, and the batch.
     tickets: VecDeque<(Ticket, BatchNo)>,
     disk: Disk,
     flight: Option<Flight>,
@@ -215,12 +215,12 @@ impl Driver {
             let takes = self.takes();
             self.fetches.push_back((now + takes, fetch));
         }
-        while let Some(atom) = broker.atom().filter(|_| self.disk != Disk::Poisoned) {
-            match self.log.require(need_of(&atom, &self.streams)) {
+        while let Some(batch) = broker.batch().filter(|_| self.disk != Disk::Poisoned) {
+            match self.log.require(need_of(&batch, &self.streams)) {
                 Ok(()) => {
-                    self.write(&atom);
-                    let atom = broker.submitted();
-                    self.tickets.push_back((self.log.accepted(), atom));
+                    self.write(&batch);
+                    let batch = broker.submitted();
+                    self.tickets.push_back((self.log.accepted(), batch));
                 }
                 Err(Refused::Full) if self.disk == Disk::Open => {
                     self.disk = Disk::Full;
@@ -228,14 +228,14 @@ impl Driver {
                     return Some(News::Disk(self.disk));
                 }
                 Err(Refused::Full) => {
-                    assert!(!atom.has_event(), "a broker that was told so writes no events to a full log");
+                    assert!(!batch.has_event(), "a broker that was told so writes no events to a full log");
                     break;
                 }
                 Err(Refused::Busy) => break,
                 Err(refused) => {
                     let writes: Vec<String> =
-                        atom.writes().map(|write| format!("{write:?}").chars().take(WORDS_MAX).collect()).collect();
-                    panic!("an atom is refused: {refused}: {writes:?}");
+                        batch.writes().map(|write| format!("{write:?}").chars().take(WORDS_MAX).collect()).collect();
+                    panic!("a batch is refused: {refused}: {writes:?}");
                 }
             }
         }
@@ -244,10 +244,10 @@ impl Driver {
         None
     }
 
-    /// Puts an atom that has room into the batch.
-    fn write(&mut self, atom: &Batch<'_>) {
+    /// Puts a batch that has room into the batch.
+    fn write(&mut self, batch: &Batch<'_>) {
         let Driver { log, map, streams, .. } = self;
-        for write in atom.writes() {
+        for write in batch.writes() {
             let outcome = match write {
                 Write::Event { pubend, tick, event } => {
                     let stream = stream_of(streams, log, StreamName::Events(pubend));
@@ -362,7 +362,7 @@ impl Driver {
             self.map.take(piece);
         }
         let done = self.tickets.partition_point(|(ticket, _)| *ticket <= committed);
-        self.tickets.drain(..done).next_back().map(|(_, atom)| News::Committed(atom))
+        self.tickets.drain(..done).next_back().map(|(_, batch)| News::Committed(batch))
     }
 
     /// Events that became durable since this was last asked, and all of them at first.
@@ -393,10 +393,10 @@ fn filters_of(streams: &BTreeMap<StreamName, Stream>, name: StreamName) -> impl 
     streams.iter().filter(move |(of, _)| is_its(of)).map(|(_, stream)| *stream)
 }
 
-/// What an atom needs of a batch.
-fn need_of(atom: &Batch<'_>, streams: &BTreeMap<StreamName, Stream>) -> Need {
+/// What a batch needs of a batch.
+fn need_of(batch: &Batch<'_>, streams: &BTreeMap<StreamName, Stream>) -> Need {
     let mut need = Need::default();
-    for write in atom.writes() {
+    for write in batch.writes() {
         match write {
             Write::Event { event, .. } => {
                 need.record(Write::event_parts(event).iter().map(|part| part.len()).sum());

@@ -1,5 +1,5 @@
 //! An event as it travels: as few bytes as possible beside its topic, attributes and payload. Its
-//! name stands in the frame, or the letter, and so does its retain mark.
+//! name stands in the frame, or the message, and so does its retain mark.
 //!
 //! | bytes | what |
 //! |---|---|

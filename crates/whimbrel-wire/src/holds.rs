@@ -4,7 +4,7 @@ use whimbrel_event::{HOST_RELIABLE_MAX, HostId, Tick};
 
 use crate::bytes::{Put, Reader};
 use crate::frame::Body;
-use crate::{DEPUTIES_MAX, Invalid};
+use crate::{Invalid, REPLICAS_MAX};
 
 /// Most streams of which these speak: the reliable ones of a host.
 const STREAMS_MAX: usize = HOST_RELIABLE_MAX as usize;
@@ -18,7 +18,7 @@ pub struct HoldReport {
     pub version: u64,
     /// One for each reliable stream of the receiver, by its index.
     pub streams: Vec<HeldStream>,
-    /// Who has copies of the sender's sessions, at most [`DEPUTIES_MAX`].
+    /// Who has copies of the sender's sessions, at most [`REPLICAS_MAX`].
     pub replicas: Vec<HostId>,
 }
 
@@ -46,12 +46,12 @@ pub struct HoldGrant {
     pub streams: Vec<GrantedStream>,
 }
 
-/// A deputy of a keeper that has ended says that it has taken over all copies that it had of that one's sessions, also if it had none, and that what it holds
+/// A replica of an owner that has ended says that it has taken over all copies that it had of that one's sessions, also if it had none, and that what it holds
 /// for them is durable at the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TakenOver {
     /// Whose sessions they were.
-    pub keeper: HostId,
+    pub owner: HostId,
 }
 
 /// From where on a stream is owed.
@@ -73,7 +73,7 @@ impl Body<'_> for HoldReport {
             streams: input.list(STREAMS_MAX, "reliable streams", |input| {
                 Ok(HeldStream { needed: read_maybe(input)?, connected: read_maybe(input)? })
             })?,
-            replicas: input.list(DEPUTIES_MAX, "deputies", Reader::host)?,
+            replicas: input.list(REPLICAS_MAX, "deputies", Reader::host)?,
         })
     }
 
@@ -84,7 +84,7 @@ impl Body<'_> for HoldReport {
             put_maybe(held.needed, out);
             put_maybe(held.connected, out);
         });
-        out.put_list(&self.replicas, DEPUTIES_MAX, "deputies", |out, host| out.put_u64(host.as_u64()));
+        out.put_list(&self.replicas, REPLICAS_MAX, "deputies", |out, host| out.put_u64(host.as_u64()));
     }
 }
 
@@ -114,11 +114,11 @@ impl Body<'_> for HoldGrant {
 
 impl Body<'_> for TakenOver {
     fn read(input: &mut Reader<'_>) -> Result<Self, Invalid> {
-        Ok(TakenOver { keeper: input.host()? })
+        Ok(TakenOver { owner: input.host()? })
     }
 
     fn put(&self, out: &mut Vec<u8>) {
-        out.put_u64(self.keeper.as_u64());
+        out.put_u64(self.owner.as_u64());
     }
 }
 

@@ -18,7 +18,7 @@ pub const ADDRESSES_MAX: usize = 4;
 /// Bytes of an address, of which there is at least one.
 pub const ADDRESS_BYTES_MAX: usize = 64;
 
-/// Bytes of what a letter says, so that its frame has room for who writes to whom.
+/// Bytes of what a message says, so that its frame has room for who writes to whom.
 pub const MESSAGE_BYTES_MAX: usize = FRAME_BYTES_MAX - 256;
 
 /// What is asked for with one question for a part of a log.
@@ -30,20 +30,20 @@ pub const READ_EVENTS_MAX: usize = 8192;
 /// Ranges that one answer says are lost.
 pub const READ_LOST_MAX: usize = 64;
 
-/// Events of one shared subscription that a broker has for its members and that are not settled; numbers of such events in a letter.
+/// Events of one shared subscription that a broker has for its members and that are not settled; numbers of such events in a message.
 pub const HANDED_MAX: usize = 1024;
 
 /// Bytes of a client id.
 pub const CLIENT_ID_BYTES_MAX: usize = 65_535;
 
 /// Bytes of the name of whoever a session belongs to.
-pub const OWNER_BYTES_MAX: usize = 256;
+pub const PRINCIPAL_BYTES_MAX: usize = 256;
 
-/// Claims in one letter.
+/// Claims in one message.
 pub const CLAIMS_MAX: usize = 512;
 
 /// Brokers that have copies of one broker's sessions.
-pub const DEPUTIES_MAX: usize = 512;
+pub const REPLICAS_MAX: usize = 512;
 
 /// Neighbours of one broker.
 pub const NEIGHBOURS_MAX: usize = 1024;

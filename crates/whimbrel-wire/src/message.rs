@@ -55,7 +55,7 @@ impl<'a> Body<'a> for MessageFrame<'a> {
 
 macro_rules! messages {
     ($($(#[$doc:meta])* $number:literal $name:ident($body:ty),)*) => {
-        /// What a letter says.
+        /// What a message says.
         #[derive(Clone, Debug, PartialEq, Eq)]
         pub enum BrokerMessage<'a> {
             $($(#[$doc])* $name($body),)*
@@ -64,7 +64,7 @@ macro_rules! messages {
         }
 
         impl<'a> BrokerMessage<'a> {
-            /// Reads what a letter of that kind says. What follows it is ignored, since a later minor version may have put it there.
+            /// Reads what a message of that kind says. What follows it is ignored, since a later minor version may have put it there.
             ///
             /// # Errors
             /// What is wrong with it.
@@ -75,7 +75,7 @@ macro_rules! messages {
                 }
             }
 
-            /// Appends what it says, and gives the letter's kind.
+            /// Appends what it says, and gives the message's kind.
             ///
             /// # Panics
             /// When a bound of what is in it is broken.
@@ -108,7 +108,7 @@ messages! {
     1 HoldReport(HoldReport),
     /// What the sender keeps for the receiver.
     2 HoldGrant(HoldGrant),
-    /// The sender has taken over what it had of a keeper's sessions.
+    /// The sender has taken over what it had of an owner's sessions.
     3 TakenOver(TakenOver),
     /// Asks for a part of a log.
     8 ReadAsk(ReadAsk<'a>),

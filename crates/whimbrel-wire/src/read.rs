@@ -1,4 +1,4 @@
-//! Parts of a broker's log that another one asks for, in letters.
+//! Parts of a broker's log that another one asks for, in messages.
 
 use whimbrel_event::{PubendId, Tick};
 

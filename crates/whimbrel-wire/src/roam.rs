@@ -1,12 +1,12 @@
-//! Sessions that move: who has a client's session, what it is made of, and who has a copy of it. What these say travels in letters.
+//! Sessions that move: who has a client's session, what it is made of, and who has a copy of it. What these say travels in messages.
 
 use whimbrel_event::{EventId, HostId, PREDECESSORS_MAX, PredecessorsBuf};
 
 use crate::bytes::{Put, Reader};
 use crate::frame::Body;
-use crate::{CLAIMS_MAX, CLIENT_ID_BYTES_MAX, Invalid, LIST_MAX, MESSAGE_BYTES_MAX, OWNER_BYTES_MAX};
+use crate::{CLAIMS_MAX, CLIENT_ID_BYTES_MAX, Invalid, LIST_MAX, MESSAGE_BYTES_MAX, PRINCIPAL_BYTES_MAX};
 
-/// Bytes of a session, or of copies, in one letter: what else stands in it takes less than the rest.
+/// Bytes of a session, or of copies, in one message: what else stands in it takes less than the rest.
 const CARRIED_BYTES_MAX: usize = MESSAGE_BYTES_MAX - (128 << 10);
 
 /// What a broker has of a session.
@@ -25,7 +25,7 @@ pub enum ClaimKind {
     /// It keeps a session that ends with its connection.
     Passing,
     /// It keeps the session.
-    Keeper,
+    Owner,
 }
 
 impl ClaimKind {
@@ -36,7 +36,7 @@ impl ClaimKind {
         ClaimKind::Given,
         ClaimKind::Copy,
         ClaimKind::Passing,
-        ClaimKind::Keeper,
+        ClaimKind::Owner,
     ];
 }
 
@@ -54,21 +54,21 @@ pub struct Claim<'a> {
     /// Which of two copies of the same attachment is the later one.
     pub version: u64,
     /// When the client attached, nanoseconds since 1970 by that broker's clock.
-    pub moment: u64,
+    pub connected_at: u64,
 }
 
 fn client<'a>(input: &mut Reader<'a>) -> Result<&'a str, Invalid> {
     input.text(CLIENT_ID_BYTES_MAX, "a client id")
 }
 
-/// The name at the end of a letter, if it is there.
-fn owner<'a>(input: &mut Reader<'a>) -> Result<&'a str, Invalid> {
-    if input.0.is_empty() { Ok("") } else { input.text(OWNER_BYTES_MAX, "an owner") }
+/// The name at the end of a message, if it is there.
+fn principal<'a>(input: &mut Reader<'a>) -> Result<&'a str, Invalid> {
+    if input.0.is_empty() { Ok("") } else { input.text(PRINCIPAL_BYTES_MAX, "an owner") }
 }
 
-fn put_owner(owner: &str, out: &mut Vec<u8>) {
-    if !owner.is_empty() {
-        out.put_bytes(owner.as_bytes(), OWNER_BYTES_MAX, "an owner");
+fn put_principal(principal: &str, out: &mut Vec<u8>) {
+    if !principal.is_empty() {
+        out.put_bytes(principal.as_bytes(), PRINCIPAL_BYTES_MAX, "an owner");
     }
 }
 
@@ -80,7 +80,7 @@ impl<'a> Body<'a> for Claim<'a> {
     fn read(input: &mut Reader<'a>) -> Result<Self, Invalid> {
         let (host, client) = (input.host()?, client(input)?);
         let kind = ClaimKind::ALL.get(usize::from(input.byte()?)).copied().ok_or(Invalid::Range("a claim"))?;
-        Ok(Claim { host, client, kind, epoch: input.varint()?, version: input.varint()?, moment: input.u64()? })
+        Ok(Claim { host, client, kind, epoch: input.varint()?, version: input.varint()?, connected_at: input.u64()? })
     }
 
     fn put(&self, out: &mut Vec<u8>) {
@@ -89,7 +89,7 @@ impl<'a> Body<'a> for Claim<'a> {
         out.push(self.kind as u8);
         out.put_varint(self.epoch);
         out.put_varint(self.version);
-        out.put_u64(self.moment);
+        out.put_u64(self.connected_at);
     }
 }
 
@@ -117,18 +117,18 @@ pub struct Where<'a> {
     /// Whose.
     pub client: &'a str,
     /// When the client has connected to the asking broker, nanoseconds since 1970: it is about to have the session. 0: it only wants to know.
-    pub moment: u64,
+    pub connected_at: u64,
 }
 
 impl<'a> Body<'a> for Where<'a> {
     fn read(input: &mut Reader<'a>) -> Result<Self, Invalid> {
-        Ok(Where { number: input.varint()?, client: client(input)?, moment: input.u64()? })
+        Ok(Where { number: input.varint()?, client: client(input)?, connected_at: input.u64()? })
     }
 
     fn put(&self, out: &mut Vec<u8>) {
         out.put_varint(self.number);
         put_client(self.client, out);
-        out.put_u64(self.moment);
+        out.put_u64(self.connected_at);
     }
 }
 
@@ -213,7 +213,7 @@ pub struct Move<'a> {
     /// The epoch that it will have at least.
     pub least: u64,
     /// When the client has connected, nanoseconds since 1970.
-    pub moment: u64,
+    pub connected_at: u64,
     /// The session is to end instead.
     pub clean: bool,
     /// Since when that connection waits for it, microseconds: whoever has come since, by whatever clock, stays.
@@ -224,8 +224,8 @@ pub struct Move<'a> {
     pub asked_of: Option<HostId>,
     /// Which part of it.
     pub part: u32,
-    /// Who has connected, if that one may not have a session of somebody else; at most [`OWNER_BYTES_MAX`] bytes. Empty: it may, or nobody has.
-    pub owner: &'a str,
+    /// Who has connected, if that one may not have a session of somebody else; at most [`PRINCIPAL_BYTES_MAX`] bytes. Empty: it may, or nobody has.
+    pub principal: &'a str,
 }
 
 impl<'a> Body<'a> for Move<'a> {
@@ -234,13 +234,13 @@ impl<'a> Body<'a> for Move<'a> {
             number: input.varint()?,
             client: client(input)?,
             least: input.varint()?,
-            moment: input.u64()?,
+            connected_at: input.u64()?,
             clean: input.bool("a clean start")?,
             waited: input.varint()?,
             as_copy: input.bool("the use of a copy")?,
             asked_of: Some(input.host()?).filter(|host| host.as_u64() != 0),
             part: input.small("a part")?,
-            owner: owner(input)?,
+            principal: principal(input)?,
         })
     }
 
@@ -248,13 +248,13 @@ impl<'a> Body<'a> for Move<'a> {
         out.put_varint(self.number);
         put_client(self.client, out);
         out.put_varint(self.least);
-        out.put_u64(self.moment);
+        out.put_u64(self.connected_at);
         out.push(u8::from(self.clean));
         out.put_varint(self.waited);
         out.push(u8::from(self.as_copy));
         out.put_u64(self.asked_of.map_or(0, HostId::as_u64));
         out.put_varint(u64::from(self.part));
-        put_owner(self.owner, out);
+        put_principal(self.principal, out);
     }
 }
 
@@ -295,8 +295,8 @@ pub struct Moved<'a> {
     pub digest: u64,
     /// The part.
     pub body: &'a [u8],
-    /// Whose the session is, at most [`OWNER_BYTES_MAX`] bytes; empty if that is not known, as brokers of minor version 0 do not.
-    pub owner: &'a str,
+    /// Whose the session is, at most [`PRINCIPAL_BYTES_MAX`] bytes; empty if that is not known, as brokers of minor version 0 do not.
+    pub principal: &'a str,
 }
 
 impl<'a> Body<'a> for Moved<'a> {
@@ -318,7 +318,7 @@ impl<'a> Body<'a> for Moved<'a> {
             parts: input.small("a number of parts")?,
             digest: input.u64()?,
             body: input.bytes(CARRIED_BYTES_MAX, "a session")?,
-            owner: owner(input)?,
+            principal: principal(input)?,
         })
     }
 
@@ -340,7 +340,7 @@ impl<'a> Body<'a> for Moved<'a> {
         out.put_varint(u64::from(self.parts));
         out.put_u64(self.digest);
         out.put_bytes(self.body, CARRIED_BYTES_MAX, "a session");
-        put_owner(self.owner, out);
+        put_principal(self.principal, out);
     }
 }
 
@@ -399,7 +399,7 @@ impl Body<'_> for Published {
     }
 }
 
-/// Claims of sessions, about which something is asked or said: which the letter's kind tells.
+/// Claims of sessions, about which something is asked or said: which the message's kind tells.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SessionClaims<'a> {
     /// At most [`CLAIMS_MAX`].
@@ -423,26 +423,26 @@ pub struct Copies<'a> {
     pub page: u64,
     /// One after the other.
     pub body: &'a [u8],
-    /// Whose the sessions are of which there is a whole copy: its place among all copies, from 0, and the name, at most [`OWNER_BYTES_MAX`] bytes; those that are
+    /// Whose the sessions are of which there is a whole copy: its place among all copies, from 0, and the name, at most [`PRINCIPAL_BYTES_MAX`] bytes; those that are
     /// not known are left out. At most [`LIST_MAX`].
-    pub owners: Vec<(u32, &'a str)>,
+    pub principals: Vec<(u32, &'a str)>,
 }
 
 impl<'a> Body<'a> for Copies<'a> {
     fn read(input: &mut Reader<'a>) -> Result<Self, Invalid> {
         let (page, body) = (input.varint()?, input.bytes(CARRIED_BYTES_MAX, "copies")?);
-        let one = |input: &mut Reader<'a>| Ok((input.small("a copy")?, input.text(OWNER_BYTES_MAX, "an owner")?));
-        let owners = if input.0.is_empty() { Vec::new() } else { input.list(LIST_MAX, "owners", one)? };
-        Ok(Copies { page, body, owners })
+        let one = |input: &mut Reader<'a>| Ok((input.small("a copy")?, input.text(PRINCIPAL_BYTES_MAX, "an owner")?));
+        let principals = if input.0.is_empty() { Vec::new() } else { input.list(LIST_MAX, "owners", one)? };
+        Ok(Copies { page, body, principals })
     }
 
     fn put(&self, out: &mut Vec<u8>) {
         out.put_varint(self.page);
         out.put_bytes(self.body, CARRIED_BYTES_MAX, "copies");
-        if !self.owners.is_empty() {
-            out.put_list(&self.owners, LIST_MAX, "owners", |out, (copy, owner)| {
+        if !self.principals.is_empty() {
+            out.put_list(&self.principals, LIST_MAX, "owners", |out, (copy, principal)| {
                 out.put_varint(u64::from(*copy));
-                out.put_bytes(owner.as_bytes(), OWNER_BYTES_MAX, "an owner");
+                out.put_bytes(principal.as_bytes(), PRINCIPAL_BYTES_MAX, "an owner");
             });
         }
     }

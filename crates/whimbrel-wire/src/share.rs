@@ -1,4 +1,4 @@
-//! Shared subscriptions with members at several brokers, in letters: who has members, and which events they get.
+//! Shared subscriptions with members at several brokers, in messages: who has members, and which events they get.
 
 use whimbrel_event::EventId;
 
@@ -145,7 +145,7 @@ impl<'a> Body<'a> for Hand<'a> {
     }
 }
 
-/// Numbers of [`Hand`]; what is said of them stands in the letter's kind.
+/// Numbers of [`Hand`]; what is said of them stands in the message's kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HandNumbers<'a> {
     /// The shared subscription.

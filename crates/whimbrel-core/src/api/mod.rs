@@ -11,8 +11,10 @@ use whimbrel_event::{CheckpointToken, EventRef, HostId, PubendId, Qos, Tick};
 
 pub use limits::Limits;
 pub use overlay::{Channel, HangUp, PeerInput, PeerLink};
-pub use session::{Attach, Durability, Filter, Following, Granted, Owner, Publish, RetainHandling, Start, Will};
-pub use told::{Accepted, Delivery, Kick, Naming, Output, Refusal, Sent, Step, Unread};
+pub use session::{
+    Attach, Durability, Filter, Following, Granted, Publish, RetainHandling, SessionPrincipal, Start, Will,
+};
+pub use told::{Accepted, Delivery, EventStep, Kick, Naming, Output, Refusal, Sent, Unread};
 
 use crate::store::{BatchNo, Disk, Fetched};
 
@@ -131,7 +133,7 @@ pub enum Input<'a> {
         /// The edge's own reason, given back in [`Accepted::RefusedAtEdge`].
         code: u8,
     },
-    /// All atoms up to this one are durable.
+    /// All batches up to this one are durable.
     Committed {
         /// The last of them.
         upto: BatchNo,

@@ -23,17 +23,17 @@ pub struct Will {
 
 /// Whose a session is to be.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Owner {
-    /// The name that the client has proved to have: 1 to [`crate::OWNER_BYTES_MAX`] bytes.
+pub struct SessionPrincipal {
+    /// The name that the client has proved to have: 1 to [`crate::PRINCIPAL_BYTES_MAX`] bytes.
     pub name: Arc<str>,
     /// It may also have a session that is somebody else's, which is its own from then on.
-    pub takes_over: bool,
+    pub may_adopt: bool,
 }
 
-impl Owner {
+impl SessionPrincipal {
     /// Its name, if it may not have what is somebody else's.
     pub(crate) fn stranger(&self) -> Option<&str> {
-        Some(&*self.name).filter(|_| !self.takes_over)
+        Some(&*self.name).filter(|_| !self.may_adopt)
     }
 }
 
@@ -55,7 +55,7 @@ pub struct Attach<'a> {
     /// If what brokers keep of the session cannot be reached, begin without it: the client knows itself where it stands.
     pub without_copy: bool,
     /// Whose it is to be; `None`: nobody is known, and everybody may have every session.
-    pub owner: Option<Owner>,
+    pub principal: Option<SessionPrincipal>,
 }
 
 /// What is done with retained messages when a subscription is made.

@@ -138,7 +138,7 @@ pub enum Unread {
 
 /// What becomes of an event at this broker, for [`Output::step`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Step {
+pub enum EventStep {
     /// It was accepted here and is passed on now.
     Passed {
         /// It is durable in the log since just now.
@@ -235,7 +235,7 @@ pub trait Output {
         false
     }
     /// Something became of an event. Told only if [`Output::wants_steps`].
-    fn step(&mut self, _event: &AcceptedEvent<'_>, _step: Step) {}
+    fn step(&mut self, _event: &AcceptedEvent<'_>, _step: EventStep) {}
     /// Send bytes to another broker: the next of a stream, or one datagram. Returns how many bytes are unsent on that way now; a datagram is sent
     /// at once or never.
     fn peer_bytes(&mut self, _link: PeerLink, _channel: Channel, _bytes: &[u8]) -> usize {

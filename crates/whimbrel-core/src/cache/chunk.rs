@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use whimbrel_event::{AcceptedEvent, Packed, Tick};
 
-use super::slot::{Merged, Slot, What};
+use super::slot::{CacheSlot, Merged, SlotContent};
 
 /// Bytes of events that a chunk may have besides those of large ones.
 pub(super) const BLOCK: usize = 56 << 10;
@@ -22,16 +22,16 @@ pub(super) fn block(bytes: usize) -> usize {
 
 /// The bytes of a chunk's events.
 #[derive(Debug, Default)]
-pub(super) struct Bytes {
+pub(super) struct ChunkBytes {
     /// Those of small ones. What is gone stays until the chunk is compacted or goes as well.
     small: Vec<u8>,
     /// Large ones; none where one is gone.
     large: Vec<Option<Box<[u8]>>>,
 }
 
-impl Bytes {
+impl ChunkBytes {
     fn with_room(small: usize) -> Self {
-        Bytes { small: Vec::with_capacity(small), large: Vec::new() }
+        ChunkBytes { small: Vec::with_capacity(small), large: Vec::new() }
     }
 
     /// The event there.
@@ -59,7 +59,7 @@ impl Bytes {
     }
 
     /// Moves an event here from where it was.
-    pub(super) fn take(&mut self, from: &mut Bytes, place: &mut u32, len: u32) {
+    pub(super) fn take(&mut self, from: &mut ChunkBytes, place: &mut u32, len: u32) {
         let (at, len) = (*place as usize, len as usize);
         if len > LARGE {
             *place = self.large.len() as u32;
@@ -88,8 +88,8 @@ impl Bytes {
 /// Up to [`super::slots::CHUNK`] slots.
 #[derive(Debug, Default)]
 pub(super) struct Chunk {
-    pub(super) slots: VecDeque<Slot>,
-    bytes: Bytes,
+    pub(super) slots: VecDeque<CacheSlot>,
+    bytes: ChunkBytes,
     /// Bytes of events that were taken out of the middle.
     dead: usize,
     /// Of its last slot.
@@ -112,7 +112,7 @@ impl Chunk {
             chunk.slots.clear();
             chunk.bytes.small.clear();
         } else {
-            chunk.bytes = Bytes::with_room(small);
+            chunk.bytes = ChunkBytes::with_room(small);
         }
         chunk
     }
@@ -120,9 +120,9 @@ impl Chunk {
     /// What it takes from the allocator, bytes.
     #[cfg(test)]
     pub(super) fn held(&self) -> u64 {
-        let Bytes { small, large } = &self.bytes;
+        let ChunkBytes { small, large } = &self.bytes;
         let large_bytes: usize = large.iter().flatten().map(|event| event.len()).sum();
-        let places = self.slots.capacity() * size_of::<Slot>() + large.capacity() * size_of::<Box<[u8]>>();
+        let places = self.slots.capacity() * size_of::<CacheSlot>() + large.capacity() * size_of::<Box<[u8]>>();
         (size_of::<Chunk>() + places + small.capacity() + large_bytes) as u64
     }
 
@@ -148,20 +148,20 @@ impl Chunk {
     }
 
     /// All events' bytes.
-    pub(super) fn bytes(&self) -> &Bytes {
+    pub(super) fn bytes(&self) -> &ChunkBytes {
         &self.bytes
     }
 
     /// The chunk's parts for whoever takes it to pieces.
-    pub(super) fn into_parts(self) -> (VecDeque<Slot>, Bytes) {
+    pub(super) fn into_parts(self) -> (VecDeque<CacheSlot>, ChunkBytes) {
         (self.slots, self.bytes)
     }
 
     /// Takes the first slot out.
-    pub(super) fn pop(&mut self) -> Option<Slot> {
+    pub(super) fn pop(&mut self) -> Option<CacheSlot> {
         let slot = self.slots.pop_front()?;
         self.gone += 1;
-        if let What::Event { place, len, .. } = slot.what {
+        if let SlotContent::Event { place, len, .. } = slot.what {
             // What stays goes with the chunk, which is the first.
             self.bytes.drop_event(place, len);
         }
@@ -191,8 +191,8 @@ impl Chunk {
     pub(super) fn compact(&mut self, grows: bool, drop_holes: bool, incomplete: &mut Vec<Tick>) {
         let old = core::mem::take(&mut self.slots);
         let mut bytes = core::mem::take(&mut self.bytes);
-        let live: usize = old.iter().map(Slot::len).filter(|len| *len <= LARGE).sum();
-        let room = Bytes::with_room(if grows { bytes.small.capacity() } else { block(live) });
+        let live: usize = old.iter().map(CacheSlot::len).filter(|len| *len <= LARGE).sum();
+        let room = ChunkBytes::with_room(if grows { bytes.small.capacity() } else { block(live) });
         let mut merged = Merged::new(old.len(), room, &mut bytes, drop_holes, incomplete);
         for slot in old {
             merged.take(slot);
@@ -217,7 +217,7 @@ impl Chunk {
         let small = block(self.small() + from.small.len());
         self.bytes.small.reserve_exact(small - self.small());
         for mut slot in more {
-            if let What::Event { place, len, .. } = &mut slot.what {
+            if let SlotContent::Event { place, len, .. } = &mut slot.what {
                 self.bytes.take(&mut from, place, *len);
             }
             self.slots.push_back(slot);

@@ -4,7 +4,7 @@
 use whimbrel_event::{IMPORTANCE_MAX, Time};
 
 use super::partition::Limit;
-use super::slot::What;
+use super::slot::SlotContent;
 use super::slots::{At, Slots};
 
 /// One for each importance, and class 0.
@@ -52,7 +52,7 @@ impl Classes {
         of.oldest = None;
         if of.events > 0 {
             let (at, slot) = slots.next_of(class, at).expect("there are more of this class");
-            let What::Event { since, .. } = slot.what else { unreachable!("only events have a class") };
+            let SlotContent::Event { since, .. } = slot.what else { unreachable!("only events have a class") };
             of.oldest = Some(Oldest { serial: slot.last, since, at });
         }
     }

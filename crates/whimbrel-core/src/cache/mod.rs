@@ -32,8 +32,8 @@ pub use plan::{
     PartitionSet, Plan, Policy,
 };
 use pubends::Pubends;
-use read::Reading;
-pub use read::{Item, Next};
+use read::CacheReading;
+pub use read::{CacheItem, NextRead};
 
 use crate::fault::Faults;
 
@@ -170,10 +170,10 @@ impl Cache {
         from: u64,
         partitions: &PartitionSet,
         budget: usize,
-        visit: impl FnMut(Item<'_>) -> ControlFlow<()>,
-    ) -> Next {
+        visit: impl FnMut(CacheItem<'_>) -> ControlFlow<()>,
+    ) -> NextRead {
         let slots = partitions.iter().filter_map(|number| self.partitions.get(number)).map(|p| &p.slots);
-        Reading::new(&self.pubends, slots, from).run(from, self.end, budget, visit)
+        CacheReading::new(&self.pubends, slots, from).run(from, self.end, budget, visit)
     }
 
     /// The highest tick of that pubend at or below which `partitions` may lack events without a hole saying so, though they may have some; 0 if there
@@ -199,7 +199,7 @@ impl Cache {
         let from = self.serial_for(id.pubend, Tick(id.tick.0.saturating_sub(1)));
         // It is one of the first that have been written since its pubend's last mark, if it is there at all.
         self.read(from, partitions, pubends::MARK_EVERY as usize + 1, |item| {
-            found = matches!(item, Item::Event { event, .. } if event.id() == id);
+            found = matches!(item, CacheItem::Event { event, .. } if event.id() == id);
             if found { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         found

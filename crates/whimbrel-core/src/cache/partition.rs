@@ -8,7 +8,7 @@ use super::classes::Classes;
 use super::meter::Meter;
 use super::outages::Outages;
 use super::plan::{Capacity, PartitionPlan, Policy};
-use super::slot::What;
+use super::slot::SlotContent;
 use super::slots::{Charge, Slots};
 
 /// How much there may be.
@@ -96,7 +96,7 @@ impl Partition {
             self.meter = old.meter;
         } else if let Some(meter) = &mut self.meter {
             self.slots.walk(0).for_each(|(slot, _)| {
-                if let What::Event { since, .. } = slot.what {
+                if let SlotContent::Event { since, .. } = slot.what {
                     meter.count(since);
                 }
             });
@@ -180,7 +180,7 @@ impl Partition {
     /// Overwrites until an event of that weight has room.
     fn make_room(&mut self, limit: Limit, weight: u64, around: &mut Around<'_>) {
         if let (Capacity::Time { keep, .. }, Policy::Lrp) = (self.plan.capacity, self.plan.policy) {
-            while let Some(What::Event { since, .. }) = self.slots.front().map(|slot| &slot.what)
+            while let Some(SlotContent::Event { since, .. }) = self.slots.front().map(|slot| &slot.what)
                 && around.now.since(*since) > keep
             {
                 self.overwrite_one(around);
@@ -221,7 +221,7 @@ impl Partition {
 
     /// Holds the parts of a partition with priorities to what they may be.
     fn settle(&mut self, limit: Limit, protected: Limit, lifetime: Duration, now: Time) {
-        while let Some(What::Event { since, class, .. }) = self.slots.front().map(|slot| &slot.what)
+        while let Some(SlotContent::Event { since, class, .. }) = self.slots.front().map(|slot| &slot.what)
             && *class != 0
             && now.since(*since) > lifetime
         {
@@ -238,7 +238,7 @@ impl Partition {
     fn demote(&mut self, protected: Limit, now: Time) -> bool {
         let Some(oldest) = self.classes.oldest(0) else { return false };
         let at = self.slots.locate(oldest.serial, oldest.at);
-        let What::Event { len, importance, .. } = self.slots.get(at).what else {
+        let SlotContent::Event { len, importance, .. } = self.slots.get(at).what else {
             unreachable!("an event of the lrp part")
         };
         let weight = self.slots.cost(len as usize);
@@ -271,7 +271,7 @@ impl Partition {
     fn overwrite_oldest(&mut self, class: u8) -> bool {
         let oldest = self.classes.oldest(class).expect("a class with an event");
         let at = self.slots.locate(oldest.serial, oldest.at);
-        let What::Event { len, .. } = self.slots.get(at).what else { unreachable!("the oldest of a class") };
+        let SlotContent::Event { len, .. } = self.slots.get(at).what else { unreachable!("the oldest of a class") };
         let weight = self.slots.cost(len as usize);
         self.classes.remove_oldest(class, weight, at, &mut self.slots);
         self.slots.overwrite(at);

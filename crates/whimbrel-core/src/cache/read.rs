@@ -5,14 +5,14 @@ use core::ops::ControlFlow;
 use smallvec::SmallVec;
 use whimbrel_event::{Packed, PubendId, Tick};
 
-use super::chunk::Bytes;
+use super::chunk::ChunkBytes;
 use super::pubends::Pubends;
-use super::slot::{Slot, What};
-use super::slots::{Slots, Walk};
+use super::slot::{CacheSlot, SlotContent};
+use super::slots::{SlotWalk, Slots};
 
 /// What a reader is shown.
 #[derive(Debug)]
-pub enum Item<'a> {
+pub enum CacheItem<'a> {
     /// An event.
     Event {
         /// Its number in the broker's own order.
@@ -34,7 +34,7 @@ pub enum Item<'a> {
 
 /// Where a reader stands afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Next {
+pub struct NextRead {
     /// Where to continue.
     pub serial: u64,
     /// There is nothing more for now.
@@ -44,17 +44,17 @@ pub struct Next {
 }
 
 /// One partition's part of what is read.
-struct Cursor<'a> {
-    head: (&'a Slot, &'a Bytes),
+struct PartitionCursor<'a> {
+    head: (&'a CacheSlot, &'a ChunkBytes),
     first: u64,
-    rest: Walk<'a>,
+    rest: SlotWalk<'a>,
 }
 
-impl<'a> Cursor<'a> {
+impl<'a> PartitionCursor<'a> {
     fn new(slots: &'a Slots, from: u64) -> Option<Self> {
         let mut rest = slots.walk(from);
         let head = rest.next()?;
-        Some(Cursor { head, first: head.0.first(), rest })
+        Some(PartitionCursor { head, first: head.0.first(), rest })
     }
 
     /// Goes on by one; false at the end.
@@ -72,33 +72,39 @@ impl<'a> Cursor<'a> {
 }
 
 /// A walk through several partitions.
-pub(super) struct Reading<'a> {
-    cursors: SmallVec<[Cursor<'a>; 8]>,
+pub(super) struct CacheReading<'a> {
+    cursors: SmallVec<[PartitionCursor<'a>; 8]>,
     pubends: &'a Pubends,
     looked_at: usize,
 }
 
-impl<'a> Reading<'a> {
+impl<'a> CacheReading<'a> {
     pub(super) fn new(pubends: &'a Pubends, partitions: impl Iterator<Item = &'a Slots>, from: u64) -> Self {
-        Reading { cursors: partitions.filter_map(|slots| Cursor::new(slots, from)).collect(), pubends, looked_at: 0 }
+        CacheReading {
+            cursors: partitions.filter_map(|slots| PartitionCursor::new(slots, from)).collect(),
+            pubends,
+            looked_at: 0,
+        }
     }
 
     fn show(
         &self,
-        (slot, bytes): (&'a Slot, &'a Bytes),
-        visit: &mut impl FnMut(Item<'_>) -> ControlFlow<()>,
+        (slot, bytes): (&'a CacheSlot, &'a ChunkBytes),
+        visit: &mut impl FnMut(CacheItem<'_>) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
         match &slot.what {
-            What::Event { place, len, .. } => visit(Item::Event { serial: slot.last, event: bytes.get(*place, *len) }),
-            What::Hole { from, to, pubend, .. } => {
-                let _ = visit(Item::Hole { pubend: self.pubends.id(*pubend), from: *from, to: *to });
+            SlotContent::Event { place, len, .. } => {
+                visit(CacheItem::Event { serial: slot.last, event: bytes.get(*place, *len) })
+            }
+            SlotContent::Hole { from, to, pubend, .. } => {
+                let _ = visit(CacheItem::Hole { pubend: self.pubends.id(*pubend), from: *from, to: *to });
                 ControlFlow::Continue(())
             }
         }
     }
 
     /// Shows holes that begin before `from` and reach to it or beyond. They do not count: whoever continues there sees them again.
-    fn show_begun(&mut self, from: u64, visit: &mut impl FnMut(Item<'_>) -> ControlFlow<()>) {
+    fn show_begun(&mut self, from: u64, visit: &mut impl FnMut(CacheItem<'_>) -> ControlFlow<()>) {
         let mut number = 0;
         while let Some(cursor) = self.cursors.get_mut(number) {
             if cursor.first >= from {
@@ -120,18 +126,18 @@ impl<'a> Reading<'a> {
         from: u64,
         end: u64,
         budget: usize,
-        mut visit: impl FnMut(Item<'_>) -> ControlFlow<()>,
-    ) -> Next {
+        mut visit: impl FnMut(CacheItem<'_>) -> ControlFlow<()>,
+    ) -> NextRead {
         self.show_begun(from, &mut visit);
         let mut left = budget.max(1);
         loop {
             let Some((number, until)) = self.lowest() else {
-                return Next { serial: end.max(from), exhausted: true, looked_at: self.looked_at };
+                return NextRead { serial: end.max(from), exhausted: true, looked_at: self.looked_at };
             };
             loop {
                 let cursor = &mut self.cursors[number];
                 if left == 0 {
-                    return Next { serial: cursor.first, exhausted: false, looked_at: self.looked_at };
+                    return NextRead { serial: cursor.first, exhausted: false, looked_at: self.looked_at };
                 }
                 let slot = cursor.head;
                 let has_more = cursor.advance();

@@ -8,11 +8,11 @@ use whimbrel_event::{Packed, Tick, Time};
 use whimbrel_selector::TopicFilter;
 
 use super::Cache;
-use super::chunk::Bytes;
+use super::chunk::ChunkBytes;
 use super::partition::{Around, Partition};
 use super::plan::{PARTITIONS_MAX, PartitionPlan, PartitionSet, Plan};
-use super::slot::Slot;
-use super::slot::What;
+use super::slot::CacheSlot;
+use super::slot::SlotContent;
 use super::slots::Slots;
 
 /// Empty partitions for a plan.
@@ -57,10 +57,10 @@ fn heirs(old: &Plan, new: &Plan, number: usize) -> PartitionSet {
 /// The events of a partition that has ended and are still to be dealt, in the order of their
 /// serials.
 struct Estate {
-    chunks: vec::IntoIter<(VecDeque<Slot>, Bytes)>,
+    chunks: vec::IntoIter<(VecDeque<CacheSlot>, ChunkBytes)>,
     /// The rest of the chunk that is being dealt.
-    slots: VecDeque<Slot>,
-    bytes: Bytes,
+    slots: VecDeque<CacheSlot>,
+    bytes: ChunkBytes,
     /// The partitions that may get them.
     heirs: PartitionSet,
 }
@@ -70,7 +70,7 @@ impl Estate {
     fn next(&mut self, mut hole: impl FnMut(u16, Tick)) -> Option<u64> {
         loop {
             while let Some(slot) = self.slots.front() {
-                let What::Hole { to, pubend, .. } = slot.what else { return Some(slot.last) };
+                let SlotContent::Hole { to, pubend, .. } = slot.what else { return Some(slot.last) };
                 hole(pubend, to);
                 self.slots.pop_front();
             }
@@ -122,7 +122,7 @@ impl Cache {
             heirs.iter().for_each(|heir| self.partitions[heir].slots.miss(pubend, to));
         }
         let chunks: Vec<_> = slots.into_chunks().collect();
-        let (slots, bytes) = (VecDeque::new(), Bytes::default());
+        let (slots, bytes) = (VecDeque::new(), ChunkBytes::default());
         Estate { chunks: chunks.into_iter(), slots, bytes, heirs: *heirs }
     }
 
@@ -135,7 +135,7 @@ impl Cache {
         while let Some(Reverse((serial, place))) = turns.pop() {
             let estate = &mut estates[place];
             if let Some(slot) = estate.slots.pop_front()
-                && let What::Event { place, len, since, pubend, .. } = slot.what
+                && let SlotContent::Event { place, len, since, pubend, .. } = slot.what
             {
                 let event = estate.bytes.get(place, len);
                 // The age of a protected event counts from later than those of its neighbours.

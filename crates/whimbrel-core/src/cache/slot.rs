@@ -2,21 +2,21 @@
 
 use whimbrel_event::{Tick, Time};
 
-use super::chunk::Bytes;
+use super::chunk::ChunkBytes;
 
-const _: () = assert!(size_of::<Slot>() == 40, "a slot has five words");
+const _: () = assert!(size_of::<CacheSlot>() == 40, "a slot has five words");
 
 /// A place in the order of serials.
 #[derive(Debug)]
-pub(super) struct Slot {
+pub(super) struct CacheSlot {
     /// The serial of the event, or the last one that the hole may reach to.
     pub(super) last: u64,
-    pub(super) what: What,
+    pub(super) what: SlotContent,
 }
 
 /// What a slot holds.
 #[derive(Debug)]
-pub(super) enum What {
+pub(super) enum SlotContent {
     Event {
         tick: Tick,
         /// Where its bytes are in its chunk's.
@@ -39,40 +39,40 @@ pub(super) enum What {
     },
 }
 
-impl Slot {
+impl CacheSlot {
     /// The lowest serial that it is about.
     pub(super) fn first(&self) -> u64 {
         match self.what {
-            What::Event { .. } => self.last,
-            What::Hole { span, .. } => self.last - u64::from(span),
+            SlotContent::Event { .. } => self.last,
+            SlotContent::Hole { span, .. } => self.last - u64::from(span),
         }
     }
 
     pub(super) fn pubend(&self) -> u16 {
         match self.what {
-            What::Event { pubend, .. } | What::Hole { pubend, .. } => pubend,
+            SlotContent::Event { pubend, .. } | SlotContent::Hole { pubend, .. } => pubend,
         }
     }
 
     /// Bytes of its event.
     pub(super) fn len(&self) -> usize {
         match self.what {
-            What::Event { len, .. } => len as usize,
-            What::Hole { .. } => 0,
+            SlotContent::Event { len, .. } => len as usize,
+            SlotContent::Hole { .. } => 0,
         }
     }
 
     pub(super) fn is_event(&self) -> bool {
-        matches!(self.what, What::Event { .. })
+        matches!(self.what, SlotContent::Event { .. })
     }
 }
 
 /// The slots of a chunk with holes between the same events merged, and the bytes of its events without those that are gone.
 pub(super) struct Merged<'i> {
-    pub(super) slots: Vec<Slot>,
-    pub(super) bytes: Bytes,
+    pub(super) slots: Vec<CacheSlot>,
+    pub(super) bytes: ChunkBytes,
     /// Where the events are that it takes.
-    old: &'i mut Bytes,
+    old: &'i mut ChunkBytes,
     /// Classes of its events, a bit for each.
     pub(super) classes: u16,
     /// Where in `slots` the holes after the last event begin.
@@ -85,8 +85,8 @@ impl<'i> Merged<'i> {
     /// Begins with room for so many slots, and for the bytes of events.
     pub(super) fn new(
         slots: usize,
-        bytes: Bytes,
-        old: &'i mut Bytes,
+        bytes: ChunkBytes,
+        old: &'i mut ChunkBytes,
         drop_holes: bool,
         incomplete: &'i mut Vec<Tick>,
     ) -> Self {
@@ -94,16 +94,16 @@ impl<'i> Merged<'i> {
     }
 
     /// The next slot.
-    pub(super) fn take(&mut self, mut slot: Slot) {
+    pub(super) fn take(&mut self, mut slot: CacheSlot) {
         match &mut slot.what {
-            What::Event { place, len, class, .. } => {
+            SlotContent::Event { place, len, class, .. } => {
                 self.end_run();
                 self.classes |= 1 << *class;
                 self.bytes.take(self.old, place, *len);
                 self.slots.push(slot);
                 self.run = self.slots.len();
             }
-            What::Hole { to, pubend, .. } => {
+            SlotContent::Hole { to, pubend, .. } => {
                 let (to, pubend) = (*to, *pubend);
                 let place = usize::from(pubend);
                 if self.drop_holes {
@@ -119,12 +119,14 @@ impl<'i> Merged<'i> {
         }
     }
 
-    fn take_hole(&mut self, slot: Slot, end: Tick, pubend: u16) {
+    fn take_hole(&mut self, slot: CacheSlot, end: Tick, pubend: u16) {
         if self.slots.get(self.run).is_some_and(|first| slot.last - first.first() > u64::from(u32::MAX)) {
             self.end_run();
         }
         let same = self.slots[self.run..].iter_mut().find_map(|known| match &mut known.what {
-            What::Hole { from, to, span, pubend: of } if *of == pubend => Some((&mut known.last, from, to, span)),
+            SlotContent::Hole { from, to, span, pubend: of } if *of == pubend => {
+                Some((&mut known.last, from, to, span))
+            }
             _ => None,
         });
         match same {
@@ -142,7 +144,7 @@ impl<'i> Merged<'i> {
         let run = self.slots[self.run..].iter();
         let Some(last) = run.map(|hole| hole.last).max() else { return };
         for hole in &mut self.slots[self.run..] {
-            if let What::Hole { span, .. } = &mut hole.what {
+            if let SlotContent::Hole { span, .. } = &mut hole.what {
                 *span += (last - hole.last) as u32;
                 hole.last = last;
             }

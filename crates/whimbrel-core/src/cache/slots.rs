@@ -8,8 +8,8 @@ use std::collections::{VecDeque, vec_deque};
 
 use whimbrel_event::{AcceptedEvent, Tick, Time};
 
-use super::chunk::{BLOCK, Bytes, Chunk, LARGE, block};
-use super::slot::{Slot, What};
+use super::chunk::{BLOCK, Chunk, ChunkBytes, LARGE, block};
+use super::slot::{CacheSlot, SlotContent};
 use crate::stream::split_mix;
 
 /// Slots of a chunk, at most.
@@ -147,7 +147,7 @@ impl Slots {
     }
 
     /// The oldest event.
-    pub(super) fn front(&self) -> Option<&Slot> {
+    pub(super) fn front(&self) -> Option<&CacheSlot> {
         self.chunks.front().map(|chunk| &chunk.slots[0])
     }
 
@@ -168,8 +168,8 @@ impl Slots {
         chunk.last = serial;
         let (place, len) = chunk.put(event, len);
         let (tick, importance) = (event.id.tick, event.event.importance);
-        let what = What::Event { tick, place, len, since, pubend, class, importance };
-        chunk.slots.push_back(Slot { last: serial, what });
+        let what = SlotContent::Event { tick, place, len, since, pubend, class, importance };
+        chunk.slots.push_back(CacheSlot { last: serial, what });
         let index = chunk.gone + chunk.slots.len() - 1;
         At { chunk: self.gone + self.chunks.len() as u64 - 1, index }
     }
@@ -184,7 +184,9 @@ impl Slots {
         let chunk = self.tail(0);
         chunk.skip();
         chunk.last = serial;
-        chunk.slots.push_back(Slot { last: serial, what: What::Hole { from: tick, to: tick, span: 0, pubend } });
+        chunk
+            .slots
+            .push_back(CacheSlot { last: serial, what: SlotContent::Hole { from: tick, to: tick, span: 0, pubend } });
         let place = self.chunks.len() - 1;
         self.tidy(place);
     }
@@ -218,7 +220,9 @@ impl Slots {
     /// Takes the oldest event out; what it leaves at the front is no hole. False if there is none.
     pub(super) fn pop(&mut self) -> bool {
         let Some(slot) = self.take_front() else { return false };
-        let What::Event { tick, len, pubend, .. } = slot.what else { unreachable!("the first slot is an event") };
+        let SlotContent::Event { tick, len, pubend, .. } = slot.what else {
+            unreachable!("the first slot is an event")
+        };
         self.events -= 1;
         self.bytes -= self.cost(len as usize);
         self.miss(pubend, tick);
@@ -227,7 +231,7 @@ impl Slots {
     }
 
     /// Takes the first slot out; the caller counts it.
-    fn take_front(&mut self) -> Option<Slot> {
+    fn take_front(&mut self) -> Option<CacheSlot> {
         let chunk = self.chunks.front_mut()?;
         let slot = chunk.pop();
         if chunk.slots.is_empty() {
@@ -240,7 +244,7 @@ impl Slots {
     /// Turns holes at the front into incompleteness.
     fn absorb(&mut self) {
         while let Some(chunk) = self.chunks.front_mut() {
-            let What::Hole { to, pubend, .. } = chunk.slots[0].what else { return };
+            let SlotContent::Hole { to, pubend, .. } = chunk.slots[0].what else { return };
             chunk.holes -= 1;
             chunk.fresh = chunk.fresh.saturating_sub(1);
             self.holes -= 1;
@@ -258,8 +262,10 @@ impl Slots {
         }
         let chunk = &mut self.chunks[place];
         let slot = &mut chunk.slots[index];
-        let What::Event { tick, place: at, len, pubend, .. } = slot.what else { unreachable!("the place of an event") };
-        slot.what = What::Hole { from: tick, to: tick, span: 0, pubend };
+        let SlotContent::Event { tick, place: at, len, pubend, .. } = slot.what else {
+            unreachable!("the place of an event")
+        };
+        slot.what = SlotContent::Hole { from: tick, to: tick, span: 0, pubend };
         chunk.lose(at, len);
         self.events -= 1;
         self.holes += 1;
@@ -350,7 +356,7 @@ impl Slots {
                 None => (scaled(high, self.chunks.len()), scaled(low, self.width)),
             };
             let chunk = &self.chunks[place];
-            if chunk.slots.get(index).is_some_and(Slot::is_event) {
+            if chunk.slots.get(index).is_some_and(CacheSlot::is_event) {
                 return Some(self.at(place, index));
             }
         }
@@ -372,13 +378,13 @@ impl Slots {
     }
 
     /// The next event behind `at` of that class.
-    pub(super) fn next_of(&mut self, class: u8, at: At) -> Option<(At, &Slot)> {
+    pub(super) fn next_of(&mut self, class: u8, at: At) -> Option<(At, &CacheSlot)> {
         let (mut place, index) = self.resolve(at)?;
         let mut index = index + 1;
         loop {
             let chunk = self.chunks.get(place)?;
             if chunk.classes & (1 << class) != 0 {
-                let is_it = |slot: &Slot| matches!(slot.what, What::Event { class: of, .. } if of == class);
+                let is_it = |slot: &CacheSlot| matches!(slot.what, SlotContent::Event { class: of, .. } if of == class);
                 let found = chunk.slots.range(index.min(chunk.slots.len())..).position(is_it);
                 self.work += found.unwrap_or(chunk.slots.len().saturating_sub(index)) as u64 + 1;
                 if let Some(found) = found {
@@ -394,7 +400,7 @@ impl Slots {
     }
 
     /// The slot there.
-    pub(super) fn get(&self, at: At) -> &Slot {
+    pub(super) fn get(&self, at: At) -> &CacheSlot {
         let (place, index) = self.resolve(at).expect("the place of an event");
         &self.chunks[place].slots[index]
     }
@@ -403,7 +409,7 @@ impl Slots {
     pub(super) fn promote(&mut self, at: At, to: u8, from_now: Time) {
         let (place, index) = self.resolve(at).expect("the place of an event");
         let chunk = &mut self.chunks[place];
-        if let What::Event { class, since, .. } = &mut chunk.slots[index].what {
+        if let SlotContent::Event { class, since, .. } = &mut chunk.slots[index].what {
             (*class, *since) = (to, from_now);
         }
         chunk.classes |= 1 << to;
@@ -431,7 +437,7 @@ impl Slots {
     }
 
     /// All slots, in chunks, with the bytes of their events.
-    pub(super) fn into_chunks(self) -> impl Iterator<Item = (VecDeque<Slot>, Bytes)> {
+    pub(super) fn into_chunks(self) -> impl Iterator<Item = (VecDeque<CacheSlot>, ChunkBytes)> {
         self.chunks.into_iter().map(Chunk::into_parts)
     }
 
@@ -440,7 +446,7 @@ impl Slots {
         for (place, chunk) in self.chunks.iter_mut().enumerate() {
             chunk.classes = 0;
             for (index, slot) in chunk.slots.iter_mut().enumerate() {
-                if let What::Event { len, class, since, importance, .. } = &mut slot.what {
+                if let SlotContent::Event { len, class, since, importance, .. } = &mut slot.what {
                     *class = of(*importance);
                     chunk.classes |= 1 << *class;
                     let at = At { chunk: self.gone + place as u64, index: chunk.gone + index };
@@ -451,9 +457,9 @@ impl Slots {
     }
 
     /// All slots from the first one that is about `from` or a later serial.
-    pub(super) fn walk(&self, from: u64) -> Walk<'_> {
+    pub(super) fn walk(&self, from: u64) -> SlotWalk<'_> {
         let (place, index) = self.seek(from);
-        let mut walk = Walk { chunks: self.chunks.range(place..), slots: vec_deque::Iter::default(), bytes: None };
+        let mut walk = SlotWalk { chunks: self.chunks.range(place..), slots: vec_deque::Iter::default(), bytes: None };
         walk.next_chunk();
         walk.slots = self.chunks.get(place).map(|chunk| chunk.slots.range(index..)).unwrap_or_default();
         walk
@@ -467,13 +473,13 @@ fn scaled(random: u64, bound: usize) -> usize {
 
 /// Slots one by one, each with the bytes of its chunk's events.
 #[derive(Debug)]
-pub(super) struct Walk<'a> {
-    slots: vec_deque::Iter<'a, Slot>,
-    bytes: Option<&'a Bytes>,
+pub(super) struct SlotWalk<'a> {
+    slots: vec_deque::Iter<'a, CacheSlot>,
+    bytes: Option<&'a ChunkBytes>,
     chunks: vec_deque::Iter<'a, Chunk>,
 }
 
-impl Walk<'_> {
+impl SlotWalk<'_> {
     fn next_chunk(&mut self) -> Option<()> {
         let chunk = self.chunks.next()?;
         (self.slots, self.bytes) = (chunk.slots.iter(), Some(chunk.bytes()));
@@ -481,8 +487,8 @@ impl Walk<'_> {
     }
 }
 
-impl<'a> Iterator for Walk<'a> {
-    type Item = (&'a Slot, &'a Bytes);
+impl<'a> Iterator for SlotWalk<'a> {
+    type Item = (&'a CacheSlot, &'a ChunkBytes);
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {

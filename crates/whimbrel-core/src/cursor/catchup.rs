@@ -8,8 +8,8 @@ use whimbrel_selector::SharedFilter;
 use super::{CatchUp, Cursor, Gap, GapReason};
 use crate::api::Output;
 use crate::broker::Broker;
-use crate::cache::{Item, Next};
-use crate::copies::Copies;
+use crate::cache::{CacheItem, NextRead};
+use crate::copies::EventCopies;
 use crate::route::Router;
 use crate::session::{Publication, Sessions};
 use crate::stream::Sources;
@@ -57,7 +57,7 @@ impl Broker {
         if let Some(turn) = replayed {
             return turn;
         }
-        let mut catch_up = self.cursors.get_mut(id).catch_up.take().expect("a track that lags");
+        let mut catch_up = self.cursors.get_mut(id).catch_up.take().expect("a cursor that lags");
         self.record_incomplete(id, &mut catch_up);
         let Broker { cursors, router, cache, copies, sessions, streams, serial, .. } = self;
         let last = *serial;
@@ -66,30 +66,31 @@ impl Broker {
         let lost = catch_up.why_lost();
         let is_durable = cursor.durable.is_some();
         // What a durable subscription lacks of own streams it has got out of the log.
-        let far = cursor.durable.as_deref().map(|durable| durable.remote.since.clone()).unwrap_or_default();
+        let remote = cursor.durable.as_deref().map(|durable| durable.remote.since.clone()).unwrap_or_default();
         let of_log = |pubend| {
-            is_durable && (streams.own_reliable(pubend).is_some() || far.has(pubend) && !streams.has_ended_in(pubend))
+            is_durable
+                && (streams.own_reliable(pubend).is_some() || remote.has(pubend) && !streams.has_ended_in(pubend))
         };
         let (from, partitions) = (catch_up.next, cursor.partitions);
         let whose = (streams.logged().host(), is_alone);
         let mut reader =
             CursorReader::new(now, whose, (cursor, &mut catch_up), (router, copies, sessions, streams), out);
         let next = cache.read(from, &partitions, *budget, |item| match item {
-            Item::Hole { pubend, to, .. } if of_log(pubend) => {
+            CacheItem::Hole { pubend, to, .. } if of_log(pubend) => {
                 reader.record_hole(pubend, to);
                 ControlFlow::Continue(())
             }
-            Item::Hole { pubend, from, to } => {
+            CacheItem::Hole { pubend, from, to } => {
                 let from = Tick(from.0 - 1).max(reader.catch_up.positions.get(pubend));
                 reader.catch_up.gaps.add(Gap { pubend, from, to, reason: lost });
                 ControlFlow::Continue(())
             }
-            Item::Event { event, .. } if of_log(event.id().pubend) && reader.lacks(event.id()) => {
+            CacheItem::Event { event, .. } if of_log(event.id().pubend) && reader.lacks(event.id()) => {
                 ControlFlow::Continue(())
             }
             // Its host has ended so long ago that nobody is told of it any more.
-            Item::Event { event, .. } if !streams.knows(event.id().pubend) => ControlFlow::Continue(()),
-            Item::Event { serial, event } => reader.check_event(serial, event),
+            CacheItem::Event { event, .. } if !streams.knows(event.id().pubend) => ControlFlow::Continue(()),
+            CacheItem::Event { serial, event } => reader.check_event(serial, event),
         });
         let (blocked, caught_up) = reader.end_turn(&next, (from, last), budget);
         let blocked_on = reader.blocked_on;
@@ -137,13 +138,13 @@ impl Broker {
         self.cursors.set_caught_up(id);
         let Broker { cursors, streams, sessions, .. } = self;
         let (inflight, mut waker) = sessions.inflight_mut(session);
-        let far = cursors.durable(id).map(|durable| &durable.remote);
+        let remote = cursors.durable(id).map(|durable| &durable.remote);
         // What it has passed without finding it is gone; streams that are set aside, own ones among them, or not known here yet, are still to be read.
         let is_gone = |event: EventId| {
-            let far = far.filter(|_| !streams.has_ended_in(event.pubend));
-            far.is_none_or(|far| {
+            let remote = remote.filter(|_| !streams.has_ended_in(event.pubend));
+            remote.is_none_or(|remote| {
                 let has_passed = || streams.followed(event.pubend).is_some_and(|passed| passed >= event.tick);
-                !far.detached.has(event.pubend) && (!far.since.has(event.pubend) || has_passed())
+                !remote.detached.has(event.pubend) && (!remote.since.has(event.pubend) || has_passed())
             })
         };
         inflight.lose_loading(id, &mut waker, is_gone);
@@ -184,7 +185,7 @@ pub(super) struct CursorReader<'a> {
     pub(super) cursor: &'a mut Cursor,
     pub(super) catch_up: &'a mut CatchUp,
     pub(super) router: &'a mut Router,
-    pub(super) copies: &'a mut Copies,
+    pub(super) copies: &'a mut EventCopies,
     /// Nobody else lags: copies need not be shared.
     pub(super) is_alone: bool,
     pub(super) sessions: &'a mut Sessions,
@@ -206,7 +207,7 @@ impl<'a> CursorReader<'a> {
         now: Time,
         (host, is_alone): (HostId, bool),
         (cursor, catch_up): (&'a mut Cursor, &'a mut CatchUp),
-        (router, copies, sessions, streams): (&'a mut Router, &'a mut Copies, &'a mut Sessions, &'a Sources),
+        (router, copies, sessions, streams): (&'a mut Router, &'a mut EventCopies, &'a mut Sessions, &'a Sources),
         out: &'a mut dyn Output,
     ) -> Self {
         let (blocked, weight, has_holes, blocked_on) = (false, 0, false, None);
@@ -232,7 +233,7 @@ impl<'a> CursorReader<'a> {
 impl CursorReader<'_> {
     /// The turn is over, which looked at the cache from a serial on, of which the last is known, too. Whether the client takes no more, and whether the
     /// end was reached.
-    fn end_turn(&mut self, next: &Next, (from, last): (u64, u64), budget: &mut usize) -> (bool, bool) {
+    fn end_turn(&mut self, next: &NextRead, (from, last): (u64, u64), budget: &mut usize) -> (bool, bool) {
         // Whoever had a turn has used something of it.
         *budget = budget.saturating_sub(next.looked_at.max(1));
         if self.blocked || self.blocked_on.is_some() {

@@ -11,7 +11,7 @@ use whimbrel_event::{PubendId, Tick};
 
 use super::positions::{COMMON_MIN, Common, Positions};
 use super::{Cursor, Cursors, RemoteLogs};
-use crate::store::FarStand;
+use crate::store::RemotePosition;
 
 /// So many streams of a subscription may count from later on than the others.
 const LATER_MAX: usize = COMMON_MIN / 2;
@@ -33,27 +33,29 @@ pub(crate) struct InCommon {
 
 impl InCommon {
     /// From where on logs count for a subscription, which stands there, is the same tick in most streams, if it has acknowledged that.
-    pub(crate) fn align_since(&mut self, far: &mut RemoteLogs, stands: &[FarStand]) {
-        let differing = far.since.differing();
-        if differing < COMMON_MIN || stands.len() < COMMON_MIN {
+    pub(crate) fn align_since(&mut self, remote: &mut RemoteLogs, positions: &[RemotePosition]) {
+        let differing = remote.since.differing();
+        if differing < COMMON_MIN || positions.len() < COMMON_MIN {
             return;
         }
-        let mut ticks: Vec<_> = stands.iter().map(|far| far.since).collect();
-        let (_, level, _) = ticks.select_nth_unstable(stands.len() - 1 - LATER_MAX);
-        let level = *level;
-        let tick = |far: &FarStand| if far.acked >= level { far.since.max(level) } else { far.since };
-        let since: Positions = stands.iter().map(|far| (far.pubend, tick(far))).collect();
+        let mut ticks: Vec<_> = positions.iter().map(|remote| remote.since).collect();
+        let (_, watermark, _) = ticks.select_nth_unstable(positions.len() - 1 - LATER_MAX);
+        let watermark = *watermark;
+        let tick = |remote: &RemotePosition| {
+            if remote.acked >= watermark { remote.since.max(watermark) } else { remote.since }
+        };
+        let since: Positions = positions.iter().map(|remote| (remote.pubend, tick(remote))).collect();
         let mut best = since.clone();
-        best.share(&self.streams, Some(level));
+        best.share(&self.streams, Some(watermark));
         if best.differing() >= COMMON_MIN {
             let streams: Common = since.iter().collect();
             let mut other = since;
-            if other.share(&streams, Some(level)) && other.differing() < best.differing() {
+            if other.share(&streams, Some(watermark)) && other.differing() < best.differing() {
                 (best, self.streams) = (other, streams);
             }
         }
         if best.differing() < differing {
-            far.since = best;
+            remote.since = best;
         }
     }
 
@@ -68,21 +70,21 @@ impl InCommon {
     }
 
     /// Most of where somebody stands is one tick, where that is alike.
-    pub(super) fn align(&mut self, positions: &mut Positions, alike: Vec<PubendId>, level: Tick) {
-        alike.into_iter().for_each(|pubend| positions.set(pubend, level));
-        if !positions.share(&self.away, Some(level)) {
+    pub(super) fn align(&mut self, positions: &mut Positions, alike: Vec<PubendId>, watermark: Tick) {
+        alike.into_iter().for_each(|pubend| positions.set(pubend, watermark));
+        if !positions.share(&self.away, Some(watermark)) {
             self.away = positions.iter().collect();
-            positions.share(&self.away, Some(level));
+            positions.share(&self.away, Some(watermark));
         }
     }
 
     /// What a subscription lacks of streams, where it stands if it is behind, and where its client has acknowledged.
     pub(crate) fn share(&mut self, cursor: &mut Cursor) {
         if let Some(durable) = cursor.durable.as_deref_mut().filter(|durable| !durable.remote.since.is_empty()) {
-            let far = &mut durable.remote;
-            far.newest.share_with(&mut self.newest);
-            far.holes.share_with(&mut self.holes);
-            far.written.share_with(&mut self.marks);
+            let remote = &mut durable.remote;
+            remote.newest.share_with(&mut self.newest);
+            remote.holes.share_with(&mut self.holes);
+            remote.written.share_with(&mut self.marks);
         }
         if let Some(catch_up) = cursor.catch_up.as_deref_mut() {
             self.fall_behind(&mut catch_up.positions);
@@ -101,18 +103,18 @@ impl Cursors {
         }
         for (_, cursor) in self.from(0) {
             let Some(cursor) = cursor else { continue };
-            let far = cursor.durable.as_deref().map(|durable| &*durable.remote);
-            let of_far = far
-                .into_iter()
-                .flat_map(|far| [&far.since, &far.unsure, &far.newest, &far.held, &far.detached, &far.holes]);
-            let of_lag = cursor.catch_up.iter().flat_map(|catch_up| [&catch_up.positions, &catch_up.forgiven]);
-            if let Some(far) = far {
-                let (of_written, in_bytes) = far.written.size();
+            let remote = cursor.durable.as_deref().map(|durable| &*durable.remote);
+            let of_remote = remote.into_iter().flat_map(|remote| {
+                [&remote.since, &remote.unsure, &remote.newest, &remote.held, &remote.detached, &remote.holes]
+            });
+            let of_catch_up = cursor.catch_up.iter().flat_map(|catch_up| [&catch_up.positions, &catch_up.forgiven]);
+            if let Some(remote) = remote {
+                let (of_written, in_bytes) = remote.written.size();
                 (entries, bytes) = (entries + of_written, bytes + in_bytes);
             }
-            let of_far = of_far.chain(far.map(|far| far.written.marks()));
-            let of_track = [&cursor.ahead, &cursor.unsettled, &cursor.acknowledged];
-            for positions in of_far.chain(of_lag).chain(of_track) {
+            let of_remote = of_remote.chain(remote.map(|remote| remote.written.marks()));
+            let of_cursor = [&cursor.ahead, &cursor.unsettled, &cursor.acknowledged];
+            for positions in of_remote.chain(of_catch_up).chain(of_cursor) {
                 entries += positions.differing();
                 bytes += positions.bytes();
                 let is_new = |common: &&Common| seen.insert(common.as_ptr());
@@ -135,12 +137,15 @@ mod tests {
     const STREAMS: u64 = 64;
 
     /// One that counts from these ticks on, and has acknowledged up to those.
-    fn subscription(since: impl Fn(u64) -> u64, acked: impl Fn(u64) -> u64) -> (RemoteLogs, Vec<FarStand>) {
-        let stand = |at| FarStand { pubend: PubendId(at), since: Tick(since(at)), acked: Tick(acked(at)) };
-        let stands: Vec<FarStand> = (0..STREAMS).map(stand).collect();
+    fn subscription(since: impl Fn(u64) -> u64, acked: impl Fn(u64) -> u64) -> (RemoteLogs, Vec<RemotePosition>) {
+        let position = |at| RemotePosition { pubend: PubendId(at), since: Tick(since(at)), acked: Tick(acked(at)) };
+        let positions: Vec<RemotePosition> = (0..STREAMS).map(position).collect();
         (
-            RemoteLogs { since: stands.iter().map(|far| (far.pubend, far.since)).collect(), ..RemoteLogs::default() },
-            stands,
+            RemoteLogs {
+                since: positions.iter().map(|remote| (remote.pubend, remote.since)).collect(),
+                ..RemoteLogs::default()
+            },
+            positions,
         )
     }
 
@@ -148,46 +153,46 @@ mod tests {
     fn each_counts_from_one_tick_and_from_later_on_in_few_streams() {
         let mut common = InCommon::default();
         for first in [10, 500] {
-            let (mut far, stands) = subscription(|at| first + at, |_| 1_000);
-            common.align_since(&mut far, &stands);
-            let level = first + STREAMS - 1 - LATER_MAX as u64;
-            assert!(far.since.iter().all(|(pubend, tick)| tick.0 == level.max(first + pubend.0)));
-            assert_eq!((far.since.differing(), far.since.iter().count()), (LATER_MAX, STREAMS as usize));
-            assert_eq!(far.since.common().map(|common| common.as_ptr()), Some(common.streams.as_ptr()));
+            let (mut remote, positions) = subscription(|at| first + at, |_| 1_000);
+            common.align_since(&mut remote, &positions);
+            let watermark = first + STREAMS - 1 - LATER_MAX as u64;
+            assert!(remote.since.iter().all(|(pubend, tick)| tick.0 == watermark.max(first + pubend.0)));
+            assert_eq!((remote.since.differing(), remote.since.iter().count()), (LATER_MAX, STREAMS as usize));
+            assert_eq!(remote.since.common().map(|common| common.as_ptr()), Some(common.streams.as_ptr()));
         }
     }
 
     #[test]
     fn nobody_counts_from_what_it_has_not_acknowledged() {
         let mut common = InCommon::default();
-        let (mut far, stands) = subscription(|at| 10 + at % 2, |at| if at == 3 { 5 } else { 120 });
-        common.align_since(&mut far, &stands);
-        assert_eq!((far.since.get(PubendId(2)), far.since.get(PubendId(3))), (Tick(11), Tick(11)));
-        let (mut far, stands) = subscription(|at| 10 + at % 2, |at| if at == 2 { 10 } else { 120 });
-        common.align_since(&mut far, &stands);
-        assert_eq!((far.since.get(PubendId(2)), far.since.get(PubendId(4))), (Tick(10), Tick(11)));
-        assert_eq!(far.since.differing(), 1);
-        let (mut far, stands) = subscription(|at| 10 + at, |at| 10 + at);
-        common.align_since(&mut far, &stands);
-        assert!(far.since.iter().all(|(pubend, tick)| tick.0 == 10 + pubend.0));
+        let (mut remote, positions) = subscription(|at| 10 + at % 2, |at| if at == 3 { 5 } else { 120 });
+        common.align_since(&mut remote, &positions);
+        assert_eq!((remote.since.get(PubendId(2)), remote.since.get(PubendId(3))), (Tick(11), Tick(11)));
+        let (mut remote, positions) = subscription(|at| 10 + at % 2, |at| if at == 2 { 10 } else { 120 });
+        common.align_since(&mut remote, &positions);
+        assert_eq!((remote.since.get(PubendId(2)), remote.since.get(PubendId(4))), (Tick(10), Tick(11)));
+        assert_eq!(remote.since.differing(), 1);
+        let (mut remote, positions) = subscription(|at| 10 + at, |at| 10 + at);
+        common.align_since(&mut remote, &positions);
+        assert!(remote.since.iter().all(|(pubend, tick)| tick.0 == 10 + pubend.0));
     }
 
     #[test]
     fn other_streams_come_and_go() {
         let mut common = InCommon::default();
-        let (mut far, stands) = subscription(|_| 10, |_| 100);
-        common.align_since(&mut far, &stands);
-        assert_eq!(far.since.differing(), 0);
-        far.since.remove(PubendId(5));
+        let (mut remote, positions) = subscription(|_| 10, |_| 100);
+        common.align_since(&mut remote, &positions);
+        assert_eq!(remote.since.differing(), 0);
+        remote.since.remove(PubendId(5));
         for at in STREAMS..STREAMS + 20 {
-            far.since.set(PubendId(at), Tick(50));
+            remote.since.set(PubendId(at), Tick(50));
         }
-        assert_eq!(far.since.differing(), 21);
-        let stand = |(pubend, since)| FarStand { pubend, since, acked: Tick(100) };
-        let stands: Vec<FarStand> = far.since.iter().map(stand).collect();
-        common.align_since(&mut far, &stands);
-        assert_eq!((far.since.iter().count(), far.since.has(PubendId(5))), (STREAMS as usize + 19, false));
+        assert_eq!(remote.since.differing(), 21);
+        let position = |(pubend, since)| RemotePosition { pubend, since, acked: Tick(100) };
+        let positions: Vec<RemotePosition> = remote.since.iter().map(position).collect();
+        common.align_since(&mut remote, &positions);
+        assert_eq!((remote.since.iter().count(), remote.since.has(PubendId(5))), (STREAMS as usize + 19, false));
         // Those that came are more than may differ: all count from there.
-        assert!(far.since.iter().all(|(_, tick)| tick == Tick(50)) && far.since.differing() < COMMON_MIN);
+        assert!(remote.since.iter().all(|(_, tick)| tick == Tick(50)) && remote.since.differing() < COMMON_MIN);
     }
 }

@@ -10,7 +10,7 @@ use super::{Cursor, Positions, RemoteLogs};
 use crate::confirming::{Confirmed, remembered};
 use crate::content::Content;
 use crate::lazy::{Lazy, at_rest};
-use crate::store::{DurableNo, FarStand, Former, OWN, OwnTicks, Plan, Stand};
+use crate::store::{DurableNo, DurablePosition, FormerSelector, LogPlan, OWN, OwnTicks, RemotePosition};
 
 /// Stands for a stream of which a subscription has acknowledged everything that it wants.
 pub(crate) const NOTHING: Tick = Tick(u64::MAX);
@@ -52,7 +52,7 @@ pub(crate) struct RareDurable {
     /// Up to where the cache was seen to have holes.
     pub(crate) holes: OwnTicks,
     /// What it knows of the part of the log that it reads.
-    pub(crate) plan: Option<Box<Plan>>,
+    pub(crate) plan: Option<Box<LogPlan>>,
 }
 
 at_rest!(
@@ -82,19 +82,19 @@ pub(crate) struct FormerInterest {
     /// The last ticks for which it counts.
     upto: OwnTicks,
     /// The same of other brokers' streams. Where it is not known yet, what this one wants counts as well as what the next one does.
-    pub(crate) far: Positions,
+    pub(crate) remote: Positions,
 }
 
 impl FormerInterest {
-    pub(crate) fn new(former: &Former<'_>, fences: &Arc<Fences>) -> Self {
+    pub(crate) fn new(former: &FormerSelector<'_>, fences: &Arc<Fences>) -> Self {
         let text = former.selector;
         let compiled = text.map(|text| Compiled::new(&remembered(text)).with_fences(fences.clone()));
-        let far = former.far.iter().copied().collect();
-        FormerInterest { text: text.map(Box::from), compiled, upto: former.upto, far }
+        let remote = former.remote.iter().copied().collect();
+        FormerInterest { text: text.map(Box::from), compiled, upto: former.upto, remote }
     }
 
-    pub(crate) fn view(&self) -> Former<'_> {
-        Former { selector: self.text.as_deref(), upto: self.upto, far: self.far.iter().collect() }
+    pub(crate) fn view(&self) -> FormerSelector<'_> {
+        FormerSelector { selector: self.text.as_deref(), upto: self.upto, remote: self.remote.iter().collect() }
     }
 
     fn wants(&mut self, event: Packed<'_>) -> bool {
@@ -129,7 +129,7 @@ impl Durable {
     /// What another request for the same subscription makes of it; `text` is the selector that it had.
     pub(crate) fn change(&mut self, confirmed: &Confirmed, text: Option<&str>, fences: &Arc<Fences>) {
         if let Some(upto) = confirmed.until {
-            self.old.push(FormerInterest::new(&Former { selector: text, upto, far: Vec::new() }, fences));
+            self.old.push(FormerInterest::new(&FormerSelector { selector: text, upto, remote: Vec::new() }, fences));
         }
     }
 
@@ -141,14 +141,17 @@ impl Durable {
     }
 
     /// Forgets selectors for which nothing is left to get, if it stands there; how many, the oldest.
-    pub(crate) fn forget_old(&mut self, stand: &Stand) -> usize {
+    pub(crate) fn forget_old(&mut self, durable_position: &DurablePosition) -> usize {
         if self.old.is_empty() {
             return 0;
         }
-        let (before, position) = (self.old.len(), self.hold(&stand.acked));
+        let (before, position) = (self.old.len(), self.hold(&durable_position.acked));
         let is_left = |old: &FormerInterest| {
-            let has_far = |far: &FarStand| !old.far.has(far.pubend) || old.far.get(far.pubend) > far.acked;
-            old.upto.iter().zip(&position).any(|(upto, position)| upto > position) || stand.far.iter().any(has_far)
+            let has_remote = |remote: &RemotePosition| {
+                !old.remote.has(remote.pubend) || old.remote.get(remote.pubend) > remote.acked
+            };
+            old.upto.iter().zip(&position).any(|(upto, position)| upto > position)
+                || durable_position.remote.iter().any(has_remote)
         };
         // Each ends where the one after it does, or before.
         self.old.retain(is_left);
@@ -157,7 +160,7 @@ impl Durable {
 
     /// Whether it is not known yet from where on its present selector counts in another broker's stream.
     pub(crate) fn awaits_selector(&self, pubend: PubendId) -> bool {
-        self.old.iter().any(|old| !old.far.has(pubend))
+        self.old.iter().any(|old| !old.remote.has(pubend))
     }
 }
 
@@ -175,8 +178,8 @@ impl Cursor {
             return None;
         }
         for old in &mut durable.old {
-            let is_known = old.far.has(id.pubend);
-            let counts = !is_known || id.tick <= old.far.get(id.pubend);
+            let is_known = old.remote.has(id.pubend);
+            let counts = !is_known || id.tick <= old.remote.get(id.pubend);
             let wants = counts && old.wants(event);
             if wants || is_known && counts {
                 return Some(wants);

@@ -49,7 +49,7 @@ pub(crate) struct Follow<'a> {
 }
 
 impl Broker {
-    /// Makes, changes or ends what is kept of a subscription, `subscription` in the router; returns the track.
+    /// Makes, changes or ends what is kept of a subscription, `subscription` in the router; returns the cursor.
     pub(crate) fn follow(&mut self, now: Time, subscription: u32, follow: Follow<'_>) -> u32 {
         let Follow { index, asked, cursor, partitions, begin, confirmed } = follow;
         if !asked.following.needs_cursor() {
@@ -97,7 +97,7 @@ impl Broker {
             self.begin_at(now, id, asked, catch_up);
         }
         if confirmed.is_some() {
-            self.await_owed(id);
+            self.await_grants(id);
         }
         if asked.following.by_token && self.cursors.get(id).acknowledged.is_empty() {
             // From now on the client says what it is sure of; so far that is what it has not left unanswered.
@@ -185,7 +185,7 @@ impl Broker {
         {
             let known = self.router.get(self.cursors.get(id).subscription);
             let (text, selector) = (known.text.clone(), known.selector.clone());
-            self.router.want_old(number, &text, selector.as_deref());
+            self.router.keep_old_interest(number, &text, selector.as_deref());
             self.detach_all_streams(id);
         }
         if freed && lags {
@@ -264,16 +264,16 @@ impl Broker {
         durable.remote.later.clear();
         durable.remote.told.clear();
         let (number, detached) = (durable.number, core::mem::take(&mut durable.remote.detached));
-        detached.iter().for_each(|(pubend, _)| self.store.far_reads.leave(pubend, number));
+        detached.iter().for_each(|(pubend, _)| self.store.remote_reads.leave(pubend, number));
     }
 
     /// A subscription is durable no more: it holds nothing, and what is written of its position and its last deliveries is forgotten.
     fn forget_durable(&mut self, index: u32, text: &str, durable: &Durable) {
         for (pubend, _) in durable.remote.detached.iter() {
-            self.store.far_reads.leave(pubend, durable.number);
+            self.store.remote_reads.leave(pubend, durable.number);
         }
         for _ in &durable.old {
-            self.router.want_old_no_more(durable.number, text);
+            self.router.drop_old_interest(durable.number, text);
         }
         self.let_go_of_log(&durable.held, &durable.remote.held, durable.is_connected);
         let number = self.sessions.get(index).memory.number;
@@ -293,7 +293,7 @@ impl Broker {
             overlay.waiting.forget(id);
         }
         if let Some(overlay) = self.overlay.as_deref_mut() {
-            overlay.logs.claims.forget(id);
+            overlay.logs.received.forget(id);
         }
         if let Some(at) = cursor.silence.due {
             self.timers.remove(at, Reason::Silence, id);
@@ -324,17 +324,17 @@ impl Broker {
         if cursor == NO_CURSOR {
             return self.caught_up_token(now);
         }
-        let of_track = self.cursors.get(cursor);
+        let of_cursor = self.cursors.get(cursor);
         // What was sent on this connection comes to the client before this answer.
         let unsent = self.unanswered(index, cursor, false);
-        let is_here = of_track.ahead.is_empty() && !of_track.is_behind_somewhere();
-        if of_track.catch_up.is_none() && is_here && unsent.is_empty() {
+        let is_here = of_cursor.ahead.is_empty() && !of_cursor.is_behind_somewhere();
+        if of_cursor.catch_up.is_none() && is_here && unsent.is_empty() {
             return self.caught_up_token(now);
         }
-        let catch_up = of_track.catch_up.as_ref();
+        let catch_up = of_cursor.catch_up.as_ref();
         let mut positions =
-            catch_up.map_or_else(|| self.ahead_positions(&of_track.ahead), |catch_up| catch_up.positions.clone());
-        of_track.step_back_to_settled(&mut positions);
+            catch_up.map_or_else(|| self.ahead_positions(&of_cursor.ahead), |catch_up| catch_up.positions.clone());
+        of_cursor.step_back_to_settled(&mut positions);
         for id in &unsent {
             step_back(&mut positions, *id);
         }

@@ -14,37 +14,39 @@ use crate::broker::Broker;
 use crate::stream::{WATERMARK_AGE, low_watermark_of};
 
 impl Broker {
-    /// Whether a subscription that stands at `at` in a stream of another broker may as well stand at `level`, which comes before: it was given nothing in between, is
+    /// Whether a subscription that stands at `at` in a stream of another broker may as well stand at `watermark`, which comes before: it was given nothing in between, is
     /// not waiting for anything, and would not be told anything.
-    pub(crate) fn is_silent_between(&self, cursor: &Cursor, pubend: PubendId, level: Tick, at: Tick) -> bool {
+    pub(crate) fn is_silent_between(&self, cursor: &Cursor, pubend: PubendId, watermark: Tick, at: Tick) -> bool {
         let Some(spoke) = self.streams.spoke(pubend) else { return false };
-        if self.streams.has_ended_in(pubend) || cursor.unsettled.has(pubend) || !self.is_kept_from(level) {
+        if self.streams.has_ended_in(pubend) || cursor.unsettled.has(pubend) || !self.is_kept_from(watermark) {
             return false;
         }
         // What it had before it began here need not have been passed here.
-        let is_still = spoke <= level && at <= self.streams.passed(pubend);
-        let Some(durable) = cursor.durable.as_deref() else { return is_still && cursor.began.here <= level };
-        if cursor.by_token && cursor.began.here > level {
+        let is_still = spoke <= watermark && at <= self.streams.passed(pubend);
+        let Some(durable) = cursor.durable.as_deref() else { return is_still && cursor.began.here <= watermark };
+        if cursor.by_token && cursor.began.here > watermark {
             return false;
         }
-        let far = &durable.remote;
+        let remote = &durable.remote;
         // Those of one broker count together; what is of best effort is wanted there since then as well.
         let is_reliable = pubend.reliability() == Reliability::Reliable;
         let counted = if is_reliable { pubend } else { pubend.host().pubend(0) };
-        let counts = far.counts_from(counted, |_| level).is_some_and(|since| since <= level);
+        let counts = remote.counts_from(counted, |_| watermark).is_some_and(|since| since <= watermark);
         // A log of which it is not known what it holds for it lets go of that once it stands where it has passed.
-        let waits = far.detached.has(pubend) || far.holes.get(pubend) > level || far.newest.get(pubend) > level;
+        let waits = remote.detached.has(pubend)
+            || remote.holes.get(pubend) > watermark
+            || remote.newest.get(pubend) > watermark;
         let is_silence = || match is_reliable {
-            true => far.written.given(pubend, &self.store.bases) <= level,
+            true => remote.written.given(pubend, &self.store.bases) <= watermark,
             // What it had elsewhere need not have been passed here.
-            false => is_still && far.unnamed.iter().all(|tick| *tick <= level),
+            false => is_still && remote.unnamed.iter().all(|tick| *tick <= watermark),
         };
         counts && !waits && is_silence()
     }
 
     /// Whether logs that are given up early are kept for whoever stands at that tick as long as for whoever stands where streams do now.
-    fn is_kept_from(&self, level: Tick) -> bool {
-        let age = self.now.since(Time::from_nanos(level.0));
+    fn is_kept_from(&self, watermark: Tick) -> bool {
+        let age = self.now.since(Time::from_nanos(watermark.0));
         self.sessions.limits.max_retain.is_none_or(|max| age <= early_grace(max))
     }
 
@@ -52,30 +54,30 @@ impl Broker {
     pub(super) fn align_to_watermark(&mut self, id: u32) {
         let cursor = self.cursors.get(id);
         let Some(catch_up) = cursor.catch_up.as_deref().filter(|_| cursor.keeps) else { return };
-        let level = self.streams.low_watermark();
+        let watermark = self.streams.low_watermark();
         let told = |pubend| catch_up.gaps.iter().chain(catch_up.told.iter()).any(|gap| gap.pubend == pubend);
-        let Some(alike) = self.alike(cursor, &catch_up.positions, level, told) else { return };
+        let Some(alike) = self.alike(cursor, &catch_up.positions, watermark, told) else { return };
         let (cursor, common) = self.cursors.get_with_common(id);
         let Some(catch_up) = cursor.catch_up.as_deref_mut() else { return };
-        common.align(&mut catch_up.positions, alike, level);
+        common.align(&mut catch_up.positions, alike, watermark);
     }
 
     /// So does whoever has acknowledged a token, which names each stream.
     pub(super) fn align_acknowledged(&mut self, id: u32) {
         let cursor = self.cursors.get(id);
         let others = cursor.acknowledged.iter().filter(|(pubend, _)| self.streams.spoke(*pubend).is_some());
-        let level = low_watermark_of(others.map(|(_, tick)| tick));
-        let Some(alike) = self.alike(cursor, &cursor.acknowledged, level, |_| false) else { return };
+        let watermark = low_watermark_of(others.map(|(_, tick)| tick));
+        let Some(alike) = self.alike(cursor, &cursor.acknowledged, watermark, |_| false) else { return };
         let (cursor, common) = self.cursors.get_with_common(id);
-        common.align(&mut cursor.acknowledged, alike, level);
+        common.align(&mut cursor.acknowledged, alike, watermark);
     }
 
-    /// The streams in which a subscription that stands there may as well stand at `level`, if they are most.
+    /// The streams in which a subscription that stands there may as well stand at `watermark`, if they are most.
     fn alike(
         &self,
         cursor: &Cursor,
         positions: &Positions,
-        level: Tick,
+        watermark: Tick,
         is_told: impl Fn(PubendId) -> bool,
     ) -> Option<Vec<PubendId>> {
         // Who has a base is not behind that.
@@ -84,10 +86,10 @@ impl Broker {
             None => Tick(0),
         };
         let is_alike = |(pubend, at): &(PubendId, Tick)| {
-            *at > level
-                && base(*pubend) <= level
+            *at > watermark
+                && base(*pubend) <= watermark
                 && !is_told(*pubend)
-                && self.is_silent_between(cursor, *pubend, level, *at)
+                && self.is_silent_between(cursor, *pubend, watermark, *at)
         };
         let alike: Vec<PubendId> = positions.iter().filter(is_alike).map(|(pubend, _)| pubend).collect();
         (alike.len() >= COMMON_MIN && alike.len() * 2 >= positions.iter().count()).then_some(alike)

@@ -215,8 +215,8 @@ impl Cursor {
 
     /// Gaps that its client knows from another broker, also of streams that are set aside.
     pub(crate) fn told(&self) -> impl Iterator<Item = Gap> {
-        let of_lag = self.catch_up.iter().flat_map(|catch_up| catch_up.told.iter());
-        of_lag.chain(self.durable.iter().flat_map(|durable| &durable.remote.told)).copied()
+        let of_catch_up = self.catch_up.iter().flat_map(|catch_up| catch_up.told.iter());
+        of_catch_up.chain(self.durable.iter().flat_map(|durable| &durable.remote.told)).copied()
     }
 
     /// Where a gap is still to be told, or something to be read elsewhere, a token that lies behind it would hide it.
@@ -318,7 +318,7 @@ impl Cursors {
         self.slots.get(id as usize)?.as_ref()?.durable.as_deref()
     }
 
-    /// Whether that is still the track of that subscription.
+    /// Whether that is still the cursor of that subscription.
     pub(crate) fn is_of(&self, id: u32, subscription: u32) -> bool {
         let cursor = self.slots.get(id as usize).and_then(Option::as_ref);
         cursor.is_some_and(|cursor| cursor.subscription == subscription)
@@ -361,7 +361,7 @@ impl Cursors {
     }
 
     pub(crate) fn remove(&mut self, id: u32) -> Cursor {
-        let cursor = self.slots[id as usize].take().expect("a track in use");
+        let cursor = self.slots[id as usize].take().expect("a cursor in use");
         self.catching_up -= usize::from(cursor.catch_up.is_some());
         self.free.push(id);
         *cursor
@@ -373,21 +373,21 @@ impl Cursors {
     }
 
     pub(crate) fn get(&self, id: u32) -> &Cursor {
-        self.slots[id as usize].as_ref().expect("a track in use")
+        self.slots[id as usize].as_ref().expect("a cursor in use")
     }
 
     pub(crate) fn get_mut(&mut self, id: u32) -> &mut Cursor {
-        self.slots[id as usize].as_mut().expect("a track in use")
+        self.slots[id as usize].as_mut().expect("a cursor in use")
     }
 
     /// A subscription, with what many have in common.
     pub(crate) fn get_with_common(&mut self, id: u32) -> (&mut Cursor, &mut InCommon) {
-        (self.slots[id as usize].as_mut().expect("a track in use"), &mut self.common)
+        (self.slots[id as usize].as_mut().expect("a cursor in use"), &mut self.common)
     }
 
     /// A subscription lags from now on, from there.
     pub(crate) fn begin_catch_up(&mut self, id: u32, catch_up: Box<CatchUp>) {
-        let cursor = self.slots[id as usize].as_mut().expect("a track in use");
+        let cursor = self.slots[id as usize].as_mut().expect("a cursor in use");
         if cursor.catch_up.replace(catch_up).is_none() {
             self.catching_up += 1;
         }

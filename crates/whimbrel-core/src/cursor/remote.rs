@@ -133,7 +133,7 @@ impl Broker {
         true
     }
 
-    /// As [`Broker::read_far_instead`], of a stream that has waited for the own interest: it stands where that began, also if it lags for another stream's sake
+    /// As [`Broker::read_remote_instead`], of a stream that has waited for the own interest: it stands where that began, also if it lags for another stream's sake
     /// since a moment ago, and so where that is now. If the stream was set aside in that moment, it was there.
     pub(crate) fn read_unsettled(&mut self, id: u32, pubend: PubendId, (from, to): (Tick, Tick)) -> bool {
         let has_ended = self.streams.has_ended(pubend.host());
@@ -154,7 +154,7 @@ impl Broker {
         };
         let (number, at) = (durable.number, durable.remote.detached.get(pubend));
         durable.remote.detached.remove(pubend);
-        self.store.far_reads.leave(pubend, number);
+        self.store.remote_reads.leave(pubend, number);
         if self.cursors.get(id).catch_up.is_none() {
             self.fall_behind(id, None, false);
         }
@@ -195,9 +195,11 @@ impl Broker {
         budget: &mut usize,
         out: &mut dyn Output,
     ) -> Result<bool, Turn> {
-        let far = self.cursors.durable(id).map(|durable| &durable.remote);
-        let Some(far) = far.filter(|far| !far.since.is_empty() || !far.blocked.is_empty()) else { return Ok(false) };
-        let streams: Vec<PubendId> = far.since.iter().map(|(pubend, _)| pubend).collect();
+        let remote = self.cursors.durable(id).map(|durable| &durable.remote);
+        let Some(remote) = remote.filter(|remote| !remote.since.is_empty() || !remote.blocked.is_empty()) else {
+            return Ok(false);
+        };
+        let streams: Vec<PubendId> = remote.since.iter().map(|(pubend, _)| pubend).collect();
         let mut has_read = self.unblock(now, id);
         loop {
             for pubend in &streams {
@@ -264,10 +266,10 @@ impl Broker {
         if *budget == 0 {
             return ReplayStep::Turn(Turn::Over);
         }
-        if self.store.far_reads.slice(pubend, from, number).is_none() {
+        if self.store.remote_reads.slice(pubend, from, number).is_none() {
             self.detach_stream(id, pubend, from);
-            self.store.far_reads.wait(pubend, number, id);
-            self.read_far_soon(now, pubend);
+            self.store.remote_reads.wait(pubend, number, id);
+            self.read_remote_soon(now, pubend);
             return ReplayStep::Done;
         }
         self.replay_remote_slice(now, id, (pubend, at, from, lacks), budget, out)
@@ -309,7 +311,7 @@ impl Broker {
         out: &mut dyn Output,
     ) -> ReplayStep {
         let number = self.cursors.durable(id).expect("it is durable").number;
-        let slice = self.store.far_reads.slice(pubend, from, number).expect("the caller has looked");
+        let slice = self.store.remote_reads.slice(pubend, from, number).expect("the caller has looked");
         let upto = slice.upto.min(lacks);
         let first = slice.events.partition_point(|event| event.id().tick <= from);
         let mut wanted = slice.events[first..].iter().take_while(|event| event.id().tick <= upto);
@@ -442,7 +444,7 @@ impl Broker {
 
     /// Streams have ended: what was to be read of them cannot be any more, and what has not been told as a gap is lost.
     pub(crate) fn remote_ended(&mut self, host: HostId) {
-        self.store.far_reads.give_up(host);
+        self.store.remote_reads.give_up(host);
         for id in self.cursors.ids() {
             // What it has passed of them is written as it is, so that it is not told again as lost.
             self.cursors.touch(id);

@@ -5,7 +5,7 @@ use whimbrel_event::{HOST_RELIABLE_MAX, HostId, PubendId, Tick};
 use super::remote::BlockedStream;
 use super::{Gap, NOTHING, Positions};
 use crate::lazy::at_rest;
-use crate::store::{FarStand, OWN, OwnTicks, Written};
+use crate::store::{OWN, OwnTicks, RemotePosition, Written};
 
 /// What is kept of a durable subscription for other brokers' reliable streams.
 #[derive(Debug, Default)]
@@ -64,11 +64,11 @@ impl RemoteLogs {
     }
 
     /// What it stands behind by now makes no difference any more.
-    pub(crate) fn pass_unsure(&mut self, stood: &[FarStand]) {
+    pub(crate) fn pass_unsure(&mut self, stood: &[RemotePosition]) {
         if self.unsure.is_empty() {
             return;
         }
-        for FarStand { pubend, acked, .. } in stood {
+        for RemotePosition { pubend, acked, .. } in stood {
             let unsure = self.unsure.get(*pubend);
             if self.unsure.has(*pubend) && unsure <= *acked {
                 self.since.set(*pubend, unsure.max(self.since.get(*pubend)));

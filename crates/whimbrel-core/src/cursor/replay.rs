@@ -6,7 +6,7 @@ use super::catchup::{CursorReader, Turn};
 use super::{Gap, GapReason};
 use crate::api::Output;
 use crate::broker::Broker;
-use crate::store::{FETCH_BYTES, Fetched, LENDER, OWN, Part, Plan, SURVEYOR, StreamName, stream_of};
+use crate::store::{FETCH_BYTES, Fetched, LENDER, LogPlan, OWN, SURVEYOR, StreamName, WantedPart, stream_of};
 
 /// How a step of reading the log ends.
 pub(super) enum ReplayStep {
@@ -46,7 +46,7 @@ impl Broker {
                 }
             }
             match self.replay_remote(now, id, budget, out) {
-                Ok(has_read_far) => (goes_on, has_read) = (has_read_far, has_read | has_read_far),
+                Ok(has_read_remote) => (goes_on, has_read) = (has_read_remote, has_read | has_read_remote),
                 Err(turn) => return Some(turn),
             }
         }
@@ -120,7 +120,7 @@ impl Broker {
         let (session, durable) = (cursor.session, cursor.durable.as_deref_mut().expect("it is durable"));
         let plan = durable.plan.as_deref_mut().expect("it has looked ahead");
         let Some(slice) = self.store.reads.slice(stream, after) else {
-            self.store.reads.ask(session, Part { stream, after, upto, bytes: plan.bytes });
+            self.store.reads.ask(session, WantedPart { stream, after, upto, bytes: plan.bytes });
             return ReplayStep::Turn(Turn::Blocked);
         };
         let upto = slice.upto.min(upto);
@@ -130,7 +130,7 @@ impl Broker {
         // Cheap: they are handles.
         let events: Vec<Event> = wanted.by_ref().take(*budget).cloned().collect();
         let upto = wanted.next().map_or(upto, |event| Tick(event.id().tick.0 - 1));
-        plan.note_found(events.len());
+        plan.record_found(events.len());
         let lost = slice.lost.map(|(from, to)| (from.max(after), to.min(upto)));
         if let Some((from, to)) = lost.filter(|(from, to)| plan.next(*from).is_some_and(|tick| tick <= *to)) {
             let gaps = &mut cursor.catch_up.as_mut().expect("it lags").gaps;
@@ -181,7 +181,7 @@ impl Broker {
         let (number, newest) = (durable.number, durable.newest[own]);
         let unnamed = durable.remote.unnamed[own];
         let known = durable.plan.take().filter(|plan| plan.is_about(own, from));
-        let plan = durable.plan.insert(known.unwrap_or_else(|| Box::new(Plan::new(own, from))));
+        let plan = durable.plan.insert(known.unwrap_or_else(|| Box::new(LogPlan::new(own, from))));
         if plan.upto <= from {
             let since = self.store.filters.since[own].max(unnamed);
             if from < since {
@@ -201,7 +201,7 @@ impl Broker {
                 }
                 let part = part.or_else(|| plan.read_on((from, lacks), number, reads.slice(stream, from), budget));
                 if let Some((after, upto, bytes)) = part {
-                    self.store.reads.ask(session, Part { stream, after, upto, bytes });
+                    self.store.reads.ask(session, WantedPart { stream, after, upto, bytes });
                     return Ahead::Unknown;
                 }
             }

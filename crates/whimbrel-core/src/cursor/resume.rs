@@ -1,6 +1,6 @@
 //! A client goes on without what brokers keep of its session, as nobody can be reached who has that: its subscriptions follow, and it says where they stand.
 //!
-//! What it wants was logged for its former session, and is held for that until its keeper reports otherwise or is forgotten. So the logs count for the
+//! What it wants was logged for its former session, and is held for that until its owner reports otherwise or is forgotten. So the logs count for the
 //! subscription from where its token stands, not from now on, if that session cannot have ended meanwhile: the token may not be older than the session
 //! outlives its connection. That it is the same subscription as before the client has to know.
 
@@ -13,7 +13,7 @@ use super::{CatchUp, Durable, Gap, GapReason, InForce, NOTHING, RemoteLogs};
 use crate::api::{Durability, Filter, Start};
 use crate::broker::Broker;
 use crate::route::NO_CURSOR;
-use crate::store::{Key, OWN, Value};
+use crate::store::{Key, MapValue, OWN};
 
 impl Broker {
     /// Whether a subscription that is asked for, and that there is not, goes on where one of a session stood that cannot be reached.
@@ -21,7 +21,7 @@ impl Broker {
         let session = self.sessions.get(index);
         let Start::Token(token, _) = asked.following.start else { return false };
         let oldest = self.now.as_nanos().saturating_sub(session.expiry.as_nanos().try_into().unwrap_or(u64::MAX));
-        let is_without = session.memory.roam.as_deref().is_some_and(|place| place.goes_on);
+        let is_without = session.memory.roam.as_deref().is_some_and(|place| place.resumes);
         is_without && asked.following.durability == Durability::Durable && token.common() >= Tick(oldest)
     }
 
@@ -71,17 +71,17 @@ impl Broker {
         let cursor = self.cursors.get(id);
         let (session, catch_up) =
             (cursor.session, cursor.catch_up.as_deref().expect("it begins at a place that was named"));
-        let stands = self.streams.births().filter(|(pubend, birth)| {
+        let positions = self.streams.births().filter(|(pubend, birth)| {
             let host = pubend.host();
-            let has_log = !own.contains(&host) && !self.streams.has_ended(host) && !self.owes_nothing(host);
+            let has_log = !own.contains(&host) && !self.streams.has_ended(host) && !self.has_no_log(host);
             // One that may be younger than its token has logged nothing for it before its broker knows of it, as if it were new.
             has_log && pubend.reliability() == Reliability::Reliable && catch_up.positions.get(*pubend) > *birth
         });
-        let stands: Vec<(PubendId, Tick)> =
-            stands.map(|(pubend, _)| (pubend, catch_up.positions.get(pubend))).collect();
+        let positions: Vec<(PubendId, Tick)> =
+            positions.map(|(pubend, _)| (pubend, catch_up.positions.get(pubend))).collect();
         let cursor = self.cursors.get_mut(id);
         let durable = cursor.durable.as_deref_mut().expect("it is durable");
-        for (pubend, at) in stands {
+        for (pubend, at) in positions {
             durable.remote.since.set(pubend, at);
             durable.remote.newest.set(pubend, NOTHING);
             durable.remote.written.count(pubend, at, Tick(0));
@@ -105,20 +105,20 @@ impl Broker {
             self.streams.of_host(host).map(|remote| (remote.pubend, remote.passed)).collect();
         for id in self.cursors.ids() {
             for (pubend, to) in &passed {
-                let is_believed = |far: &RemoteLogs| far.resumes || far.unsure.get(*pubend) == NOTHING;
-                let goes_on =
+                let is_believed = |remote: &RemoteLogs| remote.resumes || remote.unsure.get(*pubend) == NOTHING;
+                let resumes =
                     |durable: &&mut Durable| is_believed(&durable.remote) && durable.remote.since.has(*pubend);
-                let Some(durable) = self.cursors.durable_mut(id).filter(goes_on) else { continue };
-                let far = &mut *durable.remote;
-                far.since.remove(*pubend);
-                far.unsure.remove(*pubend);
-                far.newest.remove(*pubend);
-                far.holes.remove(*pubend);
-                let detached = Some(far.detached.get(*pubend)).filter(|_| far.detached.has(*pubend));
+                let Some(durable) = self.cursors.durable_mut(id).filter(resumes) else { continue };
+                let remote = &mut *durable.remote;
+                remote.since.remove(*pubend);
+                remote.unsure.remove(*pubend);
+                remote.newest.remove(*pubend);
+                remote.holes.remove(*pubend);
+                let detached = Some(remote.detached.get(*pubend)).filter(|_| remote.detached.has(*pubend));
                 self.rejoin(id, *pubend);
                 let catch_up = self.cursors.get(id).catch_up.as_deref().map(|catch_up| catch_up.positions.get(*pubend));
                 if let Some(from) = detached.or(catch_up).filter(|from| from < to) {
-                    self.note_gap(id, Gap { pubend: *pubend, from, to: *to, reason: GapReason::NotBuffered });
+                    self.record_gap(id, Gap { pubend: *pubend, from, to: *to, reason: GapReason::NotBuffered });
                 }
             }
         }

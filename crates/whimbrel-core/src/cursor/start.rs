@@ -83,7 +83,7 @@ impl Broker {
                 let Some(awaiting_start) = awaiting_start else { return Ok(Begin::Keep) };
                 let mut catch_up =
                     self.checked(now, (awaiting_start.acknowledged.clone(), Tick(0)), Gaps::default())?;
-                self.note_lost(cursor, &mut catch_up);
+                self.record_lost(cursor, &mut catch_up);
                 let in_force = self.in_force_for(cursor, asked);
                 let may_lack = self.cursors.get(cursor.expect("it is there")).began.is_named || in_force.is_none();
                 if may_lack && !self.is_buffered(filter, asked.selector) {
@@ -104,7 +104,7 @@ impl Broker {
                 self.named(now, start, partitions)?
             }
         };
-        self.note_lost(cursor, &mut catch_up);
+        self.record_lost(cursor, &mut catch_up);
         self.record_released(cursor, &mut catch_up);
         catch_up.next = self.first_after(&catch_up.positions);
         if is_new && self.resumes(index, asked) {
@@ -128,14 +128,14 @@ impl Broker {
     /// What came here before its own interest was in force did so for others' sake, and is a gap, unless a log counts for it. Where it is not known since when
     /// that is in force it is from some tick after what has been passed.
     pub(super) fn record_unbuffered(&self, cursor: Option<u32>, in_force: InForce, catch_up: &mut CatchUp) {
-        let far = cursor.and_then(|id| self.cursors.durable(id)).map(|durable| &durable.remote.since);
+        let remote = cursor.and_then(|id| self.cursors.durable(id)).map(|durable| &durable.remote.since);
         for (pubend, passed, since) in self.streams.remote_reaches() {
             let reach = match in_force {
                 // Of a broker whose clock is ahead that may be late for all others' streams.
                 InForce::After(tick) => tick.min(passed.max(since)),
                 _ => passed,
             };
-            let counts = far.filter(|far| far.has(pubend)).map_or(NOTHING, |far| far.get(pubend));
+            let counts = remote.filter(|remote| remote.has(pubend)).map_or(NOTHING, |remote| remote.get(pubend));
             let (from, to) = (catch_up.positions.get(pubend), counts.min(reach));
             // Nobody can have it any more of a stream that has ended.
             let has_ended = self.streams.has_ended_in(pubend);
@@ -158,10 +158,11 @@ impl Broker {
     /// What a durable subscription has acknowledged before, and asks for again, may have been given up since.
     fn record_released(&self, cursor: Option<u32>, catch_up: &mut CatchUp) {
         let Some(durable) = cursor.and_then(|id| self.cursors.durable(id)) else { return };
-        let stand = self.stand(cursor.expect("it is durable"));
+        let position = self.durable_position(cursor.expect("it is durable"));
         for (own, chopped) in self.store.release.chopped.iter().enumerate() {
             let pubend = self.streams.logged().host().pubend(own as u8);
-            let (from, to) = (catch_up.positions.get(pubend).max(durable.start[own]), stand.acked[own].min(*chopped));
+            let (from, to) =
+                (catch_up.positions.get(pubend).max(durable.start[own]), position.acked[own].min(*chopped));
             catch_up.gaps.add(Gap { pubend, from, to, reason: GapReason::Released });
         }
     }

@@ -451,10 +451,10 @@ impl Bustle {
         let granted =
             rig.subscribe_granted(follower.link, semi(AtLeastOnce, start)).expect("it was told of that place");
         match start {
-            Start::Since(moment) => {
-                let moment = moment.as_nanos();
-                follower.from = Tick(moment);
-                follower.without = Tick(self.reserved.map_or(moment, |upto| upto.min(moment)));
+            Start::Since(since) => {
+                let since = since.as_nanos();
+                follower.from = Tick(since);
+                follower.without = Tick(self.reserved.map_or(since, |upto| upto.min(since)));
                 follower.had = BTreeMap::new();
             }
             // It begins with what passes from now on.

@@ -7,10 +7,10 @@ use whimbrel_wire::{Ask, Dest, Frame, Nack, Part, Repairers, compact};
 
 use super::Overlay;
 use super::forward::Sending;
-use super::traces::What;
+use super::traces::TraceStep;
 use crate::api::{Channel, Output, PeerLink};
 use crate::broker::Broker;
-use crate::cache::{Item, PartitionSet};
+use crate::cache::{CacheItem, PartitionSet};
 use crate::store::{Disk, FETCH_BYTES, LENDER, StreamName};
 use crate::stream::Streams;
 
@@ -25,7 +25,7 @@ const ANSWER_SLOTS: usize = 1 << 19;
 
 /// What a range turned out to hold.
 #[derive(Debug, Default)]
-struct Found {
+struct FoundRange {
     /// The events that are wanted, ascending; each with its retain mark, and its end in `bytes`.
     events: Vec<(Tick, bool, usize)>,
     bytes: Vec<u8>,
@@ -42,7 +42,7 @@ enum Logged {
     /// It is being read.
     Unread,
     /// As far as it is there.
-    Found(Found),
+    Found(FoundRange),
 }
 
 impl Broker {
@@ -55,8 +55,8 @@ impl Broker {
             return;
         }
         let newest = nack.ranges.iter().map(|range| range.version).max().unwrap_or(0);
-        let known = overlay.serves.number(nack.from).filter(|number| {
-            let destination = overlay.serves.get(*number).expect("it is served");
+        let known = overlay.destinations.number(nack.from).filter(|number| {
+            let destination = overlay.destinations.get(*number).expect("it is served");
             destination.incarnation == nack.incarnation && destination.version >= newest
         });
         let Some(number) = known else {
@@ -95,11 +95,11 @@ impl Broker {
         }
         let stream = StreamName::Events(own as u8);
         let Some(slice) = store.reads.slice(stream, after) else {
-            store.reads.ask(LENDER, crate::store::Part { stream, after, upto, bytes: FETCH_BYTES });
+            store.reads.ask(LENDER, crate::store::WantedPart { stream, after, upto, bytes: FETCH_BYTES });
             return Logged::Unread;
         };
-        let destination = overlay.serves.get(number).expect("it is served");
-        let mut found = Found { upto: slice.upto.min(upto), ..Found::default() };
+        let destination = overlay.destinations.get(number).expect("it is served");
+        let mut found = FoundRange { upto: slice.upto.min(upto), ..FoundRange::default() };
         let first = slice.events.partition_point(|event| event.id().tick <= after);
         for event in slice.events[first..].iter().take_while(|event| event.id().tick <= found.upto) {
             let tick = event.id().tick;
@@ -118,13 +118,13 @@ impl Broker {
     }
 
     /// Looks for what a destination wants of a part of an own stream.
-    fn find(&mut self, number: u32, nack: &Nack, (after, upto): (Tick, Tick), events_max: usize) -> Found {
+    fn find(&mut self, number: u32, nack: &Nack, (after, upto): (Tick, Tick), events_max: usize) -> FoundRange {
         let Broker { overlay, router, cache, .. } = self;
         let overlay = overlay.as_deref().expect("it was there");
-        let destination = overlay.serves.get(number).expect("it is served");
+        let destination = overlay.destinations.get(number).expect("it is served");
         let pubend = nack.pubend;
         let partitions = PartitionSet::first(cache.plan().count());
-        let mut found = Found { upto, ..Found::default() };
+        let mut found = FoundRange { upto, ..FoundRange::default() };
         let incomplete = cache.incomplete(&partitions, pubend).min(upto);
         if incomplete > after {
             found.lost.push((after, incomplete));
@@ -133,13 +133,13 @@ impl Broker {
         let mut last = after;
         let next = cache.read(from, &partitions, ANSWER_SLOTS, |item| {
             match item {
-                Item::Hole { pubend: of, from, to } if of == pubend => {
+                CacheItem::Hole { pubend: of, from, to } if of == pubend => {
                     let (from, to) = (Tick(from.0 - 1).max(after), to.min(upto));
                     if from < to {
                         found.lost.push((from, to));
                     }
                 }
-                Item::Event { event, .. } if event.id().pubend == pubend && event.id().tick > after => {
+                CacheItem::Event { event, .. } if event.id().pubend == pubend && event.id().tick > after => {
                     let tick = event.id().tick;
                     if tick > upto {
                         return ControlFlow::Break(());
@@ -154,7 +154,7 @@ impl Broker {
                     }
                     last = tick;
                 }
-                Item::Event { .. } | Item::Hole { .. } => {}
+                CacheItem::Event { .. } | CacheItem::Hole { .. } => {}
             }
             ControlFlow::Continue(())
         });
@@ -172,9 +172,9 @@ impl Broker {
     }
 
     /// Sends what was found, and that there was nothing else.
-    fn give(&mut self, now: Time, (number, own): (u32, usize), after: Tick, found: Found, out: &mut dyn Output) {
+    fn give(&mut self, now: Time, (number, own): (u32, usize), after: Tick, found: FoundRange, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        let destination = overlay.serves.get(number).expect("it is served");
+        let destination = overlay.destinations.get(number).expect("it is served");
         let (host, tag) = (destination.host, destination.tag);
         let whom = (host, destination.incarnation, destination.version);
         let (begin, since) = (destination.begin[own], destination.since[own]);
@@ -200,7 +200,7 @@ impl Broker {
             };
             let sending = Sending { age_us: age_of(now, &sending), ..sending };
             overlay.stats.events_answered += 1;
-            overlay.traffic.traces.note(now, id, What::Answered);
+            overlay.traffic.traces.record(now, id, TraceStep::Answered);
             overlay.dispatch(now, &sending, &[(host, Dest { tag, previous: stands })], out);
             (stands, begins) = (tick, ends);
         }

@@ -12,7 +12,7 @@ use super::messages::Sender;
 use super::reduce::{Even, Reduction};
 use crate::api::Output;
 use crate::broker::Broker;
-use crate::store::{DurableNo, Entries, FAR_MEMBERS_MAX, Told};
+use crate::store::{DurableNo, FilterEntries, REMOTE_MEMBERS_MAX, ToldPart};
 
 /// Who lags waits so long for others who lag in the same place: many come back at once.
 pub const READ_GRACE: Duration = Duration::from_millis(5);
@@ -22,7 +22,7 @@ const ENTRIES: usize = whimbrel_wire::READ_ENTRIES_MAX;
 
 impl Broker {
     /// Somebody waits for a part of another broker's log: it is asked for soon.
-    pub(crate) fn read_far_soon(&mut self, now: Time, pubend: PubendId) {
+    pub(crate) fn read_remote_soon(&mut self, now: Time, pubend: PubendId) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         if overlay.logs.reading.insert(pubend) {
             overlay.set_timer(now + READ_GRACE, Due::Read(pubend));
@@ -30,21 +30,21 @@ impl Broker {
     }
 
     /// Asks for parts of another broker's log that somebody waits for, and again for those that were not told.
-    pub(super) fn read_far(&mut self, now: Time, pubend: PubendId, out: &mut dyn Output) {
+    pub(super) fn read_remote(&mut self, now: Time, pubend: PubendId, out: &mut dyn Output) {
         if let Some(overlay) = self.overlay.as_deref_mut() {
             overlay.logs.reading.remove(&pubend);
         }
-        if self.store.far_reads.is_awaited(pubend) && self.waits_for_owes(now, pubend, out) {
+        if self.store.remote_reads.is_awaited(pubend) && self.awaits_grant(now, pubend, out) {
             return;
         }
         let mut waiting = self.who_reads(pubend);
-        while self.store.far_reads.has_place(pubend)
+        while self.store.remote_reads.has_place(pubend)
             && let Some((&after, _)) = waiting.first_key_value()
         {
-            let near = Tick(after.0.saturating_add(self.store.far_reads.span()));
+            let near = Tick(after.0.saturating_add(self.store.remote_reads.span()));
             let mut members: Vec<(DurableNo, u32)> = Vec::new();
             while let Some(first) = waiting.first_entry().filter(|first| *first.key() <= near)
-                && members.len() < FAR_MEMBERS_MAX
+                && members.len() < REMOTE_MEMBERS_MAX
             {
                 members.extend(first.remove());
             }
@@ -59,11 +59,11 @@ impl Broker {
             let mut durable = members.iter().filter_map(|(_, id)| self.cursors.durable(*id));
             let is_strict = durable.any(|durable| durable.remote.resumes);
             let members = members.into_iter().collect();
-            self.store.far_reads.ask(now, (pubend, after, upto), members, (entries, is_strict));
+            self.store.remote_reads.ask(now, (pubend, after, upto), members, (entries, is_strict));
         }
         let is_held = self.held_from(now, pubend);
         let mut frames = Vec::new();
-        let next = self.store.far_reads.due(now, pubend, |question| {
+        let next = self.store.remote_reads.due(now, pubend, |question| {
             let entries = question.entries.iter().map(|(filter, selector)| (&**filter, selector.as_deref()));
             let ask = ReadAsk {
                 number: question.number,
@@ -95,7 +95,7 @@ impl Broker {
 
     /// Whoever still reads what comes before that tick will need what comes behind it.
     fn add_followers(&self, (pubend, after): (PubendId, Tick), members: &mut Vec<(DurableNo, u32)>) {
-        for (number, id) in self.store.far_reads.followers(pubend, after) {
+        for (number, id) in self.store.remote_reads.followers(pubend, after) {
             let is_behind = |durable: &crate::cursor::Durable| {
                 let cursor = self.cursors.get(id);
                 let catch_up = cursor.catch_up.as_deref().map(|catch_up| catch_up.positions.get(pubend));
@@ -103,7 +103,7 @@ impl Broker {
                     Some(durable.remote.detached.get(pubend)).filter(|_| durable.remote.detached.has(pubend));
                 durable.number == number && detached.or(catch_up).is_some_and(|at| at <= after)
             };
-            let has_room = members.len() < FAR_MEMBERS_MAX;
+            let has_room = members.len() < REMOTE_MEMBERS_MAX;
             if has_room && self.cursors.durable(id).is_some_and(is_behind) {
                 members.push((number, id));
             }
@@ -115,18 +115,18 @@ impl Broker {
     /// Who waits for a part of a stream that was not asked for, by where they stand.
     fn who_reads(&mut self, pubend: PubendId) -> BTreeMap<Tick, Vec<(DurableNo, u32)>> {
         let mut all: BTreeMap<Tick, Vec<(DurableNo, u32)>> = BTreeMap::new();
-        for (number, id) in self.store.far_reads.unasked(pubend) {
+        for (number, id) in self.store.remote_reads.unasked(pubend) {
             let durable = self.cursors.durable(id).filter(|durable| durable.number == number);
             match durable.filter(|durable| durable.remote.detached.has(pubend)) {
                 Some(durable) => all.entry(durable.remote.detached.get(pubend)).or_default().push((number, id)),
-                None => self.store.far_reads.leave(pubend, number),
+                None => self.store.remote_reads.leave(pubend, number),
             }
         }
         all
     }
 
     /// What these subscriptions want, together; those that do not fit are left out.
-    fn entries_of(&self, members: &mut Vec<(DurableNo, u32)>) -> Entries {
+    fn entries_of(&self, members: &mut Vec<(DurableNo, u32)>) -> FilterEntries {
         let mut reduction = Reduction::new();
         members.retain(|(_, id)| {
             let known = self.router.get(self.cursors.get(*id).subscription);
@@ -146,7 +146,7 @@ impl Broker {
     /// Another broker tells a part of its log.
     pub(super) fn read_told(&mut self, now: Time, from: Sender, told: &ReadTold<'_>) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        let Some(pubend) = self.store.far_reads.stream_of(told.number).filter(|pubend| pubend.host() == from.host)
+        let Some(pubend) = self.store.remote_reads.stream_of(told.number).filter(|pubend| pubend.host() == from.host)
         else {
             overlay.stats.reads_late += 1;
             return;
@@ -165,15 +165,15 @@ impl Broker {
             // Clocks differ: what is left of its life counts from here.
             let age = Time::from_nanos(told.now).since(event.accepted);
             event.event.expires = event.event.expires.map(|expires| {
-                let life = expires.since(event.accepted);
-                now + life.saturating_sub(age)
+                let lifetime = expires.since(event.accepted);
+                now + lifetime.saturating_sub(age)
             });
             event.event.headers.retain = told.retained.binary_search(tick).is_ok();
             events.push(Event::keep(id, event.accepted, &event.event));
         }
         overlay.stats.events_borrowed += events.len() as u64;
-        let told_part = Told { upto: told.upto, released: told.released, lost: told.lost.clone(), events };
-        let Some((pubend, cursors)) = self.store.far_reads.keep(from.host, told.number, told_part) else { return };
+        let told_part = ToldPart { upto: told.upto, released: told.released, lost: told.lost.clone(), events };
+        let Some((pubend, cursors)) = self.store.remote_reads.keep(from.host, told.number, told_part) else { return };
         for id in cursors {
             self.rejoin(id, pubend);
         }
@@ -181,6 +181,6 @@ impl Broker {
         if let Some(overlay) = self.overlay.as_deref_mut() {
             overlay.logs.reading.remove(&pubend);
         }
-        self.read_far_soon(now, pubend);
+        self.read_remote_soon(now, pubend);
     }
 }

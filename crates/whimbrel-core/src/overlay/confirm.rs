@@ -6,15 +6,15 @@ use std::collections::{BTreeSet, VecDeque};
 
 use whimbrel_event::{HostId, Reliability, Time};
 
+use super::hold_received::HoldsReceived;
 use super::joining::ALL_OTHERS;
-use super::owing::Claims;
-use super::{Due, Overlay, ending, wants};
+use super::{Due, Overlay, ending, own_interest};
 use crate::api::{Durability, Granted, Output, Refusal, Start};
 use crate::broker::Broker;
-use crate::confirming::Asked;
+use crate::confirming::PendingSubscription;
 use crate::cursor::{Cursors, Gap, GapReason};
 use crate::route::Router;
-use crate::shared::State;
+use crate::shared::MemberState;
 use crate::store::{BatchNo, Disk, Recipient, Store, Wait};
 use crate::stream::Sources;
 
@@ -34,11 +34,11 @@ const NAMES_MAX: usize = 64;
 const NO_VERSION: u64 = 0;
 
 /// The subscriptions of a SUBSCRIBE: each with whether it is new, and what was granted.
-pub(crate) type Made = Vec<(Asked, bool, Result<Granted, Refusal>)>;
+pub(crate) type Made = Vec<(PendingSubscription, bool, Result<Granted, Refusal>)>;
 
 /// A SUBSCRIBE whose subscriptions are there, and that has not been answered.
 #[derive(Debug)]
-pub(crate) struct Unanswered {
+pub(crate) struct UnansweredSubscribe {
     pub(crate) whom: Recipient,
     pub(crate) tag: u16,
     pub(crate) index: u32,
@@ -49,22 +49,22 @@ pub(crate) struct Unanswered {
 
 #[derive(Debug)]
 pub(crate) struct Waiter {
-    pub(super) what: Unanswered,
+    pub(super) what: UnansweredSubscribe,
     /// There is a durable one among them: other brokers' logs have to count for it.
     is_durable: bool,
-    /// With which atom it is durable from where these count, once all have confirmed.
+    /// With which batch it is durable from where these count, once all have confirmed.
     batch: Option<BatchNo>,
     /// The version of the own interest that has it; `None`: the next one.
     version: Option<u64>,
-    /// What its deputy has to know of its session.
+    /// What its replica has to know of its session.
     pub(super) copied: u64,
     pub(super) due: Time,
 }
 
 impl Waiter {
     /// Whether a broker has confirmed what it waits for, which is of that version.
-    fn is_confirmed(&self, streams: &Sources, claims: &Claims, host: HostId, version: u64) -> bool {
-        has_confirmed(streams, host, version) && (!self.is_durable || claims.is_owed(host, version))
+    fn is_confirmed(&self, streams: &Sources, received: &HoldsReceived, host: HostId, version: u64) -> bool {
+        has_confirmed(streams, host, version) && (!self.is_durable || received.is_granted(host, version))
     }
 }
 
@@ -78,12 +78,12 @@ pub(super) struct Returned {
 
 /// What waits for other brokers.
 #[derive(Debug, Default)]
-pub(crate) struct Waiting {
+pub(crate) struct AwaitedBrokers {
     entries: VecDeque<Waiter>,
     /// Those that only wait for homes of shared subscriptions.
     pub(super) sharing: Vec<Waiter>,
     /// The ends of subscriptions.
-    pub(super) ending: Vec<ending::Unanswered>,
+    pub(super) ending: Vec<ending::UnansweredUnsubscribe>,
     pub(super) returned: Vec<Returned>,
     /// A broker has told that it knows of a later version, or a version was named, since they were looked at.
     pub(super) is_told_more: bool,
@@ -94,7 +94,7 @@ pub(crate) struct Waiting {
     lacking: Option<HostId>,
 }
 
-impl Waiting {
+impl AwaitedBrokers {
     /// Whether it is durable from where other brokers' logs count for the first that waits; if not, it is looked at again when it is.
     fn is_first_written(&mut self, store: &mut Store) -> bool {
         let Some(first) = self.entries.front_mut().filter(|first| first.is_durable) else { return true };
@@ -114,8 +114,9 @@ impl Waiting {
     fn name_version(&mut self, version: u64, router: &Router, cursors: &mut Cursors) {
         for entry in self.entries.iter_mut().filter(|entry| entry.version.is_none()) {
             entry.version = Some(version);
-            let of =
-                |made: &(Asked, bool, Result<Granted, Refusal>)| router.cursor_of(entry.what.index, &made.0.filter);
+            let of = |made: &(PendingSubscription, bool, Result<Granted, Refusal>)| {
+                router.cursor_of(entry.what.index, &made.0.filter)
+            };
             let named = entry.what.made.iter().filter_map(of);
             named.for_each(|cursor| cursors.get_mut(cursor).began.in_force.name(version));
         }
@@ -145,7 +146,7 @@ impl Waiting {
 
     /// The subscriptions that begin now, and have not been answered, each with its session: those of which nobody has named a place.
     pub(crate) fn new_ones(&self) -> impl Iterator<Item = (u32, &str)> {
-        let begins = |(asked, new, result): &&(Asked, bool, Result<Granted, Refusal>)| {
+        let begins = |(asked, new, result): &&(PendingSubscription, bool, Result<Granted, Refusal>)| {
             *new && result.is_ok() && matches!(asked.view().following.start, Start::Own)
         };
         let all = self.entries.iter().flat_map(|entry| entry.what.made.iter().map(|made| (entry.what.index, made)));
@@ -169,7 +170,7 @@ impl Broker {
     ///
     /// # Errors
     /// It need not wait: it is given back.
-    pub(crate) fn wait_for_brokers(&mut self, now: Time, what: Unanswered) -> Result<(), Unanswered> {
+    pub(crate) fn wait_for_brokers(&mut self, now: Time, what: UnansweredSubscribe) -> Result<(), UnansweredSubscribe> {
         if fault!(self, ConfirmEarly) {
             return Err(what);
         }
@@ -180,13 +181,13 @@ impl Broker {
         let Some(overlay) = self.overlay.as_deref_mut() else { return Err(what) };
         let groups = &self.groups;
         let is_elsewhere = |text: &str| groups.find(text).is_some_and(|id| !groups.is_home(id));
-        let wanted = |(asked, _, result): &(Asked, bool, Result<Granted, Refusal>)| {
-            result.is_ok() && !wants::is_local(&asked.filter) && !is_elsewhere(&asked.filter)
+        let wanted = |(asked, _, result): &(PendingSubscription, bool, Result<Granted, Refusal>)| {
+            result.is_ok() && !own_interest::is_local(&asked.filter) && !is_elsewhere(&asked.filter)
         };
         let is_alone = overlay.topology.len() < 2 && !overlay.is_young(now) && !overlay.lacks_everyone();
-        let waits = |(asked, _, result): &(Asked, bool, Result<Granted, Refusal>)| {
+        let waits = |(asked, _, result): &(PendingSubscription, bool, Result<Granted, Refusal>)| {
             let known = groups.find(&asked.filter).filter(|_| result.is_ok());
-            known.is_some_and(|id| groups.state(id) != State::Served)
+            known.is_some_and(|id| groups.state(id) != MemberState::Served)
         };
         let (wants_any, waits_for_home) = (what.made.iter().any(wanted), what.made.iter().any(waits));
         if !waits_for_home && (is_alone || !wants_any) {
@@ -227,10 +228,10 @@ impl Broker {
     pub(super) fn name_version(&mut self, now: Time, out: &mut dyn Output) {
         let Broker { overlay, router, cursors, .. } = self;
         let Some(overlay) = overlay.as_deref_mut() else { return };
-        let version = overlay.wants.version();
+        let version = overlay.own_interest.version();
         overlay.waiting.name_version(version, router, cursors);
         overlay.waiting.is_told_more = true;
-        overlay.logs.claims.name(version);
+        overlay.logs.received.name(version);
         self.name_roaming(version);
         self.count_on_all();
         self.name_share_versions(version);
@@ -257,9 +258,9 @@ impl Broker {
         while let Some(overlay) = self.overlay.as_deref_mut()
             && let Some(first) = overlay.waiting.entries.front()
         {
-            let claims = &overlay.logs.claims;
+            let received = &overlay.logs.received;
             let lacking = first.version.and_then(|version| {
-                awaited.iter().find(|host| !first.is_confirmed(&self.streams, claims, **host, version)).copied()
+                awaited.iter().find(|host| !first.is_confirmed(&self.streams, received, **host, version)).copied()
             });
             let (index, copied) = (first.what.index, first.copied);
             let is_told = first.version.is_some() && lacking.is_none();
@@ -291,8 +292,8 @@ impl Broker {
         {
             if let Some(version) = entry.version {
                 let late = overlay.awaited(&self.streams).into_iter();
-                let claims = &overlay.logs.claims;
-                let late = late.filter(|host| !entry.is_confirmed(&self.streams, claims, *host, version));
+                let received = &overlay.logs.received;
+                let late = late.filter(|host| !entry.is_confirmed(&self.streams, received, *host, version));
                 let late: Vec<HostId> = late.collect();
                 overlay.waiting.late.extend(late);
             }
@@ -306,7 +307,7 @@ impl Broker {
     /// Answers a SUBSCRIBE, and names the brokers that have not confirmed it, or all if that is not written.
     pub(crate) fn answer_made(&mut self, now: Time, entry: Waiter, is_written: bool, out: &mut dyn Output) {
         let Waiter { what, is_durable, version: named, .. } = entry;
-        let Unanswered { whom, tag, index, mut made, begun } = what;
+        let UnansweredSubscribe { whom, tag, index, mut made, begun } = what;
         if self.sessions.attached_to(whom.link) != Some(index) || self.sessions.whom(whom.link) != whom {
             return;
         }
@@ -316,8 +317,8 @@ impl Broker {
         let others = overlay.topology.states().filter(|state| state.host != overlay.host);
         let mut pending: Vec<&str> = others
             .filter(|state| {
-                let is_owed = !is_durable || is_written && overlay.logs.claims.is_owed(state.host, version);
-                let is_late = !(is_owed && has_confirmed(&self.streams, state.host, version));
+                let is_granted = !is_durable || is_written && overlay.logs.received.is_granted(state.host, version);
+                let is_late = !(is_granted && has_confirmed(&self.streams, state.host, version));
                 version != NO_VERSION && is_late || waited.contains(&Some(state.host))
             })
             .map(|state| &*state.name)
@@ -331,7 +332,7 @@ impl Broker {
         overlay.stats.subscriptions_pending += u64::from(!pending.is_empty());
         if let Some(version) = named.filter(|version| *version != NO_VERSION && pending.is_empty()) {
             let Broker { streams, router, cursors, .. } = self;
-            // Most subscriptions have no track, and need not have each stream looked at.
+            // Most subscriptions have no cursor, and need not have each stream looked at.
             let in_force = LazyCell::new(|| streams.in_force(version));
             for (asked, ..) in &made {
                 if let Some(cursor) = router.cursor_of(index, &asked.filter) {
@@ -339,7 +340,7 @@ impl Broker {
                 }
             }
         }
-        self.answer_subscribed(now, Unanswered { whom, tag, index, made, begun }, &pending, out);
+        self.answer_subscribed(now, UnansweredSubscribe { whom, tag, index, made, begun }, &pending, out);
     }
 
     /// Subscriptions that came back are told what they missed before their interest was in force.
@@ -385,7 +386,7 @@ impl Broker {
                 // At the end of the turn: no stream waits any more, and those further on in this
                 // list do not stand yet where they are to be read from. What was given of them now
                 // would be given twice.
-                self.note_gap(cursor, Gap { pubend, from, to, reason: GapReason::NotBuffered });
+                self.record_gap(cursor, Gap { pubend, from, to, reason: GapReason::NotBuffered });
             }
         }
     }
@@ -409,15 +410,15 @@ impl Overlay {
     /// Whether the first that waits still waits for the broker that it was found to wait for last.
     fn lacks(&mut self, streams: &Sources) -> bool {
         self.routes.update(&self.topology);
-        let Waiting { entries, lacking, late, .. } = &self.waiting;
+        let AwaitedBrokers { entries, lacking, late, .. } = &self.waiting;
         let (Some(host), Some(first)) = (*lacking, entries.front()) else { return false };
         let is_awaited = |host: HostId| !late.contains(&host) && self.routes.is_reachable(host);
-        let waits = |version| !first.is_confirmed(streams, &self.logs.claims, host, version);
+        let waits = |version| !first.is_confirmed(streams, &self.logs.received, host, version);
         host != self.host && is_awaited(host) && first.version.is_some_and(waits)
     }
 
     /// A broker has told something: if it was late, it is waited for again once it has told what it should.
-    pub(super) fn note_told(&mut self, streams: &Sources, host: HostId) {
+    pub(super) fn record_told(&mut self, streams: &Sources, host: HostId) {
         if self.waiting.late.contains(&host) && self.has_told(streams, host) {
             self.waiting.late.remove(&host);
         }
@@ -425,9 +426,9 @@ impl Overlay {
 
     /// Whether a broker knows of everything that is wanted here.
     fn has_told(&self, streams: &Sources, host: HostId) -> bool {
-        let version = self.wants.version();
-        let is_owed = !self.wants.has_durable() || self.logs.claims.is_owed(host, version);
-        is_owed && has_confirmed(streams, host, version)
+        let version = self.own_interest.version();
+        let is_granted = !self.own_interest.has_durable() || self.logs.received.is_granted(host, version);
+        is_granted && has_confirmed(streams, host, version)
     }
 
     /// The brokers that subscriptions wait for: those that can be reached, and were not late.

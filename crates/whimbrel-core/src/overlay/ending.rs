@@ -1,4 +1,4 @@
-//! An UNSUBSCRIBE is answered when the deputy of its session knows of it: until then whoever went on from that copy would have the subscriptions again.
+//! An UNSUBSCRIBE is answered when the replica of its session knows of it: until then whoever went on from that copy would have the subscriptions again.
 
 use whimbrel_event::Time;
 
@@ -10,18 +10,18 @@ use crate::store::Recipient;
 
 /// An UNSUBSCRIBE that is done, and has not been answered.
 #[derive(Debug)]
-pub(super) struct Unanswered {
+pub(super) struct UnansweredUnsubscribe {
     whom: Recipient,
     tag: u16,
     index: u32,
     existed: Vec<bool>,
-    /// What its deputy has to know of its session.
+    /// What its replica has to know of its session.
     copied: u64,
     pub(super) due: Time,
 }
 
 impl Broker {
-    /// Answers an UNSUBSCRIBE, at once or when the deputy of its session knows of it; at the latest after [`CONFIRM_MAX`].
+    /// Answers an UNSUBSCRIBE, at once or when the replica of its session knows of it; at the latest after [`CONFIRM_MAX`].
     ///
     /// `existed`: of each of its filters, whether there was such a subscription.
     pub(crate) fn answer_end(
@@ -41,15 +41,15 @@ impl Broker {
             return self.sessions.pump(index, now, out);
         };
         let due = now + CONFIRM_MAX;
-        overlay.waiting.ending.push(Unanswered { whom, tag, index, existed, copied, due });
+        overlay.waiting.ending.push(UnansweredUnsubscribe { whom, tag, index, existed, copied, due });
         overlay.set_timer(due, Due::Confirm);
     }
 
-    /// Deputies have told what they know: whoever waited for that is answered, and whoever has waited for as long as it may.
+    /// Replicas have told what they know: whoever waited for that is answered, and whoever has waited for as long as it may.
     pub(super) fn answer_ends(&mut self, now: Time, out: &mut dyn Output) {
         let waiting = |overlay: &mut Overlay| core::mem::take(&mut overlay.waiting.ending);
         for ending in self.overlay.as_deref_mut().map(waiting).unwrap_or_default() {
-            let Unanswered { whom, tag, index, .. } = ending;
+            let UnansweredUnsubscribe { whom, tag, index, .. } = ending;
             if self.sessions.attached_to(whom.link) != Some(index) || self.sessions.whom(whom.link) != whom {
                 continue;
             }

@@ -6,10 +6,10 @@ use core::time::Duration;
 use whimbrel_event::{HostId, Time};
 use whimbrel_wire::{Ask, Digest, Frame, InterestEntry, InterestUpdate, LinkEnd as WireNeighbour, PreviousIdentity};
 
-use super::interests::{Delta, Entry, Taken};
-use super::peers::{CONTROL_HIGH, Pending};
+use super::interests::{Delta, InterestOutcome, InterestValue};
+use super::own_interest::EVERY_BROKER;
+use super::peers::{CONTROL_HIGH, PeerBacklog};
 use super::topology::{Learned, LinkState, Neighbour};
-use super::wants::EVERY_BROKER;
 use super::{Due, Overlay};
 use crate::api::{Channel, Output, PeerLink};
 use crate::broker::Broker;
@@ -24,7 +24,7 @@ const DELAY_UNKNOWN_US: u32 = 1_000;
 /// Entries of one digest frame.
 const DIGEST_ENTRIES: usize = 1_024;
 
-fn wire_entry<'a>((id, entry): (&u32, &'a Entry)) -> InterestEntry<'a> {
+fn wire_entry<'a>((id, entry): (&u32, &'a InterestValue)) -> InterestEntry<'a> {
     InterestEntry { id: *id, filter: &entry.filter, selector: entry.selector.as_deref(), durable: entry.durable }
 }
 
@@ -49,7 +49,7 @@ impl Overlay {
             name: self.config.name.clone(),
             reliable: Streams::RELIABLE,
             best_effort: Streams::BEST_EFFORT,
-            birth: self.wants.birth,
+            birth: self.own_interest.birth,
             addresses: self.config.addresses.clone(),
             neighbours: self.peers.up().map(neighbour).collect(),
             previous: self.told_previous(retired),
@@ -90,13 +90,13 @@ impl Overlay {
             None => (None, Vec::new(), known.entries.iter().map(wire_entry).collect()),
         };
         let (incarnation, version) = (known.incarnation, known.version);
-        let age = if host == self.host { self.wants.age(now) } else { known.age_at(now) };
+        let age = if host == self.host { self.own_interest.age(now) } else { known.age_at(now) };
         let age_ms = age.as_millis() as u64;
         Frame::Interest(InterestUpdate { host, incarnation, version, base, removed, added, age_ms }).encode(frame);
     }
 
     /// All neighbours but one are to be told something.
-    pub(super) fn record_for_all(&mut self, but: Option<PeerLink>, note: impl Fn(&mut Pending)) {
+    pub(super) fn record_for_all(&mut self, but: Option<PeerLink>, note: impl Fn(&mut PeerBacklog)) {
         for link in self.peers.links_up() {
             if Some(link) != but {
                 note(&mut self.peers.get_mut(link).expect("it is up").pending);
@@ -124,11 +124,11 @@ impl Overlay {
             return true;
         }
         if let Some(host) = pending.interests.pop_first() {
-            let stand = self.interests.stand(host);
+            let version = self.interests.version_of(host);
             let peer = self.peers.get_mut(link).expect("it was there");
             let has = peer.pending.has.get(&host).copied();
-            if let Some(stand) = stand.filter(|stand| Some(*stand) > has) {
-                peer.pending.has.insert(host, stand);
+            if let Some(version) = version.filter(|version| Some(*version) > has) {
+                peer.pending.has.insert(host, version);
                 self.put_interest(now, host, has, frame);
             }
             return true;
@@ -167,7 +167,7 @@ impl Broker {
         let Some(overlay) = &mut self.overlay else { return };
         overlay.sequence += 1;
         overlay.announced = now;
-        let state = overlay.own_state(&self.store.debts.retired);
+        let state = overlay.own_state(&self.store.holds_given.retired);
         if overlay.topology.announce(now, state).is_err() {
             // The name is taken, by a broker that was here first. It is told to all who ask for a link, too.
             overlay.stats.names_refused += 1;
@@ -224,7 +224,7 @@ impl Broker {
         let lacking: Vec<HostId> =
             digest.link_states.iter().map(|(host, ..)| *host).filter(|host| !known(host)).collect();
         let is_last = !digest.more;
-        self.look_at_joining(now, |joining| joining.compared(lacking, is_last), out);
+        self.check_joining(now, |joining| joining.compared(lacking, is_last), out);
         self.pump(now, link, out);
         self.compare_retained(now, link, out);
     }
@@ -298,7 +298,7 @@ impl Broker {
             Learned::Outbid { incarnation, sequence } => self.outbid(now, incarnation, sequence),
             Learned::Refused(_) => overlay.stats.states_refused += 1,
         }
-        self.look_at_joining(now, |joining| joining.came(host), out);
+        self.check_joining(now, |joining| joining.on_link_state(host), out);
     }
 
     /// Others know of a greater state of this broker than it has told: it says a still greater one.
@@ -312,9 +312,9 @@ impl Broker {
         // A clock that ran ahead, or another broker with the same data. What others have adopted of this process is void then.
         overlay.incarnation = incarnation.saturating_add(1);
         overlay.sequence = 0;
-        let delta = overlay.wants.restart(overlay.incarnation);
-        let stand = (overlay.incarnation, overlay.wants.version());
-        overlay.interests.set_own(overlay.host, stand, delta);
+        let delta = overlay.own_interest.restart(overlay.incarnation);
+        let version = (overlay.incarnation, overlay.own_interest.version());
+        overlay.interests.set_own(overlay.host, version, delta);
         let host = overlay.host;
         overlay.record_for_all(None, |pending| {
             pending.interests.insert(host);
@@ -340,8 +340,8 @@ impl Broker {
         // Its age does not have the way over this link, which varies: rather too old than too young, as what came before does no harm.
         let way = peer.way_at_most(now);
         match overlay.interests.take(now, way, update) {
-            Taken::News => {
-                overlay.interests.recent.note(now, EVERY_BROKER * overlay.topology.len() as u32);
+            InterestOutcome::News => {
+                overlay.interests.recent.record(now, EVERY_BROKER * overlay.topology.len() as u32);
                 overlay.stats.interests_learned += 1;
                 if !fault!(self, InterestStays) {
                     overlay.record_for_all(Some(link), |pending| {
@@ -351,8 +351,8 @@ impl Broker {
                 self.adopt(now, host, out);
                 self.pump_all(now, out);
             }
-            Taken::Known => {}
-            Taken::Lacking => {
+            InterestOutcome::Known => {}
+            InterestOutcome::Lacking => {
                 let mut frame = Vec::new();
                 Frame::Ask(Ask { interests: vec![host], link_states: Vec::new() }).encode(&mut frame);
                 overlay.send(now, link, Channel::Control, &frame, out);
@@ -363,8 +363,8 @@ impl Broker {
     /// The own interest has changed: everyone is told.
     pub(super) fn flood_own_interest(&mut self, now: Time, delta: Delta, out: &mut dyn Output) {
         let Some(overlay) = &mut self.overlay else { return };
-        let stand = (overlay.incarnation, overlay.wants.version());
-        overlay.interests.set_own(overlay.host, stand, delta);
+        let version = (overlay.incarnation, overlay.own_interest.version());
+        overlay.interests.set_own(overlay.host, version, delta);
         let host = overlay.host;
         overlay.record_for_all(None, |pending| {
             pending.interests.insert(host);
@@ -379,7 +379,7 @@ mod tests {
 
     use super::*;
     use crate::overlay::OverlayConfig;
-    use crate::overlay::peers::{Peer, Who};
+    use crate::overlay::peers::{Peer, PeerIdentity};
 
     const LINK: PeerLink = PeerLink(0);
 
@@ -410,7 +410,8 @@ mod tests {
         };
         let mut overlay = Overlay::new(now, HostId::new(1 << 8), 1, (Deployment(1), Tick(0)), config);
         overlay.peers.insert(Peer::new(now, LINK, true, None));
-        let who = Who { host: HostId::new(2 << 8), incarnation: 1, name: "b1".into(), version: "".into(), ahead: 0 };
+        let who =
+            PeerIdentity { host: HostId::new(2 << 8), incarnation: 1, name: "b1".into(), version: "".into(), ahead: 0 };
         overlay.peers.bring_up(LINK, who);
         let millis = Duration::from_millis;
         assert_eq!(told_after(&mut overlay, millis(40), 1), (20_000, 0));

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use whimbrel_event::{HostId, PubendId, Reliability, Tick, Time};
 use whimbrel_wire::{Frame, Hello, PREVIOUS_IDENTITIES_MAX, PreviousIdentities, PreviousIdentity};
 
-use super::mend::NACK_HOPS_MAX;
+use super::repair::NACK_HOPS_MAX;
 use super::topology::LinkState;
 use crate::api::{Channel, Output, PeerLink};
 use crate::broker::Broker;
@@ -38,7 +38,7 @@ impl Broker {
     ) {
         self.streams.add_host(host, pubends, birth, true);
         self.streams.name_host(host, name);
-        self.note_heard_of(host, name, (pubends, birth));
+        self.record_heard_of(host, name, (pubends, birth));
         if !was_there {
             // Subscriptions that were answered when it was not there did not wait for it, nor was it named: what it tells counts from a version on that
             // has them all, also if its streams were followed before.
@@ -46,11 +46,11 @@ impl Broker {
         }
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         if !was_there {
-            self.streams.follow_from(host, overlay.wants.version());
+            self.streams.follow_from(host, overlay.own_interest.version());
         }
         overlay.stats.hosts_refused += u64::from(!self.streams.knows(host.pubend(0)));
         if !was_there {
-            self.await_owed_by(now, host);
+            self.await_grant_of(now, host);
         }
     }
 
@@ -177,15 +177,15 @@ impl Broker {
     /// A host has ended: whatever has not come of its streams by now, at least up to that tick, is lost.
     pub(super) fn end_host(&mut self, now: Time, previous: PreviousIdentity, is_retired: bool, out: &mut dyn Output) {
         let PreviousIdentity { host, upto, .. } = previous;
-        self.debtor_ended(now, host, is_retired);
+        self.held_host_ended(now, host, is_retired);
         if !self.streams.end_host(host) {
             return;
         }
         if let Some(overlay) = self.overlay.as_deref_mut() {
             overlay.stats.hosts_ended += 1;
-            overlay.note_end(now);
+            overlay.record_end(now);
         }
-        self.take_over_from(now, host);
+        self.adopt_from(now, host);
         // Whoever waits for a part of them goes on from there, before it is told that the rest is lost.
         self.remote_ended(host);
         // Before what is left of them is passed: what a subscription has waited for is lost, and no longer something that was not asked for in time.
@@ -249,7 +249,7 @@ impl Broker {
         overlay.stats.brokers_expired += gone.len() as u64;
         overlay.watch_expiry();
         if !gone.is_empty() {
-            overlay.note_expiry();
+            overlay.record_expiry();
         }
         for host in gone {
             self.forget_broker(host);
@@ -267,7 +267,7 @@ impl Broker {
             pending.interests.remove(&host);
             pending.has.remove(&host);
         });
-        self.serve_no_more(host);
+        self.remove_destination(host);
         // When it comes back, what it has had since is asked for under what is wanted then.
         self.settle_all(host);
     }
@@ -315,7 +315,7 @@ impl Broker {
                 if let Some(durable) = durable.filter(|_| has_ended) {
                     durable.remote.holes.advance(pubend, to);
                 }
-                self.note_gap(id, Gap { pubend, from, to, reason });
+                self.record_gap(id, Gap { pubend, from, to, reason });
             }
         }
     }

@@ -9,9 +9,9 @@ use whimbrel_wire::{Dest, EventFrame, Repairers, Subtree, TreeWriter, compact};
 use super::peers::Peers;
 use super::routes::{Node, Tree};
 use super::stats::OverlayStats;
-use super::traces::What;
-use super::{Overlay, Traffic, wants};
-use crate::api::{Channel, Output, PeerLink, Step};
+use super::traces::TraceStep;
+use super::{FrameBuffers, Overlay, own_interest};
+use crate::api::{Channel, EventStep, Output, PeerLink};
 use crate::broker::Broker;
 
 /// Bytes of the largest event that a broker of an overlay takes, packed: what a frame holds, less what it adds to its event.
@@ -62,9 +62,9 @@ impl Broker {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let mut wanted = core::mem::take(&mut self.brokers);
         if fault!(self, SentToAll) {
-            wanted = overlay.serves.numbers();
+            wanted = overlay.destinations.numbers();
         }
-        if !wants::is_local(event.event.topic) {
+        if !own_interest::is_local(event.event.topic) {
             wanted.sort_unstable();
             wanted.dedup();
             let dests = overlay.matched(now, event.id, &wanted);
@@ -93,7 +93,7 @@ impl Overlay {
         let own = usize::from(id.pubend.index());
         let mut dests = Vec::with_capacity(wanted.len());
         for number in wanted {
-            let destination = self.serves.get_mut(*number).expect("who stands in the index is served");
+            let destination = self.destinations.get_mut(*number).expect("who stands in the index is served");
             let previous = core::mem::replace(&mut destination.last[own], id.tick);
             destination.gets_best_effort |= id.pubend.reliability() == Reliability::BestEffort;
             dests.push((destination.host, Dest { tag: destination.tag, previous }));
@@ -184,7 +184,7 @@ impl Overlay {
         let mut repairers = sending.repairers;
         if below.is_empty() || repairers.as_slice().contains(&self.host) || !repairers.push(self.host) {
             self.stats.repairs_given_up += 1;
-            self.traffic.traces.note(now, sending.id, What::GivenUp);
+            self.traffic.traces.record(now, sending.id, TraceStep::GivenUp);
             return;
         }
         self.stats.repairs += 1;
@@ -193,7 +193,7 @@ impl Overlay {
         self.routes.update(&self.topology);
         let found = self.routes.avoiding(sending.repairers.as_slice(), &dead).trees(&hosts);
         self.stats.unreachable += found.unreachable.len() as u64;
-        self.traffic.traces.note(now, sending.id, What::Repaired);
+        self.traffic.traces.record(now, sending.id, TraceStep::Repaired);
         let sending = Sending { repairers, ..*sending };
         let mut broken = Vec::new();
         for tree in &found.trees {
@@ -216,7 +216,7 @@ type Broken = Vec<(u16, Vec<(HostId, Dest)>)>;
 pub(super) struct Carrier<'a> {
     now: Time,
     peers: &'a mut Peers,
-    traffic: &'a mut Traffic,
+    traffic: &'a mut FrameBuffers,
     stats: &'a mut OverlayStats,
 }
 
@@ -264,7 +264,7 @@ impl Carrier<'_> {
         let to = peer.host().expect("who is there has said hello");
         if !peer.has_room(channel) {
             peer.counters.events_held_back += 1;
-            self.traffic.traces.note(self.now, sending.id, What::HeldBack(to));
+            self.traffic.traces.record(self.now, sending.id, TraceStep::HeldBack(to));
             return;
         }
         peer.counters.events_out += 1;
@@ -274,8 +274,8 @@ impl Carrier<'_> {
         self.stats.header_bytes += frame.len() as u64;
         frame.extend_from_slice(sending.event);
         self.send(link, channel, &frame, out);
-        self.traffic.traces.note(self.now, sending.id, What::Sent(to));
-        tell_step(sending, Step::Sent { to, is_answer: sending.answer }, out);
+        self.traffic.traces.record(self.now, sending.id, TraceStep::Sent(to));
+        tell_step(sending, EventStep::Sent { to, is_answer: sending.answer }, out);
         self.traffic.frame = frame;
     }
 
@@ -290,7 +290,7 @@ impl Carrier<'_> {
 }
 
 /// Tells whoever wants to know it what became of an event; one that cannot be read is left to whom it is for.
-pub(super) fn tell_step(sending: &Sending<'_>, step: Step, out: &mut dyn Output) {
+pub(super) fn tell_step(sending: &Sending<'_>, step: EventStep, out: &mut dyn Output) {
     if out.wants_steps()
         && let Ok(event) = compact::read(sending.event, sending.id)
     {

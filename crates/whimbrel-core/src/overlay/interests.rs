@@ -11,10 +11,10 @@ const ANSWERED_AFTER: Duration = Duration::from_millis(50);
 
 /// What is known of the interest of one broker.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct KnownInterest {
     pub(super) incarnation: u64,
     pub(super) version: u64,
-    pub(super) entries: BTreeMap<u32, Entry>,
+    pub(super) entries: BTreeMap<u32, InterestValue>,
     /// What has changed with this version, if it followed another.
     pub(super) delta: Option<Delta>,
     /// How long that broker had wanted anything at all when this came, and when that was.
@@ -24,7 +24,7 @@ pub(super) struct Known {
 
 /// One topic filter with its selector, as text.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Entry {
+pub(crate) struct InterestValue {
     pub(crate) filter: Box<str>,
     pub(crate) selector: Option<Box<str>>,
     /// Durable subscriptions want that: it is logged.
@@ -36,27 +36,27 @@ pub(crate) struct Entry {
 pub(crate) struct Delta {
     pub(crate) base: u64,
     pub(crate) removed: Vec<u32>,
-    pub(crate) added: Vec<(u32, Entry)>,
+    pub(crate) added: Vec<(u32, InterestValue)>,
 }
 
 /// The interests of all brokers, this one's included.
 #[derive(Debug, Default)]
 pub(super) struct Interests {
-    pub(super) of: BTreeMap<HostId, Known>,
-    pub(super) recent: Recent,
+    pub(super) of: BTreeMap<HostId, KnownInterest>,
+    pub(super) recent: RecentCount,
 }
 
 /// How much is told of late, counted in two spans of which the present one has not ended.
 #[derive(Debug, Default)]
-pub(super) struct Recent {
+pub(super) struct RecentCount {
     since: Time,
     count: u32,
     before: u32,
 }
 
-impl Recent {
+impl RecentCount {
     /// One more.
-    pub(super) fn note(&mut self, now: Time, span: Duration) {
+    pub(super) fn record(&mut self, now: Time, span: Duration) {
         self.turn(now, span);
         self.count = self.count.saturating_add(1);
     }
@@ -72,23 +72,23 @@ impl Recent {
     fn turn(&mut self, now: Time, span: Duration) {
         let passed = now.since(self.since);
         if passed >= span * 2 {
-            *self = Recent { since: now, count: 0, before: 0 };
+            *self = RecentCount { since: now, count: 0, before: 0 };
         } else if passed >= span {
-            *self = Recent { since: self.since + span, count: 0, before: self.count };
+            *self = RecentCount { since: self.since + span, count: 0, before: self.count };
         }
     }
 }
 
 /// What became of an interest that has come.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Taken {
+pub(super) enum InterestOutcome {
     News,
     Known,
     /// What it builds on is not there.
     Lacking,
 }
 
-impl Known {
+impl KnownInterest {
     /// How long somebody has counted on what comes; zero: it has just been told, and nobody did then. Whoever subscribed was answered soon after.
     pub(super) fn age_at(&self, now: Time) -> Duration {
         let held = now.since(self.at);
@@ -97,7 +97,7 @@ impl Known {
 }
 
 impl Interests {
-    pub(super) fn stand(&self, host: HostId) -> Option<(u64, u64)> {
+    pub(super) fn version_of(&self, host: HostId) -> Option<(u64, u64)> {
         self.of.get(&host).map(|known| (known.incarnation, known.version))
     }
 
@@ -113,15 +113,15 @@ impl Interests {
         known.delta = is_next.then_some(delta);
     }
 
-    pub(super) fn take(&mut self, now: Time, way: Duration, update: &InterestUpdate<'_>) -> Taken {
+    pub(super) fn take(&mut self, now: Time, way: Duration, update: &InterestUpdate<'_>) -> InterestOutcome {
         let known = self.of.entry(update.host).or_default();
-        let stand = (known.incarnation, known.version);
-        if (update.incarnation, update.version) <= stand {
-            return Taken::Known;
+        let version = (known.incarnation, known.version);
+        if (update.incarnation, update.version) <= version {
+            return InterestOutcome::Known;
         }
         let entry = |entry: &InterestEntry<'_>| {
             let (filter, selector) = (entry.filter.into(), entry.selector.map(Box::from));
-            (entry.id, Entry { filter, selector, durable: entry.durable })
+            (entry.id, InterestValue { filter, selector, durable: entry.durable })
         };
         let added = update.added.iter().map(entry).collect();
         match update.base {
@@ -130,26 +130,26 @@ impl Interests {
                 known.delta = None;
                 known.entries.extend::<Vec<_>>(added);
             }
-            Some(base) if stand == (update.incarnation, base) => {
+            Some(base) if version == (update.incarnation, base) => {
                 let delta = Delta { base, removed: update.removed.clone(), added };
                 apply(&mut known.entries, &delta);
                 known.delta = Some(delta);
             }
             Some(_) => {
-                if stand == (0, 0) {
+                if version == (0, 0) {
                     self.of.remove(&update.host);
                 }
-                return Taken::Lacking;
+                return InterestOutcome::Lacking;
             }
         }
         (known.incarnation, known.version) = (update.incarnation, update.version);
         let margin = if update.age_ms > 0 { way + Duration::from_millis(1) } else { Duration::ZERO };
         (known.age, known.at) = (Duration::from_millis(update.age_ms).saturating_add(margin), now);
-        Taken::News
+        InterestOutcome::News
     }
 }
 
-fn apply(entries: &mut BTreeMap<u32, Entry>, delta: &Delta) {
+fn apply(entries: &mut BTreeMap<u32, InterestValue>, delta: &Delta) {
     for id in &delta.removed {
         entries.remove(id);
     }
@@ -166,11 +166,11 @@ mod tests {
     fn what_was_told_of_late_is_forgotten_bit_by_bit() {
         let span = Duration::from_secs(1);
         let at = |millis: u64| Time::from_nanos(1_000_000_000_000 + millis * 1_000_000);
-        let mut recent = Recent::default();
-        (0..100).for_each(|step| recent.note(at(step * 10), span));
+        let mut recent = RecentCount::default();
+        (0..100).for_each(|step| recent.record(at(step * 10), span));
         assert_eq!(recent.count(at(999), span), 100);
         assert_eq!(recent.count(at(1_500), span), 50);
-        (0..10).for_each(|_| recent.note(at(1_750), span));
+        (0..10).for_each(|_| recent.record(at(1_750), span));
         assert_eq!(recent.count(at(1_750), span), 35);
         assert_eq!(recent.count(at(2_500), span), 5);
         assert_eq!(recent.count(at(5_000), span), 0);

@@ -35,7 +35,7 @@ impl Joining {
     }
 
     /// A link state has come, whatever became of it.
-    pub(super) fn came(&mut self, host: HostId) {
+    pub(super) fn on_link_state(&mut self, host: HostId) {
         self.lacking.remove(&host);
     }
 }
@@ -52,7 +52,7 @@ impl Overlay {
     }
 
     /// What was told when others were known that are forgotten by now counts no more.
-    pub(super) fn note_expiry(&mut self) {
+    pub(super) fn record_expiry(&mut self) {
         if let Some(joining) = &mut self.joining {
             joining.lacking.clear();
         }
@@ -78,7 +78,7 @@ impl Overlay {
 
 impl Broker {
     /// Something is news to a young broker; perhaps it is young no more: it has been told of all others, and there is a way to each of them.
-    pub(super) fn look_at_joining(&mut self, now: Time, note: impl FnOnce(&mut Joining), out: &mut dyn Output) {
+    pub(super) fn check_joining(&mut self, now: Time, note: impl FnOnce(&mut Joining), out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let Some(joining) = &mut overlay.joining else { return };
         note(joining);

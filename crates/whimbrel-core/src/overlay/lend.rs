@@ -1,6 +1,6 @@
 //! Other brokers read the own log: whoever lacks a part of a stream asks for what it wants of it, and is told that and that there is nothing else.
 //!
-//! A question is answered in one letter, which gives way to everything else. Whoever asks asks again, so nothing is kept of a question that cannot be answered, and
+//! A question is answered in one message, which gives way to everything else. Whoever asks asks again, so nothing is kept of a question that cannot be answered, and
 //! nobody has more than a few.
 
 use core::time::Duration;
@@ -12,11 +12,11 @@ use whimbrel_wire::{BrokerMessage, READ_LOST_MAX, ReadAsk, ReadTold, compact};
 
 use super::Due;
 use super::messages::Sender;
-use super::named::{Foresight, Next};
+use super::named::{Foresight, NextWanted};
 use crate::api::Output;
 use crate::broker::Broker;
 use crate::content::Content;
-use crate::store::{LENDER, OWN, Part, StreamName};
+use crate::store::{LENDER, OWN, StreamName, WantedPart};
 
 /// Questions that are being answered.
 pub const QUESTIONS_MAX: usize = 64;
@@ -37,10 +37,10 @@ const AGAIN: Duration = Duration::from_millis(50);
 const TRIES: u32 = 40;
 
 /// A topic filter that was checked, and a selector.
-pub(super) type Wanted = (Box<str>, Option<Compiled>);
+pub(super) type CheckedInterest = (Box<str>, Option<Compiled>);
 
 /// Of what was asked for, that which makes sense, to be looked for.
-pub(super) fn wanted(entries: &[(&str, Option<&str>)]) -> Vec<Wanted> {
+pub(super) fn wanted(entries: &[(&str, Option<&str>)]) -> Vec<CheckedInterest> {
     let entries = entries.iter().filter(|(filter, _)| TopicFilter::new(filter).is_ok());
     // A selector that is not understood lets everything through: too much comes then, never too little.
     let compiled = |text: &str| Selector::parse_canonical(text).ok().map(|selector| Compiled::new(&selector));
@@ -48,7 +48,7 @@ pub(super) fn wanted(entries: &[(&str, Option<&str>)]) -> Vec<Wanted> {
 }
 
 /// Whether an event, whose topic was checked, is among it.
-pub(super) fn is_wanted(entries: &mut [Wanted], accepted: AcceptedEvent<'_>) -> bool {
+pub(super) fn is_wanted(entries: &mut [CheckedInterest], accepted: AcceptedEvent<'_>) -> bool {
     let topic = TopicName::checked(accepted.event.topic);
     entries.iter_mut().any(|(filter, selector)| {
         TopicFilter::checked(filter).matches(topic)
@@ -58,7 +58,7 @@ pub(super) fn is_wanted(entries: &mut [Wanted], accepted: AcceptedEvent<'_>) -> 
 
 /// A part of an own stream that another broker wants.
 #[derive(Debug)]
-struct Question {
+struct LogQuestion {
     from: HostId,
     number: u64,
     own: usize,
@@ -66,7 +66,7 @@ struct Question {
     at: Tick,
     upto: Tick,
     /// What is wanted of it, and which events that may be.
-    entries: Vec<Wanted>,
+    entries: Vec<CheckedInterest>,
     known: Foresight,
     released: Tick,
     lost: Vec<(Tick, Tick)>,
@@ -79,7 +79,7 @@ struct Question {
     tries: u32,
 }
 
-impl Question {
+impl LogQuestion {
     fn is_full(&self) -> bool {
         self.bytes.len() >= ANSWER_BYTES || self.found.len() >= ANSWER_EVENTS || self.lost.len() >= READ_LOST_MAX
     }
@@ -106,7 +106,7 @@ impl Question {
 /// The questions of other brokers, in the order in which they have their turns.
 #[derive(Debug, Default)]
 pub(super) struct Lending {
-    questions: VecDeque<Question>,
+    questions: VecDeque<LogQuestion>,
     is_due: bool,
 }
 
@@ -134,7 +134,7 @@ impl Broker {
         let at = ask.after.max(chopped.min(upto));
         let (entries, known) = (wanted(&ask.entries), self.foresee((from.host, own), at, &ask.entries));
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        overlay.logs.lending.questions.push_back(Question {
+        overlay.logs.lending.questions.push_back(LogQuestion {
             from: from.host,
             number: ask.number,
             own,
@@ -156,7 +156,8 @@ impl Broker {
 
     /// Up to where a part of an own stream may lack something that was owed to a broker, as it was given up early; zero if it does not.
     fn given_up(&self, (to, own): (HostId, usize), (after, upto): (Tick, Tick)) -> Tick {
-        let forfeited = self.store.debts.of.get(&to).map_or(Tick(0), |debt| debt.hold.forfeited[own]);
+        let forfeited =
+            self.store.holds_given.of.get(&to).map_or(Tick(0), |hold_given| hold_given.record.forfeited[own]);
         let early = self.store.release.early[own].max(forfeited);
         if after < early { early.min(upto) } else { Tick(0) }
     }
@@ -198,7 +199,7 @@ impl Broker {
     }
 
     /// Looks at the next part of the log for a question, or has it read. Whether there is more that can be looked at now.
-    fn read_for(&mut self, question: &mut Question) -> bool {
+    fn read_for(&mut self, question: &mut LogQuestion) -> bool {
         let stream = StreamName::Events(question.own as u8);
         if question.at >= question.upto {
             question.is_read = true;
@@ -209,16 +210,16 @@ impl Broker {
         let released = self.given_up((question.from, question.own), part);
         question.released = released.max(question.released);
         let (after, upto, bytes) = match self.look_ahead_for(&mut question.known, part) {
-            Next::Unknown => return false,
-            Next::Nothing(upto) => {
+            NextWanted::Unknown => return false,
+            NextWanted::Nothing(upto) => {
                 question.at = upto;
                 question.is_read = upto >= question.upto;
                 return !question.is_read;
             }
-            Next::Something { after, upto, bytes } => (after, upto, bytes),
+            NextWanted::Something { after, upto, bytes } => (after, upto, bytes),
         };
         let Some(slice) = self.store.reads.slice(stream, after) else {
-            self.store.reads.ask(LENDER, Part { stream, after, upto, bytes });
+            self.store.reads.ask(LENDER, WantedPart { stream, after, upto, bytes });
             return false;
         };
         let end = slice.upto.min(upto);
@@ -228,7 +229,7 @@ impl Broker {
         let events: Vec<Event> = events.filter(|event| question.known.wants(event.id().tick)).cloned().collect();
         let lost = slice.lost.map(|(from, to)| (from.max(after), to.min(end))).filter(|(from, to)| from < to);
         question.lost.extend(lost.filter(|lost| question.known.wants_any(*lost)));
-        question.known.note_found(events.len());
+        question.known.record_found(events.len());
         question.at = end;
         let looked_at = question.take(&events);
         question.is_read = question.at >= question.upto || question.is_full();
@@ -238,7 +239,7 @@ impl Broker {
         !question.is_read
     }
 
-    fn tell_read(&mut self, now: Time, question: &Question, out: &mut dyn Output) -> bool {
+    fn tell_read(&mut self, now: Time, question: &LogQuestion, out: &mut dyn Output) -> bool {
         let mut begins = 0;
         let event = |(tick, ends): &(Tick, usize)| {
             let bytes = &question.bytes[begins..*ends];

@@ -1,6 +1,6 @@
-//! Letters: what a broker tells another that need not be its neighbour.
+//! Messages: what a broker tells another that need not be its neighbour.
 //!
-//! A letter goes hop by hop over the best way, and may be lost, come twice or late. So what it says has to be true whenever it comes, or to say when it was; who
+//! A message goes hop by hop over the best way, and may be lost, come twice or late. So what it says has to be true whenever it comes, or to say when it was; who
 //! needs an answer asks again.
 
 use core::time::Duration;
@@ -9,15 +9,15 @@ use whimbrel_event::{HostId, Time};
 use whimbrel_wire::{BrokerMessage, Frame, MessageFrame};
 
 use super::Overlay;
-use super::mend::NACK_HOPS_MAX;
 use super::peers::{Peer, UNSENT_LITTLE};
+use super::repair::NACK_HOPS_MAX;
 use crate::api::{Channel, Output};
 use crate::broker::Broker;
 
-/// However much is unsent on a link, one letter in bulk may be added to it so often.
+/// However much is unsent on a link, one message in bulk may be added to it so often.
 const BULK_EVERY: Duration = Duration::from_millis(50);
 
-/// Who has written a letter.
+/// Who has written a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Sender {
     pub(crate) host: HostId,
@@ -26,7 +26,7 @@ pub(crate) struct Sender {
 }
 
 impl Broker {
-    /// Writes to another broker; a letter in bulk gives way to everything else. `false`: there is no way or no room at present.
+    /// Writes to another broker; a message in bulk gives way to everything else. `false`: there is no way or no room at present.
     pub(crate) fn send_to(
         &mut self,
         now: Time,
@@ -49,7 +49,7 @@ impl Broker {
         is_sent
     }
 
-    /// A letter has come, for this broker or another.
+    /// A message has come, for this broker or another.
     pub(super) fn on_message(&mut self, now: Time, routed: &MessageFrame<'_>, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         if routed.to != overlay.host {
@@ -68,7 +68,7 @@ impl Broker {
         match BrokerMessage::decode(routed.kind, routed.body) {
             Ok(message) => {
                 let from = Sender { host: routed.from, incarnation: routed.incarnation };
-                overlay.note_life(now, from);
+                overlay.record_incarnation(now, from);
                 if let BrokerMessage::ReadTold(told) = &message {
                     self.answer_passes(now, routed.to, from, (told, routed.body), out);
                 }
@@ -78,13 +78,13 @@ impl Broker {
         }
     }
 
-    /// What a letter for this broker says.
+    /// What a message for this broker says.
     fn dispatch_message(&mut self, now: Time, from: Sender, message: BrokerMessage<'_>, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         match message {
             BrokerMessage::HoldReport(holds) => self.on_hold_report(now, from, &holds, out),
-            BrokerMessage::TakenOver(took) => self.took(now, took.keeper, from.host),
-            BrokerMessage::HoldGrant(owes) => self.on_hold_grant(now, from, owes, out),
+            BrokerMessage::TakenOver(took) => self.on_taken_over(now, took.owner, from.host),
+            BrokerMessage::HoldGrant(grant) => self.on_hold_grant(now, from, grant, out),
             BrokerMessage::ReadAsk(ask) => self.read_asked(now, from, &ask),
             BrokerMessage::ReadTold(told) => self.read_told(now, from, &told),
             BrokerMessage::Question(asked) => out.asked(from.host, asked.number, asked.text),
@@ -92,7 +92,7 @@ impl Broker {
             BrokerMessage::Unknown(..) => overlay.stats.messages_refused += 1,
             other => {
                 self.dispatch_shared_message(now, from, &other, out);
-                self.take_roaming(now, from, other, out);
+                self.dispatch_roaming(now, from, other, out);
             }
         }
     }
@@ -105,7 +105,7 @@ impl Overlay {
         least.max(Duration::from_micros(way.saturating_mul(4)))
     }
 
-    /// Sends a letter to the next broker on its way. False if there is none, or no room on the link to it.
+    /// Sends a message to the next broker on its way. False if there is none, or no room on the link to it.
     pub(super) fn forward_message(&mut self, now: Time, routed: &MessageFrame<'_>, out: &mut dyn Output) -> bool {
         if !routed.is_bulk {
             let mut frame = Vec::with_capacity(routed.body.len() + 64);

@@ -17,21 +17,22 @@
 mod answer;
 mod borrow;
 mod confirm;
+mod destinations;
 mod ending;
 pub mod estimate;
 mod flood;
 mod follow;
 mod forward;
-mod greet;
+mod handshake;
+mod hold_given;
+mod hold_received;
+mod inspect;
 mod interests;
 mod joining;
 mod lend;
-mod look;
-mod mend;
 mod messages;
 mod named;
-mod owed;
-mod owing;
+mod own_interest;
 mod passing;
 mod peers;
 mod predecessors;
@@ -41,11 +42,11 @@ mod receive;
 pub mod reduce;
 mod registry;
 mod rendezvous;
+mod repair;
 mod retire;
 mod returning;
 mod roam;
 pub mod routes;
-mod serve;
 mod shares;
 mod sizes;
 mod stats;
@@ -53,7 +54,6 @@ mod timing;
 pub mod topology;
 mod traces;
 mod transit;
-mod wants;
 mod watch;
 
 use core::time::Duration;
@@ -66,10 +66,11 @@ use crate::broker::Broker;
 use crate::fault::Faults;
 use crate::store::DurableNo;
 
-pub(crate) use confirm::{Unanswered, Waiting};
+pub(crate) use confirm::{AwaitedBrokers, UnansweredSubscribe};
 pub use forward::EVENT_BYTES_MAX;
+pub use inspect::{InterestInfo, LinkInfo, NeighbourInfo, TopologyInfo};
 pub use joining::ALL_OTHERS;
-pub use look::{InterestInfo, LinkInfo, NeighbourInfo, TopologyInfo};
+pub(crate) use own_interest::{InterestChange, is_local};
 pub use peers::{
     BEST_EFFORT_HIGH, CONTROL_HIGH, HELLO_WITHIN, LINKS_MAX, LinkCounters, RELIABLE_HIGH, STUCK_AFTER,
     TOPICS_PENDING_MAX, UNSENT_LITTLE,
@@ -81,28 +82,27 @@ pub(crate) use quiet::QUIET_MAX;
 pub(crate) use registry::{entry_hash, range_of};
 pub use retire::NotForgotten;
 pub(crate) use roam::{Arrival, Attachment, Want, said_of};
-pub use roam::{COPIES_BYTES_MAX, COPIES_MAX, DIRECTORY_MAX, ENDED_LIFE, ENDED_MAX, RoamGauges};
+pub use roam::{COPIES_BYTES_MAX, COPIES_MAX, DIRECTORY_MAX, ENDED_LIFETIME, ENDED_MAX, RoamGauges};
 pub(crate) use shares::Brokers;
 pub use sizes::OverlaySize;
 pub use stats::OverlayStats;
 pub use traces::ACCEPTED;
-pub(crate) use wants::{Change, is_local};
 
+use destinations::Destinations;
+use hold_received::HoldsReceived;
 use interests::Interests;
 use joining::Joining;
 use lend::Lending;
-use mend::{Mending, OpenNacks};
-use owing::Claims;
+use own_interest::OwnInterest;
 use passing::Passing;
 use peers::{Peer, Peers};
+use repair::{HoleRepair, OpenNacks};
 use roam::Roam;
 use routes::Routes;
-use serve::Serves;
-use timing::Timers;
+use timing::OverlayTimers;
 use topology::Topology;
 use traces::Traces;
 use transit::Transit;
-use wants::Wants;
 use watch::Watch;
 use whimbrel_wire::PreviousIdentity;
 
@@ -138,7 +138,7 @@ pub(crate) enum Due {
     /// Another broker is to be told how far streams are silent.
     Quiet(u32),
     /// Holes of a stream are asked for.
-    Mend(PubendId),
+    Repair(PubendId),
     /// A stream has waited for the event before one of its own for as long as it may.
     Predecessor(PubendId),
     /// Parts of a stream are asked for that is read at its own broker.
@@ -163,7 +163,7 @@ pub(crate) enum Due {
     Seek,
     /// Clerks are told of sessions.
     Tell,
-    /// Deputies get copies of sessions.
+    /// Replicas get copies of sessions.
     Copy,
     /// It is asked whether sessions that were given away are safe.
     Settle,
@@ -203,12 +203,12 @@ pub(crate) struct Overlay {
     pub(crate) topology: Topology,
     pub(crate) routes: Routes,
     pub(crate) watch: Watch,
-    timers: Timers,
-    pub(crate) wants: Wants,
-    pub(crate) serves: Serves,
+    timers: OverlayTimers,
+    pub(crate) own_interest: OwnInterest,
+    pub(crate) destinations: Destinations,
     interests: Interests,
-    traffic: Traffic,
-    pub(crate) waiting: Waiting,
+    traffic: FrameBuffers,
+    pub(crate) waiting: AwaitedBrokers,
     pub(crate) roam: Roam,
     pub(crate) logs: Logs,
     pub(crate) stats: OverlayStats,
@@ -219,7 +219,7 @@ pub(crate) struct Overlay {
 #[derive(Debug, Default)]
 pub(crate) struct Logs {
     /// What others owe this one.
-    pub(crate) claims: Claims,
+    pub(crate) received: HoldsReceived,
     /// Streams of which parts are to be asked for at some time.
     reading: BTreeSet<PubendId>,
     lending: Lending,
@@ -230,9 +230,9 @@ pub(crate) struct Logs {
 
 /// What frames are made of and what is kept of those that pass.
 #[derive(Debug, Default)]
-struct Traffic {
+struct FrameBuffers {
     /// Streams with holes.
-    mending: BTreeMap<PubendId, Mending>,
+    repairs: BTreeMap<PubendId, HoleRepair>,
     open: OpenNacks,
     transit: Transit,
     traces: Traces,
@@ -247,7 +247,7 @@ struct Traffic {
 
 impl Overlay {
     fn new(now: Time, host: HostId, incarnation: u64, whose: (Deployment, Tick), config: OverlayConfig) -> Overlay {
-        let mut timers = Timers::default();
+        let mut timers = OverlayTimers::default();
         timers.insert(now, Due::Announce);
         timers.insert(now + REFRESH_EVERY, Due::Refresh);
         Overlay {
@@ -262,11 +262,11 @@ impl Overlay {
             routes: Routes::new(host),
             watch: Watch::default(),
             timers,
-            wants: Wants::new(host, incarnation, whose),
-            serves: Serves::default(),
+            own_interest: OwnInterest::new(host, incarnation, whose),
+            destinations: Destinations::default(),
             interests: Interests::default(),
-            traffic: Traffic::default(),
-            waiting: Waiting::default(),
+            traffic: FrameBuffers::default(),
+            waiting: AwaitedBrokers::default(),
             roam: Roam::begun(now, incarnation),
             logs: Logs::default(),
             stats: OverlayStats::default(),
@@ -324,17 +324,17 @@ impl Broker {
         self.router.watch();
         if let Some(overlay) = &mut self.overlay {
             overlay.faults = self.faults;
-            overlay.wants.is_restored = self.router.has_changes();
+            overlay.own_interest.is_restored = self.router.has_changes();
         }
-        self.router.note_buffer(&[], &self.buffer);
+        self.router.record_buffer(&[], &self.buffer);
         if let Some(overlay) = self.overlay.as_deref() {
-            self.store.far_reads.number_from(overlay.incarnation);
+            self.store.remote_reads.number_from(overlay.incarnation);
         }
-        self.take_up_known();
+        self.restore_known();
         self.restore_previous();
-        self.take_up_publishers(now);
-        self.await_all_owed();
-        self.take_wants(now);
+        self.restore_publishers(now);
+        self.await_all_grants();
+        self.collect_own_interest(now);
         self.open_shares(now);
     }
 
@@ -345,18 +345,18 @@ impl Broker {
             self.hang_up(now, link, HangUp::Rehosted, out);
         }
         let Some(overlay) = self.overlay.take() else { return };
-        for number in overlay.serves.numbers() {
-            overlay.serves.get(number).expect("it has a number").leave(&mut self.router, number);
+        for number in overlay.destinations.numbers() {
+            overlay.destinations.get(number).expect("it has a number").leave(&mut self.router, number);
         }
         let host = self.streams.own.host();
         let incarnation = overlay.incarnation + 1;
-        let Overlay { config, mut wants, stats, waiting, .. } = *overlay;
+        let Overlay { config, own_interest: mut wants, stats, waiting, .. } = *overlay;
         let whose = (wants.deployment, self.streams.birth());
         let mut fresh = Overlay::new(now, host, incarnation, whose, config);
         let delta = wants.rehost(host, incarnation, whose.1);
         fresh.interests.set_own(host, (incarnation, wants.version()), delta);
         fresh.set_timer(now, Due::Interest);
-        (fresh.wants, fresh.stats, fresh.waiting) = (wants, stats, waiting);
+        (fresh.own_interest, fresh.stats, fresh.waiting) = (wants, stats, waiting);
         fresh.watch_waiting(now);
         self.overlay = Some(Box::new(fresh));
         self.groups.brokers = Brokers::default();
@@ -371,7 +371,7 @@ impl Broker {
         }
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         if overlay.timers.first().is_some_and(|(at, _)| now.since(at) >= STANDSTILL) {
-            overlay.roam.note_standstill(now);
+            overlay.roam.record_standstill(now);
         }
     }
 
@@ -383,7 +383,7 @@ impl Broker {
             }
             return;
         };
-        overlay.look_up(now);
+        overlay.look_again_at(now);
         match input {
             PeerInput::Opened { link, dialed, name } => overlay.opened(now, (link, dialed, name), out),
             PeerInput::Bytes { link, channel, bytes } => self.peer_bytes(now, (link, channel), bytes, out),
@@ -395,13 +395,13 @@ impl Broker {
             }
             PeerInput::Closed { link } => self.let_go(now, link),
         }
-        self.look_at_topology(now, out);
+        self.check_topology(now, out);
     }
 
     /// Meets the deadlines of the overlay that have come.
     pub(crate) fn meet_overlay(&mut self, now: Time, out: &mut dyn Output) {
         if let Some(overlay) = &mut self.overlay {
-            overlay.look_up(now);
+            overlay.look_again_at(now);
         }
         for _ in 0..DUE_SLICE {
             let Some(overlay) = &mut self.overlay else { return };
@@ -412,13 +412,13 @@ impl Broker {
                 Due::Announce => self.announce_links(now, out),
                 Due::Interest => self.tell_interest(now, out),
                 Due::Quiet(number) => self.tell_quiet(now, number, out),
-                Due::Mend(pubend) => self.mend(now, pubend, out),
+                Due::Repair(pubend) => self.request_holes(now, pubend, out),
                 Due::Predecessor(_) => self.check_stalled(now, out),
-                Due::Read(pubend) => self.read_far(now, pubend, out),
+                Due::Read(pubend) => self.read_remote(now, pubend, out),
                 Due::Unblock => self.unblock_due(now),
                 Due::Lend => self.lend(now, out),
                 Due::Confirm => self.confirm_overdue(now, out),
-                Due::Share => self.look_at_shares(now, out),
+                Due::Share => self.check_shares(now, out),
                 Due::Report => self.report_holds(now, out),
                 Due::Watch => {}
                 Due::Map => self.watch_map(now, out),
@@ -427,12 +427,12 @@ impl Broker {
                 Due::Tell => self.tell_claims(now, out),
                 Due::Copy => self.copy_on(now, out),
                 Due::Settle => self.ask_settled(now, out),
-                Due::Still => self.look_at_deputies(now),
+                Due::Still => self.check_replicas(now),
                 Due::Survey(link) => self.survey_retained(now, link, out),
                 Due::Refresh => self.refresh(now, out),
             }
         }
-        self.look_at_topology(now, out);
+        self.check_topology(now, out);
     }
 
     /// Ends a link for a reason of this side.

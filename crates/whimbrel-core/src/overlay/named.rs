@@ -6,13 +6,15 @@
 use whimbrel_event::{HostId, Tick};
 use whimbrel_selector::{Selector, TopicFilter};
 
-use super::serve::understood;
+use super::destinations::understood;
 use crate::broker::Broker;
 use crate::cursor::NOTHING;
-use crate::store::{Debt, DurableNo, FETCH_BYTES, LENDER, Owed, Part, Plan, RECORDS_BYTES, stream_of};
+use crate::store::{
+    DurableNo, FETCH_BYTES, HeldInterest, HoldGiven, LENDER, LogPlan, RECORDS_BYTES, WantedPart, stream_of,
+};
 
 /// Pairs of selectors of which it is found out, for one question, whether one covers the other.
-const LOOKS_MAX: usize = 256;
+const COMPARISONS_MAX: usize = 256;
 
 /// What is wanted at least so often, one of so many events that somebody wants, is read in large parts.
 const DENSE: usize = 16;
@@ -25,11 +27,11 @@ pub(super) struct Foresight {
     number: DurableNo,
     /// They do for all that it asks for after this tick.
     since: Tick,
-    plan: Plan,
+    plan: LogPlan,
 }
 
 /// What another broker may want next of an own stream.
-pub(super) enum Next {
+pub(super) enum NextWanted {
     /// It has to be read first.
     Unknown,
     /// Nothing up to that tick.
@@ -50,8 +52,8 @@ impl Foresight {
     }
 
     /// So many events of a part that was read may be wanted.
-    pub(super) fn note_found(&mut self, found: usize) {
-        self.plan.note_found(found);
+    pub(super) fn record_found(&mut self, found: usize) {
+        self.plan.record_found(found);
     }
 }
 
@@ -68,14 +70,14 @@ fn covers(wide: Option<&str>, narrow: Option<&Selector>) -> bool {
 ///
 /// An entry that is in the index now has been since it began, so whatever came since then was looked at under it. What becomes of it later does not
 /// touch the events up to now.
-fn owed_since(debt: &Debt, own: usize, asked: &[(&str, Option<&str>)]) -> Tick {
-    let mut looks = LOOKS_MAX;
+fn held_since(hold_given: &HoldGiven, own: usize, asked: &[(&str, Option<&str>)]) -> Tick {
+    let mut looks = COMPARISONS_MAX;
     let mut since_when = |(filter, selector): &(&str, Option<&str>)| {
         let Ok(filter) = TopicFilter::new(filter) else { return Tick(0) };
         let narrow = understood(*selector);
         let mut since = NOTHING;
-        for ((owed, wide), Owed { begin, .. }) in &debt.entries {
-            if begin[own] >= since || !TopicFilter::checked(owed).covers(filter) {
+        for ((held, wide), HeldInterest { begin, .. }) in &hold_given.entries {
+            if begin[own] >= since || !TopicFilter::checked(held).covers(filter) {
                 continue;
             }
             let mut is_covered = wide.is_none() || wide.as_deref() == *selector;
@@ -98,17 +100,17 @@ impl Broker {
         from: Tick,
         asked: &[(&str, Option<&str>)],
     ) -> Foresight {
-        let debt = self.store.debts.of.get(&asker);
-        let named = debt.and_then(|debt| {
-            let since = owed_since(debt, own, asked).max(debt.hold.named[own]);
-            Some((debt.hold.number?.among_durable(), since))
+        let hold_given = self.store.holds_given.of.get(&asker);
+        let named = hold_given.and_then(|hold_given| {
+            let since = held_since(hold_given, own, asked).max(hold_given.record.named[own]);
+            Some((hold_given.record.number?.among_durable(), since))
         });
         let (number, since) = named.unwrap_or((DurableNo::default(), NOTHING));
-        Foresight { own, number, since, plan: Plan::new(own, from) }
+        Foresight { own, number, since, plan: LogPlan::new(own, from) }
     }
 
     /// Finds out what another broker may want next of a part of an own stream; what has to be read for that is.
-    pub(super) fn look_ahead_for(&mut self, known: &mut Foresight, (from, upto): (Tick, Tick)) -> Next {
+    pub(super) fn look_ahead_for(&mut self, known: &mut Foresight, (from, upto): (Tick, Tick)) -> NextWanted {
         let Foresight { own, number, since, plan } = known;
         if plan.upto <= from && from < *since {
             plan.extend((*since).min(upto), None);
@@ -119,15 +121,15 @@ impl Broker {
             // Looking through these records is a turn.
             let mut budget = usize::MAX;
             if plan.read_on((from, upto), *number, slice, &mut budget).is_some() {
-                self.store.reads.ask(LENDER, Part { stream, after: from, upto, bytes: RECORDS_BYTES });
-                return Next::Unknown;
+                self.store.reads.ask(LENDER, WantedPart { stream, after: from, upto, bytes: RECORDS_BYTES });
+                return NextWanted::Unknown;
             }
             plan.bytes = if plan.is_dense(DENSE) { FETCH_BYTES } else { plan.bytes };
         }
         let ends = plan.upto.min(upto);
         match plan.next(from).filter(|tick| *tick <= ends) {
-            Some(tick) => Next::Something { after: Tick(tick.0 - 1), upto: ends, bytes: plan.bytes },
-            None => Next::Nothing(ends),
+            Some(tick) => NextWanted::Something { after: Tick(tick.0 - 1), upto: ends, bytes: plan.bytes },
+            None => NextWanted::Nothing(ends),
         }
     }
 }

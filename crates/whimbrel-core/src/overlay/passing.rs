@@ -16,7 +16,7 @@ use super::lend::{is_wanted, wanted};
 use super::messages::Sender;
 use crate::api::Output;
 use crate::broker::Broker;
-use crate::store::Entries;
+use crate::store::FilterEntries;
 
 /// Bytes of answers that are kept.
 pub const KEPT_BYTES_MAX: usize = 8 << 20;
@@ -47,21 +47,21 @@ const NUMBER_BYTES_MAX: usize = 10;
 
 /// A question that has passed.
 #[derive(Debug)]
-struct Open {
+struct OpenQuestion {
     by: HostId,
     number: u64,
     pubend: PubendId,
     after: Tick,
     upto: Tick,
-    entries: Entries,
+    entries: FilterEntries,
     at: Time,
     /// Other questions that its answer will answer.
-    waiting: Vec<Waiting>,
+    waiting: Vec<WaitingQuestion>,
 }
 
 /// A question that waits for the answer to another one.
 #[derive(Debug)]
-struct Waiting {
+struct WaitingQuestion {
     by: Sender,
     number: u64,
     hops: u8,
@@ -72,11 +72,11 @@ struct Waiting {
 
 /// An answer that has passed.
 #[derive(Debug)]
-struct Kept {
+struct PassedAnswer {
     pubend: PubendId,
     after: Tick,
     upto: Tick,
-    entries: Entries,
+    entries: FilterEntries,
     at: Time,
     /// In which life of the broker whose log it is.
     incarnation: u64,
@@ -84,24 +84,24 @@ struct Kept {
     body: Box<[u8]>,
 }
 
-impl Kept {
+impl PassedAnswer {
     fn cost(&self) -> usize {
         let entries =
             self.entries.iter().map(|(filter, selector)| filter.len() + selector.as_ref().map_or(0, |it| it.len()));
-        size_of::<Kept>() + self.body.len() + entries.sum::<usize>()
+        size_of::<PassedAnswer>() + self.body.len() + entries.sum::<usize>()
     }
 }
 
 /// Questions and answers that have passed lately, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Passing {
-    open: VecDeque<Open>,
-    kept: VecDeque<Kept>,
+    open: VecDeque<OpenQuestion>,
+    kept: VecDeque<PassedAnswer>,
     bytes: usize,
 }
 
 /// Whether whatever is wanted of `narrow` is wanted of `wide`. May say no where it is yes.
-fn covers(wide: &Entries, narrow: &[(&str, Option<&str>)]) -> bool {
+fn covers(wide: &FilterEntries, narrow: &[(&str, Option<&str>)]) -> bool {
     let wants = |(filter, selector): &(&str, Option<&str>)| {
         wide.iter().any(|(other, condition)| {
             (condition.is_none() || condition.as_deref() == *selector)
@@ -125,8 +125,9 @@ impl Passing {
     }
 
     /// What is kept of the beginning of what is asked for.
-    fn find(&self, ask: &ReadAsk<'_>, is_any: bool) -> Option<&Kept> {
-        let has_begin = |kept: &&Kept| kept.pubend == ask.pubend && kept.after <= ask.after && ask.after < kept.upto;
+    fn find(&self, ask: &ReadAsk<'_>, is_any: bool) -> Option<&PassedAnswer> {
+        let has_begin =
+            |kept: &&PassedAnswer| kept.pubend == ask.pubend && kept.after <= ask.after && ask.after < kept.upto;
         self.kept.iter().rev().filter(has_begin).find(|kept| is_any || covers(&kept.entries, &ask.entries))
     }
 
@@ -141,7 +142,7 @@ impl Passing {
     }
 
     /// A question goes on: its answer may pass here.
-    fn note(&mut self, now: Time, by: HostId, ask: &ReadAsk<'_>) {
+    fn record_question(&mut self, now: Time, by: HostId, ask: &ReadAsk<'_>) {
         self.forget_old(now);
         let known = self.open.iter().position(|open| (open.by, open.number) == (by, ask.number));
         let known = known.and_then(|at| self.open.remove(at));
@@ -149,12 +150,12 @@ impl Passing {
         let entries = ask.entries.iter().map(|(filter, selector)| ((*filter).into(), selector.map(Into::into)));
         let ReadAsk { number, pubend, after, upto, .. } = *ask;
         let entries = entries.collect();
-        self.open.push_back(Open { by, number, pubend, after, upto, entries, at: now, waiting });
+        self.open.push_back(OpenQuestion { by, number, pubend, after, upto, entries, at: now, waiting });
     }
 
     /// Whether somebody has just asked for what this one asks for first of all; then it waits for that answer.
     fn merge(&mut self, now: Time, (by, hops): (Sender, u8), ask: &ReadAsk<'_>) -> bool {
-        let is_same = |open: &&mut Open| {
+        let is_same = |open: &&mut OpenQuestion| {
             open.pubend == ask.pubend
                 && (open.after..open.upto).contains(&ask.after)
                 && now.since(open.at) < MERGE_FOR
@@ -176,25 +177,39 @@ impl Passing {
         let Some(open) = self.open.iter_mut().find(is_same) else { return false };
         let mut body = Vec::new();
         BrokerMessage::ReadAsk(ask.clone()).encode(&mut body);
-        open.waiting.push(Waiting { by, number: ask.number, hops, at: now, body: body.into() });
+        open.waiting.push(WaitingQuestion { by, number: ask.number, hops, at: now, body: body.into() });
         true
     }
 
     /// An answer passes, or has come. Who waits for it.
-    fn keep(&mut self, now: Time, by: HostId, from: Sender, (told, body): (&ReadTold<'_>, &[u8])) -> Vec<Waiting> {
-        let is_it = |open: &Open| (open.by, open.number, open.pubend.host()) == (by, told.number, from.host);
+    fn keep(
+        &mut self,
+        now: Time,
+        by: HostId,
+        from: Sender,
+        (told, body): (&ReadTold<'_>, &[u8]),
+    ) -> Vec<WaitingQuestion> {
+        let is_it = |open: &OpenQuestion| (open.by, open.number, open.pubend.host()) == (by, told.number, from.host);
         let Some(open) = self.open.iter().position(is_it).and_then(|at| self.open.remove(at)) else {
             return Vec::new();
         };
-        let Open { pubend, after, upto, entries, mut waiting, .. } = open;
+        let OpenQuestion { pubend, after, upto, entries, mut waiting, .. } = open;
         let is_whole = told.released == Tick(0) && told.lost.is_empty() && told.upto > after;
         if is_whole && body.len() + NUMBER_BYTES_MAX <= MESSAGE_BYTES_MAX {
-            let is_it = |kept: &Kept| kept.pubend == pubend && kept.after == after && kept.entries == entries;
+            let is_it = |kept: &PassedAnswer| kept.pubend == pubend && kept.after == after && kept.entries == entries;
             if let Some(known) = self.kept.iter().position(is_it).and_then(|at| self.kept.remove(at)) {
                 self.bytes -= known.cost();
             }
             let upto = told.upto.min(upto);
-            let kept = Kept { pubend, after, upto, entries, at: now, incarnation: from.incarnation, body: body.into() };
+            let kept = PassedAnswer {
+                pubend,
+                after,
+                upto,
+                entries,
+                at: now,
+                incarnation: from.incarnation,
+                body: body.into(),
+            };
             self.bytes += kept.cost();
             self.kept.push_back(kept);
         }
@@ -206,7 +221,7 @@ impl Passing {
 }
 
 impl Broker {
-    /// A letter for somebody else goes on, if it is not a question that is answered here, now or in a moment.
+    /// A message for somebody else goes on, if it is not a question that is answered here, now or in a moment.
     pub(super) fn pass_message(&mut self, now: Time, message: &MessageFrame<'_>, out: &mut dyn Output) {
         let by = Sender { host: message.from, incarnation: message.incarnation };
         // One's own has come back: brokers disagree about the way.
@@ -214,7 +229,7 @@ impl Broker {
             self.send_on(now, message, out);
             return;
         }
-        // Letters of other kinds are not looked at.
+        // Messages of other kinds are not looked at.
         if message.kind == BrokerMessage::READ_ASK
             && message.body.len() <= QUESTION_BYTES_MAX
             && let Ok(BrokerMessage::ReadAsk(ask)) = BrokerMessage::decode(message.kind, message.body)
@@ -257,7 +272,7 @@ impl Broker {
                 }
                 ask.upto = overlay.logs.passing.lacks_upto(now, &ask);
             }
-            overlay.logs.passing.note(now, by.host, &ask);
+            overlay.logs.passing.record_question(now, by.host, &ask);
         }
         let to = ask.pubend.host();
         if self.overlay.as_deref().is_some_and(|overlay| overlay.host == by.host) {
@@ -323,7 +338,7 @@ impl Broker {
         out: &mut dyn Output,
     ) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        for Waiting { by, hops, body, .. } in overlay.logs.passing.keep(now, to, log, (told, body)) {
+        for WaitingQuestion { by, hops, body, .. } in overlay.logs.passing.keep(now, to, log, (told, body)) {
             if let Ok(BrokerMessage::ReadAsk(ask)) = BrokerMessage::decode(BrokerMessage::READ_ASK, &body) {
                 self.pass_question(now, (by, hops, false), &ask, out);
             }

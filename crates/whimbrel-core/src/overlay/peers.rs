@@ -36,7 +36,7 @@ pub const TOPICS_PENDING_MAX: usize = 4_096;
 
 /// Who is at the other end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Who {
+pub(crate) struct PeerIdentity {
     pub(crate) host: HostId,
     pub(crate) incarnation: u64,
     pub(crate) name: Box<str>,
@@ -67,7 +67,7 @@ pub struct LinkCounters {
 
 /// A walk through what is retained, for the topics of some parts.
 #[derive(Debug, Default)]
-pub(crate) struct Survey {
+pub(crate) struct RetainedSurvey {
     pub(crate) ranges: BTreeSet<u16>,
     /// The least topic that it has not passed.
     pub(crate) from: String,
@@ -75,12 +75,12 @@ pub(crate) struct Survey {
 
 /// What the other end is still to be told, as keys of a state whose present value counts.
 #[derive(Debug, Default)]
-pub(crate) struct Pending {
+pub(crate) struct PeerBacklog {
     pub(crate) states: BTreeSet<HostId>,
     pub(crate) interests: BTreeSet<HostId>,
     pub(crate) topics: BTreeSet<Box<str>>,
     /// What is retained in the parts that the other end has asked for is being looked up.
-    pub(crate) survey: Option<Survey>,
+    pub(crate) survey: Option<RetainedSurvey>,
     /// More topics changed than are noted: the digests of all ranges are told anew.
     pub(crate) all_topics: bool,
     /// What the other end has of each broker's interest.
@@ -101,17 +101,17 @@ pub(crate) struct Peer {
     pub(crate) certified: Option<Box<str>>,
     pub(crate) opened: Time,
     /// Known once it has said hello; then the link is up.
-    pub(crate) who: Option<Who>,
+    pub(crate) who: Option<PeerIdentity>,
     /// By which number others name this link.
     pub(crate) port: u16,
     pub(crate) cutters: [Cutter; 3],
     pub(crate) unsent: [usize; 4],
-    /// When the last letter in bulk went.
+    /// When the last message in bulk went.
     pub(super) bulk_at: Time,
     /// For each way, since when much is unsent on it without any of it being taken.
     stuck_since: [Option<Time>; 4],
     pub(crate) estimate: Estimate,
-    pub(crate) pending: Pending,
+    pub(crate) pending: PeerBacklog,
     pub(crate) counters: LinkCounters,
     /// How old events were when they came over it.
     pub(crate) latency: Latency,
@@ -131,7 +131,7 @@ impl Peer {
             bulk_at: Time::ZERO,
             stuck_since: [None; 4],
             estimate: Estimate::new(now),
-            pending: Pending::default(),
+            pending: PeerBacklog::default(),
             counters: LinkCounters::default(),
             latency: Latency::default(),
         }
@@ -239,7 +239,7 @@ impl Peers {
     }
 
     /// A link is up: the number by which its neighbour is known.
-    pub(crate) fn bring_up(&mut self, link: PeerLink, who: Who) -> u16 {
+    pub(crate) fn bring_up(&mut self, link: PeerLink, who: PeerIdentity) -> u16 {
         let host = who.host;
         let port = self.ports.iter().position(|known| *known == host).unwrap_or_else(|| {
             if self.ports.len() >= PORTS_MAX {

@@ -75,7 +75,7 @@ impl Broker {
         let (after, upto) = (remote.knowledge.doubt_horizon(), id.tick);
         // Holes before something that is known are asked for anyway.
         if after < upto && remote.knowledge.last() < upto {
-            let ranges = vec![Range { after, upto, ends_in_data: false, version: overlay.wants.version() }];
+            let ranges = vec![Range { after, upto, ends_in_data: false, version: overlay.own_interest.version() }];
             let (from, incarnation) = (overlay.host, overlay.incarnation);
             overlay.stats.nacks_out += 1;
             overlay.send_nack(now, &Nack { pubend: id.pubend, from, incarnation, hops: 0, ranges }, out);

@@ -1,6 +1,6 @@
 //! Questions to other brokers, and their answers, on their way. What they mean is not known here: an operator asks, and whoever drives the other broker answers.
 //!
-//! They are letters, so they may be lost, come twice or late. Who asks numbers its questions, and asks again if need be.
+//! They are messages, so they may be lost, come twice or late. Who asks numbers its questions, and asks again if need be.
 
 use whimbrel_event::{HostId, Time};
 use whimbrel_wire::{BrokerMessage, Question, Reply};

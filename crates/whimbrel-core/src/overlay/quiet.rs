@@ -42,7 +42,7 @@ fn after(pause: Duration, is_few: bool) -> Duration {
 impl Overlay {
     /// An event is on its way to a destination: silence is told some time after it.
     pub(super) fn is_quiet_after(&mut self, now: Time, number: u32) {
-        let destination = self.serves.get_mut(number).expect("it is served");
+        let destination = self.destinations.get_mut(number).expect("it is served");
         destination.sent_at = now;
         destination.pause = QUIET_GRACE;
         let at = now + QUIET_GRACE;
@@ -70,7 +70,7 @@ impl Overlay {
         put_nodes(TreeWriter::new(&mut bytes, Tick(0), Tick(0)), way, |_| end);
         let Some(link) = self.peers.behind(port) else { return };
         // Behind the events that it is about. If there were none, one frame takes all.
-        let destination = self.serves.number(host).and_then(|number| self.serves.get(number));
+        let destination = self.destinations.number(host).and_then(|number| self.destinations.get(number));
         let gets_best_effort = destination.is_some_and(|destination| destination.gets_best_effort);
         let is_of_events =
             |part: &Part| !gets_best_effort || self.host.pubend(part.index).reliability() == Reliability::Reliable;
@@ -92,7 +92,7 @@ impl Broker {
     /// Tells a destination up to where the own streams have nothing more for it, and sets the timer for the next time.
     pub(super) fn tell_quiet(&mut self, now: Time, number: u32, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        let Some(destination) = overlay.serves.get_mut(number) else { return };
+        let Some(destination) = overlay.destinations.get_mut(number) else { return };
         if destination.quiet_at > now && !destination.pause.is_zero() {
             // It was put off.
             return;
@@ -103,7 +103,7 @@ impl Broker {
         if nothing_new || !overlay.is_reachable(host) {
             return;
         }
-        let destination = overlay.serves.get_mut(number).expect("it is served");
+        let destination = overlay.destinations.get_mut(number).expect("it is served");
         let is_busy = now.since(destination.sent_at) < QUIET_GRACE && now.since(destination.told_at) < QUIET_BUSY;
         if is_busy && !destination.pause.is_zero() {
             let at = destination.sent_at + QUIET_GRACE;
@@ -115,7 +115,7 @@ impl Broker {
         let beyond = if fault!(self, SilenceAhead) { 1_000_000_000 } else { 0 };
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let is_few = overlay.topology.len() <= FEW_BROKERS;
-        let destination = overlay.serves.get_mut(number).expect("it is served");
+        let destination = overlay.destinations.get_mut(number).expect("it is served");
         let part = |own: usize| Part {
             index: own as u8,
             begin: destination.begin[own],

@@ -7,11 +7,11 @@ use whimbrel_wire::{Dest, EventFrame, Frame, Invalid, Silence, TreeReader, compa
 
 use super::Overlay;
 use super::forward::{Sending, tell_step};
-use super::traces::What;
-use crate::api::{Channel, HangUp, Output, PeerLink, Step};
+use super::traces::TraceStep;
+use crate::api::{Channel, EventStep, HangUp, Output, PeerLink};
 use crate::broker::Broker;
 use crate::remote::Learnt;
-use crate::retained::TOMBSTONE_LIFE;
+use crate::retained::TOMBSTONE_LIFETIME;
 
 impl Broker {
     /// Bytes have come over a link.
@@ -80,7 +80,7 @@ impl Broker {
         let is_control = channel == Channel::Control;
         match (&frame, peer.who.is_some()) {
             (Frame::Hello(hello), false) if is_control => {
-                self.greeted(now, link, hello, out);
+                self.on_hello(now, link, hello, out);
                 return Ok(());
             }
             (_, false) if is_control => return Err(Invalid::Form("the first frame")),
@@ -119,7 +119,7 @@ impl Broker {
         if !frame.answer {
             peer.latency.record(Duration::from_micros(age_us));
         }
-        overlay.traffic.traces.note(now, id, What::Came(from));
+        overlay.traffic.traces.record(now, id, TraceStep::Came(from));
         let Ok(tree) = frame.routes() else { return };
         let sending = Sending {
             id,
@@ -129,7 +129,7 @@ impl Broker {
             repairers: frame.repairers,
             event: frame.event,
         };
-        tell_step(&sending, Step::Came { from, is_answer: frame.answer }, out);
+        tell_step(&sending, EventStep::Came { from, is_answer: frame.answer }, out);
         let mut is_relayed = false;
         for part in tree.children() {
             is_relayed = true;
@@ -142,7 +142,7 @@ impl Broker {
             }
         }
         if frame.answer {
-            overlay.serve_merged(now, &sending, frame.default_previous, out);
+            overlay.answer_merged(now, &sending, frame.default_previous, out);
         }
         if let Some(own) = tree.own() {
             self.event_for_this(now, (frame, own), Duration::from_micros(age_us), out);
@@ -165,12 +165,12 @@ impl Broker {
         };
         // Clocks differ: what is left of its life counts from here.
         event.event.expires = event.event.expires.map(|expires| {
-            let life = expires.since(event.accepted);
-            now + life.saturating_sub(age)
+            let lifetime = expires.since(event.accepted);
+            now + lifetime.saturating_sub(age)
         });
         event.event.headers.retain = frame.retain;
         overlay.stats.events_received += 1;
-        let version = overlay.wants.version_of(own.tag);
+        let version = overlay.own_interest.version_of(own.tag);
         let Some(remote) = self.streams.remote(id.pubend) else { return };
         // Silence counts if it is about what is wanted now: under the version that was told last, or before that came into force.
         let is_told = remote.told > 0 && remote.told >= remote.least;
@@ -182,16 +182,16 @@ impl Broker {
             overlay.stats.silence_disbelieved += 1;
             Tick(id.tick.0 - 1)
         };
-        overlay.traffic.traces.note(now, id, What::Passed);
+        overlay.traffic.traces.record(now, id, TraceStep::Passed);
         // Of what is older than tombstones it is not known whether it was deleted: the registry
         // tells.
-        let retain = frame.retain && age < TOMBSTONE_LIFE;
+        let retain = frame.retain && age < TOMBSTONE_LIFETIME;
         let learnt = Learnt::Data { event, retain };
         self.learn_of(now, (id.pubend, after, id.tick), learnt, out);
         if frame.answer {
             self.on_answer(now, id.pubend, frame.event.len(), out);
         }
-        self.look_for_holes(now, id.pubend);
+        self.check_holes(now, id.pubend);
     }
 
     /// Silence has come: for this broker or another.
@@ -208,10 +208,10 @@ impl Broker {
         for part in &silence.parts {
             let pubend = silence.from.pubend(part.index);
             self.silence_of(now, pubend, (silence.version, part), out);
-            self.look_for_holes(now, pubend);
+            self.check_holes(now, pubend);
         }
         if let Some(overlay) = self.overlay.as_deref_mut() {
-            overlay.note_told(&self.streams, silence.from);
+            overlay.record_told(&self.streams, silence.from);
         }
         self.confirm_ready(now, out);
     }
@@ -225,8 +225,8 @@ impl Broker {
         out: &mut dyn Output,
     ) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        let began = overlay.wants.began();
-        let version_now = overlay.wants.version();
+        let began = overlay.own_interest.began();
+        let version_now = overlay.own_interest.version();
         let Some(remote) = self.streams.remote(pubend) else { return };
         // Whatever is wanted: it may be older than what was wanted here last.
         remote.record_still((part.still, part.upto));

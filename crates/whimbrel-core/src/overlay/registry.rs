@@ -6,11 +6,11 @@ use whimbrel_event::{AcceptedEvent, Event, EventId, PubendId, Publisher, Tick, T
 use whimbrel_selector::TopicName;
 use whimbrel_wire::{Frame, REGISTRY_RANGES, Registry, RegistryAsk, RegistryDigest, RegistryEntry, compact};
 
-use super::peers::{CONTROL_HIGH, Pending, TOPICS_PENDING_MAX};
-use super::{Due, Overlay, wants};
+use super::peers::{CONTROL_HIGH, PeerBacklog, TOPICS_PENDING_MAX};
+use super::{Due, Overlay, own_interest};
 use crate::api::{Channel, Output, PeerLink};
 use crate::broker::Broker;
-use crate::retained::{Bounds, Outcome};
+use crate::retained::{Bounds, RetainOutcome};
 
 /// Bytes of entries after which a frame of them ends.
 const REGISTRY_BYTES: usize = 64 << 10;
@@ -39,8 +39,8 @@ pub(crate) fn entry_hash(topic: &str, (tick, pubend): (Tick, PubendId)) -> u64 {
     crate::stream::split_mix(&mut state)
 }
 
-impl Pending {
-    fn note_topic(&mut self, topic: &str) {
+impl PeerBacklog {
+    fn record_topic(&mut self, topic: &str) {
         if self.topics.len() >= TOPICS_PENDING_MAX {
             self.all_topics = true;
         } else {
@@ -51,10 +51,10 @@ impl Pending {
 
 impl Overlay {
     /// A retained message has changed: all neighbours are told, but who has told it.
-    fn note_retained(&mut self, topic: &str, but: Option<PeerLink>) {
+    fn record_retained(&mut self, topic: &str, but: Option<PeerLink>) {
         for link in self.peers.links_up() {
             if Some(link) != but {
-                self.peers.get_mut(link).expect("it is up").pending.note_topic(topic);
+                self.peers.get_mut(link).expect("it is up").pending.record_topic(topic);
             }
         }
     }
@@ -64,10 +64,10 @@ impl Broker {
     /// The retained message of a topic has changed here: others are told.
     pub(crate) fn tell_retained(&mut self, now: Time, topic: &str, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        if wants::is_local(topic) {
+        if own_interest::is_local(topic) {
             return;
         }
-        overlay.note_retained(topic, None);
+        overlay.record_retained(topic, None);
         for link in overlay.peers.links_up() {
             self.pump_retained(now, link, out);
         }
@@ -183,19 +183,19 @@ impl Broker {
     /// Goes on with a link's survey, for a slice, if there is room to note its topics, and tells
     /// what was found.
     pub(super) fn survey_retained(&mut self, now: Time, link: PeerLink, out: &mut dyn Output) {
-        self.look_up_retained(link);
+        self.find_retained(link);
         self.pump_retained(now, link, out);
     }
 
-    fn look_up_retained(&mut self, link: PeerLink) {
+    fn find_retained(&mut self, link: PeerLink) {
         let Broker { overlay, retained, .. } = self;
         let Some(overlay) = overlay.as_deref_mut() else { return };
         let Some(peer) = overlay.peers.get_mut(link) else { return };
-        let Pending { survey, topics, .. } = &mut peer.pending;
+        let PeerBacklog { survey, topics, .. } = &mut peer.pending;
         let Some(mut open) = survey.take_if(|_| topics.len() <= TOPICS_PENDING_MAX - SURVEY_SLICE) else { return };
         let mut after = retained.topics_from(&open.from);
         for topic in after.by_ref().take(SURVEY_SLICE) {
-            if !wants::is_local(topic) && open.ranges.contains(&(range_of(topic) as u16)) {
+            if !own_interest::is_local(topic) && open.ranges.contains(&(range_of(topic) as u16)) {
                 topics.insert(topic.into());
             }
         }
@@ -209,7 +209,7 @@ impl Broker {
     pub(super) fn on_retained(&mut self, now: Time, link: PeerLink, registry: &Registry<'_>, out: &mut dyn Output) {
         for entry in &registry.entries {
             let Some(overlay) = self.overlay.as_deref_mut() else { return };
-            if TopicName::new(entry.key).is_err() || wants::is_local(entry.key) {
+            if TopicName::new(entry.key).is_err() || own_interest::is_local(entry.key) {
                 overlay.stats.frames_invalid += 1;
                 continue;
             }
@@ -224,9 +224,9 @@ impl Broker {
             overlay.stats.retained_refused += u64::from(outcome.is_refused);
             overlay.stats.retained_learned += u64::from(!outcome.is_refused);
             if outcome.is_news {
-                self.note_retained(true, entry.key);
+                self.record_unlogged_retained(true, entry.key);
                 let overlay = self.overlay.as_deref_mut().expect("it was there");
-                overlay.note_retained(entry.key, Some(link));
+                overlay.record_retained(entry.key, Some(link));
             }
         }
         let links = self.overlay.as_ref().map_or(Vec::new(), |overlay| overlay.peers.links_up());
@@ -237,11 +237,14 @@ impl Broker {
 
     /// Takes a retained message that is newer than what is here. One that makes no sense is
     /// refused.
-    fn take_retained(&mut self, now: Time, entry: &RegistryEntry<'_>) -> Outcome {
+    fn take_retained(&mut self, now: Time, entry: &RegistryEntry<'_>) -> RetainOutcome {
         let (tick, pubend) = entry.version;
-        let senseless = Outcome { is_refused: true, ..Outcome::default() };
+        let senseless = RetainOutcome { is_refused: true, ..RetainOutcome::default() };
         let Some(value) = entry.value else {
-            return Outcome { is_news: self.retained.bury(now, entry.key, entry.version), ..Outcome::default() };
+            return RetainOutcome {
+                is_news: self.retained.bury(now, entry.key, entry.version),
+                ..RetainOutcome::default()
+            };
         };
         let Ok(AcceptedEvent { id, accepted, mut event }) = compact::read(value, EventId { pubend, tick }) else {
             return senseless;

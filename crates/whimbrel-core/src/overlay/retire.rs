@@ -11,7 +11,7 @@ use whimbrel_wire::{PREVIOUS_IDENTITIES_MAX, PreviousIdentity};
 use super::Overlay;
 use crate::api::Output;
 use crate::broker::Broker;
-use crate::store::{Ended, Key, Value};
+use crate::store::{EndedHostRecord, Key, MapValue};
 use crate::stream::Streams;
 
 /// Why a broker is not forgotten.
@@ -64,7 +64,7 @@ impl Broker {
             return Err(NotForgotten::Reachable);
         }
         for previous in &hosts {
-            let retired = &mut self.store.debts.retired;
+            let retired = &mut self.store.holds_given.retired;
             retired.retain(|known| known.host != previous.host);
             if retired.len() == PREVIOUS_IDENTITIES_MAX {
                 retired.remove(0);
@@ -93,8 +93,13 @@ impl Broker {
             upto,
         };
         let present = self.overlay.as_deref().and_then(|overlay| overlay.topology.by_name(name));
-        let debts = self.store.debts.of.iter().filter(|(_, debt)| *debt.hold.name == *name && !debt.is_forfeited());
-        for host in present.into_iter().chain(debts.map(|(host, _)| *host)) {
+        let holds_given = self
+            .store
+            .holds_given
+            .of
+            .iter()
+            .filter(|(_, hold_given)| *hold_given.record.name == *name && !hold_given.is_forfeited());
+        for host in present.into_iter().chain(holds_given.map(|(host, _)| *host)) {
             hosts.entry(host).or_insert_with(|| unfollowed(host));
         }
         hosts.into_values().collect()
@@ -102,7 +107,7 @@ impl Broker {
 
     /// Those that were forgotten here have ended, as far as they cannot be reached.
     pub(super) fn end_retired(&mut self, now: Time, out: &mut dyn Output) {
-        for previous in self.store.debts.retired.clone() {
+        for previous in self.store.holds_given.retired.clone() {
             self.end_if_gone(now, &previous, out);
         }
     }
@@ -118,7 +123,7 @@ impl Broker {
         if overlay.topology.get(host).is_some() {
             self.forget_broker(host);
         }
-        self.debtor_ended(now, host, true);
+        self.held_host_ended(now, host, true);
         if self.streams.knows(host.pubend(0)) {
             self.end_host(now, *previous, true, out);
         } else if self.streams.ended_at(host).is_none() {
@@ -131,8 +136,8 @@ impl Broker {
     /// What a host is called, if that is known; its streams need not be followed.
     pub(super) fn known_name(&self, host: HostId) -> Option<&str> {
         let present = self.overlay.as_deref().and_then(|overlay| overlay.topology.get(host)).map(|state| &*state.name);
-        let owed = self.store.debts.of.get(&host).map(|debt| &*debt.hold.name);
-        present.or_else(|| self.streams.name_of(host)).or(owed)
+        let of_hold = self.store.holds_given.of.get(&host).map(|hold_given| &*hold_given.record.name);
+        present.or_else(|| self.streams.name_of(host)).or(of_hold)
     }
 
     /// Remembers that a host of that name has ended; `is_retired`: others are told of it from here.
@@ -140,20 +145,20 @@ impl Broker {
         if !self.has_log() {
             return;
         }
-        let is_retired = is_retired || self.store.debts.retired.iter().any(|known| known.host == previous.host);
+        let is_retired = is_retired || self.store.holds_given.retired.iter().any(|known| known.host == previous.host);
         let PreviousIdentity { host, reliable, best_effort, birth, upto } = *previous;
-        let ended = Ended { reliable, best_effort, birth, upto, is_retired, name: name.into() };
+        let ended = EndedHostRecord { reliable, best_effort, birth, upto, is_retired, name: name.into() };
         self.store.write_queue.put(|key| Key::Ended(host).put(key), |value| ended.put_versioned(value));
         self.store.write_queue.seal();
     }
 
     /// Hosts that have ended are not taken for new ones after a restart, and those that were forgotten here are told of again.
-    pub(crate) fn restore_ended(&mut self, ended: BTreeMap<HostId, Ended>) {
-        for (host, Ended { reliable, best_effort, birth, upto, is_retired, name }) in ended {
+    pub(crate) fn restore_ended(&mut self, ended: BTreeMap<HostId, EndedHostRecord>) {
+        for (host, EndedHostRecord { reliable, best_effort, birth, upto, is_retired, name }) in ended {
             let previous = PreviousIdentity { host, reliable, best_effort, birth, upto };
             self.streams.record_ended(previous, &name);
-            if is_retired && self.store.debts.retired.len() < PREVIOUS_IDENTITIES_MAX {
-                self.store.debts.retired.push(previous);
+            if is_retired && self.store.holds_given.retired.len() < PREVIOUS_IDENTITIES_MAX {
+                self.store.holds_given.retired.push(previous);
             }
         }
     }

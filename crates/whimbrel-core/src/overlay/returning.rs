@@ -56,17 +56,17 @@ impl Broker {
         if cursor == NO_CURSOR || overlay.waiting.returned.len() >= RETURNED_MAX {
             return;
         }
-        let of_track = self.cursors.get_mut(cursor);
-        of_track.began.in_force = InForce::Untold;
-        if !of_track.unsettled.is_empty() {
+        let of_cursor = self.cursors.get_mut(cursor);
+        of_cursor.began.in_force = InForce::Untold;
+        if !of_cursor.unsettled.is_empty() {
             overlay.waiting.forget(cursor);
         }
         // Of brokers that are not there, what came since is asked for when they are; what their logs have from before that is read then.
         let is_there = |pubend: PubendId| overlay.topology.get(pubend.host()).is_some();
-        let waits = |pubend| is_there(pubend) || of_track.has_remote_log(pubend);
+        let waits = |pubend| is_there(pubend) || of_cursor.has_remote_log(pubend);
         let streams: Vec<(PubendId, Tick)> =
             self.streams.remote_positions().filter(|(pubend, _)| waits(*pubend)).collect();
-        of_track.wait_for(streams.into_iter());
+        of_cursor.wait_for(streams.into_iter());
         self.await_unsettled(subscription, cursor);
     }
 
@@ -81,11 +81,11 @@ impl Broker {
     /// A subscription has come from another broker: until its interest is in force from here, what comes of other brokers' streams comes for others'
     /// sake. What lies between where it stands and that is read in their logs.
     pub(crate) fn await_interest_of(&mut self, subscription: u32, cursor: u32) {
-        let of_track = self.cursors.get_mut(cursor);
-        if self.overlay.is_none() || of_track.catch_up.is_none() || !of_track.keeps {
+        let of_cursor = self.cursors.get_mut(cursor);
+        if self.overlay.is_none() || of_cursor.catch_up.is_none() || !of_cursor.keeps {
             return;
         }
-        of_track.wait_for(self.streams.remote_positions());
+        of_cursor.wait_for(self.streams.remote_positions());
         self.await_unsettled(subscription, cursor);
     }
 }

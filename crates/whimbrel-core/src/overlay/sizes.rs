@@ -2,8 +2,8 @@
 
 use whimbrel_event::HostId;
 
-use super::interests::Entry;
-use super::serve::Destination;
+use super::destinations::Destination;
+use super::interests::InterestValue;
 use super::topology::{LinkState, Neighbour};
 use super::{Due, Overlay};
 use crate::broker::Broker;
@@ -22,8 +22,8 @@ pub struct OverlaySize {
     pub bytes: usize,
 }
 
-fn of_entry(entry: &Entry) -> usize {
-    size_of::<Entry>() + entry.filter.len() + entry.selector.as_ref().map_or(0, |selector| selector.len())
+fn of_entry(entry: &InterestValue) -> usize {
+    size_of::<InterestValue>() + entry.filter.len() + entry.selector.as_ref().map_or(0, |selector| selector.len())
 }
 
 fn of_state(state: &LinkState) -> usize {
@@ -69,9 +69,9 @@ impl Overlay {
         let known = self.interests.of.values();
         let entries: usize = known.clone().map(|known| known.entries.len()).sum();
         let told = known.flat_map(|known| known.entries.values()).map(|entry| of_entry(entry) + OF_MAP).sum::<usize>();
-        let served: usize = self.serves.iter().map(|one| one.entries().count()).sum();
+        let served: usize = self.destinations.iter().map(|one| one.entries().count()).sum();
         let of_one = |one: &Destination| one.entries().map(|entry| of_entry(entry) + 2 * OF_MAP).sum::<usize>();
-        let destinations = self.serves.iter().map(|one| size_of::<Destination>() + of_one(one)).sum();
+        let destinations = self.destinations.iter().map(|one| size_of::<Destination>() + of_one(one)).sum();
         let pending = self.peers.up().map(|peer| {
             let pending = &peer.pending;
             pending.states.len() + pending.interests.len() + pending.topics.len() + pending.has.len()

@@ -96,7 +96,7 @@ pub struct OverlayStats {
     pub sessions_outdated: u64,
     /// CONNECTs that were refused because nobody could be reached who has the session.
     pub sessions_unreachable: u64,
-    /// Copies of sessions, or of what had changed of them, that were sent to deputies.
+    /// Copies of sessions, or of what had changed of them, that were sent to replicas.
     pub copies_out: u64,
     /// Their bytes.
     pub copies_bytes: u64,
@@ -124,13 +124,13 @@ pub struct OverlayStats {
     pub events_looked_at: u64,
     /// Events that were told to them.
     pub events_lent: u64,
-    /// Letters that were written here.
+    /// Messages that were written here.
     pub messages_out: u64,
     /// Brokers to whom nothing is owed any more although they have not said so: they were not heard of for too long, or are retired.
-    pub debts_forfeited: u64,
-    /// Letters that found no way or no room; they are written again.
+    pub holds_forfeited: u64,
+    /// Messages that found no way or no room; they are written again.
     pub messages_unsent: u64,
-    /// Letters for this broker.
+    /// Messages for this broker.
     pub messages_in: u64,
     /// Those of them that made no sense, or are not known here.
     pub messages_refused: u64,

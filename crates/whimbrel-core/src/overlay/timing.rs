@@ -8,12 +8,12 @@ use super::Due;
 
 /// Deadlines, of which several may be for the same. Each step takes the logarithm of how many there are: there is one for each broker that is told of silence.
 #[derive(Debug, Default)]
-pub(super) struct Timers {
+pub(super) struct OverlayTimers {
     by_time: BTreeSet<(Time, Due)>,
     by_due: BTreeSet<(Due, Time)>,
 }
 
-impl Timers {
+impl OverlayTimers {
     pub(super) fn insert(&mut self, at: Time, due: Due) {
         self.by_time.insert((at, due));
         self.by_due.insert((due, at));
@@ -53,7 +53,7 @@ mod tests {
     #[test]
     fn deadlines_are_found_by_when_and_by_what_for() {
         let at = Time::from_nanos;
-        let mut timers = Timers::default();
+        let mut timers = OverlayTimers::default();
         for (when, due) in [(5, Due::Quiet(2)), (7, Due::Announce), (3, Due::Quiet(2)), (9, Due::Quiet(1))] {
             timers.insert(at(when), due);
         }

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use whimbrel_event::{EventId, HostId, Tick, Time};
 
 use crate::broker::Broker;
-use crate::cache::{Item, PartitionSet};
+use crate::cache::{CacheItem, PartitionSet};
 
 /// Slots of the cache that are looked at for an event: it is the first of its stream from where the look begins.
 const SLOTS_MAX: usize = 1 << 16;
@@ -26,7 +26,7 @@ pub const ACCEPTED: &str = "accepted here";
 
 /// What happened to an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum What {
+pub(super) enum TraceStep {
     /// It was sent over a link.
     Sent(HostId),
     /// It came over a link.
@@ -45,28 +45,28 @@ pub(super) enum What {
 
 /// One note.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Note {
+pub(super) struct TraceNote {
     pub(super) at: Time,
     pub(super) id: EventId,
-    pub(super) what: What,
+    pub(super) what: TraceStep,
 }
 
 /// The latest notes.
 #[derive(Debug, Default)]
 pub(super) struct Traces {
-    notes: VecDeque<Note>,
+    notes: VecDeque<TraceNote>,
 }
 
 impl Traces {
-    pub(super) fn note(&mut self, at: Time, id: EventId, what: What) {
+    pub(super) fn record(&mut self, at: Time, id: EventId, what: TraceStep) {
         if self.notes.len() >= TRACES_MAX {
             self.notes.pop_front();
         }
-        self.notes.push_back(Note { at, id, what });
+        self.notes.push_back(TraceNote { at, id, what });
     }
 
     /// What is noted of an event, oldest first.
-    pub(super) fn of(&self, id: EventId) -> impl Iterator<Item = &Note> {
+    pub(super) fn of(&self, id: EventId) -> impl Iterator<Item = &TraceNote> {
         self.notes.iter().filter(move |note| note.id == id)
     }
 }
@@ -82,13 +82,13 @@ impl Broker {
             let after = note.at.since(*first.get_or_insert(note.at)).as_micros();
             let name = |host| overlay.name_of(host);
             let what = match note.what {
-                What::Sent(to) => format!("sent to {}", name(to)),
-                What::Came(from) => format!("came from {}", name(from)),
-                What::HeldBack(to) => format!("not sent to {}: too much is unsent there", name(to)),
-                What::Repaired => "a link on its way is down: another way is taken".into(),
-                What::GivenUp => "no way around a link that is down".into(),
-                What::Passed => "taken for subscriptions here".into(),
-                What::Answered => "sent again, as somebody lacked it".into(),
+                TraceStep::Sent(to) => format!("sent to {}", name(to)),
+                TraceStep::Came(from) => format!("came from {}", name(from)),
+                TraceStep::HeldBack(to) => format!("not sent to {}: too much is unsent there", name(to)),
+                TraceStep::Repaired => "a link on its way is down: another way is taken".into(),
+                TraceStep::GivenUp => "no way around a link that is down".into(),
+                TraceStep::Passed => "taken for subscriptions here".into(),
+                TraceStep::Answered => "sent again, as somebody lacked it".into(),
             };
             let line = format!("{after} {what}\n");
             if text.len() + line.len() > TRACE_BYTES_MAX / 2 {
@@ -112,13 +112,13 @@ impl Broker {
         let from = cache.serial_for(id.pubend, Tick(id.tick.0.saturating_sub(1)));
         let mut lines = Vec::new();
         cache.read(from, &partitions, SLOTS_MAX, |item| {
-            let Item::Event { event, .. } = item else { return ControlFlow::Continue(()) };
+            let CacheItem::Event { event, .. } = item else { return ControlFlow::Continue(()) };
             if event.id() != id {
                 let is_beyond = event.id().pubend == id.pubend && event.id().tick > id.tick;
                 return if is_beyond { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
             }
             lines.push(format!("{ACCEPTED}, on {}\n", event.unpack().event.topic.escape_debug()));
-            for destination in overlay.serves.iter() {
+            for destination in overlay.destinations.iter() {
                 if let Some(entry) = destination.why(event, router) {
                     let mut line = format!("for {}, which wants ", overlay.name_of(destination.host));
                     line.extend(entry.filter.escape_debug());

@@ -32,7 +32,7 @@ pub(crate) struct Watch {
 
 impl Overlay {
     /// Something happens at that moment: perhaps ways may be computed again.
-    pub(super) fn look_up(&mut self, now: Time) {
+    pub(super) fn look_again_at(&mut self, now: Time) {
         self.routes.hold(now < self.watch.ways_at);
     }
 
@@ -44,7 +44,7 @@ impl Overlay {
 
 impl Broker {
     /// Where other brokers can be reached has changed, perhaps: who can be reached again is told at once what it may have missed.
-    pub(super) fn look_at_topology(&mut self, now: Time, out: &mut dyn Output) {
+    pub(super) fn check_topology(&mut self, now: Time, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         if overlay.watch.version == overlay.topology.version() {
             return;
@@ -56,11 +56,11 @@ impl Broker {
         overlay.routes.update(&overlay.topology);
         overlay.stats.ways_computed += 1;
         overlay.watch.ways_at = now + WAYS_PAUSE * overlay.many();
-        overlay.look_up(now);
-        let Overlay { serves, routes, timers, .. } = overlay;
+        overlay.look_again_at(now);
+        let Overlay { destinations, routes, timers, .. } = overlay;
         let mut back = Vec::new();
-        for number in serves.numbers() {
-            let destination = serves.get_mut(number).expect("it has a number");
+        for number in destinations.numbers() {
+            let destination = destinations.get_mut(number).expect("it has a number");
             let is_reachable = routes.is_reachable(destination.host);
             if is_reachable && !core::mem::replace(&mut destination.is_reachable, is_reachable) {
                 destination.pause = Duration::ZERO;
@@ -71,12 +71,12 @@ impl Broker {
             destination.is_reachable = is_reachable;
         }
         // What it is owed could not be told while there was no way.
-        back.into_iter().for_each(|host| self.owe(now, host, out));
+        back.into_iter().for_each(|host| self.hold_for(now, host, out));
         self.check_stalled(now, out);
         self.watch_map(now, out);
-        self.look_at_candidates(now, out);
+        self.check_candidates(now, out);
         self.confirm_ready(now, out);
-        self.look_at_joining(now, |_| (), out);
+        self.check_joining(now, |_| (), out);
     }
 
     /// Who can be reached has changed, perhaps: for sessions that counts not too soon after the last time.
@@ -85,7 +85,7 @@ impl Broker {
         if now < overlay.watch.map_at {
             return overlay.set_once(overlay.watch.map_at, Due::Map);
         }
-        if self.look_at_map(now, out)
+        if self.check_map(now, out)
             && let Some(overlay) = self.overlay.as_deref_mut()
         {
             overlay.watch.map_at = now + MAP_PAUSE * overlay.many();

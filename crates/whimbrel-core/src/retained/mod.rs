@@ -2,7 +2,7 @@
 //! from; one that was deleted is remembered for a while, so that it does not come back from a
 //! broker that was away.
 
-mod replay;
+mod readings;
 #[cfg(test)]
 mod tests;
 
@@ -17,11 +17,11 @@ use crate::api::Limits;
 use crate::overlay::{entry_hash, is_local, range_of};
 use crate::session::Publication;
 use crate::stream::AHEAD_MAX;
-use crate::topic::{Cursor, Entry, TopicIndex, Version, Visit, Walk};
-pub(crate) use replay::{REPLAY_SLICE, Replays};
+use crate::topic::{TopicEntry, TopicIndex, TopicVersion, VisitOutcome, WalkCursor, WalkEnd};
+pub(crate) use readings::{REPLAY_SLICE, Readings};
 
 /// How long it is remembered that a message was deleted.
-pub(crate) const TOMBSTONE_LIFE: Duration = Duration::from_secs(24 * 3_600);
+pub(crate) const TOMBSTONE_LIFETIME: Duration = Duration::from_secs(24 * 3_600);
 
 /// Deleted messages that are remembered; beyond that the oldest are forgotten.
 pub(crate) const TOMBSTONES_MAX: usize = 65_536;
@@ -31,10 +31,10 @@ const SWEEP_SLICE: usize = 64;
 
 /// What is retained of one topic.
 #[derive(Debug)]
-struct Kept {
+struct RetainedEntry {
     /// The message; `None`: it was deleted.
     message: Option<Event>,
-    /// When that is forgotten: the message's expiry, or the end of [`TOMBSTONE_LIFE`].
+    /// When that is forgotten: the message's expiry, or the end of [`TOMBSTONE_LIFETIME`].
     until: Option<Time>,
     /// The number that the consolidated stream gave to the event when it passed here; 0: it has
     /// not.
@@ -54,19 +54,19 @@ pub(crate) struct Bounds {
 
 /// What is retained of one topic adds to what is known of all.
 #[derive(Clone, Copy, Debug)]
-struct Counted {
-    /// As of [`Kept::until`].
+struct RetainedCount {
+    /// As of [`RetainedEntry::until`].
     until: Option<Time>,
     has_message: bool,
     /// Bytes, if it counts for the bounds.
     weight: Option<usize>,
 }
 
-impl Counted {
-    fn of(topic: &str, kept: &Kept) -> Counted {
+impl RetainedCount {
+    fn of(topic: &str, kept: &RetainedEntry) -> RetainedCount {
         let message = kept.message.as_ref();
         let weight = message.filter(|event| is_counted(topic, event.publisher())).map(Event::weight);
-        Counted { until: kept.until, has_message: message.is_some(), weight }
+        RetainedCount { until: kept.until, has_message: message.is_some(), weight }
     }
 }
 
@@ -86,7 +86,7 @@ fn is_counted(topic: &str, publisher: Publisher) -> bool {
 
 /// What became of an event that is to be retained.
 #[derive(Debug, Default)]
-pub(crate) struct Outcome {
+pub(crate) struct RetainOutcome {
     /// The topic's state is another one now.
     pub(crate) is_news: bool,
     /// It was the latest, and did not fit in the bounds. If the topic had an older message, that is
@@ -99,7 +99,7 @@ pub(crate) struct Outcome {
 /// The latest retained message of each topic.
 #[derive(Debug)]
 pub(crate) struct Retained {
-    topics: TopicIndex<Kept>,
+    topics: TopicIndex<RetainedEntry>,
     /// Messages that count for the bounds, and their bytes.
     messages: usize,
     bytes: usize,
@@ -112,7 +112,7 @@ pub(crate) struct Retained {
     /// The greatest tick that an own event was given which is to be retained.
     newest: Tick,
     /// Which sessions are reading what is retained, and how far they are.
-    pub(crate) replays: Replays,
+    pub(crate) replays: Readings,
 }
 
 impl Retained {
@@ -125,7 +125,7 @@ impl Retained {
             deletions: BTreeSet::new(),
             hashes: Box::new([0; REGISTRY_RANGES]),
             newest: Tick(0),
-            replays: Replays::default(),
+            replays: Readings::default(),
         }
     }
 
@@ -145,7 +145,7 @@ impl Retained {
     }
 
     /// The version of a topic's message, or of its deletion.
-    pub(crate) fn version(&self, topic: &str) -> Option<Version> {
+    pub(crate) fn version(&self, topic: &str) -> Option<TopicVersion> {
         self.topics.get(topic).map(|entry| entry.version)
     }
 
@@ -162,67 +162,67 @@ impl Retained {
     /// The moment for which an own event that is to be retained is given its tick: now, or later if
     /// others that came before it have greater ticks, as their streams ran ahead, or the clocks of
     /// their brokers do. Ones that are further ahead than a stream may be stay the greater ones.
-    pub(crate) fn moment(&self, topic: &str, now: Time) -> Time {
+    pub(crate) fn assignment_time(&self, topic: &str, now: Time) -> Time {
         let known = self.version(topic).map_or(Tick(0), |(tick, _)| tick).max(self.newest);
         let after = Time::from_nanos(known.0.saturating_add(1));
         if after.since(now) < AHEAD_MAX { after.max(now) } else { now }
     }
 
     /// An own event that is to be retained was given that tick.
-    pub(crate) fn note_assigned(&mut self, tick: Tick) {
+    pub(crate) fn record_assigned(&mut self, tick: Tick) {
         self.newest = self.newest.max(tick);
     }
 
     /// The consolidated stream passes an event that is to be retained: an empty one deletes its
     /// topic's message.
-    pub(crate) fn pass(&mut self, now: Time, publication: &mut Publication<'_>, bounds: Bounds) -> Outcome {
+    pub(crate) fn pass(&mut self, now: Time, publication: &mut Publication<'_>, bounds: Bounds) -> RetainOutcome {
         let (topic, version) = (publication.event.topic, (publication.id.tick, publication.id.pubend));
         if let Some(known) = self.topics.get_mut(topic).filter(|known| known.version >= version) {
             if known.version == version {
                 known.value.passed = publication.serial;
             }
-            return Outcome::default();
+            return RetainOutcome::default();
         }
         if publication.event.payload.is_empty() {
-            return Outcome { is_news: self.bury(now, topic, version), ..Outcome::default() };
+            return RetainOutcome { is_news: self.bury(now, topic, version), ..RetainOutcome::default() };
         }
         let swept = self.make_room(now, &publication.event, bounds);
         if !self.has_room(&publication.event, bounds) {
             // What the topic had is out of date.
             let is_news = self.get(topic).is_some() && self.bury(now, topic, version);
-            return Outcome { is_news, is_refused: true, swept };
+            return RetainOutcome { is_news, is_refused: true, swept };
         }
         let (event, passed) = (publication.keep(), publication.serial);
         let until = event.expires();
-        self.put(topic, version, Kept { message: Some(event), until, passed });
-        Outcome { is_news: true, is_refused: false, swept }
+        self.put(topic, version, RetainedEntry { message: Some(event), until, passed });
+        RetainOutcome { is_news: true, is_refused: false, swept }
     }
 
     /// Another broker has told an event that is retained. The caller has compared the versions. If
     /// there is no room for it, what the topic had is deleted as of just before it: the event
     /// itself may still come, when there is room.
-    pub(crate) fn learn(&mut self, now: Time, event: Event, bounds: Bounds) -> Outcome {
+    pub(crate) fn learn(&mut self, now: Time, event: Event, bounds: Bounds) -> RetainOutcome {
         let id = event.id();
         let swept = self.make_room(now, &event.view(), bounds);
         if !self.has_room(&event.view(), bounds) {
             let before = (Tick(id.tick.0.saturating_sub(1)), id.pubend);
             let is_news = self.get(event.topic()).is_some() && self.bury(now, event.topic(), before);
-            return Outcome { is_news, is_refused: true, swept };
+            return RetainOutcome { is_news, is_refused: true, swept };
         }
         let (topic, until) = (event.topic().to_owned(), event.expires());
-        self.put(&topic, (id.tick, id.pubend), Kept { message: Some(event), until, passed: 0 });
-        Outcome { is_news: true, is_refused: false, swept }
+        self.put(&topic, (id.tick, id.pubend), RetainedEntry { message: Some(event), until, passed: 0 });
+        RetainOutcome { is_news: true, is_refused: false, swept }
     }
 
     /// Takes a message that was written before this process began.
     pub(crate) fn restore(&mut self, event: Event) {
         let id = event.id();
         let (topic, until) = (event.topic().to_owned(), event.expires());
-        self.put(&topic, (id.tick, id.pubend), Kept { message: Some(event), until, passed: 0 });
+        self.put(&topic, (id.tick, id.pubend), RetainedEntry { message: Some(event), until, passed: 0 });
     }
 
     /// A topic has no message any more; whether that is news.
-    pub(crate) fn bury(&mut self, now: Time, topic: &str, version: Version) -> bool {
+    pub(crate) fn bury(&mut self, now: Time, topic: &str, version: TopicVersion) -> bool {
         if self.version(topic).is_some_and(|known| known >= version) {
             return false;
         }
@@ -235,7 +235,7 @@ impl Retained {
             };
             self.forget(&oldest);
         }
-        self.put(topic, version, Kept { message: None, until: Some(now + TOMBSTONE_LIFE), passed: 0 });
+        self.put(topic, version, RetainedEntry { message: None, until: Some(now + TOMBSTONE_LIFETIME), passed: 0 });
         true
     }
 
@@ -267,33 +267,33 @@ impl Retained {
     }
 
     /// Sets what is retained of a topic, whatever was before.
-    fn put(&mut self, topic: &str, version: Version, kept: Kept) {
-        let new = Counted::of(topic, &kept);
+    fn put(&mut self, topic: &str, version: TopicVersion, kept: RetainedEntry) {
+        let new = RetainedCount::of(topic, &kept);
         self.toggle(topic, version);
         if let Some(known) = self.topics.get_mut(topic) {
-            let old = Counted::of(topic, &known.value);
+            let old = RetainedCount::of(topic, &known.value);
             let before = core::mem::replace(&mut known.version, version);
             known.value = kept;
             self.toggle(topic, before);
             // First: both may end at the same moment.
             self.count(topic, old, false);
         } else {
-            self.topics.insert(topic, Entry { version, value: kept });
+            self.topics.insert(topic, TopicEntry { version, value: kept });
         }
         self.count(topic, new, true);
     }
 
     /// Forgets what is known of a topic.
     fn forget(&mut self, topic: &str) {
-        if let Some(Entry { version, value }) = self.topics.remove(topic) {
+        if let Some(TopicEntry { version, value }) = self.topics.remove(topic) {
             self.toggle(topic, version);
-            self.count(topic, Counted::of(topic, &value), false);
+            self.count(topic, RetainedCount::of(topic, &value), false);
         }
     }
 
     /// Adds what is retained of a topic to what is known of all, or takes it away.
-    fn count(&mut self, topic: &str, counted: Counted, is_added: bool) {
-        let Counted { until, has_message, weight } = counted;
+    fn count(&mut self, topic: &str, counted: RetainedCount, is_added: bool) {
+        let RetainedCount { until, has_message, weight } = counted;
         if let Some(until) = until {
             let order = if has_message { &mut self.expiries } else { &mut self.deletions };
             let entry = (until, topic.into());
@@ -314,7 +314,7 @@ impl Retained {
     }
 
     /// Adds or removes what a topic with that version amounts to.
-    fn toggle(&mut self, topic: &str, version: Version) {
+    fn toggle(&mut self, topic: &str, version: TopicVersion) {
         if !topic.starts_with('$') {
             self.hashes[range_of(topic)] ^= entry_hash(topic, version);
         }
@@ -325,13 +325,13 @@ impl Retained {
     fn walk(
         &self,
         now: Time,
-        (filter, cursor): (TopicFilter<'_>, &mut Cursor),
+        (filter, cursor): (TopicFilter<'_>, &mut WalkCursor),
         budget: &mut usize,
-        mut visit: impl FnMut(&Event, u64) -> Visit,
-    ) -> Walk {
+        mut visit: impl FnMut(&Event, u64) -> VisitOutcome,
+    ) -> WalkEnd {
         self.topics.walk(filter, cursor, budget, |_, entry| match &entry.value.message {
             Some(event) if !event.is_expired(now) => visit(event, entry.value.passed),
-            _ => Visit::Passed(0),
+            _ => VisitOutcome::Passed(0),
         })
     }
 }

@@ -7,7 +7,7 @@ use whimbrel_event::{
     Time,
 };
 
-use super::{Bounds, Retained, TOMBSTONE_LIFE};
+use super::{Bounds, Retained, TOMBSTONE_LIFETIME};
 
 const NOW: Time = Time::from_nanos(1_000);
 
@@ -51,7 +51,7 @@ fn one_that_is_deleted_twice_at_one_moment_is_forgotten_once() {
     for tick in [10, 20] {
         assert!(retained.bury(NOW, "t", (Tick(tick), PubendId(16))));
     }
-    assert!(retained.bury(NOW + TOMBSTONE_LIFE + Duration::from_secs(1), "u", (Tick(30), PubendId(16))));
+    assert!(retained.bury(NOW + TOMBSTONE_LIFETIME + Duration::from_secs(1), "u", (Tick(30), PubendId(16))));
     assert_eq!(retained.topics_from("").collect::<Vec<_>>(), ["u"]);
     assert_eq!(retained.hashes().filter(|hash| *hash != 0).count(), 1);
 }

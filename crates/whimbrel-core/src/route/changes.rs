@@ -3,10 +3,10 @@
 use whimbrel_selector::{Selector, SharedFilter, TopicFilter};
 
 use super::target::{GROUP_BIT, MARKS, PARTITION_BIT};
-use super::{Router, Wanted1};
-use crate::caching::Interest;
+use super::{AddedInterest, Router};
+use crate::caching::CacheInterest;
 use crate::confirming::remembered;
-use crate::overlay::Change;
+use crate::overlay::InterestChange;
 use crate::store::DurableNo;
 
 /// Marks what durable subscriptions wanted before, by their numbers, where others are told of it.
@@ -20,24 +20,24 @@ impl Router {
             let Some(known) = known.as_ref().filter(|known| known.spot.is_some()) else { continue };
             let filter = SharedFilter::checked(&known.text).filter.as_str().into();
             let selector = known.selector.as_deref().map(remembered);
-            changes.push(Change::Added(id, Wanted1 { filter, selector, durable: known.is_durable }));
+            changes.push(InterestChange::Added(id, AddedInterest { filter, selector, durable: known.is_durable }));
         }
         self.changes = Some(changes);
     }
 
     /// A durable subscription has another selector: what the old one wants is wanted of other brokers until it has got that.
-    pub(crate) fn want_old(&mut self, number: DurableNo, text: &str, selector: Option<&str>) {
+    pub(crate) fn keep_old_interest(&mut self, number: DurableNo, text: &str, selector: Option<&str>) {
         let Some(changes) = &mut self.changes else { return };
         let filter = SharedFilter::checked(text).filter.as_str().into();
-        let wanted = Wanted1 { filter, selector: selector.map(remembered), durable: true };
-        changes.push(Change::Added(OLD | u64::from(number.0), wanted));
+        let wanted = AddedInterest { filter, selector: selector.map(remembered), durable: true };
+        changes.push(InterestChange::Added(OLD | u64::from(number.0), wanted));
     }
 
     /// It has got that, of the oldest.
-    pub(crate) fn want_old_no_more(&mut self, number: DurableNo, text: &str) {
+    pub(crate) fn drop_old_interest(&mut self, number: DurableNo, text: &str) {
         let Some(changes) = &mut self.changes else { return };
         let filter = SharedFilter::checked(text).filter.as_str().into();
-        changes.push(Change::Removed(OLD | u64::from(number.0), filter));
+        changes.push(InterestChange::Removed(OLD | u64::from(number.0), filter));
     }
 
     /// Whether subscriptions came or went since [`Router::take_changes`].
@@ -46,25 +46,25 @@ impl Router {
     }
 
     /// The subscriptions that came and went.
-    pub(crate) fn take_changes(&mut self) -> Vec<Change> {
+    pub(crate) fn take_changes(&mut self) -> Vec<InterestChange> {
         self.changes.as_mut().map_or(Vec::new(), core::mem::take)
     }
 
     /// The buffer subscription policy has changed: others are to be told of it as of subscriptions.
-    pub(crate) fn note_buffer(&mut self, old: &[Interest], new: &[Interest]) {
+    pub(crate) fn record_buffer(&mut self, old: &[CacheInterest], new: &[CacheInterest]) {
         let Some(changes) = &mut self.changes else { return };
         for (number, gone) in (0..).zip(old) {
-            changes.push(Change::Removed(u64::from(number | PARTITION_BIT), gone.filter.clone()));
+            changes.push(InterestChange::Removed(u64::from(number | PARTITION_BIT), gone.filter.clone()));
         }
         for (number, wanted) in (0..).zip(new) {
             let (filter, selector) = (wanted.filter.clone(), wanted.selector.clone());
-            let wanted = Wanted1 { filter, selector, durable: false };
-            changes.push(Change::Added(u64::from(number | PARTITION_BIT), wanted));
+            let wanted = AddedInterest { filter, selector, durable: false };
+            changes.push(InterestChange::Added(u64::from(number | PARTITION_BIT), wanted));
         }
     }
 
     /// Notes what others are to be told of a key, if it is a subscription's.
-    pub(super) fn note_change(
+    pub(super) fn record_change(
         &mut self,
         filter: TopicFilter<'_>,
         selector: Option<&Selector>,
@@ -79,9 +79,9 @@ impl Router {
         let Some(changes) = &mut self.changes else { return };
         let text = filter.as_str().into();
         changes.push(if is_added {
-            Change::Added(u64::from(key), Wanted1 { filter: text, selector: selector.cloned(), durable })
+            InterestChange::Added(u64::from(key), AddedInterest { filter: text, selector: selector.cloned(), durable })
         } else {
-            Change::Removed(u64::from(key), text)
+            InterestChange::Removed(u64::from(key), text)
         });
     }
 }

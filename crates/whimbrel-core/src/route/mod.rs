@@ -1,8 +1,8 @@
 //! Who wants an event: all subscriptions, the index over their filters and selectors, and a cache of what the index says of topics.
 
 mod changes;
+mod durable_interest;
 mod target;
-mod wishes;
 
 use std::sync::Arc;
 
@@ -12,12 +12,12 @@ use whimbrel_selector::{
     Cost, Expensive, Fences, GroupId, MatchIndex, Selector, SharedFilter, Subject, TopicError, TopicFilter, TopicName,
 };
 
-use target::{BROKER_BIT, GROUP_BIT, PARTITION_BIT, WISH_BIT, target};
-pub(crate) use target::{Spot, Subscription, Target, TargetKind, Wanted1, Wish};
+pub(crate) use target::{AddedInterest, DurableInterest, IndexSpot, Subscription, Target, TargetKind};
+use target::{BROKER_BIT, GROUP_BIT, INTEREST_BIT, PARTITION_BIT, target};
 
 use crate::content::Content;
 use crate::cursor::Verdicts;
-use crate::overlay::Change;
+use crate::overlay::InterestChange;
 use crate::store::{DurableNo, Persistence, Profiles};
 
 /// No shared subscription.
@@ -46,7 +46,7 @@ struct Route {
 
 /// What is known of a topic's events before their content is looked at.
 #[derive(Debug)]
-pub(crate) struct Wanted<'a> {
+pub(crate) struct TopicInterest<'a> {
     /// Who wants all of them.
     pub(crate) targets: &'a [Target],
     /// The selectors that have to be asked with [`Router::select`]; most topics have none.
@@ -62,9 +62,9 @@ pub(crate) struct Wanted<'a> {
 pub(crate) struct RouteAt(usize);
 
 impl Route {
-    fn wanted(&self) -> Wanted<'_> {
+    fn wanted(&self) -> TopicInterest<'_> {
         let Route { targets, groups, persistence, is_durable, .. } = self;
-        Wanted { targets, groups: groups.as_ref(), persistence: *persistence, is_durable: *is_durable }
+        TopicInterest { targets, groups: groups.as_ref(), persistence: *persistence, is_durable: *is_durable }
     }
 
     /// How much it counts towards [`ROUTE_TARGETS_MAX`].
@@ -75,7 +75,7 @@ impl Route {
 
 /// The answers that are remembered.
 #[derive(Debug, Default)]
-struct Routes {
+struct TopicRoutes {
     table: HashTable<Route>,
     /// Targets in all of them together.
     targets: usize,
@@ -83,7 +83,7 @@ struct Routes {
     hand: usize,
 }
 
-impl Routes {
+impl TopicRoutes {
     /// Forgets as many answers as that one needs room. To forget all at once would hold others up.
     fn make_room(&mut self, size: usize) {
         while self.table.len() >= ROUTES_MAX || !self.table.is_empty() && self.targets + size > ROUTE_TARGETS_MAX {
@@ -103,7 +103,7 @@ pub(crate) struct Router {
     /// (session, text) to subscription.
     by_text: HashTable<u32>,
     index: MatchIndex<u32>,
-    routes: Routes,
+    routes: TopicRoutes,
     /// Grows when a wildcard filter, or the first or last selector under one, comes or goes: every remembered answer may be wrong
     /// then.
     epoch: u64,
@@ -114,10 +114,10 @@ pub(crate) struct Router {
     verdicts: Verdicts,
     profiles: Profiles,
     /// Who has each.
-    wishes: Vec<Option<(DurableNo, u32)>>,
-    free_wishes: Vec<u32>,
+    interests: Vec<Option<(DurableNo, u32)>>,
+    free_interests: Vec<u32>,
     /// Subscriptions that came and went since somebody looked, if anybody does.
-    changes: Option<Vec<Change>>,
+    changes: Option<Vec<InterestChange>>,
     pub(crate) misses: u64,
 }
 
@@ -128,15 +128,15 @@ impl Router {
             free: Vec::new(),
             by_text: HashTable::new(),
             index: MatchIndex::new(seed),
-            routes: Routes::default(),
+            routes: TopicRoutes::default(),
             epoch: 0,
             hasher: Seeded::new(seed),
             count: 0,
             selected: Vec::new(),
             verdicts: Verdicts::default(),
             profiles: Profiles::default(),
-            wishes: Vec::new(),
-            free_wishes: Vec::new(),
+            interests: Vec::new(),
+            free_interests: Vec::new(),
             changes: None,
             misses: 0,
         }
@@ -179,7 +179,7 @@ impl Router {
                 self.subscriptions.len() as u32 - 1
             }
         };
-        assert!(id < WISH_BIT, "2^29 subscriptions do not fit any memory");
+        assert!(id < INTEREST_BIT, "2^29 subscriptions do not fit any memory");
         let (subscriptions, hasher) = (&self.subscriptions, &self.hasher);
         self.by_text.insert_unique(hash, id, |&id| {
             let known = subscriptions[id as usize].as_ref().expect("a subscription id in use");
@@ -218,8 +218,8 @@ impl Router {
         let stays = selector.is_none() && !old.selective;
         if stays && was_durable != self.get(id).is_durable {
             // Nothing has changed here, but what others are told.
-            self.note_change(filter, selector, id, true);
-            self.note_change(filter, selector, id, false);
+            self.record_change(filter, selector, id, true);
+            self.record_change(filter, selector, id, false);
         }
     }
 
@@ -235,8 +235,13 @@ impl Router {
         gone
     }
 
-    pub(crate) fn insert_group(&mut self, group: u32, filter: TopicFilter<'_>, selector: Option<&Selector>) -> Spot {
-        assert!(group < WISH_BIT, "2^29 shared subscriptions do not fit any memory");
+    pub(crate) fn insert_group(
+        &mut self,
+        group: u32,
+        filter: TopicFilter<'_>,
+        selector: Option<&Selector>,
+    ) -> IndexSpot {
+        assert!(group < INTEREST_BIT, "2^29 shared subscriptions do not fit any memory");
         self.put(filter, selector, group | GROUP_BIT)
     }
 
@@ -244,13 +249,13 @@ impl Router {
         &mut self,
         group: u32,
         filter: TopicFilter<'_>,
-        old: Spot,
+        old: IndexSpot,
         selector: Option<&Selector>,
-    ) -> Spot {
+    ) -> IndexSpot {
         self.replace(filter, old, selector, group | GROUP_BIT)
     }
 
-    pub(crate) fn remove_group(&mut self, group: u32, filter: TopicFilter<'_>, spot: Spot) {
+    pub(crate) fn remove_group(&mut self, group: u32, filter: TopicFilter<'_>, spot: IndexSpot) {
         self.take(filter, spot, group | GROUP_BIT);
     }
 
@@ -260,36 +265,41 @@ impl Router {
         number: u32,
         filter: TopicFilter<'_>,
         selector: Option<&Selector>,
-    ) -> Spot {
+    ) -> IndexSpot {
         self.put(filter, selector, number | PARTITION_BIT)
     }
 
-    pub(crate) fn remove_partition(&mut self, number: u32, filter: TopicFilter<'_>, spot: Spot) {
+    pub(crate) fn remove_partition(&mut self, number: u32, filter: TopicFilter<'_>, spot: IndexSpot) {
         self.take(filter, spot, number | PARTITION_BIT);
     }
 
     /// Makes another broker one of those to whom events are routed.
-    pub(crate) fn insert_broker(&mut self, number: u32, filter: TopicFilter<'_>, selector: Option<&Selector>) -> Spot {
+    pub(crate) fn insert_broker(
+        &mut self,
+        number: u32,
+        filter: TopicFilter<'_>,
+        selector: Option<&Selector>,
+    ) -> IndexSpot {
         self.put(filter, selector, number | BROKER_BIT)
     }
 
-    pub(crate) fn remove_broker(&mut self, number: u32, filter: TopicFilter<'_>, spot: Spot) {
+    pub(crate) fn remove_broker(&mut self, number: u32, filter: TopicFilter<'_>, spot: IndexSpot) {
         self.take(filter, spot, number | BROKER_BIT);
     }
 
     /// Puts a key into the index. Routes name keys without selector, and filters under which there are selectors at all: only if
     /// one of these is new are they forgotten.
-    fn put(&mut self, filter: TopicFilter<'_>, selector: Option<&Selector>, key: u32) -> Spot {
-        self.note_change(filter, selector, key, true);
+    fn put(&mut self, filter: TopicFilter<'_>, selector: Option<&Selector>, key: u32) -> IndexSpot {
+        self.record_change(filter, selector, key, true);
         let (place, group_is_new) = self.index.insert(filter, selector, key);
         if selector.is_none() || group_is_new {
             self.forget_routes(filter);
         }
-        Spot { place, selective: selector.is_some() }
+        IndexSpot { place, selective: selector.is_some() }
     }
 
-    fn take(&mut self, filter: TopicFilter<'_>, spot: Spot, key: u32) {
-        self.note_change(filter, None, key, false);
+    fn take(&mut self, filter: TopicFilter<'_>, spot: IndexSpot, key: u32) {
+        self.record_change(filter, None, key, false);
         let selectors = self.index.selectors();
         let (known, group_is_gone) = self.index.remove(filter, spot.place, key);
         if self.index.selectors() < selectors {
@@ -302,7 +312,7 @@ impl Router {
     }
 
     /// Gives a key another selector. The new one comes first, so that the filter is not without selectors for a moment.
-    fn replace(&mut self, filter: TopicFilter<'_>, old: Spot, selector: Option<&Selector>, key: u32) -> Spot {
+    fn replace(&mut self, filter: TopicFilter<'_>, old: IndexSpot, selector: Option<&Selector>, key: u32) -> IndexSpot {
         if selector.is_none() && !old.selective {
             // Its place stays, but routes also say with which options a target is served.
             self.forget_routes(filter);
@@ -362,7 +372,7 @@ impl Router {
     }
 
     /// Whether the selector at a spot, if any, is true for an event.
-    pub(crate) fn is_selected(&mut self, spot: Spot, subject: &dyn Subject) -> bool {
+    pub(crate) fn is_selected(&mut self, spot: IndexSpot, subject: &dyn Subject) -> bool {
         !spot.selective || self.index.is_selected(spot.place, subject)
     }
 
@@ -425,7 +435,7 @@ impl Router {
     }
 
     /// What [`Router::route`] has found.
-    pub(crate) fn wanted(&self, at: RouteAt) -> Wanted<'_> {
+    pub(crate) fn wanted(&self, at: RouteAt) -> TopicInterest<'_> {
         self.routes.table.get_bucket(at.0).expect("a route that was just found").wanted()
     }
 

@@ -11,18 +11,18 @@ pub(super) const GROUP_BIT: u32 = 1 << 31;
 /// Marks index keys that are partitions of the cache.
 pub(super) const PARTITION_BIT: u32 = 1 << 30;
 
-/// Marks index keys that are wishes: subscriptions that are not there yet, or not any more.
-pub(super) const WISH_BIT: u32 = 1 << 29;
+/// Marks index keys that are durable interests: subscriptions that are not there yet, or not any more.
+pub(super) const INTEREST_BIT: u32 = 1 << 29;
 
 /// Marks index keys that are other brokers.
 pub(super) const BROKER_BIT: u32 = 1 << 28;
 
 /// All marks.
-pub(super) const MARKS: u32 = GROUP_BIT | PARTITION_BIT | WISH_BIT | BROKER_BIT;
+pub(super) const MARKS: u32 = GROUP_BIT | PARTITION_BIT | INTEREST_BIT | BROKER_BIT;
 
 /// A subscription that was put into the index, as other brokers are to be told of it.
 #[derive(Debug)]
-pub(crate) struct Wanted1 {
+pub(crate) struct AddedInterest {
     pub(crate) filter: Box<str>,
     pub(crate) selector: Option<Selector>,
     /// What it wants is to be logged.
@@ -31,7 +31,7 @@ pub(crate) struct Wanted1 {
 
 /// Where a subscription stands in the index.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Spot {
+pub(crate) struct IndexSpot {
     pub(crate) place: Place,
     /// It has a selector.
     pub(crate) selective: bool,
@@ -39,9 +39,9 @@ pub(crate) struct Spot {
 
 /// What is to be logged for a subscription that waits for its confirmation, or for its end.
 #[derive(Debug)]
-pub(crate) struct Wish {
+pub(crate) struct DurableInterest {
     pub(super) number: u32,
-    pub(super) spot: Spot,
+    pub(super) spot: IndexSpot,
 }
 
 /// One subscription of one session.
@@ -68,7 +68,7 @@ pub(crate) struct Subscription {
     /// Its selector, if its session is remembered.
     pub(crate) selector: Option<Box<str>>,
     /// Set by [`super::Router::place`]; `None` for one of a group, which is in the index only once for all its members.
-    pub(crate) spot: Option<Spot>,
+    pub(crate) spot: Option<IndexSpot>,
 }
 
 /// Whom a route leads to.
@@ -83,7 +83,7 @@ pub(crate) enum TargetKind {
     /// A partition of the cache.
     Partition,
     /// Nobody yet, or not any more; but what is wanted is logged.
-    Wish,
+    Interest,
     /// Another broker.
     Broker,
 }
@@ -91,7 +91,7 @@ pub(crate) enum TargetKind {
 /// What a route says of one subscription: everything that a delivery needs to know of it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target {
-    /// The session, the shared subscription, the track or the partition: see `kind`.
+    /// The session, the shared subscription, the cursor or the partition: see `kind`.
     pub(crate) to: u32,
     pub(crate) identifier: u32,
     pub(crate) qos: Qos,
@@ -112,9 +112,9 @@ pub(super) fn target(subscriptions: &[Option<Subscription>], key: u32) -> Target
             GROUP_BIT => TargetKind::Group,
             PARTITION_BIT => TargetKind::Partition,
             BROKER_BIT => TargetKind::Broker,
-            _ => TargetKind::Wish,
+            _ => TargetKind::Interest,
         };
-        let (to, qos, is_durable) = (key & !MARKS, Qos::ExactlyOnce, kind == TargetKind::Wish);
+        let (to, qos, is_durable) = (key & !MARKS, Qos::ExactlyOnce, kind == TargetKind::Interest);
         return Target {
             to,
             identifier: 0,

@@ -36,10 +36,10 @@ pub(crate) fn push_bounded(queue: &mut Queue, entry: Queued, bound: usize, total
     while queue.bytes() + weight > bound || stats.queued_bytes as usize + weight > total {
         dropped += 1;
         let Some(oldest) = queue.pop() else {
-            queue.note_lost(entry.serial);
+            queue.record_lost(entry.serial);
             return dropped;
         };
-        queue.note_lost(oldest.serial);
+        queue.record_lost(oldest.serial);
         stats.queued_events -= 1;
         stats.queued_bytes -= oldest.weight() as u64;
     }

@@ -5,7 +5,7 @@ use core::time::Duration;
 use whimbrel_event::{AcceptedEvent, Event, EventId, EventRef, Packed, Qos, Time};
 
 use super::counted::{first_live, pop, push_bounded};
-use super::inflight::Taken;
+use super::inflight::ReassignedDelivery;
 use super::queue::{Queue, Queued};
 use super::slot::{Slot, Stage};
 use super::wake::Waker;
@@ -126,7 +126,7 @@ struct Outgoing<'a> {
     waker: Waker<'a>,
     stats: &'a mut Stats,
     /// As of [`Sessions::returned`].
-    returned: &'a mut Vec<Taken>,
+    returned: &'a mut Vec<ReassignedDelivery>,
     out: &'a mut dyn Output,
 }
 
@@ -176,7 +176,7 @@ impl Session {
     }
 
     /// Notes what the edge did with a new delivery, or one that is sent again.
-    fn note(&mut self, (tag, id): (u16, EventId), sent: Sent, is_again: bool, to: &mut Outgoing<'_>) -> Fate {
+    fn record_sent(&mut self, (tag, id): (u16, EventId), sent: Sent, is_again: bool, to: &mut Outgoing<'_>) -> Fate {
         match sent {
             Sent::Open | Sent::Full => {
                 to.stats.deliveries += 1;
@@ -200,8 +200,8 @@ impl Session {
         to.stats.dropped_too_large += u64::from(is_too_large && !is_notice);
         let slot = self.inflight.slot(tag).map(|slot| (slot.qos, slot.group, slot.origin));
         let is_written = |qos: Qos| qos == Qos::ExactlyOnce && self.memory.is_kept;
-        let is_owed = |(qos, group, _): &(Qos, u32, u16)| is_written(*qos) || *group != NO_GROUP;
-        if let Some((_, group, origin)) = slot.filter(|slot| is_again && is_owed(slot)) {
+        let is_awaited = |(qos, group, _): &(Qos, u32, u16)| is_written(*qos) || *group != NO_GROUP;
+        if let Some((_, group, origin)) = slot.filter(|slot| is_again && is_awaited(slot)) {
             self.memory.abandoned.push(Abandoned { tag, group, origin });
         }
         self.inflight.abandon(tag, &mut to.waker);
@@ -223,7 +223,7 @@ impl Session {
         let tag = self.inflight.push(slot);
         let delivery = terms.delivery(publication.event, publication.id, publication.serial, tag);
         let sent = to.out.deliver(Link(self.link), &delivery);
-        self.note((tag, publication.id), sent, false, to)
+        self.record_sent((tag, publication.id), sent, false, to)
     }
 }
 
@@ -273,7 +273,7 @@ impl Sessions {
         out: &mut dyn Output,
     ) -> bool {
         let Sessions { slots, limits, stats, .. } = self;
-        let session = slots[to as usize].as_mut().expect("tracks lead to sessions");
+        let session = slots[to as usize].as_mut().expect("cursors lead to sessions");
         if !session.takes_tracked(terms.qos) {
             let entry = queued(publication, terms);
             let bytes = session.follow.queue.bytes() + entry.weight();
@@ -303,7 +303,7 @@ impl Sessions {
         let (queue, bound) = if reliable {
             (&mut session.waiting, limits.session_queue_bytes)
         } else {
-            session.passing.note_arrival(*now);
+            session.passing.record_arrival(*now);
             let is_burst = now.since(session.passing.since()) < BURST_SPAN;
             let factor = if is_burst { BURST_FACTOR } else { 1 };
             (&mut session.passing, limits.best_effort_queue_bytes.saturating_mul(factor))
@@ -439,7 +439,7 @@ impl Session {
         // At most once: nothing is prepared.
         let delivery = terms.delivery(publication.event, publication.id, publication.serial, 0);
         let sent = to.out.deliver(Link(self.link), &delivery);
-        self.note((0, publication.id), sent, false, to)
+        self.record_sent((0, publication.id), sent, false, to)
     }
 
     /// Sends the next delivery (or release) of a former connection again, or one that was prepared;
@@ -457,7 +457,7 @@ impl Session {
         let delivery = Delivery { repeated, ..terms.delivery(event.view(), event.id(), 0, tag) };
         to.stats.deliveries_repeated += u64::from(repeated);
         let sent = to.out.deliver(link, &delivery);
-        Some(self.note((tag, event.id()), sent, true, to))
+        Some(self.record_sent((tag, event.id()), sent, true, to))
     }
 }
 

@@ -8,7 +8,7 @@ use crate::stats::GapClass;
 pub(super) const GAPPY_MAX: usize = 16;
 
 /// Notes a session among those with most gaps, if it is one of them.
-fn note_gappy(gappy: &mut Vec<(Box<str>, u64)>, session: &Session) {
+fn record_gappy(gappy: &mut Vec<(Box<str>, u64)>, session: &Session) {
     if let Some(known) = gappy.iter_mut().find(|known| known.0 == session.client_id) {
         known.1 = session.gaps;
     } else if gappy.len() < GAPPY_MAX {
@@ -29,7 +29,7 @@ impl Sessions {
         }
         let session = slots[index as usize].as_mut().expect("a session index in use");
         session.gaps += 1;
-        note_gappy(gappy, session);
+        record_gappy(gappy, session);
     }
 
     /// The clients that have been told of most gaps, those of best effort not among them, at most

@@ -63,7 +63,7 @@ at_rest!(
 
 /// A delivery of a shared subscription that goes to another member.
 #[derive(Debug)]
-pub(crate) struct Taken {
+pub(crate) struct ReassignedDelivery {
     pub(crate) group: u32,
     /// As of [`Slot::origin`].
     pub(crate) origin: u16,
@@ -375,7 +375,7 @@ impl Inflight {
     /// Takes out what shared subscriptions (`groups`, ascending) may give to other members: at-least-once deliveries that the client has
     /// not acknowledged, oldest first, and exactly-once ones that were never sent. The others stay: the protocol forbids to give them to
     /// anyone else.
-    pub(crate) fn take_groups(&mut self, groups: &[u32], waker: &mut Waker<'_>) -> Vec<Taken> {
+    pub(crate) fn take_groups(&mut self, groups: &[u32], waker: &mut Waker<'_>) -> Vec<ReassignedDelivery> {
         let mut taken = Vec::new();
         for index in 0..self.slots.len() {
             let tag = self.tag(index);
@@ -384,7 +384,7 @@ impl Inflight {
                 let Slot { group, origin, qos, .. } = *slot;
                 let is_written = qos == Qos::ExactlyOnce;
                 let event = self.free(index, waker).event.take().expect("what may go to another is kept");
-                taken.push(Taken { group, origin, event, tag, is_written });
+                taken.push(ReassignedDelivery { group, origin, event, tag, is_written });
             }
         }
         self.drop_settled();
@@ -393,7 +393,7 @@ impl Inflight {
 
     /// Takes out a delivery that was to be sent and could not be, if another member of its shared
     /// subscription may get it.
-    pub(crate) fn take_unsent(&mut self, tag: u16, waker: &mut Waker<'_>) -> Option<Taken> {
+    pub(crate) fn take_unsent(&mut self, tag: u16, waker: &mut Waker<'_>) -> Option<ReassignedDelivery> {
         let index = self.index(tag)?;
         let slot = &self.slots[index];
         if !slot.may_go_to_another(slot.repeated) {
@@ -402,14 +402,14 @@ impl Inflight {
         let Slot { group, origin, qos, .. } = *slot;
         let event = self.free(index, waker).event.take().expect("what may go to another is kept");
         self.drop_settled();
-        Some(Taken { group, origin, event, tag, is_written: qos == Qos::ExactlyOnce })
+        Some(ReassignedDelivery { group, origin, event, tag, is_written: qos == Qos::ExactlyOnce })
     }
 
     /// What was delivered for shared subscriptions and the client has not got yet: the subscriptions, and which deliveries to their own
     /// sessions that fulfils.
-    pub(crate) fn owed(&self) -> impl Iterator<Item = (u32, u16)> {
-        let owed = self.slots.iter().filter(|slot| slot.origin != 0 && !slot.is_had());
-        owed.map(|slot| (slot.group, slot.origin))
+    pub(crate) fn unsettled_of_groups(&self) -> impl Iterator<Item = (u32, u16)> {
+        let unsettled = self.slots.iter().filter(|slot| slot.origin != 0 && !slot.is_had());
+        unsettled.map(|slot| (slot.group, slot.origin))
     }
 
     /// Whether something of a shared subscription is not over.
@@ -457,8 +457,8 @@ impl Inflight {
     /// position.
     pub(crate) fn forget_cursor(&mut self, cursor: u32, by_token: bool, waker: &mut Waker<'_>) {
         self.lose_loading(cursor, waker, |_| true);
-        let of_track = self.slots.iter_mut().filter(|slot| slot.cursor == cursor);
-        of_track.for_each(|slot| slot.cursor = if by_token { ENDED_BY_TOKEN } else { ENDED });
+        let of_cursor = self.slots.iter_mut().filter(|slot| slot.cursor == cursor);
+        of_cursor.for_each(|slot| slot.cursor = if by_token { ENDED_BY_TOKEN } else { ENDED });
     }
 
     /// Whether an earlier event of the same stream is not answered for that subscription: it may have a later tag after a restart, or a move.
@@ -469,15 +469,15 @@ impl Inflight {
 
     /// The deliveries of a tracked subscription that the client has not answered, and whether each was sent on the present connection.
     pub(crate) fn open_of_cursor(&self, cursor: u32) -> impl Iterator<Item = (EventId, bool)> {
-        let of_track = self.slots.iter().filter(move |slot| slot.cursor == cursor);
-        let open = of_track.filter(|slot| !slot.is_had());
+        let of_cursor = self.slots.iter().filter(move |slot| slot.cursor == cursor);
+        let open = of_cursor.filter(|slot| !slot.is_had());
         open.map(|slot| (slot.id, slot.sent))
     }
 
     /// The deliveries of a tracked subscription, and whether the client has each.
     pub(crate) fn of_cursor(&self, cursor: u32) -> impl Iterator<Item = (EventId, bool)> + Clone {
-        let of_track = self.slots.iter().filter(move |slot| slot.cursor == cursor);
-        of_track.map(|slot| (slot.id, slot.is_had()))
+        let of_cursor = self.slots.iter().filter(move |slot| slot.cursor == cursor);
+        of_cursor.map(|slot| (slot.id, slot.is_had()))
     }
 
     /// The tags of all deliveries at [`Qos::ExactlyOnce`] that are not over.

@@ -27,10 +27,10 @@ pub(crate) struct Memory {
     /// The broker went on from a copy in which it was, and its client has not been there since.
     pub(crate) is_of_copy: bool,
     /// Whose it is, if that is known: the name that its client has proved to have.
-    pub(crate) owner: Option<Arc<str>>,
+    pub(crate) principal: Option<Arc<str>>,
     /// For which attachment of its client it is, if there are other brokers.
     pub(crate) roam: Option<Box<Attachment>>,
-    pending: Lazy<Pending>,
+    pending: Lazy<PendingWork>,
 }
 
 /// A delivery that could not be sent, and is written or was to fulfil another one.
@@ -45,7 +45,7 @@ pub(crate) struct Abandoned {
 
 /// What is under way of a session that is remembered.
 #[derive(Debug, Default)]
-pub(crate) struct Pending {
+pub(crate) struct PendingWork {
     /// What changes its subscriptions and waits to be durable.
     pub(crate) structural: u32,
     /// What waits for that.
@@ -63,8 +63,8 @@ pub(crate) struct Pending {
 }
 
 at_rest!(
-    Pending,
-    Pending {
+    PendingWork,
+    PendingWork {
         structural: 0,
         later: 0,
         asked: 0,
@@ -83,15 +83,15 @@ impl Memory {
 }
 
 impl Deref for Memory {
-    type Target = Pending;
+    type Target = PendingWork;
 
-    fn deref(&self) -> &Pending {
+    fn deref(&self) -> &PendingWork {
         &self.pending
     }
 }
 
 impl DerefMut for Memory {
-    fn deref_mut(&mut self) -> &mut Pending {
+    fn deref_mut(&mut self) -> &mut PendingWork {
         &mut self.pending
     }
 }

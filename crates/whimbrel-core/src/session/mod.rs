@@ -4,17 +4,17 @@ mod counted;
 mod deliver;
 mod gappy;
 mod inflight;
-mod life;
+mod lifecycle;
 mod memory;
 mod missed;
 mod own;
-mod owner;
+mod principal;
 mod queue;
+mod recipient;
 mod slot;
 mod supersede;
 mod tracked;
 mod wake;
-mod whom;
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -26,17 +26,17 @@ use whimbrel_event::{Publisher, Seeded, Time};
 pub(crate) use counted::push_bounded;
 pub use deliver::BURST_FACTOR;
 pub(crate) use deliver::{Marks, Publication, Terms};
-pub(crate) use inflight::{Inflight, Settled, Taken};
-pub(crate) use life::WILL_AGAIN;
-use memory::Pending;
+pub(crate) use inflight::{Inflight, ReassignedDelivery, Settled};
+pub(crate) use lifecycle::WILL_AGAIN;
+use memory::PendingWork;
 pub(crate) use memory::{Abandoned, Memory, Unreleased};
 pub(crate) use own::{Account, Fulfilled, Handed, NOBODY, own_client_id, shared_text, shown};
-pub(crate) use owner::is_foreign;
+pub(crate) use principal::is_foreign;
 pub(crate) use queue::{Queue, Queued};
+pub(crate) use recipient::Pause;
 pub(crate) use slot::{Slot, Stage};
 pub use supersede::READ_OUT_MAX;
 pub(crate) use supersede::{Claimant, Supersessions};
-pub(crate) use whom::Pause;
 
 use crate::api::{Limits, Link, Will};
 use crate::lazy::{Lazy, at_rest};
@@ -49,7 +49,7 @@ const DETACHED: u32 = u32::MAX;
 
 /// The attachment of a session to a link: the present one, or the last.
 #[derive(Clone, Copy, Debug, Default)]
-struct Standing {
+struct LinkAttachment {
     /// Its number among all attachments.
     attachment: u32,
     /// Answers to it that wait in the line.
@@ -67,7 +67,7 @@ struct Standing {
 pub(crate) struct Session {
     pub(crate) client_id: Box<str>,
     link: u32,
-    standing: Standing,
+    attached: LinkAttachment,
     pub(crate) memory: Memory,
     /// Which pubends its events go to.
     pub(crate) binding: u8,
@@ -118,13 +118,13 @@ impl Session {
 
     /// Answers to the present link that wait in the line.
     pub(crate) fn in_line(&self) -> u32 {
-        self.standing.in_commit_queue
+        self.attached.in_commit_queue
     }
 
     /// The tag that was given last; 0 if none was.
     pub(crate) fn last_tag(&self) -> u16 {
-        if self.inflight.len() == 0 && self.standing.last_tag != 0 {
-            self.standing.last_tag
+        if self.inflight.len() == 0 && self.attached.last_tag != 0 {
+            self.attached.last_tag
         } else {
             self.inflight.newest_tag()
         }
@@ -206,7 +206,7 @@ pub(crate) struct Sessions {
     woken: Vec<u32>,
     /// Deliveries of shared subscriptions that a member was to be sent and could not be: other
     /// members get them.
-    pub(crate) returned: Vec<Taken>,
+    pub(crate) returned: Vec<ReassignedDelivery>,
     /// Attached sessions whose queue outgrew its bound in this step.
     overflowed: Vec<u32>,
     /// Gaps by class and reason.
@@ -291,7 +291,7 @@ impl Sessions {
         let session = Box::new(Session {
             client_id: client_id.into(),
             link: DETACHED,
-            standing: Standing::default(),
+            attached: LinkAttachment::default(),
             memory: Memory::default(),
             // The same after a restart, so that a publisher's events stay in one stream.
             binding: Streams::binding(Publisher::named(client_id).to_bits()),
@@ -360,8 +360,8 @@ impl Sessions {
         let session = self.get_mut(index);
         assert!(!session.is_attached(), "a session has one link");
         session.link = link.0;
-        let last_tag = core::mem::take(&mut session.standing.last_tag);
-        session.standing = Standing { attachment, ..Standing::default() };
+        let last_tag = core::mem::take(&mut session.attached.last_tag);
+        session.attached = LinkAttachment { attachment, ..LinkAttachment::default() };
         session.memory.refused_number = None;
         session.open = true;
         session.inflight.begin(window, last_tag);
@@ -391,13 +391,13 @@ impl Sessions {
             session.follow.plain_until = plain_until;
         }
         if session.inflight.len() == 0 && session.inflight.stale_count() == 0 {
-            session.standing.last_tag = session.inflight.last_tag();
+            session.attached.last_tag = session.inflight.last_tag();
             session.inflight.rest();
         }
         if session.waiting.is_empty() {
             session.waiting.rest();
         }
-        let Pending { structural, later, .. } = *session.memory;
+        let PendingWork { structural, later, .. } = *session.memory;
         if structural + later == 0 && session.memory.unreleased.is_empty() && session.memory.abandoned.is_empty() {
             session.memory.rest();
         }

@@ -99,7 +99,7 @@ impl Sessions {
     pub(crate) fn bind_within(&mut self, index: u32, have: impl Iterator<Item = u16>) {
         let session = self.get_mut(index);
         assert!(!session.is_attached() && session.shares().is_some(), "only such a session is served without a link");
-        let last_tag = core::mem::take(&mut session.standing).last_tag;
+        let last_tag = core::mem::take(&mut session.attached).last_tag;
         (session.link, session.open) = (WITHIN, true);
         session.inflight.begin(SHARED_WINDOW, last_tag);
         have.for_each(|tag| session.inflight.pass_over(tag));
@@ -115,7 +115,7 @@ impl Sessions {
 
     /// Has an event handed out that is delivered to a shared subscription's own session. The caller has asked for room.
     pub(super) fn hand_within(&mut self, index: u32, event: Event, terms: Terms) {
-        let session = self.slots[index as usize].as_mut().expect("tracks lead to sessions");
+        let session = self.slots[index as usize].as_mut().expect("cursors lead to sessions");
         self.handed.push_back(session.put_within(index, event, terms));
     }
 

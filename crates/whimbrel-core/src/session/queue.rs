@@ -110,14 +110,14 @@ impl Queue {
     }
 
     /// Notes when the queue was last empty: an entry is about to be added.
-    pub(crate) fn note_arrival(&mut self, now: Time) {
+    pub(crate) fn record_arrival(&mut self, now: Time) {
         if self.entries.is_empty() {
             self.since = now;
         }
     }
 
     /// Notes that a bound has dropped the event with that number.
-    pub(crate) fn note_lost(&mut self, serial: u64) {
+    pub(crate) fn record_lost(&mut self, serial: u64) {
         if serial == 0 {
             return;
         }

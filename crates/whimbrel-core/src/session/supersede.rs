@@ -176,7 +176,7 @@ impl Broker {
                 match claimant {
                     Claimant::Connection { client, arrival, place, has_come } => {
                         let found = self.sessions.find(&client).map(|index| self.sessions.get(index));
-                        if found.is_some_and(|session| session.is_foreign_to(arrival.owner())) {
+                        if found.is_some_and(|session| session.is_foreign_to(arrival.principal())) {
                             out.refused(arrival.link, Refusal::ForeignSession);
                             continue;
                         }

@@ -32,7 +32,7 @@ pub(crate) enum Counting {
 
 /// An event that a branch has, or is to get.
 #[derive(Debug)]
-pub(crate) struct Given {
+pub(crate) struct HandedEvent {
     pub(super) event: Event,
     /// The delivery to the own session that it fulfils; 0: none.
     pub(super) origin: u16,
@@ -46,7 +46,7 @@ pub(crate) struct Given {
 pub(crate) struct Branch {
     pub(crate) host: HostId,
     /// In which of its lives: another one has nothing of what this one was given.
-    pub(crate) life: u64,
+    pub(crate) incarnation: u64,
     /// The number of what it said last.
     pub(crate) number: u64,
     pub(crate) lasts: bool,
@@ -57,14 +57,25 @@ pub(crate) struct Branch {
     pub(crate) heard: Time,
     /// What it was told last.
     pub(crate) told: Option<MembersAnswer>,
-    pub(super) given: BTreeMap<u64, Given>,
+    pub(super) given: BTreeMap<u64, HandedEvent>,
     checked: Time,
 }
 
 impl Branch {
-    pub(crate) fn new(host: HostId, life: u64, now: Time) -> Branch {
+    pub(crate) fn new(host: HostId, incarnation: u64, now: Time) -> Branch {
         let (number, lasts, is_reliable, room, told) = (0, false, false, 0, None);
-        Branch { host, life, number, lasts, is_reliable, room, heard: now, told, given: BTreeMap::new(), checked: now }
+        Branch {
+            host,
+            incarnation,
+            number,
+            lasts,
+            is_reliable,
+            room,
+            heard: now,
+            told,
+            given: BTreeMap::new(),
+            checked: now,
+        }
     }
 
     pub(super) fn has_room(&self) -> bool {
@@ -99,7 +110,7 @@ impl Group {
             return post.pass(branch.host, (id, self.serial), event);
         }
         let number = post.next_number();
-        branch.given.insert(number, Given { event, origin, due: None, pause: AGAIN });
+        branch.given.insert(number, HandedEvent { event, origin, due: None, pause: AGAIN });
         post.hands.push((id, self.serial, branch.host, number));
     }
 }
@@ -165,7 +176,7 @@ impl Groups {
         let Some(event) = branch.and_then(|branch| branch.given.get(&number)).map(|given| given.event.id()) else {
             return false;
         };
-        self.group(id).refused.note(event, host);
+        self.group(id).refused.record(event, host);
         self.take_back(id, host, number, sessions)
     }
 
@@ -235,7 +246,7 @@ impl Groups {
 }
 
 impl Group {
-    fn wait_first(&mut self, id: u32, given: Given, sessions: &mut Sessions) {
+    fn wait_first(&mut self, id: u32, given: HandedEvent, sessions: &mut Sessions) {
         let entry = Queued::shared(given.event, id, given.origin);
         sessions.stats.queued_events += 1;
         sessions.stats.queued_bytes += entry.weight() as u64;

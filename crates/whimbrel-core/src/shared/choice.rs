@@ -36,14 +36,14 @@ pub(super) enum Choice {
 
 /// Which branches have refused which events.
 #[derive(Debug, Default)]
-pub(super) struct Refused {
+pub(super) struct BranchRefusals {
     by_event: BTreeMap<EventId, SmallVec<[HostId; 2]>>,
 }
 
-impl Refused {
+impl BranchRefusals {
     /// A branch has refused an event. At the bound the event with the least id is forgotten: it is
     /// offered once more.
-    pub(super) fn note(&mut self, event: EventId, host: HostId) {
+    pub(super) fn record(&mut self, event: EventId, host: HostId) {
         if self.by_event.len() >= REFUSED_MAX && !self.by_event.contains_key(&event) {
             self.by_event.pop_first();
         }

@@ -9,21 +9,21 @@
 
 mod branches;
 mod choice;
-mod visit;
+mod homes_seen;
 
 use hashbrown::HashTable;
 use whimbrel_event::{Qos, Seeded, Time};
 use whimbrel_selector::Selector;
 
 pub(crate) use branches::{BRANCH_SILENT_MAX, Branch, Counting};
-use choice::{Choice, Refused};
-use visit::Visit;
-pub(crate) use visit::{Parted, Post, State, Taking, Told};
+use choice::{BranchRefusals, Choice};
+use homes_seen::HomesSeen;
+pub(crate) use homes_seen::{HandState, MemberState, NumbersTold, Parted, Post};
 
 use crate::api::{Durability, Filter, Output};
 use crate::overlay::Brokers;
-use crate::route::Spot;
-use crate::session::{Account, Handed, Marks, Publication, Queue, Queued, Sessions, Taken, push_bounded};
+use crate::route::IndexSpot;
+use crate::session::{Account, Handed, Marks, Publication, Queue, Queued, ReassignedDelivery, Sessions, push_bounded};
 
 /// Events that wait for members that take nothing at the moment, while others are given what is
 /// behind them. More hold up the shared subscription until one of those members answers, or leaves.
@@ -48,7 +48,7 @@ struct Group {
     /// Which events its members share; `None`: all.
     selector: Option<Selector>,
     /// Where it stands in the index, unless its own session does so for it.
-    spot: Option<Spot>,
+    spot: Option<IndexSpot>,
     /// Its own session, from when it was asked for.
     own: Option<u32>,
     /// The subscription of its own session is confirmed.
@@ -71,7 +71,7 @@ struct Group {
     /// Since when other brokers know that this one is the home.
     counting: Counting,
     /// What this broker has of another home.
-    visit: Option<Box<Visit>>,
+    visit: Option<Box<HomesSeen>>,
     /// Other brokers had members when this one was restarted, and may tell so again until then.
     kept_until: Option<Time>,
     /// Its own session is being sought at other brokers.
@@ -80,7 +80,7 @@ struct Group {
     /// what comes behind it, which is offered at once.
     has_busy: bool,
     /// Which branches have refused what waits, or is on its way.
-    refused: Refused,
+    refused: BranchRefusals,
 }
 
 /// What is left of a shared subscription that has ended.
@@ -89,7 +89,7 @@ pub(crate) struct Gone {
     /// As it was asked for.
     pub(crate) text: Box<str>,
     /// Where it stood in the index.
-    pub(crate) spot: Option<Spot>,
+    pub(crate) spot: Option<IndexSpot>,
     /// Its own session.
     pub(crate) own: Option<u32>,
     /// Sessions that have not settled everything that they got of it.
@@ -155,7 +155,7 @@ impl Groups {
             kept_until: None,
             is_sought: false,
             has_busy: false,
-            refused: Refused::default(),
+            refused: BranchRefusals::default(),
         };
         let id = match self.free.pop() {
             Some(id) => {
@@ -183,7 +183,7 @@ impl Groups {
     }
 
     /// Where a shared subscription stands in the index, unless its own session does so for it.
-    pub(crate) fn spot_mut(&mut self, id: u32) -> &mut Option<Spot> {
+    pub(crate) fn spot_mut(&mut self, id: u32) -> &mut Option<IndexSpot> {
         &mut self.group(id).spot
     }
 
@@ -248,7 +248,7 @@ impl Groups {
     }
 
     /// The subscription of a shared subscription's own session is confirmed. Gives where it stood in the index before.
-    pub(crate) fn set_durable(&mut self, id: u32) -> Option<Spot> {
+    pub(crate) fn set_durable(&mut self, id: u32) -> Option<IndexSpot> {
         let group = self.group(id);
         group.is_durable = true;
         group.spot.take()
@@ -263,7 +263,7 @@ impl Groups {
             Some(known) => *known = member,
             None => members.push(member),
         }
-        self.note_said(id);
+        self.record_said(id);
     }
 
     /// A member has unsubscribed. It `stays` until it has settled what it has, or has gone.
@@ -275,7 +275,7 @@ impl Groups {
         } else {
             members.retain(|m| m.session != session);
         }
-        self.note_said(id);
+        self.record_said(id);
     }
 
     /// Whether a session that has unsubscribed has stayed a member.
@@ -317,11 +317,11 @@ impl Groups {
     }
 
     /// The deliveries to the own session of a shared subscription that members have and have not settled.
-    pub(crate) fn owed(&self, id: u32, sessions: &Sessions) -> Vec<u16> {
+    pub(crate) fn unsettled_of_members(&self, id: u32, sessions: &Sessions) -> Vec<u16> {
         let members = self.get(id).members.iter().map(|m| &sessions.get(m.session).inflight);
-        let owed = members.flat_map(|inflight| inflight.owed()).filter(|(group, _)| *group == id);
+        let unsettled = members.flat_map(|inflight| inflight.unsettled_of_groups()).filter(|(group, _)| *group == id);
         let given = self.get(id).branches.iter().flat_map(|branch| branch.given.values().map(|given| given.origin));
-        owed.map(|(_, origin)| origin).chain(given).collect()
+        unsettled.map(|(_, origin)| origin).chain(given).collect()
     }
 
     /// Nobody is there: what waits is dropped, as far as the own session has it.
@@ -391,9 +391,9 @@ impl Groups {
     }
 
     /// Puts back what a member that left had not acknowledged, before everything that waits.
-    pub(crate) fn put_back(&mut self, id: u32, taken: &[Taken], sessions: &mut Sessions) {
+    pub(crate) fn put_back(&mut self, id: u32, taken: &[ReassignedDelivery], sessions: &mut Sessions) {
         let group = self.group(id);
-        for Taken { origin, event, .. } in taken.iter().rev() {
+        for ReassignedDelivery { origin, event, .. } in taken.iter().rev() {
             let entry = Queued::shared(event.clone(), id, *origin);
             sessions.stats.queued_events += 1;
             sessions.stats.queued_bytes += entry.weight() as u64;

@@ -1,19 +1,19 @@
 //! Where a subscription stands, as it is told to a broker that knows of the same streams: at one tick in most of them, so only the others are named.
 //!
-//! A copy of a session would else name all streams of all brokers each time that something is acknowledged, and its deputy would hold them. The tick is one that
+//! A copy of a session would else name all streams of all brokers each time that something is acknowledged, and its replica would hold them. The tick is one that
 //! it has passed in all streams, and after which nothing came of them for it ([`Broker::is_silent_between`]): whoever goes on from the copy reads silence at most.
 //!
 //! [`Broker::is_silent_between`]: crate::broker::Broker
 
 use whimbrel_event::{PubendId, Reliability, Tick};
 
-use super::carried::{CarriedStand, list, put_tick, tick};
-use super::stand::{unzigzag, zigzag};
-use super::wire::{Bytes, put_varint};
+use super::carried::{CarriedPosition, list, put_tick, tick};
+use super::durable_position::{unzigzag, zigzag};
+use super::wire::{ByteReader, put_varint};
 
 /// Where a subscription stands in most streams.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Level {
+pub(crate) struct LowWatermark {
     /// Up to where it has acknowledged everything.
     pub(crate) at: Tick,
     /// After which tick what it wants was logged, of reliable ones; none if it is in no log.
@@ -21,12 +21,12 @@ pub(crate) struct Level {
 }
 
 /// What is told of a level: that there is one; that what it wants is in no log; that it stands nowhere in streams of best effort, which have begun since.
-const LEVEL: u8 = 1;
+const HAS_WATERMARK: u8 = 1;
 const NOT_LOGGED: u8 = 2;
 const LACKS_BEST_EFFORT: u8 = 4;
 
-impl Level {
-    /// What [`CarriedStand`] says of a stream in which it stands there, if anything.
+impl LowWatermark {
+    /// What [`CarriedPosition`] says of a stream in which it stands there, if anything.
     fn of(self, pubend: PubendId, flags: u8) -> Option<(Option<Tick>, Tick)> {
         match pubend.reliability() {
             Reliability::Reliable => Some((self.since, self.at)),
@@ -38,28 +38,28 @@ impl Level {
 /// A stream in which it does not stand there: which of all, and where, if anywhere.
 type Apart = (usize, Option<(Option<Tick>, Tick)>);
 
-impl CarriedStand {
+impl CarriedPosition {
     pub(super) fn put_among(
         &self,
         out: &mut Vec<u8>,
         streams: &[PubendId],
-        level: Option<Level>,
+        watermark: Option<LowWatermark>,
         is_silent: impl Fn(PubendId, Tick, Tick) -> bool,
     ) {
-        let Some(level) = level else {
+        let Some(watermark) = watermark else {
             out.push(0);
             return self.put(out);
         };
-        let flags = self.flags(level, streams);
+        let flags = self.flags(watermark, streams);
         out.push(flags);
-        let mut stands = self.streams.iter().copied().peekable();
+        let mut positions = self.streams.iter().copied().peekable();
         let (mut apart, mut others): (Vec<Apart>, Vec<_>) = (Vec::new(), Vec::new());
         for (place, pubend) in streams.iter().enumerate() {
-            while let Some(other) = stands.next_if(|(known, ..)| known < pubend) {
+            while let Some(other) = positions.next_if(|(known, ..)| known < pubend) {
                 others.push(other);
             }
-            let of_stream = stands.next_if(|(known, ..)| known == pubend).map(|(_, since, at)| (since, at));
-            let is_there = match (level.of(*pubend, flags), of_stream) {
+            let of_stream = positions.next_if(|(known, ..)| known == pubend).map(|(_, since, at)| (since, at));
+            let is_there = match (watermark.of(*pubend, flags), of_stream) {
                 (Some((since, at)), Some((known, tick))) => {
                     known == since && (tick == at || tick > at && is_silent(*pubend, at, tick))
                 }
@@ -69,10 +69,10 @@ impl CarriedStand {
                 apart.push((place, of_stream));
             }
         }
-        others.extend(stands);
-        put_varint(out, level.at.0);
-        if let Some(since) = level.since {
-            put_varint(out, zigzag(level.at.0.wrapping_sub(since.0) as i64));
+        others.extend(positions);
+        put_varint(out, watermark.at.0);
+        if let Some(since) = watermark.since {
+            put_varint(out, zigzag(watermark.at.0.wrapping_sub(since.0) as i64));
         }
         put_varint(out, apart.len() as u64);
         let mut before = 0;
@@ -80,28 +80,28 @@ impl CarriedStand {
             // The lowest bit says whether it stands anywhere.
             put_varint(out, ((place - before) as u64) << 1 | u64::from(of_stream.is_some()));
             if let Some(of_stream) = of_stream {
-                put_tick(out, of_stream, level.at.0);
+                put_tick(out, of_stream, watermark.at.0);
             }
             before = place;
         }
-        CarriedStand { streams: others, beyond: self.beyond.clone() }.put(out);
+        CarriedPosition { streams: others, beyond: self.beyond.clone() }.put(out);
     }
 
     /// Of a level: it stands nowhere in most streams of best effort, or in most it does.
-    fn flags(&self, level: Level, streams: &[PubendId]) -> u8 {
+    fn flags(&self, watermark: LowWatermark, streams: &[PubendId]) -> u8 {
         let best_effort = |pubend: &PubendId| pubend.reliability() == Reliability::BestEffort;
-        let stands = self.streams.iter().filter(|(pubend, ..)| best_effort(pubend)).count();
-        let is_lacking = stands * 2 < streams.iter().filter(|pubend| best_effort(pubend)).count();
+        let positions = self.streams.iter().filter(|(pubend, ..)| best_effort(pubend)).count();
+        let is_lacking = positions * 2 < streams.iter().filter(|pubend| best_effort(pubend)).count();
         let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
-        LEVEL | flag(level.since.is_none(), NOT_LOGGED) | flag(is_lacking, LACKS_BEST_EFFORT)
+        HAS_WATERMARK | flag(watermark.since.is_none(), NOT_LOGGED) | flag(is_lacking, LACKS_BEST_EFFORT)
     }
 
-    pub(super) fn read_among(bytes: &mut Bytes<'_>, streams: &[PubendId]) -> Option<Self> {
+    pub(super) fn read_among(bytes: &mut ByteReader<'_>, streams: &[PubendId]) -> Option<Self> {
         let flags = bytes.u8()?;
         if flags == 0 {
-            return CarriedStand::read(bytes);
+            return CarriedPosition::read(bytes);
         }
-        if flags & LEVEL == 0 || flags > LEVEL | NOT_LOGGED | LACKS_BEST_EFFORT {
+        if flags & HAS_WATERMARK == 0 || flags > HAS_WATERMARK | NOT_LOGGED | LACKS_BEST_EFFORT {
             return None;
         }
         let at = bytes.varint()?;
@@ -109,7 +109,7 @@ impl CarriedStand {
             0 => Some(Tick(at.wrapping_sub(unzigzag(bytes.varint()?) as u64))),
             _ => None,
         };
-        let level = Level { at: Tick(at), since };
+        let watermark = LowWatermark { at: Tick(at), since };
         let mut place = 0_usize;
         let apart = list(bytes, |bytes| {
             let coded = bytes.varint()?;
@@ -117,20 +117,20 @@ impl CarriedStand {
             let of_stream = if coded & 1 == 1 { Some(tick(bytes, at)?) } else { None };
             Some((place, of_stream))
         })?;
-        let others = CarriedStand::read(bytes)?;
+        let others = CarriedPosition::read(bytes)?;
         let mut apart = apart.into_iter().peekable();
         let mut all = others.streams;
         for (place, pubend) in streams.iter().enumerate() {
             let of_stream = match apart.next_if(|(known, _)| *known == place) {
                 Some((_, of_stream)) => of_stream,
-                None => level.of(*pubend, flags),
+                None => watermark.of(*pubend, flags),
             };
             all.extend(of_stream.map(|(since, at)| (*pubend, since, at)));
         }
         all.sort_unstable_by_key(|(pubend, ..)| *pubend);
         // None twice, and no place twice.
         let is_sound = apart.next().is_none() && all.is_sorted_by(|a, b| a.0 < b.0);
-        is_sound.then_some(CarriedStand { streams: all, beyond: others.beyond })
+        is_sound.then_some(CarriedPosition { streams: all, beyond: others.beyond })
     }
 }
 
@@ -149,28 +149,28 @@ mod tests {
         #[test]
         fn what_is_told_of_streams_that_both_know_is_where_it_stands_or_before_in_silence(
             known in proptest::collection::btree_set(0_u8..60, 0..40),
-            stands in proptest::collection::btree_map(0_u8..60, (proptest::option::of(0_u64..4), 0_u64..6), 0..40),
+            positions in proptest::collection::btree_map(0_u8..60, (proptest::option::of(0_u64..4), 0_u64..6), 0..40),
             (at, since) in (0_u64..4, proptest::option::of(0_u64..4)), silent in any::<[bool; 60]>(),
             has_level in any::<bool>(),
         ) {
             let streams: Vec<PubendId> = known.iter().map(|at| pubend(*at)).collect();
-            let all = stands.iter().map(|(at, (since, acked))| (pubend(*at), since.map(|since| Tick(1_000 + since)), Tick(1_000 + acked)));
+            let all = positions.iter().map(|(at, (since, acked))| (pubend(*at), since.map(|since| Tick(1_000 + since)), Tick(1_000 + acked)));
             let beyond = vec![EventId { pubend: pubend(3), tick: Tick(2_000) }];
-            let stand = CarriedStand { streams: all.collect(), beyond };
+            let position = CarriedPosition { streams: all.collect(), beyond };
             let since = since.map(|since| Tick(1_000 + since));
-            let level = has_level.then_some(Level { at: Tick(1_000 + at), since });
+            let watermark = has_level.then_some(LowWatermark { at: Tick(1_000 + at), since });
             let is_silent = |known: PubendId| (0..60).any(|at| pubend(at) == known && silent[usize::from(at)]);
-            let moving = Moving { stands: vec![stand.clone(), CarriedStand::default()], ..Moving::default() };
+            let moving = Moving { positions: vec![position.clone(), CarriedPosition::default()], ..Moving::default() };
             let mut bytes = Vec::new();
-            moving.put_among(&mut bytes, &streams, |at| level.filter(|_| at == 0), |_, pubend, _, _| is_silent(pubend));
+            moving.put_among(&mut bytes, &streams, |at| watermark.filter(|_| at == 0), |_, pubend, _, _| is_silent(pubend));
             prop_assert_eq!(Moving::read(&bytes), None);
             let read = Moving::read_among(&bytes, &streams).unwrap();
-            prop_assert_eq!(&read.stands[1], &CarriedStand::default());
-            let read = &read.stands[0];
-            prop_assert_eq!(&read.beyond, &stand.beyond);
-            prop_assert_eq!(read.streams.len(), stand.streams.len());
-            for ((pubend, since, acked), told) in stand.streams.iter().zip(&read.streams) {
-                let is_lower = level.is_some_and(|level| level.at < *acked && told.2 == level.at && is_silent(*pubend));
+            prop_assert_eq!(&read.positions[1], &CarriedPosition::default());
+            let read = &read.positions[0];
+            prop_assert_eq!(&read.beyond, &position.beyond);
+            prop_assert_eq!(read.streams.len(), position.streams.len());
+            for ((pubend, since, acked), told) in position.streams.iter().zip(&read.streams) {
+                let is_lower = watermark.is_some_and(|watermark| watermark.at < *acked && told.2 == watermark.at && is_silent(*pubend));
                 prop_assert_eq!((*pubend, *since), (told.0, told.1));
                 prop_assert!(told.2 == *acked || is_lower);
             }
@@ -193,13 +193,14 @@ mod tests {
     fn one_that_stands_like_others_takes_no_more_for_more_streams() {
         let size = |count: u8, (since, lacks_best_effort): (Option<Tick>, bool)| {
             let streams: Vec<PubendId> = (0..count).map(pubend).collect();
-            let level = Level { at: Tick(1 << 60), since };
+            let watermark = LowWatermark { at: Tick(1 << 60), since };
             let flags = if lacks_best_effort { LACKS_BEST_EFFORT } else { 0 };
             let of_stream =
-                |pubend: &PubendId| level.of(*pubend, flags).map(|(since, at)| (*pubend, since, Tick(at.0 + 7)));
-            let stand = CarriedStand { streams: streams.iter().filter_map(of_stream).collect(), beyond: Vec::new() };
+                |pubend: &PubendId| watermark.of(*pubend, flags).map(|(since, at)| (*pubend, since, Tick(at.0 + 7)));
+            let position =
+                CarriedPosition { streams: streams.iter().filter_map(of_stream).collect(), beyond: Vec::new() };
             let mut bytes = Vec::new();
-            stand.put_among(&mut bytes, &streams, Some(level), |_, _, _| true);
+            position.put_among(&mut bytes, &streams, Some(watermark), |_, _, _| true);
             bytes.len()
         };
         for kind in [(Some(Tick(1 << 59)), false), (Some(Tick(1 << 59)), true), (None, false), (None, true)] {

@@ -7,9 +7,9 @@ use core::time::Duration;
 
 use whimbrel_event::{EventId, PredecessorsBuf, PubendId, Qos, Tick};
 
-use super::among::Level;
-use super::stand::{unzigzag, zigzag};
-use super::wire::{Bytes, duration, put_bytes, put_duration, put_varint};
+use super::among::LowWatermark;
+use super::durable_position::{unzigzag, zigzag};
+use super::wire::{ByteReader, duration, put_bytes, put_duration, put_varint};
 use crate::api::Durability;
 use crate::cursor::{Gap, GapReason};
 
@@ -59,7 +59,7 @@ pub(crate) struct CarriedSubscription<'a> {
     pub(crate) retain_as_published: bool,
     pub(crate) by_token: bool,
     pub(crate) notices: bool,
-    /// As of [`super::wish::Wish::named`].
+    /// As of [`super::SubscriptionRecord::named`].
     pub(crate) named: Option<bool>,
     /// It has not read all that is retained: it reads that where it goes to, from the beginning.
     pub(crate) reads: bool,
@@ -75,7 +75,7 @@ pub(crate) struct Moving {
     /// For how long the client has been away; `None`: it is there.
     pub(crate) away: Option<Duration>,
     /// Where the subscriptions stand, in their order; of those that stand nowhere, nothing.
-    pub(crate) stands: Vec<CarriedStand>,
+    pub(crate) positions: Vec<CarriedPosition>,
     pub(crate) flights: Vec<CarriedFlight>,
     /// Gaps of which a notice is on its way, or that the client has acknowledged (0) before something older: under which tag, and of which subscription.
     pub(crate) gaps: Vec<(u16, u32, Gap)>,
@@ -95,7 +95,7 @@ pub(crate) struct Moving {
 
 /// Where a subscription stands.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct CarriedStand {
+pub(crate) struct CarriedPosition {
     /// Per stream, ascending: after which tick what it wants was logged there, if it is; and up to where it has acknowledged everything.
     pub(crate) streams: Vec<(PubendId, Option<Tick>, Tick)>,
     /// What it has acknowledged beyond that.
@@ -118,13 +118,13 @@ fn put_maybe(out: &mut Vec<u8>, number: Option<u64>) {
     put_varint(out, number.unwrap_or(0));
 }
 
-fn maybe(bytes: &mut Bytes<'_>) -> Option<Option<u64>> {
+fn maybe(bytes: &mut ByteReader<'_>) -> Option<Option<u64>> {
     let is_some = flag(bytes)?;
     let number = bytes.varint()?;
     Some(is_some.then_some(number))
 }
 
-fn flag(bytes: &mut Bytes<'_>) -> Option<bool> {
+fn flag(bytes: &mut ByteReader<'_>) -> Option<bool> {
     match bytes.u8()? {
         0 => Some(false),
         1 => Some(true),
@@ -137,13 +137,16 @@ fn put_text(out: &mut Vec<u8>, text: Option<&str>) {
     put_bytes(out, text.unwrap_or_default().as_bytes());
 }
 
-fn text<'a>(bytes: &mut Bytes<'a>) -> Option<Option<&'a str>> {
+fn text<'a>(bytes: &mut ByteReader<'a>) -> Option<Option<&'a str>> {
     let is_some = flag(bytes)?;
     let text = bytes.text()?;
     Some(is_some.then_some(text))
 }
 
-pub(super) fn list<'a, T>(bytes: &mut Bytes<'a>, mut one: impl FnMut(&mut Bytes<'a>) -> Option<T>) -> Option<Vec<T>> {
+pub(super) fn list<'a, T>(
+    bytes: &mut ByteReader<'a>,
+    mut one: impl FnMut(&mut ByteReader<'a>) -> Option<T>,
+) -> Option<Vec<T>> {
     let count = bytes.varint().filter(|count| *count <= LIST_MAX)?;
     (0..count).map(|_| one(bytes)).collect()
 }
@@ -153,7 +156,7 @@ fn put_id(out: &mut Vec<u8>, id: EventId) {
     put_varint(out, id.tick.0);
 }
 
-fn id(bytes: &mut Bytes<'_>) -> Option<EventId> {
+fn id(bytes: &mut ByteReader<'_>) -> Option<EventId> {
     Some(EventId { pubend: PubendId(bytes.varint()?), tick: Tick(bytes.varint()?) })
 }
 
@@ -184,12 +187,12 @@ impl<'a> CarriedSubscription<'a> {
         }
     }
 
-    fn read(bytes: &mut Bytes<'a>) -> Option<Self> {
+    fn read(bytes: &mut ByteReader<'a>) -> Option<Self> {
         let name = bytes.text()?;
         let durability = *DURABILITIES.get(usize::from(bytes.u8()?))?;
         let (qos, flags) = (qos(bytes.u8()?)?, bytes.u8()?);
         let (identifier, selector) = (bytes.small()?, text(bytes)?);
-        let upto = |bytes: &mut Bytes<'a>| id(bytes).map(|id| (id.pubend, id.tick));
+        let upto = |bytes: &mut ByteReader<'a>| id(bytes).map(|id| (id.pubend, id.tick));
         let old = list(bytes, |bytes| Some((text(bytes)?, list(bytes, upto)?)))?;
         let has = |at: u8| flags & 1 << at != 0;
         Some(CarriedSubscription {
@@ -226,7 +229,7 @@ impl<'a> Structure<'a> {
 
     /// Reads what [`Structure::put`] has written; `None` if it makes no sense.
     pub(crate) fn read(bytes: &'a [u8]) -> Option<Self> {
-        let bytes = &mut Bytes(bytes);
+        let bytes = &mut ByteReader(bytes);
         bytes.u8().filter(|form| (FORM_MIN..=FORM).contains(form))?;
         let expiry = duration(bytes)?;
         let will = if flag(bytes)? {
@@ -249,13 +252,13 @@ pub(super) fn put_tick(out: &mut Vec<u8>, (since, acked): (Option<Tick>, Tick), 
     put_varint(out, since.map_or(0, |since| zigzag(acked.0.wrapping_sub(since.0) as i64).saturating_add(1)));
 }
 
-pub(super) fn tick(bytes: &mut Bytes<'_>, before: u64) -> Option<(Option<Tick>, Tick)> {
+pub(super) fn tick(bytes: &mut ByteReader<'_>, before: u64) -> Option<(Option<Tick>, Tick)> {
     let acked = before.wrapping_add(unzigzag(bytes.varint()?) as u64);
     let away = bytes.varint()?.checked_sub(1);
     Some((away.map(|away| Tick(acked.wrapping_sub(unzigzag(away) as u64))), Tick(acked)))
 }
 
-impl CarriedStand {
+impl CarriedPosition {
     /// Up to where it has acknowledged everything of a stream, if it stands there.
     pub(crate) fn at(&self, pubend: PubendId) -> Option<Tick> {
         let at = self.streams.binary_search_by_key(&pubend, |(known, ..)| *known).ok()?;
@@ -275,7 +278,7 @@ impl CarriedStand {
         self.beyond.iter().for_each(|id| put_id(out, *id));
     }
 
-    pub(super) fn read(bytes: &mut Bytes<'_>) -> Option<Self> {
+    pub(super) fn read(bytes: &mut ByteReader<'_>) -> Option<Self> {
         let (mut pubend, mut before) = (0_u64, 0_u64);
         let streams = list(bytes, |bytes| {
             pubend = pubend.wrapping_add(bytes.varint()?);
@@ -286,7 +289,7 @@ impl CarriedStand {
         if !streams.is_sorted_by(|a, b| a.0 < b.0) {
             return None;
         }
-        Some(CarriedStand { streams, beyond: list(bytes, id)? })
+        Some(CarriedPosition { streams, beyond: list(bytes, id)? })
     }
 }
 
@@ -300,7 +303,7 @@ impl CarriedFlight {
         }
     }
 
-    fn read(bytes: &mut Bytes<'_>) -> Option<Self> {
+    fn read(bytes: &mut ByteReader<'_>) -> Option<Self> {
         let (tag, flags) = (bytes.u16().filter(|tag| *tag > 0)?, bytes.u8()?);
         let of = if flags & 8 != 0 { Some((bytes.small()?, id(bytes)?)) } else { None };
         Some(CarriedFlight { tag, qos: qos(flags & 3)?, is_received: flags & 4 != 0, of })
@@ -309,28 +312,30 @@ impl CarriedFlight {
 
 impl Moving {
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
-        self.put_as(out, FORM, |out, stand, _| stand.put(out));
+        self.put_as(out, FORM, |out, position, _| position.put(out));
     }
 
-    /// As [`Moving::put`], for somebody who knows of these streams alone. `level` says of a subscription, by its place, at which tick and from where on it stands mostly,
+    /// As [`Moving::put`], for somebody who knows of these streams alone. `watermark` says of a subscription, by its place, at which tick and from where on it stands mostly,
     /// if it does; and whether it may as well stand there in a stream in which it stands at another tick.
     pub(crate) fn put_among(
         &self,
         out: &mut Vec<u8>,
         streams: &[PubendId],
-        level: impl Fn(usize) -> Option<Level>,
+        watermark: impl Fn(usize) -> Option<LowWatermark>,
         is_silent: impl Fn(usize, PubendId, Tick, Tick) -> bool,
     ) {
-        self.put_as(out, FORM_AMONG, |out, stand, at| {
-            stand.put_among(out, streams, level(at), |pubend, level, tick| is_silent(at, pubend, level, tick));
+        self.put_as(out, FORM_AMONG, |out, position, at| {
+            position.put_among(out, streams, watermark(at), |pubend, watermark, tick| {
+                is_silent(at, pubend, watermark, tick)
+            });
         });
     }
 
-    fn put_as(&self, out: &mut Vec<u8>, form: u8, put_stand: impl Fn(&mut Vec<u8>, &CarriedStand, usize)) {
+    fn put_as(&self, out: &mut Vec<u8>, form: u8, put_position: impl Fn(&mut Vec<u8>, &CarriedPosition, usize)) {
         out.push(form);
         put_maybe(out, self.away.map(|away| u64::try_from(away.as_millis()).unwrap_or(u64::MAX)));
-        put_varint(out, self.stands.len() as u64);
-        self.stands.iter().enumerate().for_each(|(at, stand)| put_stand(out, stand, at));
+        put_varint(out, self.positions.len() as u64);
+        self.positions.iter().enumerate().for_each(|(at, position)| put_position(out, position, at));
         put_varint(out, self.flights.len() as u64);
         self.flights.iter().for_each(|flight| flight.put(out));
         put_varint(out, self.gaps.len() as u64);
@@ -357,7 +362,7 @@ impl Moving {
     /// Reads what [`Moving::put`] has written; `None` if it makes no sense.
     pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
         let form = bytes.first().filter(|form| (FORM_MIN..=FORM).contains(form))?;
-        Moving::read_as(bytes, *form, CarriedStand::read)
+        Moving::read_as(bytes, *form, CarriedPosition::read)
     }
 
     /// Reads what [`Moving::put_among`] has written, of the same streams; `None` if it makes no sense.
@@ -366,28 +371,32 @@ impl Moving {
         let mut left = NAMED_MAX;
         Moving::read_as(bytes, FORM_AMONG, |bytes| {
             left = left.checked_sub(streams.len())?;
-            CarriedStand::read_among(bytes, streams)
+            CarriedPosition::read_among(bytes, streams)
         })
     }
 
-    fn read_as(bytes: &[u8], form: u8, stand: impl FnMut(&mut Bytes<'_>) -> Option<CarriedStand>) -> Option<Self> {
-        let bytes = &mut Bytes(&bytes[1..]);
+    fn read_as(
+        bytes: &[u8],
+        form: u8,
+        position: impl FnMut(&mut ByteReader<'_>) -> Option<CarriedPosition>,
+    ) -> Option<Self> {
+        let bytes = &mut ByteReader(&bytes[1..]);
         let away = maybe(bytes)?.map(Duration::from_millis);
-        let (stands, flights) = (list(bytes, stand)?, list(bytes, CarriedFlight::read)?);
-        let gap = |bytes: &mut Bytes<'_>| {
+        let (positions, flights) = (list(bytes, position)?, list(bytes, CarriedFlight::read)?);
+        let gap = |bytes: &mut ByteReader<'_>| {
             let tag = bytes.u16()?;
             let (ordinal, EventId { pubend, tick: from }) = (bytes.small()?, id(bytes)?);
             let (to, reason) = (Tick(bytes.varint()?), *GapReason::ALL.get(usize::from(bytes.u8()?))?);
             Some((tag, ordinal, Gap { pubend, from, to, reason: reason.in_stream(pubend) }))
         };
         let gaps = list(bytes, gap)?;
-        let (unreleased, last_tag, stale_ids) = (list(bytes, Bytes::u16)?, bytes.u16()?, bytes.u16()?);
+        let (unreleased, last_tag, stale_ids) = (list(bytes, ByteReader::u16)?, bytes.u16()?, bytes.u16()?);
         let number = maybe(bytes)?;
         // There was one, or none.
         let lasts = list(bytes, id)?.into_iter().collect();
         let maybe_repeats = if form < FORM { true } else { flag(bytes)? };
         bytes.end()?;
-        Some(Moving { away, stands, flights, gaps, unreleased, last_tag, stale_ids, number, lasts, maybe_repeats })
+        Some(Moving { away, positions, flights, gaps, unreleased, last_tag, stale_ids, number, lasts, maybe_repeats })
     }
 }
 
@@ -401,7 +410,7 @@ pub(crate) fn join(structure: &[u8], moving: &[u8]) -> Vec<u8> {
 
 /// The parts of what [`join`] has made; `None` if it is none.
 pub(crate) fn split(whole: &[u8]) -> Option<(&[u8], &[u8])> {
-    let mut bytes = Bytes(whole);
+    let mut bytes = ByteReader(whole);
     let structure = bytes.bytes()?;
     Some((structure, bytes.0))
 }
@@ -416,7 +425,7 @@ mod tests {
         fn a_session_survives_the_way(
             text in "[a-z/+#]{1,12}", selector in proptest::option::of("[a-z =]{0,9}"), flags: [bool; 7], identifier: u32,
             ticks in proptest::collection::btree_map(any::<u64>(), (any::<u64>(), proptest::option::of(any::<u32>())), 0..8),
-            tags in proptest::collection::btree_set(1_u16.., 0..8), millis in 0_u64..1 << 40, durability in 0_usize..4, level in 0_u8..3,
+            tags in proptest::collection::btree_set(1_u16.., 0..8), millis in 0_u64..1 << 40, durability in 0_usize..4, watermark in 0_u8..3,
             event in proptest::collection::vec(any::<u8>(), 0..20),
         ) {
             let streams: Vec<_> = ticks.iter().map(|(pubend, (tick, away))| {
@@ -425,7 +434,7 @@ mod tests {
             let upto: Vec<_> = streams.iter().map(|(pubend, _, acked)| (*pubend, *acked)).collect();
             let beyond: Vec<_> = upto.iter().map(|(pubend, tick)| EventId { pubend: *pubend, tick: *tick }).collect();
             let subscription = CarriedSubscription {
-                text: &text, durability: DURABILITIES[durability], qos: qos(level).unwrap(), no_local: flags[0],
+                text: &text, durability: DURABILITIES[durability], qos: qos(watermark).unwrap(), no_local: flags[0],
                 retain_as_published: flags[1], by_token: flags[2], notices: flags[3],
                 named: flags[4].then_some(flags[5]), reads: flags[6], identifier,
                 selector: selector.as_deref(), old: vec![(selector.as_deref(), upto), (None, Vec::new())],
@@ -436,14 +445,14 @@ mod tests {
             let last = beyond.first().copied();
             let lasts = beyond.iter().copied().collect();
             let flights = tags.iter().map(|tag| CarriedFlight {
-                tag: *tag, qos: qos(level).unwrap(), is_received: flags[1], of: last.map(|id| (identifier, id)),
+                tag: *tag, qos: qos(watermark).unwrap(), is_received: flags[1], of: last.map(|id| (identifier, id)),
             });
             let gaps = streams.iter().map(|(pubend, _, from)| {
                 (u16::from(flags[5]), identifier, Gap { pubend: *pubend, from: *from, to: Tick(from.0.saturating_add(millis)), reason: GapReason::Lost.in_stream(*pubend) })
             });
             let gaps = gaps.collect::<Vec<_>>().into_iter();
             let moving = Moving {
-                away: flags[2].then_some(expiry), stands: vec![CarriedStand { streams, beyond }, CarriedStand::default()],
+                away: flags[2].then_some(expiry), positions: vec![CarriedPosition { streams, beyond }, CarriedPosition::default()],
                 flights: flights.collect(), gaps: gaps.collect(), unreleased: tags.into_iter().collect(), last_tag: 7, stale_ids: 9, number: flags[3].then_some(millis), lasts,
                 maybe_repeats: flags[4],
             };

@@ -8,11 +8,11 @@ use whimbrel_event::{Event, EventId, Packed, PubendId, Qos, Reliability, Tick, T
 use whimbrel_selector::{Selector, SharedFilter};
 
 use super::Numbered;
-use super::among::Level;
-use super::carried::{CarriedFlight, CarriedOld, CarriedStand, CarriedSubscription, CarriedWill, Moving, Structure};
-use super::keys::{DurableNo, Key, OWN, OwnTicks, Value};
-use super::wish::{Former, was_named};
-use super::written::Head;
+use super::among::LowWatermark;
+use super::carried::{CarriedFlight, CarriedOld, CarriedPosition, CarriedSubscription, CarriedWill, Moving, Structure};
+use super::keys::{DurableNo, Key, MapValue, OWN, OwnTicks};
+use super::subscription_record::{FormerSelector, was_named};
+use super::written::PositionHead;
 use crate::api::{Durability, Filter, Following, Reason, RetainHandling, Start, Will};
 use crate::broker::Broker;
 use crate::confirming::Confirmed;
@@ -23,10 +23,10 @@ use crate::session::{Slot, Stage};
 
 /// How a session is taken over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Source {
-    /// Its keeper gave it away as it is.
-    Keeper,
-    /// Its keeper has had more since.
+pub(crate) enum SessionSource {
+    /// Its owner gave it away as it is.
+    Owner,
+    /// Its owner has had more since.
     Copy,
 }
 
@@ -59,7 +59,7 @@ impl Broker {
         let host = self.streams.logged().host();
         let old = durable.map_or(&[][..], |durable| &durable.old).iter().map(|old| {
             let old = old.view();
-            let upto = (0..).zip(old.upto).map(|(own, tick)| (host.pubend(own), tick)).chain(old.far).collect();
+            let upto = (0..).zip(old.upto).map(|(own, tick)| (host.pubend(own), tick)).chain(old.remote).collect();
             (old.selector, upto)
         });
         CarriedSubscription {
@@ -90,9 +90,9 @@ impl Broker {
         let of =
             |at: usize| Some(cursors[at]).filter(|cursor| *cursor != NO_CURSOR).map(|cursor| self.cursors.get(cursor));
         let of_all = self.streams.low_watermark();
-        let level = |at: usize| {
+        let watermark = |at: usize| {
             let cursor = of(at)?;
-            let stands = match cursor.catch_up.as_deref() {
+            let positions = match cursor.catch_up.as_deref() {
                 _ if cursor.by_token => cursor.acknowledged.common_tick(),
                 catch_up => catch_up.and_then(|catch_up| catch_up.positions.common_tick()).or(Some(of_all)),
             };
@@ -100,17 +100,18 @@ impl Broker {
                 Some(since) => Some(since.common_tick().or_else(|| since.iter().next().map(|(_, since)| since))?),
                 None => None,
             };
-            Some(Level { at: stands?, since })
+            Some(LowWatermark { at: positions?, since })
         };
-        let is_silent =
-            |at, pubend, level, tick| of(at).is_some_and(|cursor| self.is_silent_between(cursor, pubend, level, tick));
-        self.moving_of(now, index).put_among(out, streams, level, is_silent);
+        let is_silent = |at, pubend, watermark, tick| {
+            of(at).is_some_and(|cursor| self.is_silent_between(cursor, pubend, watermark, tick))
+        };
+        self.moving_of(now, index).put_among(out, streams, watermark, is_silent);
     }
 
     fn moving_of(&self, now: Time, index: u32) -> Moving {
         let session = self.sessions.get(index);
         let cursors = session.subscriptions.iter().map(|id| self.router.get(*id).cursor);
-        let stands = cursors.clone().map(|cursor| self.carried_stand(index, cursor)).collect();
+        let positions = cursors.clone().map(|cursor| self.carried_position(index, cursor)).collect();
         let ordinals: BTreeMap<u32, u32> = cursors.zip(0..).filter(|(cursor, _)| *cursor != NO_CURSOR).collect();
         let flight = |(tag, slot): (u16, &Slot)| CarriedFlight {
             tag,
@@ -138,7 +139,7 @@ impl Broker {
         let number = self.store.publishers.last(&session.client_id, committed);
         Moving {
             away,
-            stands,
+            positions,
             flights: if fault!(self, CarriedWithoutFlights) { Vec::new() } else { flights.map(flight).collect() },
             gaps: gaps.chain(known).collect(),
             unreleased: unreleased.map(|(tag, _)| *tag).collect(),
@@ -150,23 +151,24 @@ impl Broker {
         }
     }
 
-    pub(super) fn carried_stand(&self, index: u32, cursor: u32) -> CarriedStand {
+    pub(super) fn carried_position(&self, index: u32, cursor: u32) -> CarriedPosition {
         if cursor == NO_CURSOR || !self.cursors.get(cursor).keeps {
-            return CarriedStand::default();
+            return CarriedPosition::default();
         }
-        let of_track = self.cursors.get(cursor);
+        let of_cursor = self.cursors.get(cursor);
         let positions =
-            if of_track.by_token { of_track.acknowledged.clone() } else { self.settled_position(index, cursor) };
+            if of_cursor.by_token { of_cursor.acknowledged.clone() } else { self.settled_position(index, cursor) };
         let positions = if fault!(self, CarriedAhead) { self.streams.positions().collect() } else { positions };
-        let Some(durable) = of_track.durable.as_deref() else {
+        let Some(durable) = of_cursor.durable.as_deref() else {
             let streams = positions.iter().map(|(pubend, acked)| (pubend, None, acked));
-            return CarriedStand { streams: streams.collect(), beyond: Vec::new() };
+            return CarriedPosition { streams: streams.collect(), beyond: Vec::new() };
         };
-        let stand = self.stand(cursor);
+        let position = self.durable_position(cursor);
         let host = self.streams.logged().host();
         // Streams that are followed nowhere here are in the written position all the same.
-        let mut all: BTreeMap<PubendId, Tick> = stand.far.iter().map(|far| (far.pubend, far.acked)).collect();
-        all.extend(positions.iter().filter(|(pubend, _)| stand.far(*pubend).is_none()));
+        let mut all: BTreeMap<PubendId, Tick> =
+            position.remote.iter().map(|remote| (remote.pubend, remote.acked)).collect();
+        all.extend(positions.iter().filter(|(pubend, _)| position.remote(*pubend).is_none()));
         let acked = |of: PubendId| all.get(&of).copied().unwrap_or_default();
         let since = |pubend: PubendId| match self.streams.own_reliable(pubend) {
             Some(own) => Some(durable.start[own]),
@@ -175,10 +177,10 @@ impl Broker {
         let streams = all.iter().map(|(pubend, acked)| (*pubend, since(*pubend), *acked)).collect();
         // Whoever takes it over writes the position before gaps whose notices are open: what was acknowledged behind them goes along.
         let has_open = self.sessions.get(index).inflight.unanswered_gaps(cursor).next().is_some();
-        let written = if has_open { &self.written_stand(cursor) } else { &stand };
+        let written = if has_open { &self.written_position(cursor) } else { &position };
         let own = written.beyond.iter().map(|(own, tick)| EventId { pubend: host.pubend(*own), tick: *tick });
-        let beyond = own.chain(written.far_beyond.iter().copied()).collect();
-        CarriedStand { streams, beyond }
+        let beyond = own.chain(written.remote_beyond.iter().copied()).collect();
+        CarriedPosition { streams, beyond }
     }
 
     /// Makes a session of what has come: its client is not there. `None`: it makes no sense.
@@ -187,7 +189,7 @@ impl Broker {
         now: Time,
         client_id: &str,
         (structure, moving): (&[u8], &[u8]),
-        (source, owner): (Source, Option<&str>),
+        (source, principal): (SessionSource, Option<&str>),
     ) -> Option<u32> {
         let (structure, moving) = (Structure::read(structure)?, Moving::read(moving)?);
         let index = self.sessions.create(client_id);
@@ -196,10 +198,14 @@ impl Broker {
         let rest = expiry.saturating_sub(moving.away.unwrap_or(Duration::ZERO));
         let expires_at = now.after(rest);
         let session = self.sessions.get_mut(index);
-        (session.expiry, session.expires_at, session.memory.owner) = (expiry, Some(expires_at), owner.map(Arc::from));
+        (session.expiry, session.expires_at, session.memory.principal) =
+            (expiry, Some(expires_at), principal.map(Arc::from));
         self.timers.insert(expires_at, Reason::SessionExpiry, index);
-        let stale_ids =
-            if source == Source::Copy { self.stale_of_copy(index, &structure, &moving) } else { moving.stale_ids };
+        let stale_ids = if source == SessionSource::Copy {
+            self.stale_of_copy(index, &structure, &moving)
+        } else {
+            moving.stale_ids
+        };
         if stale_ids > 0 {
             self.sessions.get_mut(index).inflight.mark_stale(stale_ids);
         }
@@ -208,10 +214,10 @@ impl Broker {
         self.remember_session(index, Some(left));
         let mut cursors = Vec::with_capacity(structure.subscriptions.len());
         for (at, subscription) in structure.subscriptions.iter().enumerate() {
-            let stand = moving.stands.get(at).cloned().unwrap_or_default();
-            cursors.push(self.import_subscription(now, index, subscription, &stand));
+            let position = moving.positions.get(at).cloned().unwrap_or_default();
+            cursors.push(self.import_subscription(now, index, subscription, &position));
             // A copy does not say how far that is: after a crash a reading is over.
-            if subscription.reads && source == Source::Keeper {
+            if subscription.reads && source == SessionSource::Owner {
                 self.begin_to_read(index, subscription.text, None, self.serial);
             }
             self.store.write_queue.seal_large();
@@ -229,7 +235,7 @@ impl Broker {
         Some(index)
     }
 
-    /// How many tags the client of a session may mean for what its former keeper gave after the copy was made.
+    /// How many tags the client of a session may mean for what its former owner gave after the copy was made.
     fn stale_of_copy(&self, index: u32, structure: &Structure<'_>, moving: &Moving) -> u16 {
         if fault!(self, TagsTrusted) {
             return 0;
@@ -262,13 +268,13 @@ impl Broker {
         self.timers.insert(at, Reason::WillDelay, index);
     }
 
-    /// Makes a subscription of what has come; its track, and its number if it is durable.
+    /// Makes a subscription of what has come; its cursor, and its number if it is durable.
     fn import_subscription(
         &mut self,
         now: Time,
         index: u32,
         carried: &CarriedSubscription<'_>,
-        stand: &CarriedStand,
+        position: &CarriedPosition,
     ) -> Option<(u32, Option<DurableNo>)> {
         let selector = carried.selector.map(Selector::parse_canonical);
         let Some(selector) = selector.transpose().ok() else { return self.refuse_import() };
@@ -306,7 +312,7 @@ impl Broker {
         let is_durable = durability == Durability::Durable && group.is_none();
         let confirmed = is_durable.then(|| {
             let number = self.store.numbers.next_durable(&mut self.store.write_queue);
-            Confirmed { number, start: self.import_start(&stand.streams), newest: assigned, until: None }
+            Confirmed { number, start: self.import_start(&position.streams), newest: assigned, until: None }
         });
         let is_made = self.add_subscription(now, index, &asked, confirmed.as_ref()).is_ok();
         if let Some(group) = group {
@@ -318,7 +324,7 @@ impl Broker {
         let id = self.router.find(index, carried.text).expect("it has just been made");
         let cursor = self.router.get(id).cursor;
         if cursor != NO_CURSOR {
-            self.import_stand(cursor, stand, &carried.old);
+            self.import_position(cursor, position, &carried.old);
         }
         if self.remembers(index) {
             self.remember_subscription(index, carried.text);
@@ -337,7 +343,7 @@ impl Broker {
         &mut self,
         unnamed: &BTreeMap<DurableNo, OwnTicks>,
         cursors: &BTreeMap<DurableNo, u32>,
-        stands: &BTreeMap<DurableNo, Head>,
+        positions: &BTreeMap<DurableNo, PositionHead>,
     ) {
         for (number, upto) in unnamed {
             let cursor = cursors.get(number).copied();
@@ -345,8 +351,8 @@ impl Broker {
                 Some(durable) => durable.remote.unnamed = *upto,
                 None => self.store.write_queue.forget(|key| Key::Unnamed(*number).put(key)),
             }
-            if let Some((cursor, stand)) = cursor.zip(stands.get(number)) {
-                self.restore_untold(cursor, &stand.acked);
+            if let Some((cursor, position)) = cursor.zip(positions.get(number)) {
+                self.restore_untold(cursor, &position.acked);
             }
             self.store.write_queue.seal_large();
         }
@@ -379,9 +385,9 @@ impl Broker {
     }
 
     /// What is written of a subscription that has come is not behind what it has had elsewhere, nor where another selector counted.
-    fn mark_imported(&mut self, cursor: u32, stand: &CarriedStand, old: &[CarriedOld<'_>]) {
-        let acked = stand.streams.iter().map(|(pubend, _, acked)| (*pubend, *acked));
-        let beyond = stand.beyond.iter().map(|id| (id.pubend, id.tick));
+    fn mark_imported(&mut self, cursor: u32, position: &CarriedPosition, old: &[CarriedOld<'_>]) {
+        let acked = position.streams.iter().map(|(pubend, _, acked)| (*pubend, *acked));
+        let beyond = position.beyond.iter().map(|id| (id.pubend, id.tick));
         let upto = old.iter().flat_map(|(_, upto)| upto.iter().copied());
         let cursor = self.cursors.get_mut(cursor);
         acked.chain(beyond).chain(upto).for_each(|(pubend, tick)| cursor.mark(pubend, tick));
@@ -389,7 +395,7 @@ impl Broker {
 
     /// Logs of others that are not said to count for a subscription that has come may have something for it all the same: a copy may have been made before that was
     /// told. A stream that has begun only where it stands is left out: its log would be read from the beginning.
-    fn look_at_logs(&mut self, cursor: u32, stand: &CarriedStand) {
+    fn check_logs(&mut self, cursor: u32, position: &CarriedPosition) {
         let is_older = |pubend: PubendId, acked: Tick| {
             let mut known = self.streams.of_host(pubend.host());
             known.any(|remote| remote.pubend == pubend && remote.birth < acked)
@@ -397,10 +403,10 @@ impl Broker {
         let may_be_logged = |(pubend, since, acked): &&(PubendId, Option<Tick>, Tick)| {
             let host = pubend.host();
             let is_reliable = pubend.reliability() == Reliability::Reliable;
-            let has_log = is_reliable && !self.streams.has_ended(host) && !self.owes_nothing(host);
+            let has_log = is_reliable && !self.streams.has_ended(host) && !self.has_no_log(host);
             since.is_none() && has_log && is_older(*pubend, *acked)
         };
-        let streams: Vec<_> = stand.streams.iter().filter(may_be_logged).copied().collect();
+        let streams: Vec<_> = position.streams.iter().filter(may_be_logged).copied().collect();
         let Some(durable) = self.cursors.durable_mut(cursor).filter(|_| !streams.is_empty()) else { return };
         for (pubend, _, acked) in streams {
             durable.remote.since.set(pubend, acked);
@@ -410,14 +416,14 @@ impl Broker {
     }
 
     /// A subscription goes on where it stands.
-    fn import_stand(&mut self, cursor: u32, stand: &CarriedStand, old: &[CarriedOld<'_>]) {
+    fn import_position(&mut self, cursor: u32, position: &CarriedPosition, old: &[CarriedOld<'_>]) {
         let began = self.streams.own.positions();
         let assigned = self.streams.own.assigned();
         let (streams, fences) = (&self.streams, self.router.fences().clone());
-        let of_track = self.cursors.get_mut(cursor);
-        let catch_up = of_track.catch_up.as_mut().expect("whose client is not there lags");
+        let of_cursor = self.cursors.get_mut(cursor);
+        let catch_up = of_cursor.catch_up.as_mut().expect("whose client is not there lags");
         let mut acknowledged = Positions::default();
-        for (pubend, since, acked) in &stand.streams {
+        for (pubend, since, acked) in &position.streams {
             if streams.has_ended(pubend.host()) {
                 // What came here of it before was wanted by others.
                 let to = streams.followed(*pubend).or(streams.ended_at(pubend.host())).unwrap_or_default();
@@ -427,45 +433,46 @@ impl Broker {
             let acked = own.map_or(*acked, |own| (*acked).min(began[own]));
             catch_up.positions.set(*pubend, acked);
             acknowledged.set(*pubend, acked);
-            if let (Some(durable), Some(since), None) = (of_track.durable.as_deref_mut(), since, own) {
+            if let (Some(durable), Some(since), None) = (of_cursor.durable.as_deref_mut(), since, own) {
                 durable.remote.since.set(*pubend, *since);
                 durable.remote.newest.set(*pubend, NOTHING);
                 durable.remote.written.count(*pubend, *since, Tick(0));
             }
         }
-        if of_track.by_token {
-            of_track.acknowledged = acknowledged;
+        if of_cursor.by_token {
+            of_cursor.acknowledged = acknowledged;
         }
-        if let Some(durable) = of_track.durable.as_deref_mut() {
-            durable.beyond = stand.beyond.clone();
+        if let Some(durable) = of_cursor.durable.as_deref_mut() {
+            durable.beyond = position.beyond.clone();
             durable.remote.unnamed = assigned;
             for (selector, upto) in
                 old.iter().filter(|(text, _)| text.is_none_or(|text| Selector::parse_canonical(text).is_ok()))
             {
-                let (mut ticks, mut far) = ([Tick(0); OWN], Vec::new());
+                let (mut ticks, mut remote) = ([Tick(0); OWN], Vec::new());
                 for (pubend, tick) in upto {
                     match streams.own_reliable(*pubend) {
                         Some(own) => ticks[own] = *tick,
-                        None => far.push((*pubend, *tick)),
+                        None => remote.push((*pubend, *tick)),
                     }
                 }
-                durable.old.push(FormerInterest::new(&Former { selector: *selector, upto: ticks, far }, &fences));
+                let former = FormerSelector { selector: *selector, upto: ticks, remote };
+                durable.old.push(FormerInterest::new(&former, &fences));
             }
         }
-        let mut catch_up = of_track.catch_up.take().expect("it lags");
-        let began = &mut of_track.began;
+        let mut catch_up = of_cursor.catch_up.take().expect("it lags");
+        let began = &mut of_cursor.began;
         began.here = catch_up.positions.iter().map(|(_, tick)| tick).fold(began.here, Tick::max);
         began.is_named = true;
-        let keeps = of_track.keeps;
+        let keeps = of_cursor.keeps;
         if keeps {
             // Of streams that have come to be known since it has missed everything.
-            let unnamed = self.streams.births().filter(|(pubend, _)| stand.at(*pubend).is_none());
+            let unnamed = self.streams.births().filter(|(pubend, _)| position.at(*pubend).is_none());
             unnamed
                 .for_each(|(pubend, birth)| catch_up.positions.set(pubend, birth.min(catch_up.positions.get(pubend))));
         }
-        self.look_at_logs(cursor, stand);
-        self.note_lost(Some(cursor), &mut catch_up);
-        self.mark_imported(cursor, stand, old);
+        self.check_logs(cursor, position);
+        self.record_lost(Some(cursor), &mut catch_up);
+        self.mark_imported(cursor, position, old);
         let is_buffered = !keeps || self.record_unbuffered_of(cursor, &mut catch_up);
         catch_up.next = self.first_after(&catch_up.positions);
         self.cursors.get_mut(cursor).catch_up = Some(catch_up);
@@ -476,7 +483,7 @@ impl Broker {
             self.await_interest_of(self.cursors.get(cursor).subscription, cursor);
         }
         if is_durable {
-            self.await_owed(cursor);
+            self.await_grants(cursor);
         }
     }
 }

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use whimbrel_event::{EventId, Qos, Tick, Time};
 
 use super::carried::{CarriedFlight, Moving};
-use super::keys::{DurableNo, Key, Value};
-use super::{BatchNo, Flight, Source, Whose};
+use super::keys::{DurableNo, Key, MapValue};
+use super::{BatchNo, Flight, FlightStream, SessionSource};
 use crate::api::Naming;
 use crate::broker::Broker;
 use crate::cursor::{Gap, NO_PUBEND, notice_of};
@@ -21,12 +21,13 @@ impl Broker {
         index: u32,
         moving: &Moving,
         cursors: &[Option<(u32, Option<DurableNo>)>],
-        source: Source,
+        source: SessionSource,
     ) {
-        let mut flights: BTreeMap<u16, CarriedFlight> =
-            moving.flights.iter().map(|flight| (flight.tag, *flight)).collect();
+        let flights = moving.flights.iter().map(|flight| (flight.tag, *flight));
+        let mut flights: BTreeMap<u16, CarriedFlight> = flights.collect();
         // What was sent at least once comes again anyway: under its tag if nothing can have happened to that since.
-        flights.retain(|_, flight| flight.qos == Qos::ExactlyOnce || source == Source::Keeper && flight.of.is_some());
+        let is_whole = source == SessionSource::Owner;
+        flights.retain(|_, flight| flight.qos == Qos::ExactlyOnce || is_whole && flight.of.is_some());
         // A notice would overtake what is read again before it: the gap is told anew, in its place. One behind which everything was had comes as it was.
         let mut notices: BTreeMap<u16, (u32, Gap)> = BTreeMap::new();
         for (tag, ordinal, gap) in &moving.gaps {
@@ -87,18 +88,18 @@ impl Broker {
 
     /// A notice that was on its way is sent again.
     fn import_notice(&mut self, now: Time, index: u32, tag: u16, (cursor, gap): (u32, Gap)) {
-        let of_track = self.cursors.get(cursor);
-        let qos = Qos::AtLeastOnce.min(of_track.qos);
+        let of_cursor = self.cursors.get(cursor);
+        let qos = Qos::AtLeastOnce.min(of_cursor.qos);
         let slot = Slot {
             id: EventId { pubend: NO_PUBEND, tick: Tick(0) },
             event: Some(notice_of(&gap, now)),
-            identifier: of_track.marks.identifier,
+            identifier: of_cursor.marks.identifier,
             group: NO_GROUP,
             origin: 0,
             qos,
             stage: Stage::Expect,
             retain: false,
-            naming: Naming::beside(of_track.marks.named),
+            naming: Naming::beside(of_cursor.marks.named),
             cursor,
             sent: true,
             repeated: true,
@@ -120,7 +121,7 @@ impl Broker {
             None => Flight::Unkept,
             Some((number, EventId { pubend, tick })) => {
                 let own = self.streams.own_reliable(pubend);
-                let whose = own.map_or(Whose::Other(pubend), |own| Whose::Own(own as u8));
+                let whose = own.map_or(FlightStream::Other(pubend), |own| FlightStream::Own(own as u8));
                 if flight.is_received {
                     Flight::Received { number, whose, tick }
                 } else {

@@ -1,11 +1,11 @@
-//! What waits for an atom to be durable, in the order in which it was accepted.
+//! What waits for a batch to be durable, in the order in which it was accepted.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use whimbrel_event::{Event, HostId, Qos, Tick};
 
 use super::{BatchNo, SessionNo};
-use crate::accept::From;
+use crate::accept::EventOrigin;
 use crate::api::{Accepted, Link};
 use crate::confirming::{Confirming, Ending, Later};
 
@@ -41,10 +41,10 @@ pub(crate) struct HeldEvent {
     pub(crate) event: Event,
     /// It becomes the topic's retained message.
     pub(crate) retain: bool,
-    /// It is logged: it waits for its own atom, and not only for those before it.
+    /// It is logged: it waits for its own batch, and not only for those before it.
     pub(crate) is_logged: bool,
     /// Whose it is. That session may have ended since, and another may have its place.
-    pub(crate) from: From,
+    pub(crate) from: EventOrigin,
     /// The number of that session, if it is remembered.
     pub(crate) session: SessionNo,
     /// If it is logged, its publisher's own number for it, with the publisher's client id.
@@ -53,7 +53,7 @@ pub(crate) struct HeldEvent {
     pub(crate) answer: Option<(Recipient, u16)>,
 }
 
-/// What is done when its atom is durable.
+/// What is done when its batch is durable.
 #[derive(Debug)]
 pub(crate) enum Wait {
     /// An event is passed on, and its publisher answered.
@@ -120,14 +120,14 @@ impl Wait {
 /// First in, first out.
 #[derive(Debug, Default)]
 pub(crate) struct CommitQueue {
-    /// The atoms never descend.
+    /// The batches never descend.
     entries: VecDeque<(BatchNo, Wait)>,
     bytes: usize,
     committed: BatchNo,
 }
 
 impl CommitQueue {
-    /// Everything up to this atom is durable.
+    /// Everything up to this batch is durable.
     pub(crate) fn committed(&self) -> BatchNo {
         self.committed
     }
@@ -179,7 +179,7 @@ impl CommitQueue {
         Some(wait)
     }
 
-    /// Gives every entry that waits for something that was refused to `refuse`, in order: the events that wait for one of these atoms of
+    /// Gives every entry that waits for something that was refused to `refuse`, in order: the events that wait for one of these batches of
     /// their own (ascending), which never will be durable, and all answers. What it makes of them keeps the place, so that nobody is
     /// answered out of turn; what only stood behind a refused event waits for what is left before it.
     pub(crate) fn refuse(&mut self, refused: &[BatchNo], mut refuse: impl FnMut(BatchNo, Wait) -> Option<Wait>) {

@@ -8,8 +8,8 @@
 
 use whimbrel_event::{Tick, Time};
 
-use super::keys::{Key, OWN, OwnTicks, Value};
-use super::wire::{Bytes, put_varint};
+use super::keys::{Key, MapValue, OWN, OwnTicks};
+use super::wire::{ByteReader, put_varint};
 use crate::broker::Broker;
 use crate::cursor::{CatchUp, Gap, GapReason, RemoteLogs};
 
@@ -38,7 +38,7 @@ impl LostParts {
     }
 }
 
-impl Value<'_> for LostParts {
+impl MapValue<'_> for LostParts {
     fn put(&self, out: &mut Vec<u8>) {
         put_varint(out, self.0.len() as u64);
         for (from, to) in &self.0 {
@@ -47,8 +47,8 @@ impl Value<'_> for LostParts {
         }
     }
 
-    fn read(bytes: &mut Bytes<'_>) -> Option<Self> {
-        let part = |bytes: &mut Bytes<'_>| {
+    fn read(bytes: &mut ByteReader<'_>) -> Option<Self> {
+        let part = |bytes: &mut ByteReader<'_>| {
             let from = bytes.varint()?;
             Some((Tick(from), Tick(from.checked_add(bytes.varint()?)?)))
         };
@@ -81,24 +81,24 @@ impl Broker {
         self.reserve_ticks(now, to);
     }
 
-    /// As [`Broker::note_lost`], of one that lags and has got there, although its position may be ahead: what nobody holds is given up, and
+    /// As [`Broker::record_lost`], of one that lags and has got there, although its position may be ahead: what nobody holds is given up, and
     /// with it the place where something was lost.
-    pub(super) fn note_lost_of(&mut self, cursor: u32, at: &OwnTicks) {
+    pub(super) fn record_lost_of(&mut self, cursor: u32, at: &OwnTicks) {
         if let Some(mut catch_up) = self.cursors.get_mut(cursor).catch_up.take() {
-            self.note_lost_behind(Some(cursor), &mut catch_up, at);
+            self.record_lost_behind(Some(cursor), &mut catch_up, at);
             self.cursors.get_mut(cursor).catch_up = Some(catch_up);
         }
     }
 
     /// Adds what is lost behind the positions of a subscription to what it is to be told.
-    pub(crate) fn note_lost(&mut self, cursor: Option<u32>, catch_up: &mut CatchUp) {
+    pub(crate) fn record_lost(&mut self, cursor: Option<u32>, catch_up: &mut CatchUp) {
         let host = self.streams.logged().host();
         let at = core::array::from_fn(|own| catch_up.positions.get(host.pubend(own as u8)));
-        self.note_lost_behind(cursor, catch_up, &at);
+        self.record_lost_behind(cursor, catch_up, &at);
     }
 
     /// What is lost to this broker of another's stream may be in the log there: if that counts for the subscription, it is read.
-    fn note_lost_behind(&mut self, cursor: Option<u32>, catch_up: &mut CatchUp, at: &OwnTicks) {
+    fn record_lost_behind(&mut self, cursor: Option<u32>, catch_up: &mut CatchUp, at: &OwnTicks) {
         let host = self.streams.logged().host();
         for ((own, parts), at) in (0..).zip(&self.store.lost.0).zip(at) {
             for (from, to) in &parts.0 {
@@ -107,15 +107,15 @@ impl Broker {
             }
         }
         let Broker { streams, cursors, .. } = self;
-        let mut far = cursor.and_then(|cursor| cursors.durable_mut(cursor)).map(|durable| &mut durable.remote);
+        let mut remote = cursor.and_then(|cursor| cursors.durable_mut(cursor)).map(|durable| &mut durable.remote);
         for (pubend, parts) in streams.lost() {
-            let counts = |far: &RemoteLogs| far.since.has(pubend) && !streams.has_ended_in(pubend);
-            let mut far = far.as_deref_mut().filter(|far| counts(far));
+            let counts = |remote: &RemoteLogs| remote.since.has(pubend) && !streams.has_ended_in(pubend);
+            let mut remote = remote.as_deref_mut().filter(|remote| counts(remote));
             for (from, to) in &parts.0 {
                 let from = catch_up.positions.get(pubend).max(*from);
-                let until = far.as_deref_mut().map_or(*to, |far| {
-                    far.holes.advance(pubend, *to);
-                    far.since.get(pubend).min(*to)
+                let until = remote.as_deref_mut().map_or(*to, |remote| {
+                    remote.holes.advance(pubend, *to);
+                    remote.since.get(pubend).min(*to)
                 });
                 catch_up.gaps.add(Gap { pubend, from, to: until, reason: GapReason::Lost });
             }

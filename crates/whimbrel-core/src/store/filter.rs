@@ -58,7 +58,7 @@ pub(crate) fn stream_of(own: usize, number: DurableNo) -> StreamName {
 
 /// What a record says of a subscription.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Named {
+pub(crate) enum NamedIn {
     /// It does not want the event.
     No,
     /// It may want it.
@@ -68,20 +68,20 @@ pub(crate) enum Named {
 }
 
 /// What a record at that tick says of a subscription. Costs a search among the names.
-pub(crate) fn look_up(tick: Tick, body: &[u8], number: DurableNo) -> Named {
+pub(crate) fn look_up(tick: Tick, body: &[u8], number: DurableNo) -> NamedIn {
     if let Some(numbers) = bare_numbers(body) {
         let number = split(number).1.to_le_bytes();
-        return if numbers.contains(&number) { Named::Perhaps } else { Named::No };
+        return if numbers.contains(&number) { NamedIn::Perhaps } else { NamedIn::No };
     }
-    let Some(names) = known_names(body) else { return Named::Perhaps };
+    let Some(names) = known_names(body) else { return NamedIn::Perhaps };
     match names.binary_search_by_key(&split(number).1, number_of) {
-        Err(_) => Named::No,
+        Err(_) => NamedIn::No,
         Ok(at) => {
             let mut distance = [0; 8];
             distance[..NAME - 2].copy_from_slice(&names[at][2..]);
             match u64::from_le_bytes(distance) {
-                0 => Named::Perhaps,
-                distance => Named::After(Tick(tick.0.saturating_sub(distance))),
+                0 => NamedIn::Perhaps,
+                distance => NamedIn::After(Tick(tick.0.saturating_sub(distance))),
             }
         }
     }
@@ -112,10 +112,10 @@ fn number_of(name: &[u8; NAME]) -> u16 {
 }
 
 /// Writes a record: who is named in it, as brokers or as subscriptions.
-fn put_names(out: &mut Vec<u8>, tick: Tick, is_of_debtors: bool, names: &[(DurableNo, Tick)]) {
-    out.push(if is_of_debtors { BARE } else { FORMAT });
+fn put_names(out: &mut Vec<u8>, tick: Tick, is_of_holds: bool, names: &[(DurableNo, Tick)]) {
+    out.push(if is_of_holds { BARE } else { FORMAT });
     for (number, before) in names {
-        match is_of_debtors {
+        match is_of_holds {
             true => out.extend_from_slice(&split(*number).1.to_le_bytes()),
             false => put_name(out, tick, (*number, *before)),
         }
@@ -131,7 +131,7 @@ fn put_name(out: &mut Vec<u8>, tick: Tick, (number, before): (DurableNo, Tick)) 
 
 /// What is known of filter records.
 #[derive(Debug, Default)]
-pub(crate) struct Filters {
+pub(crate) struct FilterRecords {
     /// The logged events after these ticks have records.
     pub(crate) since: OwnTicks,
     /// To whom the event that is being accepted leads, as far as they are durable.
@@ -148,14 +148,14 @@ pub(crate) struct Filters {
     pub(crate) bytes: u64,
 }
 
-impl Filters {
+impl FilterRecords {
     /// A fault: drops from the next record the wishes that are debts to other brokers, or all other wishes.
-    pub(crate) fn leave_out(&mut self, debtors: bool, router: &Router) {
-        let is_debtor = |to: u32| router.wisher(to).is_some_and(|(number, _)| number.is_debtor());
-        self.wanted.retain(|(kind, to)| *kind != TargetKind::Wish || is_debtor(*to) != debtors);
+    pub(crate) fn leave_out(&mut self, holds: bool, router: &Router) {
+        let is_hold = |to: u32| router.interest_owner(to).is_some_and(|(number, _)| number.is_hold());
+        self.wanted.retain(|(kind, to)| *kind != TargetKind::Interest || is_hold(*to) != holds);
     }
 
-    /// Names those who want the logged event at that tick, in the atom that is open.
+    /// Names those who want the logged event at that tick, in the batch that is open.
     pub(crate) fn name(
         &mut self,
         (own, tick): (usize, Tick),
@@ -163,12 +163,12 @@ impl Filters {
         router: &Router,
         write_queue: &mut WriteQueue,
     ) {
-        let Filters { wanted, asking, names, .. } = self;
+        let FilterRecords { wanted, asking, names, .. } = self;
         names.clear();
         for (kind, to) in wanted.drain(..) {
             let (number, cursor) = match kind {
-                TargetKind::Wish => match router.wisher(to) {
-                    Some((number, _)) if number.is_debtor() => {
+                TargetKind::Interest => match router.interest_owner(to) {
+                    Some((number, _)) if number.is_hold() => {
                         names.push((number, tick));
                         continue;
                     }
@@ -195,7 +195,7 @@ impl Filters {
         for shard in names.chunk_by(|(a, _), (b, _)| split(*a).0 == split(*b).0) {
             let stream = stream_of(own, shard[0].0);
             let named = if is_blind { &[] } else { shard };
-            let bytes = write_queue.record(stream, tick, |out| put_names(out, tick, shard[0].0.is_debtor(), named));
+            let bytes = write_queue.record(stream, tick, |out| put_names(out, tick, shard[0].0.is_hold(), named));
             self.records += 1;
             self.named += named.len() as u64;
             self.bytes += bytes as u64;
@@ -205,7 +205,7 @@ impl Filters {
 
 /// What a subscription that catches up knows of a part of the log.
 #[derive(Debug)]
-pub(crate) struct Plan {
+pub(crate) struct LogPlan {
     own: usize,
     from: Tick,
     /// The part ends here; what comes after is not known.
@@ -231,10 +231,10 @@ pub(crate) enum Chain {
     Broken,
 }
 
-impl Plan {
+impl LogPlan {
     /// Nothing is known.
     pub(crate) fn new(own: usize, from: Tick) -> Self {
-        Plan { own, from, upto: from, ticks: None, chain: Chain::Untried, bytes: POINT_BYTES, looked_at: 0 }
+        LogPlan { own, from, upto: from, ticks: None, chain: Chain::Untried, bytes: POINT_BYTES, looked_at: 0 }
     }
 
     /// It says something of a subscription that has got there, or can go on from there.
@@ -275,7 +275,7 @@ impl Plan {
                 return Some(part);
             };
             let at = slice.records.binary_search_by_key(&next, |(tick, _)| *tick).ok()?;
-            let Named::After(before) = look_up(next, &slice.records[at].1, number) else { return None };
+            let NamedIn::After(before) = look_up(next, &slice.records[at].1, number) else { return None };
             found.push(next);
             next = before;
         }
@@ -307,7 +307,7 @@ impl Plan {
         let part = slice.records[first..].iter().take_while(|(tick, _)| *tick <= upto);
         let mut looked_at = 0;
         let may_want =
-            part.inspect(|_| looked_at += 1).filter(|(tick, body)| look_up(*tick, body, number) != Named::No);
+            part.inspect(|_| looked_at += 1).filter(|(tick, body)| look_up(*tick, body, number) != NamedIn::No);
         let ticks = may_want.map(|(tick, _)| *tick).collect();
         *budget = budget.saturating_sub(looked_at / LOOKS);
         self.looked_at = looked_at;
@@ -334,7 +334,7 @@ impl Plan {
     }
 
     /// So many events of a part that was read were wanted.
-    pub(crate) fn note_found(&mut self, found: usize) {
+    pub(crate) fn record_found(&mut self, found: usize) {
         let next = if found > 1 { self.bytes * 2 } else { self.bytes / 2 };
         self.bytes = next.clamp(POINT_BYTES, FETCH_BYTES);
     }
@@ -343,7 +343,7 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::numbers::DebtorNo;
+    use crate::store::numbers::HoldNo;
     use proptest::prelude::*;
 
     proptest! {
@@ -357,29 +357,29 @@ mod tests {
             prop_assert!(body.len() <= 8 + 16 * names.len());
             for (number, before) in &names {
                 let named = look_up(tick, &body, DurableNo((7 << 16) + u32::from(*number)));
-                let is_far = tick.0.checked_sub(*before).is_none_or(|distance| distance == 0 || distance > DISTANCE_MAX);
-                prop_assert_eq!(named, if is_far { Named::Perhaps } else { Named::After(Tick(*before)) });
+                let is_remote = tick.0.checked_sub(*before).is_none_or(|distance| distance == 0 || distance > DISTANCE_MAX);
+                prop_assert_eq!(named, if is_remote { NamedIn::Perhaps } else { NamedIn::After(Tick(*before)) });
             }
             let stranger = look_up(tick, &body, DurableNo((7 << 16) + u32::from(other)));
-            prop_assert!(names.is_empty() || names.contains_key(&other) || stranger == Named::No);
+            prop_assert!(names.is_empty() || names.contains_key(&other) || stranger == NamedIn::No);
         }
 
         #[test]
         fn brokers_are_named_by_their_numbers(numbers: std::collections::BTreeSet<u16>, other: u16) {
-            let names: Vec<_> = numbers.iter().map(|number| (DebtorNo(*number).among_durable(), Tick(9))).collect();
+            let names: Vec<_> = numbers.iter().map(|number| (HoldNo(*number).among_durable(), Tick(9))).collect();
             let mut body = Vec::new();
             put_names(&mut body, Tick(9), true, &names);
             prop_assert_eq!(body.len(), 1 + 2 * numbers.len());
             let is_named = numbers.is_empty() || numbers.contains(&other);
-            let named = if is_named { Named::Perhaps } else { Named::No };
-            prop_assert_eq!(look_up(Tick(9), &body, DebtorNo(other).among_durable()), named);
+            let named = if is_named { NamedIn::Perhaps } else { NamedIn::No };
+            prop_assert_eq!(look_up(Tick(9), &body, HoldNo(other).among_durable()), named);
         }
 
         #[test]
         fn what_cannot_be_read_means_everybody(body: Vec<u8>, number: u32) {
             let is_whole = body.first() == Some(&FORMAT) && body.len() > 1 && (body.len() - 1) % NAME == 0;
             let is_bare = body.first() == Some(&BARE) && body.len() > 1 && (body.len() - 1) % 2 == 0;
-            prop_assert!(is_whole || is_bare || look_up(Tick(9), &body, DurableNo(number)) == Named::Perhaps);
+            prop_assert!(is_whole || is_bare || look_up(Tick(9), &body, DurableNo(number)) == NamedIn::Perhaps);
         }
     }
 }

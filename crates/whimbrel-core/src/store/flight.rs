@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use whimbrel_event::{EventId, PubendId, Qos, Tick, Time};
 
-use super::keys::{DurableNo, Key, SessionNo, Value};
-use super::{Answer, BatchNo, Flight, Recipient, Wait, Whose};
+use super::keys::{DurableNo, Key, MapValue, SessionNo};
+use super::{Answer, BatchNo, Flight, FlightStream, Recipient, Wait};
 use crate::api::{Kick, Link, Naming, Output, Settlement};
 use crate::broker::Broker;
 use crate::cursor::NOTHING;
@@ -46,7 +46,7 @@ impl Broker {
             self.store.write_queue.put(|key| Key::InFlight(number, tag).put(key), |value| flight.put_versioned(value));
             let batch = self.store.write_queue.seal();
             // A client that answers nothing has it all the same: whoever goes on from a copy must know under which tag.
-            self.note_moved(index);
+            self.record_moved(index);
             let batch = if fault!(self, PublishBeforePut) { self.store.commit_queue.last() } else { batch };
             // Once the log has failed, nothing is sent that would have to be remembered.
             if batch != BatchNo::NEVER {
@@ -56,11 +56,11 @@ impl Broker {
     }
 
     /// How a delivery is found again after a restart, if it is: for which subscription, and which event of which stream.
-    fn flight(&self, cursor: u32, id: Option<EventId>) -> Option<(DurableNo, Whose, Tick)> {
+    fn flight(&self, cursor: u32, id: Option<EventId>) -> Option<(DurableNo, FlightStream, Tick)> {
         let (durable, id) = (self.cursors.durable(cursor)?, id?);
         let whose = match self.streams.own_reliable(id.pubend) {
-            Some(own) => Whose::Own(own as u8),
-            None => Whose::Other(Some(id.pubend).filter(|pubend| durable.remote.since.has(*pubend))?),
+            Some(own) => FlightStream::Own(own as u8),
+            None => FlightStream::Other(Some(id.pubend).filter(|pubend| durable.remote.since.has(*pubend))?),
         };
         Some((durable.number, whose, id.tick))
     }
@@ -119,12 +119,12 @@ impl Broker {
         if settled == Settled::OtherKind {
             return self.kick(now, index, Kick::OtherAnswer, out);
         }
-        self.note_moved(index);
+        self.record_moved(index);
         let session = self.sessions.get_mut(index);
         let (is_kept, number) = (session.memory.is_kept, session.memory.number);
         if cursor != NO_CURSOR && settled != Settled::Unknown {
             self.cursors.touch(cursor);
-            self.note_beyond(cursor, id, is_repeated);
+            self.record_beyond(cursor, id, is_repeated);
         }
         if group != NO_GROUP && settled != Settled::Unknown {
             if let Some(slot) = self.sessions.get_mut(index).inflight.slot(tag) {
@@ -137,7 +137,7 @@ impl Broker {
             let known = settled == Settled::Received;
             if !(is_kept && known) {
                 self.answer(now, whom, (BatchNo(0), Answer::Release { tag, known }), out);
-            } else if !self.note_received(index, (whom, tag), cursor, id) {
+            } else if !self.record_received(index, (whom, tag), cursor, id) {
                 self.sessions.stats.kicked_log_failed += 1;
                 return self.kick(now, index, Kick::LogFailed, out);
             }
@@ -156,13 +156,13 @@ impl Broker {
 
     /// A client has answered a delivery: of one from before a restart, before its subscription has got there in the log, it is noted that the
     /// client has it. So it is if one before it is still open behind it, as may be of those that are repeated.
-    pub(crate) fn note_beyond(&mut self, cursor: u32, id: Option<EventId>, is_repeated: bool) {
+    pub(crate) fn record_beyond(&mut self, cursor: u32, id: Option<EventId>, is_repeated: bool) {
         if self.cursors.durable(cursor).is_none() {
             return;
         }
         let inflight = &self.sessions.get(self.cursors.get(cursor).session).inflight;
         let is_ahead = |id: &EventId| {
-            self.goes_on_after(cursor, id.pubend) < id.tick || is_repeated && inflight.lacks_before(cursor, *id)
+            self.resumes_after(cursor, id.pubend) < id.tick || is_repeated && inflight.lacks_before(cursor, *id)
         };
         let Some(id) = id.filter(is_ahead) else { return };
         self.cursors.get_mut(cursor).mark(id.pubend, id.tick);
@@ -174,20 +174,20 @@ impl Broker {
     }
 
     /// The tick of a stream after which a durable subscription goes on, though it may be set aside, or not be known here yet.
-    fn goes_on_after(&self, cursor: u32, pubend: PubendId) -> Tick {
+    fn resumes_after(&self, cursor: u32, pubend: PubendId) -> Tick {
         let cursor = self.cursors.get(cursor);
-        let far = &cursor.durable.as_deref().expect("the caller has looked").remote;
+        let remote = &cursor.durable.as_deref().expect("the caller has looked").remote;
         match &cursor.catch_up {
-            _ if far.detached.has(pubend) => far.detached.get(pubend),
+            _ if remote.detached.has(pubend) => remote.detached.get(pubend),
             Some(catch_up) => catch_up.positions.get(pubend),
-            None if far.since.has(pubend) => self.streams.passed(pubend).max(cursor.ahead.get(pubend)),
+            None if remote.since.has(pubend) => self.streams.passed(pubend).max(cursor.ahead.get(pubend)),
             // Whoever is live has had all that has come of it.
             None => NOTHING,
         }
     }
 
     /// Writes that the client has the event of a delivery, and has it told to forget the tag when that is durable; false if it never will be.
-    fn note_received(&mut self, index: u32, (whom, tag): (Recipient, u16), cursor: u32, id: Option<EventId>) -> bool {
+    fn record_received(&mut self, index: u32, (whom, tag): (Recipient, u16), cursor: u32, id: Option<EventId>) -> bool {
         let number = self.sessions.get(index).memory.number;
         let received = match self.flight(cursor, id) {
             Some((number, whose, tick)) => Flight::Received { number, whose, tick },
@@ -270,17 +270,17 @@ impl Broker {
                 .and_then(|cursor| self.cursors.catch_up_mut(cursor))
                 .is_some_and(|catch_up| catch_up.positions.get(id.pubend) < id.tick);
             let stage = if is_ahead { stage } else { Stage::ExpectCompleted };
-            let of_track = cursor.map(|cursor| self.cursors.get(cursor));
+            let of_cursor = cursor.map(|cursor| self.cursors.get(cursor));
             let slot = Slot {
                 id,
                 event: None,
-                identifier: of_track.map_or(0, |cursor| cursor.marks.identifier),
+                identifier: of_cursor.map_or(0, |cursor| cursor.marks.identifier),
                 group: NO_GROUP,
                 origin: 0,
                 qos: Qos::ExactlyOnce,
                 stage,
                 retain: false,
-                naming: of_track.map_or(Naming::None, |cursor| Naming::of(cursor.marks.named)),
+                naming: of_cursor.map_or(Naming::None, |cursor| Naming::of(cursor.marks.named)),
                 cursor: cursor.unwrap_or(NO_CURSOR),
                 sent: false,
                 repeated: true,

@@ -4,8 +4,8 @@ use core::time::Duration;
 
 use whimbrel_event::Time;
 
-use super::keys::{Kept, Key, LastWill, OwnTicks, SessionNo, Value};
-use super::wish::Wish;
+use super::keys::{Key, LastWill, MapValue, OwnTicks, SessionNo, SessionRecord};
+use super::subscription_record::SubscriptionRecord;
 use super::{Answer, BatchNo, Disk, Recipient, Wait};
 use crate::api::{Durability, Link, Output};
 use crate::broker::Broker;
@@ -20,20 +20,20 @@ pub(crate) const LAZILY_EVERY: Duration = Duration::from_secs(1);
 const LAZILY_SLICE: usize = 1_024;
 const LAZILY_PAUSE: Duration = Duration::from_millis(1);
 
-/// Entries that are forgotten in one atom.
+/// Entries that are forgotten in one batch.
 const FORGET_MAX: usize = 1024;
 
-impl Kept {
+impl SessionRecord {
     /// A session as it is, whose client left then.
-    pub(super) fn of(session: &Session, left: Option<Time>) -> Kept {
+    pub(super) fn of(session: &Session, left: Option<Time>) -> SessionRecord {
         let (number, expiry, last_tag) = (session.memory.number, session.expiry, session.last_tag());
-        Kept {
+        SessionRecord {
             number,
             expiry,
             left,
             last_tag,
             stale_ids: session.inflight.stale_count(),
-            owner: session.memory.owner.clone(),
+            principal: session.memory.principal.clone(),
         }
     }
 }
@@ -63,7 +63,7 @@ impl Broker {
         let number = session.memory.number;
         if session.is_persistent() || session.memory.is_kept {
             session.memory.is_kept = true;
-            let kept = Kept::of(session, left);
+            let kept = SessionRecord::of(session, left);
             store.write_queue.put(|key| Key::Session(&session.client_id).put(key), |value| kept.put_versioned(value));
         }
         match &session.will {
@@ -136,7 +136,7 @@ impl Broker {
             Some(cursor) if cursor.keeps => Durability::SemiDurable,
             Some(_) => Durability::Nondurable,
         };
-        let wish = Wish {
+        let record = SubscriptionRecord {
             number: durable.map(|durable| durable.number),
             durability,
             qos: known.qos,
@@ -150,7 +150,9 @@ impl Broker {
             selector: known.selector.as_deref(),
             old: durable.map_or(Vec::new(), |durable| durable.old.iter().map(|old| old.view()).collect()),
         };
-        self.store.write_queue.put(|key| Key::Subscription(session, text).put(key), |value| wish.put_versioned(value));
+        self.store
+            .write_queue
+            .put(|key| Key::Subscription(session, text).put(key), |value| record.put_versioned(value));
     }
 
     /// A client is told nothing before what was written so far is durable: it begins anew, and the old must not come back.
@@ -167,7 +169,7 @@ impl Broker {
     /// The client will not repeat a publish.
     pub(crate) fn release(&mut self, now: Time, link: Link, tag: u16, out: &mut dyn Output) {
         let (whom, index) = (self.sessions.whom(link), self.sessions.of(link));
-        self.note_moved(index);
+        self.record_moved(index);
         let session = self.sessions.get_mut(index);
         let (number, known) = (session.memory.number, session.memory.unreleased.remove(&tag));
         let mut after = known.map_or(BatchNo(0), |known| known.batch);

@@ -1,15 +1,15 @@
 //! What the map of the log holds: one entry for each thing that has to survive a restart.
 //!
 //! A key begins with a letter that says what it is about, a value with the version of its form. All versions that were ever written can be
-//! read; a letter or a version that is not known here was written by a newer broker, and is refused.
+//! read; a message or a version that is not known here was written by a newer broker, and is refused.
 
 use core::time::Duration;
 use std::sync::Arc;
 
 use whimbrel_event::{HostId, Qos, Tick, Time};
 
-use super::base::BaseNo;
-use super::wire::{Bytes, duration, put_bytes, put_duration, put_varint};
+use super::position_base::BaseNo;
+use super::wire::{ByteReader, duration, put_bytes, put_duration, put_varint};
 use crate::stream::Streams;
 
 /// Reliable streams of a broker.
@@ -22,7 +22,7 @@ pub(crate) type OwnTicks = [Tick; OWN];
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub(crate) struct SessionNo(pub(crate) u64);
 
-/// The number of a durable subscription. Never given twice. The last 2^16 are those of brokers, see [`super::numbers::DebtorNo`].
+/// The number of a durable subscription. Never given twice. The last 2^16 are those of brokers, see [`super::numbers::HoldNo`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub(crate) struct DurableNo(pub(crate) u32);
 
@@ -31,16 +31,16 @@ pub(crate) struct DurableNo(pub(crate) u32);
 pub(crate) enum Key<'a> {
     /// The broker itself; [`Own`].
     Own,
-    /// A persistent session, by client id; [`Kept`].
+    /// A persistent session, by client id; [`SessionRecord`].
     Session(&'a str),
-    /// A subscription of a persistent session, by its text; [`super::wish::Wish`].
+    /// A subscription of a persistent session, by its text; [`super::SubscriptionRecord`].
     Subscription(SessionNo, &'a str),
-    /// Where a durable subscription stands; [`super::written::Head`].
+    /// Where a durable subscription stands; [`super::written::PositionHead`].
     Position(DurableNo),
-    /// The same of another broker's streams, where it differs; [`super::written::Part`].
+    /// The same of another broker's streams, where it differs; [`super::written::PositionPart`].
     Part(DurableNo, HostId),
-    /// Where all other brokers' streams stood at a moment; [`super::base::Base`].
-    Base(BaseNo),
+    /// Where all other brokers' streams stood at a moment; [`super::position_base::PositionBase`].
+    PositionBase(BaseNo),
     /// A delivery with its tag, at [`Qos::ExactlyOnce`]; [`super::Flight`].
     InFlight(SessionNo, u16),
     /// A publish that its client has not released; nothing.
@@ -55,19 +55,19 @@ pub(crate) enum Key<'a> {
     Early(u8),
     /// After which ticks logged events have filter records; [`OwnTicks`].
     Filtered,
-    /// Which attachment of its client a session is for, and whether it was given away; [`super::Placed`].
+    /// Which attachment of its client a session is for, and whether it was given away; [`super::AttachmentRecord`].
     Placed(SessionNo),
     /// Up to where filter records do not name a durable subscription, which has come from another broker; [`OwnTicks`].
     Unnamed(DurableNo),
-    /// Another broker that there is or was; [`super::Acquainted`].
+    /// Another broker that there is or was; [`super::KnownBrokerRecord`].
     Known(HostId),
     /// What is lost of a stream since the broker went on from a copy, by its index; [`super::copied::LostParts`].
     Lost(u8),
-    /// One thing that another broker's durable subscriptions want, by its number; [`super::OwedEntry`].
-    Owed(HostId, u32),
-    /// How far the log is held for another broker; [`super::Hold`].
+    /// One thing that another broker's durable subscriptions want, by its number; [`super::HeldInterestRecord`].
+    HeldInterest(HostId, u32),
+    /// How far the log is held for another broker; [`super::HoldRecord`].
     Hold(HostId),
-    /// A host that has ended; [`super::Ended`].
+    /// A host that has ended; [`super::EndedHostRecord`].
     Ended(HostId),
 }
 
@@ -90,7 +90,7 @@ impl<'a> Key<'a> {
                 out.extend_from_slice(&durable.0.to_le_bytes());
                 out.extend_from_slice(&host.as_u64().to_le_bytes());
             }
-            Key::Base(number) => {
+            Key::PositionBase(number) => {
                 out.push(b'c');
                 out.extend_from_slice(&number.0.to_le_bytes());
             }
@@ -117,7 +117,7 @@ impl<'a> Key<'a> {
             Key::Filtered => out.push(b'f'),
             Key::Early(pubend) => out.extend_from_slice(&[b'e', *pubend]),
             Key::Lost(pubend) => out.extend_from_slice(&[b'l', *pubend]),
-            Key::Owed(host, number) => {
+            Key::HeldInterest(host, number) => {
                 of_host(out, b'o', *host);
                 out.extend_from_slice(&number.to_le_bytes());
             }
@@ -128,14 +128,14 @@ impl<'a> Key<'a> {
 
     /// Reads a key; `None` if it is none that is known here.
     pub(crate) fn read(key: &'a [u8]) -> Option<Self> {
-        let mut bytes = Bytes(key);
+        let mut bytes = ByteReader(key);
         let read = match bytes.u8()? {
             b'h' => Key::Own,
             b's' => Key::Session(bytes.rest()?),
             b'd' => Key::Subscription(SessionNo(bytes.u64()?), bytes.rest()?),
             b'p' => Key::Position(DurableNo(bytes.u32()?)),
             b'q' => Key::Part(DurableNo(bytes.u32()?), HostId::new(bytes.u64()?)),
-            b'c' => Key::Base(BaseNo(bytes.u64()?)),
+            b'c' => Key::PositionBase(BaseNo(bytes.u64()?)),
             b'i' => Key::InFlight(SessionNo(bytes.u64()?), bytes.u16()?),
             b'u' => Key::Unreleased(SessionNo(bytes.u64()?), bytes.u16()?),
             b'w' => Key::Will(SessionNo(bytes.u64()?)),
@@ -147,7 +147,7 @@ impl<'a> Key<'a> {
             b'e' => Key::Early(bytes.u8()?),
             b'f' => Key::Filtered,
             b'l' => Key::Lost(bytes.u8()?),
-            b'o' => Key::Owed(HostId::new(bytes.u64()?), bytes.u32()?),
+            b'o' => Key::HeldInterest(HostId::new(bytes.u64()?), bytes.u32()?),
             b'k' => Key::Hold(HostId::new(bytes.u64()?)),
             b'x' => Key::Ended(HostId::new(bytes.u64()?)),
             _ => return None,
@@ -174,17 +174,17 @@ fn tagged(out: &mut Vec<u8>, message: u8, session: SessionNo, tag: u16) {
 }
 
 /// A value of the map.
-pub(crate) trait Value<'a>: Sized {
+pub(crate) trait MapValue<'a>: Sized {
     /// The version in which it is written.
     const VERSION: u8 = 1;
 
     fn put(&self, out: &mut Vec<u8>);
 
-    /// Reads what [`Value::put`] has written, behind the version.
-    fn read(bytes: &mut Bytes<'a>) -> Option<Self>;
+    /// Reads what [`MapValue::put`] has written, behind the version.
+    fn read(bytes: &mut ByteReader<'a>) -> Option<Self>;
 
     /// Reads what was written under an earlier version, behind that.
-    fn read_older(_version: u8, _bytes: &mut Bytes<'a>) -> Option<Self> {
+    fn read_older(_version: u8, _bytes: &mut ByteReader<'a>) -> Option<Self> {
         None
     }
 
@@ -196,7 +196,7 @@ pub(crate) trait Value<'a>: Sized {
 
     /// Reads a whole value; `None` if it makes no sense, or its version is not known.
     fn read_versioned(value: &'a [u8]) -> Option<Self> {
-        let mut bytes = Bytes(value);
+        let mut bytes = ByteReader(value);
         let version = bytes.u8()?;
         let read =
             if version == Self::VERSION { Self::read(&mut bytes) } else { Self::read_older(version, &mut bytes) }?;
@@ -217,7 +217,7 @@ pub(crate) struct Own {
     pub(crate) next_durable: DurableNo,
 }
 
-impl Value<'_> for Own {
+impl MapValue<'_> for Own {
     fn put(&self, out: &mut Vec<u8>) {
         put_varint(out, self.host.as_u64());
         put_varint(out, self.birth.0);
@@ -225,7 +225,7 @@ impl Value<'_> for Own {
         put_varint(out, self.next_durable.0.into());
     }
 
-    fn read(bytes: &mut Bytes<'_>) -> Option<Self> {
+    fn read(bytes: &mut ByteReader<'_>) -> Option<Self> {
         let (host, birth) = (HostId::new(bytes.varint()?), Tick(bytes.varint()?));
         let (next_session, next_durable) = (SessionNo(bytes.varint()?), DurableNo(bytes.small()?));
         Some(Own { host, birth, next_session, next_durable })
@@ -234,7 +234,7 @@ impl Value<'_> for Own {
 
 /// A persistent session.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Kept {
+pub(crate) struct SessionRecord {
     pub(crate) number: SessionNo,
     /// How long it outlives its connection.
     pub(crate) expiry: Duration,
@@ -245,15 +245,15 @@ pub(crate) struct Kept {
     /// How many tags, from the next one on, its client may mean for something that is not known.
     pub(crate) stale_ids: u16,
     /// Whose it is, if that is known.
-    pub(crate) owner: Option<Arc<str>>,
+    pub(crate) principal: Option<Arc<str>>,
 }
 
-impl Value<'_> for Kept {
+impl MapValue<'_> for SessionRecord {
     const VERSION: u8 = 4;
 
     // Without an owner as before there were any: 0.1.0 reads that, too.
     fn put_versioned(&self, out: &mut Vec<u8>) {
-        out.push(if self.owner.is_some() { Self::VERSION } else { 3 });
+        out.push(if self.principal.is_some() { Self::VERSION } else { 3 });
         self.put(out);
     }
 
@@ -263,23 +263,23 @@ impl Value<'_> for Kept {
         put_varint(out, self.left.map_or(0, Time::as_nanos));
         out.extend_from_slice(&self.last_tag.to_le_bytes());
         out.extend_from_slice(&self.stale_ids.to_le_bytes());
-        if let Some(owner) = &self.owner {
-            put_bytes(out, owner.as_bytes());
+        if let Some(principal) = &self.principal {
+            put_bytes(out, principal.as_bytes());
         }
     }
 
-    fn read(bytes: &mut Bytes<'_>) -> Option<Self> {
+    fn read(bytes: &mut ByteReader<'_>) -> Option<Self> {
         let kept = Self::read_older(3, bytes)?;
-        Some(Kept { owner: Some(Arc::from(bytes.text()?)), ..kept })
+        Some(SessionRecord { principal: Some(Arc::from(bytes.text()?)), ..kept })
     }
 
-    fn read_older(version: u8, bytes: &mut Bytes<'_>) -> Option<Self> {
+    fn read_older(version: u8, bytes: &mut ByteReader<'_>) -> Option<Self> {
         (1..=3).contains(&version).then_some(())?;
         let (number, expiry) = (SessionNo(bytes.varint()?), duration(bytes)?);
         let left = Some(bytes.varint()?).filter(|left| *left > 0).map(Time::from_nanos);
         let last_tag = if version >= 2 { bytes.u16()? } else { 0 };
         let stale_ids = if version >= 3 { bytes.u16()? } else { 0 };
-        Some(Kept { number, expiry, left, last_tag, stale_ids, owner: None })
+        Some(SessionRecord { number, expiry, left, last_tag, stale_ids, principal: None })
     }
 }
 
@@ -294,7 +294,7 @@ pub(crate) struct LastWill<'a> {
     pub(crate) event: &'a [u8],
 }
 
-impl<'a> Value<'a> for LastWill<'a> {
+impl<'a> MapValue<'a> for LastWill<'a> {
     fn put(&self, out: &mut Vec<u8>) {
         put_bytes(out, self.client_id.as_bytes());
         put_duration(out, self.delay);
@@ -303,7 +303,7 @@ impl<'a> Value<'a> for LastWill<'a> {
         put_bytes(out, self.event);
     }
 
-    fn read(bytes: &mut Bytes<'a>) -> Option<Self> {
+    fn read(bytes: &mut ByteReader<'a>) -> Option<Self> {
         let (client_id, delay, flags) = (bytes.text()?, duration(bytes)?, bytes.u8()?);
         let lifetime = Some(duration(bytes)?).filter(|_| flags & 2 != 0);
         Some(LastWill { client_id, delay, lifetime, retain: flags & 1 != 0, event: bytes.bytes()? })
@@ -311,23 +311,23 @@ impl<'a> Value<'a> for LastWill<'a> {
 }
 
 /// A single tick.
-impl Value<'_> for Tick {
+impl MapValue<'_> for Tick {
     fn put(&self, out: &mut Vec<u8>) {
         put_varint(out, self.0);
     }
 
-    fn read(bytes: &mut Bytes<'_>) -> Option<Self> {
+    fn read(bytes: &mut ByteReader<'_>) -> Option<Self> {
         bytes.varint().map(Tick)
     }
 }
 
 /// Bytes that speak for themselves.
-impl<'a> Value<'a> for &'a [u8] {
+impl<'a> MapValue<'a> for &'a [u8] {
     fn put(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(self);
     }
 
-    fn read(bytes: &mut Bytes<'a>) -> Option<Self> {
+    fn read(bytes: &mut ByteReader<'a>) -> Option<Self> {
         bytes.take(bytes.0.len())
     }
 }
@@ -336,12 +336,12 @@ pub(super) fn qos(byte: u8) -> Option<Qos> {
     [Qos::AtMostOnce, Qos::AtLeastOnce, Qos::ExactlyOnce].get(usize::from(byte)).copied()
 }
 
-impl Value<'_> for OwnTicks {
+impl MapValue<'_> for OwnTicks {
     fn put(&self, out: &mut Vec<u8>) {
         put_ticks(out, self);
     }
 
-    fn read(bytes: &mut Bytes<'_>) -> Option<Self> {
+    fn read(bytes: &mut ByteReader<'_>) -> Option<Self> {
         ticks(bytes)
     }
 }
@@ -356,7 +356,7 @@ pub(super) fn put_ticks(out: &mut Vec<u8>, ticks: &OwnTicks) {
     }
 }
 
-pub(super) fn ticks(bytes: &mut Bytes<'_>) -> Option<OwnTicks> {
+pub(super) fn ticks(bytes: &mut ByteReader<'_>) -> Option<OwnTicks> {
     let mut ticks = [Tick(0); OWN];
     let mut before = 0_u64;
     for tick in &mut ticks {
@@ -372,7 +372,7 @@ pub(super) fn put_selector(out: &mut Vec<u8>, selector: Option<&str>) {
     put_bytes(out, selector.unwrap_or_default().as_bytes());
 }
 
-pub(super) fn selector_of<'a>(bytes: &mut Bytes<'a>) -> Option<Option<&'a str>> {
+pub(super) fn selector_of<'a>(bytes: &mut ByteReader<'a>) -> Option<Option<&'a str>> {
     let is_some = bytes.u8()? == 1;
     let text = bytes.text()?;
     Some(is_some.then_some(text))
@@ -380,14 +380,14 @@ pub(super) fn selector_of<'a>(bytes: &mut Bytes<'a>) -> Option<Option<&'a str>> 
 
 #[cfg(test)]
 mod tests {
-    use super::super::wish::{Former, Wish};
+    use super::super::subscription_record::{FormerSelector, SubscriptionRecord};
     use super::*;
     use crate::api::Durability;
-    use crate::store::{Numbered, Placed};
+    use crate::store::{AttachmentRecord, Numbered};
     use proptest::prelude::*;
     use whimbrel_event::PubendId;
 
-    fn again<'a, V: Value<'a>>(value: &V, out: &'a mut Vec<u8>) -> Option<V> {
+    fn again<'a, V: MapValue<'a>>(value: &V, out: &'a mut Vec<u8>) -> Option<V> {
         value.put_versioned(out);
         V::read_versioned(out)
     }
@@ -405,8 +405,8 @@ mod tests {
                 Key::Own, Key::Session(&text), Key::Subscription(session, &text), Key::Position(durable),
                 Key::InFlight(session, tag), Key::Unreleased(session, tag), Key::Will(session), Key::Retained(&text),
                 Key::Number(&text), Key::Early(pubend), Key::Lost(pubend), Key::Placed(session), Key::Unnamed(durable),
-                Key::Known(HostId::new(u64::from(pubend) << 8)), Key::Part(durable, HostId::new(host)), Key::Base(BaseNo(host)),
-                Key::Owed(HostId::new(host), durable.0), Key::Hold(HostId::new(host)), Key::Ended(HostId::new(host)),
+                Key::Known(HostId::new(u64::from(pubend) << 8)), Key::Part(durable, HostId::new(host)), Key::PositionBase(BaseNo(host)),
+                Key::HeldInterest(HostId::new(host), durable.0), Key::Hold(HostId::new(host)), Key::Ended(HostId::new(host)),
             ];
             let mut seen = std::collections::BTreeSet::new();
             for key in all {
@@ -426,24 +426,24 @@ mod tests {
             let durability =
                 [Durability::Queued, Durability::Nondurable, Durability::SemiDurable, Durability::Durable][durability];
             let selector = selector.as_deref();
-            let wish = Wish {
+            let record = SubscriptionRecord {
                 number: number.map(DurableNo), durability, qos: qos(level).unwrap(), no_local: flags[0],
                 retain_as_published: flags[1], by_token: flags[2], notices: flags[3],
                 named: number.map(|_| flags[0] != flags[3]), identifier, start, selector,
                 old: vec![
-                    Former { selector: None, upto, far: vec![(PubendId(left), start[1])] },
-                    Former { selector, upto: start, far: Vec::new() },
+                    FormerSelector { selector: None, upto, remote: vec![(PubendId(left), start[1])] },
+                    FormerSelector { selector, upto: start, remote: Vec::new() },
                 ],
             };
             let [mut first, mut second] = [Vec::new(), Vec::new()];
-            prop_assert_eq!(again(&wish, &mut first), Some(wish.clone()));
+            prop_assert_eq!(again(&record, &mut first), Some(record.clone()));
             let own = Own {
                 host: HostId::new(left), birth: start[0], next_session: SessionNo(far.into()), next_durable: DurableNo(identifier),
             };
             prop_assert_eq!(again(&own, &mut Vec::new()), Some(own));
             let expiry = if flags[0] { Duration::MAX } else { Duration::from_millis(millis) };
             let left = Some(Time::from_nanos(left)).filter(|left| *left > Time::ZERO);
-            let kept = Kept { number: SessionNo(far.into()), expiry, left, last_tag: far as u16, stale_ids: far as u16, owner: flags[0].then(|| Arc::from("bus-7")) };
+            let kept = SessionRecord { number: SessionNo(far.into()), expiry, left, last_tag: far as u16, stale_ids: far as u16, principal: flags[0].then(|| Arc::from("bus-7")) };
             prop_assert_eq!(again(&kept, &mut Vec::new()), Some(kept));
             let client_id = selector.unwrap_or_default();
             let lifetime = flags[1].then_some(expiry);
@@ -451,7 +451,7 @@ mod tests {
             prop_assert_eq!(again(&will, &mut second), Some(will));
             let given = flags[0].then_some((HostId::new(left.map_or(0, Time::as_nanos)), millis));
             let after = start.iter().map(|tick| whimbrel_event::EventId { pubend: PubendId(tick.0), tick: *tick }).collect();
-            let placed = Placed { epoch: millis, moment: far.into(), given, maybe_repeats: flags[1], after };
+            let placed = AttachmentRecord { epoch: millis, connected_at: far.into(), given, maybe_repeats: flags[1], after };
             prop_assert_eq!(again(&placed, &mut Vec::new()), Some(placed));
             let numbered = Numbered { last: millis, hour: far, epoch: millis, maybe_repeats: flags[2] };
             prop_assert_eq!(again(&numbered, &mut Vec::new()), Some(numbered));
@@ -459,41 +459,47 @@ mod tests {
 
         #[test]
         fn garbage_is_refused_or_read_but_never_a_panic(bytes: Vec<u8>) {
-            let _ = (Key::read(&bytes), Wish::read_versioned(&bytes));
-            let _ = (Placed::read_versioned(&bytes), Own::read_versioned(&bytes), Kept::read_versioned(&bytes));
+            let _ = (Key::read(&bytes), SubscriptionRecord::read_versioned(&bytes));
+            let _ = (AttachmentRecord::read_versioned(&bytes), Own::read_versioned(&bytes), SessionRecord::read_versioned(&bytes));
             let _ = (LastWill::read_versioned(&bytes), Numbered::read_versioned(&bytes), Tick::read_versioned(&bytes));
         }
     }
 
     #[test]
     fn the_first_version_of_each_value_can_be_read() {
-        let wish = [1, 8, 3, 1, 4, 5, 20, 0, 0, 0, 1, 1, b'a', 1, 0, 0, 40, 0, 0, 0];
-        let wish = Wish::read_versioned(&wish).unwrap();
+        let record = [1, 8, 3, 1, 4, 5, 20, 0, 0, 0, 1, 1, b'a', 1, 0, 0, 40, 0, 0, 0];
+        let record = SubscriptionRecord::read_versioned(&record).unwrap();
         let start = [Tick(10); OWN];
-        let former = Former { selector: None, upto: [Tick(20); OWN], far: Vec::new() };
-        assert_eq!((wish.number, wish.start, wish.selector), (Some(DurableNo(7)), start, Some("a")));
-        assert_eq!((wish.by_token, wish.notices, wish.identifier, wish.old), (true, false, 5, vec![former]));
+        let former = FormerSelector { selector: None, upto: [Tick(20); OWN], remote: Vec::new() };
+        assert_eq!((record.number, record.start, record.selector), (Some(DurableNo(7)), start, Some("a")));
+        assert_eq!((record.by_token, record.notices, record.identifier, record.old), (true, false, 5, vec![former]));
         let own = Own::read_versioned(&[1, 0x80, 1, 9, 2, 3]).unwrap();
         assert_eq!((own.host, own.birth, own.next_durable), (HostId::new(128), Tick(9), DurableNo(3)));
-        let kept = Kept::read_versioned(&[1, 4, 0xe8, 7, 0]).unwrap();
+        let kept = SessionRecord::read_versioned(&[1, 4, 0xe8, 7, 0]).unwrap();
         assert_eq!(
             kept,
-            Kept {
+            SessionRecord {
                 number: SessionNo(4),
                 expiry: Duration::from_secs(1),
                 left: None,
                 last_tag: 0,
                 stale_ids: 0,
-                owner: None
+                principal: None
             }
         );
-        let third = Kept::read_versioned(&[3, 4, 0xe8, 7, 0, 9, 0, 2, 0]).unwrap();
-        assert_eq!(third, Kept { last_tag: 9, stale_ids: 2, ..kept });
+        let third = SessionRecord::read_versioned(&[3, 4, 0xe8, 7, 0, 9, 0, 2, 0]).unwrap();
+        assert_eq!(third, SessionRecord { last_tag: 9, stale_ids: 2, ..kept });
         let after = whimbrel_event::PredecessorsBuf::new();
-        let placed = Placed { epoch: 5, moment: 6, given: Some((HostId::new(128), 7)), maybe_repeats: true, after };
-        assert_eq!(Placed::read_versioned(&[1, 5, 6, 1, 0x80, 1, 7]).as_ref(), Some(&placed));
-        let second = Placed::read_versioned(&[2, 5, 6, 1, 0x80, 1, 7, 0]);
-        assert_eq!(second, Some(Placed { maybe_repeats: false, ..placed }));
+        let placed = AttachmentRecord {
+            epoch: 5,
+            connected_at: 6,
+            given: Some((HostId::new(128), 7)),
+            maybe_repeats: true,
+            after,
+        };
+        assert_eq!(AttachmentRecord::read_versioned(&[1, 5, 6, 1, 0x80, 1, 7]).as_ref(), Some(&placed));
+        let second = AttachmentRecord::read_versioned(&[2, 5, 6, 1, 0x80, 1, 7, 0]);
+        assert_eq!(second, Some(AttachmentRecord { maybe_repeats: false, ..placed }));
         let numbered = Numbered { last: 5, hour: 6, epoch: 0, maybe_repeats: true };
         assert_eq!(Numbered::read_versioned(&[1, 5, 6]), Some(numbered));
         assert_eq!(Numbered::read_versioned(&[2, 5, 6, 7]), Some(Numbered { epoch: 7, ..numbered }));

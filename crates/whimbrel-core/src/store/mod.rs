@@ -1,39 +1,39 @@
 //! What is to outlive the process: the core says what is to be written, in which order, and is told how far it is durable.
 //!
-//! The core does no IO. What it wants written is a sequence of *atoms* ([`Batch`]), each of which is there as a whole after a crash or not
+//! The core does no IO. What it wants written is a sequence of *batches* ([`Batch`]), each of which is there as a whole after a crash or not
 //! at all; after a crash the disk holds a prefix of the sequence. The driver takes them with [`crate::Broker::batch`] and
 //! [`crate::Broker::submitted`], in order, and says with [`crate::Input::Committed`] how far they are durable. Nobody is told of what an
-//! atom holds before that: events, answers and subscriptions wait in the *line*, in the order in which they were accepted.
+//! batch holds before that: events, answers and subscriptions wait in the *line*, in the order in which they were accepted.
 
 mod among;
-mod base;
 mod carried;
 mod carry;
 mod carry_flights;
 mod commit_queue;
 mod copied;
-mod debts;
-mod far;
-mod far_reads;
+mod current_position;
+mod durable_position;
 mod filter;
 mod flight;
+mod holds_given;
 mod keep;
 mod keys;
 mod merge;
 mod numbers;
 mod placed;
+mod position_base;
 mod profile;
 mod publishers;
 mod reads;
 mod release;
+mod remote_holds;
+mod remote_reads;
 mod restore;
-mod stand;
-mod standing;
+mod subscription_record;
 mod survey;
 mod ticks;
 mod trouble;
 mod wire;
-mod wish;
 mod write_queue;
 mod written;
 #[cfg(test)]
@@ -43,29 +43,32 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use whimbrel_event::{HostId, Packed, Tick, Time};
 
-pub(crate) use base::Bases;
 pub(crate) use carried::{Moving, NAMED_MAX, join, split};
-pub(crate) use carry::Source;
+pub(crate) use carry::SessionSource;
 pub(crate) use commit_queue::{Answer, CommitQueue, HeldEvent, Recipient, Wait};
 pub(crate) use copied::{Lost, LostParts};
-pub(crate) use debts::{DEBTORS_MAX, Debt, Debts, Ended, Hold, Owed, OwedEntry, Restored};
-pub(crate) use far_reads::{Entries, FAR_MEMBERS_MAX, FarReads, Told};
-pub(crate) use filter::{Filters, Plan, RECORDS_BYTES, stream_of};
-pub(crate) use keys::{DurableNo, Key, OWN, OwnTicks, SessionNo, Value};
-pub use numbers::DEBTORS_SHARD;
+pub(crate) use durable_position::{DurablePosition, Flight, FlightStream, RemotePosition};
+pub(crate) use filter::{FilterRecords, LogPlan, RECORDS_BYTES, stream_of};
+pub(crate) use holds_given::{
+    EndedHostRecord, HOLDS_GIVEN_MAX, HeldInterest, HeldInterestRecord, HoldGiven, HoldRecord, HoldsGiven, InterestKey,
+    RestoredHolds,
+};
+pub(crate) use keys::{DurableNo, Key, MapValue, OWN, OwnTicks, SessionNo};
+pub use numbers::HOLDS_SHARD;
 pub(crate) use numbers::Numbers;
-pub(crate) use placed::{Acquainted, Placed};
+pub(crate) use placed::{AttachmentRecord, KnownBrokerRecord};
+pub(crate) use position_base::PositionBases;
 pub(crate) use profile::Profiles;
 pub use profile::{Persistence, Profile};
 pub(crate) use publishers::{Numbered, Publishers};
-pub(crate) use reads::{FETCH_BYTES, LENDER, Part, Reads};
+pub(crate) use reads::{FETCH_BYTES, LENDER, Reads, WantedPart};
 pub use reads::{Fetch, Fetched, event_of_record};
 pub(crate) use release::Release;
+pub(crate) use remote_reads::{FilterEntries, REMOTE_MEMBERS_MAX, RemoteReads, ToldPart};
 pub use restore::{LogState, RestoreError, Restoring, StreamState};
-pub(crate) use stand::{FarStand, Flight, Stand, Whose};
+pub(crate) use subscription_record::{FormerSelector, SubscriptionRecord};
 pub(crate) use survey::SURVEYOR;
-pub(crate) use wire::{Bytes, put_bytes, put_varint};
-pub(crate) use wish::{Former, Wish};
+pub(crate) use wire::{ByteReader, put_bytes, put_varint};
 pub(crate) use write_queue::WriteQueue;
 pub use write_queue::{Batch, BatchNo};
 pub(crate) use written::Written;
@@ -87,14 +90,14 @@ pub enum StreamName {
     Filter {
         /// The pubend's index.
         pubend: u8,
-        /// Subscriptions with numbers of this part of all; in [`DEBTORS_SHARD`] it is other brokers that events are logged for.
+        /// Subscriptions with numbers of this part of all; in [`HOLDS_SHARD`] it is other brokers that events are logged for.
         shard: u16,
     },
     /// Holds no records: what is reserved of it bounds the ticks of all own pubends.
     Ticks,
 }
 
-/// One thing that an atom writes.
+/// One thing that a batch writes.
 #[derive(Clone, Copy, Debug)]
 pub enum Write<'a> {
     /// Appends an event to its stream.
@@ -156,20 +159,20 @@ pub(crate) struct Store {
     pub(crate) commit_queue: CommitQueue,
     pub(crate) numbers: Numbers,
     pub(crate) reads: Reads,
-    pub(crate) far_reads: FarReads,
+    pub(crate) remote_reads: RemoteReads,
     pub(crate) release: Release,
-    pub(crate) bases: Bases,
+    pub(crate) bases: PositionBases,
     pub(crate) publishers: Publishers,
-    pub(crate) filters: Filters,
+    pub(crate) filters: FilterRecords,
     pub(crate) lost: Lost,
     /// What other brokers are owed.
-    pub(crate) debts: Debts,
-    pub(crate) survey: survey::Survey,
+    pub(crate) holds_given: HoldsGiven,
+    pub(crate) survey: survey::FilterSurvey,
     /// Topics whose retained message has changed with an event that is not logged.
     pub(crate) lazy_topics: BTreeSet<Box<str>>,
     pub(crate) lazily_at: Time,
     /// Brokers that there were before the start, with their names.
-    pub(crate) known: BTreeMap<HostId, Acquainted<Box<str>>>,
+    pub(crate) known: BTreeMap<HostId, KnownBrokerRecord<Box<str>>>,
     /// Of which the streams have their host after the log has failed.
     pub(crate) spare_seed: u64,
     /// Up to where ticks are reserved, or will be.
@@ -195,6 +198,6 @@ pub enum Disk {
     Open,
     /// No events; what frees space, and what little the broker has to remember, as far as it goes.
     Full,
-    /// Nothing any more: a write or a sync has failed. What became of the atoms that are not committed is not known.
+    /// Nothing any more: a write or a sync has failed. What became of the batches that are not committed is not known.
     Poisoned,
 }

@@ -2,16 +2,16 @@
 
 use whimbrel_event::{EventId, HostId, PREDECESSORS_MAX, PredecessorsBuf, PubendId, Tick};
 
-use super::keys::Value;
-use super::wire::{Bytes, put_bytes, put_varint};
+use super::keys::MapValue;
+use super::wire::{ByteReader, put_bytes, put_varint};
 
 /// Which attachment of its client a session is for.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Placed {
+pub(crate) struct AttachmentRecord {
     /// The number of the attachment.
     pub(crate) epoch: u64,
     /// When the client attached, nanoseconds since 1970.
-    pub(crate) moment: u64,
+    pub(crate) connected_at: u64,
     /// Where its session went, and under which number.
     pub(crate) given: Option<(HostId, u64)>,
     /// Its client may have published where nobody could be asked.
@@ -23,35 +23,35 @@ pub(crate) struct Placed {
 
 /// Another broker that there is or was, as it is written.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Acquainted<N> {
+pub(crate) struct KnownBrokerRecord<N> {
     pub(crate) name: N,
     /// How many reliable and how many best-effort streams it has, and where they began.
     pub(crate) pubends: (u8, u8),
     pub(crate) birth: Tick,
     /// In which of its lives it was told everything; 0: in none.
-    pub(crate) life: u64,
+    pub(crate) incarnation: u64,
 }
 
-impl<'a> Value<'a> for Acquainted<&'a str> {
+impl<'a> MapValue<'a> for KnownBrokerRecord<&'a str> {
     fn put(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&[self.pubends.0, self.pubends.1]);
         put_varint(out, self.birth.0);
-        put_varint(out, self.life);
+        put_varint(out, self.incarnation);
         put_bytes(out, self.name.as_bytes());
     }
 
-    fn read(bytes: &mut Bytes<'a>) -> Option<Self> {
+    fn read(bytes: &mut ByteReader<'a>) -> Option<Self> {
         let (pubends, birth) = ((bytes.u8()?, bytes.u8()?), Tick(bytes.varint()?));
-        Some(Acquainted { pubends, birth, life: bytes.varint()?, name: bytes.text()? })
+        Some(KnownBrokerRecord { pubends, birth, incarnation: bytes.varint()?, name: bytes.text()? })
     }
 }
 
-impl Value<'_> for Placed {
+impl MapValue<'_> for AttachmentRecord {
     const VERSION: u8 = 3;
 
     fn put(&self, out: &mut Vec<u8>) {
         put_varint(out, self.epoch);
-        put_varint(out, self.moment);
+        put_varint(out, self.connected_at);
         let (host, epoch) = self.given.map_or((0, 0), |(host, epoch)| (host.as_u64(), epoch));
         out.push(u8::from(self.given.is_some()));
         put_varint(out, host);
@@ -64,21 +64,21 @@ impl Value<'_> for Placed {
         }
     }
 
-    fn read(bytes: &mut Bytes<'_>) -> Option<Self> {
-        let placed = Placed::read_older(2, bytes)?;
+    fn read(bytes: &mut ByteReader<'_>) -> Option<Self> {
+        let placed = AttachmentRecord::read_older(2, bytes)?;
         let count = usize::try_from(bytes.varint()?).ok().filter(|count| *count <= PREDECESSORS_MAX)?;
         let mut id = || Some(EventId { pubend: PubendId(bytes.varint()?), tick: Tick(bytes.varint()?) });
         let after = (0..count).map(|_| id()).collect::<Option<PredecessorsBuf>>()?;
-        Some(Placed { after, ..placed })
+        Some(AttachmentRecord { after, ..placed })
     }
 
-    fn read_older(version: u8, bytes: &mut Bytes<'_>) -> Option<Self> {
+    fn read_older(version: u8, bytes: &mut ByteReader<'_>) -> Option<Self> {
         (1..=2).contains(&version).then_some(())?;
-        let (epoch, moment, is_given) = (bytes.varint()?, bytes.varint()?, bytes.u8()? == 1);
+        let (epoch, connected_at, is_given) = (bytes.varint()?, bytes.varint()?, bytes.u8()? == 1);
         let given = (HostId::new(bytes.varint()?), bytes.varint()?);
         // In the first version nothing was written of that.
         let maybe_repeats = version == 1 || bytes.u8()? == 1;
         let (given, after) = (is_given.then_some(given), PredecessorsBuf::new());
-        Some(Placed { epoch, moment, given, maybe_repeats, after })
+        Some(AttachmentRecord { epoch, connected_at, given, maybe_repeats, after })
     }
 }

@@ -5,15 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use whimbrel_event::Time;
 
-use super::keys::{Key, Value};
-use super::wire::{Bytes, put_varint};
+use super::keys::{Key, MapValue};
+use super::wire::{ByteReader, put_varint};
 use super::write_queue::{BatchNo, WriteQueue};
 
 /// Publishers whose numbers are known.
 const PUBLISHERS_MAX: usize = 1_000_000;
 
 /// A publisher that has numbered nothing for so long is forgotten to make room for another.
-const LIFE_MIN: Duration = Duration::from_secs(24 * 3600);
+const LIFETIME_MIN: Duration = Duration::from_secs(24 * 3600);
 
 /// The last number that a publisher gave to an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,7 +27,7 @@ pub(crate) struct Numbered {
     pub(crate) maybe_repeats: bool,
 }
 
-impl Value<'_> for Numbered {
+impl MapValue<'_> for Numbered {
     const VERSION: u8 = 3;
 
     fn put(&self, out: &mut Vec<u8>) {
@@ -37,12 +37,12 @@ impl Value<'_> for Numbered {
         out.push(u8::from(self.maybe_repeats));
     }
 
-    fn read(bytes: &mut Bytes<'_>) -> Option<Self> {
+    fn read(bytes: &mut ByteReader<'_>) -> Option<Self> {
         let numbered = Numbered::read_older(2, bytes)?;
         Some(Numbered { maybe_repeats: bytes.u8()? == 1, ..numbered })
     }
 
-    fn read_older(version: u8, bytes: &mut Bytes<'_>) -> Option<Self> {
+    fn read_older(version: u8, bytes: &mut ByteReader<'_>) -> Option<Self> {
         (1..=2).contains(&version).then_some(())?;
         let (last, hour) = (bytes.varint()?, bytes.small()?);
         // Nothing was written of whom nobody could ask.
@@ -52,7 +52,7 @@ impl Value<'_> for Numbered {
 
 /// One publisher.
 #[derive(Clone, Copy, Debug)]
-struct Publisher {
+struct PublisherNumbers {
     numbered: Numbered,
     /// What has to be durable before a repeat may be answered.
     batch: BatchNo,
@@ -61,13 +61,13 @@ struct Publisher {
 /// By client id.
 #[derive(Debug, Default)]
 pub(crate) struct Publishers {
-    all: BTreeMap<Box<str>, Publisher>,
+    all: BTreeMap<Box<str>, PublisherNumbers>,
     /// By when they numbered something last, in hours.
     by_age: BTreeSet<(u32, Box<str>)>,
     /// Those whose last number is not written.
     dirty: BTreeSet<Box<str>>,
     /// When the broker went on after an end, in which it may have forgotten numbers of what it had not logged.
-    taken_up: Option<Time>,
+    restarted_at: Option<Time>,
 }
 
 fn hour(now: Time) -> u32 {
@@ -76,13 +76,13 @@ fn hour(now: Time) -> u32 {
 
 impl Publishers {
     /// The broker goes on after an end.
-    pub(crate) fn take_up(&mut self, now: Time) {
-        self.taken_up = Some(now);
+    pub(crate) fn record_restart(&mut self, now: Time) {
+        self.restarted_at = Some(now);
     }
 
     /// Whether it did, not longer ago than that.
-    pub(crate) fn were_taken_up_within(&self, now: Time, span: Duration) -> bool {
-        self.taken_up.is_some_and(|at| now.since(at) < span)
+    pub(crate) fn restarted_within(&self, now: Time, span: Duration) -> bool {
+        self.restarted_at.is_some_and(|at| now.since(at) < span)
     }
 
     /// If a number is a repeat: what has to be durable before that may be said.
@@ -128,7 +128,7 @@ impl Publishers {
         if self.all.len() < PUBLISHERS_MAX || self.all.contains_key(client_id) {
             return true;
         }
-        let old = hour(now).saturating_sub(u32::try_from(LIFE_MIN.as_secs() / 3600).unwrap_or(u32::MAX));
+        let old = hour(now).saturating_sub(u32::try_from(LIFETIME_MIN.as_secs() / 3600).unwrap_or(u32::MAX));
         match self.by_age.first() {
             Some((age, _)) if *age < old => {
                 let (_, oldest) = self.by_age.pop_first().expect("just seen");
@@ -141,8 +141,8 @@ impl Publishers {
         }
     }
 
-    /// Notes the number of an event that is accepted. If it is logged, the number belongs to its atom, else it is written lazily.
-    pub(crate) fn note(
+    /// Notes the number of an event that is accepted. If it is logged, the number belongs to its batch, else it is written lazily.
+    pub(crate) fn record(
         &mut self,
         client_id: &str,
         (number, now, (epoch, maybe_repeats)): (u64, Time, (u64, bool)),
@@ -159,8 +159,8 @@ impl Publishers {
         }
     }
 
-    /// A fault: as [`Publishers::note`], but the number is not written with its event.
-    pub(crate) fn note_apart(&mut self, client_id: &str, (number, now): (u64, Time), write_queue: &WriteQueue) {
+    /// A fault: as [`Publishers::record`], but the number is not written with its event.
+    pub(crate) fn record_apart(&mut self, client_id: &str, (number, now): (u64, Time), write_queue: &WriteQueue) {
         let numbered = Numbered { last: number, hour: hour(now), epoch: 0, maybe_repeats: false };
         self.keep(client_id, numbered, write_queue.next());
         self.dirty.insert(client_id.into());
@@ -175,11 +175,11 @@ impl Publishers {
                     self.by_age.insert((numbered.hour, client_id.into()));
                 }
                 let batch = batch.max(known.batch);
-                *known = Publisher { numbered, batch };
+                *known = PublisherNumbers { numbered, batch };
             }
             None => {
                 self.by_age.insert((numbered.hour, client_id.into()));
-                self.all.insert(client_id.into(), Publisher { numbered, batch });
+                self.all.insert(client_id.into(), PublisherNumbers { numbered, batch });
             }
         }
     }

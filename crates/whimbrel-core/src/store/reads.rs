@@ -68,7 +68,7 @@ pub(crate) struct Slice {
 
 /// A part of a stream that somebody wants.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Part {
+pub(crate) struct WantedPart {
     pub(crate) stream: StreamName,
     pub(crate) after: Tick,
     pub(crate) upto: Tick,
@@ -76,7 +76,7 @@ pub(crate) struct Part {
 }
 
 #[derive(Debug)]
-struct Asked {
+struct OpenRead {
     fetch: Fetch,
     is_taken: bool,
     /// Who waits for it.
@@ -86,7 +86,7 @@ struct Asked {
 /// Reads that are open, and what was read.
 #[derive(Debug, Default)]
 pub(crate) struct Reads {
-    asked: Vec<Asked>,
+    asked: Vec<OpenRead>,
     /// Oldest first.
     slices: VecDeque<Slice>,
     bytes: usize,
@@ -99,9 +99,9 @@ pub(crate) struct Reads {
     is_waiting: BTreeSet<u32>,
 }
 
-impl Asked {
+impl OpenRead {
     /// Whoever wants that part waits for this one, too: it begins there, or is large, and what begins up to `span` behind it will be in it.
-    fn serves(&self, part: &Part, span: u64) -> bool {
+    fn serves(&self, part: &WantedPart, span: u64) -> bool {
         let is_large = self.fetch.bytes == FETCH_BYTES && part.bytes == FETCH_BYTES;
         let behind = part.after.0.checked_sub(self.fetch.after.0);
         self.fetch.stream == part.stream && behind.is_some_and(|behind| behind == 0 || is_large && behind < span)
@@ -115,7 +115,7 @@ impl Reads {
     }
 
     /// Has a part of a stream read for a session, which has its turn to catch up when it has been, or when something near has been.
-    pub(crate) fn ask(&mut self, session: u32, part: Part) {
+    pub(crate) fn ask(&mut self, session: u32, part: WantedPart) {
         if let Some(asked) = self.asked.iter_mut().find(|asked| asked.serves(&part, self.span)) {
             // Others may have asked for the session before.
             if asked.sessions.last() != Some(&session) {
@@ -130,9 +130,9 @@ impl Reads {
             return;
         }
         self.last = self.last.wrapping_add(1);
-        let Part { stream, after, upto, bytes } = part;
+        let WantedPart { stream, after, upto, bytes } = part;
         let fetch = Fetch { number: self.last, stream, after, upto, bytes };
-        self.asked.push(Asked { fetch, is_taken: false, sessions: vec![session] });
+        self.asked.push(OpenRead { fetch, is_taken: false, sessions: vec![session] });
     }
 
     /// The next part that is to be read, once.
@@ -149,7 +149,7 @@ impl Reads {
     /// When it was not asked for.
     pub(crate) fn keep(&mut self, fetched: &Fetched<'_>, host: HostId) -> Vec<u32> {
         let at = self.asked.iter().position(|asked| asked.fetch.number == fetched.number).expect("it was asked for");
-        let Asked { fetch, mut sessions, .. } = self.asked.remove(at);
+        let OpenRead { fetch, mut sessions, .. } = self.asked.remove(at);
         assert!(fetched.upto > fetch.after, "a read brings something or silence");
         let (mut lost, mut events) = (fetched.lost, Vec::new());
         let mut records: Vec<(Tick, Box<[u8]>)> = Vec::new();

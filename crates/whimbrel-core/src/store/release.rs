@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use whimbrel_event::{Qos, Tick, Time};
 
-use super::far::FarHolds;
-use super::keys::{DurableNo, Key, OWN, OwnTicks, Value};
+use super::keys::{DurableNo, Key, MapValue, OWN, OwnTicks};
+use super::remote_holds::RemoteHolds;
 use super::{BatchNo, Disk, StreamName};
 use crate::broker::Broker;
 use crate::cursor::{Cursor, NOTHING, Positions, early_grace};
@@ -20,7 +20,7 @@ pub(crate) const CHOP_EVERY: Duration = Duration::from_millis(250);
 /// Positions that are written at once; the others have their turn next.
 const POSITIONS_MAX: usize = 8192;
 
-/// Tags of deliveries that are forgotten in one atom.
+/// Tags of deliveries that are forgotten in one batch.
 const FORGOTTEN_MAX: usize = 256;
 
 /// Subscriptions that are counted at once.
@@ -63,11 +63,11 @@ impl Holds {
 /// early, so that nobody who has missed nothing is told so after a crash. While a stream is given up early that takes one write per such
 /// subscription and [`crate::Limits::max_retain`].
 #[derive(Debug)]
-struct Round {
+struct ReleaseRound {
     /// Where the streams stood when it began, and so at least where they will stand whose positions are written.
     target: OwnTicks,
     /// The same of other brokers' streams.
-    far: Positions,
+    remote: Positions,
     /// The place that is looked at next.
     place: u32,
 }
@@ -78,9 +78,9 @@ pub(crate) struct Release {
     /// What all durable subscriptions hold.
     pub(crate) holds: Holds,
     /// What those hold that are there and live.
-    pub(crate) near: Holds,
+    pub(crate) connected: Holds,
     /// What both hold of other brokers' streams.
-    pub(crate) far: FarHolds,
+    pub(crate) remote: RemoteHolds,
     /// The last event of each stream that was logged.
     pub(crate) logged: OwnTicks,
     /// Up to where the streams were given up.
@@ -90,17 +90,17 @@ pub(crate) struct Release {
     /// The written positions of those who are there and live are here, or further on, or they hold the streams.
     assured: OwnTicks,
     /// That is being brought about.
-    round: Option<Round>,
+    round: Option<ReleaseRound>,
     /// Up to where it is known who holds the streams: nobody who may want what came before has not been counted since.
     counted: OwnTicks,
-    /// Subscriptions whose positions have to be written, with their tracks.
+    /// Subscriptions whose positions have to be written, with their cursors.
     moved: BTreeMap<DurableNo, u32>,
     count_at: Time,
     chop_at: Time,
 }
 
 impl Broker {
-    /// Has what is written lazily made into atoms; the driver calls it before it takes them.
+    /// Has what is written lazily made into batches; the driver calls it before it takes them.
     pub fn flush(&mut self, now: Time) {
         if !self.has_log() {
             return;
@@ -117,7 +117,7 @@ impl Broker {
             self.write_positions();
         }
         self.go_round();
-        self.look_at_bases();
+        self.check_bases();
         if now >= self.store.release.chop_at {
             self.chop(now);
         }
@@ -137,7 +137,7 @@ impl Broker {
         [count, chop, lazy].into_iter().flatten().min()
     }
 
-    /// While the log is full the outbox is kept for what frees it.
+    /// While the log is full the write queue is kept for what frees it.
     fn can_write_positions(&self) -> bool {
         !self.store.release.moved.is_empty() && (self.store.disk == Disk::Open || self.store.write_queue.is_empty())
     }
@@ -160,12 +160,12 @@ impl Broker {
         self.store.release.count_at = now.after(POSITIONS_EVERY);
         for _ in 0..COUNT_MAX {
             let Some(id) = self.cursors.pop_dirty() else { break };
-            let stand = self.written_stand(id);
+            let position = self.written_position(id);
             let (cursor, common) = self.cursors.get_with_common(id);
             let (index, is_live) = (cursor.session, cursor.catch_up.is_none());
             let durable = cursor.durable.as_deref_mut().expect("durable subscriptions are dirty");
-            durable.remote.pass_unsure(&stand.far);
-            let mut held = durable.hold(&stand.acked);
+            durable.remote.pass_unsure(&position.remote);
+            let mut held = durable.hold(&position.acked);
             // What it wants and has not passed yet is behind what is given up. A gap that it is to be told may lie before.
             let passed = self.streams.logged().positions();
             for (own, held) in held.iter_mut().enumerate() {
@@ -175,26 +175,26 @@ impl Broker {
             if fault!(self, ForgetsAbsent) && !self.sessions.is_attached(index) {
                 held = [NOTHING; OWN];
             }
-            let is_near = is_live && self.sessions.is_attached(index);
-            let near = |is_near, held: &OwnTicks| if is_near { *held } else { [NOTHING; OWN] };
-            let Release { holds, near: nears, far, .. } = &mut self.store.release;
+            let is_connected = is_live && self.sessions.is_attached(index);
+            let connected = |is_connected, held: &OwnTicks| if is_connected { *held } else { [NOTHING; OWN] };
+            let Release { holds, connected: all_connected, remote, .. } = &mut self.store.release;
             holds.change(&durable.held, &held);
-            nears.change(&near(durable.is_connected, &durable.held), &near(is_near, &held));
+            all_connected.change(&connected(durable.is_connected, &durable.held), &connected(is_connected, &held));
             let streams = &self.streams;
-            let mut far_held = durable.hold_far(&stand, |pubend| streams.begun(pubend));
-            common.hold(&mut far_held);
-            if !far_held.is_empty() || !durable.remote.held.is_empty() {
-                far.change((&durable.remote.held, durable.is_connected), (&far_held, is_near));
-                durable.remote.held = far_held;
+            let mut remote_held = durable.hold_remote(&position, |pubend| streams.begun(pubend));
+            common.hold(&mut remote_held);
+            if !remote_held.is_empty() || !durable.remote.held.is_empty() {
+                remote.change((&durable.remote.held, durable.is_connected), (&remote_held, is_connected));
+                durable.remote.held = remote_held;
             }
-            (durable.held, durable.is_connected) = (held, is_near);
+            (durable.held, durable.is_connected) = (held, is_connected);
             // What had another selector, or has been gone on with, is looked at stream by stream.
             if durable.old.is_empty() && !durable.remote.resumes {
-                common.align_since(&mut durable.remote, &stand.far);
+                common.align_since(&mut durable.remote, &position.remote);
             }
             let (number, has_done) = (durable.number, !durable.done.is_empty());
             common.share(cursor);
-            if has_done || self.is_unwritten(id, &stand) {
+            if has_done || self.is_unwritten(id, &position) {
                 self.store.release.moved.insert(number, id);
             }
         }
@@ -221,9 +221,9 @@ impl Broker {
         }
     }
 
-    /// Writes the position of a durable subscription, and forgets the deliveries that are over with it. With which atom that is durable.
+    /// Writes the position of a durable subscription, and forgets the deliveries that are over with it. With which batch that is durable.
     pub(crate) fn write_position(&mut self, id: u32) -> BatchNo {
-        let stand = self.written_stand(id);
+        let position = self.written_position(id);
         let cursor = self.cursors.get_mut(id);
         let index = cursor.session;
         let durable = cursor.durable.as_deref_mut().expect("it is durable");
@@ -231,13 +231,13 @@ impl Broker {
         let streams = &self.streams;
         durable.beyond.retain(|id| {
             let acked = match streams.own_reliable(id.pubend) {
-                Some(own) => Some(stand.acked[own]),
-                None => stand.far(id.pubend),
+                Some(own) => Some(position.acked[own]),
+                None => position.remote(id.pubend),
             };
             acked.is_some_and(|acked| id.tick > acked)
         });
         let done = core::mem::take(&mut durable.done);
-        self.write_changed(id, &stand);
+        self.write_changed(id, &position);
         let session = self.sessions.get_mut(index);
         for (at, tag) in (1..).zip(done) {
             // Another delivery that is written may have it.
@@ -253,23 +253,23 @@ impl Broker {
         // What a SUBSCRIBE that waits has written must stay.
         let is_settled = self.sessions.get(index).memory.structural == 0;
         let durable = self.cursors.durable_mut(id).filter(|_| is_settled);
-        let forgotten = durable.map_or(0, |durable| durable.forget_old(&stand));
+        let forgotten = durable.map_or(0, |durable| durable.forget_old(&position));
         if forgotten > 0 {
             let text = self.router.get(self.cursors.get(id).subscription).text.clone();
-            (0..forgotten).for_each(|_| self.router.want_old_no_more(number, &text));
+            (0..forgotten).for_each(|_| self.router.drop_old_interest(number, &text));
             self.remember_subscription(index, &text);
         }
         self.store.write_queue.seal()
     }
 
     /// A durable subscription has ended, and holds nothing any more.
-    pub(crate) fn let_go_of_log(&mut self, held: &OwnTicks, far: &Positions, is_near: bool) {
+    pub(crate) fn let_go_of_log(&mut self, held: &OwnTicks, remote: &Positions, is_connected: bool) {
         let none = const { &Positions::new() };
-        self.store.release.far.change((far, is_near), (none, false));
+        self.store.release.remote.change((remote, is_connected), (none, false));
         let nothing = [NOTHING; OWN];
         self.store.release.holds.change(held, &nothing);
-        if is_near {
-            self.store.release.near.change(held, &nothing);
+        if is_connected {
+            self.store.release.connected.change(held, &nothing);
         }
     }
 
@@ -309,19 +309,20 @@ impl Broker {
     fn go_round(&mut self) {
         let Some(round) = &mut self.store.release.round else { return };
         let part = self.cursors.from(round.place).take(ROUND_MAX);
-        let is_near = |cursor: &Cursor| cursor.durable.as_deref().is_some_and(|durable| durable.is_connected);
-        let near: Vec<u32> = part.filter(|(_, cursor)| cursor.is_some_and(is_near)).map(|(id, _)| id).collect();
+        let is_connected = |cursor: &Cursor| cursor.durable.as_deref().is_some_and(|durable| durable.is_connected);
+        let connected: Vec<u32> =
+            part.filter(|(_, cursor)| cursor.is_some_and(is_connected)).map(|(id, _)| id).collect();
         round.place = round.place.saturating_add(ROUND_MAX as u32);
         let is_through = round.place >= self.cursors.places();
-        near.into_iter().for_each(|id| self.cursors.touch(id));
+        connected.into_iter().for_each(|id| self.cursors.touch(id));
         let release = &mut self.store.release;
         if is_through
             && !self.cursors.has_dirty()
             && release.moved.is_empty()
-            && let Some(Round { target, far, .. }) = release.round.take()
+            && let Some(ReleaseRound { target, remote, .. }) = release.round.take()
         {
             release.assured = target;
-            release.far.assure(far);
+            release.remote.assure(remote);
         }
     }
 
@@ -329,8 +330,8 @@ impl Broker {
     pub(crate) fn begin_round(&mut self) {
         if self.store.release.round.is_none() {
             self.make_base(self.now);
-            let (target, far) = (self.streams.logged().positions(), self.base_positions());
-            self.store.release.round = Some(Round { target, far, place: 0 });
+            let (target, remote) = (self.streams.logged().positions(), self.base_positions());
+            self.store.release.round = Some(ReleaseRound { target, remote, place: 0 });
         }
     }
 
@@ -344,9 +345,14 @@ impl Broker {
         // Nobody who is here stands earlier in the own streams than it may.
         let grace = if self.overlay.is_some() { early_grace(max) } else { Duration::ZERO };
         let age = Tick(now.as_nanos().saturating_sub(max.saturating_add(grace).as_nanos() as u64));
-        let near = age.min(self.store.release.counted[own]).min(self.store.release.near.released(own));
+        let connected = age.min(self.store.release.counted[own]).min(self.store.release.connected.released(own));
         // Who has not reported for so long is not there. Who has not reported at all since this broker began may be.
-        let debts = self.store.debts.of.values().filter(|debt| now.since(debt.heard) < max && !debt.is_forfeited());
-        debts.map(|debt| debt.near.unwrap_or(debt.counted)[own]).fold(near, Tick::min)
+        let holds_given = self
+            .store
+            .holds_given
+            .of
+            .values()
+            .filter(|hold_given| now.since(hold_given.heard) < max && !hold_given.is_forfeited());
+        holds_given.map(|hold_given| hold_given.connected.unwrap_or(hold_given.counted)[own]).fold(connected, Tick::min)
     }
 }

@@ -6,14 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use whimbrel_event::{Event, HostId, Packed, Tick, Time};
 use whimbrel_selector::{Selector, TopicFilter};
 
-use super::base::{Base, Entries};
 use super::copied::LostParts;
-use super::keys::{DurableNo, Kept, Key, LastWill, OWN, Own, OwnTicks, SessionNo, Value};
-use super::placed::{Acquainted, Placed};
+use super::keys::{DurableNo, Key, LastWill, MapValue, OWN, Own, OwnTicks, SessionNo, SessionRecord};
+use super::placed::{AttachmentRecord, KnownBrokerRecord};
+use super::position_base::{AllPositions, PositionBase};
 use super::publishers::Numbered;
-use super::wish::{Wish, was_named};
-use super::written::{self, Head, Part};
-use super::{Disk, Ended, Flight, Hold, Lost, Numbers, OwedEntry, Profile, Restored};
+use super::subscription_record::{SubscriptionRecord, was_named};
+use super::written::{self, PositionHead, PositionPart};
+use super::{Disk, EndedHostRecord, Flight, HeldInterestRecord, HoldRecord, Lost, Numbers, Profile, RestoredHolds};
 use crate::api::{Durability, Filter, Following, Limits, Reason, RetainHandling, Start, Will};
 use crate::broker::Broker;
 use crate::confirming::{Confirmed, remembered};
@@ -71,22 +71,22 @@ impl core::error::Error for RestoreError {}
 #[derive(Debug, Default)]
 pub struct Restoring {
     own: Option<Own>,
-    sessions: BTreeMap<SessionNo, (Box<str>, Kept)>,
+    sessions: BTreeMap<SessionNo, (Box<str>, SessionRecord)>,
     /// With what was written of each, which has been read once.
     subscriptions: Vec<(SessionNo, Box<str>, Box<[u8]>)>,
-    positions: Entries,
+    positions: AllPositions,
     flights: BTreeMap<SessionNo, BTreeMap<u16, Flight>>,
     unreleased: BTreeSet<(SessionNo, u16)>,
     wills: BTreeMap<SessionNo, (Box<str>, Will)>,
     retained: Vec<Event>,
     numbers: Vec<(Box<str>, Numbered)>,
-    placed: BTreeMap<SessionNo, Placed>,
+    placed: BTreeMap<SessionNo, AttachmentRecord>,
     unnamed: BTreeMap<DurableNo, OwnTicks>,
-    known: BTreeMap<HostId, Acquainted<Box<str>>>,
+    known: BTreeMap<HostId, KnownBrokerRecord<Box<str>>>,
     early: OwnTicks,
     filtered: Option<OwnTicks>,
     lost: Lost,
-    debts: Restored,
+    holds_given: RestoredHolds,
     is_copy: bool,
     profiles: Vec<Profile>,
     pub(crate) faults: Faults,
@@ -115,24 +115,26 @@ impl Restoring {
         match Key::read(key)? {
             Key::Own => self.own = Some(Own::read_versioned(value)?),
             Key::Session(client_id) => {
-                let kept = Kept::read_versioned(value)?;
+                let kept = SessionRecord::read_versioned(value)?;
                 self.sessions.insert(kept.number, (client_id.into(), kept));
             }
             Key::Subscription(session, text) => {
-                let wish = Wish::read_versioned(value)?;
-                let selectors = wish.old.iter().map(|old| old.selector).chain([wish.selector]);
+                let record = SubscriptionRecord::read_versioned(value)?;
+                let selectors = record.old.iter().map(|old| old.selector).chain([record.selector]);
                 if selectors.flatten().any(|text| Selector::parse_canonical(text).is_err()) {
                     return None;
                 }
                 self.subscriptions.push((session, text.into(), value.into()));
             }
             Key::Position(number) => {
-                self.positions.heads.insert(number, Head::read_versioned(value)?);
+                self.positions.heads.insert(number, PositionHead::read_versioned(value)?);
             }
             Key::Part(number, host) => {
-                self.positions.parts.insert((number, host), Part::read_versioned(value)?);
+                self.positions.parts.insert((number, host), PositionPart::read_versioned(value)?);
             }
-            Key::Base(number) => drop(self.positions.bases.insert(number, Base::read_versioned(value)?)),
+            Key::PositionBase(number) => {
+                drop(self.positions.bases.insert(number, PositionBase::read_versioned(value)?))
+            }
             Key::InFlight(session, tag) => {
                 self.flights.entry(session).or_default().insert(tag, Flight::read_versioned(value)?);
             }
@@ -148,32 +150,32 @@ impl Restoring {
             Key::Retained(_) => self.retained.push(Event::copied(Packed::read(<&[u8]>::read_versioned(value)?)?)),
             Key::Number(client_id) => self.numbers.push((client_id.into(), Numbered::read_versioned(value)?)),
             Key::Placed(session) => {
-                self.placed.insert(session, Placed::read_versioned(value)?);
+                self.placed.insert(session, AttachmentRecord::read_versioned(value)?);
             }
             Key::Unnamed(number) => {
                 self.unnamed.insert(number, OwnTicks::read_versioned(value)?);
             }
             Key::Known(host) => {
-                let Acquainted { name, pubends, birth, life } = Acquainted::read_versioned(value)?;
-                self.known.insert(host, Acquainted { name: name.into(), pubends, birth, life });
+                let KnownBrokerRecord { name, pubends, birth, incarnation } = KnownBrokerRecord::read_versioned(value)?;
+                self.known.insert(host, KnownBrokerRecord { name: name.into(), pubends, birth, incarnation });
             }
             Key::Filtered => self.filtered = Some(OwnTicks::read_versioned(value)?),
             Key::Lost(pubend) => *self.lost.0.get_mut(usize::from(pubend))? = LostParts::read_versioned(value)?,
-            Key::Owed(host, number) => {
-                let entry = OwedEntry::read_versioned(value)?;
+            Key::HeldInterest(host, number) => {
+                let entry = HeldInterestRecord::read_versioned(value)?;
                 if TopicFilter::new(entry.filter).is_err() {
                     return None;
                 }
-                self.debts.entries.push((host, number, value.into()));
+                self.holds_given.entries.push((host, number, value.into()));
             }
-            Key::Ended(host) => drop(self.debts.ended.insert(host, Ended::read_versioned(value)?)),
-            Key::Hold(host) => self.debts.holds.push((host, Hold::read_versioned(value)?)),
+            Key::Ended(host) => drop(self.holds_given.ended.insert(host, EndedHostRecord::read_versioned(value)?)),
+            Key::Hold(host) => self.holds_given.holds.push((host, HoldRecord::read_versioned(value)?)),
             Key::Early(pubend) => *self.early.get_mut(usize::from(pubend))? = Tick::read_versioned(value)?,
         }
         Some(())
     }
 
-    /// The core that goes on there; what it writes at once is taken as any other atom. `seed` is its only source of randomness, `now` its first
+    /// The core that goes on there; what it writes at once is taken as any other batch. `seed` is its only source of randomness, `now` its first
     /// moment.
     ///
     /// # Errors
@@ -185,12 +187,12 @@ impl Restoring {
         core.set_profiles(self.profiles);
         core.set_faults(self.faults);
         let after = if self.is_copy { Tick(now.as_nanos()) } else { Tick(0) };
-        core.take_up_host((self.own.as_ref(), after), now, log);
+        core.restore_host((self.own.as_ref(), after), now, log);
         if self.own.is_none() && !(self.sessions.is_empty() && self.retained.is_empty() && self.numbers.is_empty()) {
             return Err(RestoreError::NoOwner);
         }
-        core.take_up_filters(self.filtered);
-        core.restore_debts(now, self.debts);
+        core.restore_filters(self.filtered);
+        core.restore_holds_given(now, self.holds_given);
         (core.store.release.early, core.store.lost) = (self.early, self.lost);
         if self.is_copy {
             core.lose_since_copy(now, &log.events.map(|stream| stream.last.max(stream.chopped)));
@@ -204,7 +206,7 @@ impl Restoring {
         for (number, (client_id, kept)) in &self.sessions {
             // Who was there when the copy was made has left with the broker.
             let left = kept.left.or(self.is_copy.then_some(now));
-            let index = core.restore_session(now, client_id, &Kept { left, ..kept.clone() });
+            let index = core.restore_session(now, client_id, &SessionRecord { left, ..kept.clone() });
             let placed = self.placed.get(number).map(|placed| Box::new(Attachment::restored(now, placed)));
             core.sessions.get_mut(index).memory.roam = placed;
             places.insert(*number, index);
@@ -216,14 +218,14 @@ impl Restoring {
         core.restore_unreleased(&self.unreleased, &places);
         let mut numbers = BTreeMap::new();
         for (session, text, value) in &self.subscriptions {
-            let wish = Wish::read_versioned(value).expect("it was read before");
+            let record = SubscriptionRecord::read_versioned(value).expect("it was read before");
             let Some(index) = places.get(session) else {
                 core.store.write_queue.forget(|key| Key::Subscription(*session, text).put(key));
                 core.store.write_queue.seal_large();
                 continue;
             };
-            let stand = wish.number.and_then(|number| self.positions.find(number, &core.store.bases));
-            if let Some((number, cursor)) = core.restore_subscription(now, *index, text, &wish, stand) {
+            let durable_position = record.number.and_then(|number| self.positions.find(number, &core.store.bases));
+            if let Some((number, cursor)) = core.restore_subscription(now, *index, text, &record, durable_position) {
                 numbers.insert(number, cursor);
             }
         }
@@ -239,8 +241,8 @@ impl Restoring {
         core.store.write_queue.seal();
         core.begin_survey(numbers.into_iter());
         places.values().for_each(|index| core.sessions.rest(*index));
-        places.values().for_each(|index| core.take_up_own(*index));
-        // What those have ended is an atom of its own.
+        places.values().for_each(|index| core.restore_own(*index));
+        // What those have ended is a batch of its own.
         core.store.write_queue.seal();
         Ok(core)
     }
@@ -267,7 +269,7 @@ impl Broker {
     }
 
     /// The own streams go on behind everything that they can have used, and behind `after`.
-    fn take_up_host(&mut self, (own, after): (Option<&Own>, Tick), now: Time, log: &LogState) {
+    fn restore_host(&mut self, (own, after): (Option<&Own>, Tick), now: Time, log: &LogState) {
         let chopped = log.events.map(|stream| stream.chopped);
         let last = log.events.map(|stream| stream.last);
         (self.store.release.chopped, self.store.release.logged) = (chopped, last);
@@ -282,7 +284,7 @@ impl Broker {
                 };
                 self.resume_host(own.host, own.birth, core::array::from_fn::<_, { Streams::COUNT }, _>(used));
                 self.store.numbers = Numbers::restored(*own);
-                self.store.publishers.take_up(now);
+                self.store.publishers.record_restart(now);
             }
             None => {
                 let host: HostId = self.streams.own.host();
@@ -298,7 +300,7 @@ impl Broker {
     }
 
     /// Logged events have filter records since the broker first made some.
-    fn take_up_filters(&mut self, since: Option<OwnTicks>) {
+    fn restore_filters(&mut self, since: Option<OwnTicks>) {
         let store = &mut self.store;
         store.filters.since = since.unwrap_or(store.release.logged);
         if since.is_none() {
@@ -333,7 +335,7 @@ impl Broker {
         }
     }
 
-    fn restore_session(&mut self, now: Time, client_id: &str, kept: &Kept) -> u32 {
+    fn restore_session(&mut self, now: Time, client_id: &str, kept: &SessionRecord) -> u32 {
         let index = self.sessions.create(client_id);
         let expiry = kept.expiry.min(self.sessions.limits.session_expiry_max);
         // Whoever was there has left with the broker.
@@ -342,7 +344,7 @@ impl Broker {
         let session = self.sessions.get_mut(index);
         session.memory.is_of_copy = is_of_copy;
         (session.memory.number, session.memory.is_kept, session.expiry) = (kept.number, true, expiry);
-        session.memory.owner.clone_from(&kept.owner);
+        session.memory.principal.clone_from(&kept.principal);
         session.expires_at = Some(expires_at);
         // A shared subscription's own session ends with the last member.
         if session.shares().is_none() {
@@ -356,7 +358,7 @@ impl Broker {
     fn remember_left(&mut self, now: Time, index: u32, is_copy: bool) {
         let session = self.sessions.get(index);
         if is_copy || session.shares().is_none() {
-            let kept = Kept::of(session, Some(now));
+            let kept = SessionRecord::of(session, Some(now));
             let key = |key: &mut Vec<u8>| Key::Session(&session.client_id).put(key);
             self.store.write_queue.put(key, |value| kept.put_versioned(value));
             self.store.write_queue.seal_large();
@@ -387,22 +389,22 @@ impl Broker {
         self.timers.insert(at, Reason::WillDelay, index);
     }
 
-    /// Makes a subscription as it was written; its number and its track, if it is durable.
+    /// Makes a subscription as it was written; its number and its cursor, if it is durable.
     fn restore_subscription(
         &mut self,
         now: Time,
         index: u32,
         text: &str,
-        wish: &Wish<'_>,
-        position: Option<written::Restored>,
+        record: &SubscriptionRecord<'_>,
+        position: Option<written::RestoredPosition>,
     ) -> Option<(DurableNo, u32)> {
-        let selector = wish.selector.map(remembered);
-        let asked = asked_then(text, wish, selector.as_ref());
+        let selector = record.selector.map(remembered);
+        let asked = asked_then(text, record, selector.as_ref());
         let began = self.streams.own.positions();
-        let confirmed = wish.number.filter(|_| wish.durability == Durability::Durable);
+        let confirmed = record.number.filter(|_| record.durability == Durability::Durable);
         // Until that is found out, it may want all there is.
         let newest = self.store.release.logged;
-        let confirmed = confirmed.map(|number| Confirmed { number, start: wish.start, newest, until: None });
+        let confirmed = confirmed.map(|number| Confirmed { number, start: record.start, newest, until: None });
         if self.add_subscription(now, index, &asked, confirmed.as_ref()).is_err() {
             // The limits have been lowered since.
             self.sessions.stats.subscriptions_refused += 1;
@@ -417,24 +419,24 @@ impl Broker {
         let chopped = if fault!(self, HoldLost) { self.streams.logged().positions() } else { chopped };
         let early = self.store.release.early;
         let fences = self.router.fences().clone();
-        let track_of = self.cursors.get_mut(cursor);
-        let catch_up = track_of.catch_up.as_mut().expect("who is not there lags");
-        let Some(durable) = track_of.durable.as_deref_mut() else {
-            for (own, (start, to)) in wish.start.iter().zip(began).enumerate() {
+        let cursor_of = self.cursors.get_mut(cursor);
+        let catch_up = cursor_of.catch_up.as_mut().expect("who is not there lags");
+        let Some(durable) = cursor_of.durable.as_deref_mut() else {
+            for (own, (start, to)) in record.start.iter().zip(began).enumerate() {
                 let pubend = host.pubend(own as u8);
-                if track_of.keeps {
+                if cursor_of.keeps {
                     catch_up.gaps.add(Gap { pubend, from: *start, to, reason: GapReason::Lost });
                 }
-                if track_of.by_token {
+                if cursor_of.by_token {
                     // What its client has acknowledged since is not written.
-                    track_of.acknowledged.set(pubend, (*start).min(to));
+                    cursor_of.acknowledged.set(pubend, (*start).min(to));
                 }
             }
             return None;
         };
-        let stand = position.as_ref().map(|position| &position.stand);
-        let stored = stand.map_or(wish.start, |stand| stand.acked);
-        let had = core::array::from_fn(|own| stored[own].max(wish.start[own]).min(began[own]));
+        let durable_position = position.as_ref().map(|position| &position.durable);
+        let stored = durable_position.map_or(record.start, |durable_position| durable_position.acked);
+        let had = core::array::from_fn(|own| stored[own].max(record.start[own]).min(began[own]));
         for own in 0..OWN {
             let pubend = host.pubend(own as u8);
             catch_up.positions.set(pubend, had[own].max(chopped[own]).min(began[own]));
@@ -444,18 +446,18 @@ impl Broker {
             let unlogged = if durable.may_be_volatile { chopped[own].min(began[own]) } else { Tick(0) };
             catch_up.gaps.add(Gap { pubend, from: had[own].max(to), to: unlogged, reason: GapReason::Overwritten });
             // A client that stands where it has acknowledged misses nothing, however much was given up since that it did not want.
-            track_of.acknowledged.set(pubend, stored[own].min(began[own]));
+            cursor_of.acknowledged.set(pubend, stored[own].min(began[own]));
         }
-        if !wish.by_token {
-            track_of.acknowledged = crate::cursor::Positions::default();
+        if !record.by_token {
+            cursor_of.acknowledged = crate::cursor::Positions::default();
         }
-        durable.beyond = stand.map_or(Vec::new(), |stand| stand.all_beyond(host));
-        durable.old = wish.old.iter().map(|old| FormerInterest::new(old, &fences)).collect();
+        durable.beyond = durable_position.map_or(Vec::new(), |durable_position| durable_position.all_beyond(host));
+        durable.old = record.old.iter().map(|old| FormerInterest::new(old, &fences)).collect();
         durable.rest();
         position.into_iter().for_each(|position| self.restore_written(cursor, position));
-        self.note_lost_of(cursor, &had);
+        self.record_lost_of(cursor, &had);
         self.cursors.touch(cursor);
-        wish.number.map(|number| (number, cursor))
+        record.number.map(|number| (number, cursor))
     }
 }
 
@@ -467,9 +469,10 @@ fn unknown_base(number: DurableNo) -> RestoreError {
 }
 
 /// What was asked for when a subscription was made.
-fn asked_then<'a>(text: &'a str, wish: &Wish<'a>, selector: Option<&'a Selector>) -> Filter<'a> {
-    let Wish { durability, qos, no_local, retain_as_published, by_token, notices, identifier, .. } = *wish;
-    let named = wish.named.unwrap_or_else(|| was_named(text, wish.durability, by_token || notices));
+fn asked_then<'a>(text: &'a str, record: &SubscriptionRecord<'a>, selector: Option<&'a Selector>) -> Filter<'a> {
+    let SubscriptionRecord { durability, qos, no_local, retain_as_published, by_token, notices, identifier, .. } =
+        *record;
+    let named = record.named.unwrap_or_else(|| was_named(text, record.durability, by_token || notices));
     let following = Following { durability, start: Start::Own, by_token, notices, wants_token: false, named };
     let retain_handling = RetainHandling::DoNotSend;
     Filter { filter: text, qos, no_local, retain_as_published, retain_handling, identifier, selector, following }

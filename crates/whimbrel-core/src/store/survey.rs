@@ -10,7 +10,7 @@ use whimbrel_event::Tick;
 
 use super::filter::{names, stream_of};
 use super::keys::{DurableNo, OWN, OwnTicks};
-use super::reads::{Part, Slice};
+use super::reads::{Slice, WantedPart};
 use crate::broker::Broker;
 
 /// Stands for the survey where sessions wait for what is read.
@@ -21,7 +21,7 @@ const SURVEY_BYTES: usize = 64 << 10;
 
 /// One subscription that may lack something.
 #[derive(Debug)]
-struct Asker {
+struct SurveyCursor {
     number: DurableNo,
     cursor: u32,
     /// The last event of the present stream for which it was named so far.
@@ -30,9 +30,9 @@ struct Asker {
 
 /// How far the filter records have been looked through. Over when nobody is left to ask.
 #[derive(Debug, Default)]
-pub(crate) struct Survey {
+pub(crate) struct FilterSurvey {
     /// Ascending by number.
-    askers: Vec<Asker>,
+    askers: Vec<SurveyCursor>,
     /// Up to where the streams had been given up at the restart.
     begin: OwnTicks,
     /// The last events that were logged before it.
@@ -46,10 +46,10 @@ pub(crate) struct Survey {
     blind: Tick,
 }
 
-impl Survey {
+impl FilterSurvey {
     /// Goes on to the next stream that has something for somebody; false: there is none.
-    fn go_on(&mut self) -> bool {
-        let Survey { askers, begin, end, .. } = self;
+    fn advance(&mut self) -> bool {
+        let FilterSurvey { askers, begin, end, .. } = self;
         let mut first = self.shard.end;
         if first == askers.len() {
             (self.own, first) = (self.own + 1, 0);
@@ -91,16 +91,16 @@ impl Survey {
 }
 
 impl Broker {
-    /// Finds out what subscriptions want of the log that is there; ascending by number, with their tracks.
+    /// Finds out what subscriptions want of the log that is there; ascending by number, with their cursors.
     pub(super) fn begin_survey(&mut self, subscriptions: impl Iterator<Item = (DurableNo, u32)>) {
         let (begin, end) = (self.store.release.chopped, self.store.release.logged);
-        let lacks = |cursor: u32| self.stand(cursor).acked.iter().zip(&end).any(|(acked, end)| acked < end);
+        let lacks = |cursor: u32| self.durable_position(cursor).acked.iter().zip(&end).any(|(acked, end)| acked < end);
         let askers = subscriptions.filter(|(_, cursor)| lacks(*cursor));
-        let askers: Vec<_> = askers.map(|(number, cursor)| Asker { number, cursor, newest: Tick(0) }).collect();
+        let askers: Vec<_> = askers.map(|(number, cursor)| SurveyCursor { number, cursor, newest: Tick(0) }).collect();
         if askers.is_empty() {
             return;
         }
-        self.store.survey = Survey { askers, begin, end, ..Survey::default() };
+        self.store.survey = FilterSurvey { askers, begin, end, ..FilterSurvey::default() };
         self.survey_next();
     }
 
@@ -116,7 +116,7 @@ impl Broker {
         if survey.upto.max(store.release.chopped[survey.own]) < survey.end[survey.own] {
             self.survey_part();
         } else {
-            self.note_surveyed();
+            self.record_surveyed();
             self.survey_next();
         }
     }
@@ -124,8 +124,8 @@ impl Broker {
     /// Goes on with the next stream.
     fn survey_next(&mut self) {
         let survey = &mut self.store.survey;
-        if !survey.go_on() {
-            self.store.survey = Survey::default();
+        if !survey.advance() {
+            self.store.survey = FilterSurvey::default();
             return;
         }
         let since = self.store.filters.since[survey.own];
@@ -140,13 +140,13 @@ impl Broker {
         let stream = stream_of(own, survey.askers[survey.shard.start].number);
         // What was given up meanwhile cannot be read. If that is all, the read brings nothing, and the stream is done.
         let after = survey.upto.max(self.store.release.chopped[own]).min(Tick(upto.0 - 1));
-        self.store.reads.ask(SURVEYOR, Part { stream, after, upto, bytes: SURVEY_BYTES });
+        self.store.reads.ask(SURVEYOR, WantedPart { stream, after, upto, bytes: SURVEY_BYTES });
     }
 
     /// Everything is known of the stream.
-    fn note_surveyed(&mut self) {
+    fn record_surveyed(&mut self) {
         let Broker { store, cursors, .. } = self;
-        let Survey { askers, begin, end, own, shard, blind, .. } = &mut store.survey;
+        let FilterSurvey { askers, begin, end, own, shard, blind, .. } = &mut store.survey;
         for asker in &mut askers[shard.clone()] {
             let newest = core::mem::take(&mut asker.newest).max(*blind).max(begin[*own]);
             // It may have ended, another may have its place, and what came since is newer.

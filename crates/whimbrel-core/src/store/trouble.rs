@@ -3,7 +3,7 @@
 use whimbrel_event::{Qos, Time};
 
 use super::{Answer, Disk, Store, Wait};
-use crate::accept::From;
+use crate::accept::EventOrigin;
 use crate::api::{Accepted, Kick, Output, Refusal};
 use crate::broker::Broker;
 
@@ -43,7 +43,7 @@ impl Broker {
                     publishers.take_back(client_id, *number);
                 }
                 let (whom, tag) = held.answer?;
-                if let From::Publish(index) = held.from
+                if let EventOrigin::Publish(index) = held.from
                     && let Some(session) = sessions.of_answer(index, held.session, whom)
                 {
                     if let Some((_, number)) = held.number {

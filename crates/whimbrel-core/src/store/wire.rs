@@ -26,16 +26,16 @@ pub(crate) fn put_duration(out: &mut Vec<u8>, duration: Duration) {
 }
 
 /// Reads such a time.
-pub(crate) fn duration(bytes: &mut Bytes<'_>) -> Option<Duration> {
+pub(crate) fn duration(bytes: &mut ByteReader<'_>) -> Option<Duration> {
     let millis = bytes.varint()?;
     Some(if millis == u64::MAX { Duration::MAX } else { Duration::from_millis(millis) })
 }
 
 /// Reads one thing after the other. `None` means that there are too few bytes, or that they make no sense.
 #[derive(Clone, Copy)]
-pub(crate) struct Bytes<'a>(pub(crate) &'a [u8]);
+pub(crate) struct ByteReader<'a>(pub(crate) &'a [u8]);
 
-impl<'a> Bytes<'a> {
+impl<'a> ByteReader<'a> {
     pub(crate) fn take(&mut self, length: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(length)?;
         self.0 = rest;

@@ -10,13 +10,13 @@ use super::{StreamName, Write};
 /// Bytes that wait to be taken, above which no more is accepted from clients.
 pub(crate) const WRITE_QUEUE_BYTES_MAX: usize = 2 << 20;
 
-/// Bytes above which an atom without an event should be ended.
+/// Bytes above which a batch without an event should be ended.
 const BATCH_BYTES_MAX: usize = 256 << 10;
 
 /// Bytes that were taken and lie before those that were not, above which they are moved together.
 const TAKEN_BYTES_MAX: usize = 1 << 20;
 
-/// The place of an atom in the order of all of them since the core began: 1, 2, 3, …
+/// The place of a batch in the order of all of them since the core began: 1, 2, 3, …
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct BatchNo(pub u64);
 
@@ -50,11 +50,11 @@ pub(crate) struct WriteQueue {
     bytes: Vec<u8>,
     /// What `bytes[0]` is counted as.
     base: u64,
-    /// The number of the last atom.
+    /// The number of the last batch.
     last: u64,
-    /// The number of the last atom that was taken.
+    /// The number of the last batch that was taken.
     taken: u64,
-    /// Of the atoms that were not taken.
+    /// Of the batches that were not taken.
     weight: usize,
     open_ops: usize,
     open_weight: usize,
@@ -69,17 +69,17 @@ impl BatchNo {
 }
 
 impl WriteQueue {
-    /// The last atom that was made and not refused.
+    /// The last batch that was made and not refused.
     pub(crate) fn last(&self) -> BatchNo {
         self.batches.back().map_or(BatchNo(self.taken), |head| head.number)
     }
 
-    /// The atom that what is added now will belong to.
+    /// The batch that what is added now will belong to.
     pub(crate) fn next(&self) -> BatchNo {
         BatchNo(self.last + 1)
     }
 
-    /// What was added so far is an atom if it is large: what belongs together must be added between two calls.
+    /// What was added so far is a batch if it is large: what belongs together must be added between two calls.
     pub(crate) fn seal_large(&mut self) {
         if self.open_weight > BATCH_BYTES_MAX {
             self.seal();
@@ -91,12 +91,12 @@ impl WriteQueue {
         self.weight > WRITE_QUEUE_BYTES_MAX
     }
 
-    /// All atoms have been taken.
+    /// All batches have been taken.
     pub(crate) fn is_empty(&self) -> bool {
         self.batches.is_empty()
     }
 
-    /// Something was added since the last atom was made.
+    /// Something was added since the last batch was made.
     pub(crate) fn is_open(&self) -> bool {
         self.open_ops > 0
     }
@@ -156,7 +156,7 @@ impl WriteQueue {
         self.add(Op::Reserve { upto }, 0);
     }
 
-    /// What was added since the last time is an atom; without any, there is none, and the last one is given.
+    /// What was added since the last time is a batch; without any, there is none, and the last one is given.
     pub(crate) fn seal(&mut self) -> BatchNo {
         let ops = core::mem::take(&mut self.open_ops);
         if self.is_closed {
@@ -175,20 +175,20 @@ impl WriteQueue {
         self.last()
     }
 
-    /// The oldest atom that was not taken.
+    /// The oldest batch that was not taken.
     pub(crate) fn batch(&self) -> Option<Batch<'_>> {
-        assert_eq!(self.open_ops, 0, "atoms are taken between two inputs");
+        assert_eq!(self.open_ops, 0, "batches are taken between two inputs");
         self.batches.front().map(|head| Batch { write_queue: self, head })
     }
 
-    /// Whether the driver has taken that atom, or it was dropped before.
+    /// Whether the driver has taken that batch, or it was dropped before.
     pub(crate) fn is_taken(&self, batch: BatchNo) -> bool {
         self.batches.front().is_none_or(|oldest| batch < oldest.number)
     }
 
-    /// The driver has taken the oldest atom.
+    /// The driver has taken the oldest batch.
     pub(crate) fn take(&mut self) -> BatchNo {
-        let head = self.batches.pop_front().expect("an atom that was shown");
+        let head = self.batches.pop_front().expect("a batch that was shown");
         self.ops.drain(..head.ops);
         self.weight -= head.weight;
         self.taken = head.number.0;
@@ -217,7 +217,7 @@ impl WriteQueue {
         }
     }
 
-    /// Drops the atoms with events that were not taken, and tells which, ascending.
+    /// Drops the batches with events that were not taken, and tells which, ascending.
     pub(crate) fn refuse_events(&mut self) -> Vec<BatchNo> {
         let mut refused = Vec::new();
         let mut ops = core::mem::take(&mut self.ops);

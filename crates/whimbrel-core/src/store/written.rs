@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 
 use whimbrel_event::{EventId, HOST_RELIABLE_MAX, HostId, PubendId, Tick};
 
-use super::base::{BaseNo, Bases, tick_of};
-use super::keys::{DurableNo, Key, OwnTicks, Value, put_ticks, ticks};
-use super::stand::{read_far, unzigzag, zigzag};
-use super::wire::{Bytes, put_varint};
-use super::{FarStand, Stand};
+use super::durable_position::{read_remote_positions, unzigzag, zigzag};
+use super::keys::{DurableNo, Key, MapValue, OwnTicks, put_ticks, ticks};
+use super::position_base::{BaseNo, PositionBases, tick_of};
+use super::wire::{ByteReader, put_varint};
+use super::{DurablePosition, RemotePosition};
 use crate::broker::Broker;
 use crate::cursor::{Common, Cursor, Positions};
 use crate::stream::low_watermark_of;
@@ -28,7 +28,7 @@ const LIST_MAX: u64 = 1 << 20;
 
 /// What is written of a position in one entry, beside its parts.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
-pub(crate) struct Head {
+pub(crate) struct PositionHead {
     /// Up to where it has acknowledged everything of the own streams.
     pub(crate) acked: OwnTicks,
     /// What it has acknowledged beyond: index of the pubend and tick, ascending.
@@ -36,22 +36,22 @@ pub(crate) struct Head {
     /// The base that it refers to; none: it has parts for all brokers on whose logs it counts.
     pub(crate) base: BaseNo,
     /// Where it stands where a base does, it stands at least here, and from here on the log counts for it.
-    pub(crate) level: Tick,
+    pub(crate) watermark: Tick,
     /// Brokers in the base that have no part, and on whose logs it does not count, ascending.
     pub(crate) lacks: Vec<HostId>,
     /// What earlier versions had instead of parts.
-    pub(crate) far: Vec<FarStand>,
-    pub(crate) far_beyond: Vec<EventId>,
+    pub(crate) remote: Vec<RemotePosition>,
+    pub(crate) remote_beyond: Vec<EventId>,
 }
 
-impl Head {
+impl PositionHead {
     fn digest(&self) -> u64 {
         // Nobody else chooses what is looked at here.
         whimbrel_event::Seeded::new(0).hash_one(self)
     }
 }
 
-impl Value<'_> for Head {
+impl MapValue<'_> for PositionHead {
     const VERSION: u8 = 3;
 
     fn put(&self, out: &mut Vec<u8>) {
@@ -65,26 +65,26 @@ impl Value<'_> for Head {
             *last = *tick;
         }
         put_varint(out, self.base.0);
-        put_varint(out, self.level.0);
+        put_varint(out, self.watermark.0);
         put_varint(out, self.lacks.len() as u64);
         self.lacks.iter().for_each(|host| put_varint(out, host.as_u64()));
     }
 
-    fn read(bytes: &mut Bytes<'_>) -> Option<Self> {
-        let mut head = Head::read_older(1, bytes)?;
-        (head.base, head.level) = (BaseNo(bytes.varint()?), Tick(bytes.varint()?));
+    fn read(bytes: &mut ByteReader<'_>) -> Option<Self> {
+        let mut head = PositionHead::read_older(1, bytes)?;
+        (head.base, head.watermark) = (BaseNo(bytes.varint()?), Tick(bytes.varint()?));
         let count = bytes.varint().filter(|count| *count <= LIST_MAX)?;
         head.lacks = (0..count).map(|_| bytes.varint().map(HostId::new)).collect::<Option<_>>()?;
         head.lacks.is_sorted_by(|a, b| a < b).then_some(head)
     }
 
-    fn read_older(version: u8, bytes: &mut Bytes<'_>) -> Option<Self> {
+    fn read_older(version: u8, bytes: &mut ByteReader<'_>) -> Option<Self> {
         if !(1..=2).contains(&version) {
             return None;
         }
         let acked = ticks(bytes)?;
         let mut last = acked;
-        let mut next = |bytes: &mut Bytes<'_>| {
+        let mut next = |bytes: &mut ByteReader<'_>| {
             let pubend = bytes.u8()?;
             let last = last.get_mut(usize::from(pubend))?;
             last.0 = last.0.checked_add(bytes.varint()?)?;
@@ -92,32 +92,32 @@ impl Value<'_> for Head {
         };
         let beyond = (0..bytes.varint()?).map(|_| next(bytes)).collect::<Option<Vec<_>>>()?;
         // The first knew of own streams only.
-        let (far, far_beyond) = if version == 1 { Default::default() } else { read_far(bytes)? };
-        Some(Head { acked, beyond, far, far_beyond, ..Head::default() })
+        let (remote, remote_beyond) = if version == 1 { Default::default() } else { read_remote_positions(bytes)? };
+        Some(PositionHead { acked, beyond, remote, remote_beyond, ..PositionHead::default() })
     }
 }
 
 /// What is written of a position for the streams of one other broker, by their indices.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Part {
+pub(crate) struct PositionPart {
     /// After which tick the log counts, and up to where it has acknowledged everything; ascending.
     streams: Box<[(u8, Tick, Tick)]>,
     /// What it has acknowledged beyond that, ascending.
     beyond: Box<[(u8, Tick)]>,
 }
 
-impl Part {
-    pub(crate) fn new(streams: Box<[(u8, Tick, Tick)]>, beyond: Box<[(u8, Tick)]>) -> Part {
-        Part { streams, beyond }
+impl PositionPart {
+    pub(crate) fn new(streams: Box<[(u8, Tick, Tick)]>, beyond: Box<[(u8, Tick)]>) -> PositionPart {
+        PositionPart { streams, beyond }
     }
 
-    fn streams(&self, host: HostId) -> impl Iterator<Item = FarStand> {
-        let stand = move |(index, since, acked): &(u8, Tick, Tick)| FarStand {
+    fn streams(&self, host: HostId) -> impl Iterator<Item = RemotePosition> {
+        let position = move |(index, since, acked): &(u8, Tick, Tick)| RemotePosition {
             pubend: host.pubend(*index),
             since: *since,
             acked: *acked,
         };
-        self.streams.iter().map(stand)
+        self.streams.iter().map(position)
     }
 
     fn beyond(&self, host: HostId) -> impl Iterator<Item = EventId> {
@@ -125,7 +125,7 @@ impl Part {
     }
 }
 
-impl Value<'_> for Part {
+impl MapValue<'_> for PositionPart {
     fn put(&self, out: &mut Vec<u8>) {
         put_varint(out, self.streams.len() as u64);
         let mut before = 0_u64;
@@ -145,19 +145,19 @@ impl Value<'_> for Part {
         }
     }
 
-    fn read(bytes: &mut Bytes<'_>) -> Option<Self> {
+    fn read(bytes: &mut ByteReader<'_>) -> Option<Self> {
         let mut before = 0_u64;
-        let mut tick = |bytes: &mut Bytes<'_>| {
+        let mut tick = |bytes: &mut ByteReader<'_>| {
             before = before.wrapping_add(unzigzag(bytes.varint()?) as u64);
             Some(Tick(before))
         };
-        let index = |bytes: &mut Bytes<'_>| bytes.u8().filter(|index| *index < HOST_RELIABLE_MAX);
+        let index = |bytes: &mut ByteReader<'_>| bytes.u8().filter(|index| *index < HOST_RELIABLE_MAX);
         let count = bytes.varint().filter(|count| *count <= u64::from(HOST_RELIABLE_MAX))?;
         let streams = (0..count).map(|_| Some((index(bytes)?, tick(bytes)?, tick(bytes)?)));
         let streams = streams.collect::<Option<Box<[_]>>>()?;
         // However many: nothing bounds what is acknowledged beyond a notice that is not answered.
         let beyond = (0..bytes.varint()?).map(|_| Some((index(bytes)?, tick(bytes)?))).collect::<Option<_>>()?;
-        streams.is_sorted_by(|a, b| a.0 < b.0).then_some(Part { streams, beyond })
+        streams.is_sorted_by(|a, b| a.0 < b.0).then_some(PositionPart { streams, beyond })
     }
 }
 
@@ -166,8 +166,8 @@ impl Value<'_> for Part {
 pub(crate) struct Written {
     /// The base that it refers to.
     pub(crate) base: BaseNo,
-    level: Tick,
-    parts: BTreeMap<HostId, Part>,
+    watermark: Tick,
+    parts: BTreeMap<HostId, PositionPart>,
     /// Up to where it was given something of a stream, or told that it misses something: what is written is never behind that. Not of streams of which the base is
     /// as far.
     marks: Positions,
@@ -176,7 +176,7 @@ pub(crate) struct Written {
 impl Written {
     /// Nothing.
     pub(crate) const fn new() -> Self {
-        Written { base: BaseNo(0), level: Tick(0), parts: BTreeMap::new(), marks: Positions::new() }
+        Written { base: BaseNo(0), watermark: Tick(0), parts: BTreeMap::new(), marks: Positions::new() }
     }
 
     /// It has had everything of a stream up to there, or was told what it misses.
@@ -188,15 +188,15 @@ impl Written {
     /// anyway, one tick says so of all streams.
     pub(crate) fn count(&mut self, pubend: PubendId, since: Tick, had: Tick) {
         match self.base {
-            BaseNo(0) => self.level = self.level.max(since).max(had),
+            BaseNo(0) => self.watermark = self.watermark.max(since).max(had),
             _ => self.mark(pubend, had),
         }
     }
 
     /// Up to where it may have been given something of a stream: nothing that it was given lies beyond.
-    pub(crate) fn given(&self, pubend: PubendId, bases: &Bases) -> Tick {
+    pub(crate) fn given(&self, pubend: PubendId, bases: &PositionBases) -> Tick {
         let of_base = tick_of(bases.ticks(self.base), pubend).unwrap_or_default();
-        self.marks.get(pubend).max(of_base).max(self.level)
+        self.marks.get(pubend).max(of_base).max(self.watermark)
     }
 
     /// The names of what is written beside the first entry.
@@ -206,8 +206,8 @@ impl Written {
 
     /// How many parts are held, and how many bytes they take.
     pub(crate) fn size(&self) -> (usize, usize) {
-        let of_part =
-            |part: &Part| size_of_val(&*part.streams) + size_of_val(&*part.beyond) + size_of::<(HostId, Part)>();
+        let entry = size_of::<(HostId, PositionPart)>();
+        let of_part = |part: &PositionPart| size_of_val(&*part.streams) + size_of_val(&*part.beyond) + entry;
         (self.parts.len(), self.parts.values().map(of_part).sum())
     }
 
@@ -224,107 +224,107 @@ impl Written {
 
 /// A position as it was written.
 #[derive(Debug, Default)]
-pub(crate) struct Restored {
-    pub(crate) stand: Stand,
+pub(crate) struct RestoredPosition {
+    pub(crate) durable: DurablePosition,
     pub(crate) written: Written,
     /// What was written under its first name.
     pub(crate) digest: u64,
 }
 
-impl Restored {
+impl RestoredPosition {
     /// Puts it together again; `base`: the ticks of the base that it refers to.
-    pub(crate) fn new(head: &Head, parts: BTreeMap<HostId, Part>, base: &[(PubendId, Tick)]) -> Restored {
+    pub(crate) fn new(head: &PositionHead, parts: BTreeMap<HostId, PositionPart>, base: &[(PubendId, Tick)]) -> Self {
         let is_apart = |host: HostId| parts.contains_key(&host);
         let lacks = |host: HostId| head.lacks.binary_search(&host).is_ok();
         let of_base = base.iter().filter(|(pubend, _)| !is_apart(pubend.host()) && !lacks(pubend.host()));
         let as_base = |(pubend, tick): &(PubendId, Tick)| {
-            let (since, acked) = (head.level, (*tick).max(head.level));
-            FarStand { pubend: *pubend, since, acked }
+            let (since, acked) = (head.watermark, (*tick).max(head.watermark));
+            RemotePosition { pubend: *pubend, since, acked }
         };
-        let former = head.far.iter().filter(|far| !is_apart(far.pubend.host())).copied();
-        let apart: Vec<FarStand> = former.chain(parts.iter().flat_map(|(host, part)| part.streams(*host))).collect();
-        let mut marks: Positions = apart.iter().map(|far| (far.pubend, far.acked)).collect();
-        let beyond = head.far_beyond.iter().filter(|id| !is_apart(id.pubend.host())).copied();
+        let former = head.remote.iter().filter(|remote| !is_apart(remote.pubend.host())).copied();
+        let apart: Vec<_> = former.chain(parts.iter().flat_map(|(host, part)| part.streams(*host))).collect();
+        let mut marks: Positions = apart.iter().map(|remote| (remote.pubend, remote.acked)).collect();
+        let beyond = head.remote_beyond.iter().filter(|id| !is_apart(id.pubend.host())).copied();
         let beyond = beyond.chain(parts.iter().flat_map(|(host, part)| part.beyond(*host)));
-        let mut far_beyond: Vec<EventId> = beyond.collect();
-        far_beyond.iter().for_each(|id| marks.advance(id.pubend, id.tick));
-        let mut far: Vec<FarStand> = of_base.map(as_base).chain(apart.iter().copied()).collect();
-        far.sort_unstable_by_key(|far| far.pubend);
-        far_beyond.sort_unstable();
-        let stand = Stand { acked: head.acked, beyond: head.beyond.clone(), far, far_beyond };
-        let level = apart.iter().map(|far| far.since).fold(head.level, Tick::max);
-        let level = if head.base == BaseNo(0) { level } else { head.level };
+        let mut remote_beyond: Vec<EventId> = beyond.collect();
+        remote_beyond.iter().for_each(|id| marks.advance(id.pubend, id.tick));
+        let mut remote: Vec<RemotePosition> = of_base.map(as_base).chain(apart.iter().copied()).collect();
+        remote.sort_unstable_by_key(|remote| remote.pubend);
+        remote_beyond.sort_unstable();
+        let position = DurablePosition { acked: head.acked, beyond: head.beyond.clone(), remote, remote_beyond };
+        let watermark = apart.iter().map(|remote| remote.since).fold(head.watermark, Tick::max);
+        let watermark = if head.base == BaseNo(0) { watermark } else { head.watermark };
         // What an earlier version has written is written anew.
-        let digest = if head.far.is_empty() { head.digest() } else { 0 };
-        Restored { stand, written: Written { base: head.base, level, parts, marks }, digest }
+        let digest = if head.remote.is_empty() { head.digest() } else { 0 };
+        RestoredPosition { durable: position, written: Written { base: head.base, watermark, parts, marks }, digest }
     }
 }
 
 /// What is to be written of a position.
 #[derive(Debug, Default)]
-pub(crate) struct Change {
-    head: Head,
+pub(crate) struct PositionChange {
+    head: PositionHead,
     digest: u64,
-    parts: Vec<(HostId, Part)>,
+    parts: Vec<(HostId, PositionPart)>,
     /// Parts that are not needed any more.
     gone: Vec<HostId>,
 }
 
 /// A position under one base.
-struct Under<'a> {
+struct UnderBase<'a> {
     base: &'a [(PubendId, Tick)],
     number: BaseNo,
-    level: Tick,
+    watermark: Tick,
     /// Brokers for which it has parts, ascending.
     parts: Vec<HostId>,
     lacks: Vec<HostId>,
 }
 
-impl Under<'_> {
+impl UnderBase<'_> {
     fn cost(&self) -> usize {
         self.parts.len() + self.lacks.len()
     }
 }
 
 /// What a position has of the streams of one other broker.
-struct Of<'a> {
+struct OfHost<'a> {
     host: HostId,
-    streams: &'a [FarStand],
+    streams: &'a [RemotePosition],
     beyond: &'a [EventId],
 }
 
-fn by_host(stand: &Stand) -> impl Iterator<Item = Of<'_>> {
-    stand.far.chunk_by(|a, b| a.pubend.host() == b.pubend.host()).map(|streams| {
+fn by_host(position: &DurablePosition) -> impl Iterator<Item = OfHost<'_>> {
+    position.remote.chunk_by(|a, b| a.pubend.host() == b.pubend.host()).map(|streams| {
         let host = streams[0].pubend.host();
-        let first = stand.far_beyond.partition_point(|id| id.pubend < host.pubend(0));
-        let count = stand.far_beyond[first..].iter().take_while(|id| id.pubend.host() == host).count();
-        Of { host, streams, beyond: &stand.far_beyond[first..first + count] }
+        let first = position.remote_beyond.partition_point(|id| id.pubend < host.pubend(0));
+        let count = position.remote_beyond[first..].iter().take_while(|id| id.pubend.host() == host).count();
+        OfHost { host, streams, beyond: &position.remote_beyond[first..first + count] }
     })
 }
 
-impl Of<'_> {
-    /// Whether it may be written as standing where a base does, in each stream not before `level`.
-    fn fits(&self, base: &[(PubendId, Tick)], level: Tick, marks: &Positions) -> bool {
+impl OfHost<'_> {
+    /// Whether it may be written as standing where a base does, in each stream not before `watermark`.
+    fn fits(&self, base: &[(PubendId, Tick)], watermark: Tick, marks: &Positions) -> bool {
         let first = base.partition_point(|(pubend, _)| *pubend < self.host.pubend(0));
         let of_base = base[first..].iter().take_while(|(pubend, _)| pubend.host() == self.host);
-        let fits = |far: &FarStand, (pubend, tick): &(PubendId, Tick)| {
-            let at = level.max(*tick);
-            far.pubend == *pubend && far.since <= level && at <= far.acked && marks.get(*pubend) <= at
+        let fits = |remote: &RemotePosition, (pubend, tick): &(PubendId, Tick)| {
+            let at = watermark.max(*tick);
+            remote.pubend == *pubend && remote.since <= watermark && at <= remote.acked && marks.get(*pubend) <= at
         };
         self.beyond.is_empty()
             && of_base.clone().count() == self.streams.len()
-            && self.streams.iter().zip(of_base).all(|(far, known)| fits(far, known))
+            && self.streams.iter().zip(of_base).all(|(remote, known)| fits(remote, known))
     }
 
     /// Whether what was written of it still does; it is not behind `least` unless the subscription is.
-    fn is_told_by(&self, part: &Part, least: impl Fn(PubendId) -> Tick, marks: &Positions) -> bool {
-        let tells = |(far, known): (&FarStand, FarStand)| {
-            let is_near = known.acked <= far.acked
-                && known.acked >= far.acked.min(least(far.pubend))
-                && marks.get(far.pubend) <= known.acked;
-            far.pubend == known.pubend
-                && (is_near || known.acked == far.acked)
-                && (known.since <= far.since || known.since <= known.acked)
+    fn is_told_by(&self, part: &PositionPart, least: impl Fn(PubendId) -> Tick, marks: &Positions) -> bool {
+        let tells = |(remote, known): (&RemotePosition, RemotePosition)| {
+            let is_near = known.acked <= remote.acked
+                && known.acked >= remote.acked.min(least(remote.pubend))
+                && marks.get(remote.pubend) <= known.acked;
+            remote.pubend == known.pubend
+                && (is_near || known.acked == remote.acked)
+                && (known.since <= remote.since || known.since <= known.acked)
         };
         part.streams.len() == self.streams.len()
             && self.streams.iter().zip(part.streams(self.host)).all(tells)
@@ -332,64 +332,64 @@ impl Of<'_> {
     }
 
     /// As it is written.
-    fn part(&self) -> Part {
-        let streams = self.streams.iter().map(|far| (far.pubend.index(), far.since, far.acked));
-        Part::new(streams.collect(), self.beyond.iter().map(|id| (id.pubend.index(), id.tick)).collect())
+    fn part(&self) -> PositionPart {
+        let streams = self.streams.iter().map(|remote| (remote.pubend.index(), remote.since, remote.acked));
+        PositionPart::new(streams.collect(), self.beyond.iter().map(|id| (id.pubend.index(), id.tick)).collect())
     }
 }
 
 impl Broker {
-    /// What is to be written of a position that is `stand`.
-    pub(super) fn change_of(&self, id: u32, stand: &Stand) -> Change {
+    /// What is to be written of a position that is `position`.
+    pub(super) fn change_of(&self, id: u32, position: &DurablePosition) -> PositionChange {
         let cursor = self.cursors.get(id);
         let durable = cursor.durable.as_deref().expect("a durable subscription");
-        let counted = stand.counted(&durable.remote);
-        let (stand, written) = (&*counted, &durable.remote.written);
+        let counted = position.counted(&durable.remote);
+        let (position, written) = (&*counted, &durable.remote.written);
         let marks = if fault!(self, Unmarked) { &Positions::new() } else { &written.marks };
-        let left_at = self.left_at(cursor, stand);
-        let under = self.base_for(cursor, stand, marks, left_at);
+        let left_at = self.left_at(cursor, position);
+        let under = self.base_for(cursor, position, marks, left_at);
         let (mut parts, mut gone) = (Vec::new(), Vec::new());
         let current = self.store.bases.ticks(self.store.bases.current());
         // Whoever is behind need not be as far as the last base is.
         let newest = if cursor.catch_up.is_none() && !cursor.by_token { current } else { under.base };
         let former = self.store.bases.ticks(written.base);
-        let level = left_at.unwrap_or_default().max(written.level);
+        let watermark = left_at.unwrap_or_default().max(written.watermark);
         let mut apart = under.parts.iter().peekable();
-        for of in by_host(stand).filter(|of| apart.next_if_eq(&&of.host).is_some()) {
+        for of in by_host(position).filter(|of| apart.next_if_eq(&&of.host).is_some()) {
             let has_ended = self.streams.has_ended(of.host);
             // Nor is it behind the base that it is about to leave, or behind its level: up to there nothing is marked.
             let of_bases = |pubend| tick_of(newest, pubend).max(tick_of(former, pubend));
-            let least = |pubend| of_bases(pubend).unwrap_or_default().max(level);
+            let least = |pubend| of_bases(pubend).unwrap_or_default().max(watermark);
             let least = |pubend| if has_ended { Tick(u64::MAX) } else { least(pubend) };
             if !written.parts.get(&of.host).is_some_and(|part| of.is_told_by(part, least, marks)) {
                 parts.push((of.host, of.part()));
             }
         }
         gone.extend(written.parts.keys().filter(|host| under.parts.binary_search(host).is_err()));
-        let Under { number: base, level, lacks, .. } = under;
-        let (acked, beyond) = (stand.acked, stand.beyond.clone());
-        let head = Head { acked, beyond, base, level, lacks, ..Head::default() };
-        Change { digest: head.digest(), head, parts, gone }
+        let UnderBase { number: base, watermark, lacks, .. } = under;
+        let (acked, beyond) = (position.acked, position.beyond.clone());
+        let head = PositionHead { acked, beyond, base, watermark, lacks, ..PositionHead::default() };
+        PositionChange { digest: head.digest(), head, parts, gone }
     }
 
     /// Under which base a position takes least: the last one, if it may; that to which it refers; or none.
-    fn base_for(&self, cursor: &Cursor, stand: &Stand, marks: &Positions, left_at: Option<Tick>) -> Under<'_> {
+    fn base_for(&self, cursor: &Cursor, at: &DurablePosition, marks: &Positions, left: Option<Tick>) -> UnderBase<'_> {
         let durable = cursor.durable.as_deref().expect("a durable subscription");
         let bases = &self.store.bases;
         let (current, own) = (bases.current(), durable.remote.written.base);
         // Never back: what came before is not marked any more.
-        let level = durable.remote.since.common_tick().unwrap_or_default().max(durable.remote.written.level);
-        let level = level.max(left_at.unwrap_or_default());
-        let none = self.under(BaseNo(0), Tick(0), stand, marks);
-        if stand.far.is_empty() {
+        let watermark = durable.remote.since.common_tick().unwrap_or_default().max(durable.remote.written.watermark);
+        let watermark = watermark.max(left.unwrap_or_default());
+        let none = self.under(BaseNo(0), Tick(0), at, marks);
+        if at.remote.is_empty() {
             return none;
         }
-        let mut last = self.under(current, level, stand, marks);
+        let mut last = self.under(current, watermark, at, marks);
         if current != own {
             // Brokers that have come since it refers to the one before count from later on.
-            let came =
-                stand.far.iter().filter(|far| tick_of(last.base, far.pubend).is_some_and(|tick| far.since <= tick));
-            let raised = self.under(current, came.map(|far| far.since).fold(level, Tick::max), stand, marks);
+            let is_told = |of: &&RemotePosition| tick_of(last.base, of.pubend).is_some_and(|tick| of.since <= tick);
+            let raised = at.remote.iter().filter(is_told).map(|of| of.since).fold(watermark, Tick::max);
+            let raised = self.under(current, raised, at, marks);
             if raised.cost() < last.cost() {
                 last = raised;
             }
@@ -401,50 +401,50 @@ impl Broker {
         let last = Some(last).filter(|_| current != BaseNo(0) && may_change);
         // Whoever is behind, or whose client keeps the position, may be so for long.
         let may_stay = own != BaseNo(0) && own != current && (cursor.catch_up.is_some() || cursor.by_token);
-        let other = if may_stay { self.under(own, level, stand, marks) } else { none };
+        let other = if may_stay { self.under(own, watermark, at, marks) } else { none };
         let best = match last {
             Some(last) if last.cost() < other.cost() || may_stay && last.cost() == other.cost() => last,
             _ => other,
         };
         // Where it stands at one tick that is beyond all that it may have been given under its base, the first base serves as well, and those in between need not be kept.
-        let is_beyond = || bases.ticks(own).iter().all(|(_, tick)| *tick <= level);
-        if left_at.is_none() || best.number == BaseNo(0) || !is_beyond() {
+        let is_beyond = || bases.ticks(own).iter().all(|(_, tick)| *tick <= watermark);
+        if left.is_none() || best.number == BaseNo(0) || !is_beyond() {
             return best;
         }
-        let first = self.under(bases.first(), level, stand, marks);
+        let first = self.under(bases.first(), watermark, at, marks);
         if first.number != BaseNo(0) && first.cost() <= best.cost() { first } else { best }
     }
 
     /// Where whoever has left stands in most streams, if logs may be given up that it has passed: it is not to be told of these, also not after a restart.
-    fn left_at(&self, cursor: &Cursor, stand: &Stand) -> Option<Tick> {
+    fn left_at(&self, cursor: &Cursor, position: &DurablePosition) -> Option<Tick> {
         let is_gone = !cursor.by_token && cursor.catch_up.is_some() && !self.sessions.is_attached(cursor.session);
         let is_given_up = self.sessions.limits.max_retain.is_some();
-        (is_gone && is_given_up).then(|| low_watermark_of(stand.far.iter().map(|far| far.acked)))
+        (is_gone && is_given_up).then(|| low_watermark_of(position.remote.iter().map(|remote| remote.acked)))
     }
 
     /// What a position takes under a base.
-    fn under(&self, number: BaseNo, level: Tick, stand: &Stand, marks: &Positions) -> Under<'_> {
+    fn under(&self, number: BaseNo, watermark: Tick, position: &DurablePosition, marks: &Positions) -> UnderBase<'_> {
         let base = self.store.bases.ticks(number);
-        let of_stand = by_host(stand).filter(|of| self.streams.has_ended(of.host) || !of.fits(base, level, marks));
-        let parts: Vec<HostId> = of_stand.map(|of| of.host).collect();
+        let apart = by_host(position).filter(|of| self.streams.has_ended(of.host) || !of.fits(base, watermark, marks));
+        let parts: Vec<HostId> = apart.map(|of| of.host).collect();
         let mut lacks: Vec<HostId> = base.iter().map(|(pubend, _)| pubend.host()).collect();
         lacks.dedup();
-        let counts = |host: &HostId| stand.far.binary_search_by_key(&host.pubend(0), |far| far.pubend).is_ok();
+        let counts = |host: &HostId| position.remote.binary_search_by_key(&host.pubend(0), |at| at.pubend).is_ok();
         lacks.retain(|host| !counts(host));
-        Under { base, number, level, parts, lacks }
+        UnderBase { base, number, watermark, parts, lacks }
     }
 
-    /// Whether something of a position that is `stand` is to be written.
-    pub(super) fn is_unwritten(&self, id: u32, stand: &Stand) -> bool {
-        let Change { digest, parts, gone, .. } = self.change_of(id, stand);
+    /// Whether something of a position that is `position` is to be written.
+    pub(super) fn is_unwritten(&self, id: u32, position: &DurablePosition) -> bool {
+        let PositionChange { digest, parts, gone, .. } = self.change_of(id, position);
         let durable = self.cursors.durable(id).expect("a durable subscription");
         digest != durable.written || !parts.is_empty() || !gone.is_empty()
     }
 
-    /// Writes what has changed of a position, which is `stand`. Each broker's streams stand for themselves; what refers to a base comes after that, and
+    /// Writes what has changed of a position, which is `position`. Each broker's streams stand for themselves; what refers to a base comes after that, and
     /// a base is forgotten last.
-    pub(super) fn write_changed(&mut self, id: u32, stand: &Stand) {
-        let Change { head, digest, parts, gone } = self.change_of(id, stand);
+    pub(super) fn write_changed(&mut self, id: u32, position: &DurablePosition) {
+        let PositionChange { head, digest, parts, gone } = self.change_of(id, position);
         let Broker { store, cursors, .. } = self;
         let durable = cursors.durable_mut(id).expect("a durable subscription");
         let number = durable.number;
@@ -456,7 +456,7 @@ impl Broker {
         if digest != core::mem::replace(&mut durable.written, digest) {
             store.write_queue.put(|key| Key::Position(number).put(key), |value| head.put_versioned(value));
             let written = &mut durable.remote.written;
-            written.level = written.level.max(head.level);
+            written.watermark = written.watermark.max(head.watermark);
         }
         for host in gone {
             store.write_queue.forget(|key| Key::Part(number, host).put(key));
@@ -468,16 +468,16 @@ impl Broker {
     }
 
     /// A position refers to another base from now on: what that is behind of stays marked.
-    fn change_base(&mut self, id: u32, head: &Head) {
+    fn change_base(&mut self, id: u32, head: &PositionHead) {
         let Broker { store, cursors, .. } = self;
         let written = &mut cursors.durable_mut(id).expect("a durable subscription").remote.written;
-        let (before, former_level) = (core::mem::replace(&mut written.base, head.base), written.level);
-        written.level = former_level.max(head.level);
+        let (before, former_watermark) = (core::mem::replace(&mut written.base, head.base), written.watermark);
+        written.watermark = former_watermark.max(head.watermark);
         let (base, former) = (store.bases.ticks(head.base), store.bases.ticks(before));
-        let Written { marks, level, .. } = written;
-        let is_behind = |pubend, mark: Tick| tick_of(base, pubend).is_none_or(|tick| tick.max(*level) < mark);
-        for (pubend, tick) in former.iter().filter(|(pubend, tick)| is_behind(*pubend, former_level.max(*tick))) {
-            marks.advance(*pubend, former_level.max(*tick));
+        let Written { marks, watermark, .. } = written;
+        let is_behind = |pubend, mark: Tick| tick_of(base, pubend).is_none_or(|tick| tick.max(*watermark) < mark);
+        for (pubend, tick) in former.iter().filter(|(pubend, tick)| is_behind(*pubend, former_watermark.max(*tick))) {
+            marks.advance(*pubend, former_watermark.max(*tick));
         }
         let left: Vec<_> = marks.iter().filter(|(pubend, mark)| is_behind(*pubend, *mark)).collect();
         *marks = left.into_iter().collect();

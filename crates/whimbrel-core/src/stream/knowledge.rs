@@ -84,7 +84,7 @@ pub enum Passed {
 ///
 /// ```
 /// # use whimbrel_core::stream::*;
-/// fn both(one: &mut Knowledge<CatchUp>, other: &Knowledge<CatchUp>) {
+/// fn both(one: &mut Knowledge<CatchUpInterest>, other: &Knowledge<CatchUpInterest>) {
 ///     one.merge(other);
 /// }
 /// ```
@@ -93,7 +93,7 @@ pub enum Passed {
 ///
 /// ```compile_fail,E0308
 /// # use whimbrel_core::stream::*;
-/// fn both(one: &mut Knowledge<CatchUp>, other: &Knowledge<Consolidated>) {
+/// fn both(one: &mut Knowledge<CatchUpInterest>, other: &Knowledge<Consolidated>) {
 ///     one.merge(other);
 /// }
 /// ```

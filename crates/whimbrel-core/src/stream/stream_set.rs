@@ -79,15 +79,15 @@ mod tests {
 
     #[test]
     fn most_have_passed_the_level_and_who_stands_far_behind_does_not_count() {
-        let level = |ticks: &[u64]| {
+        let watermark = |ticks: &[u64]| {
             low_watermark_of(ticks.iter().map(|seconds| Tick(seconds * 1_000_000_000))).0 / 1_000_000_000
         };
-        assert_eq!(level(&[]), 0);
-        assert_eq!(level(&[1_000]), 1_000);
-        assert_eq!(level(&[1_000, 990, 985, 1_001]), 985);
-        assert_eq!(level(&[1_000, 990, 200, 985, 1_001]), 985, "one is away");
-        assert_eq!(level(&[1_000, 5_000, 990, 985, 1_001]), 985, "the clock of one is ahead");
-        assert_eq!(level(&[500, 5_000, 500, 5_000]), 5_000, "half of them are away");
+        assert_eq!(watermark(&[]), 0);
+        assert_eq!(watermark(&[1_000]), 1_000);
+        assert_eq!(watermark(&[1_000, 990, 985, 1_001]), 985);
+        assert_eq!(watermark(&[1_000, 990, 200, 985, 1_001]), 985, "one is away");
+        assert_eq!(watermark(&[1_000, 5_000, 990, 985, 1_001]), 985, "the clock of one is ahead");
+        assert_eq!(watermark(&[500, 5_000, 500, 5_000]), 5_000, "half of them are away");
     }
 
     #[test]

@@ -7,12 +7,12 @@ use whimbrel_event::{PubendId, Seeded, Tick};
 use whimbrel_selector::TopicFilter;
 
 /// When a value was published, and where: of two the greater is right.
-pub(crate) type Version = (Tick, PubendId);
+pub(crate) type TopicVersion = (Tick, PubendId);
 
 /// A topic's value and its version.
 #[derive(Debug)]
-pub(crate) struct Entry<V> {
-    pub(crate) version: Version,
+pub(crate) struct TopicEntry<V> {
+    pub(crate) version: TopicVersion,
     pub(crate) value: V,
 }
 
@@ -25,7 +25,7 @@ pub(crate) struct Entry<V> {
 /// that grows moves everything in one turn.)
 #[derive(Debug)]
 pub(crate) struct TopicIndex<V> {
-    entries: BTreeMap<Box<str>, Entry<V>>,
+    entries: BTreeMap<Box<str>, TopicEntry<V>>,
     /// Topics with some text at some depth, by the hash of both. Texts with equal hashes count as
     /// one: a filter then looks where it need not.
     levels: BTreeMap<u64, u32>,
@@ -38,16 +38,16 @@ impl<V> TopicIndex<V> {
         TopicIndex { entries: BTreeMap::new(), levels: BTreeMap::new(), hasher: Seeded::new(seed) }
     }
 
-    pub(crate) fn get(&self, topic: &str) -> Option<&Entry<V>> {
+    pub(crate) fn get(&self, topic: &str) -> Option<&TopicEntry<V>> {
         self.entries.get(topic)
     }
 
-    pub(crate) fn get_mut(&mut self, topic: &str) -> Option<&mut Entry<V>> {
+    pub(crate) fn get_mut(&mut self, topic: &str) -> Option<&mut TopicEntry<V>> {
         self.entries.get_mut(topic)
     }
 
     /// Adds a topic that is not there.
-    pub(crate) fn insert(&mut self, topic: &str, entry: Entry<V>) {
+    pub(crate) fn insert(&mut self, topic: &str, entry: TopicEntry<V>) {
         let old = self.entries.insert(topic.into(), entry);
         assert!(old.is_none(), "a topic is added once");
         for (depth, text) in topic.split('/').enumerate() {
@@ -56,7 +56,7 @@ impl<V> TopicIndex<V> {
     }
 
     /// Removes a topic.
-    pub(crate) fn remove(&mut self, topic: &str) -> Option<Entry<V>> {
+    pub(crate) fn remove(&mut self, topic: &str) -> Option<TopicEntry<V>> {
         let entry = self.entries.remove(topic)?;
         for (depth, text) in topic.split('/').enumerate() {
             let hash = self.hasher.hash_one((depth, text));
@@ -70,7 +70,7 @@ impl<V> TopicIndex<V> {
     }
 
     /// All topics that are not less than that one, in order.
-    pub(crate) fn from<'a>(&'a self, topic: &str) -> impl Iterator<Item = (&'a str, &'a Entry<V>)> + use<'a, V> {
+    pub(crate) fn from<'a>(&'a self, topic: &str) -> impl Iterator<Item = (&'a str, &'a TopicEntry<V>)> + use<'a, V> {
         let range = self.entries.range::<str, _>((Bound::Included(topic), Bound::Unbounded));
         range.map(|(topic, entry)| (&**topic, entry))
     }

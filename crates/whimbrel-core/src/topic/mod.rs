@@ -7,5 +7,5 @@ mod index;
 mod tests;
 mod walk;
 
-pub(crate) use index::{Entry, TopicIndex, Version};
-pub(crate) use walk::{Cursor, Visit, Walk};
+pub(crate) use index::{TopicEntry, TopicIndex, TopicVersion};
+pub(crate) use walk::{VisitOutcome, WalkCursor, WalkEnd};

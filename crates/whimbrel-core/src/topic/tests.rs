@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use whimbrel_event::{PubendId, Tick};
 use whimbrel_selector::{TopicFilter, TopicName};
 
-use super::{Cursor, Entry, TopicIndex, Visit, Walk};
+use super::{TopicEntry, TopicIndex, VisitOutcome, WalkCursor, WalkEnd};
 
 const SEED: u64 = 7;
 
@@ -17,7 +17,7 @@ fn index(topics: &BTreeSet<String>) -> TopicIndex<u32> {
 }
 
 fn add(index: &mut TopicIndex<u32>, topic: &str, value: u32) {
-    index.insert(topic, Entry { version: (Tick(1), PubendId(0)), value });
+    index.insert(topic, TopicEntry { version: (Tick(1), PubendId(0)), value });
 }
 
 fn naive(topics: &BTreeSet<String>, filter: TopicFilter<'_>) -> Vec<String> {
@@ -27,16 +27,16 @@ fn naive(topics: &BTreeSet<String>, filter: TopicFilter<'_>) -> Vec<String> {
 
 /// Walks in turns of that many looks; what was visited, in order.
 fn walk(index: &TopicIndex<u32>, filter: TopicFilter<'_>, slice: usize) -> Vec<String> {
-    let (mut cursor, mut seen) = (Cursor::default(), Vec::new());
+    let (mut cursor, mut seen) = (WalkCursor::default(), Vec::new());
     loop {
         let over = index.walk(filter, &mut cursor, &mut { slice }, |topic, _| {
             seen.push(topic.to_owned());
-            Visit::Passed(0)
+            VisitOutcome::Passed(0)
         });
         match over {
-            Walk::Over => return seen,
-            Walk::Spent => {}
-            Walk::Stopped => unreachable!("the visitor passes everything"),
+            WalkEnd::Over => return seen,
+            WalkEnd::Spent => {}
+            WalkEnd::Stopped => unreachable!("the visitor passes everything"),
         }
     }
 }
@@ -93,20 +93,20 @@ proptest! {
         let mut index = index(&topics);
         let (mut present, mut stays) = (topics.clone(), topics.clone());
         let mut ever = topics;
-        let (mut cursor, mut seen, mut turn) = (Cursor::default(), BTreeMap::<String, u32>::new(), 0_u32);
+        let (mut cursor, mut seen, mut turn) = (WalkCursor::default(), BTreeMap::<String, u32>::new(), 0_u32);
         let mut changes = changes.into_iter();
         loop {
             // Now and then the visitor does not take a topic: it comes again.
             let mut stop = (stops & u64::MAX >> 1) >> (turn % 64) & 1 == 1;
             let walk = index.walk(filter, &mut cursor, &mut { slice }, |topic, _| {
                 if core::mem::take(&mut stop) {
-                    return Visit::Stop;
+                    return VisitOutcome::Stop;
                 }
                 *seen.entry(topic.to_owned()).or_default() += 1;
-                Visit::Passed(0)
+                VisitOutcome::Passed(0)
             });
             turn += 1;
-            if walk == Walk::Over {
+            if walk == WalkEnd::Over {
                 break;
             }
             if let Some((topic, is_added)) = changes.next() {
@@ -153,11 +153,11 @@ fn the_cost_of_a_walk_follows_from_what_it_finds() {
     let cost = |filter: &str| {
         let (mut budget, mut found) = (1 << 30, 0);
         let filter = TopicFilter::new(filter).expect("a filter");
-        let over = index.walk(filter, &mut Cursor::default(), &mut budget, |_, _| {
+        let over = index.walk(filter, &mut WalkCursor::default(), &mut budget, |_, _| {
             found += 1;
-            Visit::Passed(0)
+            VisitOutcome::Passed(0)
         });
-        assert_eq!(over, Walk::Over);
+        assert_eq!(over, WalkEnd::Over);
         ((1 << 30) - budget, found)
     };
     // A text that no topic has there: nothing is looked at.
@@ -197,6 +197,8 @@ fn a_long_topic_costs_more_than_a_turn_and_is_passed() {
     let index = index(&topics);
     assert_eq!(walk(&index, TopicFilter::new("#").expect("a filter"), 3).len(), 10);
     let mut budget = 10_000;
-    index.walk(TopicFilter::new("#").expect("a filter"), &mut Cursor::default(), &mut budget, |_, _| Visit::Passed(0));
+    index.walk(TopicFilter::new("#").expect("a filter"), &mut WalkCursor::default(), &mut budget, |_, _| {
+        VisitOutcome::Passed(0)
+    });
     assert!(budget < 8_000, "{budget}");
 }

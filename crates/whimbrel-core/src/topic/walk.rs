@@ -11,21 +11,21 @@
 
 use whimbrel_selector::TopicFilter;
 
-use super::{Entry, TopicIndex};
+use super::{TopicEntry, TopicIndex};
 
 /// Bytes of a topic that cost as much to look at as the look itself.
-const LOOK_BYTES: usize = 256;
+const CHECK_BYTES: usize = 256;
 
 /// Where a walk goes on.
 #[derive(Debug, Default)]
-pub(crate) struct Cursor {
+pub(crate) struct WalkCursor {
     /// The least topic that it has not passed; `None`: it has not begun.
     from: Option<String>,
 }
 
 /// What a visitor did with a topic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Visit {
+pub(crate) enum VisitOutcome {
     /// The walk goes on behind it; the visit cost that much of the turn's budget.
     Passed(usize),
     /// The walk stops, and goes on with the same topic.
@@ -34,7 +34,7 @@ pub(crate) enum Visit {
 
 /// Why a walk returned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Walk {
+pub(crate) enum WalkEnd {
     /// All topics have been visited.
     Over,
     /// The visitor stopped it.
@@ -45,7 +45,7 @@ pub(crate) enum Walk {
 
 /// Where the next topic may be that a filter matches.
 #[derive(PartialEq, Eq, Debug)]
-enum Step {
+enum WalkStep {
     /// It is this one.
     Match,
     /// Behind this one.
@@ -57,19 +57,19 @@ enum Step {
 }
 
 /// The least text that is greater than the prefix and all that is below it: `0` follows `/`.
-fn past(prefix: &str) -> Step {
+fn past(prefix: &str) -> WalkStep {
     match prefix.strip_suffix('/') {
-        Some(parent) => Step::Seek(format!("{parent}0")),
-        None => Step::Over,
+        Some(parent) => WalkStep::Seek(format!("{parent}0")),
+        None => WalkStep::Over,
     }
 }
 
 /// Compares a filter with a topic, level by level.
-fn step(filter: TopicFilter<'_>, topic: &str) -> Step {
+fn step(filter: TopicFilter<'_>, topic: &str) -> WalkStep {
     let filter = filter.as_str();
     if topic.starts_with('$') && filter.starts_with(['+', '#']) {
         // Wildcards in the first level do not match what begins with `$`, which `%` follows.
-        return Step::Seek("%".to_owned());
+        return WalkStep::Seek("%".to_owned());
     }
     let mut wanted = filter.split('/');
     // Where the present level of the topic begins; behind its end if there is none.
@@ -77,20 +77,20 @@ fn step(filter: TopicFilter<'_>, topic: &str) -> Step {
     loop {
         let level = topic.get(at..).map(|rest| rest.split('/').next().unwrap_or(rest));
         match (wanted.next(), level) {
-            (Some("#"), _) | (None, None) => return Step::Match,
+            (Some("#"), _) | (None, None) => return WalkStep::Match,
             (Some("+"), Some(level)) => at += level.len() + 1,
             (Some(text), Some(level)) if text == level => at += level.len() + 1,
             // Too short: what is below it may match, and comes later, as may others between.
-            (Some(_), None) => return Step::Next,
+            (Some(_), None) => return WalkStep::Next,
             // Too long, as all below the levels that match.
             (None, Some(_)) => return past(&topic[..at]),
             (Some(text), Some(_)) => {
                 let (above, rest) = topic.split_at(at);
                 if rest < text {
-                    return Step::Seek(format!("{above}{text}"));
+                    return WalkStep::Seek(format!("{above}{text}"));
                 }
                 if wanted.next().is_some() && rest.strip_prefix(text).is_some_and(|more| more < "/") {
-                    return Step::Seek(format!("{above}{text}/"));
+                    return WalkStep::Seek(format!("{above}{text}/"));
                 }
                 return past(above);
             }
@@ -100,46 +100,46 @@ fn step(filter: TopicFilter<'_>, topic: &str) -> Step {
 
 impl<V> TopicIndex<V> {
     /// Visits the topics that a filter matches, in order, from the cursor on, as far as the budget
-    /// goes: each topic that is looked at costs 1, and 1 more for each [`LOOK_BYTES`] of it.
+    /// goes: each topic that is looked at costs 1, and 1 more for each [`CHECK_BYTES`] of it.
     pub(crate) fn walk(
         &self,
         filter: TopicFilter<'_>,
-        cursor: &mut Cursor,
+        cursor: &mut WalkCursor,
         budget: &mut usize,
-        mut visit: impl FnMut(&str, &Entry<V>) -> Visit,
-    ) -> Walk {
+        mut visit: impl FnMut(&str, &TopicEntry<V>) -> VisitOutcome,
+    ) -> WalkEnd {
         let prefix = filter.literal_prefix();
         // `a/#` also matches `a`.
         let first = if filter.has_wildcard() { prefix.strip_suffix('/').unwrap_or(prefix) } else { prefix };
         if cursor.from.is_none() && !self.has_levels(filter) {
-            return Walk::Over;
+            return WalkEnd::Over;
         }
         let mut from = cursor.from.take().unwrap_or_else(|| first.to_owned());
         let mut topics = self.from(&from);
         loop {
             let Some((topic, entry)) = topics.next().filter(|(topic, _)| topic.starts_with(first)) else {
-                return Walk::Over;
+                return WalkEnd::Over;
             };
             if *budget == 0 {
                 cursor.from = Some(topic.to_owned());
-                return Walk::Spent;
+                return WalkEnd::Spent;
             }
-            *budget = budget.saturating_sub(1 + topic.len() / LOOK_BYTES);
+            *budget = budget.saturating_sub(1 + topic.len() / CHECK_BYTES);
             match step(filter, topic) {
-                Step::Match => match visit(topic, entry) {
-                    Visit::Passed(cost) => *budget = budget.saturating_sub(cost),
-                    Visit::Stop => {
+                WalkStep::Match => match visit(topic, entry) {
+                    VisitOutcome::Passed(cost) => *budget = budget.saturating_sub(cost),
+                    VisitOutcome::Stop => {
                         cursor.from = Some(topic.to_owned());
-                        return Walk::Stopped;
+                        return WalkEnd::Stopped;
                     }
                 },
-                Step::Next => {}
-                Step::Seek(target) => {
+                WalkStep::Next => {}
+                WalkStep::Seek(target) => {
                     debug_assert!(*target > *topic, "{filter:?} goes back from {topic} to {target}");
                     from = target;
                     topics = self.from(&from);
                 }
-                Step::Over => return Walk::Over,
+                WalkStep::Over => return WalkEnd::Over,
             }
         }
     }

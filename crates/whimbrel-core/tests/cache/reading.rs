@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use whimbrel_core::cache::{Capacity, Item, PartitionSet, Policy};
+use whimbrel_core::cache::{CacheItem, Capacity, PartitionSet, Policy};
 use whimbrel_event::{PubendId, Tick};
 
 use crate::complete::POLICIES;
@@ -43,7 +43,7 @@ fn a_reader_that_has_enough_has_read_what_it_was_shown_last() {
     let mut serials = Vec::new();
     loop {
         let next = world.cache.read(from, &set, 1_000, |item| {
-            let Item::Event { serial, .. } = item else { panic!("lrp leaves no holes") };
+            let CacheItem::Event { serial, .. } = item else { panic!("lrp leaves no holes") };
             serials.push(serial);
             ControlFlow::Break(())
         });
@@ -102,7 +102,7 @@ fn a_reader_of_a_random_partition_looks_at_what_is_in_its_range() {
         let from = world.cache.end_serial() - held / 4;
         let mut shown = 0;
         let next = world.cache.read(from, &set, usize::MAX, |item| {
-            shown += usize::from(matches!(item, Item::Event { .. }));
+            shown += usize::from(matches!(item, CacheItem::Event { .. }));
             ControlFlow::Continue(())
         });
         assert!(next.exhausted && shown > held as usize / 8);

@@ -3,7 +3,9 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use whimbrel_core::cache::{Cache, Capacity, DefaultPlan, Item, Next, PartitionPlan, PartitionSet, Plan, Policy};
+use whimbrel_core::cache::{
+    Cache, CacheItem, Capacity, DefaultPlan, NextRead, PartitionPlan, PartitionSet, Plan, Policy,
+};
 use whimbrel_event::{Attributes, Event, EventId, EventRef, Headers, PubendId, Qos, Reliability, Tick, Time};
 
 /// A sequence of numbers from a seed (xorshift).
@@ -122,15 +124,15 @@ impl World {
         }
     }
 
-    fn read_piece(&self, at: u64, set: &PartitionSet, budget: usize, shown: &mut Vec<Shown>) -> Next {
+    fn read_piece(&self, at: u64, set: &PartitionSet, budget: usize, shown: &mut Vec<Shown>) -> NextRead {
         self.cache.read(at, set, budget, |item| {
             shown.push(match item {
-                Item::Event { serial, event } => {
+                CacheItem::Event { serial, event } => {
                     let written = &self.all[serial as usize - 1];
                     assert_eq!(event, written.event.packed(), "the event of another serial");
                     Shown::Event(serial)
                 }
-                Item::Hole { pubend, from, to } => Shown::Hole(pubend, from, to),
+                CacheItem::Hole { pubend, from, to } => Shown::Hole(pubend, from, to),
             });
             ControlFlow::Continue(())
         })

@@ -208,7 +208,7 @@ impl Rig {
             window,
             will,
             without_copy: false,
-            owner: None,
+            principal: None,
         }));
         let told = self.take(link);
         assert!(!told.is_empty(), "an attachment is answered");

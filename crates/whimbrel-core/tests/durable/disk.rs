@@ -34,7 +34,7 @@ pub struct Durable {
 }
 
 impl Durable {
-    /// What a core wants written, atom by atom, as it is taken; and the last of these.
+    /// What a core wants written, batch by batch, as it is taken; and the last of these.
     pub fn taken(core: &mut Broker) -> Option<(BatchNo, Vec<Kept>)> {
         let writes = kept(&core.batch()?);
         Some((core.submitted(), writes))
@@ -78,9 +78,9 @@ impl Durable {
         filters.map(|(_, records)| records.len()).sum()
     }
 
-    /// Keys that begin with a letter.
-    pub fn keys(&self, letter: u8) -> usize {
-        self.map.keys().filter(|key| key[0] == letter).count()
+    /// Keys that begin with a message.
+    pub fn keys(&self, message: u8) -> usize {
+        self.map.keys().filter(|key| key[0] == message).count()
     }
 
     pub fn state(&self) -> LogState {
@@ -94,7 +94,7 @@ impl Durable {
     }
 }
 
-/// What an atom writes, kept.
+/// What a batch writes, kept.
 pub fn kept(batch: &Batch<'_>) -> Vec<Kept> {
     let writes = batch.writes().map(|write| match write {
         Write::Event { pubend, tick, event } => {
@@ -147,7 +147,7 @@ impl Logged {
         }
     }
 
-    /// So many atoms become durable.
+    /// So many batches become durable.
     pub fn commit_some(&mut self, batches: usize) {
         self.submit();
         let mut upto = None;

@@ -268,7 +268,7 @@ fn a_session_that_has_expired_leaves_nothing_behind() {
     assert_eq!(world.disk.events(), 1);
     world.advance(Duration::from_secs(3));
     assert_eq!(world.disk.events(), 0, "it had left before the crash");
-    assert_eq!([b's', b'd', b'p', b'w'].map(|letter| world.disk.keys(letter)), [0; 4]);
+    assert_eq!([b's', b'd', b'p', b'w'].map(|message| world.disk.keys(message)), [0; 4]);
     assert_eq!(world.rig.attach(SUB, "subscriber", KEPT), Told::Attached { present: false });
 }
 
@@ -280,7 +280,7 @@ fn a_clean_start_forgets_before_it_answers() {
     world.rig.attach(SUB, "subscriber", CLEAN);
     assert_eq!(world.disk.keys(b's'), 1);
     world.settle();
-    assert_eq!([b's', b'd', b'p'].map(|letter| world.disk.keys(letter)), [0; 3]);
+    assert_eq!([b's', b'd', b'p'].map(|message| world.disk.keys(message)), [0; 3]);
     world.crash();
     assert_eq!(world.rig.attach(SUB, "subscriber", KEPT), Told::Attached { present: false });
 }

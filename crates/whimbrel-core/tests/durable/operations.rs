@@ -75,7 +75,7 @@ fn a_session_that_is_ended_is_forgotten_with_what_was_kept_for_it() {
         let told = world.rig.take(SUB);
         assert_eq!(told, if is_here { vec![Told::Kicked(Kick::Dropped)] } else { vec![] });
         assert_eq!(world.rig.core.session("subscriber"), None);
-        assert!([b's', b'd', b'p', b'i'].iter().all(|letter| world.disk.keys(*letter) == 0));
+        assert!([b's', b'd', b'p', b'i'].iter().all(|message| world.disk.keys(*message) == 0));
         world.advance(Duration::from_secs(1));
         assert_eq!(world.disk.events(), 0, "nobody holds it");
         world.crash();

@@ -2,7 +2,7 @@
 //! who want nothing.
 
 use super::*;
-use whimbrel_core::overlay::ENDED_LIFE;
+use whimbrel_core::overlay::ENDED_LIFETIME;
 
 const LIVE: u32 = 3;
 
@@ -270,7 +270,7 @@ fn a_number_that_is_given_to_a_broker_alone_soon_after_its_restart_may_be_a_repe
     let again = marked(&mut world, &[(Some(5), "five again"), (None, "without a number"), (Some(5), "known")]);
     assert_eq!(again, marks(&[("five again", true), ("without a number", false)]));
     // As long as that publisher stays, and for those who come within some time.
-    world.advance(ENDED_LIFE);
+    world.advance(ENDED_LIFETIME);
     world.rig.detach(LIVE, false);
     assert_eq!(marked(&mut world, &[(Some(6), "six")]), marks(&[("six", true)]));
     world.rig.detach(PUB, false);

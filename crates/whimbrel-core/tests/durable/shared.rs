@@ -103,7 +103,7 @@ fn once(payloads: impl IntoIterator<Item = impl ToString>) -> BTreeMap<String, u
 /// Nothing of a shared subscription or of its members' subscriptions is left on the disk, and nothing is held.
 fn assert_nothing_is_left(world: &mut Logged, sessions: usize) {
     world.advance(Duration::from_secs(1));
-    let keys = [b'd', b'p', b'i', b's'].map(|letter| world.disk.keys(letter));
+    let keys = [b'd', b'p', b'i', b's'].map(|message| world.disk.keys(message));
     assert_eq!((keys, world.disk.events()), ([0, 0, 0, sessions], 0));
 }
 
@@ -252,7 +252,7 @@ fn what_was_acknowledged_does_not_come_again_after_a_restart() {
     assert_eq!(world.disk.events(), 0);
 }
 
-/// A life of a shared subscription of which only the first atoms become durable; returns what its publisher was told is accepted, and what
+/// A life of a shared subscription of which only the first batches become durable; returns what its publisher was told is accepted, and what
 /// members have acknowledged.
 fn life(world: &mut Logged, mut batches: usize) -> (usize, BTreeMap<String, usize>) {
     let mut told = 0;
@@ -312,11 +312,11 @@ fn nothing_is_lost_wherever_the_broker_dies() {
         // Nobody is promised anything before the first request is durable, and after the last member's end is.
         let lacking: Vec<_> = order[..told].iter().filter(|payload| !had.contains_key(**payload)).collect();
         let was_there = world.disk.keys(b'd') > 0;
-        assert!(lacking.is_empty() || !was_there, "{batches} of {all} atoms: {lacking:?} of {told} accepted");
+        assert!(lacking.is_empty() || !was_there, "{batches} of {all} batches: {lacking:?} of {told} accepted");
         [ONE, TWO].into_iter().for_each(|link| assert!(ask(&mut world, link, plain(SHARE, Qos::AtLeastOnce)).is_ok()));
         world.rig.attach(PUB, "publisher", CLEAN);
         publish_all(&mut world, ["after"]);
-        assert_eq!(share(&mut world, &[ONE, TWO]), once(["after"]), "{batches} of {all} atoms");
+        assert_eq!(share(&mut world, &[ONE, TWO]), once(["after"]), "{batches} of {all} batches");
         [ONE, TWO].into_iter().for_each(|link| unsubscribe(&mut world, link));
         assert_nothing_is_left(&mut world, 2);
     }

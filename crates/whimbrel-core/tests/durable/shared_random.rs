@@ -230,7 +230,7 @@ fn run(seed: u64, qos: Qos, crashes: bool) {
         world.world.rig.input(Input::DropSession { client_id: member.name });
     }
     world.world.advance(Duration::from_secs(1));
-    let left = [b'd', b'p', b'i', b's'].map(|letter| world.world.disk.keys(letter));
+    let left = [b'd', b'p', b'i', b's'].map(|message| world.world.disk.keys(message));
     assert_eq!(left, [0; 4], "seed {seed}: it ends with its last member");
 }
 

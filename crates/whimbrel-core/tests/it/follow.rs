@@ -4,7 +4,7 @@ use crate::common::{CLEAN, Got, KEPT, Rig, plain};
 use core::time::Duration;
 use whimbrel_core::cache::{Capacity, DefaultPlan, PartitionPlan, Plan, Policy};
 use whimbrel_core::{
-    Durability, Filter, Following, Granted, Input, Interest, Limits, NOTICE_TOPIC, Refusal, Segment, Start, Tell,
+    CacheInterest, Durability, Filter, Following, Granted, Input, Limits, NOTICE_TOPIC, Refusal, Segment, Start, Tell,
 };
 use whimbrel_event::{CheckpointToken, EventId, Qos, Qos::*, Tick};
 
@@ -293,7 +293,7 @@ impl Two {
                 best_effort: 4,
                 birth: Tick(crate::common::START.as_nanos() - 1),
             });
-            broker.core.set_buffer(vec![Interest { filter: "#".into(), selector: None }]);
+            broker.core.set_buffer(vec![CacheInterest { filter: "#".into(), selector: None }]);
         }
         Two { publisher, brokers }
     }
@@ -343,7 +343,7 @@ fn a_subscriber_moves_between_brokers_that_have_heard_different_parts() {
 #[test]
 fn what_nobody_had_asked_for_is_a_gap_up_to_where_the_interest_came_in_force() {
     let mut two = Two::new();
-    two.brokers[0].core.set_buffer(vec![Interest { filter: "other/#".into(), selector: None }]);
+    two.brokers[0].core.set_buffer(vec![CacheInterest { filter: "other/#".into(), selector: None }]);
     let events = two.publish(0..4);
     two.tell(0, &events[0]);
     two.tell(0, &events[1]);

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use whimbrel_core::overlay::reduce::{
-    CHANGES_MIN, Entry, Even, INTEREST_LEAST, INTEREST_MAX, Reduction, SELECTOR_BYTES_MAX, SYSTEM_ROOTS_MAX,
+    CHANGES_MIN, Even, INTEREST_LEAST, INTEREST_MAX, ReducedEntry, Reduction, SELECTOR_BYTES_MAX, SYSTEM_ROOTS_MAX,
     TooManyRoots,
 };
 use whimbrel_selector::{Compiled, Datum, Selector, TopicFilter, TopicName};
@@ -23,8 +23,8 @@ fn remove(reduction: &mut Reduction, topics: &str, text: &str) {
     reduction.remove(filter(topics), selector(text).as_ref());
 }
 
-fn written(entries: &[Entry]) -> Vec<(String, String)> {
-    let text = |entry: &Entry| entry.selector.as_ref().map_or_else(String::new, Selector::to_string);
+fn written(entries: &[ReducedEntry]) -> Vec<(String, String)> {
+    let text = |entry: &ReducedEntry| entry.selector.as_ref().map_or_else(String::new, Selector::to_string);
     entries.iter().map(|entry| (entry.filter.to_string(), text(entry))).collect()
 }
 
@@ -192,7 +192,7 @@ impl Judge {
     }
 }
 
-fn judge(entries: &[Entry]) -> Judge {
+fn judge(entries: &[ReducedEntry]) -> Judge {
     Judge::of(entries.iter().map(|entry| (&*entry.filter, entry.selector.as_ref())))
 }
 

@@ -69,7 +69,7 @@ fn whoever_goes_on_from_a_copy_that_names_little_gets_what_is_missing_once() {
         assert_eq!(net.connect(2, 1, "sub"), Some(true));
         let expected: &[&str] = if unsettled { &["6", "7"] } else { &["7"] };
         assert_eq!(net.settled(2, 1, SECOND * 3), expected);
-        // Of its keeper that is gone it hears when that is back.
+        // Of its owner that is gone it hears when that is back.
         net.revive(1, true);
         net.advance(SECOND * 20);
         assert_eq!([net.sessions_at(1), net.sessions_at(2)], [0, 1]);
@@ -87,7 +87,7 @@ fn who_left_long_ago_is_copied_as_little_and_found_where_it_stood() {
     let before = copied(&net);
     net.publish_all(0, 9, &["6"]);
     net.advance(LONG);
-    // Another one is its deputy now: that has the whole.
+    // Another one is its replica now: that has the whole.
     net.kill(2);
     net.kill(3);
     net.advance(SECOND * 30);
@@ -120,11 +120,12 @@ fn a_deputy_that_does_not_know_a_stream_yet_gets_copies_that_name_all() {
     assert_eq!(net.settled(2, 1, SECOND * 3), ["b"]);
 }
 
-/// Whether what is said is a letter of that kind.
+/// Whether what is said is a message of that kind.
 fn is_letter(bytes: &[u8], is_it: impl Fn(&BrokerMessage<'_>) -> bool) -> bool {
-    let letter =
-        |letter: MessageFrame<'_>| BrokerMessage::decode(letter.kind, letter.body).is_ok_and(|message| is_it(&message));
-    matches!(frame(bytes), Some(Frame::MessageFrame(known)) if letter(known))
+    let message = |message: MessageFrame<'_>| {
+        BrokerMessage::decode(message.kind, message.body).is_ok_and(|message| is_it(&message))
+    };
+    matches!(frame(bytes), Some(Frame::MessageFrame(known)) if message(known))
 }
 
 /// Brokers whose caches have room for one event.
@@ -141,7 +142,7 @@ fn with_notices() -> Filter<'static> {
     Filter { following, ..plain("t", Qos::AtLeastOnce) }
 }
 
-/// The keeper has heard that other brokers owe it what its subscriber wants, and dies before the deputy knows that. It may be the deputy itself who does.
+/// The owner has heard that other brokers owe it what its subscriber wants, and dies before the replica knows that. It may be the replica itself who does.
 #[test]
 fn whoever_goes_on_from_a_copy_made_before_a_log_counted_gets_what_that_has() {
     for (client, to) in (0..4).flat_map(|client| [0, 2].map(|to| (format!("s{client}"), to))) {

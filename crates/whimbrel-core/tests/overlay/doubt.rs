@@ -16,7 +16,7 @@ const MILLI: Duration = Duration::from_millis(1);
 /// Sessions that end with their connection, and such that go along.
 const WAYS: [How; 2] = [How { expiry: Duration::ZERO, ..RETURN }, RETURN];
 
-/// Its clerk and its deputy are other brokers for each.
+/// Its clerk and its replica are other brokers for each.
 const CLIENTS: [&str; 5] = ["p0", "p1", "p2", "p3", "p4"];
 
 impl Net {
@@ -316,12 +316,12 @@ fn who_writes_in_a_life_of_which_nobody_was_told_was_started_again() {
         net.subscribe(2, 1, plain("t", Qos::AtLeastOnce));
         net.advance(SECOND);
         let [one, other] = [0, 1].map(|node: usize| net.nodes[node].core.host());
-        let life = net.nodes[1].core.topology(net.now).into_iter().find(|broker| broker.host == one);
-        let incarnation = life.expect("it is there").incarnation + u64::from(is_later);
+        let incarnation = net.nodes[1].core.topology(net.now).into_iter().find(|broker| broker.host == one);
+        let incarnation = incarnation.expect("it is there").incarnation + u64::from(is_later);
         let (mut body, mut frame) = (Vec::new(), Vec::new());
         let kind = BrokerMessage::Reply(Reply { number: 7, text: "" }).encode(&mut body);
-        let letter = MessageFrame { to: other, hops: 1, is_bulk: false, from: one, incarnation, kind, body: &body };
-        Frame::MessageFrame(letter).encode(&mut frame);
+        let message = MessageFrame { to: other, hops: 1, is_bulk: false, from: one, incarnation, kind, body: &body };
+        Frame::MessageFrame(message).encode(&mut frame);
         // The third has passed it on.
         let (_, link) = net.ends(2).into_iter().find(|(node, _)| *node == 1).expect("both ends have one");
         net.input(1, Input::Peer(PeerInput::Bytes { link, channel: Channel::Control, bytes: &frame }));

@@ -4,8 +4,8 @@ use core::time::Duration;
 
 use whimbrel_core::stream::ENDED_MAX;
 use whimbrel_core::{
-    Broker, Channel, Durability, Filter, Following, Granted, Input, Interest, Link, NOTICE_TOPIC, PeerInput, Publish,
-    Start,
+    Broker, CacheInterest, Channel, Durability, Filter, Following, Granted, Input, Link, NOTICE_TOPIC, PeerInput,
+    Publish, Start,
 };
 use whimbrel_event::{CheckpointToken, EventId, EventRef, Qos, Tick};
 use whimbrel_selector::Selector;
@@ -130,7 +130,7 @@ fn who_follows_a_broker_that_comes_back_without_its_disk_is_told_what_is_lost_an
 fn who_comes_back_after_a_host_has_ended_gets_what_is_cached_and_is_told_of_the_rest_once() {
     let mut net = Net::line(3);
     for node in [1, 2] {
-        net.nodes[node].core.set_buffer(vec![Interest { filter: "a".into(), selector: None }]);
+        net.nodes[node].core.set_buffer(vec![CacheInterest { filter: "a".into(), selector: None }]);
     }
     net.advance(SECOND);
     net.attach(1, 1, "s");

@@ -54,7 +54,7 @@ impl Net {
             window: window.max(200),
             will: None,
             without_copy: false,
-            owner: None,
+            principal: None,
         };
         self.input(node, Input::Attach(attach));
     }

@@ -70,9 +70,9 @@ fn who_comes_to_brokers_that_have_just_begun_is_told_once_who_may_know_more() {
     let count = Rc::new(Cell::new([0, 0]));
     let counted = Rc::clone(&count);
     net.drops = Box::new(move |node, _, bytes| {
-        if let Some(Frame::MessageFrame(letter)) = frame(bytes)
-            && letter.from == hosts[node]
-            && let Ok(BrokerMessage::Found(found)) = BrokerMessage::decode(letter.kind, letter.body)
+        if let Some(Frame::MessageFrame(message)) = frame(bytes)
+            && message.from == hosts[node]
+            && let Ok(BrokerMessage::Found(found)) = BrokerMessage::decode(message.kind, message.body)
         {
             let [answers, names] = counted.get();
             counted.set([answers + 1, names + found.unsynced.len()]);
@@ -123,7 +123,7 @@ fn the_one_that_does_not_confirm_is_named_and_not_waited_for_again() {
     assert!(!is_answered(&net.told(5, 1)));
 }
 
-/// What is sent on all links in ten seconds: frames and bytes; and letters.
+/// What is sent on all links in ten seconds: frames and bytes; and messages.
 fn said_in_ten_seconds(net: &mut Net) -> ((u64, u64), u64) {
     let sent = |net: &Net| {
         let links = net.nodes.iter().flat_map(|node| node.core.links());

@@ -34,7 +34,7 @@ impl Net {
             window: 200,
             will: None,
             without_copy,
-            owner: None,
+            principal: None,
         };
         self.input(node, Input::Attach(attach));
     }
@@ -285,12 +285,12 @@ fn a_deputy_goes_on_when_the_keeper_is_dead() {
     assert_eq!(net.connect(2, 1, "sub"), Some(true));
     assert_eq!(net.settled(2, 1, SECOND * 3), ["3"]);
     assert!(net.nodes[2].core.overlay_stats().unwrap().sessions_from_copies > 0);
-    // Whoever has the copy says how old it is: nothing has changed since the keeper died.
+    // Whoever has the copy says how old it is: nothing has changed since the owner died.
     let used = net.nodes.iter().flat_map(|node| &node.side.copies_used);
     assert!(used.clone().count() > 0 && used.clone().all(|(who, _)| who == "sub"));
     let ages: Vec<Duration> = used.map(|(_, age)| *age).collect();
     assert!(ages.iter().all(|age| (SECOND..SECOND * 5).contains(age)), "{ages:?}");
-    // The old keeper comes back, and hears that it is none.
+    // The old owner comes back, and hears that it is none.
     net.revive(1, true);
     net.advance(SECOND * 20);
     assert_eq!([net.sessions_at(1), net.sessions_at(2)], [0, 1]);
@@ -308,13 +308,13 @@ fn what_was_unsubscribed_stays_so_whoever_goes_on_with_the_session() {
         net.advance(MILLI);
         assert!(net.now.since(before) < MILLI * 20, "it waits for a deputy that is there");
     }
-    // In the same moment the keeper dies.
+    // In the same moment the owner dies.
     net.kill(1);
     net.advance(SECOND);
     assert_eq!(net.connect(2, 1, "sub"), Some(true));
     net.publish_all(0, 9, &["1"]);
     assert_eq!(net.settled(2, 1, SECOND), Vec::<String>::new());
-    // A deputy that does not answer is waited for a second.
+    // A replica that does not answer is waited for a second.
     net.subscribe_durably(2, 1, "t", Qos::AtLeastOnce);
     net.kill(0);
     net.input(2, Input::Unsubscribe { link: Link(1), tag: 4, filters: &["t"] });
@@ -327,7 +327,7 @@ fn a_client_forgets_what_a_keeper_that_is_dead_may_have_given_before_that_is_giv
     let mut net = world(Qos::ExactlyOnce);
     let (mut at, mut asked) = (1, 0);
     for payload in ["1", "2", "3"] {
-        // Before its deputy has heard of it the keeper dies: nobody knows under which tag that came.
+        // Before its replica has heard of it the owner dies: nobody knows under which tag that came.
         net.kill(at);
         at = 3 - at;
         net.advance(SECOND);

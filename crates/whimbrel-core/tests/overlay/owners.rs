@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use whimbrel_core::{Attach, Input, Link, Owner, Refusal};
+use whimbrel_core::{Attach, Input, Link, Refusal, SessionPrincipal};
 
 use super::common::Told;
 use super::moving::RETURN;
@@ -13,16 +13,30 @@ const SECOND: Duration = Duration::from_secs(1);
 
 impl Net {
     /// Connects somebody who is known, and says whether the session was there, or why not.
-    fn connect_of(&mut self, node: usize, link: u32, client_id: &str, owner: Owner) -> Result<bool, Refusal> {
+    fn connect_of(
+        &mut self,
+        node: usize,
+        link: u32,
+        client_id: &str,
+        owner: SessionPrincipal,
+    ) -> Result<bool, Refusal> {
         self.begin_of(node, link, client_id, owner, false);
         self.outcome(node, link)
     }
 
-    fn begin_of(&mut self, node: usize, link: u32, client_id: &str, owner: Owner, clean_start: bool) {
+    fn begin_of(&mut self, node: usize, link: u32, client_id: &str, owner: SessionPrincipal, clean_start: bool) {
         let (link, expiry) = (Link(link), RETURN.expiry);
         let owner = Some(owner);
-        let attach =
-            Attach { link, client_id, clean_start, expiry, window: 200, will: None, without_copy: false, owner };
+        let attach = Attach {
+            link,
+            client_id,
+            clean_start,
+            expiry,
+            window: 200,
+            will: None,
+            without_copy: false,
+            principal: owner,
+        };
         self.input(node, Input::Attach(attach));
     }
 
@@ -46,8 +60,8 @@ impl Net {
     }
 }
 
-fn of(name: &str) -> Owner {
-    Owner { name: Arc::from(name), takes_over: false }
+fn of(name: &str) -> SessionPrincipal {
+    SessionPrincipal { name: Arc::from(name), may_adopt: false }
 }
 
 /// Three brokers; the session "bus" of ann at the first, with a copy at another one.
@@ -78,7 +92,7 @@ fn a_session_is_given_to_nobody_else_where_its_keeper_lives() {
 #[test]
 fn whoever_may_take_over_gets_it_and_it_is_theirs_from_then_on() {
     let mut net = world();
-    assert_eq!(net.connect_of(1, 2, "bus", Owner { takes_over: true, ..of("bob") }), Ok(true));
+    assert_eq!(net.connect_of(1, 2, "bus", SessionPrincipal { may_adopt: true, ..of("bob") }), Ok(true));
     net.advance(SECOND * 2);
     assert_eq!(net.connect_of(0, 3, "bus", of("ann")), Err(Refusal::ForeignSession));
     assert_eq!(net.connect_of(0, 4, "bus", of("bob")), Ok(true));
@@ -119,7 +133,7 @@ fn what_has_ended_is_nobodys() {
     assert_eq!(net.connect_of(0, 3, "bus", of("ann")), Err(Refusal::ForeignSession));
 }
 
-/// The one that has the copy is cut off from the keeper: whoever is refused there leaves the session where it is.
+/// The one that has the copy is cut off from the owner: whoever is refused there leaves the session where it is.
 #[test]
 fn who_is_refused_where_the_copy_is_moves_nothing() {
     for cut in [1, 2] {

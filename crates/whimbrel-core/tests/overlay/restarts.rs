@@ -15,7 +15,7 @@ use super::net::{Net, frame};
 const SECOND: Duration = Duration::from_secs(1);
 const MILLI: Duration = Duration::from_millis(1);
 
-/// Its clerk and its deputy are other brokers for each.
+/// Its clerk and its replica are other brokers for each.
 const CLIENTS: [&str; 5] = ["s0", "s1", "s2", "s3", "s4"];
 
 /// A broker is killed, and comes back with its disk.
@@ -183,8 +183,8 @@ fn what_is_owed_to_a_broker_that_has_ended_is_kept_until_its_sessions_are_safe_e
         net.revive(0, false);
         // What it needs is not heard of.
         net.drops = Box::new(|from, _, bytes| {
-            let Some(Frame::MessageFrame(letter)) = frame(bytes) else { return false };
-            from == 0 && matches!(BrokerMessage::decode(letter.kind, letter.body), Ok(BrokerMessage::HoldReport(_)))
+            let Some(Frame::MessageFrame(message)) = frame(bytes) else { return false };
+            from == 0 && matches!(BrokerMessage::decode(message.kind, message.body), Ok(BrokerMessage::HoldReport(_)))
         });
         net.advance(SECOND);
         assert_eq!(net.connect(0, 1, client), Some(true), "{client}");
@@ -206,8 +206,8 @@ fn nothing_is_owed_for_a_session_that_ended_with_the_broker_that_had_it_last() {
         assert_eq!(net.connect(2, 1, client), Some(true), "{client}");
         net.advance(SECOND * 2);
         net.drops = Box::new(|_, _, bytes| {
-            let Some(Frame::MessageFrame(letter)) = frame(bytes) else { return false };
-            matches!(BrokerMessage::decode(letter.kind, letter.body), Ok(BrokerMessage::Settled(_)))
+            let Some(Frame::MessageFrame(message)) = frame(bytes) else { return false };
+            matches!(BrokerMessage::decode(message.kind, message.body), Ok(BrokerMessage::Settled(_)))
         });
         net.revive(0, false);
         net.advance(MILLI * 200);
@@ -228,8 +228,8 @@ fn what_is_owed_to_a_broker_that_has_ended_is_kept_while_its_sessions_are_sought
     for client in CLIENTS {
         let mut net = something_is_owed(client);
         net.drops = Box::new(|_, _, bytes| {
-            let Some(Frame::MessageFrame(letter)) = frame(bytes) else { return false };
-            matches!(BrokerMessage::decode(letter.kind, letter.body), Ok(BrokerMessage::Found(_)))
+            let Some(Frame::MessageFrame(message)) = frame(bytes) else { return false };
+            matches!(BrokerMessage::decode(message.kind, message.body), Ok(BrokerMessage::Found(_)))
         });
         net.revive(0, false);
         net.advance(SECOND * 8);
@@ -288,7 +288,7 @@ fn who_is_connected_gets_what_comes_after_an_earlier_keeper_has_ended() {
     }
 }
 
-/// The keeper is gone, and whoever has the copy is started again while it is asked for that.
+/// The owner is gone, and whoever has the copy is started again while it is asked for that.
 #[test]
 fn a_copy_that_is_forgotten_while_it_is_asked_for_is_not_taken_for_none() {
     let mut refused = 0;
@@ -379,7 +379,7 @@ fn what_was_copied_where_it_went_does_not_go_on_from_where_it_was_before() {
     assert!(refused > 0);
 }
 
-/// The same at a broker that had nothing to do with it: it waits, and the keeper comes back meanwhile.
+/// The same at a broker that had nothing to do with it: it waits, and the owner comes back meanwhile.
 #[test]
 fn a_keeper_that_comes_back_while_an_older_state_is_asked_for_is_asked() {
     let mut waited = 0;
@@ -403,7 +403,7 @@ fn a_keeper_that_comes_back_while_an_older_state_is_asked_for_is_asked() {
     assert!(waited > 0);
 }
 
-/// The keeper is gone, nobody but the deputy knows of the session, and that is started again, too. The keeper comes back while the copy is asked for.
+/// The owner is gone, nobody but the replica knows of the session, and that is started again, too. The owner comes back while the copy is asked for.
 #[test]
 fn a_keeper_that_comes_back_while_a_copy_is_asked_for_that_is_gone_is_asked() {
     let mut found = 0;

@@ -130,7 +130,7 @@ fn one_broker_alone_wants_the_events_of_a_shared_subscription() {
     assert_eq!(received(home), 1);
 }
 
-/// Whether a frame is a letter about it.
+/// Whether a frame is a message about it.
 fn is_of_share(bytes: &[u8]) -> bool {
     bytes.windows(SHARE.len()).any(|part| part == SHARE.as_bytes())
 }

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use proptest::prelude::*;
 use whimbrel_core::overlay::topology::{
-    ADDRESSES_MAX, BROKERS_MAX, Learned, LinkState, LinkStateError, NEIGHBOURS_MAX, STATE_LIFE, TEXT_MAX, Topology,
+    ADDRESSES_MAX, BROKERS_MAX, Learned, LinkState, LinkStateError, NEIGHBOURS_MAX, STATE_LIFETIME, TEXT_MAX, Topology,
 };
 use whimbrel_event::HostId;
 
@@ -92,7 +92,7 @@ fn a_state_that_is_not_repeated_is_dropped_and_its_age_counts() {
     assert_eq!(known.expire(at(170)), [host(1)]);
     assert_eq!(known.next_expiry(), None);
     assert_eq!(known.hosts().collect::<Vec<_>>(), [host(0)], "the own one does not expire");
-    let expired = known.learn(at(170), state(1, 2, 1, vec![]), STATE_LIFE);
+    let expired = known.learn(at(170), state(1, 2, 1, vec![]), STATE_LIFETIME);
     assert_eq!(expired, Learned::Refused(LinkStateError::Expired));
 }
 

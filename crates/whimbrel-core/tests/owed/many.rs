@@ -222,9 +222,9 @@ fn bases_do_not_heap_up_for_those_who_leave_one_after_the_other() {
     assert!((1..=4).contains(&bases), "{bases} bases in 380 s");
 }
 
-/// How many entries of the map begin with that letter.
-fn entries(net: &Net, letter: u8) -> usize {
-    net.nodes[BROKERS - 1].disk.map.keys().filter(|key| key[0] == letter).count()
+/// How many entries of the map begin with that message.
+fn entries(net: &Net, message: u8) -> usize {
+    net.nodes[BROKERS - 1].disk.map.keys().filter(|key| key[0] == message).count()
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use whimbrel_core::store::{DEBTORS_SHARD, StreamName};
+use whimbrel_core::store::{HOLDS_SHARD, StreamName};
 use whimbrel_core::{Filter, Input, Link};
 use whimbrel_event::Qos;
 use whimbrel_selector::Selector;
@@ -109,7 +109,7 @@ fn what_was_logged_before_there_were_numbers_is_looked_at() {
     publish(&mut net, 0, 40);
     net.kill(0);
     let disk = &mut net.nodes[0].disk;
-    disk.streams.retain(|name, _| !matches!(name, StreamName::Filter { shard: DEBTORS_SHARD, .. }));
+    disk.streams.retain(|name, _| !matches!(name, StreamName::Filter { shard: HOLDS_SHARD, .. }));
     // Holds as they were written then end where the number stands.
     let keys: Vec<Vec<u8>> = disk.map.keys().filter(|key| key[0] == b'k').cloned().collect();
     assert_eq!(keys.len(), 4);

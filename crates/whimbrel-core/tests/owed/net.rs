@@ -275,7 +275,7 @@ impl Net {
             window,
             will: None,
             without_copy: false,
-            owner: None,
+            principal: None,
         };
         self.input(node, Input::Attach(attach));
         // Its session may be at another broker.

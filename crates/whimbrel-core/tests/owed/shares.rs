@@ -122,8 +122,16 @@ fn a_position_goes_to_a_new_home_while_nobody_is_there() {
     // What comes at once counts as well.
     let Client { expiry, window, .. } = WIDE;
     let (link, client_id) = (Link(MEMBER), "member-0");
-    let attach =
-        Attach { link, client_id, clean_start: false, expiry, window, will: None, without_copy: false, owner: None };
+    let attach = Attach {
+        link,
+        client_id,
+        clean_start: false,
+        expiry,
+        window,
+        will: None,
+        without_copy: false,
+        principal: None,
+    };
     net.input(0, Input::Attach(attach));
     let got = work(&mut net, &[0], 5);
     assert_eq!(got.iter().cloned().collect::<BTreeSet<_>>(), wanted);

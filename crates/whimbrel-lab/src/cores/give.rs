@@ -22,8 +22,16 @@ fn give_ask(core: &mut Broker, now: Time, ask: Ask, out: &mut dyn Output) {
     match ask {
         Ask::Attach { link, client, lasting, window } => {
             let (client_id, clean_start, expiry) = (client.as_str(), lasting.is_zero(), lasting);
-            let attach =
-                Attach { link, client_id, clean_start, expiry, window, will: None, without_copy: false, owner: None };
+            let attach = Attach {
+                link,
+                client_id,
+                clean_start,
+                expiry,
+                window,
+                will: None,
+                without_copy: false,
+                principal: None,
+            };
             core.handle(now, Input::Attach(attach), out);
         }
         Ask::Detach(link) => core.handle(now, Input::Detach { link, publish_will: false, expiry: None }, out),

@@ -87,8 +87,8 @@ impl Log {
 
     /// Takes what a core wants written and read. Returns whether a commit begins, and how many reads do.
     pub fn take(&mut self, core: &mut Broker) -> (bool, usize) {
-        while let Some(atom) = core.batch() {
-            let writes = atom.writes().map(|write| match write {
+        while let Some(batch) = core.batch() {
+            let writes = batch.writes().map(|write| match write {
                 Write::Event { pubend, tick, event } => {
                     Kept::Record(StreamName::Events(pubend), tick, Write::event_parts(event).concat())
                 }
@@ -117,7 +117,7 @@ impl Log {
         begins
     }
 
-    /// The commit is done: up to which atom all is durable.
+    /// The commit is done: up to which batch all is durable.
     pub fn committed(&mut self) -> Option<BatchNo> {
         let (upto, writes) = self.committing.take()?;
         writes.into_iter().for_each(|write| self.apply(write));

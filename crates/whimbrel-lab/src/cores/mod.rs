@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use whimbrel_core::store::Fetched;
-use whimbrel_core::{Broker, Channel, Durability, Input, Interest, Link, Output, PeerLink};
+use whimbrel_core::{Broker, CacheInterest, Channel, Durability, Input, Link, Output, PeerLink};
 use whimbrel_event::{CheckpointToken, Event, Qos, Time};
 use whimbrel_selector::Selector;
 
@@ -109,7 +109,7 @@ struct Node {
     life: u32,
     log: Option<Log>,
     /// What it has for itself in its cache, and how that is divided.
-    buffer: Vec<Interest>,
+    buffer: Vec<CacheInterest>,
     cache: Option<whimbrel_core::cache::Plan>,
     /// Until when its processor is busy, and for how long it has been.
     free: Time,
@@ -153,7 +153,7 @@ pub struct Setup {
     /// How long a commit of its log takes; `None`: it has none.
     pub commit: Option<Duration>,
     /// What it caches for itself.
-    pub buffer: Vec<Interest>,
+    pub buffer: Vec<CacheInterest>,
     /// How its cache is divided, if not as usual.
     pub cache: Option<whimbrel_core::cache::Plan>,
     /// Sessions move to the broker that their client connects to; the same at all brokers.

@@ -1,6 +1,6 @@
 //! Acknowledgements: PUBACK, PUBREC, PUBREL, PUBCOMP (one shape), and SUBACK, UNSUBACK (another).
 
-use super::property::{Place, Property, PropertySink, id, read_properties};
+use super::property::{Property, PropertyPlace, PropertySink, id, read_properties};
 use super::publish::packet_id;
 use super::wire::{Fields, Reader, Sink, write_with_length};
 use super::{DecodeError, PacketId, PacketType, ReasonCode, UserProperties, Version};
@@ -82,7 +82,7 @@ impl Fields for AckProperties<'_> {
 
 fn ack_properties<'a>(reader: &mut Reader<'a>) -> Result<AckProperties<'a>, DecodeError> {
     let mut properties = AckProperties::EMPTY;
-    let section = read_properties(reader, Place::Ack, |property| {
+    let section = read_properties(reader, PropertyPlace::Ack, |property| {
         if let Property::ReasonString(value) = property {
             properties.reason_string = Some(value);
         }

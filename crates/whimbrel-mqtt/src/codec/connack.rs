@@ -2,7 +2,7 @@
 
 use core::num::NonZeroU16;
 
-use super::property::{Place, Property, PropertySink, id, read_properties};
+use super::property::{Property, PropertyPlace, PropertySink, id, read_properties};
 use super::wire::{Fields, Reader, Sink, write_with_length};
 use super::{DecodeError, PacketType, QoS, ReasonCode, UserProperties, Version};
 
@@ -94,7 +94,7 @@ pub(super) fn decode_connack(version: Version, body: &[u8]) -> Result<ConnAck<'_
 
 fn connack_properties<'a>(reader: &mut Reader<'a>) -> Result<ConnAckProperties<'a>, DecodeError> {
     let mut properties = ConnAckProperties::default();
-    let section = read_properties(reader, Place::ConnAck, |property| match property {
+    let section = read_properties(reader, PropertyPlace::ConnAck, |property| match property {
         Property::SessionExpiry(value) => properties.session_expiry = Some(value),
         Property::ReceiveMaximum(value) => properties.receive_maximum = Some(value),
         Property::MaximumQoS(value) => properties.maximum_qos = Some(value),

@@ -2,7 +2,7 @@
 
 use core::num::NonZeroU16;
 
-use super::property::{Place, Property, PropertySink, id, read_properties};
+use super::property::{Property, PropertyPlace, PropertySink, id, read_properties};
 use super::publish::{qos_from_bits, topic_name};
 use super::wire::{Fields, Reader, Sink, write_with_length};
 use super::{DecodeError, QoS, ReasonCode, UserProperties, Version};
@@ -181,7 +181,7 @@ pub(super) fn decode_connect(body: &[u8]) -> Result<Connect<'_>, DecodeError> {
 
 fn connect_properties<'a>(reader: &mut Reader<'a>) -> Result<ConnectProperties<'a>, DecodeError> {
     let mut properties = ConnectProperties::default();
-    let section = read_properties(reader, Place::Connect, |property| match property {
+    let section = read_properties(reader, PropertyPlace::Connect, |property| match property {
         Property::SessionExpiry(value) => properties.session_expiry = Some(value),
         Property::ReceiveMaximum(value) => properties.receive_maximum = Some(value),
         Property::MaximumPacketSize(value) => properties.maximum_packet_size = Some(value),
@@ -215,7 +215,7 @@ fn will<'a>(version: Version, flags: u8, reader: &mut Reader<'a>) -> Result<Will
 
 fn will_properties<'a>(reader: &mut Reader<'a>) -> Result<WillProperties<'a>, DecodeError> {
     let mut properties = WillProperties::default();
-    let section = read_properties(reader, Place::Will, |property| match property {
+    let section = read_properties(reader, PropertyPlace::Will, |property| match property {
         Property::WillDelay(value) => properties.delay = Some(value),
         Property::TextPayload(value) => properties.text_payload = Some(value),
         Property::MessageExpiry(value) => properties.message_expiry = Some(value),

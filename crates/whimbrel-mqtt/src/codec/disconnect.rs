@@ -1,6 +1,6 @@
 //! DISCONNECT and AUTH.
 
-use super::property::{Place, Property, PropertySink, id, read_properties};
+use super::property::{Property, PropertyPlace, PropertySink, id, read_properties};
 use super::wire::{Fields, Reader, Sink, write_with_length};
 use super::{DecodeError, PacketType, ReasonCode, UserProperties, Version};
 
@@ -81,7 +81,7 @@ pub(super) fn decode_disconnect(version: Version, body: &[u8]) -> Result<Disconn
         disconnect.reason = reason(PacketType::Disconnect, &mut reader)?;
         if !reader.is_empty() {
             let properties = &mut disconnect.properties;
-            let section = read_properties(&mut reader, Place::Disconnect, |property| match property {
+            let section = read_properties(&mut reader, PropertyPlace::Disconnect, |property| match property {
                 Property::SessionExpiry(value) => properties.session_expiry = Some(value),
                 Property::ReasonString(value) => properties.reason_string = Some(value),
                 Property::ServerReference(value) => properties.server_reference = Some(value),
@@ -102,7 +102,7 @@ pub(super) fn decode_auth(body: &[u8]) -> Result<Auth<'_>, DecodeError> {
     }
     auth.reason = reason(PacketType::Auth, &mut reader)?;
     let properties = &mut auth.properties;
-    let section = read_properties(&mut reader, Place::Auth, |property| match property {
+    let section = read_properties(&mut reader, PropertyPlace::Auth, |property| match property {
         Property::AuthenticationMethod(value) => properties.method = Some(value),
         Property::AuthenticationData(value) => properties.data = Some(value),
         Property::ReasonString(value) => properties.reason_string = Some(value),

@@ -42,7 +42,7 @@ pub(crate) mod id {
 /// Property sections that differ in what they may contain. One bit each.
 #[derive(Clone, Copy)]
 #[repr(u16)]
-pub(crate) enum Place {
+pub(crate) enum PropertyPlace {
     Connect = 1,
     ConnAck = 1 << 1,
     Publish = 1 << 2,
@@ -55,15 +55,15 @@ pub(crate) enum Place {
     Auth = 1 << 8,
 }
 
-/// The places where a property may stand, as a sum of [`Place`]s; 0 for unknown ones.
+/// The places where a property may stand, as a sum of [`PropertyPlace`]s; 0 for unknown ones.
 const fn places(property: u8) -> u16 {
-    const CONNECT: u16 = Place::Connect as u16;
-    const CONNACK: u16 = Place::ConnAck as u16;
-    const PUBLISH: u16 = Place::Publish as u16;
-    const WILL: u16 = Place::Will as u16;
-    const SUBSCRIBE: u16 = Place::Subscribe as u16;
-    const DISCONNECT: u16 = Place::Disconnect as u16;
-    const AUTH: u16 = Place::Auth as u16;
+    const CONNECT: u16 = PropertyPlace::Connect as u16;
+    const CONNACK: u16 = PropertyPlace::ConnAck as u16;
+    const PUBLISH: u16 = PropertyPlace::Publish as u16;
+    const WILL: u16 = PropertyPlace::Will as u16;
+    const SUBSCRIBE: u16 = PropertyPlace::Subscribe as u16;
+    const DISCONNECT: u16 = PropertyPlace::Disconnect as u16;
+    const AUTH: u16 = PropertyPlace::Auth as u16;
     match property {
         id::PAYLOAD_FORMAT | id::MESSAGE_EXPIRY | id::CONTENT_TYPE | id::RESPONSE_TOPIC | id::CORRELATION_DATA => {
             PUBLISH | WILL
@@ -74,7 +74,7 @@ const fn places(property: u8) -> u16 {
         id::REQUEST_PROBLEM_INFORMATION | id::REQUEST_RESPONSE_INFORMATION => CONNECT,
         id::WILL_DELAY => WILL,
         id::SERVER_REFERENCE => CONNACK | DISCONNECT,
-        id::REASON_STRING => CONNACK | Place::Ack as u16 | DISCONNECT | AUTH,
+        id::REASON_STRING => CONNACK | PropertyPlace::Ack as u16 | DISCONNECT | AUTH,
         id::RECEIVE_MAXIMUM | id::TOPIC_ALIAS_MAXIMUM | id::MAXIMUM_PACKET_SIZE => CONNECT | CONNACK,
         id::TOPIC_ALIAS => PUBLISH,
         id::USER => u16::MAX,
@@ -220,7 +220,7 @@ fn read_value<'a>(property: u8, r: &mut Reader<'a>) -> Result<Property<'a>, Deco
 #[inline]
 pub(crate) fn read_properties<'a>(
     reader: &mut Reader<'a>,
-    place: Place,
+    place: PropertyPlace,
     visit: impl FnMut(Property<'a>),
 ) -> Result<Section<'a>, DecodeError> {
     let len = reader.variable_integer()? as usize;
@@ -235,7 +235,7 @@ pub(crate) fn read_properties<'a>(
 
 fn read_section<'a>(
     bytes: &'a [u8],
-    place: Place,
+    place: PropertyPlace,
     mut visit: impl FnMut(Property<'a>),
 ) -> Result<Section<'a>, DecodeError> {
     let mut reader = Reader::new(bytes);
@@ -251,9 +251,9 @@ fn read_section<'a>(
         let len = (before - reader.len()) as u32;
         match value {
             Property::User(..) => {
-                section.user = UserProperties { source: Source::Encoded(bytes), len: section.user.len + len };
+                section.user = UserProperties { source: PropertySource::Encoded(bytes), len: section.user.len + len };
             }
-            Property::SubscriptionId(..) if matches!(place, Place::Publish) => {
+            Property::SubscriptionId(..) if matches!(place, PropertyPlace::Publish) => {
                 section.subscription_ids = SubscriptionIds(Ids::Encoded(bytes));
             }
             value => {
@@ -289,13 +289,13 @@ fn checked_properties<'a>(section: &'a [u8]) -> impl Iterator<Item = Property<'a
 /// to be encoded they come from [`Attributes`].
 #[derive(Clone, Copy)]
 pub struct UserProperties<'a> {
-    source: Source<'a>,
+    source: PropertySource<'a>,
     /// Bytes when encoded.
     len: u32,
 }
 
 #[derive(Clone, Copy)]
-enum Source<'a> {
+enum PropertySource<'a> {
     /// A checked property section that contains them, perhaps among others.
     Encoded(&'a [u8]),
     Attributes(Attributes<'a>),
@@ -303,7 +303,7 @@ enum Source<'a> {
 
 impl<'a> UserProperties<'a> {
     /// None.
-    pub const EMPTY: UserProperties<'static> = UserProperties { source: Source::Encoded(&[]), len: 0 };
+    pub const EMPTY: UserProperties<'static> = UserProperties { source: PropertySource::Encoded(&[]), len: 0 };
 
     /// True if there are none.
     pub fn is_empty(self) -> bool {
@@ -313,9 +313,9 @@ impl<'a> UserProperties<'a> {
     /// All pairs.
     pub fn iter(self) -> impl Iterator<Item = (&'a str, &'a str)> {
         let (section, attributes) = match self.source {
-            Source::Encoded(_) if self.len == 0 => (&[][..], Attributes::EMPTY),
-            Source::Encoded(section) => (section, Attributes::EMPTY),
-            Source::Attributes(attributes) => (&[][..], attributes),
+            PropertySource::Encoded(_) if self.len == 0 => (&[][..], Attributes::EMPTY),
+            PropertySource::Encoded(section) => (section, Attributes::EMPTY),
+            PropertySource::Attributes(attributes) => (&[][..], attributes),
         };
         let encoded = checked_properties(section).filter_map(|property| match property {
             Property::User(name, value) => Some((name, value)),
@@ -337,7 +337,7 @@ impl<'a> From<Attributes<'a>> for UserProperties<'a> {
         }
         // The encodings differ in one byte, the identifier, before each pair.
         let len = attributes.as_bytes().len() + attributes.pairs().count();
-        UserProperties { source: Source::Attributes(attributes), len: u32::try_from(len).unwrap_or(u32::MAX) }
+        UserProperties { source: PropertySource::Attributes(attributes), len: u32::try_from(len).unwrap_or(u32::MAX) }
     }
 }
 
@@ -366,14 +366,14 @@ impl Fields for UserProperties<'_> {
     fn write(&self, sink: &mut impl Sink) {
         match self.source {
             _ if self.len == 0 => {}
-            Source::Encoded(section) if section.len() == self.len as usize => sink.bytes(section),
-            Source::Attributes(attributes) => {
+            PropertySource::Encoded(section) if section.len() == self.len as usize => sink.bytes(section),
+            PropertySource::Attributes(attributes) => {
                 for pair in attributes.pairs() {
                     sink.u8(id::USER);
                     sink.bytes(pair);
                 }
             }
-            Source::Encoded(_) => {
+            PropertySource::Encoded(_) => {
                 for (name, value) in self.iter() {
                     sink.u8(id::USER);
                     sink.text(name);

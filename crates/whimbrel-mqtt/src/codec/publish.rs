@@ -4,7 +4,7 @@ use core::num::NonZeroU16;
 
 use whimbrel_event::Attributes;
 
-use super::property::{Place, Property, PropertySink, id, read_properties};
+use super::property::{Property, PropertyPlace, PropertySink, id, read_properties};
 use super::wire::{Fields, Reader, Sink, append_packet, write_with_length};
 use super::{DecodeError, EncodeError, PacketId, QoS, ReasonCode, SubscriptionIds, UserProperties, Version};
 
@@ -154,7 +154,7 @@ pub(crate) fn packet_id(reader: &mut Reader<'_>) -> Result<PacketId, DecodeError
 #[inline]
 fn publish_properties<'a>(reader: &mut Reader<'a>) -> Result<PublishProperties<'a>, DecodeError> {
     let mut properties = PublishProperties::EMPTY;
-    let section = read_properties(reader, Place::Publish, |property| match property {
+    let section = read_properties(reader, PropertyPlace::Publish, |property| match property {
         Property::TextPayload(value) => properties.text_payload = Some(value),
         Property::MessageExpiry(value) => properties.message_expiry = Some(value),
         Property::TopicAlias(value) => properties.topic_alias = Some(value),

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use super::property::{Place, Property, id, read_properties};
+use super::property::{Property, PropertyPlace, id, read_properties};
 use super::publish::{packet_id, qos_from_bits};
 use super::wire::{Fields, Reader, Sink, write_with_length};
 use super::{DecodeError, PacketId, QoS, UserProperties, Version};
@@ -216,7 +216,7 @@ pub(super) fn decode_subscribe(version: Version, body: &[u8]) -> Result<Subscrib
     let packet_id = packet_id(&mut reader)?;
     let mut properties = SubscribeProperties::default();
     if version == Version::V5 {
-        let section = read_properties(&mut reader, Place::Subscribe, |property| {
+        let section = read_properties(&mut reader, PropertyPlace::Subscribe, |property| {
             if let Property::SubscriptionId(value) = property {
                 properties.subscription_id = Some(value);
             }
@@ -238,7 +238,7 @@ pub(super) fn decode_unsubscribe(version: Version, body: &[u8]) -> Result<Unsubs
     let packet_id = packet_id(&mut reader)?;
     let mut properties = UnsubscribeProperties::default();
     if version == Version::V5 {
-        properties.user = read_properties(&mut reader, Place::Unsubscribe, |_| {})?.user;
+        properties.user = read_properties(&mut reader, PropertyPlace::Unsubscribe, |_| {})?.user;
     }
     let payload = reader.rest();
     if payload.is_empty() {

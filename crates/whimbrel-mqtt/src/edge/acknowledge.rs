@@ -5,7 +5,7 @@ use whimbrel_event::{CheckpointToken, InvalidToken, Time};
 
 use super::following::ids;
 use super::refusals::class_of_code;
-use super::refuse::Refused;
+use super::refuse::RefusedPublish;
 use super::{MqttBroker, Output};
 use crate::codec::{PacketId, Publish, ReasonCode, SUBSCRIPTION_ID_MAX, UserProperties};
 
@@ -26,7 +26,7 @@ impl MqttBroker {
             Ok(read) => read,
             Err((reason, cause)) => {
                 self.edge.stats.tokens_refused += 1;
-                let refused = Refused { class: class_of_code(reason), reason, cause: &cause };
+                let refused = RefusedPublish { class: class_of_code(reason), reason, cause: &cause };
                 return self.refuse_publish(now, id, publish, (ACK_TOPIC, refused), out);
             }
         };

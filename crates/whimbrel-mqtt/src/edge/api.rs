@@ -6,7 +6,7 @@ use std::sync::Arc;
 use whimbrel_access::Principal;
 use whimbrel_core::cache::Plan;
 use whimbrel_core::store::{BatchNo, Disk, Fetched};
-use whimbrel_core::{Channel, Delivery, HangUp, Interest, PeerInput, PeerLink, Step, Unread};
+use whimbrel_core::{CacheInterest, Channel, Delivery, EventStep, HangUp, PeerInput, PeerLink, Unread};
 use whimbrel_event::{AcceptedEvent, HostId, Time};
 use whimbrel_selector::Fences;
 
@@ -155,8 +155,8 @@ pub enum Input<'a> {
     /// How the cache for semi-durable subscriptions is divided, from now on.
     Cache(&'a Plan),
     /// What the broker asks other brokers for on its own behalf, from now on.
-    Buffer(&'a [Interest]),
-    /// All atoms up to this one are durable; see [`whimbrel_core::store`].
+    Buffer(&'a [CacheInterest]),
+    /// All batches up to this one are durable; see [`whimbrel_core::store`].
     Committed {
         /// The last of them.
         upto: BatchNo,
@@ -215,7 +215,7 @@ pub trait Output {
         false
     }
     /// As [`whimbrel_core::Output::step`], now.
-    fn step(&mut self, _now: Time, _event: &AcceptedEvent<'_>, _step: Step) {}
+    fn step(&mut self, _now: Time, _event: &AcceptedEvent<'_>, _step: EventStep) {}
     /// An event was handed to the client of a connection.
     fn delivered(&mut self, _now: Time, _conn: ConnId, _delivery: &Delivery<'_>) {}
     /// The client of a connection acknowledges the delivery with that tag for good, or refuses it. It need not have had one.

@@ -7,7 +7,7 @@ use whimbrel_access::Principal;
 use whimbrel_event::{Seeded, Time};
 
 use super::clients::{Traffic, Wire};
-use super::guard::Who;
+use super::guard::ConnIdentity;
 use crate::codec::{ReasonCode, Version};
 
 /// Over which kind of listener a connection came.
@@ -52,7 +52,7 @@ impl State {
 
 /// What few connections use.
 #[derive(Debug, Default)]
-pub(crate) struct Rare {
+pub(crate) struct RareConn {
     /// Topics that the client has given an alias; alias 1 comes first.
     pub(crate) aliases_in: Vec<Option<Box<str>>>,
     /// Topics that the broker has given an alias on this connection.
@@ -125,9 +125,9 @@ pub(crate) struct Conn {
     /// The expiry that CONNECT asked for was zero: DISCONNECT may not change it.
     pub(crate) expiry_zero: bool,
     pub(crate) topic_alias_maximum: u16,
-    pub(crate) rare: Option<Box<Rare>>,
+    pub(crate) rare: Option<Box<RareConn>>,
     /// Who it is and what it may; nobody asks where everything is allowed.
-    pub(crate) who: Option<Box<Who>>,
+    pub(crate) who: Option<Box<ConnIdentity>>,
 }
 
 impl Conn {
@@ -178,7 +178,7 @@ impl Conn {
         }
     }
 
-    pub(crate) fn rare(&mut self) -> &mut Rare {
+    pub(crate) fn rare(&mut self) -> &mut RareConn {
         self.rare.get_or_insert_default()
     }
 }

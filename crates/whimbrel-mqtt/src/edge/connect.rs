@@ -9,7 +9,7 @@ use whimbrel_selector::TopicName;
 
 use super::api::{Credentials, Decision, Identity, Unidentified};
 use super::conn::State;
-use super::guard::{By, Who};
+use super::guard::{By, ConnIdentity};
 use super::inbound::{Cause, allowed, reliability, violation};
 use super::{Assigned, ConnId, Edge, MqttBroker, Output};
 use crate::codec::{
@@ -30,7 +30,7 @@ const NOT_BELIEVED: DecodeError = DecodeError {
 };
 
 /// How a client is to be identified.
-enum Source {
+enum IdentitySource {
     /// It need not be: everything is allowed to everybody.
     Nobody,
     /// By what it says.
@@ -58,9 +58,9 @@ impl MqttBroker {
             out.refused(ConnId(id), &Decision { action: "connect", principal: "", client_id, about, code, why });
         })?;
         match source {
-            Source::Nobody => self.attach(now, id, connect, None, out),
-            Source::Known(principal, by) => self.admit(now, id, connect, (principal, by), out),
-            Source::Credentials => {
+            IdentitySource::Nobody => self.attach(now, id, connect, None, out),
+            IdentitySource::Known(principal, by) => self.admit(now, id, connect, (principal, by), out),
+            IdentitySource::Credentials => {
                 let ticket = self.edge.await_identity(now, id, body);
                 let credentials = Credentials {
                     user_name: connect.user_name,
@@ -97,7 +97,7 @@ impl MqttBroker {
         };
         match judged {
             Err(error) => self.fail(now, id, &body, error, out),
-            Ok(()) => self.edge.go_on(id, out),
+            Ok(()) => self.edge.resume(id, out),
         }
     }
 
@@ -162,7 +162,7 @@ impl MqttBroker {
             window: properties.receive_maximum.map_or(u16::MAX, core::num::NonZeroU16::get),
             will,
             without_copy: self.edge.resumes_without_copy(connect),
-            owner: self.edge.conns[id as usize].who.as_deref().map(Who::owner),
+            principal: self.edge.conns[id as usize].who.as_deref().map(ConnIdentity::principal_of_session),
         };
         self.core_input(now, CoreInput::Attach(attach), out);
         if self.edge.conns[id as usize].state == State::ExpectConnect {
@@ -262,18 +262,18 @@ impl Edge {
     }
 
     /// How a client is to be identified.
-    fn source(&mut self, id: u32, connect: &Connect<'_>) -> Result<Source, DecodeError> {
+    fn source(&mut self, id: u32, connect: &Connect<'_>) -> Result<IdentitySource, DecodeError> {
         if self.guard.allows_everything() {
-            return Ok(Source::Nobody);
+            return Ok(IdentitySource::Nobody);
         }
         if connect.password.is_some() && self.guard.judges() {
-            return Ok(Source::Credentials);
+            return Ok(IdentitySource::Credentials);
         }
         let certified = self.conns[id as usize].rare.as_ref().and_then(|rare| rare.certified.clone());
         match certified {
-            Some(principal) => Ok(Source::Known(principal, By::Connection)),
+            Some(principal) => Ok(IdentitySource::Known(principal, By::Connection)),
             None if connect.password.is_none() && connect.user_name.is_none() => {
-                Ok(Source::Known(Principal::anonymous(), By::Connection))
+                Ok(IdentitySource::Known(Principal::anonymous(), By::Connection))
             }
             None => Err(NOT_BELIEVED),
         }
@@ -313,7 +313,7 @@ impl Edge {
     }
 
     /// A connection need not wait for its identity any more: what it sent meanwhile is handled, unless it waits for its session now.
-    fn go_on(&mut self, id: u32, out: &mut impl Output) {
+    fn resume(&mut self, id: u32, out: &mut impl Output) {
         let conn = &mut self.conns[id as usize];
         if conn.state != State::Attached {
             return;

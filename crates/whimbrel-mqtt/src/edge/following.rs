@@ -27,9 +27,9 @@ const IDS_MAX: usize = 1024;
 
 /// What a SUBSCRIBE asks for, for all its filters.
 #[derive(Debug, Default)]
-pub(super) struct Wish {
+pub(super) struct FollowOptions {
     durability: Durability,
-    from: Place,
+    from: StartPlace,
     by_token: bool,
     notices: bool,
     /// One of the properties is there that ask for the names of events.
@@ -38,7 +38,7 @@ pub(super) struct Wish {
 
 /// Where a subscription is to begin, as [`Start`].
 #[derive(Debug, Default)]
-enum Place {
+enum StartPlace {
     #[default]
     Own,
     Token(Box<CheckpointToken>, Vec<EventId>),
@@ -47,17 +47,17 @@ enum Place {
     Earliest,
 }
 
-/// Whether a user property of a SUBSCRIBE is read by [`Wish::read`].
+/// Whether a user property of a SUBSCRIBE is read by [`FollowOptions::read`].
 pub(super) fn is_known(name: &str) -> bool {
     NAMES.contains(&name)
 }
 
-impl Wish {
+impl FollowOptions {
     /// Reads the user properties of a SUBSCRIBE to a broker that has a log or not.
     ///
     /// # Errors
     /// What is wrong, and where.
-    pub(super) fn read(user: UserProperties<'_>, has_log: bool) -> Result<Wish, String> {
+    pub(super) fn read(user: UserProperties<'_>, has_log: bool) -> Result<FollowOptions, String> {
         let mut values: [Option<&str>; NAMES.len()] = [None; NAMES.len()];
         for (name, value) in user.iter() {
             let Some(at) = NAMES.iter().position(|known| *known == name) else { continue };
@@ -69,9 +69,9 @@ impl Wish {
         if replier.is_some() {
             return Err(format!("{REPLIER} is not available in this version"));
         }
-        let wish = Wish {
+        let wish = FollowOptions {
             durability: durability.map_or(Ok(Durability::default()), durability_of)?,
-            from: from.map_or(Ok(Place::Own), from_of)?,
+            from: from.map_or(Ok(StartPlace::Own), from_of)?,
             by_token: ack.map_or(Ok(false), by_token)? || from.is_some(),
             notices: notices.map_or(Ok(false), is_on)?,
             named: [durability, from, ack, notices].iter().any(Option::is_some),
@@ -89,13 +89,13 @@ impl Wish {
     /// the answer is to say where the subscription begins.
     pub(super) fn following(&self, wants_diagnostics: bool) -> Following<'_> {
         let start = match &self.from {
-            Place::Own => Start::Own,
-            Place::Token(token, later) => Start::Token(token, later),
-            Place::After(ids) => Start::After(ids),
-            Place::Since(at) => Start::Since(*at),
-            Place::Earliest => Start::Earliest,
+            StartPlace::Own => Start::Own,
+            StartPlace::Token(token, later) => Start::Token(token, later),
+            StartPlace::After(ids) => Start::After(ids),
+            StartPlace::Since(at) => Start::Since(*at),
+            StartPlace::Earliest => Start::Earliest,
         };
-        let Wish { durability, by_token, notices, named, .. } = *self;
+        let FollowOptions { durability, by_token, notices, named, .. } = *self;
         Following { durability, start, by_token, notices, wants_token: named && wants_diagnostics, named }
     }
 }
@@ -122,9 +122,9 @@ fn is_on(value: &str) -> Result<bool, String> {
 }
 
 /// Tokens have no colon, event ids have one, and times have at least two.
-fn from_of(value: &str) -> Result<Place, String> {
+fn from_of(value: &str) -> Result<StartPlace, String> {
     if value == "earliest" {
-        return Ok(Place::Earliest);
+        return Ok(StartPlace::Earliest);
     }
     if value.eq_ignore_ascii_case("earliest") {
         return Err(format!("{FROM}: earliest is written in small letters"));
@@ -134,13 +134,13 @@ fn from_of(value: &str) -> Result<Place, String> {
         0 => {
             let token = first.parse();
             let token = token.map_err(|error| no_moment(value).unwrap_or_else(|| format!("{FROM}: {error}")))?;
-            Ok(Place::Token(Box::new(token), ids(FROM, value, 1)?))
+            Ok(StartPlace::Token(Box::new(token), ids(FROM, value, 1)?))
         }
         1 => {
             let ids = ids(FROM, value, 0);
-            ids.map(Place::After).map_err(|error| no_moment(value).unwrap_or(error))
+            ids.map(StartPlace::After).map_err(|error| no_moment(value).unwrap_or(error))
         }
-        _ => time(value).map(Place::Since),
+        _ => time(value).map(StartPlace::Since),
     }
 }
 
@@ -175,15 +175,15 @@ mod tests {
 
     use super::*;
 
-    fn read(pairs: &[(&str, &str)]) -> Result<Wish, String> {
+    fn read(pairs: &[(&str, &str)]) -> Result<FollowOptions, String> {
         let mut properties = AttributesBuf::new();
         for (name, value) in pairs {
             properties.push(name, value);
         }
-        Wish::read(properties.as_attributes().into(), false)
+        FollowOptions::read(properties.as_attributes().into(), false)
     }
 
-    fn from(value: &str) -> Result<Wish, String> {
+    fn from(value: &str) -> Result<FollowOptions, String> {
         read(&[(DURABILITY, "semi-durable"), (FROM, value)])
     }
 
@@ -225,7 +225,7 @@ mod tests {
     #[test]
     fn a_time_is_one_of_rfc_3339_with_any_offset() {
         let at = |text| match from(text).expect("a time").from {
-            Place::Since(at) => at.as_nanos(),
+            StartPlace::Since(at) => at.as_nanos(),
             other => panic!("a time, not {other:?}"),
         };
         assert_eq!(at("2026-01-01T00:00:00Z"), 1_767_225_600_000_000_000);

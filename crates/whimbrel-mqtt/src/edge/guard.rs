@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use whimbrel_access::{Denied, Exceeded, Grants, Meter, Principal, Slot};
-use whimbrel_core::Owner;
+use whimbrel_core::SessionPrincipal;
 use whimbrel_event::Time;
 
 use super::api::{Decision, Identity};
@@ -32,11 +32,11 @@ type WillTerms = (Box<str>, u8, Option<u32>);
 
 /// Who a connection is, and what it may.
 #[derive(Debug)]
-pub(crate) struct Who {
+pub(crate) struct ConnIdentity {
     pub(super) principal: Principal,
     pub(super) by: By,
     /// It may have sessions of others, by a rule that names its client id.
-    takes_over: bool,
+    may_adopt: bool,
     pub(super) client_id: Box<str>,
     pub(super) grants: Grants,
     pub(super) slot: Slot,
@@ -72,10 +72,10 @@ impl From<Exceeded> for Denial {
     }
 }
 
-impl Who {
+impl ConnIdentity {
     /// Whose its session is to be.
-    pub(super) fn owner(&self) -> Owner {
-        Owner { name: self.principal.shared(), takes_over: self.takes_over }
+    pub(super) fn principal_of_session(&self) -> SessionPrincipal {
+        SessionPrincipal { name: self.principal.shared(), may_adopt: self.may_adopt }
     }
 
     /// Whether it may publish that.
@@ -177,7 +177,7 @@ impl Guard {
         now: Time,
         (principal, by): (Principal, By),
         client_id: &str,
-    ) -> Result<Who, (Principal, Denial)> {
+    ) -> Result<ConnIdentity, (Principal, Denial)> {
         let admission = match self.access.rules.connect(&principal, client_id) {
             Ok(admission) => admission,
             Err(denied) => return Err((principal, denied.into())),
@@ -188,14 +188,24 @@ impl Guard {
         };
         let grants = self.access.rules.grants(&principal, client_id);
         let (client_id, takes_over) = (client_id.into(), admission.takes_over.is_some());
-        Ok(Who { principal, by, takes_over, client_id, grants, slot, subscriptions: 0, is_strict: false, will: None })
+        Ok(ConnIdentity {
+            principal,
+            by,
+            may_adopt: takes_over,
+            client_id,
+            grants,
+            slot,
+            subscriptions: 0,
+            is_strict: false,
+            will: None,
+        })
     }
 
     /// What a connection that was admitted may by the rules in force.
     ///
     /// # Errors
     /// It may not be connected any more.
-    pub(super) fn judge(&self, who: &Who) -> Result<Grants, Denial> {
+    pub(super) fn judge(&self, who: &ConnIdentity) -> Result<Grants, Denial> {
         if let Some(cause) = self.unknown(&who.principal, who.by) {
             return Err(Denial { reason: ReasonCode::NOT_AUTHORIZED, cause });
         }

@@ -9,7 +9,7 @@ use super::acknowledge::ACK_TOPIC;
 use super::conn::State;
 use super::outbound::Outbound;
 use super::refusals::class_of_code;
-use super::refuse::Refused;
+use super::refuse::RefusedPublish;
 use super::{ConnId, Edge, MqttBroker, Output};
 use crate::codec::{
     Ack, DecodeError, Packet, PacketId, Publish, PublishProperties, ReasonCode, Version, answer_version, client_id_of,
@@ -70,7 +70,7 @@ impl MqttBroker {
             return Err(violation("the first packet is not CONNECT"));
         }
         if state == State::ExpectConnect {
-            self.edge.note_version(id, body);
+            self.edge.record_version(id, body);
         } else if first >> 4 == 1 {
             return Err(violation("a second CONNECT on one connection"));
         }
@@ -187,7 +187,7 @@ impl MqttBroker {
                 core.handle(now, CoreInput::Publish(input), &mut Outbound { edge, driver: out, now });
             }
             Err((reason, cause)) => {
-                let refused = Refused { class: class_of_code(reason), reason, cause };
+                let refused = RefusedPublish { class: class_of_code(reason), reason, cause };
                 self.refuse_publish(now, id, publish, (topic, refused), out);
             }
         }
@@ -199,7 +199,7 @@ impl MqttBroker {
 impl Edge {
     /// Notes in which version a CONNECT must be answered, before it is known to be well-formed. MQTT 3.1.1 has answers only to
     /// well-formed ones and to unknown versions.
-    fn note_version(&mut self, id: u32, body: &[u8]) {
+    fn record_version(&mut self, id: u32, body: &[u8]) {
         let conn = &mut self.conns[id as usize];
         if let Some(version) = answer_version(body) {
             conn.version = version;

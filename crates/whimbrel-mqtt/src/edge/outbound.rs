@@ -3,8 +3,8 @@
 use core::time::Duration;
 
 use whimbrel_core::{
-    Accepted, Channel, Delivery, Granted, HangUp, Kick, Link, Naming, Output as CoreOutput, PeerLink, Refusal, Sent,
-    Step, Unread,
+    Accepted, Channel, Delivery, EventStep, Granted, HangUp, Kick, Link, Naming, Output as CoreOutput, PeerLink,
+    Refusal, Sent, Unread,
 };
 use whimbrel_event::{AcceptedEvent, AttributesBuf, HostId, Qos, Time};
 
@@ -13,7 +13,7 @@ use super::form::{Encoded, Form};
 use super::guard::Denial;
 use super::recent::Recent;
 use super::refusals::{cause_of, class_of, class_of_code, granted, reason_of};
-use super::refuse::Refused;
+use super::refuse::RefusedPublish;
 use super::review::OWN_TAG;
 use super::subscribe::DENIED;
 use super::{ConnId, Edge, Output};
@@ -29,7 +29,7 @@ pub(super) struct Outbound<'a, O> {
 /// Where the last PUBLISH was encoded, so that the next receiver of the same event gets a copy.
 #[derive(Debug, Default, Clone, Copy)]
 struct Template {
-    key: Option<Key>,
+    key: Option<PublishKey>,
     conn: u32,
     start: usize,
     length: usize,
@@ -39,7 +39,7 @@ struct Template {
 
 /// What two PUBLISH packets must have in common to be equal but for their packet identifiers.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
-pub(super) struct Key {
+pub(super) struct PublishKey {
     pub(super) serial: u64,
     pub(super) version: Version,
     pub(super) qos: Qos,
@@ -83,8 +83,8 @@ impl<O: Output> Outbound<'_, O> {
             }
             _ => cause_of(refusal).to_owned(),
         };
-        let refused = Refused { class: class_of(refusal), reason: reason_of(refusal), cause: &cause };
-        self.edge.note_refused(link.0, "", refused, self.driver);
+        let refused = RefusedPublish { class: class_of(refusal), reason: reason_of(refusal), cause: &cause };
+        self.edge.record_refused(link.0, "", refused, self.driver);
         self.edge.answer_refused(self.now, link.0, answer, refused, self.driver);
     }
 
@@ -103,7 +103,7 @@ impl<O: Output> Outbound<'_, O> {
         let plain = delivery.serial != 0 && delivery.identifier == 0 && conn.topic_alias_maximum == 0;
         let named = delivery.naming == Naming::Event && conn.version == Version::V5;
         let Delivery { serial, qos, retain, .. } = *delivery;
-        let key = Key { serial, version: conn.version, qos, retain, named };
+        let key = PublishKey { serial, version: conn.version, qos, retain, named };
         // Whoever else catches up gets the same packet in another step.
         let lasts = plain && self.edge.templates.recent.is_old(serial) && delivery.event.expires.is_none();
         let is_copied = lasts && self.edge.copy_recent(&key, id, delivery.tag)
@@ -181,7 +181,7 @@ impl<O: Output> CoreOutput for Outbound<'_, O> {
         self.driver.wants_steps()
     }
 
-    fn step(&mut self, event: &AcceptedEvent<'_>, step: Step) {
+    fn step(&mut self, event: &AcceptedEvent<'_>, step: EventStep) {
         self.driver.step(self.now, event, step);
     }
 
@@ -250,7 +250,7 @@ impl<O: Output> CoreOutput for Outbound<'_, O> {
             Accepted::RefusedAtEdge(code) => {
                 // It was counted and told when it came.
                 let reason = ReasonCode(code);
-                let refused = Refused { class: class_of_code(reason), reason, cause: "" };
+                let refused = RefusedPublish { class: class_of_code(reason), reason, cause: "" };
                 return self.edge.answer_refused(self.now, link.0, (tag, qos), refused, self.driver);
             }
         };
@@ -369,7 +369,7 @@ impl Edge {
     /// Copies the encoded packet of the same event, with another packet identifier; false if
     /// another packet was the last one, or it is too large for this client.
     #[inline]
-    fn copy_template(&mut self, wanted: &Key, id: u32, tag: u16) -> bool {
+    fn copy_template(&mut self, wanted: &PublishKey, id: u32, tag: u16) -> bool {
         let Template { key, conn: from, start, length, tag_at } = self.templates.last[usize::from(wanted.named)];
         if key.as_ref() != Some(wanted) {
             return false;
@@ -398,7 +398,7 @@ impl Edge {
 
     /// Copies the encoded packet of a cached event; false if there is none, or it is too large for
     /// this client.
-    fn copy_recent(&mut self, key: &Key, id: u32, tag: u16) -> bool {
+    fn copy_recent(&mut self, key: &PublishKey, id: u32, tag: u16) -> bool {
         let conn = &mut self.conns[id as usize];
         let start = conn.pending.len();
         let is_copied = self.templates.recent.copy(key, tag, &mut conn.pending);

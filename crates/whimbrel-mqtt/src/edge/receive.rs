@@ -26,7 +26,7 @@ impl MqttBroker {
             return self.end(now, id, ReasonCode::QUOTA_EXCEEDED, cause, out);
         }
         let publishes = self.edge.stats.publishes_in;
-        self.take_in(now, id, bytes, out);
+        self.import_bytes(now, id, bytes, out);
         let publishes = self.edge.stats.publishes_in - publishes;
         self.edge.conns[id as usize].wire.traffic.publishes_in += publishes;
         self.edge.spend(now, id, (publishes, bytes.len()), out);
@@ -57,7 +57,7 @@ impl MqttBroker {
                 let carried = self.core.unreleased(Link(id));
                 self.edge.conns[id as usize].carry(carried);
                 let ahead = self.edge.take_partial(id);
-                self.take_in(now, id, &ahead, out);
+                self.import_bytes(now, id, &ahead, out);
                 let known = &self.edge.conns[id as usize];
                 if known.state == State::Attached && known.rare.as_ref().is_some_and(|rare| rare.ended) {
                     self.edge.close(id, out);
@@ -73,7 +73,7 @@ impl MqttBroker {
         }
     }
 
-    fn take_in(&mut self, now: Time, id: u32, bytes: &[u8], out: &mut impl Output) {
+    fn import_bytes(&mut self, now: Time, id: u32, bytes: &[u8], out: &mut impl Output) {
         let mut partial = self.edge.take_partial(id);
         let mut rest = bytes;
         if !partial.is_empty() {

@@ -1,6 +1,6 @@
 //! Encoded packets of cached events: many subscriptions that come back at once get the same.
 
-use super::outbound::Key;
+use super::outbound::PublishKey;
 
 /// Packets that are kept, by the serials of their events.
 const PACKETS: usize = 4_096;
@@ -10,8 +10,8 @@ const PACKET_MAX: usize = 1_024;
 
 /// One packet.
 #[derive(Debug, Default)]
-struct Kept {
-    key: Option<Key>,
+struct RecentPacket {
+    key: Option<PublishKey>,
     tag_at: usize,
     bytes: Vec<u8>,
 }
@@ -21,7 +21,7 @@ struct Kept {
 #[derive(Debug, Default)]
 pub(super) struct Recent {
     /// None before somebody catches up.
-    kept: Vec<Kept>,
+    kept: Vec<RecentPacket>,
     /// The highest serial of a delivery so far.
     newest: u64,
 }
@@ -35,7 +35,7 @@ impl Recent {
     }
 
     /// Appends the packet with these properties to `out`, with that packet identifier, unless it is 0. False if it is not kept.
-    pub(super) fn copy(&self, key: &Key, tag: u16, out: &mut Vec<u8>) -> bool {
+    pub(super) fn copy(&self, key: &PublishKey, tag: u16, out: &mut Vec<u8>) -> bool {
         let Some(kept) = self.kept.get(place(key)).filter(|kept| kept.key.as_ref() == Some(key)) else { return false };
         let at = out.len();
         out.extend_from_slice(&kept.bytes);
@@ -46,12 +46,12 @@ impl Recent {
     }
 
     /// Keeps a packet that has its packet identifier at `tag_at`, unless it is too long.
-    pub(super) fn keep(&mut self, key: Key, tag_at: usize, packet: &[u8]) {
+    pub(super) fn keep(&mut self, key: PublishKey, tag_at: usize, packet: &[u8]) {
         if packet.len() > PACKET_MAX {
             return;
         }
         if self.kept.is_empty() {
-            self.kept.resize_with(PACKETS, Kept::default);
+            self.kept.resize_with(PACKETS, RecentPacket::default);
         }
         let kept = &mut self.kept[place(&key)];
         (kept.key, kept.tag_at) = (Some(key), tag_at);
@@ -60,7 +60,7 @@ impl Recent {
     }
 }
 
-fn place(key: &Key) -> usize {
+fn place(key: &PublishKey) -> usize {
     key.serial as usize % PACKETS
 }
 
@@ -71,8 +71,8 @@ mod tests {
     use super::*;
     use crate::codec::Version;
 
-    fn key(serial: u64) -> Key {
-        Key { serial, version: Version::V5, qos: Qos::AtLeastOnce, retain: false, named: true }
+    fn key(serial: u64) -> PublishKey {
+        PublishKey { serial, version: Version::V5, qos: Qos::AtLeastOnce, retain: false, named: true }
     }
 
     #[test]
@@ -83,7 +83,7 @@ mod tests {
         recent.keep(key(7), 1, b"p\0\0q");
         assert!(recent.copy(&key(7), 0x0102, &mut out) && recent.copy(&key(7), 0, &mut out));
         assert_eq!(out, b"beforep\x01\x02qp\0\0q");
-        assert!(!recent.copy(&Key { retain: true, ..key(7) }, 3, &mut out), "another kind of packet");
+        assert!(!recent.copy(&PublishKey { retain: true, ..key(7) }, 3, &mut out), "another kind of packet");
     }
 
     #[test]

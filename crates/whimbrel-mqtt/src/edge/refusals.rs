@@ -45,7 +45,7 @@ pub(super) fn reason_of(refusal: Refusal) -> ReasonCode {
 
 /// What can be done about a refusal: what becomes of a publish where no acknowledgement can say no.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Class {
+pub(super) enum RefusalClass {
     /// Its client may not do that: it is acknowledged and dropped, or its connection ends, as is set.
     Denied,
     /// It ends by itself: it is not acknowledged, and its connection is not read for a while, and ends.
@@ -55,9 +55,9 @@ pub(super) enum Class {
 }
 
 /// The class of a refusal of the core.
-pub(super) fn class_of(refusal: Refusal) -> Class {
+pub(super) fn class_of(refusal: Refusal) -> RefusalClass {
     match refusal {
-        Refusal::ForeignSession => Class::Denied,
+        Refusal::ForeignSession => RefusalClass::Denied,
         Refusal::LogFull
         | Refusal::TooManyPublishers
         | Refusal::TooManyChanges
@@ -66,7 +66,7 @@ pub(super) fn class_of(refusal: Refusal) -> Class {
         | Refusal::TooManySelectors
         | Refusal::NumberAfterRefused
         | Refusal::SessionUnreachable
-        | Refusal::ConnectedAgain => Class::Passing,
+        | Refusal::ConnectedAgain => RefusalClass::Passing,
         Refusal::BadFilter(_)
         | Refusal::BadTopic(_)
         | Refusal::SharedNoLocal
@@ -79,13 +79,13 @@ pub(super) fn class_of(refusal: Refusal) -> Class {
         | Refusal::NotAcknowledged
         | Refusal::LogFailed
         | Refusal::TooLargeForLog
-        | Refusal::TooLargeForOthers => Class::Never,
+        | Refusal::TooLargeForOthers => RefusalClass::Never,
     }
 }
 
 /// The class of a refusal of the edge, by its reason code.
-pub(super) fn class_of_code(reason: ReasonCode) -> Class {
-    if reason == ReasonCode::NOT_AUTHORIZED { Class::Denied } else { Class::Never }
+pub(super) fn class_of_code(reason: ReasonCode) -> RefusalClass {
+    if reason == ReasonCode::NOT_AUTHORIZED { RefusalClass::Denied } else { RefusalClass::Never }
 }
 
 /// What is wrong, and what helps.

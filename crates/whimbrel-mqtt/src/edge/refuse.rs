@@ -1,14 +1,14 @@
 //! Publishes that are refused: what is told of them, and what becomes of their connections.
 //!
 //! MQTT 5 has a reason code for a publish at QoS 1 and 2. MQTT 3.1.1 has no acknowledgement that says
-//! no, so what its client gets follows from the [`Class`] of the refusal. A publish at QoS 0 has no
+//! no, so what its client gets follows from the [`RefusalClass`] of the refusal. A publish at QoS 0 has no
 //! acknowledgement in either version: it is dropped.
 
 use whimbrel_core::{Input as CoreInput, Link};
 use whimbrel_event::{Qos, Time};
 
 use super::api::Decision;
-use super::refusals::Class;
+use super::refusals::RefusalClass;
 use super::subscribe::shortened;
 use super::{ConnId, Edge, MqttBroker, Output};
 use crate::codec::{PacketId, Publish, ReasonCode, Version};
@@ -34,8 +34,8 @@ pub struct RefusedPublishes {
 
 /// A publish that is refused.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Refused<'a> {
-    pub(super) class: Class,
+pub(super) struct RefusedPublish<'a> {
+    pub(super) class: RefusalClass,
     pub(super) reason: ReasonCode,
     pub(super) cause: &'a str,
 }
@@ -48,14 +48,14 @@ impl MqttBroker {
         now: Time,
         id: u32,
         publish: &Publish<'_>,
-        (topic, refused): (&str, Refused<'_>),
+        (topic, refused): (&str, RefusedPublish<'_>),
         out: &mut impl Output,
     ) {
         let (link, tag) = (Link(id), publish.packet_id.map_or(0, PacketId::get));
-        self.edge.note_refused(id, topic, refused, out);
+        self.edge.record_refused(id, topic, refused, out);
         // One that ends the connection has its place, too: what was taken before it is
         // acknowledged.
-        let ends = refused.class == Class::Denied && self.edge.guard.disconnects_denied();
+        let ends = refused.class == RefusalClass::Denied && self.edge.guard.disconnects_denied();
         if (tag != 0 || ends) && self.core.is_in_commit_queue(link) {
             let input = CoreInput::RefusedAtEdge { link, tag, qos: publish.qos, code: refused.reason.0 };
             self.core_input(now, input, out);
@@ -74,8 +74,8 @@ impl MqttBroker {
 
 impl Edge {
     /// Counts a publish that is refused, and tells the driver and whoever asks for the session.
-    pub(super) fn note_refused(&mut self, id: u32, topic: &str, refused: Refused<'_>, out: &mut impl Output) {
-        let Refused { reason, cause, .. } = refused;
+    pub(super) fn record_refused(&mut self, id: u32, topic: &str, refused: RefusedPublish<'_>, out: &mut impl Output) {
+        let RefusedPublish { reason, cause, .. } = refused;
         self.stats.publishes_refused.add(reason);
         let conn = &mut self.conns[id as usize];
         let known = conn.rare().refused.get_or_insert_default();
@@ -96,11 +96,11 @@ impl Edge {
         now: Time,
         id: u32,
         (tag, qos): (u16, Qos),
-        refused: Refused<'_>,
+        refused: RefusedPublish<'_>,
         out: &mut impl Output,
     ) {
-        let Refused { class, reason, cause } = refused;
-        if class == Class::Denied && self.guard.disconnects_denied() {
+        let RefusedPublish { class, reason, cause } = refused;
+        if class == RefusalClass::Denied && self.guard.disconnects_denied() {
             return self.end_soon(id, reason, MAY_NOT);
         }
         if qos == Qos::AtMostOnce {
@@ -108,9 +108,9 @@ impl Edge {
         }
         let has_word = self.conns[id as usize].version == Version::V5;
         match class {
-            Class::Passing if !has_word => self.end_later(now, id, out),
-            Class::Never if !has_word => self.end_soon(id, reason, NO_WORD),
-            Class::Denied | Class::Passing | Class::Never => {
+            RefusalClass::Passing if !has_word => self.end_later(now, id, out),
+            RefusalClass::Never if !has_word => self.end_soon(id, reason, NO_WORD),
+            RefusalClass::Denied | RefusalClass::Passing | RefusalClass::Never => {
                 self.answer_publish(id, (tag, qos), reason, cause, out);
             }
         }

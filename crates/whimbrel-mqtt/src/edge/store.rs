@@ -6,17 +6,17 @@ use whimbrel_event::Time;
 use super::MqttBroker;
 
 impl MqttBroker {
-    /// The oldest atom that the driver has not taken, between two inputs; see [`whimbrel_core::store`].
-    pub fn atom(&self) -> Option<Batch<'_>> {
+    /// The oldest batch that the driver has not taken, between two inputs; see [`whimbrel_core::store`].
+    pub fn batch(&self) -> Option<Batch<'_>> {
         self.core.batch()
     }
 
-    /// The driver has taken the atom that [`MqttBroker::atom`] shows, and writes it before any later one.
+    /// The driver has taken the batch that [`MqttBroker::batch`] shows, and writes it before any later one.
     pub fn submitted(&mut self) -> BatchNo {
         self.core.submitted()
     }
 
-    /// Has what is written lazily made into atoms; the driver calls it before it takes them.
+    /// Has what is written lazily made into batches; the driver calls it before it takes them.
     pub fn flush(&mut self, now: Time) {
         self.core.flush(now);
     }

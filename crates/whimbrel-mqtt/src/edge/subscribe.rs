@@ -4,7 +4,7 @@ use whimbrel_core::{Filter, Input as CoreInput, Link};
 use whimbrel_event::Time;
 use whimbrel_selector::{Fences, Selector, SharedFilter, TopicError};
 
-use super::following::{self, Wish};
+use super::following::{self, FollowOptions};
 use super::inbound::violation;
 use super::{Edge, MqttBroker, Output};
 use crate::codec::{DecodeError, ReasonCode, RetainHandling, Subscribe, Unsubscribe, UserProperties, Version};
@@ -49,7 +49,7 @@ impl MqttBroker {
         let user = subscribe.properties.user;
         let unknown = |name: &str| name.starts_with("w-") && name != SELECTOR && !following::is_known(name);
         self.edge.stats.reserved_properties_unknown += user.iter().filter(|(name, _)| unknown(name)).count() as u64;
-        let wish = match Wish::read(user, self.core.has_log()) {
+        let wish = match FollowOptions::read(user, self.core.has_log()) {
             Ok(wish) => wish,
             Err(cause) => {
                 self.edge.stats.following_refused += 1;

@@ -113,7 +113,7 @@ impl World {
     /// All that is to be written is durable.
     fn commit(&mut self) {
         self.broker.flush(self.now);
-        while self.broker.atom().is_some() {
+        while self.broker.batch().is_some() {
             self.taken = self.broker.submitted();
         }
         self.handle(Input::Committed { upto: self.taken });

@@ -140,7 +140,7 @@ impl World {
     /// All that is to be written is durable.
     fn commit(&mut self) {
         self.broker.flush(self.now);
-        while self.broker.atom().is_some() {
+        while self.broker.batch().is_some() {
             self.taken = self.broker.submitted();
         }
         self.handle(Input::Committed { upto: self.taken });
@@ -303,7 +303,7 @@ fn what_was_published_before_is_answered_before_the_connection_ends() {
         let mut world = World::new(V4, !full);
         world.bytes(&publish(V4, "logged", 1, 1, b"x"));
         world.broker.flush(world.now);
-        while world.broker.atom().is_some() {
+        while world.broker.batch().is_some() {
             world.taken = world.broker.submitted();
         }
         if full {

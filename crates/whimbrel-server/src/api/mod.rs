@@ -116,9 +116,9 @@ impl Api {
     }
 }
 
-/// Waits until an atom is durable; false if it is not within [`DURABLE_WAIT`].
-async fn is_durable_soon(hub: &Hub, atom: BatchNo) -> bool {
-    let is_durable = || hub.look(|broker, _, _| broker.core().is_durable(atom));
+/// Waits until a batch is durable; false if it is not within [`DURABLE_WAIT`].
+async fn is_durable_soon(hub: &Hub, batch: BatchNo) -> bool {
+    let is_durable = || hub.look(|broker, _, _| broker.core().is_durable(batch));
     let waited = tokio::time::timeout(DURABLE_WAIT, async {
         while !is_durable() {
             tokio::time::sleep(DURABLE_LOOK).await;

@@ -72,9 +72,9 @@ pub(super) async fn forget(
     let force = percent::field(query.as_deref(), "force").is_some_and(|force| force == "1");
     let hub = &shared.hub;
     match hub.retire_broker(&name, force) {
-        Ok((hosts, atom)) => {
+        Ok((hosts, batch)) => {
             tracing::warn!(name, hosts, "an operator has had a broker forgotten");
-            let durable = super::is_durable_soon(hub, atom).await;
+            let durable = super::is_durable_soon(hub, batch).await;
             json(StatusCode::OK, &Forgotten { name, hosts: hosts as u64, durable })
         }
         Err(why @ NotForgotten::Unknown) => refuse(StatusCode::NOT_FOUND, format!("{name}: {why}")),

@@ -119,12 +119,12 @@ pub(super) async fn end(State(shared): State<Arc<Shared>>, Path(client_id): Path
         let error = "the journal has failed: a session that is ended now would be there again after a restart. Restart the broker first";
         return refuse(StatusCode::SERVICE_UNAVAILABLE, error);
     }
-    let Some((seen, atom, now)) = hub.drop_session(&client_id) else {
+    let Some((seen, batch, now)) = hub.drop_session(&client_id) else {
         let is_shared = hub.look(|broker, _, _| broker.core().session(&client_id).is_some());
         return if is_shared { shared_subscription(&client_id) } else { unknown(&client_id) };
     };
     tracing::info!(client_id, subscriptions = seen.info.subscriptions, "an operator has ended a session");
-    let durable = super::is_durable_soon(hub, atom).await;
+    let durable = super::is_durable_soon(hub, batch).await;
     json(StatusCode::OK, &Dropped { session: session(&seen, now), durable })
 }
 
@@ -158,7 +158,7 @@ fn session(Seen { info, client }: &Seen, now: Time) -> Session {
     };
     Session {
         client_id: info.client_id.to_string(),
-        owner: info.owner.as_deref().map(str::to_owned),
+        owner: info.principal.as_deref().map(str::to_owned),
         connected: info.presence == Presence::Here,
         connection: client.as_ref().map(connection),
         away_since_ms: since,
@@ -171,7 +171,7 @@ fn session(Seen { info, client }: &Seen, now: Time) -> Session {
         in_flight: info.in_flight as u64,
         waiting: info.waiting as u64,
         epoch: info.place.as_ref().map(|place| place.epoch),
-        deputy: info.place.as_ref().and_then(|place| place.deputy.as_deref()).map(str::to_owned),
+        deputy: info.place.as_ref().and_then(|place| place.replica.as_deref()).map(str::to_owned),
         given_to: info.place.as_ref().and_then(|place| place.given_to.as_deref()).map(str::to_owned),
     }
 }

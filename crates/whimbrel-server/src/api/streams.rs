@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use whimbrel_core::{Debtor, Holders, StreamInfo};
+use whimbrel_core::{HoldGivenInfo, Holders, StreamInfo};
 use whimbrel_event::Time;
 
 use super::answers::{Holder, JournalUse, Owed, Stream, Streams};
@@ -22,9 +22,9 @@ pub(super) async fn list(State(shared): State<Arc<Shared>>) -> Response {
         // Others have their turn.
         tokio::task::yield_now().await;
     }
-    let (streams, debtors, account, now) = hub.look(|broker, store, now| {
+    let (streams, held, account, now) = hub.look(|broker, store, now| {
         let core = broker.core();
-        (core.streams(), core.debtors(), store.map(|store| (store.account(), store.usage())), now)
+        (core.streams(), core.holds_given(), store.map(|store| (store.account(), store.usage())), now)
     });
     let usage = account.as_ref().map(|(_, usage)| usage);
     let mut rows = Vec::new();
@@ -46,7 +46,7 @@ pub(super) async fn list(State(shared): State<Arc<Shared>>) -> Response {
             // What a stream began with is not known until a part of it was given up.
             oldest_ms: used.oldest.filter(|tick| is_any && *tick > 0).map(|tick| tick / 1_000_000),
             holder,
-            owed: debtors.iter().filter_map(|debtor| owed(debtor, (own, info), now)).collect(),
+            owed: held.iter().filter_map(|hold| owed(hold, (own, info), now)).collect(),
         });
     }
     let journal = account.map(|(account, usage)| JournalUse {
@@ -69,14 +69,14 @@ pub(super) async fn list(State(shared): State<Arc<Shared>>) -> Response {
 }
 
 /// How far another broker is with one of the streams, if it needs anything of it.
-fn owed(debtor: &Debtor, (own, info): (usize, &StreamInfo), now: Time) -> Option<Owed> {
-    let upto = debtor.upto[own]?;
+fn owed(hold: &HoldGivenInfo, (own, info): (usize, &StreamInfo), now: Time) -> Option<Owed> {
+    let upto = hold.upto[own]?;
     Some(Owed {
-        broker: debtor.name.to_string(),
-        host: debtor.host.to_string(),
+        broker: hold.name.to_string(),
+        host: hold.host.to_string(),
         acknowledged_ms: millis(moment(upto)),
         behind_ms: (upto < info.logged).then(|| age(now, upto)),
-        heard_ms: millis(debtor.heard),
-        gone: debtor.is_gone,
+        heard_ms: millis(hold.heard),
+        gone: hold.is_gone,
     })
 }

@@ -8,7 +8,7 @@ use bytesize::ByteSize;
 use miette::NamedSource;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
-use whimbrel_core::Interest;
+use whimbrel_core::CacheInterest;
 use whimbrel_core::cache::{
     Capacity, DEFAULT_BYTES, PARTITIONS_MAX, PROTECTED_LIFETIME, PROTECTED_PER_MILLE, PartitionPlan, Plan, Policy,
 };
@@ -47,7 +47,7 @@ pub struct Division {
     /// How the cache is divided.
     pub plan: Plan,
     /// What the broker asks other brokers for on its own behalf.
-    pub buffer: Vec<Interest>,
+    pub buffer: Vec<CacheInterest>,
 }
 
 /// What `whimbrel.toml` says, before its selectors are read.
@@ -124,7 +124,8 @@ pub(super) fn load(settings: &mut Settings, fences: &Fences) -> Division {
         policy: entry.policy,
     };
     let partitions = asked.partitions.into_iter().map(partition).collect();
-    let interest = |wanted: Wanted| Interest { selector: wanted.selector(fences, problems), filter: wanted.filter };
+    let interest =
+        |wanted: Wanted| CacheInterest { selector: wanted.selector(fences, problems), filter: wanted.filter };
     let buffer = asked.buffer.into_iter().map(interest).collect();
     Division { plan: Plan { partitions, ceiling, ..Plan::default() }, buffer }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustls::pki_types::CertificateDer;
-use whimbrel_core::{Channel, Delivery, HangUp, PeerInput, PeerLink, Step};
+use whimbrel_core::{Channel, Delivery, EventStep, HangUp, PeerInput, PeerLink};
 use whimbrel_event::{AcceptedEvent, HostId, Time};
 use whimbrel_mqtt::{ConnId, Credentials, Decision, Input, MqttBroker, Output, TurnedAway, Unread};
 
@@ -315,7 +315,7 @@ impl Output for Ports {
         self.tracer.is_some()
     }
 
-    fn step(&mut self, now: Time, event: &AcceptedEvent<'_>, step: Step) {
+    fn step(&mut self, now: Time, event: &AcceptedEvent<'_>, step: EventStep) {
         if let Some(tracer) = &mut self.tracer {
             tracer.step(now, event, step);
         }

@@ -139,7 +139,7 @@ const COUNTERS: &[Row<Number>] = &[
     (
         "whimbrel_overlay_debts_forfeited",
         "Brokers for which nothing is kept any more although they have not said that they need nothing",
-        |s| s.debts_forfeited,
+        |s| s.holds_forfeited,
     ),
     (
         "whimbrel_overlay_shares_refused",

@@ -26,7 +26,7 @@ use crate::drive::Clock;
 /// The largest batch; what one commit makes durable. A longer one makes room for longer events.
 const BATCH_BYTES_MAX: u32 = 4 << 20;
 
-/// Bytes of an event's atom beside the event and its copy as a retained message: filter records, and names.
+/// Bytes of an event's batch beside the event and its copy as a retained message: filter records, and names.
 const BESIDE_EVENT: u32 = 256 << 10;
 
 /// How far the system's clock may be ahead of what the journal has seen.

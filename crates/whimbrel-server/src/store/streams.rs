@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use whimbrel_core::store::{DEBTORS_SHARD, StreamName};
+use whimbrel_core::store::{HOLDS_SHARD, StreamName};
 use whimbrel_event::Tick;
 use whimbrel_journal::{Log, Refused, Stream, StreamId, Ticket};
 
@@ -92,10 +92,10 @@ impl Streams {
         let Some(stream) = self.find(name) else { return Ok(log.accepted()) };
         let mut ticket = log.chop(stream, upto.0)?;
         let StreamName::Events(pubend) = name else { return Ok(ticket) };
-        let newest = self.filters.range((pubend, 0)..(pubend, DEBTORS_SHARD)).next_back().map(|(place, _)| *place);
+        let newest = self.filters.range((pubend, 0)..(pubend, HOLDS_SHARD)).next_back().map(|(place, _)| *place);
         let mut empty = Vec::new();
         for (place, filter) in self.filters.range((pubend, 0)..=(pubend, u16::MAX)) {
-            let is_kept = Some(*place) == newest || place.1 == DEBTORS_SHARD;
+            let is_kept = Some(*place) == newest || place.1 == HOLDS_SHARD;
             ticket = if filter.last <= upto && !is_kept {
                 empty.push(*place);
                 log.remove(filter.stream)?

@@ -70,7 +70,7 @@ pub struct Store {
     streams: Streams,
     map: Map,
     signal: Arc<Signal>,
-    /// The last ticket and atom of each submission that is not known to be durable, and when it was made, at most [`TICKETS_MAX`].
+    /// The last ticket and batch of each submission that is not known to be durable, and when it was made, at most [`TICKETS_MAX`].
     tickets: VecDeque<(Ticket, BatchNo, Time)>,
     /// How long submissions took to become durable, in seconds.
     latency: Histogram,
@@ -186,10 +186,10 @@ impl Store {
     fn tell_committed(&mut self, broker: &mut MqttBroker, now: Time, out: &mut impl Output) {
         let committed = self.signal.upto();
         let mut upto = None;
-        while let Some((ticket, atom, at)) = self.tickets.front().copied()
+        while let Some((ticket, batch, at)) = self.tickets.front().copied()
             && ticket <= committed
         {
-            upto = Some(atom);
+            upto = Some(batch);
             self.latency.observe(now.since(at).as_secs_f64());
             self.tickets.pop_front();
         }
@@ -291,9 +291,9 @@ impl Store {
             if self.submit_once(broker, now).is_ok() {
                 return Ok(());
             }
-            let Some(atom) = broker.atom() else { return Ok(()) };
+            let Some(batch) = broker.batch() else { return Ok(()) };
             let Store { journal, streams, .. } = self;
-            let room = || journal.submit_wait(|log| log.require(need(&atom, log, streams)?));
+            let room = || journal.submit_wait(|log| log.require(need(&batch, log, streams)?));
             match room() {
                 Err(Refused::Full) => {
                     journal.lend_reserve(true);
@@ -307,7 +307,7 @@ impl Store {
 
     /// One hold of the journal's lock: what is submitted together is in one commit.
     fn submit_once(&mut self, broker: &mut MqttBroker, now: Time) -> Result<(), Stuck> {
-        if broker.atom().is_none() && !self.has_piece {
+        if broker.batch().is_none() && !self.has_piece {
             return Ok(());
         }
         self.has_piece = false;
@@ -315,11 +315,11 @@ impl Store {
         let mut last = None;
         let submitted = journal.submit(|log| {
             let mut outcome = Ok(());
-            while let Some(atom) = broker.atom() {
-                match put(&atom, log, streams, map) {
+            while let Some(batch) = broker.batch() {
+                match put(&batch, log, streams, map) {
                     Ok(ticket) => last = Some((ticket, broker.submitted())),
                     Err(refused) => {
-                        outcome = Err(Stuck { refused, has_event: atom.has_event() });
+                        outcome = Err(Stuck { refused, has_event: batch.has_event() });
                         break;
                     }
                 }
@@ -329,11 +329,11 @@ impl Store {
         });
         let (outcome, committed) = submitted.expect("what is refused is told apart");
         self.signal.committed(committed);
-        if let Some((ticket, atom)) = last {
+        if let Some((ticket, batch)) = last {
             // What is told of together counts from the first of it.
             let is_many = self.tickets.len() == TICKETS_MAX;
             let first = if is_many { self.tickets.pop_back() } else { None };
-            self.tickets.push_back((ticket, atom, first.map_or(now, |(.., at)| at)));
+            self.tickets.push_back((ticket, batch, first.map_or(now, |(.., at)| at)));
             self.await_commit();
         }
         outcome
@@ -421,11 +421,11 @@ impl Store {
     }
 }
 
-/// What an atom takes up in a batch.
+/// What a batch of the core takes up in one of the journal.
 ///
 /// # Errors
 /// When a stream that it writes to is stopped.
-fn need(atom: &Batch<'_>, log: &Log, streams: &Streams) -> Result<Need, Refused> {
+fn need(batch: &Batch<'_>, log: &Log, streams: &Streams) -> Result<Need, Refused> {
     let mut need = Need::default();
     let record = |need: &mut Need, log: &Log, stream: StreamName, bytes: usize| {
         need.streams += 1;
@@ -438,7 +438,7 @@ fn need(atom: &Batch<'_>, log: &Log, streams: &Streams) -> Result<Need, Refused>
             }
         }
     };
-    for write in atom.writes() {
+    for write in batch.writes() {
         match write {
             Write::Event { pubend, event, .. } => {
                 let bytes = Write::event_parts(event).iter().map(|part| part.len()).sum();
@@ -458,11 +458,11 @@ fn need(atom: &Batch<'_>, log: &Log, streams: &Streams) -> Result<Need, Refused>
     Ok(need)
 }
 
-/// Puts an atom into the journal's batch: all of it, or nothing.
-fn put(atom: &Batch<'_>, log: &mut Log, streams: &mut Streams, map: &mut Map) -> Result<Ticket, Refused> {
-    log.require(need(atom, log, streams)?)?;
+/// Puts a batch of the core into one of the journal: all of it, or nothing.
+fn put(batch: &Batch<'_>, log: &mut Log, streams: &mut Streams, map: &mut Map) -> Result<Ticket, Refused> {
+    log.require(need(batch, log, streams)?)?;
     let mut ticket = log.accepted();
-    for write in atom.writes() {
+    for write in batch.writes() {
         let taken = put_one(write, log, streams, map);
         ticket = taken.expect("what is required before is not refused");
     }

@@ -9,7 +9,7 @@ use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use opentelemetry_proto::tonic::trace::v1::Span;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use tokio::sync::mpsc;
-use whimbrel_core::{Delivery, Step};
+use whimbrel_core::{Delivery, EventStep};
 use whimbrel_event::{AcceptedEvent, EventId, EventRef, HostId, Time};
 use whimbrel_mqtt::ConnId;
 
@@ -71,11 +71,11 @@ impl Tracer {
     }
 
     /// Something became of an event.
-    pub(crate) fn step(&mut self, now: Time, event: &AcceptedEvent<'_>, step: Step) {
+    pub(crate) fn step(&mut self, now: Time, event: &AcceptedEvent<'_>, step: EventStep) {
         let Some(about) = self.about(event.id, &event.event) else { return };
         let id = event.id;
         match step {
-            Step::Passed { is_logged } => {
+            EventStep::Passed { is_logged } => {
                 self.note_recent(id, event.accepted);
                 let extra = vec![whole("messaging.message.body.size", event.event.payload.len() as i64)];
                 let span = (event.accepted, now);
@@ -84,12 +84,12 @@ impl Tracer {
                     self.put(&about, Name::Commit(self.host), Some(Name::Accept.span(id)), span, Vec::new());
                 }
             }
-            Step::Came { from, is_answer } => {
+            EventStep::Came { from, is_answer } => {
                 self.note_recent(id, now);
                 let parent = Name::Hop(from, self.host, is_answer).span(id);
                 self.put(&about, Name::Receive(self.host), Some(parent), (now, now), vec![peer(from)]);
             }
-            Step::Sent { to, is_answer } => {
+            EventStep::Sent { to, is_answer } => {
                 let (name, parent) = (Name::Hop(self.host, to, is_answer), self.here(id));
                 self.put(&about, name, Some(parent), (now, now), vec![peer(to)]);
             }
@@ -249,7 +249,7 @@ mod tests {
         let (sender, mut receiver) = mpsc::channel(1);
         let counts = Arc::new(Counts::default());
         let mut tracer = Tracer::new(1.0, HostId::new(16), sender, counts.clone());
-        let (now, step) = (Time::from_nanos(30), Step::Passed { is_logged: true });
+        let (now, step) = (Time::from_nanos(30), EventStep::Passed { is_logged: true });
         tracer.step(now, &event("$SYS/uptime"), step);
         assert!(receiver.try_recv().is_err(), "what the broker says of itself is not traced");
         tracer.step(now, &event("t"), step);

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use miette::{GraphicalReportHandler, GraphicalTheme};
-use whimbrel_core::Interest;
+use whimbrel_core::CacheInterest;
 use whimbrel_core::cache::{Capacity, PartitionPlan, Plan, Policy};
 use whimbrel_event::Deployment;
 use whimbrel_selector::Selector;
@@ -370,7 +370,7 @@ policy = "random"
     ];
     assert_eq!(config.division.plan.partitions, expected);
     assert_eq!(config.division.plan.ceiling, 2 << 30);
-    let interest = |filter: &str, selector| Interest { filter: filter.into(), selector };
+    let interest = |filter: &str, selector| CacheInterest { filter: filter.into(), selector };
     assert_eq!(config.division.buffer, [interest("fleet/#", None), interest("alarm/#", Some(level))]);
     let core = &config.broker.core;
     assert_eq!((core.silence_after, core.tracked_queue_bytes), (seconds(5), 64 << 10));

@@ -1,12 +1,12 @@
-//! What letters say comes as it was written, and anything else is an error.
+//! What messages say comes as it was written, and anything else is an error.
 
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use whimbrel_event::{HostId, PubendId, Tick};
 use whimbrel_wire::{
-    BrokerMessage, DEPUTIES_MAX, GrantedStream, HeldStream, HoldGrant, HoldReport, Invalid, QUESTION_BYTES_MAX,
-    Question, REPLY_BYTES_MAX, ReadAsk, ReadTold, Reply, TakenOver,
+    BrokerMessage, GrantedStream, HeldStream, HoldGrant, HoldReport, Invalid, QUESTION_BYTES_MAX, Question,
+    REPLICAS_MAX, REPLY_BYTES_MAX, ReadAsk, ReadTold, Reply, TakenOver,
 };
 
 /// Its kind.
@@ -47,7 +47,7 @@ proptest! {
     ) {
         let replicas = replicas.into_iter().map(HostId::new).collect();
         again(&BrokerMessage::HoldReport(HoldReport { seq, version, streams: held, replicas }));
-        again(&BrokerMessage::TakenOver(TakenOver { keeper: HostId::new(incarnation) }));
+        again(&BrokerMessage::TakenOver(TakenOver { owner: HostId::new(incarnation) }));
         let owed = owed.into_iter().map(|ticks| {
             let [since, given_up, forfeited] = ticks.map(Tick);
             GrantedStream { since, given_up, forfeited }
@@ -118,7 +118,7 @@ fn questions_and_replies_have_their_bounds() {
 fn lists_have_their_bounds() {
     let held = HeldStream { needed: None, connected: None };
     let holds =
-        HoldReport { seq: 1, version: 2, streams: vec![held; 4], replicas: vec![HostId::new(16); DEPUTIES_MAX] };
+        HoldReport { seq: 1, version: 2, streams: vec![held; 4], replicas: vec![HostId::new(16); REPLICAS_MAX] };
     again(&BrokerMessage::HoldReport(holds.clone()));
     let mut body = Vec::new();
     BrokerMessage::HoldReport(holds).encode(&mut body);

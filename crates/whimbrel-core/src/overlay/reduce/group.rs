@@ -26,12 +26,12 @@ pub(super) const OR: &str = " OR ";
 
 /// A filter and what is wanted under it. Without terms it wants all. Terms are sorted, and none covers another.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Group {
+pub(super) struct FilterGroup {
     pub(super) filter: Box<str>,
     pub(super) terms: Vec<Term>,
 }
 
-impl Group {
+impl FilterGroup {
     pub(super) fn filter(&self) -> TopicFilter<'_> {
         TopicFilter::new(&self.filter).expect("filters are made of filters")
     }
@@ -106,7 +106,7 @@ impl Group {
     }
 
     /// Whether `other` wants nothing beyond, filters aside.
-    pub(super) fn covers_all(&self, other: &Group) -> bool {
+    pub(super) fn covers_all(&self, other: &FilterGroup) -> bool {
         self.wants_all() || (!other.wants_all() && other.terms.iter().all(|term| self.covers(term)))
     }
 

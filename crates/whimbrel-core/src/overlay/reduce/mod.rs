@@ -26,7 +26,7 @@ use whimbrel_selector::{Selector, TopicFilter};
 pub use group::{SELECTOR_BYTES_MAX, TERMS_MAX};
 pub use widen::SYSTEM_ROOTS_MAX;
 
-use group::Group;
+use group::FilterGroup;
 use place::place;
 use plan::{Spans, fit};
 use term::{Names, Term};
@@ -43,7 +43,7 @@ pub const CHANGES_MIN: usize = 64;
 
 /// What is wanted under a filter.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Entry {
+pub struct ReducedEntry {
     /// A well-formed [`TopicFilter`].
     pub filter: Box<str>,
     /// Which of its topics' events, in at most [`SELECTOR_BYTES_MAX`] bytes; `None`: all.
@@ -51,7 +51,7 @@ pub struct Entry {
 }
 
 /// What is known of the traffic: it decides what is merged, and never whether anything is covered.
-pub trait Traffic {
+pub trait TrafficEstimate {
     /// Events per second on the filter's topics, of any publisher. Finite, not negative, and for a wider filter at least as much as for a
     /// narrower one; the choice is poor otherwise.
     fn rate(&self, filter: TopicFilter<'_>) -> f64;
@@ -61,7 +61,7 @@ pub trait Traffic {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Even;
 
-impl Traffic for Even {
+impl TrafficEstimate for Even {
     fn rate(&self, filter: TopicFilter<'_>) -> f64 {
         filter.as_str().split('/').map(|level| if matches!(level, "+" | "#") { 1.0 } else { 0.0625 }).product()
     }
@@ -73,12 +73,12 @@ pub struct TooManyRoots;
 
 /// What is wanted under one filter, and how often.
 #[derive(Debug, Default)]
-struct Wanted {
+struct WantedTerms {
     all: u32,
     terms: BTreeMap<Term, u32>,
 }
 
-impl Wanted {
+impl WantedTerms {
     fn is_empty(&self) -> bool {
         self.all == 0 && self.terms.is_empty()
     }
@@ -92,7 +92,7 @@ impl Wanted {
 /// about 100 bytes beside its text.
 #[derive(Debug, Default)]
 pub struct Reduction {
-    wanted: BTreeMap<Box<str>, Wanted>,
+    wanted: BTreeMap<Box<str>, WantedTerms>,
     names: Names,
     /// First levels with `$`, and how many filters begin with each.
     roots: BTreeMap<Box<str>, usize>,
@@ -103,11 +103,11 @@ pub struct Reduction {
     /// All is to be computed anew.
     is_stale: bool,
     /// What is new since the entries were made, unless all is to be computed anyway; at most as many as there may be changes.
-    fresh: Vec<Group>,
+    fresh: Vec<FilterGroup>,
     bound: usize,
     /// What the entries want, sorted.
-    groups: Vec<Group>,
-    entries: Vec<Entry>,
+    groups: Vec<FilterGroup>,
+    entries: Vec<ReducedEntry>,
 }
 
 impl Reduction {
@@ -143,7 +143,7 @@ impl Reduction {
                 }
                 *self.roots.entry(root.into()).or_default() += 1;
             }
-            self.wanted.insert(filter.into(), Wanted::default());
+            self.wanted.insert(filter.into(), WantedTerms::default());
         }
         let wanted = self.wanted.get_mut(filter).expect("it is there");
         let before = wanted.len();
@@ -170,7 +170,7 @@ impl Reduction {
         if is_fresh {
             self.changed(more);
             if !self.is_stale {
-                self.fresh.push(Group { filter: filter.into(), terms: fresh });
+                self.fresh.push(FilterGroup { filter: filter.into(), terms: fresh });
             }
         }
         Ok(())
@@ -238,7 +238,7 @@ impl Reduction {
     ///
     /// # Panics
     /// When the bound is less than [`INTEREST_LEAST`].
-    pub fn reduced(&mut self, bound: usize, traffic: &dyn Traffic) -> &[Entry] {
+    pub fn reduced(&mut self, bound: usize, traffic: &dyn TrafficEstimate) -> &[ReducedEntry] {
         assert!(bound >= INTEREST_LEAST, "at least {INTEREST_LEAST} entries are needed");
         let is_other = bound != self.bound;
         self.bound = bound;
@@ -249,7 +249,7 @@ impl Reduction {
     }
 
     /// Makes all entries anew.
-    fn compute(&mut self, traffic: &dyn Traffic) {
+    fn compute(&mut self, traffic: &dyn TrafficEstimate) {
         self.fresh.clear();
         self.names.tidy();
         self.changes = 0;
@@ -257,12 +257,12 @@ impl Reduction {
         let mut groups = Vec::with_capacity(self.wanted.len());
         for (filter, wanted) in &self.wanted {
             let terms = if wanted.all > 0 { Vec::new() } else { wanted.terms.keys().cloned().collect() };
-            let mut group = Group { filter: filter.clone(), terms };
+            let mut group = FilterGroup { filter: filter.clone(), terms };
             group.simplify(&mut self.names);
             groups.push(group);
         }
         drop_covered(&mut groups, &mut self.names);
-        let count: usize = groups.iter().map(Group::len).sum();
+        let count: usize = groups.iter().map(FilterGroup::len).sum();
         let groups = if count <= self.bound {
             groups.into_iter().flat_map(singles).collect()
         } else {
@@ -272,7 +272,7 @@ impl Reduction {
     }
 
     /// Brings what is new into the entries as they are. False if it has no place there.
-    fn absorb(&mut self, traffic: &dyn Traffic) -> bool {
+    fn absorb(&mut self, traffic: &dyn TrafficEstimate) -> bool {
         if self.fresh.is_empty() {
             return true;
         }
@@ -292,7 +292,7 @@ impl Reduction {
     }
 
     /// Replaces the entries; those that stay are not made again.
-    fn tell(&mut self, mut groups: Vec<Group>) {
+    fn tell(&mut self, mut groups: Vec<FilterGroup>) {
         groups.sort_unstable();
         groups.dedup();
         assert!(groups.len() <= self.bound, "the entries fit");
@@ -301,7 +301,7 @@ impl Reduction {
             while old.next_if(|(before, _)| before < group).is_some() {}
             let entry = match old.next_if(|(before, _)| before == group) {
                 Some((_, entry)) => entry,
-                None => Entry { filter: group.filter.clone(), selector: group.selector() },
+                None => ReducedEntry { filter: group.filter.clone(), selector: group.selector() },
             };
             self.entries.push(entry);
         }
@@ -310,10 +310,10 @@ impl Reduction {
 }
 
 /// One group for each term.
-fn singles(group: Group) -> Vec<Group> {
+fn singles(group: FilterGroup) -> Vec<FilterGroup> {
     if group.wants_all() {
         return vec![group];
     }
-    let Group { filter, terms } = group;
-    terms.into_iter().map(|term| Group { filter: filter.clone(), terms: vec![term] }).collect()
+    let FilterGroup { filter, terms } = group;
+    terms.into_iter().map(|term| FilterGroup { filter: filter.clone(), terms: vec![term] }).collect()
 }

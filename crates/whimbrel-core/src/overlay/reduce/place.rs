@@ -1,7 +1,7 @@
 //! A place for what is new among entries that stay as they are.
 
-use super::Traffic;
-use super::group::{Group, gap};
+use super::TrafficEstimate;
+use super::group::{FilterGroup, gap};
 use super::plan::Spans;
 use super::widen::{rate, union};
 
@@ -13,8 +13,14 @@ const ELSEWHERE: usize = 8;
 
 /// Finds a place in sorted groups for what one group of one term wants: it is covered, gets an entry of its own, or joins that which is
 /// thought to let in the least more. False if there is no such place.
-pub(super) fn place(groups: &mut Vec<Group>, new: Group, bound: usize, spans: &Spans, traffic: &dyn Traffic) -> bool {
-    let covers_filter = |group: &Group| {
+pub(super) fn place(
+    groups: &mut Vec<FilterGroup>,
+    new: FilterGroup,
+    bound: usize,
+    spans: &Spans,
+    traffic: &dyn TrafficEstimate,
+) -> bool {
+    let covers_filter = |group: &FilterGroup| {
         group.filter == new.filter || (group.filter().has_wildcard() && group.filter().covers(new.filter()))
     };
     if groups.iter().any(|group| covers_filter(group) && group.covers_all(&new)) {
@@ -24,7 +30,7 @@ pub(super) fn place(groups: &mut Vec<Group>, new: Group, bound: usize, spans: &S
         add(groups, new);
         return true;
     }
-    let mut best: Option<(f64, usize, Group)> = None;
+    let mut best: Option<(f64, usize, FilterGroup)> = None;
     for at in candidates(groups, &new, traffic) {
         let group = &groups[at];
         let Some(wider) = together(group, &new, spans) else { continue };
@@ -40,18 +46,18 @@ pub(super) fn place(groups: &mut Vec<Group>, new: Group, bound: usize, spans: &S
     true
 }
 
-fn add(groups: &mut Vec<Group>, group: Group) {
+fn add(groups: &mut Vec<FilterGroup>, group: FilterGroup) {
     groups.insert(groups.partition_point(|other| *other < group), group);
 }
 
 /// The groups with which `new` is tried.
-fn candidates(groups: &[Group], new: &Group, traffic: &dyn Traffic) -> Vec<usize> {
+fn candidates(groups: &[FilterGroup], new: &FilterGroup, traffic: &dyn TrafficEstimate) -> Vec<usize> {
     let at = groups.partition_point(|group| group < new);
     let beside = at.saturating_sub(BESIDE)..groups.len().min(at + BESIDE);
     let mut others: Vec<(f64, usize)> = Vec::with_capacity(groups.len());
     for (number, group) in groups.iter().enumerate().filter(|(number, _)| !beside.contains(number)) {
         let Some(filter) = union(&group.filter, &new.filter) else { continue };
-        let wider = Group { filter, terms: Vec::new() };
+        let wider = FilterGroup { filter, terms: Vec::new() };
         others.push((rate(traffic, wider.filter()) - rate(traffic, group.filter()), number));
     }
     others.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
@@ -59,14 +65,14 @@ fn candidates(groups: &[Group], new: &Group, traffic: &dyn Traffic) -> Vec<usize
 }
 
 /// One group that wants what both want and fits into an entry; `None` if no filter covers both, or no terms that fit do.
-fn together(one: &Group, two: &Group, spans: &Spans) -> Option<Group> {
+fn together(one: &FilterGroup, two: &FilterGroup, spans: &Spans) -> Option<FilterGroup> {
     let filter = union(&one.filter, &two.filter)?;
     if one.wants_all() || two.wants_all() {
-        return Some(Group { filter, terms: Vec::new() });
+        return Some(FilterGroup { filter, terms: Vec::new() });
     }
     let mut terms = [&one.terms[..], &two.terms[..]].concat();
     terms.sort_unstable();
-    let mut group = Group { filter, terms };
+    let mut group = FilterGroup { filter, terms };
     group.join();
     // Each round joins two terms, of which an entry and one more have not many.
     while !group.fits() {
@@ -76,7 +82,7 @@ fn together(one: &Group, two: &Group, spans: &Spans) -> Option<Group> {
 }
 
 /// Joins those two neighbours that get the least wider; `None` if there are none.
-fn close_one(group: &mut Group, spans: &Spans) -> Option<()> {
+fn close_one(group: &mut FilterGroup, spans: &Spans) -> Option<()> {
     let mut best: Option<(f64, usize)> = None;
     for (at, pair) in group.terms.windows(2).enumerate() {
         let Some(wider) = gap(&pair[0], &pair[1], spans.width(&pair[0]), 0) else { continue };

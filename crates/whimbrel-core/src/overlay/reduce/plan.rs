@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use whimbrel_selector::Field;
 
-use super::Traffic;
-use super::group::{BYTES_AT_FIRST, Group, TERMS_AT_FIRST, gap, share};
+use super::TrafficEstimate;
+use super::group::{BYTES_AT_FIRST, FilterGroup, TERMS_AT_FIRST, gap, share};
 use super::term::{Names, Sizes, Term, shared};
 use super::widen::{CLASSES_MAX, rate, widen};
 
@@ -16,7 +16,7 @@ use super::widen::{CLASSES_MAX, rate, widen};
 pub(super) struct Spans(BTreeMap<Arc<Field>, (f64, f64)>);
 
 impl Spans {
-    pub(super) fn of(groups: &[Group]) -> Spans {
+    pub(super) fn of(groups: &[FilterGroup]) -> Spans {
         let mut spans = BTreeMap::new();
         for term in groups.iter().flat_map(|group| &group.terms) {
             let Term::Range { field, low, high: Reverse(high) } = term else { continue };
@@ -35,7 +35,7 @@ impl Spans {
     }
 
     /// Share of a filter's events that a group is thought to let through.
-    pub(super) fn share(&self, group: &Group) -> f64 {
+    pub(super) fn share(&self, group: &FilterGroup) -> f64 {
         if group.wants_all() {
             return 1.0;
         }
@@ -44,7 +44,7 @@ impl Spans {
 }
 
 /// Two neighbours that could be joined.
-struct Gap {
+struct GapToJoin {
     cost: f64,
     group: usize,
     /// Between the term at this place and the next.
@@ -57,15 +57,20 @@ const FILTERS_TRIED: [usize; 4] = [15, 12, 8, 4];
 
 /// Fits sorted groups, of which none wants what another covers, into `bound` entries. If something has to be joined for that, an
 /// eighth of them stays free for what comes later.
-pub(super) fn fit(mut groups: Vec<Group>, bound: usize, names: &mut Names, traffic: &dyn Traffic) -> Vec<Group> {
+pub(super) fn fit(
+    mut groups: Vec<FilterGroup>,
+    bound: usize,
+    names: &mut Names,
+    traffic: &dyn TrafficEstimate,
+) -> Vec<FilterGroup> {
     let limit = bound - bound / 8;
     assert!(limit > CLASSES_MAX, "there is an entry for each class");
-    groups.iter_mut().for_each(Group::join);
+    groups.iter_mut().for_each(FilterGroup::join);
     if let Some(packed) = pack_exactly(&groups, bound) {
         return packed;
     }
     let spans = Spans::of(&groups);
-    let mut best: Option<(f64, Vec<Group>)> = None;
+    let mut best: Option<(f64, Vec<FilterGroup>)> = None;
     let targets = FILTERS_TRIED.iter().map(|part| (limit * part / 16).max(CLASSES_MAX));
     for target in targets.filter(|target| *target < groups.len()) {
         let fewer = widen(groups.clone(), target, names, traffic);
@@ -88,7 +93,12 @@ pub(super) fn fit(mut groups: Vec<Group>, bound: usize, names: &mut Names, traff
 }
 
 /// The same where too many conditions cannot be joined as they are: with parts of them that can.
-fn fit_coarsely(mut groups: Vec<Group>, limit: usize, names: &mut Names, traffic: &dyn Traffic) -> Vec<Group> {
+fn fit_coarsely(
+    mut groups: Vec<FilterGroup>,
+    limit: usize,
+    names: &mut Names,
+    traffic: &dyn TrafficEstimate,
+) -> Vec<FilterGroup> {
     groups.iter_mut().for_each(|group| group.coarsen(names));
     for part in FILTERS_TRIED {
         groups = widen(groups, (limit * part / 16).max(CLASSES_MAX), names, traffic);
@@ -102,7 +112,7 @@ fn fit_coarsely(mut groups: Vec<Group>, limit: usize, names: &mut Names, traffic
 }
 
 /// Entries that let nothing in; `None` if they are too many.
-fn pack_exactly(groups: &[Group], bound: usize) -> Option<Vec<Group>> {
+fn pack_exactly(groups: &[FilterGroup], bound: usize) -> Option<Vec<FilterGroup>> {
     if groups.len() > bound {
         return None;
     }
@@ -114,12 +124,12 @@ fn pack_exactly(groups: &[Group], bound: usize) -> Option<Vec<Group>> {
 }
 
 /// Bytes that each term of a group takes in an entry.
-fn sizes(group: &Group) -> Vec<Sizes> {
+fn sizes(group: &FilterGroup) -> Vec<Sizes> {
     group.terms.iter().map(Term::sizes).collect()
 }
 
 /// Joins as few neighbours as needed, the cheapest first. `None` if joining all of them is not enough.
-fn pack(groups: &[Group], limit: usize, traffic: &dyn Traffic) -> Option<Vec<Group>> {
+fn pack(groups: &[FilterGroup], limit: usize, traffic: &dyn TrafficEstimate) -> Option<Vec<FilterGroup>> {
     if groups.len() > limit {
         return None;
     }
@@ -150,7 +160,7 @@ fn pack(groups: &[Group], limit: usize, traffic: &dyn Traffic) -> Option<Vec<Gro
 }
 
 /// All neighbours that can be joined, by what that would cost.
-fn gaps(groups: &[Group], traffic: &dyn Traffic) -> Vec<Gap> {
+fn gaps(groups: &[FilterGroup], traffic: &dyn TrafficEstimate) -> Vec<GapToJoin> {
     let spans = Spans::of(groups);
     let mut gaps = Vec::new();
     for (number, group) in groups.iter().enumerate() {
@@ -158,7 +168,7 @@ fn gaps(groups: &[Group], traffic: &dyn Traffic) -> Vec<Gap> {
         let common = common(&group.terms);
         for (at, pair) in group.terms.windows(2).enumerate() {
             if let Some(wider) = gap(&pair[0], &pair[1], spans.width(&pair[0]), common[at]) {
-                gaps.push(Gap { cost: rate * wider, group: number, at });
+                gaps.push(GapToJoin { cost: rate * wider, group: number, at });
             }
         }
     }
@@ -182,7 +192,7 @@ fn common(terms: &[Term]) -> Vec<usize> {
 }
 
 /// For each group, whether each of its terms is joined with the next.
-fn closings(groups: &[Group], gaps: &[Gap]) -> Vec<Vec<bool>> {
+fn closings(groups: &[FilterGroup], gaps: &[GapToJoin]) -> Vec<Vec<bool>> {
     let mut closed: Vec<Vec<bool>> = groups.iter().map(|group| vec![false; group.terms.len()]).collect();
     gaps.iter().for_each(|gap| closed[gap.group][gap.at] = true);
     closed
@@ -221,7 +231,7 @@ fn count(sizes: &[Sizes], closed: &[bool]) -> usize {
     entries
 }
 
-fn divide(group: &Group, sizes: &[Sizes], closed: &[bool], packed: &mut Vec<Group>) {
+fn divide(group: &FilterGroup, sizes: &[Sizes], closed: &[bool], packed: &mut Vec<FilterGroup>) {
     let mut from = 0;
     walk(sizes, closed, |ends| {
         let mut terms = Vec::with_capacity(ends.len());
@@ -231,6 +241,6 @@ fn divide(group: &Group, sizes: &[Sizes], closed: &[bool], packed: &mut Vec<Grou
             terms.push(run[1..].iter().fold(run[0].clone(), join));
             from = *end;
         }
-        packed.push(Group { filter: group.filter.clone(), terms });
+        packed.push(FilterGroup { filter: group.filter.clone(), terms });
     });
 }

@@ -3,8 +3,8 @@
 use whimbrel_event::Seeded;
 use whimbrel_selector::TopicFilter;
 
-use super::Traffic;
-use super::group::Group;
+use super::TrafficEstimate;
+use super::group::FilterGroup;
 use super::plan::Spans;
 use super::term::{Names, Term};
 
@@ -32,7 +32,7 @@ pub(super) fn system_root(filter: &str) -> Option<&str> {
 }
 
 /// Events per second under a filter; what makes no sense is none.
-pub(super) fn rate(traffic: &dyn Traffic, filter: TopicFilter<'_>) -> f64 {
+pub(super) fn rate(traffic: &dyn TrafficEstimate, filter: TopicFilter<'_>) -> f64 {
     traffic.rate(filter).clamp(0.0, 1e18).max(0.0)
 }
 
@@ -70,7 +70,7 @@ fn class_filter(filter: &str) -> Box<str> {
 }
 
 /// The places of those of the sorted groups whose filters cover `filter`, its own among them; perhaps not all if there are very many ways.
-fn coverers(groups: &[Group], filter: &str) -> Vec<usize> {
+fn coverers(groups: &[FilterGroup], filter: &str) -> Vec<usize> {
     let levels: Vec<&str> = filter.split('/').collect();
     let first = |text: &str| groups.partition_point(|group| *group.filter < *text);
     let exact = |text: &str| Some(first(text)).filter(|at| groups.get(*at).is_some_and(|group| *group.filter == *text));
@@ -100,8 +100,8 @@ fn coverers(groups: &[Group], filter: &str) -> Vec<usize> {
 }
 
 /// Drops what sorted groups want that others with wider filters want too.
-pub(super) fn drop_covered(groups: &mut Vec<Group>, names: &mut Names) {
-    let mut left: Vec<Option<Group>> = Vec::with_capacity(groups.len());
+pub(super) fn drop_covered(groups: &mut Vec<FilterGroup>, names: &mut Names) {
+    let mut left: Vec<Option<FilterGroup>> = Vec::with_capacity(groups.len());
     for (own, group) in groups.iter().enumerate() {
         let wider: Vec<usize> = coverers(groups, &group.filter).into_iter().filter(|at| *at != own).collect();
         if wider.iter().any(|at| groups[*at].wants_all()) {
@@ -116,7 +116,7 @@ pub(super) fn drop_covered(groups: &mut Vec<Group>, names: &mut Names) {
         };
         let terms: Vec<Term> = group.terms.iter().filter(|term| is_left(term)).cloned().collect();
         let is_kept = group.wants_all() || !terms.is_empty();
-        left.push(is_kept.then(|| Group { filter: group.filter.clone(), terms }));
+        left.push(is_kept.then(|| FilterGroup { filter: group.filter.clone(), terms }));
     }
     *groups = left.into_iter().flatten().collect();
 }
@@ -131,7 +131,12 @@ struct Candidate {
 }
 
 /// At most `target` groups that want at least what `groups` want.
-pub(super) fn widen(mut groups: Vec<Group>, target: usize, names: &mut Names, traffic: &dyn Traffic) -> Vec<Group> {
+pub(super) fn widen(
+    mut groups: Vec<FilterGroup>,
+    target: usize,
+    names: &mut Names,
+    traffic: &dyn TrafficEstimate,
+) -> Vec<FilterGroup> {
     assert!(target >= CLASSES_MAX, "there is a filter for each class");
     for _ in 0..ROUNDS_MAX {
         if groups.len() <= target {
@@ -147,7 +152,12 @@ pub(super) fn widen(mut groups: Vec<Group>, target: usize, names: &mut Names, tr
     groups
 }
 
-fn widen_once(groups: Vec<Group>, candidates: &[Candidate], target: usize, names: &mut Names) -> Vec<Group> {
+fn widen_once(
+    groups: Vec<FilterGroup>,
+    candidates: &[Candidate],
+    target: usize,
+    names: &mut Names,
+) -> Vec<FilterGroup> {
     let mut filters: Vec<Option<&Box<str>>> = vec![None; groups.len()];
     let mut count = groups.len();
     for candidate in candidates {
@@ -167,10 +177,10 @@ fn widen_once(groups: Vec<Group>, candidates: &[Candidate], target: usize, names
 }
 
 /// Groups under their new filters, those under one of them together.
-fn merged(mut groups: Vec<Group>, filters: Vec<Box<str>>, names: &mut Names) -> Vec<Group> {
+fn merged(mut groups: Vec<FilterGroup>, filters: Vec<Box<str>>, names: &mut Names) -> Vec<FilterGroup> {
     groups.iter_mut().zip(filters).for_each(|(group, filter)| group.filter = filter);
     groups.sort_unstable();
-    let mut merged: Vec<Group> = Vec::new();
+    let mut merged: Vec<FilterGroup> = Vec::new();
     for group in groups {
         match merged.last_mut() {
             Some(last) if last.filter == group.filter => {
@@ -191,7 +201,7 @@ fn merged(mut groups: Vec<Group>, filters: Vec<Box<str>>, names: &mut Names) -> 
 }
 
 /// Wider filters for those that differ in one level, or from some level on, by what they cost.
-fn candidates(groups: &[Group], traffic: &dyn Traffic) -> Vec<Candidate> {
+fn candidates(groups: &[FilterGroup], traffic: &dyn TrafficEstimate) -> Vec<Candidate> {
     let hasher = Seeded::new(SEED);
     let mut keys: Vec<(u64, usize)> = Vec::new();
     for (number, group) in groups.iter().enumerate() {
@@ -226,7 +236,7 @@ fn candidates(groups: &[Group], traffic: &dyn Traffic) -> Vec<Candidate> {
     candidates
 }
 
-fn union_of(groups: &[Group], members: &[usize]) -> Option<Box<str>> {
+fn union_of(groups: &[FilterGroup], members: &[usize]) -> Option<Box<str>> {
     let first = groups[*members.first()?].filter.clone();
     members[1..].iter().try_fold(first, |filter, at| union(&filter, &groups[*at].filter))
 }

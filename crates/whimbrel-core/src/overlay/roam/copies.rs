@@ -14,14 +14,14 @@ pub const COPIES_MAX: usize = 1 << 22;
 /// Bytes of them.
 pub const COPIES_BYTES_MAX: usize = 1 << 30;
 
-/// Former keepers of a session that are remembered with its copy.
+/// Former owners of a session that are remembered with its copy.
 const BEFORE_MAX: usize = 4;
 
 /// A copy of a session.
 #[derive(Debug)]
-pub(super) struct Copy {
+pub(super) struct SessionCopy {
     /// Whose session it is.
-    pub(super) keeper: HostId,
+    pub(super) owner: HostId,
     /// Who had it before, as far as there were copies of that here: the last ones, at most [`BEFORE_MAX`].
     pub(super) before: Vec<HostId>,
     pub(super) epoch: u64,
@@ -30,9 +30,9 @@ pub(super) struct Copy {
     pub(super) since: u64,
     pub(super) structure: Box<[u8]>,
     /// Whose it is, if that is known.
-    pub(super) owner: Option<Box<str>>,
+    pub(super) principal: Option<Box<str>>,
     pub(super) moving: Box<[u8]>,
-    /// The streams that its keeper did not name, as it and this broker knew of the same ones; held once for all copies.
+    /// The streams that its owner did not name, as it and this broker knew of the same ones; held once for all copies.
     pub(super) among: Option<Arc<[PubendId]>>,
     /// When the last of it came.
     pub(super) came: Time,
@@ -43,15 +43,15 @@ pub(super) struct Copy {
     pub(super) void: Option<(HostId, u64)>,
 }
 
-impl Copy {
+impl SessionCopy {
     fn weight(&self) -> usize {
-        let owner = self.owner.as_deref().map_or(0, str::len);
-        size_of::<Copy>() + size_of_val(&*self.before) + self.structure.len() + self.moving.len() + owner
+        let principal = self.principal.as_deref().map_or(0, str::len);
+        size_of::<SessionCopy>() + size_of_val(&*self.before) + self.structure.len() + self.moving.len() + principal
     }
 
     /// Who has the session, as far as is known here and has not ended, and under which epoch.
     pub(super) fn holder(&self, has_ended: impl Fn(HostId) -> bool) -> Option<(HostId, u64)> {
-        self.void.into_iter().chain([(self.keeper, self.epoch)]).find(|(host, _)| !has_ended(*host))
+        self.void.into_iter().chain([(self.owner, self.epoch)]).find(|(host, _)| !has_ended(*host))
     }
 
     /// Both parts in one, with all streams named.
@@ -70,12 +70,12 @@ impl Copy {
 
 /// All copies.
 #[derive(Debug, Default)]
-pub(super) struct Copies {
-    all: BTreeMap<Box<str>, Copy>,
+pub(super) struct SessionCopies {
+    all: BTreeMap<Box<str>, SessionCopy>,
     bytes: usize,
 }
 
-impl Copies {
+impl SessionCopies {
     pub(super) fn len(&self) -> usize {
         self.all.len()
     }
@@ -84,18 +84,18 @@ impl Copies {
         self.bytes
     }
 
-    pub(super) fn get(&self, client: &str) -> Option<&Copy> {
+    pub(super) fn get(&self, client: &str) -> Option<&SessionCopy> {
         self.all.get(client)
     }
 
     /// What is written into it must not change how much it weighs.
-    pub(super) fn get_mut(&mut self, client: &str) -> Option<&mut Copy> {
+    pub(super) fn get_mut(&mut self, client: &str) -> Option<&mut SessionCopy> {
         self.all.get_mut(client)
     }
 
     /// Takes a copy, instead of an older one; whether there was room.
-    pub(super) fn put(&mut self, client: &str, copy: Copy) -> bool {
-        let before = self.all.get(client).map_or(0, Copy::weight);
+    pub(super) fn put(&mut self, client: &str, copy: SessionCopy) -> bool {
+        let before = self.all.get(client).map_or(0, SessionCopy::weight);
         let weight = copy.weight();
         if self.bytes - before + weight > COPIES_BYTES_MAX || before == 0 && self.all.len() >= COPIES_MAX {
             return false;
@@ -113,11 +113,11 @@ impl Copies {
         &mut self,
         now: Time,
         client: &str,
-        (keeper, epoch, since): (HostId, u64, u64),
+        (owner, epoch, since): (HostId, u64, u64),
         (version, moving, among): (u64, &[u8], Option<&Arc<[PubendId]>>),
     ) -> bool {
         let Some(copy) = self.all.get_mut(client) else { return false };
-        if (copy.keeper, copy.epoch, copy.since) != (keeper, epoch, since) {
+        if (copy.owner, copy.epoch, copy.since) != (owner, epoch, since) {
             return false;
         }
         if version > copy.version {
@@ -132,27 +132,27 @@ impl Copies {
         true
     }
 
-    pub(super) fn remove(&mut self, client: &str) -> Option<Copy> {
+    pub(super) fn remove(&mut self, client: &str) -> Option<SessionCopy> {
         let copy = self.all.remove(client)?;
         self.bytes -= copy.weight();
         Some(copy)
     }
 
-    /// The clients of whose sessions that broker was the keeper.
-    pub(super) fn of_keeper(&self, keeper: HostId) -> impl Iterator<Item = Box<str>> {
-        self.all.iter().filter(move |(_, copy)| copy.keeper == keeper).map(|(client, _)| client.clone())
+    /// The clients of whose sessions that broker was the owner.
+    pub(super) fn of_owner(&self, owner: HostId) -> impl Iterator<Item = Box<str>> {
+        self.all.iter().filter(move |(_, copy)| copy.owner == owner).map(|(client, _)| client.clone())
     }
 
-    /// The clients whose sessions were that broker's before they were their keepers'.
-    pub(super) fn formerly_of(&self, keeper: HostId) -> impl Iterator<Item = Box<str>> {
-        self.all.iter().filter(move |(_, copy)| copy.before.contains(&keeper)).map(|(client, _)| client.clone())
+    /// The clients whose sessions were that broker's before they were their owners'.
+    pub(super) fn formerly_of(&self, owner: HostId) -> impl Iterator<Item = Box<str>> {
+        self.all.iter().filter(move |(_, copy)| copy.before.contains(&owner)).map(|(client, _)| client.clone())
     }
 
     /// Who had a session before that broker, of whose session there is a copy.
-    pub(super) fn keepers_before(&self, client: &str, keeper: HostId) -> Vec<HostId> {
+    pub(super) fn owners_before(&self, client: &str, owner: HostId) -> Vec<HostId> {
         let Some(copy) = self.all.get(client) else { return Vec::new() };
         let mut before: Vec<HostId> =
-            copy.before.iter().copied().chain([copy.keeper]).filter(|one| *one != keeper).collect();
+            copy.before.iter().copied().chain([copy.owner]).filter(|one| *one != owner).collect();
         before.drain(..before.len().saturating_sub(BEFORE_MAX));
         before
     }

@@ -1,11 +1,11 @@
-//! What has changed of sessions goes to their deputies: four times a second, and at once where it must not be lost.
+//! What has changed of sessions goes to their replicas: four times a second, and at once where it must not be lost.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use whimbrel_event::{HostId, Time};
-use whimbrel_wire::{BrokerMessage, Copies as Page, CopiesTaken, DEPUTIES_MAX, LIST_MAX};
+use whimbrel_wire::{BrokerMessage, Copies as Page, CopiesTaken, LIST_MAX, REPLICAS_MAX};
 
 use super::map::Map;
 use super::{Due, STILL, hash_of};
@@ -27,7 +27,7 @@ const COPY_AGAIN: Duration = Duration::from_millis(500);
 /// Bytes after which a page of copies is sent.
 const PAGE_BYTES: usize = 64 << 10;
 
-/// Sessions of which one letter tells: it names those that are lacking.
+/// Sessions of which one message tells: it names those that are lacking.
 const PAGE_SESSIONS: usize = LIST_MAX;
 
 /// A session that alone is larger is not copied, and counted.
@@ -48,7 +48,7 @@ pub(super) const MOVING_AMONG: u8 = 5;
 
 /// A page on its way: about which sessions, in which state.
 #[derive(Debug)]
-struct Open {
+struct OpenPage {
     to: HostId,
     at: Time,
     /// Place, epoch and version.
@@ -64,11 +64,11 @@ pub(super) struct Copying {
     changed: VecDeque<u32>,
     /// Copies that are to be given up, by who has them.
     gone: BTreeMap<HostId, BTreeSet<Box<str>>>,
-    open: BTreeMap<u64, Open>,
+    open: BTreeMap<u64, OpenPage>,
     pages: u64,
     due: Option<Time>,
     /// Whoever was sent copies in this life.
-    deputies: BTreeSet<HostId>,
+    replicas: BTreeSet<HostId>,
     /// Which streams those know of who have taken copies, as they told last.
     among: BTreeMap<HostId, u64>,
     /// Kept for their memory.
@@ -82,26 +82,26 @@ impl Copying {
         self.pages = self.pages.max(incarnation);
     }
 
-    /// A deputy need not keep a copy any longer.
-    pub(super) fn forget_at(&mut self, deputy: HostId, client: &str) {
-        self.gone.entry(deputy).or_default().insert(client.into());
+    /// A replica need not keep a copy any longer.
+    pub(super) fn forget_at(&mut self, replica: HostId, client: &str) {
+        self.gone.entry(replica).or_default().insert(client.into());
         self.due = None;
     }
 }
 
 /// A page in the making.
 #[derive(Debug, Default)]
-struct Making {
+struct PageInMaking {
     body: Vec<u8>,
     /// Whose some of the sessions are, by the places of their copies, and bytes of these names.
-    owners: Vec<(u32, Arc<str>)>,
-    owner_bytes: usize,
+    principals: Vec<(u32, Arc<str>)>,
+    principal_bytes: usize,
     sessions: Vec<(u32, u64, u64)>,
     gone: Vec<Box<str>>,
     has_whole: bool,
 }
 
-impl Making {
+impl PageInMaking {
     /// Copies in it.
     fn count(&self) -> usize {
         self.sessions.len() + self.gone.len()
@@ -109,18 +109,18 @@ impl Making {
 }
 
 impl Broker {
-    /// Whether others can go on without this broker: deputies have everything of the sessions here that they are to have, and whoever has asked for one has been
+    /// Whether others can go on without this broker: replicas have everything of the sessions here that they are to have, and whoever has asked for one has been
     /// answered. Also where there is nobody else.
     pub fn is_handed_over(&self) -> bool {
         let Some(overlay) = self.overlay.as_deref() else { return true };
         let Copying { changed, open, gone, .. } = &overlay.roam.copying;
         let is_copied = changed.is_empty() && open.is_empty() && gone.is_empty();
-        // When brokers have come or gone, it is looked first for whom other deputies are to have.
+        // When brokers have come or gone, it is looked first for whom other replicas are to have.
         is_copied && overlay.roam.telling.has_walked() && !self.store.commit_queue.has_broker_waits()
     }
 
-    /// Something of a session has changed that its deputy has to know.
-    pub(crate) fn note_changed(&mut self, now: Time, index: u32, is_structure: bool) {
+    /// Something of a session has changed that its replica has to know.
+    pub(crate) fn record_changed(&mut self, now: Time, index: u32, is_structure: bool) {
         let Some(place) = self.sessions.get_mut(index).memory.roam.as_deref_mut() else { return };
         let copied = &mut place.copied;
         copied.version += 1;
@@ -150,9 +150,9 @@ impl Broker {
     }
 
     /// From where on the logs of others count for a session's subscriptions is known: whoever goes on from a copy needs that, and SUBACK waits for it.
-    pub(crate) fn note_counted(&mut self, index: u32) {
+    pub(crate) fn record_counted(&mut self, index: u32) {
         let now = self.now;
-        self.note_changed(now, index, false);
+        self.record_changed(now, index, false);
         let Some(place) = self.sessions.get_mut(index).memory.roam.as_deref_mut() else { return };
         place.copied.counted = place.copied.version;
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
@@ -164,36 +164,36 @@ impl Broker {
     }
 
     /// A client acknowledged or published something, or tags moved.
-    pub(crate) fn note_moved(&mut self, index: u32) {
+    pub(crate) fn record_moved(&mut self, index: u32) {
         if self.overlay.is_some() {
-            self.note_changed(self.now, index, false);
+            self.record_changed(self.now, index, false);
         }
     }
 
     /// Who is to have the copy of a session: whoever has it, as long as brokers come and go.
-    fn wanted_deputy(&self, now: Time, index: u32) -> Option<HostId> {
+    fn wanted_replica(&self, now: Time, index: u32) -> Option<HostId> {
         let session = self.sessions.get(index);
         let place = session.memory.roam.as_deref()?;
         let overlay = self.overlay.as_deref()?;
         let roam = &overlay.roam;
         let present = place.copied.taken.or(place.copied.sent).map(|(host, _)| host);
         let stays = present.filter(|host| roam.map.has(*host) && now.since(roam.still_since) < STILL);
-        stays.or_else(|| self.ranked_deputy(index))
+        stays.or_else(|| self.ranked_replica(index))
     }
 
     /// Who is to have it among the present brokers.
-    pub(super) fn ranked_deputy(&self, index: u32) -> Option<HostId> {
+    pub(super) fn ranked_replica(&self, index: u32) -> Option<HostId> {
         let session = self.sessions.get(index);
         let place = session.memory.roam.as_deref()?;
         let overlay = self.overlay.as_deref()?;
         let map = &overlay.roam.map;
         let (hash, ranked) = place.copied.ranked;
-        if hash == map.hash() { ranked } else { map.deputy(hash_of(&session.client_id), overlay.host) }
+        if hash == map.hash() { ranked } else { map.replica(hash_of(&session.client_id), overlay.host) }
     }
 
     /// The same, which is not looked for again as long as these are the brokers.
-    fn rank_deputy(&mut self, index: u32) {
-        let ranked = self.ranked_deputy(index);
+    fn rank_replica(&mut self, index: u32) {
+        let ranked = self.ranked_replica(index);
         let Some(hash) = self.overlay.as_deref().map(|overlay| overlay.roam.map.hash()) else { return };
         if let Some(place) = self.sessions.get_mut(index).memory.roam.as_deref_mut() {
             place.copied.ranked = (hash, ranked);
@@ -202,33 +202,33 @@ impl Broker {
 
     /// The brokers have changed: perhaps somebody else is to have the copy of a session, or whoever had it has lost it.
     /// `ranked` is who is to have it among which.
-    pub(super) fn look_at_deputy(&mut self, now: Time, index: u32, (old, ranked): (&Map, (u64, Option<HostId>))) {
+    pub(super) fn check_replica(&mut self, now: Time, index: u32, (old, ranked): (&Map, (u64, Option<HostId>))) {
         if let Some(place) = self.sessions.get_mut(index).memory.roam.as_deref_mut() {
             place.copied.ranked = ranked;
         }
-        let wanted = self.wanted_deputy(now, index);
+        let wanted = self.wanted_replica(now, index);
         let Some(overlay) = self.overlay.as_deref() else { return };
         let map = &overlay.roam.map;
         let Some(place) = self.sessions.get(index).memory.roam.as_deref() else { return };
         let sent = place.copied.sent.map(|(host, _)| host);
-        let is_lost = sent.is_some_and(|host| map.life(host) != old.life(host) && map.has(host));
+        let is_lost = sent.is_some_and(|host| map.incarnation(host) != old.incarnation(host) && map.has(host));
         if sent != wanted || is_lost {
             if is_lost && let Some(place) = self.sessions.get_mut(index).memory.roam.as_deref_mut() {
                 (place.copied.sent, place.copied.taken) = (None, None);
             }
-            self.note_changed(now, index, false);
+            self.record_changed(now, index, false);
         }
     }
 
     /// Sends copies of what has changed.
     pub(in crate::overlay) fn copy_on(&mut self, now: Time, out: &mut dyn Output) {
-        self.look_at_open(now);
+        self.check_open(now);
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         overlay.roam.copying.due = None;
-        let mut making: BTreeMap<HostId, Making> = BTreeMap::new();
+        let mut making: BTreeMap<HostId, PageInMaking> = BTreeMap::new();
         let gone = core::mem::take(&mut overlay.roam.copying.gone);
-        for (deputy, clients) in gone.into_iter().filter(|(deputy, _)| overlay.roam.map.has(*deputy)) {
-            let page = making.entry(deputy).or_default();
+        for (replica, clients) in gone.into_iter().filter(|(replica, _)| overlay.roam.map.has(*replica)) {
+            let page = making.entry(replica).or_default();
             for client in clients {
                 put_bytes(&mut page.body, client.as_bytes());
                 page.body.push(GONE);
@@ -240,16 +240,16 @@ impl Broker {
             left -= 1;
             let Some(overlay) = self.overlay.as_deref_mut() else { return };
             let Some(index) = overlay.roam.copying.changed.pop_front() else { break };
-            if let Some(deputy) = self.put_copy(now, index, &mut making)
-                && let Some(page) = making.get_mut(&deputy)
-                && (page.body.len() + page.owner_bytes >= PAGE_BYTES || page.count() >= PAGE_SESSIONS)
+            if let Some(replica) = self.put_copy(now, index, &mut making)
+                && let Some(page) = making.get_mut(&replica)
+                && (page.body.len() + page.principal_bytes >= PAGE_BYTES || page.count() >= PAGE_SESSIONS)
             {
                 let page = core::mem::take(page);
-                self.send_copies(now, deputy, page, out);
+                self.send_copies(now, replica, page, out);
             }
         }
-        for (deputy, page) in making.into_iter().filter(|(_, page)| !page.body.is_empty()) {
-            self.send_copies(now, deputy, page, out);
+        for (replica, page) in making.into_iter().filter(|(_, page)| !page.body.is_empty()) {
+            self.send_copies(now, replica, page, out);
         }
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let copying = &mut overlay.roam.copying;
@@ -265,35 +265,35 @@ impl Broker {
     }
 
     /// Who would have to take over what is here, if this broker ended: its own name among them says that something would be lost.
-    pub(in crate::overlay) fn deputies(&self) -> Vec<HostId> {
+    pub(in crate::overlay) fn replicas(&self) -> Vec<HostId> {
         let Some(overlay) = self.overlay.as_deref() else { return Vec::new() };
         let copying = &overlay.roam.copying;
         let is_lacking = copying.open.values().any(|open| open.has_whole);
         let own = is_lacking.then_some(overlay.host);
-        own.into_iter().chain(copying.deputies.iter().copied()).take(DEPUTIES_MAX).collect()
+        own.into_iter().chain(copying.replicas.iter().copied()).take(REPLICAS_MAX).collect()
     }
 
     fn has_page_left(&self) -> bool {
         self.overlay.as_deref().is_some_and(|overlay| overlay.roam.copying.open.len() < PAGES_MAX)
     }
 
-    /// Adds a session that has changed to the page for its deputy, which is returned.
-    fn put_copy(&mut self, now: Time, index: u32, making: &mut BTreeMap<HostId, Making>) -> Option<HostId> {
+    /// Adds a session that has changed to the page for its replica, which is returned.
+    fn put_copy(&mut self, now: Time, index: u32, making: &mut BTreeMap<HostId, PageInMaking>) -> Option<HostId> {
         let is_there = self.sessions.from(index).next().is_some_and(|(_, session)| session.is_some());
         if !is_there {
             return None;
         }
-        self.rank_deputy(index);
-        let wanted = self.wanted_deputy(now, index);
+        self.rank_replica(index);
+        let wanted = self.wanted_replica(now, index);
         let place = self.sessions.get_mut(index).memory.roam.as_deref_mut()?;
         // What was given away since is copied, too: if whoever asked for it is not answered any more, that copy is all that others have of it.
         if !core::mem::take(&mut place.copied.is_listed) {
             return None;
         }
-        let deputy = wanted?;
+        let replica = wanted?;
         let (epoch, copied) = (place.epoch, place.copied);
-        let is_whole = copied.sent != Some((deputy, copied.structure));
-        place.copied.sent = Some((deputy, copied.structure));
+        let is_whole = copied.sent != Some((replica, copied.structure));
+        place.copied.sent = Some((replica, copied.structure));
         let copying = &mut self.overlay.as_deref_mut()?.roam.copying;
         let (mut structure, mut moving) =
             (core::mem::take(&mut copying.structure), core::mem::take(&mut copying.moving));
@@ -302,7 +302,7 @@ impl Broker {
         if is_whole {
             self.export_structure(index, &mut structure);
         }
-        let known = self.overlay.as_deref()?.roam.copying.among.get(&deputy).copied();
+        let known = self.overlay.as_deref()?.roam.copying.among.get(&replica).copied();
         let count = self.sessions.get(index).subscriptions.len();
         let is_same =
             |stream_set: &StreamSet| known == Some(stream_set.digest) && count * stream_set.streams.len() <= NAMED_MAX;
@@ -311,7 +311,7 @@ impl Broker {
             Some(stream_set) => self.export_moving_among(now, index, &stream_set.streams, &mut moving),
             None => self.export_moving(now, index, &mut moving),
         }
-        let page = making.entry(deputy).or_default();
+        let page = making.entry(replica).or_default();
         let overlay = self.overlay.as_deref_mut()?;
         if structure.len() + moving.len() <= COPY_BYTES_MAX {
             put_bytes(&mut page.body, self.sessions.get(index).client_id.as_bytes());
@@ -329,9 +329,9 @@ impl Broker {
             put_varint(&mut page.body, copied.structure);
             if is_whole {
                 put_bytes(&mut page.body, &structure);
-                if let Some(owner) = &self.sessions.get(index).memory.owner {
-                    page.owner_bytes += owner.len();
-                    page.owners.push((page.count() as u32, owner.clone()));
+                if let Some(principal) = &self.sessions.get(index).memory.principal {
+                    page.principal_bytes += principal.len();
+                    page.principals.push((page.count() as u32, principal.clone()));
                 }
             }
             put_bytes(&mut page.body, &moving);
@@ -342,32 +342,32 @@ impl Broker {
             overlay.stats.copies_too_large += 1;
         }
         (overlay.roam.copying.structure, overlay.roam.copying.moving) = (structure, moving);
-        Some(deputy)
+        Some(replica)
     }
 
-    fn send_copies(&mut self, now: Time, to: HostId, making: Making, out: &mut dyn Output) {
+    fn send_copies(&mut self, now: Time, to: HostId, making: PageInMaking, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let copying = &mut overlay.roam.copying;
         copying.pages += 1;
         let page = copying.pages;
-        overlay.stats.copies_bytes += (making.body.len() + making.owner_bytes) as u64;
-        let owners = making.owners.iter().map(|(copy, owner)| (*copy, &**owner)).collect();
-        let told = BrokerMessage::Copies(Page { page, body: &making.body, owners });
+        overlay.stats.copies_bytes += (making.body.len() + making.principal_bytes) as u64;
+        let principals = making.principals.iter().map(|(copy, principal)| (*copy, &**principal)).collect();
+        let told = BrokerMessage::Copies(Page { page, body: &making.body, principals });
         let is_sent = self.send_to(now, to, (&told, true), out);
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        let Making { sessions, gone, has_whole, .. } = making;
-        overlay.roam.copying.deputies.insert(to);
+        let PageInMaking { sessions, gone, has_whole, .. } = making;
+        overlay.roam.copying.replicas.insert(to);
         // What had no room is made anew the next time.
         let at = if is_sent { now } else { Time::ZERO };
-        overlay.roam.copying.open.insert(page, Open { to, at, sessions, gone, has_whole });
+        overlay.roam.copying.open.insert(page, OpenPage { to, at, sessions, gone, has_whole });
     }
 
     /// What was not taken is copied anew.
-    fn look_at_open(&mut self, now: Time) {
+    fn check_open(&mut self, now: Time) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let map = overlay.roam.map.clone();
-        let is_late = |open: &Open| now.since(open.at) >= overlay.answered_within(open.to, COPY_AGAIN);
-        let is_over = |open: &Open| is_late(open) || !map.has(open.to);
+        let is_late = |open: &OpenPage| now.since(open.at) >= overlay.answered_within(open.to, COPY_AGAIN);
+        let is_over = |open: &OpenPage| is_late(open) || !map.has(open.to);
         let over: Vec<u64> =
             overlay.roam.copying.open.iter().filter(|(_, open)| is_over(open)).map(|(page, _)| *page).collect();
         for page in over {
@@ -397,7 +397,7 @@ impl Broker {
         }
     }
 
-    /// A deputy has taken copies.
+    /// A replica has taken copies.
     pub(super) fn copies_taken(&mut self, now: Time, from: Sender, taken: &CopiesTaken<'_>, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let copying = &mut overlay.roam.copying;
@@ -433,14 +433,14 @@ impl Broker {
         self.confirm_ready(now, out);
     }
 
-    /// Whether the deputy of a session, if it has one, has what has changed of it up to a version.
+    /// Whether the replica of a session, if it has one, has what has changed of it up to a version.
     pub(in crate::overlay) fn is_copied(&self, now: Time, index: u32, version: u64) -> bool {
         let is_there = self.sessions.from(index).next().is_some_and(|(_, session)| session.is_some());
         let place = is_there.then(|| self.sessions.get(index).memory.roam.as_deref()).flatten();
         let Some(place) = place.filter(|_| self.sessions.get(index).is_persistent()) else { return true };
-        let Some(deputy) = self.wanted_deputy(now, index) else { return true };
+        let Some(replica) = self.wanted_replica(now, index) else { return true };
         let version = version.max(place.copied.counted);
-        place.copied.taken.is_some_and(|(host, taken)| host == deputy && taken >= version)
+        place.copied.taken.is_some_and(|(host, taken)| host == replica && taken >= version)
     }
 
     /// With which version what seldom changes of a session has changed last.

@@ -5,15 +5,15 @@ use core::time::Duration;
 use whimbrel_event::{HostId, Qos, Time};
 use whimbrel_wire::{ClaimKind, MoveAnswer, Moved};
 
-use super::searches::{Arrival, Fetching, Search, Stage, is_state};
+use super::searches::{Arrival, Fetching, Search, SearchStage, is_state};
 use super::seeking::ASK_AGAIN;
-use super::{Attachment, Known, hash_of};
+use super::{Attachment, KnownClaim, hash_of};
 use crate::api::{Output, Refusal};
 use crate::broker::Broker;
 use crate::overlay::Overlay;
 use crate::overlay::messages::Sender;
 use crate::session::is_foreign;
-use crate::store::{Moving, Source, split};
+use crate::store::{Moving, SessionSource, split};
 
 /// Bytes of a session that is fetched.
 pub const SESSION_BYTES_MAX: usize = 64 << 20;
@@ -36,22 +36,22 @@ enum Act {
 
 /// Of several states of a session the greatest is used: that of the latest attachment, and of these the one that was there itself. What was given away names the
 /// attachment that it went to, or that others went to after that, and says which it is of where others have a version.
-fn rank(known: &Known) -> (u64, u8, u64, u64, HostId) {
-    // Versions of two keepers have nothing to do with each other: as everywhere else, the later attachment is the newer one.
+fn rank(known: &KnownClaim) -> (u64, u8, u64, u64, HostId) {
+    // Versions of two owners have nothing to do with each other: as everywhere else, the later attachment is the newer one.
     let (of, kind, version) = match known.kind {
         ClaimKind::Ended => (known.epoch, 4, known.version),
-        ClaimKind::Keeper | ClaimKind::Passing => (known.epoch, 3, known.version),
+        ClaimKind::Owner | ClaimKind::Passing => (known.epoch, 3, known.version),
         ClaimKind::Given => (known.version, 2, 0),
         ClaimKind::Copy => (known.epoch, 1, known.version),
         ClaimKind::Coming | ClaimKind::Nothing => (known.epoch, 0, known.version),
     };
-    let moment = if known.went_to().is_some() { 0 } else { known.moment };
-    (of, kind, moment, version, known.host)
+    let connected_at = if known.went_to().is_some() { 0 } else { known.connected_at };
+    (of, kind, connected_at, version, known.host)
 }
 
 /// It outlives its client's connection.
-fn is_lasting(known: &Known) -> bool {
-    matches!(known.kind, ClaimKind::Keeper | ClaimKind::Copy | ClaimKind::Given)
+fn is_lasting(known: &KnownClaim) -> bool {
+    matches!(known.kind, ClaimKind::Owner | ClaimKind::Copy | ClaimKind::Given)
 }
 
 /// `is_lonely`: this broker has never been linked with any of those that it is configured for. `is_lost_with`: what a broker had to whom that went cannot be
@@ -60,12 +60,14 @@ fn act(
     search: &Search,
     (own, is_lonely): (HostId, bool),
     is_reachable: impl Fn(HostId) -> bool,
-    is_lost_with: impl Fn(&Known, HostId) -> bool,
+    is_lost_with: impl Fn(&KnownClaim, HostId) -> bool,
 ) -> Act {
     let does_without = search.arrival.as_ref().is_some_and(Arrival::does_without);
-    let is_usable = |known: &&Known| is_reachable(known.host) && !search.refused.contains(&known.host);
-    let came_before = |known: &&Known| {
-        known.kind == ClaimKind::Coming && known.host != own && (known.moment, known.host) < (search.moment, own)
+    let is_usable = |known: &&KnownClaim| is_reachable(known.host) && !search.refused.contains(&known.host);
+    let came_before = |known: &&KnownClaim| {
+        known.kind == ClaimKind::Coming
+            && known.host != own
+            && (known.connected_at, known.host) < (search.connected_at, own)
     };
     if let Some(other) = search.claims.iter().filter(is_usable).find(came_before) {
         return Act::Fetch(other.host, false, None);
@@ -83,9 +85,9 @@ fn act(
         return Act::Refuse;
     }
     // Who has been started again since knows of a publisher's number, and not whether its session went anywhere.
-    let is_known = best.is_some_and(|best| best.kind != ClaimKind::Ended || best.moment > 0);
+    let is_known = best.is_some_and(|best| best.kind != ClaimKind::Ended || best.connected_at > 0);
     // Who was about to have it may have it by now, and have had no time to say so before it was cut off.
-    let was_coming = |known: &Known| known.kind == ClaimKind::Coming && !is_reachable(known.host);
+    let was_coming = |known: &KnownClaim| known.kind == ClaimKind::Coming && !is_reachable(known.host);
     let may_be_lost =
         is_lonely || search.forgotten.iter().any(|host| !is_reachable(*host)) || search.claims.iter().any(was_coming);
     if !is_known && may_be_lost && !does_without {
@@ -104,7 +106,7 @@ fn act(
     }
     match best.kind {
         ClaimKind::Ended if best.host == own => Act::Begin,
-        ClaimKind::Keeper | ClaimKind::Passing if best.host == own => Act::Own,
+        ClaimKind::Owner | ClaimKind::Passing if best.host == own => Act::Own,
         ClaimKind::Copy if best.host == own => Act::OwnCopy,
         ClaimKind::Given if best.host == own => Act::OwnGiven,
         kind => Act::Fetch(best.host, matches!(kind, ClaimKind::Copy | ClaimKind::Given), went_to),
@@ -120,9 +122,9 @@ impl Broker {
         let own = self.sessions.find(&search.client).map(|index| self.sessions.get(index));
         let given = own.and_then(|own| own.memory.roam.as_deref()?.given.as_deref());
         let has_ended = |host| self.streams.has_ended(host);
-        let is_lost_with = |from: &Known, keeper| {
+        let is_lost_with = |from: &KnownClaim, owner| {
             from.host == host && given.is_some_and(|given| self.is_copied_and_away(given))
-                || roam.past.is_lost_with(keeper, hash_of(&search.client), &roam.map, has_ended)
+                || roam.past.is_lost_with(owner, hash_of(&search.client), &roam.map, has_ended)
         };
         Some(act(search, (host, overlay.lacks_everyone()), |other| roam.map.has(other), is_lost_with))
     }
@@ -150,15 +152,14 @@ impl Broker {
             Act::Fetch(from, false, _) if search.is_for_nobody() && roam.copies.get(&client).is_none() => {
                 let of_its = search.claims.iter().filter(|known| known.host == from && is_state(known));
                 if let Some(epoch) = of_its.map(|known| known.epoch).max() {
-                    self.note_has_it(now, &client, (from, epoch));
+                    self.record_holder(now, &client, (from, epoch));
                 }
                 self.refuse_arrival(now, number, Refusal::ConnectedAgain, out);
             }
             Act::Fetch(from, as_copy, asked_of) => {
                 let Some(search) = roam.searches.get_mut(number) else { return };
-                let (life, body) = (roam.map.life(from), Vec::new());
-                let (part, digest, owner) = (0, 0, None);
-                search.stage = Stage::Fetching(Fetching { from, life, as_copy, asked_of, part, digest, body, owner });
+                search.stage =
+                    SearchStage::Fetching(Fetching::begin(from, roam.map.incarnation(from), as_copy, asked_of));
                 self.fetch_part(now, number, out);
             }
             Act::Own => self.attach_own(now, number, out),
@@ -173,11 +174,17 @@ impl Broker {
                 out.copy_used(&client, now.since(copy.came));
                 let epoch = self.next_epoch(now, number);
                 let whole = copy.whole();
-                self.take_in_session(now, number, (&whole, epoch), (Source::Copy, copy.owner.as_deref()), out);
+                self.import_fetched(
+                    now,
+                    number,
+                    (&whole, epoch),
+                    (SessionSource::Copy, copy.principal.as_deref()),
+                    out,
+                );
             }
             // Nobody waits for it: there is nothing to be taken over.
             Act::Begin if !has_arrival => {
-                roam.takeover.note_nobody(&client);
+                roam.takeover.record_nobody(&client);
                 self.refuse_arrival(now, number, Refusal::ConnectedAgain, out);
             }
             Act::Begin => self.begin_session(now, number, out),
@@ -192,8 +199,8 @@ impl Broker {
         let stranger = search.arrival.as_ref().and_then(Arrival::stranger);
         let here = self.sessions.find(&search.client).map(|index| self.sessions.get(index));
         let copy = overlay.roam.copies.get(&search.client);
-        is_foreign(here.and_then(|session| session.memory.owner.as_deref()), stranger)
-            || is_foreign(copy.and_then(|copy| copy.owner.as_deref()), stranger)
+        is_foreign(here.and_then(|session| session.memory.principal.as_deref()), stranger)
+            || is_foreign(copy.and_then(|copy| copy.principal.as_deref()), stranger)
     }
 
     /// The epoch of an attachment: greater than all that are known, and than all that were before it, whoever has forgotten them.
@@ -224,7 +231,7 @@ impl Broker {
         let epoch = self.next_epoch(now, number);
         let Some(search) = self.search(number) else { return };
         let (client, is_decided) = (search.client.clone(), search.is_decided());
-        let is_doubted = self.has_stale_ids_here(&client);
+        let may_repeat = self.has_stale_ids_here(&client);
         self.discard_given(now, &client, out);
         let mut place = Attachment::new(now, epoch, 0);
         if let Some(overlay) = self.overlay.as_deref() {
@@ -233,19 +240,19 @@ impl Broker {
             place.after = ended.map(|ended| ended.lasts.elsewhere(overlay.host)).unwrap_or_default();
         }
         // Who was asked last has not answered.
-        (place.maybe_repeats, place.goes_on) = (!is_decided || is_doubted, self.goes_on_without(number));
+        (place.maybe_repeats, place.resumes) = (!is_decided || may_repeat, self.resumes_without(number));
         self.finish_search(now, number, (place, false), out);
     }
 
     /// Whether a client wants to go on without what is kept of its session, and somebody may have that who cannot be reached.
-    fn goes_on_without(&self, number: u64) -> bool {
+    fn resumes_without(&self, number: u64) -> bool {
         let Some(overlay) = self.overlay.as_deref() else { return false };
         let Some(search) = overlay.roam.searches.get(number) else { return false };
-        let is_away = |known: &Known| is_lasting(known) && !overlay.roam.map.has(known.host);
+        let is_away = |known: &KnownClaim| is_lasting(known) && !overlay.roam.map.has(known.host);
         let is_there = search.claims.iter().any(is_away)
             || search.forgotten.iter().any(|host| !overlay.roam.map.has(*host))
             || overlay.lacks_everyone();
-        is_there && search.arrival.as_ref().is_some_and(Arrival::goes_on)
+        is_there && search.arrival.as_ref().is_some_and(Arrival::resumes)
     }
 
     /// What was given away from here is void.
@@ -295,45 +302,45 @@ impl Broker {
     }
 
     /// A session has come, whole.
-    fn take_in_session(
+    fn import_fetched(
         &mut self,
         now: Time,
         number: u64,
         (whole, epoch): (&[u8], u64),
-        (source, owner): (Source, Option<&str>),
+        (source, principal): (SessionSource, Option<&str>),
         out: &mut dyn Output,
     ) {
         let Some(search) = self.search(number) else { return };
-        let (client, moment) = (search.client.clone(), search.moment);
+        let (client, connected_at) = (search.client.clone(), search.connected_at);
         // It takes the place of what was given away from here, and of what is void.
         let mut stood = Vec::new();
         if let Some(index) = self.sessions.find(&client) {
             self.let_go_of_client(now, index, out);
             if let Some(index) = self.sessions.find(&client) {
-                stood = self.stands_of(index);
+                stood = self.positions_of(index);
                 self.discard(now, index, out);
             }
         }
         let parts = split(whole);
-        let index = parts.and_then(|parts| self.import_session(now, &client, parts, (source, owner)));
+        let index = parts.and_then(|parts| self.import_session(now, &client, parts, (source, principal)));
         let Some((index, (_, moving))) = index.zip(parts) else {
             return self.refuse_arrival(now, number, Refusal::SessionUnreachable, out);
         };
-        self.merge_stands(index, &stood);
+        self.merge_positions(index, &stood);
         let moving = Moving::read(moving).unwrap_or_default();
-        let is_doubted = source == Source::Copy || moving.maybe_repeats;
-        let mut place = Attachment::new(now, epoch, moment);
-        (place.settling, place.after, place.maybe_repeats) = (Some(0), moving.lasts, is_doubted);
+        let may_repeat = source == SessionSource::Copy || moving.maybe_repeats;
+        let mut place = Attachment::new(now, epoch, connected_at);
+        (place.settling, place.after, place.maybe_repeats) = (Some(0), moving.lasts, may_repeat);
         self.sessions.get_mut(index).memory.roam = Some(Box::new(place));
         if let Some(overlay) = self.overlay.as_deref_mut() {
             overlay.stats.sessions_received += 1;
-            overlay.stats.sessions_from_copies += u64::from(source == Source::Copy);
+            overlay.stats.sessions_from_copies += u64::from(source == SessionSource::Copy);
             overlay.tell_interest_soon(now);
             overlay.roam.copies.remove(&client);
             overlay.roam.unnamed.push(client);
         }
-        let mut place = Attachment::new(now, epoch, moment);
-        place.maybe_repeats = is_doubted;
+        let mut place = Attachment::new(now, epoch, connected_at);
+        place.maybe_repeats = may_repeat;
         self.finish_search(now, number, (place, true), out);
     }
 
@@ -355,7 +362,8 @@ impl Broker {
             return self.begin_session(now, number, out);
         }
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        let is_fetching = |search: &Search| matches!(search.stage, Stage::Fetching(_)) && search.arrival.is_some();
+        let is_fetching =
+            |search: &Search| matches!(search.stage, SearchStage::Fetching(_)) && search.arrival.is_some();
         if overlay.roam.searches.get(number).is_some_and(is_fetching) {
             // Whoever was asked has given it away by now, perhaps: what is on its way is taken all the same, and whoever connects next goes on with this search.
             overlay.stats.sessions_unreachable += 1;
@@ -377,7 +385,7 @@ impl Broker {
             Some(arrival) => out.refused(arrival.link, why),
             None => self.share_sought(now, &search.client, why == Refusal::ConnectedAgain, out),
         }
-        self.note_claim(now, &search.client);
+        self.record_claim(now, &search.client);
         if let Some(successor) = search.successor {
             self.answer_nothing(now, (successor.from.host, successor.number), out);
         }
@@ -388,15 +396,15 @@ impl Broker {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let host = overlay.host;
         let Some(search) = self.search(moved.number) else { return };
-        let Stage::Fetching(fetching) = &mut search.stage else { return };
+        let SearchStage::Fetching(fetching) = &mut search.stage else { return };
         if fetching.from != from.host {
             return;
         }
         let as_copy = fetching.as_copy;
         // What it is asked for it had in another life: what it has forgotten says nothing of who may have the session. Its new life is about to be told, and then the
         // search begins anew.
-        let has_forgotten =
-            moved.answer == MoveAnswer::Nothing && fetching.life.is_some_and(|life| life < from.incarnation);
+        let has_forgotten = moved.answer == MoveAnswer::Nothing
+            && fetching.incarnation.is_some_and(|incarnation| incarnation < from.incarnation);
         if has_forgotten {
             return;
         }
@@ -414,17 +422,17 @@ impl Broker {
                 let client = search.client.clone();
                 let of_its = search.claims.iter().filter(|known| known.host == to && is_state(known));
                 if let Some(epoch) = of_its.map(|known| known.epoch).max().filter(|_| search.arrival.is_none()) {
-                    self.note_has_it(now, &client, (to, epoch));
+                    self.record_holder(now, &client, (to, epoch));
                 }
                 self.refuse_arrival(now, moved.number, Refusal::ConnectedAgain, out);
             }
             // That was asked before.
             MoveAnswer::GaveTo { to, .. } if fetching.asked_of == Some(to) => {}
             MoveAnswer::GaveTo { to, of } => {
-                search.note_given(from.host, (to, moved.epoch), of);
+                search.record_given(from.host, (to, moved.epoch), of);
                 // Or this broker had it before it was started again, or has asked for it under another number: what the other one has still is as good as a copy.
                 if to != host && !search.refused.contains(&to) {
-                    search.note_taken(to, moved.epoch);
+                    search.record_taken(to, moved.epoch);
                 }
                 self.decide(now, moved.number, out);
             }
@@ -436,15 +444,15 @@ impl Broker {
         }
     }
 
-    /// The session has ended at its keeper: what its client published there is what counts of it.
-    fn has_ended_there(&mut self, now: Time, keeper: HostId, moved: &Moved<'_>, out: &mut dyn Output) {
+    /// The session has ended at its owner: what its client published there is what counts of it.
+    fn has_ended_there(&mut self, now: Time, owner: HostId, moved: &Moved<'_>, out: &mut dyn Output) {
         let Some(search) = self.search(moved.number) else { return };
         let moving = Moving::read(moved.body);
         let client = search.client.clone();
-        let claim = Known { host: keeper, kind: ClaimKind::Ended, epoch: moved.epoch, version: 0, moment: 0 };
+        let claim = KnownClaim { host: owner, kind: ClaimKind::Ended, epoch: moved.epoch, version: 0, connected_at: 0 };
         search.claims.push(claim);
         if search.arrival.is_none() {
-            self.note_has_it(now, &client, (keeper, moved.epoch));
+            self.record_holder(now, &client, (owner, moved.epoch));
         }
         let epoch = self.next_epoch(now, moved.number);
         let mut place = Attachment::new(now, epoch, 0);
@@ -462,7 +470,7 @@ impl Broker {
     /// A part of a session has come.
     fn on_part(&mut self, now: Time, moved: &Moved<'_>, as_copy: bool, out: &mut dyn Output) {
         let Some(search) = self.search(moved.number) else { return };
-        let Stage::Fetching(fetching) = &mut search.stage else { return };
+        let SearchStage::Fetching(fetching) = &mut search.stage else { return };
         if moved.part > 0 && fetching.digest != moved.digest {
             // It has changed there: from the beginning.
             (fetching.part, fetching.body) = (0, Vec::new());
@@ -473,13 +481,13 @@ impl Broker {
         }
         fetching.digest = moved.digest;
         fetching.body.extend_from_slice(moved.body);
-        fetching.owner = Some(moved.owner).filter(|owner| !owner.is_empty()).map(Box::from);
+        fetching.principal = Some(moved.principal).filter(|principal| !principal.is_empty()).map(Box::from);
         fetching.part += 1;
         if fetching.part < moved.parts {
             return self.fetch_part(now, moved.number, out);
         }
-        let (whole, owner) = (core::mem::take(&mut fetching.body), fetching.owner.take());
-        let source = if as_copy { Source::Copy } else { Source::Keeper };
-        self.take_in_session(now, moved.number, (&whole, moved.epoch), (source, owner.as_deref()), out);
+        let (whole, principal) = (core::mem::take(&mut fetching.body), fetching.principal.take());
+        let source = if as_copy { SessionSource::Copy } else { SessionSource::Owner };
+        self.import_fetched(now, moved.number, (&whole, moved.epoch), (source, principal.as_deref()), out);
     }
 }

@@ -16,47 +16,47 @@ const OF_CLIENT_MAX: usize = 16;
 
 /// What a broker has of a session whose client is known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Known {
+pub(super) struct KnownClaim {
     pub(super) host: HostId,
     pub(super) kind: ClaimKind,
     pub(super) epoch: u64,
     pub(super) version: u64,
     /// Of an attachment: when it began. Of what was given away, or is a copy: to whom it went, 0 for nobody.
-    pub(super) moment: u64,
+    pub(super) connected_at: u64,
 }
 
-impl Known {
-    pub(super) fn of(claim: &Claim<'_>) -> Known {
-        let Claim { host, kind, epoch, version, moment, .. } = *claim;
-        Known { host, kind, epoch, version, moment }
+impl KnownClaim {
+    pub(super) fn of(claim: &Claim<'_>) -> KnownClaim {
+        let Claim { host, kind, epoch, version, connected_at, .. } = *claim;
+        KnownClaim { host, kind, epoch, version, connected_at }
     }
 
     pub(super) fn claim<'a>(&self, client: &'a str) -> Claim<'a> {
-        let Known { host, kind, epoch, version, moment } = *self;
-        Claim { host, client, kind, epoch, version, moment }
+        let KnownClaim { host, kind, epoch, version, connected_at } = *self;
+        Claim { host, client, kind, epoch, version, connected_at }
     }
 
     /// The greater one is the newer attachment.
     pub(super) fn order(&self) -> (u64, u64, HostId) {
-        (self.epoch, self.moment, self.host)
+        (self.epoch, self.connected_at, self.host)
     }
 
     /// Who was given what it has.
     pub(super) fn went_to(&self) -> Option<HostId> {
-        let is_passed_on = matches!(self.kind, ClaimKind::Given | ClaimKind::Copy) && self.moment != 0;
-        is_passed_on.then(|| HostId::new(self.moment))
+        let is_passed_on = matches!(self.kind, ClaimKind::Given | ClaimKind::Copy) && self.connected_at != 0;
+        is_passed_on.then(|| HostId::new(self.connected_at))
     }
 
     /// A client has, or had, a session there.
-    pub(super) fn is_keeper(&self) -> bool {
-        matches!(self.kind, ClaimKind::Keeper | ClaimKind::Passing)
+    pub(super) fn is_owner(&self) -> bool {
+        matches!(self.kind, ClaimKind::Owner | ClaimKind::Passing)
     }
 }
 
 /// Claims by client.
 #[derive(Debug, Default)]
 pub(super) struct Directory {
-    entries: BTreeMap<Box<str>, SmallVec<[Known; 2]>>,
+    entries: BTreeMap<Box<str>, SmallVec<[KnownClaim; 2]>>,
     count: usize,
     /// For which brokers each has told all that it has to tell.
     synced: BTreeMap<HostId, u64>,
@@ -70,7 +70,7 @@ impl Directory {
     }
 
     /// What is known of a client's session.
-    pub(super) fn of(&self, client: &str) -> &[Known] {
+    pub(super) fn of(&self, client: &str) -> &[KnownClaim] {
         self.entries.get(client).map_or(&[], |known| known)
     }
 
@@ -90,7 +90,7 @@ impl Directory {
 
     /// Takes what brokers have: of each client that occurs, what each broker that occurs had before is forgotten. Gives those who have something that a newer
     /// attachment has made void, with what that is: host, client, newer.
-    pub(super) fn take<'a>(&mut self, claims: &[Claim<'a>]) -> Vec<(HostId, &'a str, Known)> {
+    pub(super) fn take<'a>(&mut self, claims: &[Claim<'a>]) -> Vec<(HostId, &'a str, KnownClaim)> {
         let mut seen = BTreeSet::new();
         let mut outdated = Vec::new();
         for claim in claims {
@@ -109,14 +109,14 @@ impl Directory {
     }
 
     /// Who has something of a client's session that a newer attachment has made void, with that.
-    pub(super) fn void_of(&self, client: &str) -> Vec<(HostId, Known)> {
+    pub(super) fn void_of(&self, client: &str) -> Vec<(HostId, KnownClaim)> {
         let all = self.of(client);
-        let counts = |known: &&Known| known.is_keeper() || known.kind == ClaimKind::Ended;
+        let counts = |known: &&KnownClaim| known.is_owner() || known.kind == ClaimKind::Ended;
         let newest = all.iter().filter(counts).max_by_key(|known| known.order()).copied();
         let Some(newest) = newest else { return Vec::new() };
-        let is_void = |known: &&Known| {
+        let is_void = |known: &&KnownClaim| {
             let is_older = match known.kind {
-                ClaimKind::Keeper | ClaimKind::Passing => known.order() < newest.order(),
+                ClaimKind::Owner | ClaimKind::Passing => known.order() < newest.order(),
                 ClaimKind::Copy if newest.kind == ClaimKind::Ended => known.epoch <= newest.epoch,
                 ClaimKind::Copy => known.epoch < newest.epoch,
                 ClaimKind::Nothing | ClaimKind::Ended | ClaimKind::Coming | ClaimKind::Given => false,
@@ -144,11 +144,11 @@ impl Directory {
             self.refused += 1;
             return;
         }
-        known.push(Known::of(claim));
+        known.push(KnownClaim::of(claim));
         self.count += 1;
     }
 
-    fn drop_of(&mut self, client: &str, is_dropped: impl Fn(&Known) -> bool) {
+    fn drop_of(&mut self, client: &str, is_dropped: impl Fn(&KnownClaim) -> bool) {
         let Some(known) = self.entries.get_mut(client) else { return };
         let before = known.len();
         known.retain(|known| !is_dropped(known));
@@ -159,9 +159,9 @@ impl Directory {
     }
 
     /// A client is about to be attached to a broker: whoever asks next is told so.
-    pub(super) fn note_coming(&mut self, client: &str, host: HostId, moment: u64) {
+    pub(super) fn record_coming(&mut self, client: &str, host: HostId, connected_at: u64) {
         self.drop_of(client, |known| known.host == host && known.kind == ClaimKind::Coming);
-        self.add(&Claim { host, client, kind: ClaimKind::Coming, epoch: 0, version: 0, moment });
+        self.add(&Claim { host, client, kind: ClaimKind::Coming, epoch: 0, version: 0, connected_at });
     }
 
     /// A host has ended: what it had is gone, but for what others have of it.
@@ -186,30 +186,31 @@ impl Directory {
 
 impl Broker {
     /// What this broker has of a client's session.
-    pub(super) fn own_claims(&self, client: &str) -> Vec<Known> {
+    pub(super) fn own_claims(&self, client: &str) -> Vec<KnownClaim> {
         let Some(overlay) = self.overlay.as_deref() else { return Vec::new() };
         let (roam, host) = (&overlay.roam, overlay.host);
         let mut claims = Vec::new();
-        let mut add = |kind, epoch, version, moment| claims.push(Known { host, kind, epoch, version, moment });
+        let mut add =
+            |kind, epoch, version, connected_at| claims.push(KnownClaim { host, kind, epoch, version, connected_at });
         let session = self.sessions.find(client).map(|index| self.sessions.get(index));
         let place = session.and_then(|session| Some((session, session.memory.roam.as_deref()?)));
         if let Some((session, place)) = place {
             let version = place.copied.version;
             let (kind, epoch, version) = match &place.given {
                 Some(given) => (ClaimKind::Given, given.epoch, place.epoch),
-                None if session.is_persistent() => (ClaimKind::Keeper, place.epoch, version),
+                None if session.is_persistent() => (ClaimKind::Owner, place.epoch, version),
                 None => (ClaimKind::Passing, place.epoch, version),
             };
-            let moment = place.given.as_deref().map_or(place.moment, |given| given.to.as_u64());
-            add(kind, epoch, version, moment);
+            let connected_at = place.given.as_deref().map_or(place.connected_at, |given| given.to.as_u64());
+            add(kind, epoch, version, connected_at);
         } else if let Some(ended) = roam.ended.get(client) {
-            add(ClaimKind::Ended, ended.epoch, 0, ended.moment);
+            add(ClaimKind::Ended, ended.epoch, 0, ended.connected_at);
         }
         if let Some(copy) = roam.copies.get(client) {
             add(ClaimKind::Copy, copy.epoch, copy.version, copy.given.map_or(0, HostId::as_u64));
         }
         if let Some(search) = roam.searches.of_client(client) {
-            add(ClaimKind::Coming, 0, 0, search.moment);
+            add(ClaimKind::Coming, 0, 0, search.connected_at);
         }
         claims
     }
@@ -220,24 +221,24 @@ mod tests {
     use super::*;
 
     fn claim(host: u64, kind: ClaimKind, epoch: u64) -> Claim<'static> {
-        Claim { host: HostId::new(host << 8), client: "c", kind, epoch, version: 0, moment: 5 }
+        Claim { host: HostId::new(host << 8), client: "c", kind, epoch, version: 0, connected_at: 5 }
     }
 
     #[test]
     fn a_broker_says_all_that_it_has_of_a_client_at_once() {
         let mut directory = Directory::default();
-        directory.take(&[claim(1, ClaimKind::Keeper, 1), claim(2, ClaimKind::Copy, 1)]);
-        directory.note_coming("c", HostId::new(3 << 8), 9);
+        directory.take(&[claim(1, ClaimKind::Owner, 1), claim(2, ClaimKind::Copy, 1)]);
+        directory.record_coming("c", HostId::new(3 << 8), 9);
         assert_eq!(directory.of("c").len(), 3);
         directory.take(&[claim(1, ClaimKind::Given, 2), claim(1, ClaimKind::Copy, 2)]);
         assert_eq!((directory.of("c").len(), directory.len()), (4, 4));
         directory.take(&[
-            claim(3, ClaimKind::Keeper, 2),
+            claim(3, ClaimKind::Owner, 2),
             claim(1, ClaimKind::Nothing, 0),
             claim(2, ClaimKind::Nothing, 0),
         ]);
         let left: Vec<_> = directory.of("c").iter().map(|known| known.kind).collect();
-        assert_eq!((left, directory.len()), (vec![ClaimKind::Keeper], 1));
+        assert_eq!((left, directory.len()), (vec![ClaimKind::Owner], 1));
         directory.forget_host(HostId::new(3 << 8));
         assert_eq!((directory.len(), directory.of("c").len()), (0, 0));
     }
@@ -245,9 +246,9 @@ mod tests {
     #[test]
     fn who_is_older_is_named() {
         let mut directory = Directory::default();
-        assert_eq!(directory.take(&[claim(1, ClaimKind::Keeper, 4), claim(2, ClaimKind::Copy, 4)]), []);
-        let outdated = directory.take(&[claim(3, ClaimKind::Keeper, 5), claim(4, ClaimKind::Copy, 5)]);
-        let newer = Known::of(&claim(3, ClaimKind::Keeper, 5));
+        assert_eq!(directory.take(&[claim(1, ClaimKind::Owner, 4), claim(2, ClaimKind::Copy, 4)]), []);
+        let outdated = directory.take(&[claim(3, ClaimKind::Owner, 5), claim(4, ClaimKind::Copy, 5)]);
+        let newer = KnownClaim::of(&claim(3, ClaimKind::Owner, 5));
         assert_eq!(outdated, [1, 2].map(|host| (HostId::new(host << 8), "c", newer)));
     }
 }

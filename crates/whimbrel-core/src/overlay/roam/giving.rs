@@ -8,7 +8,7 @@ use whimbrel_event::{HostId, Seeded, Time};
 use whimbrel_wire::{BrokerMessage, Move, MoveAnswer, Moved};
 
 use super::searches::Successor;
-use super::{Ended, Given, Want};
+use super::{EndedSession, GivenSession, Want};
 use crate::api::{Kick, Output};
 use crate::broker::Broker;
 use crate::overlay::messages::Sender;
@@ -18,17 +18,17 @@ use crate::store::{BatchNo, Moving, SessionNo, Wait, join};
 /// So long has a connection waited for which a session is asked, microseconds, that there is not.
 pub(super) const FOR_NOBODY: u64 = u64::MAX;
 
-/// Bytes of a session in one letter.
+/// Bytes of a session in one message.
 const PART_BYTES: usize = 256 << 10;
 
 /// An answer without a session.
 fn bare<'a>(number: u64, answer: MoveAnswer, epoch: u64, body: &'a [u8]) -> Moved<'a> {
-    Moved { number, answer, epoch, part: 0, parts: 1, digest: 0, body, owner: "" }
+    Moved { number, answer, epoch, part: 0, parts: 1, digest: 0, body, principal: "" }
 }
 
 /// Who may not have what is somebody else's.
 fn stranger_of<'a>(asked: &Move<'a>) -> Option<&'a str> {
-    Some(asked.owner).filter(|owner| !owner.is_empty())
+    Some(asked.principal).filter(|principal| !principal.is_empty())
 }
 
 /// In how many parts a session goes.
@@ -36,10 +36,10 @@ fn parts_of(whole: &[u8]) -> u32 {
     whole.len().div_ceil(PART_BYTES).max(1) as u32
 }
 
-impl Given {
+impl GivenSession {
     /// It belongs to that broker, under that epoch; nobody has asked for it here, or that is forgotten.
-    pub(super) fn unasked(now: Time, (to, epoch): (HostId, u64), since: Time) -> Given {
-        Given { to, epoch, since, went: Some(now), asker: None, is_written: true, body: None }
+    pub(super) fn unasked(now: Time, (to, epoch): (HostId, u64), since: Time) -> GivenSession {
+        GivenSession { to, epoch, since, went: Some(now), asker: None, is_written: true, body: None }
     }
 }
 
@@ -55,7 +55,7 @@ impl Broker {
         let successor = Successor { from, number, least, clean, is_for_nobody, stranger, left };
         if let Some(search) = overlay.roam.searches.of_client_mut(asked.client) {
             let is_awaited = search.arrival.is_some();
-            if (search.moment, host) < (asked.moment, from.host) && !(is_awaited && is_for_nobody) {
+            if (search.connected_at, host) < (asked.connected_at, from.host) && !(is_awaited && is_for_nobody) {
                 // It goes on there once it is here.
                 search.successor = Some(successor);
                 return;
@@ -91,7 +91,7 @@ impl Broker {
         }
         let has_copy = asked.as_copy && given.to == from.host;
         if has_copy || asked.asked_of == Some(given.to) {
-            if is_foreign(session.memory.owner.as_deref(), successor.stranger.as_deref()) {
+            if is_foreign(session.memory.principal.as_deref(), successor.stranger.as_deref()) {
                 return self.say_foreign(now, (from.host, asked.number), out);
             }
             // Who begins anew needs what its client has published alone.
@@ -127,7 +127,7 @@ impl Broker {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let copy = overlay.roam.copies.get_mut(asked.client).filter(|_| asked.as_copy);
         // Also who wants nothing of it may not begin anew in its place.
-        if copy.as_ref().is_some_and(|copy| is_foreign(copy.owner.as_deref(), stranger_of(asked))) {
+        if copy.as_ref().is_some_and(|copy| is_foreign(copy.principal.as_deref(), stranger_of(asked))) {
             return self.say_foreign(now, (from.host, asked.number), out);
         }
         if let Some(copy) = copy.filter(|_| !asked.clean) {
@@ -146,8 +146,8 @@ impl Broker {
                 out.copy_used(asked.client, now.since(copy.came));
             }
             let epoch = copy.epoch.saturating_add(1).max(asked.least);
-            let (whole, owner) = (copy.whole(), copy.owner.clone());
-            let told = (&whole[..], owner.as_deref().unwrap_or_default());
+            let (whole, principal) = (copy.whole(), copy.principal.clone());
+            let told = (&whole[..], principal.as_deref().unwrap_or_default());
             return self.send_part(now, (from.host, asked.number), (told, epoch, asked.part), out);
         }
         self.answer_gone(now, (from.host, asked.number), asked.client, out);
@@ -177,7 +177,7 @@ impl Broker {
         let Some(ended) = ended else { return };
         let committed = self.store.commit_queue.committed();
         let number_given = self.store.publishers.last(client, committed);
-        let Ended { epoch, lasts, maybe_repeats, .. } = ended;
+        let EndedSession { epoch, lasts, maybe_repeats, .. } = ended;
         let moving = Moving { number: number_given, lasts, maybe_repeats, ..Moving::default() };
         let mut body = Vec::new();
         moving.put(&mut body);
@@ -208,7 +208,7 @@ impl Broker {
         let whom = (successor.from.host, successor.number);
         // It may have ended while its connection was read out.
         let Some(index) = self.sessions.find(client) else { return self.answer_gone(now, whom, client, out) };
-        if is_foreign(self.sessions.get(index).memory.owner.as_deref(), successor.stranger.as_deref()) {
+        if is_foreign(self.sessions.get(index).memory.principal.as_deref(), successor.stranger.as_deref()) {
             return self.say_foreign(now, whom, out);
         }
         if successor.is_for_nobody && self.sessions.get(index).is_attached() {
@@ -247,8 +247,9 @@ impl Broker {
         let (before, since) = place.given.as_deref().map_or((0, now), |given| (given.epoch, given.since));
         let epoch = place.epoch.max(before).saturating_add(1).max(successor.least);
         let asker = Some((incarnation, successor.number));
-        place.given = Some(Box::new(Given { to, epoch, since, went: None, asker, is_written: false, body: None }));
-        self.note_place(now, index);
+        place.given =
+            Some(Box::new(GivenSession { to, epoch, since, went: None, asker, is_written: false, body: None }));
+        self.record_place(now, index);
         if let Some(overlay) = self.overlay.as_deref_mut() {
             overlay.stats.sessions_went += 1;
         }
@@ -291,8 +292,8 @@ impl Broker {
                 given.went.get_or_insert(now);
             }
         }
-        let owner = self.sessions.get(index).memory.owner.clone();
-        let told = (&whole[..], owner.as_deref().unwrap_or_default());
+        let principal = self.sessions.get(index).memory.principal.clone();
+        let told = (&whole[..], principal.as_deref().unwrap_or_default());
         self.send_part(now, (to, number), (told, epoch, part), out);
     }
 
@@ -300,13 +301,13 @@ impl Broker {
         &mut self,
         now: Time,
         (to, number): (HostId, u64),
-        ((whole, owner), epoch, part): ((&[u8], &str), u64, u32),
+        ((whole, principal), epoch, part): ((&[u8], &str), u64, u32),
         out: &mut dyn Output,
     ) {
         let parts = parts_of(whole);
         let body = whole.chunks(PART_BYTES).nth(part as usize).unwrap_or_default();
         let digest = Seeded::new(0).hash_one(whole);
-        let told = Moved { number, answer: MoveAnswer::Given, epoch, part, parts, digest, body, owner };
+        let told = Moved { number, answer: MoveAnswer::Given, epoch, part, parts, digest, body, principal };
         self.send_to(now, to, (&BrokerMessage::Moved(told), false), out);
     }
 }

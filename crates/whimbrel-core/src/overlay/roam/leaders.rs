@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::map::{Change, Map, Places};
+use super::map::{Map, MapChange, Places};
 
 /// What the present brokers are to clients, as far as all of them were looked at since these have been the brokers.
 #[derive(Debug, Default)]
@@ -18,7 +18,7 @@ pub(super) struct Leaders {
 pub(super) struct Turnover {
     /// The brokers before.
     pub(super) old: Map,
-    change: Change,
+    change: MapChange,
     before: BTreeMap<u64, Places>,
     now: Leaders,
 }

@@ -12,7 +12,7 @@ const CLIENTS: u64 = 0x636c_6965;
 
 /// One broker that can be reached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Member {
+struct MapMember {
     host: HostId,
     /// What it knows it has in memory only: another life of it knows nothing.
     incarnation: u64,
@@ -22,13 +22,13 @@ struct Member {
 /// The brokers that can be reached, this one included.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Map {
-    members: Vec<Member>,
+    members: Vec<MapMember>,
     /// Of all members, in order.
     names: Vec<u64>,
     hash: u64,
 }
 
-/// So many of a set come first for a client: whoever keeps its session, its clerk and its deputy are the first of them who may be.
+/// So many of a set come first for a client: whoever keeps its session, its clerk and its replica are the first of them who may be.
 const LEADING: usize = 3;
 
 /// Stands for a place where nobody is; sets are smaller.
@@ -42,7 +42,7 @@ pub(super) struct Places([u16; LEADING]);
 
 /// What has become of the members of a set in another one.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct Change {
+pub(super) struct MapChange {
     /// Where each of them is now.
     now_at: Vec<u16>,
     /// Where those are that were not there.
@@ -51,7 +51,7 @@ pub(super) struct Change {
 
 /// Those of a set who come first for one client, in order.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Leading([Option<Member>; LEADING]);
+pub(super) struct Leading([Option<MapMember>; LEADING]);
 
 impl Leading {
     /// Who knows who has the session of the client, with its life.
@@ -59,9 +59,9 @@ impl Leading {
         self.0[0].map(|member| (member.host, member.incarnation))
     }
 
-    /// Who has a copy of what the keeper has: not the clerk, if there is somebody else.
-    pub(super) fn deputy(&self, keeper: HostId) -> Option<HostId> {
-        let mut others = self.0.iter().flatten().map(|member| member.host).filter(|host| *host != keeper);
+    /// Who has a copy of what the owner has: not the clerk, if there is somebody else.
+    pub(super) fn replica(&self, owner: HostId) -> Option<HostId> {
+        let mut others = self.0.iter().flatten().map(|member| member.host).filter(|host| *host != owner);
         let clerk = self.clerk()?.0;
         let first = others.next()?;
         if first == clerk { others.next().or(Some(first)) } else { Some(first) }
@@ -81,8 +81,8 @@ impl Map {
     /// Of these brokers: host, incarnation, name.
     pub(super) fn new<'a>(members: impl Iterator<Item = (HostId, u64, &'a str)>) -> Map {
         let names = Seeded::new(NAMES);
-        let member = |(host, incarnation, name)| Member { host, incarnation, name: names.hash_one(name) };
-        let mut members: Vec<Member> = members.map(member).collect();
+        let member = |(host, incarnation, name)| MapMember { host, incarnation, name: names.hash_one(name) };
+        let mut members: Vec<MapMember> = members.map(member).collect();
         members.sort_unstable_by_key(|member| member.host);
         let all: Vec<(u64, u64)> = members.iter().map(|member| (member.host.as_u64(), member.incarnation)).collect();
         // 0 stands for none.
@@ -105,13 +105,13 @@ impl Map {
         self.members.binary_search_by_key(&host, |member| member.host).is_ok()
     }
 
-    fn member(&self, host: HostId) -> Option<&Member> {
+    fn member(&self, host: HostId) -> Option<&MapMember> {
         let at = self.members.binary_search_by_key(&host, |member| member.host).ok()?;
         Some(&self.members[at])
     }
 
     /// In which of its lives a broker is, if it is one of these; 0: in none that is known.
-    pub(super) fn life(&self, host: HostId) -> Option<u64> {
+    pub(super) fn incarnation(&self, host: HostId) -> Option<u64> {
         self.member(host).map(|member| member.incarnation)
     }
 
@@ -125,15 +125,15 @@ impl Map {
     }
 
     /// What has become of the members of an older set in this one. Another life of a broker has the same place for each client.
-    pub(super) fn since(&self, old: &Map) -> Change {
-        let place = |old: &Member| {
+    pub(super) fn since(&self, old: &Map) -> MapChange {
+        let place = |old: &MapMember| {
             let at = self.members.binary_search_by_key(&old.host, |member| member.host).ok();
             at.filter(|at| self.members[*at].name == old.name).map_or(NOBODY, |at| at as u16)
         };
         let now_at = old.members.iter().map(place);
-        let is_new = |(_, new): &(usize, &Member)| old.member(new.host).is_none_or(|old| old.name != new.name);
+        let is_new = |(_, new): &(usize, &MapMember)| old.member(new.host).is_none_or(|old| old.name != new.name);
         let added = self.members.iter().enumerate().filter(is_new).map(|(at, _)| at as u16);
-        Change { now_at: now_at.collect(), added: added.collect() }
+        MapChange { now_at: now_at.collect(), added: added.collect() }
     }
 
     /// Puts a member among those who lead for a client, if it belongs there.
@@ -148,7 +148,7 @@ impl Map {
         }
     }
 
-    /// Who comes first for a client. Takes a step for each member, so that for many keepers of one client it is asked for once.
+    /// Who comes first for a client. Takes a step for each member, so that for many owners of one client it is asked for once.
     pub(super) fn places(&self, client: u64) -> Places {
         let mut leading: [(Option<(u64, HostId)>, u16); LEADING] = [(None, NOBODY); LEADING];
         for (at, member) in (0..).zip(&self.members) {
@@ -164,7 +164,7 @@ impl Map {
 
     /// The same, if it is known who came first in an older set: takes a step for each member that has come since, and as many as there are members only if one
     /// of those is not there any more.
-    pub(super) fn places_since(&self, client: u64, before: Places, change: &Change) -> Places {
+    pub(super) fn places_since(&self, client: u64, before: Places, change: &MapChange) -> Places {
         let mut leading = Places([NOBODY; LEADING]);
         for (known, place) in before.0.into_iter().zip(&mut leading.0).take_while(|(known, _)| *known != NOBODY) {
             *place = change.now_at[usize::from(known)];
@@ -191,9 +191,9 @@ impl Map {
         self.leading(client).clerk()
     }
 
-    /// Who has a copy of what the keeper has: not the clerk, if there is somebody else.
-    pub(super) fn deputy(&self, client: u64, keeper: HostId) -> Option<HostId> {
-        self.leading(client).deputy(keeper)
+    /// Who has a copy of what the owner has: not the clerk, if there is somebody else.
+    pub(super) fn replica(&self, client: u64, owner: HostId) -> Option<HostId> {
+        self.leading(client).replica(owner)
     }
 }
 
@@ -216,8 +216,8 @@ mod tests {
             let clerk = before.clerk(client).unwrap().0;
             *shares.entry(clerk).or_insert(0) += 1;
             assert!(clerk == gone || after.clerk(client).unwrap().0 == clerk);
-            let deputy = before.deputy(client, gone).unwrap();
-            assert!(deputy != gone && deputy != clerk);
+            let replica = before.replica(client, gone).unwrap();
+            assert!(replica != gone && replica != clerk);
         }
         assert_eq!(shares.len(), 5);
         assert!(shares.values().all(|share| (850..1150).contains(share)), "{shares:?}");
@@ -233,10 +233,10 @@ mod tests {
             };
             for client in (0..200).map(|number| hash_of(&format!("client-{number}"))) {
                 assert_eq!(map.clerk(client).map(|(host, _)| host), first(client, &[]));
-                for keeper in (0..9).map(|number| HostId::new(number << 8)) {
-                    let deputy = first(client, &[])
-                        .and_then(|clerk| first(client, &[clerk, keeper]).or_else(|| first(client, &[keeper])));
-                    assert_eq!(map.deputy(client, keeper), deputy, "{size} brokers");
+                for owner in (0..9).map(|number| HostId::new(number << 8)) {
+                    let replica = first(client, &[])
+                        .and_then(|clerk| first(client, &[clerk, owner]).or_else(|| first(client, &[owner])));
+                    assert_eq!(map.replica(client, owner), replica, "{size} brokers");
                 }
             }
         }
@@ -261,7 +261,7 @@ mod tests {
         let old = Map::new([(host(1), 1, "a"), (host(2), 1, "b")].into_iter());
         let new = Map::new([(host(1), 2, "a"), (host(2), 1, "c")].into_iter());
         let change = new.since(&old);
-        assert_eq!(change, Change { now_at: vec![0, NOBODY], added: vec![1] });
+        assert_eq!(change, MapChange { now_at: vec![0, NOBODY], added: vec![1] });
         let client = hash_of("client");
         let places = new.places_since(client, old.places(client), &change);
         assert_eq!(places, new.places(client));
@@ -273,8 +273,8 @@ mod tests {
         let (one, other) = (HostId::new(1 << 8), HostId::new(2 << 8));
         for number in 0..20 {
             let client = hash_of(&number.to_string());
-            assert_eq!(map(0..2).deputy(client, one), Some(other));
-            assert_eq!(map(0..1).deputy(client, one), None);
+            assert_eq!(map(0..2).replica(client, one), Some(other));
+            assert_eq!(map(0..1).replica(client, one), None);
         }
     }
 }

@@ -4,17 +4,17 @@
 //! - `seeking`, `deciding`: a CONNECT waits until it is known who has the session, and until that is here.
 //! - `reviewing`: everybody is asked what a publisher has published there, if somebody could not be asked before.
 //! - `giving`: a session goes to somebody else. `settling`: what was given away is dropped when it is safe there.
-//! - `copies`, `copying`: what deputies have, and how they get it.
+//! - `copies`, `copying`: what replicas have, and how they get it.
 //!
-//! All of this is told in letters, which may be lost, come twice or late. Whoever wants something asks again.
+//! All of this is told in messages, which may be lost, come twice or late. Whoever wants something asks again.
 
 mod copies;
 mod copying;
 mod deciding;
 mod directory;
+mod gauges;
 mod giving;
 mod leaders;
-mod looking;
 mod map;
 mod past;
 mod placing;
@@ -39,18 +39,18 @@ use super::messages::Sender;
 use super::{Due, Overlay};
 use crate::api::Output;
 use crate::broker::Broker;
-use crate::store::{Acquainted, Key, Value};
+use crate::store::{Key, KnownBrokerRecord, MapValue};
 
 pub use copies::{COPIES_BYTES_MAX, COPIES_MAX};
 pub use directory::DIRECTORY_MAX;
-pub use looking::RoamGauges;
+pub use gauges::RoamGauges;
 pub(crate) use publishing::said_of;
 pub(crate) use searches::Arrival;
 pub(crate) use wants::Want;
 
-use copies::Copies;
+use copies::SessionCopies;
 use copying::Copying;
-use directory::{Directory, Known};
+use directory::{Directory, KnownClaim};
 use map::{Map, hash_of};
 use past::{Past, SETTLED};
 use publishing::Waits;
@@ -58,13 +58,13 @@ use searches::Searches;
 use takeover::Takeover;
 use telling::Telling;
 
-/// Sessions that have ended and are remembered for [`ENDED_LIFE`].
+/// Sessions that have ended and are remembered for [`ENDED_LIFETIME`].
 pub const ENDED_MAX: usize = 65_536;
 
 /// For so long it is remembered of a session that ended who its client was: its publisher may go on at another broker.
-pub const ENDED_LIFE: Duration = Duration::from_secs(600);
+pub const ENDED_LIFETIME: Duration = Duration::from_secs(600);
 
-/// A deputy that can still be reached is changed only after the brokers have been the same for so long.
+/// A replica that can still be reached is changed only after the brokers have been the same for so long.
 pub const STILL: Duration = Duration::from_secs(10);
 
 /// For which attachment of its client a session is, and what has to do with its moving.
@@ -73,9 +73,9 @@ pub(crate) struct Attachment {
     /// Greater with each attachment, at whichever broker.
     pub(crate) epoch: u64,
     /// When, nanoseconds since 1970 by this broker's clock.
-    pub(crate) moment: u64,
+    pub(crate) connected_at: u64,
     /// It belongs to somebody else by now.
-    pub(crate) given: Option<Box<Given>>,
+    pub(crate) given: Option<Box<GivenSession>>,
     /// The last reliable event that its client published here.
     pub(crate) last: Option<EventId>,
     /// What the reliable events that its client publishes have to come after: the first one, and those soon after its session came here.
@@ -85,19 +85,19 @@ pub(crate) struct Attachment {
     /// What the client has published before that one came here.
     waits: Waits,
     /// It was begun as nobody could be reached who has a session of its client, which names itself where it stands.
-    pub(crate) goes_on: bool,
+    pub(crate) resumes: bool,
     /// The own interest has it from this version on, if it came from elsewhere; 0: that version has no number yet.
     settling: Option<u64>,
     /// When it came here.
     came: Time,
     /// Since when its client is there, if it is.
     attached: Time,
-    copied: Copied,
+    copied: CopyState,
 }
 
 /// Where a session went.
 #[derive(Clone, Debug)]
-pub(crate) struct Given {
+pub(crate) struct GivenSession {
     pub(crate) to: HostId,
     /// The epoch that it has there.
     pub(crate) epoch: u64,
@@ -113,9 +113,9 @@ pub(crate) struct Given {
     body: Option<Arc<[u8]>>,
 }
 
-/// What a deputy has of a session.
+/// What a replica has of a session.
 #[derive(Clone, Copy, Debug, Default)]
-struct Copied {
+struct CopyState {
     /// Grows with each change.
     version: u64,
     /// The version with which what seldom changes has changed last.
@@ -133,21 +133,21 @@ struct Copied {
 }
 
 impl Attachment {
-    pub(crate) fn new(now: Time, epoch: u64, moment: u64) -> Attachment {
+    pub(crate) fn new(now: Time, epoch: u64, connected_at: u64) -> Attachment {
         // Greater than before a restart, too.
         let version = now.as_nanos() / 1_000_000;
-        let copied = Copied { version, structure: version, ..Copied::default() };
+        let copied = CopyState { version, structure: version, ..CopyState::default() };
         let (given, last, after, settling) = (None, None, PredecessorsBuf::new(), None);
-        let (maybe_repeats, goes_on, waits) = (false, false, Waits::default());
+        let (maybe_repeats, resumes, waits) = (false, false, Waits::default());
         Attachment {
             epoch,
-            moment,
+            connected_at,
             given,
             last,
             after,
             maybe_repeats,
             waits,
-            goes_on,
+            resumes,
             settling,
             came: now,
             attached: now,
@@ -155,8 +155,8 @@ impl Attachment {
         }
     }
 
-    /// The deputy that has the whole of it, as far as it has confirmed that.
-    pub(crate) fn deputy(&self) -> Option<HostId> {
+    /// The replica that has the whole of it, as far as it has confirmed that.
+    pub(crate) fn replica(&self) -> Option<HostId> {
         self.copied.taken.filter(|(_, version)| *version >= self.copied.structure).map(|(host, _)| host)
     }
 
@@ -173,16 +173,16 @@ impl Attachment {
             // It has been elsewhere.
             (self.after, self.waits) = (new.after, Waits::default());
         }
-        (self.epoch, self.moment, self.given, self.attached) = (new.epoch, new.moment, None, new.attached);
-        (self.maybe_repeats, self.goes_on) = (new.maybe_repeats, false);
+        (self.epoch, self.connected_at, self.given, self.attached) = (new.epoch, new.connected_at, None, new.attached);
+        (self.maybe_repeats, self.resumes) = (new.maybe_repeats, false);
     }
 }
 
 /// A session that has ended.
 #[derive(Clone, Debug)]
-struct Ended {
+struct EndedSession {
     epoch: u64,
-    moment: u64,
+    connected_at: u64,
     at: Time,
     /// As of [`Attachment::lasts`].
     lasts: PredecessorsBuf,
@@ -217,9 +217,9 @@ pub(crate) struct Roam {
     directory: Directory,
     telling: Telling,
     searches: Searches,
-    copies: Copies,
+    copies: SessionCopies,
     copying: Copying,
-    ended: BTreeMap<Box<str>, Ended>,
+    ended: BTreeMap<Box<str>, EndedSession>,
     ended_by_age: BTreeSet<(Time, Box<str>)>,
     /// Clients of whose sessions somebody has something that is void, as far as this broker is their clerk.
     voided: BTreeSet<Box<str>>,
@@ -246,15 +246,15 @@ impl Roam {
     }
 
     /// This broker has stood still: what it knows of others may be as old as that.
-    pub(super) fn note_standstill(&mut self, now: Time) {
+    pub(super) fn record_standstill(&mut self, now: Time) {
         self.resumed = now;
     }
 }
 
 impl Overlay {
     /// A broker has ended.
-    pub(super) fn note_end(&mut self, now: Time) {
-        self.roam.past.note_end(now);
+    pub(super) fn record_end(&mut self, now: Time) {
+        self.roam.past.record_end(now);
     }
 
     /// There are other brokers, or may be: a client's session may be with one of them.
@@ -282,41 +282,41 @@ impl Overlay {
 
 impl Broker {
     /// What was written of other brokers before the start is taken over: who had streams then, and may have sessions.
-    pub(crate) fn take_up_known(&mut self) {
+    pub(crate) fn restore_known(&mut self) {
         let mut known = core::mem::take(&mut self.store.known);
         known.retain(|host, _| self.streams.ended_at(*host).is_none());
-        for (host, Acquainted { name, pubends, birth, .. }) in &known {
+        for (host, KnownBrokerRecord { name, pubends, birth, .. }) in &known {
             if self.streams.add_host(*host, *pubends, *birth, true) {
                 self.streams.name_host(*host, name);
             }
         }
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         if let Some(upto) = self.streams.last_end() {
-            overlay.roam.past.note_end(Time::from_nanos(upto.0));
+            overlay.roam.past.record_end(Time::from_nanos(upto.0));
         }
         // This broker itself is in another one of its lives now.
-        let others = known.iter().map(|(host, known)| (*host, known.life, &*known.name));
+        let others = known.iter().map(|(host, known)| (*host, known.incarnation, &*known.name));
         let own = (overlay.host, overlay.incarnation - 1, &*overlay.config.name);
-        overlay.roam.past.note(self.now, Map::new(others.chain([own])), SETTLED);
+        overlay.roam.past.record(self.now, Map::new(others.chain([own])), SETTLED);
         overlay.roam.forgotten = known.keys().copied().collect();
-        overlay.roam.known = known.into_iter().map(|(host, known)| (host, known.life)).collect();
+        overlay.roam.known = known.into_iter().map(|(host, known)| (host, known.incarnation)).collect();
     }
 
     /// Which brokers there are is written, and in which of their lives they have been told everything by the others, if they have.
-    fn note_brokers(&mut self, is_settled: bool) {
+    fn record_brokers(&mut self, is_settled: bool) {
         let (has_log, write_queue) = (self.has_log(), &mut self.store.write_queue);
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let Overlay { topology, host, roam, .. } = overlay;
         for state in topology.states().filter(|state| state.host != *host && roam.map.has(state.host)) {
             let known = roam.known.get(&state.host).copied();
-            let life = if is_settled { state.incarnation } else { known.unwrap_or(0) };
-            if known == Some(life) {
+            let incarnation = if is_settled { state.incarnation } else { known.unwrap_or(0) };
+            if known == Some(incarnation) {
                 continue;
             }
-            roam.known.insert(state.host, life);
+            roam.known.insert(state.host, incarnation);
             if has_log {
                 let pubends = (state.reliable, state.best_effort);
-                let known = Acquainted { name: &*state.name, pubends, birth: state.birth, life };
+                let known = KnownBrokerRecord { name: &*state.name, pubends, birth: state.birth, incarnation };
                 write_queue.put(|key| Key::Known(state.host).put(key), |value| known.put_versioned(value));
                 write_queue.seal_large();
             }
@@ -327,22 +327,22 @@ impl Broker {
     }
 
     /// Another broker has told something of its sessions.
-    fn note_known(&mut self, host: HostId) {
+    fn record_known(&mut self, host: HostId) {
         if let Some(overlay) = self.overlay.as_deref_mut() {
             overlay.roam.forgotten.remove(&host);
         }
     }
 
     /// A session ends: for a while it is known that it did.
-    pub(crate) fn note_ended(&mut self, now: Time, index: u32) {
+    pub(crate) fn record_ended_session(&mut self, now: Time, index: u32) {
         let session = self.sessions.get_mut(index);
         let Some(place) = session.memory.roam.take() else { return };
         let client = session.client_id.clone();
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let roam = &mut overlay.roam;
         roam.given.remove(&client);
-        if let Some((deputy, _)) = place.copied.sent {
-            roam.copying.forget_at(deputy, &client);
+        if let Some((replica, _)) = place.copied.sent {
+            roam.copying.forget_at(replica, &client);
             overlay.set_once(now + copying::SOON, Due::Copy);
         }
         let roam = &mut overlay.roam;
@@ -351,13 +351,13 @@ impl Broker {
         {
             roam.ended.remove(&oldest);
         }
-        let (lasts, Attachment { epoch, moment, maybe_repeats, .. }) = (place.lasts(), *place);
-        let ended = Ended { epoch, moment, at: now, lasts, maybe_repeats };
+        let (lasts, Attachment { epoch, connected_at, maybe_repeats, .. }) = (place.lasts(), *place);
+        let ended = EndedSession { epoch, connected_at, at: now, lasts, maybe_repeats };
         if let Some(old) = roam.ended.insert(client.clone(), ended) {
             roam.ended_by_age.remove(&(old.at, client.clone()));
         }
         roam.ended_by_age.insert((now, client.clone()));
-        self.note_claim(now, &client);
+        self.record_claim(now, &client);
     }
 
     /// A session that is safe somewhere else, or void, goes without a word: its will is not published.
@@ -374,17 +374,17 @@ impl Broker {
         self.sessions.get_mut(index).memory.roam = None;
         if let Some(overlay) = self.overlay.as_deref_mut() {
             overlay.roam.given.remove(&client);
-            if let Some((deputy, _)) = sent {
-                overlay.roam.copying.forget_at(deputy, &client);
+            if let Some((replica, _)) = sent {
+                overlay.roam.copying.forget_at(replica, &client);
                 overlay.set_once(now + copying::SOON, Due::Copy);
             }
         }
         self.end(now, index, out);
-        self.note_claim(now, &client);
+        self.record_claim(now, &client);
     }
 
     /// Who can be reached has changed, perhaps; whether it has.
-    pub(super) fn look_at_map(&mut self, now: Time, out: &mut dyn Output) -> bool {
+    pub(super) fn check_map(&mut self, now: Time, out: &mut dyn Output) -> bool {
         let Some(overlay) = self.overlay.as_deref_mut() else { return false };
         let Overlay { topology, routes, host, incarnation, config, roam, .. } = overlay;
         let others = topology.states().filter(|state| state.host != *host && routes.is_reachable(state.host));
@@ -397,8 +397,8 @@ impl Broker {
         }
         let old = core::mem::replace(&mut roam.map, map);
         let come: Vec<HostId> = roam.map.hosts().filter(|host| !old.has(*host)).collect();
-        let is_told_late = roam.takeover.note_come(&come);
-        roam.past.note(now, old.clone(), now.since(roam.still_since));
+        let is_told_late = roam.takeover.record_arrived(&come);
+        roam.past.record(now, old.clone(), now.since(roam.still_since));
         roam.still_since = now;
         if roam.map.len() > 1 || old.len() > 1 {
             // Alone it has told nobody anything, not even itself.
@@ -409,13 +409,13 @@ impl Broker {
         if is_told_late {
             overlay.set_once(now + settling::SETTLE_EVERY, Due::Settle);
         }
-        self.note_brokers(false);
-        self.look_at_searches(now, out);
+        self.record_brokers(false);
+        self.check_searches(now, out);
         true
     }
 
-    /// The brokers have been the same for a while: deputies are changed, and later everybody has been told everything.
-    pub(super) fn look_at_deputies(&mut self, now: Time) {
+    /// The brokers have been the same for a while: replicas are changed, and later everybody has been told everything.
+    pub(super) fn check_replicas(&mut self, now: Time) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let roam = &mut overlay.roam;
         let (still, settled) = (roam.still_since + STILL, roam.still_since + SETTLED);
@@ -428,11 +428,17 @@ impl Broker {
             return overlay.set_once(settled, Due::Still);
         }
         roam.past.settle(&roam.map, |host| self.streams.has_ended(host));
-        self.note_brokers(true);
+        self.record_brokers(true);
     }
 
-    /// A letter about sessions has come.
-    pub(super) fn take_roaming(&mut self, now: Time, from: Sender, message: BrokerMessage<'_>, out: &mut dyn Output) {
+    /// A message about sessions has come.
+    pub(super) fn dispatch_roaming(
+        &mut self,
+        now: Time,
+        from: Sender,
+        message: BrokerMessage<'_>,
+        out: &mut dyn Output,
+    ) {
         match message {
             BrokerMessage::Where(question) => self.on_where(now, from, &question, out),
             BrokerMessage::Found(found) => self.on_found(now, from, &found, out),

@@ -8,28 +8,28 @@ use whimbrel_event::{HostId, Tick, Time};
 use super::copying::COPY_EVERY;
 use super::map::{Leading, Map, hash_of};
 use super::seeking::SEEK_MAX;
-use super::{ENDED_LIFE, Given, Roam, STILL};
+use super::{ENDED_LIFETIME, GivenSession, Roam, STILL};
 use crate::broker::Broker;
 use crate::overlay::Overlay;
 use crate::overlay::estimate::LINK_DEAD_AFTER;
 use crate::overlay::messages::Sender;
-use crate::store::{Acquainted, Key, Value};
+use crate::store::{Key, KnownBrokerRecord, MapValue};
 
 /// Sets of brokers that are remembered; of more, the oldest is forgotten.
 const PAST_MAX: usize = 64;
 
 /// The first life of a broker begins so long after its streams at most.
-const FIRST_LIFE: Duration = Duration::from_secs(1);
+const FIRST_INCARNATION: Duration = Duration::from_secs(1);
 
-/// When the brokers have been the same for so long, all clerks and deputies know what they have to know.
+/// When the brokers have been the same for so long, all clerks and replicas know what they have to know.
 pub(super) const SETTLED: Duration = Duration::from_secs(20);
 
-/// When a set of brokers has lasted so long, who ranks as deputy in it is the deputy, and has the copies: until then whoever was it before.
-const DEPUTIES_CHANGED: Duration = STILL.saturating_add(COPY_EVERY.saturating_mul(4));
+/// When a set of brokers has lasted so long, who ranks as replica in it is the replica, and has the copies: until then whoever was it before.
+const REPLICAS_CHANGED: Duration = STILL.saturating_add(COPY_EVERY.saturating_mul(4));
 
-/// When one has lasted so long, whoever was in it was alive then, and whoever was its deputy has the copies, if that was started again before: one that is silent
+/// When one has lasted so long, whoever was in it was alive then, and whoever was its replica has the copies, if that was started again before: one that is silent
 /// is noticed later than that it has ended.
-const DEPUTIES_TOLD: Duration = LINK_DEAD_AFTER.saturating_add(COPY_EVERY.saturating_mul(2));
+const REPLICAS_TOLD: Duration = LINK_DEAD_AFTER.saturating_add(COPY_EVERY.saturating_mul(2));
 
 /// A set of brokers that there was.
 #[derive(Debug)]
@@ -54,16 +54,16 @@ fn is_away(map: &Map, host: HostId, now: &Map, has_ended: impl Fn(HostId) -> boo
     !now.has(host) && !now.has_name_of(map, host) && !has_ended(host)
 }
 
-/// Whether nobody who is here knows any more what a broker of that set had of a client's session: neither its clerk of then, which was told, nor its deputy is there
-/// in the same life. In a set that did not last any of them may have been its deputy.
-fn is_forgotten(set: &Set, keeper: HostId, leading: &Leading, (now, is_told): (&Map, impl Fn(HostId) -> bool)) -> bool {
+/// Whether nobody who is here knows any more what a broker of that set had of a client's session: neither its clerk of then, which was told, nor its replica is there
+/// in the same life. In a set that did not last any of them may have been its replica.
+fn is_forgotten(set: &Set, owner: HostId, leading: &Leading, (now, is_told): (&Map, impl Fn(HostId) -> bool)) -> bool {
     let map = &set.map;
-    let is_lost = |host: HostId| now.life(host) != map.life(host);
+    let is_lost = |host: HostId| now.incarnation(host) != map.incarnation(host);
     let is_unknown = leading.clerk().is_none_or(|(clerk, _)| is_lost(clerk) || !is_told(clerk));
     is_unknown
-        && match set.lasted >= DEPUTIES_CHANGED {
-            true => leading.deputy(keeper).is_none_or(is_lost),
-            false => map.hosts().filter(|host| *host != keeper).any(is_lost),
+        && match set.lasted >= REPLICAS_CHANGED {
+            true => leading.replica(owner).is_none_or(is_lost),
+            false => map.hosts().filter(|host| *host != owner).any(is_lost),
         }
 }
 
@@ -78,17 +78,17 @@ impl Past {
     }
 
     /// A broker has ended: nobody can be asked who published there last, and what.
-    pub(super) fn note_end(&mut self, now: Time) {
+    pub(super) fn record_end(&mut self, now: Time) {
         self.ended_at = Some(now);
     }
 
     /// Whether one has, while publishers of before may still go on elsewhere.
     pub(super) fn has_lost(&self, now: Time) -> bool {
-        self.ended_at.is_some_and(|at| now.since(at) < ENDED_LIFE)
+        self.ended_at.is_some_and(|at| now.since(at) < ENDED_LIFETIME)
     }
 
     /// There are other brokers from now on than these, who were there for so long.
-    pub(super) fn note(&mut self, until: Time, old: Map, lasted: Duration) {
+    pub(super) fn record(&mut self, until: Time, old: Map, lasted: Duration) {
         self.sets.retain(|set| set.map.hash() != old.hash());
         if old.len() < 2 {
             return;
@@ -100,7 +100,7 @@ impl Past {
     }
 
     /// The brokers have been the same for [`SETTLED`]: what was before does not count for them any more, nor for those that have ended, of whose sessions their
-    /// deputies have told by now.
+    /// replicas have told by now.
     pub(super) fn settle(&mut self, present: &Map, has_ended: impl Fn(HostId) -> bool) {
         self.sets.retain(|set| !set.map.hosts().all(|host| present.has(host) || has_ended(host)));
     }
@@ -111,7 +111,7 @@ impl Past {
     }
 
     /// Who may have the session of a client, whose hash that is, without anybody here knowing of it: whoever cannot be reached now, if its clerk of then cannot be
-    /// either, or has been started anew and has forgotten, and its deputy. Of what one had that has ended its deputy has a copy: if that one cannot be reached, it may have
+    /// either, or has been started anew and has forgotten, and its replica. Of what one had that has ended its replica has a copy: if that one cannot be reached, it may have
     /// the session. `is_told`: whether the one has told the other, its clerk, all that it has, as far as this broker knows.
     pub(super) fn may_have(
         &self,
@@ -125,13 +125,13 @@ impl Past {
             let map = &set.map;
             let is_away = |host: HostId| is_away(map, host, now, &has_ended);
             let leading = map.leading(client);
-            let holder_of = |keeper: HostId| {
-                let holder = if is_away(keeper) { Some(keeper) } else { leading.deputy(keeper) };
+            let holder_of = |owner: HostId| {
+                let holder = if is_away(owner) { Some(owner) } else { leading.replica(owner) };
                 let holder = holder.filter(|holder| is_away(*holder))?;
                 let is_told = |clerk: HostId| is_told(holder, clerk);
-                is_forgotten(set, keeper, &leading, (now, is_told)).then_some(holder)
+                is_forgotten(set, owner, &leading, (now, is_told)).then_some(holder)
             };
-            found.extend(map.hosts().filter(|keeper| !now.has(*keeper)).filter_map(holder_of));
+            found.extend(map.hosts().filter(|owner| !now.has(*owner)).filter_map(holder_of));
         }
         found
     }
@@ -139,25 +139,25 @@ impl Past {
     /// Whether a broker that was given a client's session cannot be reached, and neither can who would know of its copy, or has it.
     pub(super) fn is_lost_with(
         &self,
-        keeper: HostId,
+        owner: HostId,
         client: u64,
         now: &Map,
         has_ended: impl Fn(HostId) -> bool,
     ) -> bool {
-        let with = self.sets.iter().rev().filter(|set| set.map.has(keeper));
-        let Some(last) = with.clone().next() else { return !now.has(keeper) && !has_ended(keeper) };
-        if !is_away(&last.map, keeper, now, has_ended) {
+        let with = self.sets.iter().rev().filter(|set| set.map.has(owner));
+        let Some(last) = with.clone().next() else { return !now.has(owner) && !has_ended(owner) };
+        if !is_away(&last.map, owner, now, has_ended) {
             return false;
         }
         // What it had when those began that did not last, those of before may have.
-        let steady = with.clone().position(|set| set.lasted >= DEPUTIES_TOLD).map_or(usize::MAX, |at| at + 1);
-        with.take(steady).any(|set| is_forgotten(set, keeper, &set.map.leading(client), (now, |_| true)))
+        let steady = with.clone().position(|set| set.lasted >= REPLICAS_TOLD).map_or(usize::MAX, |at| at + 1);
+        with.take(steady).any(|set| is_forgotten(set, owner, &set.map.leading(client), (now, |_| true)))
     }
 }
 
 impl Overlay {
     /// Somebody has written. The answer of a broker that was started again may come before its new link state: what that forgot it cannot tell.
-    pub(in crate::overlay) fn note_life(&mut self, now: Time, from: Sender) {
+    pub(in crate::overlay) fn record_incarnation(&mut self, now: Time, from: Sender) {
         if self.topology.get(from.host).is_some_and(|state| state.incarnation < from.incarnation) {
             self.roam.past.restarted_at = Some(now);
         }
@@ -185,18 +185,18 @@ impl Broker {
         let has_ended = |host| self.streams.has_ended(host);
         let (own, roam) = (overlay.host, &overlay.roam);
         // Who has just begun is the clerk of clients of whom it has not heard yet; another clerk says by itself what it was not told.
-        let is_told = |keeper, clerk| clerk != own || roam.directory.has_told(keeper);
+        let is_told = |owner, clerk| clerk != own || roam.directory.has_told(owner);
         roam.past.may_have(hash_of(client), &roam.map, has_ended, is_told)
     }
 
-    /// Whether whoever was given a session from here cannot be reached, and could be for so long that its deputy had a copy: what is left here is older than that by as
+    /// Whether whoever was given a session from here cannot be reached, and could be for so long that its replica had a copy: what is left here is older than that by as
     /// much. If nobody says that there is a copy, whoever had it was started again.
-    pub(super) fn is_copied_and_away(&self, given: &Given) -> bool {
+    pub(super) fn is_copied_and_away(&self, given: &GivenSession) -> bool {
         let Some(overlay) = self.overlay.as_deref() else { return false };
         let Past { sets, .. } = &overlay.roam.past;
         let is_away = |set: &Set| is_away(&set.map, given.to, &overlay.roam.map, |host| self.streams.has_ended(host));
         let last = sets.iter().rev().find(|set| set.map.has(given.to));
-        let was_copied = |set: &Set| given.went.is_some_and(|went| set.until >= went + DEPUTIES_TOLD);
+        let was_copied = |set: &Set| given.went.is_some_and(|went| set.until >= went + REPLICAS_TOLD);
         last.is_some_and(|last| was_copied(last) && is_away(last))
     }
 
@@ -217,11 +217,11 @@ impl Broker {
     /// Whether a broker was started again while publishers of before may still go on, here or elsewhere. What it had not logged it may have passed on and forgotten, with
     /// the number that its publisher gave it.
     pub(crate) fn was_any_restarted(&self, now: Time) -> bool {
-        if self.store.publishers.were_taken_up_within(now, ENDED_LIFE) {
+        if self.store.publishers.restarted_within(now, ENDED_LIFETIME) {
             return true;
         }
         let Some(overlay) = self.overlay.as_deref() else { return false };
-        if overlay.roam.past.restarted_at.is_some_and(|at| now.since(at) < ENDED_LIFE) {
+        if overlay.roam.past.restarted_at.is_some_and(|at| now.since(at) < ENDED_LIFETIME) {
             return true;
         }
         let own = (overlay.incarnation, self.streams.birth());
@@ -229,20 +229,22 @@ impl Broker {
         // Lives are named by when they began.
         let is_within =
             |later: u64, earlier: u64, span: Duration| u128::from(later.saturating_sub(earlier)) < span.as_nanos();
-        all.into_iter()
-            .any(|(life, birth)| is_within(now.as_nanos(), life, ENDED_LIFE) && !is_within(life, birth.0, FIRST_LIFE))
+        all.into_iter().any(|(incarnation, birth)| {
+            is_within(now.as_nanos(), incarnation, ENDED_LIFETIME)
+                && !is_within(incarnation, birth.0, FIRST_INCARNATION)
+        })
     }
 
     /// There is a host whose streams are followed: that is written, also if there never was a way to it. If it ends, whoever has its name by then must be told so by
     /// those who have heard of it, after a restart, too; else nobody could tell who stands in its streams that these have ended.
-    pub(in crate::overlay) fn note_heard_of(&mut self, host: HostId, name: &str, (pubends, birth): ((u8, u8), Tick)) {
+    pub(in crate::overlay) fn record_heard_of(&mut self, host: HostId, name: &str, (pubends, birth): ((u8, u8), Tick)) {
         let (has_log, has_ended) = (self.has_log(), self.streams.has_ended(host));
         let Some(overlay) = self.overlay.as_deref_mut().filter(|overlay| overlay.config.moves_sessions) else { return };
         if !has_log || has_ended || overlay.roam.known.contains_key(&host) {
             return;
         }
         overlay.roam.known.insert(host, 0);
-        let known = Acquainted { name, pubends, birth, life: 0 };
+        let known = KnownBrokerRecord { name, pubends, birth, incarnation: 0 };
         self.store.write_queue.put(|key| Key::Known(host).put(key), |value| known.put_versioned(value));
         self.store.write_queue.seal();
     }
@@ -260,9 +262,11 @@ mod tests {
     use super::*;
 
     fn map(members: &[(u64, u64)]) -> Map {
-        let named: Vec<_> =
-            members.iter().map(|(host, life)| (HostId::new(host << 8), *life, format!("b{host}"))).collect();
-        Map::new(named.iter().map(|(host, life, name)| (*host, *life, &**name)))
+        let named: Vec<_> = members
+            .iter()
+            .map(|(host, incarnation)| (HostId::new(host << 8), *incarnation, format!("b{host}")))
+            .collect();
+        Map::new(named.iter().map(|(host, incarnation, name)| (*host, *incarnation, &**name)))
     }
 
     fn unsure(past: &Past, now: &Map) -> usize {
@@ -274,16 +278,16 @@ mod tests {
     fn one_that_is_gone_leaves_no_doubt_and_half_of_them_do() {
         let all = map(&[(1, 1), (2, 1), (3, 1), (4, 1), (5, 1)]);
         let mut past = Past::default();
-        past.note(Time::ZERO, all.clone(), SETTLED);
+        past.record(Time::ZERO, all.clone(), SETTLED);
         assert_eq!(unsure(&past, &all), 0);
         assert!(!past.away(&all, |_| false));
         let most = map(&[(1, 1), (2, 2), (3, 1), (4, 1)]);
         assert_eq!([past.away(&most, |_| false), past.away(&most, |_| true)], [true, false]);
         assert_eq!(unsure(&past, &map(&[(1, 1), (2, 1), (3, 1), (4, 1)])), 0);
         let two = unsure(&past, &map(&[(1, 1), (2, 1), (3, 1)]));
-        assert!((50..200).contains(&two), "clerk and deputy are the two that are gone: {two}");
+        assert!((50..200).contains(&two), "clerk and replica are the two that are gone: {two}");
         let alone = unsure(&past, &map(&[(1, 1)]));
-        assert!((500..900).contains(&alone), "all but those whose clerk is there, or would be the deputy: {alone}");
+        assert!((500..900).contains(&alone), "all but those whose clerk is there, or would be the replica: {alone}");
         let anew = unsure(&past, &map(&[(1, 1), (2, 2), (3, 2), (4, 1)]));
         assert!((50..300).contains(&anew), "who was started anew has forgotten: {anew}");
     }
@@ -291,42 +295,43 @@ mod tests {
     #[test]
     fn a_clerk_that_was_not_told_all_does_not_know() {
         let mut past = Past::default();
-        past.note(Time::ZERO, map(&[(1, 1), (2, 1), (3, 1), (4, 1), (5, 1)]), SETTLED);
+        past.record(Time::ZERO, map(&[(1, 1), (2, 1), (3, 1), (4, 1), (5, 1)]), SETTLED);
         let now = map(&[(1, 1), (2, 1), (3, 1)]);
         let unsure = |is_told: bool| {
             let found = |client: u32| past.may_have(hash_of(&client.to_string()), &now, |_| false, |_, _| is_told);
             (0..1000_u32).filter(|client| !found(*client).is_empty()).count()
         };
-        // Also those of whom only the deputy is gone.
+        // Also those of whom only the replica is gone.
         assert!(unsure(true) * 2 < unsure(false), "{} and {}", unsure(true), unsure(false));
     }
 
     #[test]
     fn what_one_had_that_has_ended_its_deputy_may_have() {
         let mut past = Past::default();
-        past.note(Time::ZERO, map(&[(1, 1), (2, 1), (3, 1)]), SETTLED);
-        let (gone, deputy, now) = (HostId::new(1 << 8), HostId::new(2 << 8), map(&[(3, 1)]));
+        past.record(Time::ZERO, map(&[(1, 1), (2, 1), (3, 1)]), SETTLED);
+        let (gone, replica, now) = (HostId::new(1 << 8), HostId::new(2 << 8), map(&[(3, 1)]));
         let unsure = |is_gone: bool| {
             let has_ended = |host: HostId| is_gone && host == gone;
             let found = |client: u32| past.may_have(hash_of(&client.to_string()), &now, has_ended, |_, _| true);
-            (0..1000_u32).filter(|client| found(*client).contains(&deputy)).count()
+            (0..1000_u32).filter(|client| found(*client).contains(&replica)).count()
         };
         // Also those whose clerk was the one that has ended, and kept them.
         assert!(unsure(true) * 2 > unsure(false) * 3, "{} and {}", unsure(true), unsure(false));
         past.settle(&map(&[(2, 1), (3, 1)]), |host| host == gone);
-        assert!(past.is_empty(), "the deputy has told what it has");
+        assert!(past.is_empty(), "the replica has told what it has");
     }
 
     #[test]
     fn what_was_before_counts_until_all_has_been_told() {
         let (all, most) = (map(&[(1, 1), (2, 1), (3, 1)]), map(&[(1, 1)]));
         let mut past = Past::default();
-        past.note(Time::ZERO, all.clone(), SETTLED);
+        past.record(Time::ZERO, all.clone(), SETTLED);
         past.settle(&most, |_| false);
         assert!(!past.is_empty(), "there still are two of whom nothing is known");
         past.settle(&map(&[(1, 2), (2, 1), (3, 1), (4, 1)]), |_| false);
         assert!(past.is_empty());
-        (1..2 * PAST_MAX as u64).for_each(|life| past.note(Time::ZERO, map(&[(1, life), (2, 1)]), SETTLED));
+        (1..2 * PAST_MAX as u64)
+            .for_each(|incarnation| past.record(Time::ZERO, map(&[(1, incarnation), (2, 1)]), SETTLED));
         assert_eq!(past.sets.len(), PAST_MAX);
     }
 
@@ -335,39 +340,39 @@ mod tests {
         let (all, now) = (map(&[(1, 1), (2, 1), (3, 1)]), map(&[(1, 1)]));
         let lost = |lasted: Duration| {
             let mut past = Past::default();
-            past.note(Time::ZERO, all.clone(), lasted);
+            past.record(Time::ZERO, all.clone(), lasted);
             unsure(&past, &now)
         };
-        // One of those who are gone may have what the other one had, though this broker ranks as its deputy.
-        let (steady, brief) = (lost(DEPUTIES_CHANGED), lost(DEPUTIES_CHANGED - Duration::from_nanos(1)));
+        // One of those who are gone may have what the other one had, though this broker ranks as its replica.
+        let (steady, brief) = (lost(REPLICAS_CHANGED), lost(REPLICAS_CHANGED - Duration::from_nanos(1)));
         assert!(steady < brief, "{steady} and {brief}");
     }
 
     #[test]
     fn what_went_to_one_that_had_no_time_to_copy_it_is_lost_with_it() {
-        let keeper = HostId::new(2 << 8);
+        let owner = HostId::new(2 << 8);
         let lost = |past: &Past, now: &Map| {
-            let is_lost = |client: &u32| past.is_lost_with(keeper, hash_of(&client.to_string()), now, |_| false);
+            let is_lost = |client: &u32| past.is_lost_with(owner, hash_of(&client.to_string()), now, |_| false);
             (0..1000_u32).filter(is_lost).count()
         };
-        // The other one was started again, and in that moment the keeper was gone.
+        // The other one was started again, and in that moment the owner was gone.
         let (before, brief, now) =
             (map(&[(1, 1), (2, 1), (3, 1)]), map(&[(1, 1), (2, 1), (3, 2)]), map(&[(1, 1), (3, 2)]));
         let mut past = Past::default();
-        past.note(Time::ZERO, before.clone(), SETTLED);
-        past.note(Time::ZERO, brief.clone(), Duration::ZERO);
+        past.record(Time::ZERO, before.clone(), SETTLED);
+        past.record(Time::ZERO, brief.clone(), Duration::ZERO);
         let gone = lost(&past, &now);
-        assert!(gone > 100, "those whose clerk was the keeper, and whose deputy has begun anew: {gone}");
+        assert!(gone > 100, "those whose clerk was the owner, and whose replica has begun anew: {gone}");
         let mut past = Past::default();
-        past.note(Time::ZERO, before, SETTLED);
-        past.note(Time::ZERO, brief, SETTLED);
+        past.record(Time::ZERO, before, SETTLED);
+        past.record(Time::ZERO, brief, SETTLED);
         assert_eq!(lost(&past, &now), 0, "it had time");
     }
 
     #[test]
     fn whose_name_another_one_has_by_now_has_ended() {
         let mut past = Past::default();
-        past.note(Time::ZERO, map(&[(1, 0), (2, 0), (3, 0)]), SETTLED);
+        past.record(Time::ZERO, map(&[(1, 0), (2, 0), (3, 0)]), SETTLED);
         let named = [(1, "b1"), (7, "b2"), (8, "b3")];
         let now = Map::new(named.iter().map(|(host, name)| (HostId::new(host << 8), 5, *name)));
         assert_eq!(unsure(&past, &now), 0);

@@ -2,36 +2,36 @@
 
 use whimbrel_event::Time;
 
-use super::{Attachment, Given, settling};
+use super::{Attachment, GivenSession, settling};
 use crate::broker::Broker;
 use crate::overlay::Due;
-use crate::store::{Key, Placed, Value};
+use crate::store::{AttachmentRecord, Key, MapValue};
 
 impl Attachment {
     /// As it was written.
-    pub(crate) fn restored(now: Time, placed: &Placed) -> Attachment {
-        let given = placed.given.map(|whom| Box::new(Given::unasked(now, whom, now)));
+    pub(crate) fn restored(now: Time, placed: &AttachmentRecord) -> Attachment {
+        let given = placed.given.map(|whom| Box::new(GivenSession::unasked(now, whom, now)));
         let is_given = given.is_some();
         let (settling, maybe_repeats) = ((!is_given).then_some(1), placed.maybe_repeats);
         let after = placed.after.clone();
-        Attachment { given, settling, maybe_repeats, after, ..Attachment::new(now, placed.epoch, placed.moment) }
+        Attachment { given, settling, maybe_repeats, after, ..Attachment::new(now, placed.epoch, placed.connected_at) }
     }
 
-    fn placed(&self) -> Placed {
+    fn placed(&self) -> AttachmentRecord {
         let given = self.given.as_deref().map(|given| (given.to, given.epoch));
-        let (epoch, moment, maybe_repeats) = (self.epoch, self.moment, self.maybe_repeats);
-        Placed { epoch, moment, given, maybe_repeats, after: self.after.clone() }
+        let (epoch, connected_at, maybe_repeats) = (self.epoch, self.connected_at, self.maybe_repeats);
+        AttachmentRecord { epoch, connected_at, given, maybe_repeats, after: self.after.clone() }
     }
 }
 
 impl Broker {
     /// A session has another place than before, or is for another attachment: that is written and told.
-    pub(crate) fn note_place(&mut self, now: Time, index: u32) {
+    pub(crate) fn record_place(&mut self, now: Time, index: u32) {
         let session = self.sessions.get(index);
         let Some(place) = session.memory.roam.as_deref() else { return };
         let (placed, is_given, client) = (place.placed(), place.given.is_some(), session.client_id.clone());
         let placed = match fault!(self, PredecessorUnwritten) {
-            true => Placed { after: whimbrel_event::PredecessorsBuf::new(), ..placed },
+            true => AttachmentRecord { after: whimbrel_event::PredecessorsBuf::new(), ..placed },
             false => placed,
         };
         if self.remembers(index) {
@@ -47,8 +47,8 @@ impl Broker {
                 overlay.roam.given.remove(&client);
             }
         }
-        self.note_changed(now, index, true);
-        self.note_claim(now, &client);
+        self.record_changed(now, index, true);
+        self.record_claim(now, &client);
     }
 
     /// What is written of a session's place is forgotten.

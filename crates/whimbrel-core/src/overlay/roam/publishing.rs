@@ -10,8 +10,8 @@ use whimbrel_event::{
     Event, EventId, EventRef, Headers, PredecessorsBuf, PubendId, Publisher, Reliability, Tick, Time,
 };
 
-use super::{Attachment, ENDED_LIFE, ENDED_MAX, Ended};
-use crate::accept::From;
+use super::{Attachment, ENDED_LIFETIME, ENDED_MAX, EndedSession};
+use crate::accept::EventOrigin;
 use crate::api::{Output, Publish};
 use crate::broker::Broker;
 use crate::overlay::{Due, PREDECESSOR_MAX};
@@ -112,7 +112,7 @@ impl Broker {
             return false;
         }
         // Where nothing is wanted of others nothing comes, nor are they silent to it: nobody here could get it before.
-        let wants_any = overlay.wants.entries().next().is_some();
+        let wants_any = overlay.own_interest.entries().next().is_some();
         let may_come = |after: EventId| overlay.may_come_from(now, after.pubend.host()) && self.lacks(after);
         let is_over = place.waits.since.is_some_and(|since| now >= since + PREDECESSOR_MAX);
         !is_over && wants_any && place.after.iter().any(may_come)
@@ -151,7 +151,7 @@ impl Broker {
     }
 
     /// Publishers whose sessions ended with the broker, or with their connections before: their numbers are here, for wherever they go on.
-    pub(crate) fn take_up_publishers(&mut self, now: Time) {
+    pub(crate) fn restore_publishers(&mut self, now: Time) {
         let (own, positions) = (self.streams.logged().host(), self.streams.logged().positions());
         let Some(overlay) = self.overlay.as_deref_mut().filter(|overlay| overlay.config.moves_sessions) else { return };
         for (client, numbered) in self.store.publishers.recent(now).take(ENDED_MAX) {
@@ -166,7 +166,7 @@ impl Broker {
             }
             let Numbered { epoch, maybe_repeats, .. } = numbered;
             let lasts = [last].into_iter().collect();
-            let ended = Ended { epoch, moment: 0, at: now, lasts, maybe_repeats };
+            let ended = EndedSession { epoch, connected_at: 0, at: now, lasts, maybe_repeats };
             overlay.roam.ended.insert(client.into(), ended);
             overlay.roam.ended_by_age.insert((now, client.into()));
         }
@@ -176,21 +176,21 @@ impl Broker {
     pub(super) fn forget_ended(&mut self, now: Time) {
         while let Some(overlay) = self.overlay.as_deref_mut()
             && let Some((at, _)) = overlay.roam.ended_by_age.first()
-            && now.since(*at) >= ENDED_LIFE
+            && now.since(*at) >= ENDED_LIFETIME
             && let Some((_, client)) = overlay.roam.ended_by_age.pop_first()
         {
             overlay.roam.ended.remove(&client);
-            self.note_claim(now, &client);
+            self.record_claim(now, &client);
         }
     }
 
     /// Whether a broker may have passed on what this publisher repeats, and have forgotten that, as it is not logged.
-    pub(crate) fn may_have_forgotten(&self, from: From) -> bool {
-        matches!(from, From::Publish(index) if self.sessions.get(index).comes_after_restart())
+    pub(crate) fn may_have_forgotten(&self, from: EventOrigin) -> bool {
+        matches!(from, EventOrigin::Publish(index) if self.sessions.get(index).comes_after_restart())
     }
 
     /// A session's client has published an event, which was accepted.
-    pub(crate) fn note_published(&mut self, index: u32, reliability: Reliability, is_remembered: bool) {
+    pub(crate) fn record_published(&mut self, index: u32, reliability: Reliability, is_remembered: bool) {
         let session = self.sessions.get_mut(index);
         let (now, binding) = (self.now, session.binding);
         let Some(place) = session.memory.roam.as_deref_mut().filter(|_| reliability == Reliability::Reliable) else {
@@ -204,7 +204,7 @@ impl Broker {
             place.after = PredecessorsBuf::new();
         }
         if is_remembered {
-            self.note_moved(index);
+            self.record_moved(index);
         }
     }
 }

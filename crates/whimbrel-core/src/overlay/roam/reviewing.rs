@@ -7,9 +7,9 @@ use std::collections::BTreeSet;
 use whimbrel_event::{EventId, HostId, PredecessorsBuf, Publisher, Time};
 use whimbrel_wire::{AskPublished, BrokerMessage, Published};
 
-use super::searches::{Arrival, Stage};
+use super::searches::{Arrival, SearchStage};
 use super::seeking::ASK_AGAIN;
-use super::{Attachment, Known, Want};
+use super::{Attachment, KnownClaim, Want};
 use crate::api::{Output, Refusal};
 use crate::broker::Broker;
 use crate::overlay::Overlay;
@@ -46,7 +46,7 @@ impl Broker {
     pub(super) fn is_unsure_of(&self, number: u64) -> bool {
         let Some(overlay) = self.overlay.as_deref() else { return false };
         let Some(search) = overlay.roam.searches.get(number) else { return false };
-        let is_away = |known: &Known| !overlay.roam.map.has(known.host);
+        let is_away = |known: &KnownClaim| !overlay.roam.map.has(known.host);
         // Who has nothing of what it was said to have has forgotten it.
         let is_gone = search.claims.iter().any(is_away) || !search.refused.is_empty();
         // Who has greeted and cannot be asked yet may know of one that is gone.
@@ -70,11 +70,11 @@ impl Broker {
         }
         // What has come is written here: without its place it would count as begun after a restart, and beat what others have made of it.
         if let Some(index) = self.searched(number).filter(|_| has_come) {
-            self.note_place(now, index);
+            self.record_place(now, index);
         }
         let Some(search) = self.search(number) else { return };
         let review = Review { asked, is_whole: !is_unsure, since: now, place, has_come };
-        search.stage = Stage::Reviewing(Box::new(review));
+        search.stage = SearchStage::Reviewing(Box::new(review));
         self.ask_published(now, number, out);
     }
 
@@ -91,7 +91,7 @@ impl Broker {
 
     fn ask_published(&mut self, now: Time, number: u64, out: &mut dyn Output) {
         let Some(search) = self.search(number) else { return };
-        let Stage::Reviewing(review) = &search.stage else { return };
+        let SearchStage::Reviewing(review) = &search.stage else { return };
         let (client, epoch, asked) = (search.client.clone(), review.place.epoch, review.asked.clone());
         let waited = now.since(search.began).as_micros() as u64;
         for whom in asked {
@@ -105,7 +105,7 @@ impl Broker {
         let Some(seek_max) = self.overlay.as_deref_mut().map(Overlay::seek_max) else { return };
         let Some(search) = self.search(number) else { return };
         let waited = now.since(search.began);
-        let Stage::Reviewing(review) = &mut search.stage else { return };
+        let SearchStage::Reviewing(review) = &mut search.stage else { return };
         if now.since(review.since) >= REVIEW_MAX || waited >= seek_max {
             review.is_whole = false;
             review.asked.clear();
@@ -116,15 +116,16 @@ impl Broker {
     }
 
     /// Who can be reached has changed.
-    pub(super) fn look_at_reviews(&mut self, now: Time, out: &mut dyn Output) {
+    pub(super) fn check_reviews(&mut self, now: Time, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        let is_review = |(number, stage): (u64, &Stage)| matches!(stage, Stage::Reviewing(_)).then_some(number);
+        let is_review =
+            |(number, stage): (u64, &SearchStage)| matches!(stage, SearchStage::Reviewing(_)).then_some(number);
         let all = overlay.roam.searches.iter().map(|(number, search)| (number, &search.stage));
         let all: Vec<u64> = all.filter_map(is_review).collect();
         for number in all {
             let Some(overlay) = self.overlay.as_deref_mut() else { return };
             let (searches, map) = (&mut overlay.roam.searches, &overlay.roam.map);
-            let Some(Stage::Reviewing(review)) = searches.get_mut(number).map(|search| &mut search.stage) else {
+            let Some(SearchStage::Reviewing(review)) = searches.get_mut(number).map(|search| &mut search.stage) else {
                 continue;
             };
             let before = review.asked.len();
@@ -137,10 +138,10 @@ impl Broker {
     /// Goes on if nobody needs to be waited for.
     fn end_review(&mut self, now: Time, number: u64, out: &mut dyn Output) {
         let Some(search) = self.search(number) else { return };
-        if !matches!(&search.stage, Stage::Reviewing(review) if review.asked.is_empty()) {
+        if !matches!(&search.stage, SearchStage::Reviewing(review) if review.asked.is_empty()) {
             return;
         }
-        let Stage::Reviewing(review) = core::mem::replace(&mut search.stage, Stage::Young) else { return };
+        let SearchStage::Reviewing(review) = core::mem::replace(&mut search.stage, SearchStage::Young) else { return };
         let Review { mut place, has_come, is_whole, .. } = *review;
         (place.maybe_repeats, place.came, place.attached) = (!is_whole, now, now);
         self.end_search(now, number, (place, has_come), out);
@@ -150,7 +151,7 @@ impl Broker {
     fn end_search(&mut self, now: Time, number: u64, (mut place, has_come): (Attachment, bool), out: &mut dyn Output) {
         if self.search(number).is_some_and(|search| search.is_outdated) {
             if let Some(index) = self.searched(number).filter(|_| has_come) {
-                self.note_place(now, index);
+                self.record_place(now, index);
             }
             return self.ask_anew(now, number, out);
         }
@@ -162,10 +163,10 @@ impl Broker {
         }
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let Some(search) = overlay.roam.searches.remove(number) else { return };
-        place.moment = search.moment;
+        place.connected_at = search.connected_at;
         let client = search.client;
         let here = self.sessions.find(&client).map(|index| self.sessions.get(index));
-        let is_foreign = |arrival: &Arrival| here.is_some_and(|session| session.is_foreign_to(arrival.owner()));
+        let is_foreign = |arrival: &Arrival| here.is_some_and(|session| session.is_foreign_to(arrival.principal()));
         match search.arrival {
             Some(arrival) if !is_foreign(&arrival) => {
                 self.admit(now, arrival.attach(&client), (Some(place), has_come), out);
@@ -179,12 +180,12 @@ impl Broker {
                     if let Some(known) = self.sessions.get_mut(index).memory.roam.as_deref_mut() {
                         known.maybe_repeats |= place.maybe_repeats;
                     }
-                    self.note_place(now, index);
+                    self.record_place(now, index);
                 }
                 self.share_sought(now, &client, true, out);
             }
         }
-        self.note_claim(now, &client);
+        self.record_claim(now, &client);
         if let Some(successor) = search.successor {
             self.give_to(now, &client, &successor, out);
         }
@@ -240,7 +241,7 @@ impl Broker {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let (host, searches) = (overlay.host, &mut overlay.roam.searches);
         let Some(search) = searches.get_mut(told.number) else { return };
-        let Stage::Reviewing(review) = &mut search.stage else { return };
+        let SearchStage::Reviewing(review) = &mut search.stage else { return };
         if !review.asked.remove(&from.host) {
             return;
         }

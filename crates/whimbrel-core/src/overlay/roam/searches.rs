@@ -6,17 +6,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use whimbrel_event::{HostId, Time};
 use whimbrel_wire::ClaimKind;
 
-use super::Known;
+use super::KnownClaim;
 use super::reviewing::Review;
 use super::seeking::SEEK_LONGEST;
-use crate::api::{Attach, Link, Owner, Will};
+use crate::api::{Attach, Link, SessionPrincipal, Will};
 use crate::overlay::messages::Sender;
 use crate::session::{is_foreign, shared_text};
 
 /// Claims of one client that are looked at.
 pub(super) const CLAIMS_MAX: usize = 256;
 
-/// Where letters are slow, whoever is asked for a session gets so much longer: it has given it away by then, and what is on its way would be nobody's.
+/// Where messages are slow, whoever is asked for a session gets so much longer: it has given it away by then, and what is on its way would be nobody's.
 const FETCH_MORE: Duration = Duration::from_secs(1);
 
 /// A client's connection that waits for its session.
@@ -28,33 +28,33 @@ pub(crate) struct Arrival {
     window: u16,
     will: Option<Box<Will>>,
     without_copy: bool,
-    owner: Option<Owner>,
+    principal: Option<SessionPrincipal>,
 }
 
 impl Arrival {
     pub(crate) fn of(attach: Attach<'_>) -> Arrival {
-        let Attach { link, clean_start, expiry, window, will, without_copy, owner, .. } = attach;
-        Arrival { link, clean_start, expiry, window, will, without_copy, owner }
+        let Attach { link, clean_start, expiry, window, will, without_copy, principal, .. } = attach;
+        Arrival { link, clean_start, expiry, window, will, without_copy, principal }
     }
 
     pub(crate) fn attach(self, client_id: &str) -> Attach<'_> {
-        let Arrival { link, clean_start, expiry, window, will, without_copy, owner } = self;
-        Attach { link, client_id, clean_start, expiry, window, will, without_copy, owner }
+        let Arrival { link, clean_start, expiry, window, will, without_copy, principal } = self;
+        Attach { link, client_id, clean_start, expiry, window, will, without_copy, principal }
     }
 
     /// Whose the session is to be.
-    pub(crate) fn owner(&self) -> Option<&Owner> {
-        self.owner.as_ref()
+    pub(crate) fn principal(&self) -> Option<&SessionPrincipal> {
+        self.principal.as_ref()
     }
 
     /// Whether somebody else waits, and whoever has come may not have what is that one's.
-    pub(super) fn is_foreign_to(&self, waiting: Option<&Owner>) -> bool {
+    pub(super) fn is_foreign_to(&self, waiting: Option<&SessionPrincipal>) -> bool {
         is_foreign(waiting.map(|waiting| &*waiting.name), self.stranger())
     }
 
     /// Who has come, if that one may not have what is somebody else's.
     pub(super) fn stranger(&self) -> Option<&str> {
-        self.owner().and_then(Owner::stranger)
+        self.principal().and_then(SessionPrincipal::stranger)
     }
 
     pub(super) fn is_clean(&self) -> bool {
@@ -62,7 +62,7 @@ impl Arrival {
     }
 
     /// If what there is of its session cannot be had, it says itself where it stands.
-    pub(super) fn goes_on(&self) -> bool {
+    pub(super) fn resumes(&self) -> bool {
         self.without_copy && !self.clean_start
     }
 
@@ -73,13 +73,13 @@ impl Arrival {
 }
 
 /// There is something to be used.
-pub(super) fn is_state(known: &Known) -> bool {
+pub(super) fn is_state(known: &KnownClaim) -> bool {
     !matches!(known.kind, ClaimKind::Coming | ClaimKind::Nothing)
 }
 
 /// How far a search is.
 #[derive(Debug)]
-pub(super) enum Stage {
+pub(super) enum SearchStage {
     /// This broker has just begun, and does not know of the others yet.
     Young,
     /// Brokers are asked what they know; those have not answered.
@@ -95,7 +95,7 @@ pub(super) enum Stage {
 pub(super) struct Fetching {
     pub(super) from: HostId,
     /// In which of its lives that one has it, as far as was known.
-    pub(super) life: Option<u64>,
+    pub(super) incarnation: Option<u64>,
     pub(super) as_copy: bool,
     /// Whoever that one gave it to has been asked, or cannot be.
     pub(super) asked_of: Option<HostId>,
@@ -104,7 +104,14 @@ pub(super) struct Fetching {
     pub(super) digest: u64,
     pub(super) body: Vec<u8>,
     /// Whose it is, as the last part has told.
-    pub(super) owner: Option<Box<str>>,
+    pub(super) principal: Option<Box<str>>,
+}
+
+impl Fetching {
+    /// The first part of a session is asked for.
+    pub(super) fn begin(from: HostId, incarnation: Option<u64>, as_copy: bool, asked_of: Option<HostId>) -> Fetching {
+        Fetching { from, incarnation, as_copy, asked_of, part: 0, digest: 0, body: Vec::new(), principal: None }
+    }
 }
 
 /// Somebody else wants the session that is being sought.
@@ -126,15 +133,15 @@ pub(super) struct Successor {
 #[derive(Debug)]
 pub(super) struct Search {
     pub(super) client: Box<str>,
-    /// Who waits for it: nobody, if the client has gone, or if the session is to be here because its keeper has ended.
+    /// Who waits for it: nobody, if the client has gone, or if the session is to be here because its owner has ended.
     pub(super) arrival: Option<Arrival>,
-    pub(super) moment: u64,
+    pub(super) connected_at: u64,
     /// Since when that one waits.
     pub(super) began: Time,
-    pub(super) stage: Stage,
+    pub(super) stage: SearchStage,
     /// Who was asked first.
     pub(super) clerk: Option<HostId>,
-    pub(super) claims: Vec<Known>,
+    pub(super) claims: Vec<KnownClaim>,
     /// Who has spoken for itself.
     pub(super) heard: BTreeSet<HostId>,
     /// Who may have it although nobody knows of it, and cannot be asked.
@@ -155,7 +162,7 @@ impl Search {
     }
 
     /// Takes what somebody knows.
-    pub(super) fn take(&mut self, from: HostId, claims: impl Iterator<Item = Known>) {
+    pub(super) fn take(&mut self, from: HostId, claims: impl Iterator<Item = KnownClaim>) {
         self.claims.retain(|known| known.host != from);
         self.heard.insert(from);
         for claim in claims {
@@ -177,20 +184,20 @@ impl Search {
     /// How long it goes on at most.
     pub(super) fn most(&self, seek_max: Duration) -> Duration {
         match (&self.stage, &self.arrival) {
-            (Stage::Fetching(_), Some(_)) => (seek_max + FETCH_MORE).min(SEEK_LONGEST),
-            (Stage::Fetching(_), None) => SEEK_LONGEST,
+            (SearchStage::Fetching(_), Some(_)) => (seek_max + FETCH_MORE).min(SEEK_LONGEST),
+            (SearchStage::Fetching(_), None) => SEEK_LONGEST,
             _ => seek_max,
         }
     }
 
     /// Everybody has answered.
     pub(super) fn is_decided(&self) -> bool {
-        matches!(&self.stage, Stage::Asking(asked) if asked.is_empty())
+        matches!(&self.stage, SearchStage::Asking(asked) if asked.is_empty())
     }
 
     /// Whether somebody has said of itself that it has nothing of that epoch or a later one, nor is about to.
     pub(super) fn has_nothing(&self, host: HostId, epoch: u64) -> bool {
-        let is_its = |known: &Known| {
+        let is_its = |known: &KnownClaim| {
             let is_later = !matches!(known.kind, ClaimKind::Nothing | ClaimKind::Copy) && known.epoch >= epoch;
             known.host == host && (is_later || known.kind == ClaimKind::Coming)
         };
@@ -201,26 +208,38 @@ impl Search {
     /// is older than what that became.
     ///
     /// `of`: the epoch of that; 0: it was a copy.
-    pub(super) fn note_given(&mut self, by: HostId, (to, epoch): (HostId, u64), of: u64) {
+    pub(super) fn record_given(&mut self, by: HostId, (to, epoch): (HostId, u64), of: u64) {
         self.heard.insert(by);
         self.claims.retain(|known| known.host != by || known.kind != ClaimKind::Coming);
         if of > 0 {
             self.claims.retain(|known| known.host != by || known.kind == ClaimKind::Copy);
-            self.claims.push(Known { host: by, kind: ClaimKind::Given, epoch, version: of, moment: to.as_u64() });
+            self.claims.push(KnownClaim {
+                host: by,
+                kind: ClaimKind::Given,
+                epoch,
+                version: of,
+                connected_at: to.as_u64(),
+            });
         } else {
             // It had a copy, which it still has.
             self.claims.retain(|known| known.host != by);
             let epoch = epoch.saturating_sub(1);
-            self.claims.push(Known { host: by, kind: ClaimKind::Copy, epoch, version: 0, moment: to.as_u64() });
+            self.claims.push(KnownClaim {
+                host: by,
+                kind: ClaimKind::Copy,
+                epoch,
+                version: 0,
+                connected_at: to.as_u64(),
+            });
         }
     }
 
     /// A broker was given the session, as another one says; what is known of it may be news of later.
-    pub(super) fn note_taken(&mut self, by: HostId, epoch: u64) {
-        let is_of_itself = |known: &Known| known.host == by && is_state(known) && known.kind != ClaimKind::Copy;
+    pub(super) fn record_taken(&mut self, by: HostId, epoch: u64) {
+        let is_of_itself = |known: &KnownClaim| known.host == by && is_state(known) && known.kind != ClaimKind::Copy;
         if !self.claims.iter().any(|known| is_of_itself(known) && known.epoch >= epoch) {
             self.claims.retain(|known| known.host != by || known.kind == ClaimKind::Copy);
-            self.claims.push(Known { host: by, kind: ClaimKind::Keeper, epoch, version: 0, moment: 0 });
+            self.claims.push(KnownClaim { host: by, kind: ClaimKind::Owner, epoch, version: 0, connected_at: 0 });
         }
     }
 }

@@ -7,8 +7,8 @@ use whimbrel_event::{HostId, Time};
 use whimbrel_wire::{BrokerMessage, ClaimKind, Found, LIST_MAX, Move, Where};
 
 use super::giving::FOR_NOBODY;
-use super::searches::{Arrival, CLAIMS_MAX, Fetching, Search, Stage};
-use super::{Due, Known, hash_of};
+use super::searches::{Arrival, CLAIMS_MAX, Fetching, Search, SearchStage};
+use super::{Due, KnownClaim, hash_of};
 use crate::api::{Link, Output, Refusal};
 use crate::broker::Broker;
 use crate::overlay::Overlay;
@@ -37,7 +37,7 @@ impl Broker {
 
     /// A client has connected; it is attached when its session is here.
     pub(crate) fn seek(&mut self, now: Time, client: &str, arrival: Option<Arrival>, out: &mut dyn Output) {
-        let (moment, is_young) = (now.as_nanos(), self.awaits_others(now));
+        let (connected_at, is_young) = (now.as_nanos(), self.awaits_others(now));
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let searches = &mut overlay.roam.searches;
         if let Some(&number) = searches.by_client.get(client) {
@@ -46,15 +46,15 @@ impl Broker {
             }
             let search = searches.get_mut(number).expect("it is sought");
             // Nobody knows yet whose it is: who came first is not displaced by somebody else.
-            let waiting = search.arrival.as_ref().and_then(Arrival::owner);
+            let waiting = search.arrival.as_ref().and_then(Arrival::principal);
             if let Some(arrival) = arrival.as_ref().filter(|arrival| arrival.is_foreign_to(waiting)) {
                 return out.refused(arrival.link, Refusal::ConnectedAgain);
             }
             // Each CONNECT has its own time: how long another one has waited is not this one's fault.
-            (search.moment, search.began) = (moment, now);
+            (search.connected_at, search.began) = (connected_at, now);
             // Whoever wanted it before came before this one; if not, it asks again.
             search.successor = None;
-            search.is_outdated = !matches!(search.stage, Stage::Young);
+            search.is_outdated = !matches!(search.stage, SearchStage::Young);
             if let Some(older) = searches.replace(number, arrival) {
                 self.sessions.stats.takeovers_cut += 1;
                 out.refused(older.link, Refusal::ConnectedAgain);
@@ -64,9 +64,9 @@ impl Broker {
         let number = searches.insert(Search {
             client: client.into(),
             arrival,
-            moment,
+            connected_at,
             began: now,
-            stage: Stage::Young,
+            stage: SearchStage::Young,
             clerk: None,
             claims: Vec::new(),
             heard: BTreeSet::new(),
@@ -96,11 +96,11 @@ impl Broker {
         let Some(&number) = searches.by_link.get(&link) else { return };
         searches.replace(number, None);
         // What is on its way here already is taken, and what has come is kept, attached to nobody.
-        let goes_on = |search: &Search| matches!(search.stage, Stage::Fetching(_) | Stage::Reviewing(_));
-        if !searches.get(number).is_some_and(goes_on)
+        let resumes = |search: &Search| matches!(search.stage, SearchStage::Fetching(_) | SearchStage::Reviewing(_));
+        if !searches.get(number).is_some_and(resumes)
             && let Some(search) = searches.remove(number)
         {
-            self.note_claim(now, &search.client);
+            self.record_claim(now, &search.client);
         }
     }
 
@@ -120,18 +120,18 @@ impl Broker {
         let (host, roam) = (overlay.host, &mut overlay.roam);
         let Some(search) = roam.searches.get_mut(number) else { return };
         let clerk = roam.map.clerk(hash_of(&search.client)).map_or(host, |(clerk, _)| clerk);
-        (search.stage, search.clerk) = (Stage::Asking(BTreeSet::from([clerk])), Some(clerk));
+        (search.stage, search.clerk) = (SearchStage::Asking(BTreeSet::from([clerk])), Some(clerk));
         (search.claims, search.heard, search.refused) = Default::default();
         search.was_unsure = false;
-        let (client, moment) = (search.client.clone(), search.moment);
-        let own: Vec<Known> = self.own_claims(&client);
+        let (client, connected_at) = (search.client.clone(), search.connected_at);
+        let own: Vec<KnownClaim> = self.own_claims(&client);
         let away = self.may_be_away(&client);
         let Some(search) = self.search(number) else { return };
         search.forgotten = away;
         search.take(host, own.into_iter());
         if clerk == host {
-            let question = Where { number, client: &client, moment };
-            let found = self.look_up(host, &question);
+            let question = Where { number, client: &client, connected_at };
+            let found = self.query_directory(host, &question);
             return self.found(now, (host, host), &found, out);
         }
         self.ask(now, number, clerk, out);
@@ -144,12 +144,12 @@ impl Broker {
     /// Asks a broker what it knows.
     fn ask(&mut self, now: Time, number: u64, whom: HostId, out: &mut dyn Output) {
         let Some(search) = self.search(number) else { return };
-        let (client, moment) = (search.client.clone(), search.moment);
-        self.send_to(now, whom, (&BrokerMessage::Where(Where { number, client: &client, moment }), false), out);
+        let (client, connected_at) = (search.client.clone(), search.connected_at);
+        self.send_to(now, whom, (&BrokerMessage::Where(Where { number, client: &client, connected_at }), false), out);
     }
 
     /// What is known here of a client's session, for somebody who asks.
-    fn look_up<'a>(&mut self, asker: HostId, question: &Where<'a>) -> Found<'a> {
+    fn query_directory<'a>(&mut self, asker: HostId, question: &Where<'a>) -> Found<'a> {
         let own = self.own_claims(question.client);
         let forgotten = self.may_be_away(question.client).into_iter().take(LIST_MAX).collect();
         let overlay = self.overlay.as_deref().expect("there are others");
@@ -168,15 +168,15 @@ impl Broker {
         let is_unsynced = |other: &HostId| *other != host && *other != asker && !is_synced(*other);
         let unsynced = roam.map.hosts().filter(|other| is_clerk && is_unsynced(other)).take(LIST_MAX).collect();
         // Only its clerk is told when that is over: whoever else is asked would remember it for ever.
-        if question.moment > 0 && asker != host && is_clerk {
-            roam.directory.note_coming(question.client, asker, question.moment);
+        if question.connected_at > 0 && asker != host && is_clerk {
+            roam.directory.record_coming(question.client, asker, question.connected_at);
         }
         Found { number: question.number, claims, map, unsynced, forgotten }
     }
 
     /// Somebody asks who has a session.
     pub(super) fn on_where(&mut self, now: Time, from: Sender, question: &Where<'_>, out: &mut dyn Output) {
-        let found = self.look_up(from.host, question);
+        let found = self.query_directory(from.host, question);
         self.send_to(now, from.host, (&BrokerMessage::Found(found), false), out);
     }
 
@@ -193,14 +193,14 @@ impl Broker {
         let clerk = |client: &str| roam.map.clerk(hash_of(client)).map(|(clerk, _)| clerk);
         let Some(search) = roam.searches.get_mut(found.number) else { return };
         let is_clerk = clerk(&search.client) == Some(from);
-        let Stage::Asking(asked) = &mut search.stage else { return };
+        let SearchStage::Asking(asked) = &mut search.stage else { return };
         if !asked.remove(&from) {
             return;
         }
         let client = search.client.clone();
         let of_client = found.claims.iter().filter(|claim| claim.client == &*client);
         // Of itself this broker knows best.
-        let others = of_client.filter(|claim| claim.host != host).map(Known::of);
+        let others = of_client.filter(|claim| claim.host != host).map(KnownClaim::of);
         if from == host {
             search.claims.retain(|known| known.host == host);
             search.claims.extend(others.take(CLAIMS_MAX));
@@ -209,7 +209,7 @@ impl Broker {
         }
         search.forgotten.extend(&found.forgotten);
         let mut more = Vec::new();
-        if is_clerk && let Stage::Asking(asked) = &mut search.stage {
+        if is_clerk && let SearchStage::Asking(asked) = &mut search.stage {
             let is_new = |other: &&HostId| **other != host && roam.map.has(**other) && !search.heard.contains(*other);
             more.extend(found.unsynced.iter().filter(is_new).copied());
             // It speaks for others: one of those that it cannot reach yet may have something.
@@ -227,11 +227,11 @@ impl Broker {
             asked.extend(&more);
         }
         more.into_iter().for_each(|whom| self.ask(now, found.number, whom, out));
-        self.go_on_seeking(now, found.number, out);
+        self.resume_search(now, found.number, out);
     }
 
     /// Goes on if everybody has answered.
-    pub(super) fn go_on_seeking(&mut self, now: Time, number: u64, out: &mut dyn Output) {
+    pub(super) fn resume_search(&mut self, now: Time, number: u64, out: &mut dyn Output) {
         if self.search(number).is_some_and(|search| search.is_decided()) {
             self.decide(now, number, out);
         }
@@ -246,31 +246,31 @@ impl Broker {
         if come.is_empty() {
             return false;
         }
-        search.stage = Stage::Asking(come.clone());
+        search.stage = SearchStage::Asking(come.clone());
         come.into_iter().for_each(|whom| self.ask(now, number, whom, out));
         true
     }
 
     /// Who can be reached has changed: somebody else may be the clerk, and nobody waits for those that cannot answer.
-    pub(super) fn look_at_searches(&mut self, now: Time, out: &mut dyn Output) {
+    pub(super) fn check_searches(&mut self, now: Time, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let roam = &overlay.roam;
         let begins_anew = |search: &Search| match &search.stage {
-            Stage::Young | Stage::Reviewing(_) => false,
-            Stage::Asking(asked) => {
+            SearchStage::Young | SearchStage::Reviewing(_) => false,
+            SearchStage::Asking(asked) => {
                 let clerk = roam.map.clerk(hash_of(&search.client)).map(|(clerk, _)| clerk);
                 clerk != search.clerk || asked.iter().any(|host| !roam.map.has(*host))
             }
-            Stage::Fetching(fetching) => {
+            SearchStage::Fetching(fetching) => {
                 // Whoever has something later, and could not be asked, can be by now.
                 let has_come = |whom: HostId| roam.map.has(whom) && !search.refused.contains(&whom);
-                roam.map.life(fetching.from) != fetching.life || fetching.asked_of.is_some_and(has_come)
+                roam.map.incarnation(fetching.from) != fetching.incarnation || fetching.asked_of.is_some_and(has_come)
             }
         };
         let all = roam.searches.all.iter().filter(|(_, search)| begins_anew(search));
         let all: Vec<u64> = all.map(|(number, _)| *number).collect();
         all.into_iter().for_each(|number| self.ask_clerk(now, number, out));
-        self.look_at_reviews(now, out);
+        self.check_reviews(now, out);
     }
 
     /// Asks again, and gives up what has taken too long.
@@ -288,19 +288,19 @@ impl Broker {
             overlay.roam.searches.due.pop_first();
             let Some(search) = overlay.roam.searches.get(number) else { continue };
             match &search.stage {
-                Stage::Young if is_young => self.search_due(number, now + YOUNG_LOOK),
-                Stage::Young => {
+                SearchStage::Young if is_young => self.search_due(number, now + YOUNG_LOOK),
+                SearchStage::Young => {
                     self.search_due(number, now + ASK_AGAIN);
                     self.ask_clerk(now, number, out);
                 }
-                Stage::Reviewing(_) => self.review_on(now, number, out),
+                SearchStage::Reviewing(_) => self.review_on(now, number, out),
                 _ if now.since(search.began) >= search.most(seek_max) => self.give_up_seeking(now, number, out),
-                Stage::Asking(asked) => {
+                SearchStage::Asking(asked) => {
                     let asked: Vec<HostId> = asked.iter().copied().collect();
                     self.search_due(number, now + ASK_AGAIN);
                     asked.into_iter().for_each(|whom| self.ask(now, number, whom, out));
                 }
-                Stage::Fetching(_) => {
+                SearchStage::Fetching(_) => {
                     self.search_due(number, now + ASK_AGAIN);
                     self.fetch_part(now, number, out);
                 }
@@ -312,16 +312,26 @@ impl Broker {
     pub(super) fn fetch_part(&mut self, now: Time, number: u64, out: &mut dyn Output) {
         let now_ms = now.as_nanos() / 1_000_000;
         let Some(search) = self.search(number) else { return };
-        let Stage::Fetching(Fetching { from, as_copy, asked_of, part, .. }) = search.stage else { return };
+        let SearchStage::Fetching(Fetching { from, as_copy, asked_of, part, .. }) = search.stage else { return };
         let least = search.next_epoch(now_ms);
         let clean = search.arrival.as_ref().is_some_and(Arrival::is_clean);
-        let (client, moment) = (search.client.clone(), search.moment);
-        let owner = search.arrival.as_ref().and_then(Arrival::stranger).unwrap_or_default().to_owned();
+        let (client, connected_at) = (search.client.clone(), search.connected_at);
+        let principal = search.arrival.as_ref().and_then(Arrival::stranger).unwrap_or_default().to_owned();
         // Sought for nobody's connection it is left to whoever is attached somewhere.
         let is_for_nobody = search.is_for_nobody();
         let waited = if is_for_nobody { FOR_NOBODY } else { now.since(search.began).as_micros() as u64 };
-        let asked =
-            Move { number, client: &client, least, moment, clean, waited, as_copy, asked_of, part, owner: &owner };
+        let asked = Move {
+            number,
+            client: &client,
+            least,
+            connected_at,
+            clean,
+            waited,
+            as_copy,
+            asked_of,
+            part,
+            principal: &principal,
+        };
         self.send_to(now, from, (&BrokerMessage::Move(asked), false), out);
     }
 }

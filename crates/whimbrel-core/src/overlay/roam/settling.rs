@@ -1,5 +1,5 @@
 //! What was given away, or belongs to somebody else by now, stays until it is safe there: until the streams that it stands in have told the interest there to
-//! be in force, and a deputy has a copy. Whoever has it asks again and again.
+//! be in force, and a replica has a copy. Whoever has it asks again and again.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use whimbrel_event::{HostId, Time};
 use whimbrel_wire::{BrokerMessage, Claim, ClaimKind, SessionClaims};
 
-use super::{Due, Given, Known, Want, hash_of, turn};
+use super::{Due, GivenSession, KnownClaim, Want, hash_of, turn};
 use crate::api::Output;
 use crate::broker::Broker;
 use crate::overlay::confirm::has_confirmed;
@@ -20,7 +20,7 @@ pub const SETTLE_EVERY: Duration = Duration::from_secs(1);
 /// After so many questions in vain the clerk is asked as well, which may know of somebody else.
 const ASK_CLERK_AFTER: u32 = 3;
 
-/// Sessions of which one letter asks.
+/// Sessions of which one message asks.
 const SETTLE_PAGE: usize = 128;
 
 /// Sessions of which is asked at a time, of those that were given away, of those of which there is a void copy, and of those of each broker that has ended; the others
@@ -57,10 +57,10 @@ impl Broker {
         }
         overlay.set_once(now + SETTLE_EVERY, Due::Settle);
         let map = overlay.roam.map.clone();
-        let mut of_host: BTreeMap<HostId, Vec<(Box<str>, Known)>> = BTreeMap::new();
+        let mut of_host: BTreeMap<HostId, Vec<(Box<str>, KnownClaim)>> = BTreeMap::new();
         for (client, times, has_it) in asked {
             let Some((to, epoch)) = has_it.or_else(|| self.given_to(&client)) else { continue };
-            let known = Known { host: to, kind: ClaimKind::Given, epoch, version: 0, moment: 0 };
+            let known = KnownClaim { host: to, kind: ClaimKind::Given, epoch, version: 0, connected_at: 0 };
             let clerk = map.clerk(hash_of(&client)).map(|(clerk, _)| clerk);
             let clerk = clerk.filter(|clerk| times >= ASK_CLERK_AFTER && *clerk != to);
             for whom in [Some(to), clerk].into_iter().flatten().filter(|whom| map.has(*whom)) {
@@ -118,15 +118,20 @@ impl Broker {
     ///
     /// # Errors
     /// Somebody else has it by now.
-    fn is_safe(&self, claim: &Claim<'_>) -> Result<bool, Known> {
+    fn is_safe(&self, claim: &Claim<'_>) -> Result<bool, KnownClaim> {
         let Some(overlay) = self.overlay.as_deref() else { return Ok(false) };
         let host = overlay.host;
         if let Some(index) = self.sessions.find(claim.client)
             && let Some(place) = self.sessions.get(index).memory.roam.as_deref()
         {
             if let Some(given) = place.given.as_deref() {
-                let newer =
-                    Known { host: given.to, kind: ClaimKind::Keeper, epoch: given.epoch, version: 0, moment: 0 };
+                let newer = KnownClaim {
+                    host: given.to,
+                    kind: ClaimKind::Owner,
+                    epoch: given.epoch,
+                    version: 0,
+                    connected_at: 0,
+                };
                 return if given.epoch > claim.epoch { Err(newer) } else { Ok(false) };
             }
             if place.epoch >= claim.epoch {
@@ -137,11 +142,11 @@ impl Broker {
             return Ok(true);
         }
         let known = overlay.roam.directory.of(claim.client).iter().filter(|known| known.host != host);
-        let has_ended = |known: &Known| known.kind == ClaimKind::Ended && known.epoch >= claim.epoch;
+        let has_ended = |known: &KnownClaim| known.kind == ClaimKind::Ended && known.epoch >= claim.epoch;
         if known.clone().any(has_ended) {
             return Ok(true);
         }
-        let newest = known.filter(|known| known.is_keeper()).max_by_key(|known| known.order());
+        let newest = known.filter(|known| known.is_owner()).max_by_key(|known| known.order());
         match newest
             .filter(|newest| newest.epoch > claim.epoch || newest.host != claim.host && newest.epoch == claim.epoch)
         {
@@ -151,15 +156,15 @@ impl Broker {
     }
 
     /// Whether nothing of a session that has come here would be missed where it came from: every broker whose streams it stands in, reachable or not, has told
-    /// the interest to be in force that has it, and a deputy has the whole.
+    /// the interest to be in force that has it, and a replica has the whole.
     pub(crate) fn is_settled(&self, index: u32) -> bool {
         if fault!(self, SettledAtOnce) {
             return true;
         }
         let (session, Some(overlay)) = (self.sessions.get(index), self.overlay.as_deref()) else { return true };
         let Some(place) = session.memory.roam.as_deref() else { return false };
-        let deputy = self.ranked_deputy(index);
-        if session.is_persistent() && deputy.is_some() && place.deputy().is_none() {
+        let replica = self.ranked_replica(index);
+        if session.is_persistent() && replica.is_some() && place.replica().is_none() {
             return false;
         }
         let Some(version) = place.settling else { return true };
@@ -174,9 +179,9 @@ impl Broker {
         hosts.dedup();
         let has_durable = session.subscriptions.iter().any(|id| self.router.get(*id).is_durable);
         let is_in_force = |host: HostId| {
-            let claims = &overlay.logs.claims;
-            let is_owed = claims.is_owed(host, version) && claims.is_held(host, place.came);
-            has_confirmed(&self.streams, host, version) && (!has_durable || is_owed)
+            let claims = &overlay.logs.received;
+            let is_granted = claims.is_granted(host, version) && claims.is_held(host, place.came);
+            has_confirmed(&self.streams, host, version) && (!has_durable || is_granted)
         };
         version > 0 && hosts.into_iter().all(is_in_force)
     }
@@ -195,7 +200,7 @@ impl Broker {
     /// Sessions that were given away are safe: they go.
     pub(super) fn on_settled(&mut self, now: Time, settled: &[Claim<'_>], out: &mut dyn Output) {
         for claim in settled {
-            self.note_taken_over(claim);
+            self.record_taken_over(claim);
             // Only what went exactly then: it may have come back, and gone again.
             let Some((_, epoch)) = self.given_to(claim.client).filter(|(_, epoch)| *epoch == claim.epoch) else {
                 continue;
@@ -215,7 +220,7 @@ impl Broker {
             if let Some(overlay) = self.overlay.as_deref_mut() {
                 overlay.roam.copies.remove(claim.client);
             }
-            self.note_claim(now, claim.client);
+            self.record_claim(now, claim.client);
         }
     }
 
@@ -228,11 +233,11 @@ impl Broker {
     pub(super) fn on_outdated(&mut self, now: Time, newer: &[Claim<'_>], out: &mut dyn Output) {
         let newer = if fault!(self, NewerIgnored) { &[] } else { newer };
         for claim in newer {
-            let known = Known::of(claim);
+            let known = KnownClaim::of(claim);
             let Some(overlay) = self.overlay.as_deref_mut() else { return };
             let host = overlay.host;
             if claim.host != host {
-                overlay.roam.takeover.note_elsewhere(claim.client, (claim.host, claim.epoch));
+                overlay.roam.takeover.record_elsewhere(claim.client, (claim.host, claim.epoch));
             }
             if let Some(copy) = overlay.roam.copies.get_mut(claim.client)
                 && (copy.epoch < claim.epoch || copy.epoch == claim.epoch && claim.kind == ClaimKind::Ended)
@@ -243,7 +248,13 @@ impl Broker {
             }
             let Some(index) = self.sessions.find(claim.client) else { continue };
             let Some(place) = self.sessions.get(index).memory.roam.as_deref() else { continue };
-            let own = Known { host, kind: ClaimKind::Keeper, epoch: place.epoch, version: 0, moment: place.moment };
+            let own = KnownClaim {
+                host,
+                kind: ClaimKind::Owner,
+                epoch: place.epoch,
+                version: 0,
+                connected_at: place.connected_at,
+            };
             let is_given_since = place.given.as_deref().is_some_and(|given| given.epoch >= claim.epoch);
             if own.order() >= known.order() || claim.host == host || is_given_since {
                 continue;
@@ -260,9 +271,9 @@ impl Broker {
             if let Some(place) = self.sessions.get_mut(index).memory.roam.as_deref_mut() {
                 let (to, epoch) = (claim.host, claim.epoch);
                 let since = place.given.as_deref().map_or(now, |given| given.since);
-                place.given = Some(Box::new(Given::unasked(now, (to, epoch), since)));
+                place.given = Some(Box::new(GivenSession::unasked(now, (to, epoch), since)));
             }
-            self.note_place(now, index);
+            self.record_place(now, index);
         }
     }
 }

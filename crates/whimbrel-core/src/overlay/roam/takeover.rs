@@ -15,13 +15,13 @@ use crate::broker::Broker;
 use crate::session::shared_text;
 use crate::store::Key;
 
-/// So often others are told that nothing needs to be kept for a broker that has ended: letters may be lost.
+/// So often others are told that nothing needs to be kept for a broker that has ended: messages may be lost.
 const TOOK_TIMES: u32 = 10;
 
 /// So often those are told that could not be reached then.
 const TOOK_LATE_TIMES: u32 = 3;
 
-/// So many letters are written to those in a second: after a partition of n brokers each of them may have n/2 to tell.
+/// So many messages are written to those in a second: after a partition of n brokers each of them may have n/2 to tell.
 const TOOK_LATE_MAX: usize = 16;
 
 /// Brokers that have ended, all of whose sessions are safe, of which those who could not be reached are told; of others they learn when what they keep expires.
@@ -35,8 +35,8 @@ const ORPHANS_MAX: usize = 64;
 
 /// The sessions of a broker that has ended, as far as there were copies here: of some others have taken them over before, and may not have told what they need.
 #[derive(Debug)]
-struct Taking {
-    keeper: HostId,
+struct Adopting {
+    owner: HostId,
     /// Those that are not safe yet, each with who else has it, and under which epoch, where there is no copy here any more that tells.
     clients: BTreeMap<Box<str>, Option<(HostId, u64)>>,
     /// Behind whom it is asked next whether others have made them safe.
@@ -53,8 +53,8 @@ struct Taking {
 /// What is being taken over.
 #[derive(Debug, Default)]
 pub(super) struct Takeover {
-    taking: Vec<Taking>,
-    /// Clients whose keeper has ended, and of whose sessions there are copies here.
+    taking: Vec<Adopting>,
+    /// Clients whose owner has ended, and of whose sessions there are copies here.
     orphans: BTreeSet<Box<str>>,
     /// Which of them was sought last.
     sought: Box<str>,
@@ -62,20 +62,20 @@ pub(super) struct Takeover {
 
 impl Takeover {
     /// Somebody has a session of which there is no copy here any more.
-    pub(super) fn note_elsewhere(&mut self, client: &str, has_it: (HostId, u64)) {
+    pub(super) fn record_elsewhere(&mut self, client: &str, has_it: (HostId, u64)) {
         let known = self.taking.iter_mut().filter_map(|one| one.clients.get_mut(client));
         known.for_each(|known| *known = Some(has_it));
     }
 
     /// Nobody has a session: one that connects would begin anew.
-    pub(super) fn note_nobody(&mut self, client: &str) {
+    pub(super) fn record_nobody(&mut self, client: &str) {
         for one in &mut self.taking {
             one.clients.remove(client);
         }
     }
 
     /// Brokers can be reached that could not be before. Whether somebody has to be told something.
-    pub(super) fn note_come(&mut self, come: &[HostId]) -> bool {
+    pub(super) fn record_arrived(&mut self, come: &[HostId]) -> bool {
         for one in self.taking.iter_mut().filter(|one| one.told >= TOOK_TIMES) {
             one.late.extend(come.iter().map(|host| (*host, 0)));
         }
@@ -98,7 +98,7 @@ impl Takeover {
         for one in &mut self.taking {
             for (host, times) in one.late.iter_mut().take(TOOK_LATE_MAX - told.len()) {
                 *times += 1;
-                told.push((*host, one.keeper));
+                told.push((*host, one.owner));
             }
             one.late.retain(|_, times| *times < TOOK_LATE_TIMES);
         }
@@ -108,7 +108,7 @@ impl Takeover {
     /// Those that others have been told of often enough: the last ones stay, until whatever is kept for them expires.
     fn forget_told(&mut self, now: Time, most: Duration) {
         self.taking.retain(|one| now.since(one.since) < most);
-        let is_told = |one: &Taking| one.told >= TOOK_TIMES;
+        let is_told = |one: &Adopting| one.told >= TOOK_TIMES;
         let mut spare = self.taking.iter().filter(|one| is_told(one)).count().saturating_sub(TOOK_MAX);
         self.taking.retain(|one| {
             let is_spare = is_told(one) && spare > 0;
@@ -118,7 +118,7 @@ impl Takeover {
     }
 }
 
-/// How a session stands of which a broker that has ended was the keeper.
+/// How a session stands of which a broker that has ended was the owner.
 enum Outlook {
     /// It needs nothing that others keep for that one.
     Safe,
@@ -130,12 +130,12 @@ enum Outlook {
 
 impl Broker {
     /// A broker has ended: what it told of its sessions means nothing any more, and those of which there are copies here are taken over.
-    pub(in crate::overlay) fn take_over_from(&mut self, now: Time, host: HostId) {
+    pub(in crate::overlay) fn adopt_from(&mut self, now: Time, host: HostId) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let roam = &mut overlay.roam;
         roam.directory.forget_host(host);
         let has_forgotten = roam.forgotten.remove(&host);
-        let of_host: Vec<Box<str>> = roam.copies.of_keeper(host).collect();
+        let of_host: Vec<Box<str>> = roam.copies.of_owner(host).collect();
         let is_gone = |host: HostId| self.streams.has_ended(host);
         let is_orphan = |client: &str| roam.copies.get(client).is_some_and(|copy| copy.holder(is_gone).is_none());
         roam.takeover.orphans.extend(of_host.iter().filter(|client| is_orphan(client)).cloned());
@@ -143,7 +143,7 @@ impl Broker {
             let clients =
                 of_host.into_iter().chain(roam.copies.formerly_of(host)).map(|client| (client, None)).collect();
             let (asked, told, late, again) = (Box::default(), 0, BTreeMap::new(), (now, SETTLE_EVERY));
-            roam.takeover.taking.push(Taking { keeper: host, clients, asked, told, late, since: now, again });
+            roam.takeover.taking.push(Adopting { owner: host, clients, asked, told, late, since: now, again });
         }
         overlay.set_once(now, Due::Seek);
         overlay.set_once(now + SETTLE_EVERY, Due::Settle);
@@ -153,7 +153,7 @@ impl Broker {
         }
     }
 
-    /// Sessions whose keeper has ended, and of which there are copies here, are sought: perhaps somebody has a later state.
+    /// Sessions whose owner has ended, and of which there are copies here, are sought: perhaps somebody has a later state.
     pub(super) fn seek_orphans(&mut self, now: Time, out: &mut dyn Output) {
         while let Some(overlay) = self.overlay.as_deref_mut()
             && !overlay.roam.takeover.orphans.is_empty()
@@ -168,9 +168,9 @@ impl Broker {
     }
 
     /// Whoever was asked for the session of a broker that has ended has it, or has ended it, under that epoch: the copy here is of no use, and goes when it is safe there.
-    pub(super) fn note_has_it(&mut self, now: Time, client: &str, has_it: (HostId, u64)) {
+    pub(super) fn record_holder(&mut self, now: Time, client: &str, has_it: (HostId, u64)) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        overlay.roam.takeover.note_elsewhere(client, has_it);
+        overlay.roam.takeover.record_elsewhere(client, has_it);
         if let Some(copy) = overlay.roam.copies.get_mut(client).filter(|copy| copy.epoch <= has_it.1) {
             copy.void = Some(has_it);
             overlay.set_once(now + SETTLE_EVERY, Due::Settle);
@@ -180,7 +180,7 @@ impl Broker {
     /// Tells others that all is safe which was here of the sessions of brokers that have ended.
     pub(super) fn tell_taken(&mut self, now: Time, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        let is_open = |one: &Taking| one.told < TOOK_TIMES || !one.late.is_empty();
+        let is_open = |one: &Adopting| one.told < TOOK_TIMES || !one.late.is_empty();
         if !overlay.roam.takeover.taking.iter().any(is_open) {
             return;
         }
@@ -207,9 +207,9 @@ impl Broker {
             }
             one.told += 1;
             for other in map.hosts().filter(|other| *other != host) {
-                self.send_to(now, other, (&BrokerMessage::TakenOver(TakenOver { keeper: one.keeper }), false), out);
+                self.send_to(now, other, (&BrokerMessage::TakenOver(TakenOver { owner: one.owner }), false), out);
             }
-            self.took(now, one.keeper, host);
+            self.on_taken_over(now, one.owner, host);
         }
         let most = self.sessions.limits.session_expiry_max;
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
@@ -223,8 +223,8 @@ impl Broker {
             takeover.orphans.extend(orphans);
             overlay.set_once(now, Due::Seek);
         }
-        for (other, keeper) in late.into_iter().filter(|(other, _)| map.has(*other)) {
-            self.send_to(now, other, (&BrokerMessage::TakenOver(TakenOver { keeper }), false), out);
+        for (other, owner) in late.into_iter().filter(|(other, _)| map.has(*other)) {
+            self.send_to(now, other, (&BrokerMessage::TakenOver(TakenOver { owner }), false), out);
         }
     }
 
@@ -271,7 +271,7 @@ impl Broker {
     }
 
     /// A session is safe where it is by now: whoever had it and has ended does not need anything for it.
-    pub(super) fn note_taken_over(&mut self, claim: &Claim<'_>) {
+    pub(super) fn record_taken_over(&mut self, claim: &Claim<'_>) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let Roam { copies, takeover, .. } = &mut overlay.roam;
         let of_copy = copies.get(claim.client).map(|copy| copy.void.map_or(copy.epoch, |(_, epoch)| epoch));

@@ -5,24 +5,25 @@ use std::collections::BTreeMap;
 use whimbrel_event::{HostId, Time};
 use whimbrel_wire::{BrokerMessage, Copies as Page, CopiesTaken, LIST_MAX};
 
-use super::copies::Copy;
+use super::copies::SessionCopy;
 use super::copying::{GONE, MOVING, MOVING_AMONG, WHOLE, WHOLE_AMONG};
 use crate::api::Output;
 use crate::broker::Broker;
 use crate::overlay::messages::Sender;
-use crate::store::Bytes;
+use crate::store::ByteReader;
 
 impl Broker {
     /// Copies of another broker's sessions have come.
     pub(super) fn on_copies(&mut self, now: Time, from: Sender, page: &Page<'_>, out: &mut dyn Output) {
         let (mut lacking, mut news) = (Vec::new(), Vec::new());
-        let mut bytes = Bytes(page.body);
-        let owners: BTreeMap<u32, &str> = page.owners.iter().copied().filter(|(_, owner)| !owner.is_empty()).collect();
+        let mut bytes = ByteReader(page.body);
+        let principals: BTreeMap<u32, &str> =
+            page.principals.iter().copied().filter(|(_, principal)| !principal.is_empty()).collect();
         for place in 0_u32.. {
             if bytes.0.is_empty() {
                 break;
             }
-            let taken = self.take_copy(now, (from.host, owners.get(&place).copied()), &mut bytes);
+            let taken = self.take_copy(now, (from.host, principals.get(&place).copied()), &mut bytes);
             let Some((client, is_taken, is_news)) = taken else {
                 if let Some(overlay) = self.overlay.as_deref_mut() {
                     overlay.stats.messages_refused += 1;
@@ -37,9 +38,9 @@ impl Broker {
             }
         }
         if !news.is_empty() {
-            self.note_known(from.host);
+            self.record_known(from.host);
         }
-        news.into_iter().for_each(|client| self.note_claim(now, client));
+        news.into_iter().for_each(|client| self.record_claim(now, client));
         let streams = self.streams.stream_set().digest;
         let told = BrokerMessage::CopiesTaken(CopiesTaken { page: page.page, lacking, streams });
         self.send_to(now, from.host, (&told, false), out);
@@ -49,17 +50,17 @@ impl Broker {
     fn take_copy<'a>(
         &mut self,
         now: Time,
-        (keeper, owner): (HostId, Option<&str>),
-        bytes: &mut Bytes<'a>,
+        (owner, principal): (HostId, Option<&str>),
+        bytes: &mut ByteReader<'a>,
     ) -> Option<(&'a str, bool, bool)> {
         let copies = &mut self.overlay.as_deref_mut()?.roam.copies;
         let (client, form) = (bytes.text()?, bytes.u8()?);
         if form == GONE {
-            let its = copies.get(client).filter(|copy| copy.keeper == keeper);
-            let its = its.map(|copy| copy.void.unwrap_or((keeper, copy.epoch)));
+            let its = copies.get(client).filter(|copy| copy.owner == owner);
+            let its = its.map(|copy| copy.void.unwrap_or((owner, copy.epoch)));
             if let Some(has_it) = its {
                 copies.remove(client);
-                self.overlay.as_deref_mut()?.roam.takeover.note_elsewhere(client, has_it);
+                self.overlay.as_deref_mut()?.roam.takeover.record_elsewhere(client, has_it);
             }
             return Some((client, true, its.is_some()));
         }
@@ -79,7 +80,7 @@ impl Broker {
             }
             let copies = &mut self.overlay.as_deref_mut()?.roam.copies;
             let told = (version, moving, among.as_ref());
-            return Some((client, copies.change(now, client, (keeper, epoch, since), told), false));
+            return Some((client, copies.change(now, client, (owner, epoch, since), told), false));
         }
         if !matches!(form, WHOLE | WHOLE_AMONG) {
             return None;
@@ -89,15 +90,15 @@ impl Broker {
             return Some((client, false, false));
         }
         let (before, given, asker, void) = (Vec::new(), None, None, None);
-        let (structure, moving, owner) = (structure.into(), moving.into(), owner.map(Box::from));
-        let copy = Copy {
-            keeper,
+        let (structure, moving, principal) = (structure.into(), moving.into(), principal.map(Box::from));
+        let copy = SessionCopy {
+            owner,
             before,
             epoch,
             version,
             since,
             structure,
-            owner,
+            principal,
             moving,
             among,
             came: now,
@@ -109,15 +110,15 @@ impl Broker {
     }
 
     /// Takes a whole copy unless there is a later one; whether its clerk is to be told.
-    fn put_whole(&mut self, client: &str, mut copy: Copy) -> Option<bool> {
+    fn put_whole(&mut self, client: &str, mut copy: SessionCopy) -> Option<bool> {
         let overlay = self.overlay.as_deref_mut()?;
         let copies = &mut overlay.roam.copies;
-        let known = copies.get(client).map(|copy| (copy.epoch, copy.version, copy.keeper));
+        let known = copies.get(client).map(|copy| (copy.epoch, copy.version, copy.owner));
         if known.is_some_and(|(known, before, _)| (known, before) > (copy.epoch, copy.version)) {
             return Some(false);
         }
-        copy.before = copies.keepers_before(client, copy.keeper);
-        let is_news = known.is_none_or(|(known, _, before)| (known, before) != (copy.epoch, copy.keeper));
+        copy.before = copies.owners_before(client, copy.owner);
+        let is_news = known.is_none_or(|(known, _, before)| (known, before) != (copy.epoch, copy.owner));
         let is_put = copies.put(client, copy);
         overlay.stats.copies_refused += u64::from(!is_put);
         Some(is_put && is_news)

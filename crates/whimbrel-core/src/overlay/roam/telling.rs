@@ -10,7 +10,7 @@ use whimbrel_wire::{BrokerMessage, Claim, ClaimKind, Claims, PageTaken, SessionC
 use super::leaders::{Leaders, Turnover};
 use super::map::Map;
 use super::settling::SETTLE_EVERY;
-use super::{Attachment, Due, Known, hash_of};
+use super::{Attachment, Due, KnownClaim, hash_of};
 use crate::api::Output;
 use crate::broker::Broker;
 use crate::overlay::messages::Sender;
@@ -53,7 +53,7 @@ struct Page {
 
 /// Whom the brokers' change concerns is looked up bit by bit.
 #[derive(Debug)]
-struct Walk {
+struct DirectoryWalk {
     turnover: Turnover,
     session: u32,
     /// The last copy that was looked at, and the last entry of the directory; `None`: through.
@@ -67,7 +67,7 @@ struct Walk {
 #[derive(Debug, Default)]
 pub(super) struct Telling {
     to: BTreeMap<HostId, Pages>,
-    walk: Option<Walk>,
+    walk: Option<DirectoryWalk>,
     /// Who led for those who were looked at the last time.
     leaders: Leaders,
     pages: u64,
@@ -90,20 +90,21 @@ impl Telling {
         let old = if self.walk.is_some() { Map::default() } else { old };
         let turnover = Turnover::new(old, map, core::mem::take(&mut self.leaders));
         let begin: Option<Box<str>> = Some("".into());
-        self.walk = Some(Walk { turnover, session: 0, copy: begin.clone(), entry: begin.clone(), ended: begin });
+        self.walk =
+            Some(DirectoryWalk { turnover, session: 0, copy: begin.clone(), entry: begin.clone(), ended: begin });
     }
 }
 
 impl Broker {
     /// What this broker has of a client's session has changed: its clerk is told.
-    pub(super) fn note_claim(&mut self, now: Time, client: &str) {
+    pub(super) fn record_claim(&mut self, now: Time, client: &str) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let clerk = overlay.roam.map.clerk(hash_of(client)).map(|(clerk, _)| clerk);
-        self.note_claim_of(now, client, clerk);
+        self.record_claim_of(now, client, clerk);
     }
 
     /// The same, if it is known who that is.
-    fn note_claim_of(&mut self, now: Time, client: &str, clerk: Option<HostId>) {
+    fn record_claim_of(&mut self, now: Time, client: &str, clerk: Option<HostId>) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let roam = &mut overlay.roam;
         match clerk {
@@ -149,7 +150,7 @@ impl Broker {
         let Some(pages) = overlay.roam.telling.to.remove(&host) else { return };
         for client in pages.dirty {
             let claims = self.own_claims(&client);
-            let nothing = Known { host, kind: ClaimKind::Nothing, epoch: 0, version: 0, moment: 0 };
+            let nothing = KnownClaim { host, kind: ClaimKind::Nothing, epoch: 0, version: 0, connected_at: 0 };
             let claims: Vec<Claim<'_>> = [nothing].iter().chain(&claims).map(|known| known.claim(&client)).collect();
             self.file(now, &claims, out);
         }
@@ -211,12 +212,12 @@ impl Broker {
     }
 
     /// What a new clerk is told of a client: what this broker has, and what it knows of those that cannot tell it.
-    fn claims_to_tell(&self, client: &str) -> Vec<Known> {
+    fn claims_to_tell(&self, client: &str) -> Vec<KnownClaim> {
         let Some(overlay) = self.overlay.as_deref() else { return Vec::new() };
         let (host, roam) = (overlay.host, &overlay.roam);
         let mut claims = self.own_claims(client);
         if claims.is_empty() {
-            claims.push(Known { host, kind: ClaimKind::Nothing, epoch: 0, version: 0, moment: 0 });
+            claims.push(KnownClaim { host, kind: ClaimKind::Nothing, epoch: 0, version: 0, connected_at: 0 });
         }
         claims.extend(roam.directory.of(client).iter().filter(|known| !roam.map.has(known.host)));
         claims
@@ -265,11 +266,11 @@ impl Broker {
             let (old, leading) = (&walk.turnover.old, map.at(after));
             let clerk = leading.clerk();
             if old.at(before).clerk() != clerk {
-                self.note_claim_of(now, &client, clerk.map(|(clerk, _)| clerk));
+                self.record_claim_of(now, &client, clerk.map(|(clerk, _)| clerk));
             }
             // Those who have a session here come first.
             if let Some(index) = moved.next() {
-                self.look_at_deputy(now, index, (old, (map.hash(), leading.deputy(own))));
+                self.check_replica(now, index, (old, (map.hash(), leading.replica(own))));
             }
         }
         if let Some(overlay) = self.overlay.as_deref_mut() {
@@ -281,10 +282,10 @@ impl Broker {
         }
         for index in alone {
             // It began when there was no other broker.
-            let moment = now.as_nanos();
-            let place = Attachment::new(now, moment / 1_000_000, moment);
+            let connected_at = now.as_nanos();
+            let place = Attachment::new(now, connected_at / 1_000_000, connected_at);
             self.sessions.get_mut(index).memory.roam = Some(Box::new(place));
-            self.note_place(now, index);
+            self.record_place(now, index);
         }
         is_through
     }
@@ -299,7 +300,7 @@ impl Broker {
         let is_news = told.iter().any(|claim| claim.kind != ClaimKind::Nothing);
         self.file(now, &told, out);
         if is_news {
-            self.note_known(from.host);
+            self.record_known(from.host);
         }
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         if claims.map != 0 {

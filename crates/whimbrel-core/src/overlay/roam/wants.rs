@@ -4,7 +4,7 @@
 use whimbrel_event::{HostId, Time};
 use whimbrel_wire::AskPublished;
 
-use super::Known;
+use super::KnownClaim;
 use super::searches::Successor;
 use crate::api::{Link, Output};
 use crate::broker::Broker;
@@ -25,7 +25,7 @@ enum WantKind {
     /// What the client has published here; at the moment `came` its connection there had waited for `waited` microseconds.
     Published { from: Sender, number: u64, epoch: u64, waited: u64, came: Time },
     /// Its client is attached elsewhere by now.
-    Outdated(Known),
+    Outdated(KnownClaim),
 }
 
 impl Want {
@@ -38,7 +38,7 @@ impl Want {
         Want { client: client.into(), kind: WantKind::Published { from, number, epoch, waited, came: now } }
     }
 
-    pub(super) fn outdated(client: &str, known: Known) -> Want {
+    pub(super) fn outdated(client: &str, known: KnownClaim) -> Want {
         Want { client: client.into(), kind: WantKind::Outdated(known) }
     }
 
@@ -96,7 +96,7 @@ impl Broker {
             return;
         }
         let place = session.filter(|session| session.is_attached()).and_then(|session| session.memory.roam.as_deref());
-        if place.is_some_and(|place| place.moment > successor.left.as_nanos())
+        if place.is_some_and(|place| place.connected_at > successor.left.as_nanos())
             && let Some(host) = self.overlay.as_deref().map(|overlay| overlay.host)
         {
             // The client has come here since it connected there.

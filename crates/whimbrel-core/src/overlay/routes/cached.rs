@@ -13,7 +13,7 @@ pub const TREES_MAX: usize = 4_096;
 pub const TREES_SIZE_MAX: usize = 1 << 21;
 
 #[derive(Debug)]
-struct Known {
+struct CachedTree {
     set: Box<[HostId]>,
     trees: Trees,
     epoch: u64,
@@ -21,7 +21,7 @@ struct Known {
     is_used: bool,
 }
 
-impl Known {
+impl CachedTree {
     fn size(&self) -> usize {
         self.set.len() + self.trees.size()
     }
@@ -31,7 +31,7 @@ impl Known {
 /// with the Multics System", 1968).
 #[derive(Debug)]
 pub(super) struct Cached {
-    known: Vec<Known>,
+    known: Vec<CachedTree>,
     /// Set to its place.
     by_set: HashTable<u32>,
     hasher: Seeded,
@@ -61,7 +61,7 @@ impl Cached {
             }
             self.remove(at);
         }
-        let fresh = Known { set: set.into(), trees: make(), epoch, is_used: false };
+        let fresh = CachedTree { set: set.into(), trees: make(), epoch, is_used: false };
         self.make_room(fresh.size(), epoch);
         self.size += fresh.size();
         let at = self.known.len();
@@ -160,7 +160,7 @@ mod tests {
         let mut cached = Cached::new(1);
         for number in 0..100 {
             cached.get(&set(number), 1, || trees(0, TREES_SIZE_MAX / 10));
-            let size: usize = cached.known.iter().map(Known::size).sum();
+            let size: usize = cached.known.iter().map(CachedTree::size).sum();
             assert!(size <= TREES_SIZE_MAX && size == cached.size);
         }
         assert_eq!(cached.known.len(), 9);

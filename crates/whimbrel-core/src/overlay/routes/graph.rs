@@ -19,7 +19,7 @@ pub fn cost_us(end: &Neighbour) -> u64 {
 
 /// One direction of a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Edge {
+pub(super) struct GraphEdge {
     pub(super) cost: u64,
     /// The index of the broker at the other end.
     pub(super) to: u32,
@@ -32,7 +32,7 @@ pub(super) struct Graph {
     pub(super) hosts: Vec<HostId>,
     /// Where the edges of each broker begin; one more for the end.
     begins: Vec<u32>,
-    edges: Vec<Edge>,
+    edges: Vec<GraphEdge>,
 }
 
 impl Graph {
@@ -58,7 +58,7 @@ impl Graph {
             // Often the next one, in a mesh always.
             at += if rest.first() == Some(&end.host) { 0 } else { rest.partition_point(|host| *host < end.host) };
             if self.hosts.get(at) == Some(&end.host) {
-                self.edges.push(Edge { cost: cost_us(end), to: at as u32, port: end.port });
+                self.edges.push(GraphEdge { cost: cost_us(end), to: at as u32, port: end.port });
                 at += 1;
             }
         }
@@ -107,7 +107,7 @@ impl Graph {
     }
 
     /// The links of a broker, in order of the brokers at their other ends.
-    pub(super) fn edges(&self, node: u32) -> &[Edge] {
+    pub(super) fn edges(&self, node: u32) -> &[GraphEdge] {
         &self.edges[self.begins[node as usize] as usize..self.begins[node as usize + 1] as usize]
     }
 

@@ -132,7 +132,7 @@ impl Routes {
         let (hosts, links) = self.graph.size();
         let spots = hosts * (1 + self.detours.len());
         let trees = self.trees.size();
-        let bytes = hosts * size_of::<HostId>() + links * 16 + spots * size_of::<paths::Spot>() + trees * 8;
+        let bytes = hosts * size_of::<HostId>() + links * 16 + spots * size_of::<paths::PathStep>() + trees * 8;
         (hosts + links + spots + trees, bytes)
     }
 

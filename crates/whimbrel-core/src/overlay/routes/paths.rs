@@ -5,14 +5,14 @@ use std::collections::BinaryHeap;
 
 use whimbrel_event::HostId;
 
-use super::graph::{Edge, Graph};
+use super::graph::{Graph, GraphEdge};
 
 /// No broker.
 const NONE: u32 = u32::MAX;
 
 /// How one broker is reached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Spot {
+pub(super) struct PathStep {
     /// Microseconds; the greatest number if it cannot be reached.
     pub(super) cost: u64,
     /// The broker before it; itself at the source.
@@ -27,9 +27,9 @@ pub(super) struct Spot {
     pub(super) depth: u16,
 }
 
-const UNREACHED: Spot = Spot { cost: u64::MAX, previous: NONE, first: NONE, rank: NONE, port: 0, depth: 0 };
+const UNREACHED: PathStep = PathStep { cost: u64::MAX, previous: NONE, first: NONE, rank: NONE, port: 0, depth: 0 };
 
-impl Spot {
+impl PathStep {
     pub(super) fn is_reached(&self) -> bool {
         self.previous != NONE
     }
@@ -41,7 +41,7 @@ impl Spot {
 /// the same links give the same paths, whoever computes them.
 #[derive(Debug, Default)]
 pub(super) struct Paths {
-    pub(super) spots: Vec<Spot>,
+    pub(super) spots: Vec<PathStep>,
 }
 
 impl Paths {
@@ -50,7 +50,7 @@ impl Paths {
         let Some(source) = graph.index(own) else {
             return Paths { spots: vec![UNREACHED; graph.hosts.len()] };
         };
-        let mut search = Search::new(graph, source, avoided);
+        let mut search = PathSearch::new(graph, source, avoided);
         let dead: Vec<u32> = dead.iter().filter_map(|host| graph.index(*host)).collect();
         for edge in graph.edges(source).iter().filter(|edge| !dead.contains(&edge.to)) {
             search.relax(source, edge);
@@ -95,12 +95,12 @@ impl Paths {
 
     /// Whether all paths go over the same brokers and ports, whatever they cost. Both are among the same brokers.
     pub(super) fn is_same_way(&self, other: &Paths) -> bool {
-        let way = |spot: &Spot| (spot.previous, spot.port);
+        let way = |spot: &PathStep| (spot.previous, spot.port);
         self.spots.iter().map(way).eq(other.spots.iter().map(way))
     }
 
     /// The broker with that index, if it is reached.
-    pub(super) fn spot(&self, node: u32) -> Option<&Spot> {
+    pub(super) fn spot(&self, node: u32) -> Option<&PathStep> {
         self.spots.get(node as usize).filter(|spot| spot.is_reached())
     }
 
@@ -111,31 +111,31 @@ impl Paths {
     }
 }
 
-struct Search {
-    spots: Vec<Spot>,
+struct PathSearch {
+    spots: Vec<PathStep>,
     /// It has at most one entry for each edge.
     heap: BinaryHeap<Reverse<(u64, u32)>>,
     banned: Vec<bool>,
 }
 
-impl Search {
-    fn new(graph: &Graph, source: u32, avoided: &[HostId]) -> Search {
+impl PathSearch {
+    fn new(graph: &Graph, source: u32, avoided: &[HostId]) -> PathSearch {
         let mut banned = vec![false; graph.hosts.len()];
         for node in avoided.iter().filter_map(|host| graph.index(*host)) {
             banned[node as usize] = true;
         }
         let mut spots = vec![UNREACHED; graph.hosts.len()];
-        spots[source as usize] = Spot { cost: 0, previous: source, first: source, ..UNREACHED };
-        Search { spots, heap: BinaryHeap::new(), banned }
+        spots[source as usize] = PathStep { cost: 0, previous: source, first: source, ..UNREACHED };
+        PathSearch { spots, heap: BinaryHeap::new(), banned }
     }
 
     /// An edge from a broker whose path is final. As every hop costs something, those that it makes better, or as good by a smaller host, are not final
     /// yet.
-    fn relax(&mut self, from: u32, edge: &Edge) {
+    fn relax(&mut self, from: u32, edge: &GraphEdge) {
         if self.banned[edge.to as usize] {
             return;
         }
-        let Spot { cost, first, depth, .. } = self.spots[from as usize];
+        let PathStep { cost, first, depth, .. } = self.spots[from as usize];
         let cost = cost + edge.cost;
         let to = &mut self.spots[edge.to as usize];
         if cost > to.cost || (cost == to.cost && from > to.previous) {
@@ -145,6 +145,6 @@ impl Search {
             self.heap.push(Reverse((cost, edge.to)));
         }
         let first = if depth == 0 { edge.to } else { first };
-        *to = Spot { cost, previous: from, first, rank: NONE, port: edge.port, depth: depth + 1 };
+        *to = PathStep { cost, previous: from, first, rank: NONE, port: edge.port, depth: depth + 1 };
     }
 }

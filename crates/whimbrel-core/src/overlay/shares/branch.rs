@@ -10,13 +10,13 @@ use super::super::messages::Sender;
 use crate::api::Output;
 use crate::broker::Broker;
 use crate::session::Handed;
-use crate::shared::{Taking, Told};
+use crate::shared::{HandState, NumbersTold};
 use crate::store::SessionNo;
 
 /// A home hears so often of the members here.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
-/// The event of a letter; `None`: it makes no sense.
+/// The event of a message; `None`: it makes no sense.
 fn event_of(now: Time, hand: &Hand<'_>) -> Option<Event> {
     let mut event = compact::read(hand.event, hand.id).ok()?;
     TopicName::new(event.event.topic).ok()?;
@@ -71,14 +71,14 @@ impl Broker {
             overlay.stats.shares_refused += 1;
         }
         if self.groups.is_served_elsewhere(id) {
-            self.leave_former(now, id, out);
+            self.leave_previous_home(now, id, out);
             self.cease_home(id);
         }
         self.confirm_shares(now, out);
     }
 
     /// The home before knows of a later one: it is told that nobody here is a member.
-    pub(super) fn leave_former(&mut self, now: Time, id: u32, out: &mut dyn Output) {
+    pub(super) fn leave_previous_home(&mut self, now: Time, id: u32, out: &mut dyn Output) {
         let Some(previous) = self.groups.visit_mut(id).and_then(|visit| visit.previous_home.take()) else { return };
         let (text, number): (Box<str>, _) = (self.groups.text(id).into(), self.groups.post.next_number());
         self.tell_parted(now, previous, (&text, number), out);
@@ -101,19 +101,19 @@ impl Broker {
             return;
         };
         let visit = self.groups.visit_mut(id).expect("it was looked at");
-        let taking = if hand.number == 0 { Taking::New(0) } else { visit.take(from.host, hand.number) };
+        let taking = if hand.number == 0 { HandState::New(0) } else { visit.take(from.host, hand.number) };
         match taking {
-            Taking::New(tag) => {
+            HandState::New(tag) => {
                 let handed = Handed { session: 0, number: SessionNo(0), tag, event };
                 self.groups.hand(id, handed, now, &mut self.sessions, out);
-                self.groups.tell(id, (from.host, hand.number), Told::Came);
+                self.groups.tell(id, (from.host, hand.number), NumbersTold::Came);
             }
-            Taking::Held => self.groups.tell(id, (from.host, hand.number), Told::Came),
-            Taking::Over { returned } => {
-                let told = if returned { Told::Returned } else { Told::Settled };
+            HandState::Held => self.groups.tell(id, (from.host, hand.number), NumbersTold::Came),
+            HandState::Over { returned } => {
+                let told = if returned { NumbersTold::Returned } else { NumbersTold::Settled };
                 self.groups.tell(id, (from.host, hand.number), told);
             }
-            Taking::Full => {}
+            HandState::Full => {}
         }
         if !self.groups.is_attended(id, &self.sessions) {
             self.groups.give_back(id, &mut self.sessions);
@@ -132,10 +132,12 @@ impl Broker {
         let Some(id) = self.groups.find(numbers.text) else { return };
         for number in &numbers.numbers {
             let Some(visit) = self.groups.visit(id) else { return };
-            match visit.look(from.host, *number) {
-                Some(Taking::Held) => {}
-                Some(Taking::Over { returned: false }) => self.groups.tell(id, (from.host, *number), Told::Settled),
-                _ => self.groups.tell(id, (from.host, *number), Told::Returned),
+            match visit.hand_state(from.host, *number) {
+                Some(HandState::Held) => {}
+                Some(HandState::Over { returned: false }) => {
+                    self.groups.tell(id, (from.host, *number), NumbersTold::Settled)
+                }
+                _ => self.groups.tell(id, (from.host, *number), NumbersTold::Returned),
             }
         }
     }

@@ -22,20 +22,20 @@ impl Broker {
         };
         let known = self.groups.find(members.text);
         let branch = known.and_then(|id| self.groups.branch_mut(id, from.host));
-        let stand = branch.map(|branch| (branch.life, branch.number));
+        let stand = branch.map(|branch| (branch.incarnation, branch.number));
         // What was overtaken by something newer says nothing.
         if stand.is_some_and(|stand| stand > (from.incarnation, members.number)) {
             return;
         }
         if let Some(id) = known
-            && (members.count == 0 || stand.is_some_and(|(life, _)| life != from.incarnation))
+            && (members.count == 0 || stand.is_some_and(|(incarnation, _)| incarnation != from.incarnation))
         {
             self.lose_branch(now, id, from.host, out);
         }
         if members.count == 0 {
             return;
         }
-        let Some(id) = self.take_in(now, members.text, out) else {
+        let Some(id) = self.import_members(now, members.text, out) else {
             return self.tell_members_taken(
                 now,
                 from.host,
@@ -62,7 +62,7 @@ impl Broker {
     }
 
     /// The shared subscription that another broker has members of, if this one is its home, or is to be.
-    fn take_in(&mut self, now: Time, text: &str, out: &mut dyn Output) -> Option<u32> {
+    fn import_members(&mut self, now: Time, text: &str, out: &mut dyn Output) -> Option<u32> {
         let known = self.groups.find(text);
         if let Some(id) = known.filter(|id| self.groups.is_home(*id)) {
             return Some(id);
@@ -100,7 +100,7 @@ impl Broker {
         self.groups.select(id, selector);
         let filter = SharedFilter::parse(&text).expect("it was checked").filter;
         self.enter_index(id, filter, is_other);
-        self.take_over_group(now, id, out);
+        self.adopt_group(now, id, out);
         true
     }
 

@@ -19,7 +19,7 @@ pub(crate) const STILL: Duration = Duration::from_secs(2);
 
 impl Broker {
     /// Who can be reached has changed, perhaps.
-    pub(in super::super) fn look_at_candidates(&mut self, now: Time, out: &mut dyn Output) {
+    pub(in super::super) fn check_candidates(&mut self, now: Time, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         overlay.routes.update(&overlay.topology);
         let others = overlay.topology.states().filter(|state| state.host != overlay.host);
@@ -136,7 +136,7 @@ impl Broker {
             let text: Box<str> = self.groups.text(id).into();
             let filter = SharedFilter::parse(&text).expect("it was checked").filter;
             self.enter_index(id, filter, false);
-            self.take_over_group(now, id, out);
+            self.adopt_group(now, id, out);
         }
         self.groups.end_visit(id);
         self.share_soon(now);
@@ -222,8 +222,8 @@ impl Broker {
 
     fn is_known_to(&self, hosts: &[HostId], version: u64, is_durable: bool) -> bool {
         let Some(overlay) = self.overlay.as_deref() else { return true };
-        let is_owed = |host| !is_durable || overlay.logs.claims.is_owed(host, version);
-        hosts.iter().all(|host| is_owed(*host) && has_confirmed(&self.streams, *host, version))
+        let is_granted = |host| !is_durable || overlay.logs.received.is_granted(host, version);
+        hosts.iter().all(|host| is_granted(*host) && has_confirmed(&self.streams, *host, version))
     }
 
     /// All know of what is wanted, or have been waited for long enough.
@@ -231,7 +231,7 @@ impl Broker {
         self.groups.set_counting(id, Counting::Yes);
         self.answer_branches(now, id, out);
         if self.groups.is_home(id) && self.groups.visit(id).is_some_and(|visit| visit.home.is_none()) {
-            self.leave_former(now, id, out);
+            self.leave_previous_home(now, id, out);
             self.groups.end_visit(id);
         }
     }

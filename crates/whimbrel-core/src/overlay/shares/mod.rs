@@ -3,7 +3,7 @@
 //! - `homes`: which broker is the home, and how that changes. `home`: what other brokers with members say to it. `branch`: what they are told by it. `waiting`:
 //!   a SUBSCRIBE waits for it. `moving`: the position goes to a new home.
 //!
-//! All of it is told in letters. A branch says each second what it has, and an event is handed again until it is heard of; both know what came twice.
+//! All of it is told in messages. A branch says each second what it has, and an event is handed again until it is heard of; both know what came twice.
 
 mod branch;
 mod home;
@@ -20,15 +20,15 @@ use super::rendezvous::Candidates;
 use super::{Due, messages::Sender};
 use crate::api::Output;
 use crate::broker::Broker;
-use crate::shared::{Counting, Parted, Told};
+use crate::shared::{Counting, NumbersTold, Parted};
 
 /// How often shared subscriptions that other brokers have to do with are looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+const CHECK_EVERY: Duration = Duration::from_millis(250);
 
-/// A letter with an event gives way to everything else if it has more bytes than this.
+/// A message with an event gives way to everything else if it has more bytes than this.
 const SMALL: usize = 4096;
 
-/// Bytes of such a letter beside the text of the shared subscription and the event, at most.
+/// Bytes of such a message beside the text of the shared subscription and the event, at most.
 const BESIDE: usize = 64;
 
 /// The brokers among which homes are chosen.
@@ -44,7 +44,7 @@ pub(crate) struct Brokers {
     is_counting: bool,
 }
 
-/// What a letter with an event says; `None`: it does not fit.
+/// What a message with an event says; `None`: it does not fit.
 fn hand_body(now: Time, (number, text): (u64, &str), event: &Event) -> Option<(u8, Vec<u8>)> {
     let (id, retain) = (event.id(), event.packed().retain());
     let mut bytes = Vec::new();
@@ -70,12 +70,12 @@ impl Broker {
     pub(super) fn share_soon(&mut self, now: Time) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         if !core::mem::replace(&mut self.groups.brokers.is_due, true) {
-            overlay.set_timer(now + LOOK_EVERY, Due::Share);
+            overlay.set_timer(now + CHECK_EVERY, Due::Share);
         }
     }
 
     /// Looks at shared subscriptions that other brokers have to do with.
-    pub(super) fn look_at_shares(&mut self, now: Time, out: &mut dyn Output) {
+    pub(super) fn check_shares(&mut self, now: Time, out: &mut dyn Output) {
         self.groups.brokers.is_due = false;
         self.settle_homes(now, out);
         let mut has_more = self.groups.brokers.is_unsettled;
@@ -84,7 +84,7 @@ impl Broker {
             let is_used = self.groups.is_used(id);
             if is_used && (self.groups.is_remote(id) || self.groups.kept_until(id).is_some()) {
                 has_more = true;
-                self.look_at_share(now, id, out);
+                self.check_share(now, id, out);
             }
         }
         if has_more {
@@ -92,13 +92,13 @@ impl Broker {
         }
     }
 
-    fn look_at_share(&mut self, now: Time, id: u32, out: &mut dyn Output) {
+    fn check_share(&mut self, now: Time, id: u32, out: &mut dyn Output) {
         if let Counting::Next(until) | Counting::From(_, until) = self.groups.counting(id)
             && until <= now
         {
             self.count_now(now, id, out);
         }
-        self.take_over_group(now, id, out);
+        self.adopt_group(now, id, out);
         self.groups.hand_again(id, now);
         for (host, numbers) in self.groups.checks(id, now) {
             let text: Box<str> = self.groups.text(id).into();
@@ -170,10 +170,10 @@ impl Broker {
             for part in part.chunks(HANDED_MAX) {
                 let numbers = HandNumbers { text: &text, numbers: part.iter().map(|(.., number)| *number).collect() };
                 let message = match told {
-                    Told::Came => BrokerMessage::HandsCame(numbers),
-                    Told::Settled => BrokerMessage::Handed(numbers),
-                    Told::Returned => BrokerMessage::Returned(numbers),
-                    Told::Refused => BrokerMessage::HandsRefused(numbers),
+                    NumbersTold::Came => BrokerMessage::HandsCame(numbers),
+                    NumbersTold::Settled => BrokerMessage::Handed(numbers),
+                    NumbersTold::Returned => BrokerMessage::Returned(numbers),
+                    NumbersTold::Refused => BrokerMessage::HandsRefused(numbers),
                 };
                 self.send_to(now, host, (&message, false), out);
             }
@@ -187,7 +187,7 @@ impl Broker {
         self.send_to(now, home, (&BrokerMessage::Members(members), false), out);
     }
 
-    /// A letter about a shared subscription has come.
+    /// A message about a shared subscription has come.
     pub(super) fn dispatch_shared_message(
         &mut self,
         now: Time,

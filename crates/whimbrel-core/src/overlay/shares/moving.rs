@@ -10,7 +10,7 @@ use crate::session::{own_client_id, shared_text};
 
 impl Broker {
     /// The position of a shared subscription that lasts is to be remembered here from now on: it is sought where it may be, and begins here if it is nowhere.
-    pub(crate) fn take_over_group(&mut self, now: Time, id: u32, out: &mut dyn Output) {
+    pub(crate) fn adopt_group(&mut self, now: Time, id: u32, out: &mut dyn Output) {
         let is_wanted = self.groups.is_home(id) && self.groups.lasts(id) && self.groups.own(id).is_none();
         if !is_wanted || !self.has_log() {
             return;
@@ -44,10 +44,10 @@ impl Broker {
     pub(crate) fn place_own(&mut self, own: u32) {
         let now = self.now;
         if self.has_to_seek(now) {
-            let moment = now.as_nanos();
-            let place = Attachment::new(now, moment / 1_000_000, moment);
+            let connected_at = now.as_nanos();
+            let place = Attachment::new(now, connected_at / 1_000_000, connected_at);
             self.sessions.get_mut(own).memory.roam = Some(Box::new(place));
-            self.note_place(now, own);
+            self.record_place(now, own);
         }
     }
 

@@ -5,7 +5,7 @@ use whimbrel_event::{HostId, Time};
 use super::super::confirm::{Made, Waiter};
 use crate::api::{Output, Refusal};
 use crate::broker::Broker;
-use crate::shared::State;
+use crate::shared::MemberState;
 use crate::store::Key;
 
 impl Broker {
@@ -32,7 +32,7 @@ impl Broker {
     /// The home that has to know of a shared subscription and does not; `Some(None)`: it is not known who that is.
     fn waits_for(&self, text: &str) -> Option<Option<HostId>> {
         match self.groups.find(text).map(|id| self.groups.state(id)) {
-            Some(State::Waits(home)) => Some(home),
+            Some(MemberState::Waits(home)) => Some(home),
             _ => None,
         }
     }
@@ -43,7 +43,7 @@ impl Broker {
         for (asked, _, result) in made.iter_mut().filter(|(_, _, result)| result.is_ok()) {
             waited.extend(self.waits_for(&asked.filter));
             let state = self.groups.find(&asked.filter).map(|id| self.groups.state(id));
-            if state != Some(State::Refused) {
+            if state != Some(MemberState::Refused) {
                 continue;
             }
             *result = Err(Refusal::OtherSelector);

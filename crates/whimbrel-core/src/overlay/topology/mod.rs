@@ -17,7 +17,7 @@ pub const BROKERS_MAX: usize = 10_000;
 pub const REFRESH_EVERY: Duration = Duration::from_secs(30);
 
 /// A link state that has not been repeated for so long is dropped.
-pub const STATE_LIFE: Duration = Duration::from_secs(100);
+pub const STATE_LIFETIME: Duration = Duration::from_secs(100);
 
 /// What became of a link state that has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,7 +42,7 @@ pub enum Learned {
 
 /// One broker.
 #[derive(Debug)]
-struct Entry {
+struct KnownBroker {
     state: LinkState,
     expires: Time,
 }
@@ -57,7 +57,7 @@ struct Entry {
 #[derive(Debug)]
 pub struct Topology {
     own: HostId,
-    entries: BTreeMap<HostId, Entry>,
+    entries: BTreeMap<HostId, KnownBroker>,
     /// When the entries of others expire.
     expiries: BTreeSet<(Time, HostId)>,
     /// By name: whose it is.
@@ -100,7 +100,7 @@ impl Topology {
         }
         state.check()?;
         self.admit(&state)?;
-        self.put(state, now + STATE_LIFE);
+        self.put(state, now + STATE_LIFETIME);
         Ok(())
     }
 
@@ -114,7 +114,7 @@ impl Topology {
             _ if state.host == self.own => return Learned::Outbid { incarnation, sequence },
             _ => {}
         }
-        let Some(rest) = STATE_LIFE.checked_sub(age).filter(|rest| !rest.is_zero()) else {
+        let Some(rest) = STATE_LIFETIME.checked_sub(age).filter(|rest| !rest.is_zero()) else {
             return Learned::Refused(LinkStateError::Expired);
         };
         if let Err(why) = state.check().and_then(|()| self.admit(&state)) {
@@ -142,14 +142,14 @@ impl Topology {
         self.version += u64::from(!is_same_graph);
         let Topology { entries, holders, hasher, .. } = self;
         let hash = hasher.hash_one(&*state.name);
-        entries.insert(host, Entry { state, expires });
+        entries.insert(host, KnownBroker { state, expires });
         holders.insert_unique(hash, host, |host| hasher.hash_one(&*entries[host].state.name));
         if host != self.own {
             self.expiries.insert((expires, host));
         }
     }
 
-    fn take(&mut self, host: HostId) -> Option<Entry> {
+    fn take(&mut self, host: HostId) -> Option<KnownBroker> {
         let hash = self.hasher.hash_one(&*self.entries.get(&host)?.state.name);
         let named = self.holders.find_entry(hash, |&other| other == host).expect("every broker is found by its name");
         named.remove();
@@ -188,7 +188,7 @@ impl Topology {
     /// How old a broker's state is, which is to be sent along with it.
     pub fn age(&self, now: Time, host: HostId) -> Option<Duration> {
         let rest = self.entries.get(&host)?.expires.since(now);
-        Some(STATE_LIFE.saturating_sub(rest))
+        Some(STATE_LIFETIME.saturating_sub(rest))
     }
 
     /// A broker's state.

@@ -53,12 +53,12 @@ pub struct Neighbour {
     pub loss: u16,
 }
 
-/// Why a link state is not taken: the fault of whoever made it, but for [`Refused::Expired`] and [`Refused::Full`].
+/// Why a link state is not taken: the fault of whoever made it, but for [`LinkStateError::Expired`] and [`LinkStateError::Full`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LinkStateError {
     /// Another host, this one, had the name first.
     NameTaken(HostId),
-    /// It is as old as [`super::STATE_LIFE`].
+    /// It is as old as [`super::STATE_LIFETIME`].
     Expired,
     /// There are [`super::BROKERS_MAX`] brokers.
     Full,

@@ -34,8 +34,8 @@ impl Inflight {
 
     /// The gaps of a tracked subscription of which the client has a notice that it has not acknowledged, or one is on its way.
     pub(crate) fn unanswered_gaps(&self, cursor: u32) -> impl Iterator<Item = Gap> {
-        let of_track = self.slots.iter().filter(move |slot| slot.cursor == cursor);
-        let open = of_track.filter(|slot| slot.is_notice() && !slot.is_had());
+        let of_cursor = self.slots.iter().filter(move |slot| slot.cursor == cursor);
+        let open = of_cursor.filter(|slot| slot.is_notice() && !slot.is_had());
         open.filter_map(|slot| gap_of(slot.event.as_ref()?))
     }
 

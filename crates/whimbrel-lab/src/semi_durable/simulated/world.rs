@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use anyhow::Result;
-use whimbrel_core::{Durability, Interest, Link};
+use whimbrel_core::{CacheInterest, Durability, Link};
 use whimbrel_event::{
     AttributesBuf, Event, EventId, EventRef, Headers, PubendId, Publisher, Qos, Reliability, Tick, Time,
 };
@@ -98,7 +98,7 @@ impl<'a> World<'a> {
         let mut net = Net::new(Costs::FREE, seed);
         net.add(Setup::default());
         for (at, delay) in DELAYS.into_iter().enumerate() {
-            let buffer = vec![Interest { filter: TOPIC.into(), selector: None }];
+            let buffer = vec![CacheInterest { filter: TOPIC.into(), selector: None }];
             net.add(Setup { buffer, cache: Some(scenario.plan()?), ..Setup::default() });
             net.link([HOME, broker_at(at)], delay);
         }

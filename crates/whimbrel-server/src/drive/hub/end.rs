@@ -38,7 +38,7 @@ impl Hub {
                 machine.hear(now);
                 machine.submit(now);
                 let journal = machine.store.as_ref().map(|store| (store.journal(), store.accepted()));
-                left = journal.map(|(journal, accepted)| (journal, accepted, machine.broker.atom().is_some()));
+                left = journal.map(|(journal, accepted)| (journal, accepted, machine.broker.batch().is_some()));
             });
             let Some((journal, accepted, is_more)) = left else { return };
             if journal.wait(accepted).is_err() || !is_more {

@@ -9,13 +9,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use whimbrel_event::{Deployment, HostId, Tick, Time};
 use whimbrel_selector::{Selector, TopicFilter};
 
-use super::interests::{Delta, Entry};
+use super::interests::{Delta, InterestValue};
 use super::reduce::{Even, Reduction};
 use super::watch::FEW_BROKERS;
 use super::{Due, Overlay};
 use crate::api::Output;
 use crate::broker::Broker;
-use crate::route::Wanted1;
+use crate::route::AddedInterest;
 
 /// The interest is told at most so often, and with many brokers less often: see [`EVERY_BROKER`].
 pub const INTEREST_EVERY: Duration = Duration::from_millis(50);
@@ -32,7 +32,7 @@ const VERSION_SHIFT: u32 = 20;
 
 /// What this broker wants, and what it has told of that.
 #[derive(Debug)]
-pub(crate) struct Wants {
+pub(crate) struct OwnInterest {
     host: HostId,
     pub(crate) deployment: Deployment,
     /// When the own streams began.
@@ -47,8 +47,8 @@ pub(crate) struct Wants {
     /// old one goes.
     selectors: BTreeMap<u64, VecDeque<(Option<Selector>, bool)>>,
     /// What was told, by number.
-    told: BTreeMap<u32, Entry>,
-    numbers: BTreeMap<Entry, u32>,
+    told: BTreeMap<u32, InterestValue>,
+    numbers: BTreeMap<InterestValue, u32>,
     next_number: u32,
     version: u64,
     told_at: Time,
@@ -62,16 +62,16 @@ pub(crate) struct Wants {
 
 /// A subscription that the router has got or lost.
 #[derive(Debug)]
-pub(crate) enum Change {
+pub(crate) enum InterestChange {
     /// Under that key there is one now.
-    Added(u64, Wanted1),
+    Added(u64, AddedInterest),
     /// Under that key there is none any more.
     Removed(u64, Box<str>),
 }
 
-impl Wants {
-    pub(super) fn new(host: HostId, incarnation: u64, (deployment, birth): (Deployment, Tick)) -> Wants {
-        Wants {
+impl OwnInterest {
+    pub(super) fn new(host: HostId, incarnation: u64, (deployment, birth): (Deployment, Tick)) -> OwnInterest {
+        OwnInterest {
             host,
             deployment,
             birth,
@@ -101,7 +101,7 @@ impl Wants {
     }
 
     /// A subscription is answered.
-    pub(crate) fn note_answered(&mut self, now: Time) {
+    pub(crate) fn record_answered(&mut self, now: Time) {
         self.answered_at.get_or_insert(now);
     }
 
@@ -111,7 +111,7 @@ impl Wants {
     }
 
     /// What others were told.
-    pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
+    pub(super) fn entries(&self) -> impl Iterator<Item = &InterestValue> {
         self.told.values()
     }
 
@@ -144,9 +144,9 @@ impl Wants {
         }
     }
 
-    fn apply(&mut self, change: Change) {
+    fn apply(&mut self, change: InterestChange) {
         match change {
-            Change::Added(key, Wanted1 { filter, selector, durable }) => {
+            InterestChange::Added(key, AddedInterest { filter, selector, durable }) => {
                 if is_local(&filter) {
                     return;
                 }
@@ -158,7 +158,7 @@ impl Wants {
                     self.selectors.entry(key).or_default().push_back((selector, durable));
                 }
             }
-            Change::Removed(key, filter) => {
+            InterestChange::Removed(key, filter) => {
                 let Some(known) = self.selectors.get_mut(&key) else { return };
                 if let Some((selector, durable)) = known.pop_front() {
                     let reduction = if durable { &mut self.durable } else { &mut self.reduction };
@@ -174,7 +174,7 @@ impl Wants {
     /// Makes a new version of what has changed, if others have to know of it.
     fn renew(&mut self, now: Time, bound: usize) -> Option<Delta> {
         let bound = bound.min(whimbrel_wire::LIST_MAX / 2);
-        let entry = |entry: &super::reduce::Entry, durable| Entry {
+        let entry = |entry: &super::reduce::ReducedEntry, durable| InterestValue {
             filter: entry.filter.clone(),
             selector: entry.selector.as_ref().map(|selector| selector.to_string().into()),
             durable,
@@ -222,8 +222,9 @@ impl Wants {
 }
 
 /// Entries that together fit into a frame: if they do not, all topics are wanted, and all below the first levels with `$` that occur.
-fn bounded(wanted: Vec<Entry>) -> Vec<Entry> {
-    let bytes = |entry: &Entry| entry.filter.len() + entry.selector.as_ref().map_or(0, |selector| selector.len());
+fn bounded(wanted: Vec<InterestValue>) -> Vec<InterestValue> {
+    let bytes =
+        |entry: &InterestValue| entry.filter.len() + entry.selector.as_ref().map_or(0, |selector| selector.len());
     if wanted.iter().map(bytes).sum::<usize>() <= INTEREST_BYTES_MAX {
         return wanted;
     }
@@ -233,7 +234,7 @@ fn bounded(wanted: Vec<Entry>) -> Vec<Entry> {
     });
     let roots: BTreeSet<String> = roots.collect();
     let durable = wanted.iter().any(|entry| entry.durable);
-    let all = |filter: String| Entry { filter: filter.into(), selector: None, durable };
+    let all = |filter: String| InterestValue { filter: filter.into(), selector: None, durable };
     core::iter::once(all("#".into())).chain(roots.into_iter().map(|root| all(format!("{root}/#")))).collect()
 }
 
@@ -255,14 +256,14 @@ pub(super) fn tag_of(host: HostId, version: u64) -> u16 {
 
 impl Broker {
     /// Notes which subscriptions came and went; others are told soon.
-    pub(crate) fn take_wants(&mut self, now: Time) {
+    pub(crate) fn collect_own_interest(&mut self, now: Time) {
         let Some(overlay) = &mut self.overlay else { return };
         let changes = self.router.take_changes();
         if changes.is_empty() {
             return;
         }
         for change in changes {
-            overlay.wants.apply(change);
+            overlay.own_interest.apply(change);
         }
         overlay.tell_interest_soon(now);
     }
@@ -270,10 +271,10 @@ impl Broker {
     /// Makes the own interest known, if it has changed.
     pub(super) fn tell_interest(&mut self, now: Time, out: &mut dyn Output) {
         // Subscriptions that were made in this step, and wait for a version that has them, belong to this one.
-        self.take_wants(now);
+        self.collect_own_interest(now);
         let Some(overlay) = &mut self.overlay else { return };
         let bound = overlay.config.interest_max;
-        if let Some(delta) = overlay.wants.renew(now, bound) {
+        if let Some(delta) = overlay.own_interest.renew(now, bound) {
             overlay.stats.interest_versions += 1;
             overlay.report_soon(now);
             self.flood_own_interest(now, delta, out);
@@ -291,7 +292,7 @@ impl Overlay {
                 _ => self.interests.recent.count(now, EVERY_BROKER * all).min(all),
             };
             let pause = INTEREST_EVERY + EVERY_BROKER * told;
-            let at = now.max(self.wants.told_at + pause);
+            let at = now.max(self.own_interest.told_at + pause);
             self.set_timer(at, Due::Interest);
         }
     }

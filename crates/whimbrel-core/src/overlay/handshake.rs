@@ -6,7 +6,7 @@ use whimbrel_event::Time;
 use whimbrel_wire::{Cutter, Frame, Hello, Invalid, Probe, ProbeEcho, VERSION_BYTES_MAX};
 
 use super::estimate::{LINK_DEAD_AFTER, PROBE_EVERY};
-use super::peers::{HELLO_WITHIN, LINKS_MAX, Peer, Who};
+use super::peers::{HELLO_WITHIN, LINKS_MAX, Peer, PeerIdentity};
 use super::{Due, Overlay};
 use crate::api::{Channel, HangUp, Output, PeerLink};
 use crate::broker::Broker;
@@ -49,14 +49,14 @@ impl Overlay {
         Frame::Hello(Hello {
             major: whimbrel_wire::MAJOR,
             minor: whimbrel_wire::MINOR,
-            deployment: u64::from(self.wants.deployment.0),
+            deployment: u64::from(self.own_interest.deployment.0),
             host: self.host,
             incarnation: self.incarnation,
             name: &self.config.name,
             time: now.as_nanos(),
             reliable: Streams::RELIABLE,
             best_effort: Streams::BEST_EFFORT,
-            birth: self.wants.birth,
+            birth: self.own_interest.birth,
             version: beginning(&self.config.version),
         })
     }
@@ -65,12 +65,12 @@ impl Overlay {
     ///
     /// # Errors
     /// Why not.
-    fn may_greet(&self, link: PeerLink, hello: &Hello<'_>) -> Result<Option<PeerLink>, HangUp> {
+    fn check_hello(&self, link: PeerLink, hello: &Hello<'_>) -> Result<Option<PeerLink>, HangUp> {
         let peer = self.peers.get(link).expect("it has just said hello");
         if peer.who.is_some() {
             return Err(HangUp::Garbage);
         }
-        if hello.deployment != u64::from(self.wants.deployment.0) {
+        if hello.deployment != u64::from(self.own_interest.deployment.0) {
             return Err(HangUp::OtherDeployment);
         }
         if peer.certified.as_deref().is_some_and(|certified| certified != hello.name) {
@@ -97,9 +97,9 @@ impl Overlay {
 
 impl Broker {
     /// A broker says who it is.
-    pub(super) fn greeted(&mut self, now: Time, link: PeerLink, hello: &Hello<'_>, out: &mut dyn Output) {
+    pub(super) fn on_hello(&mut self, now: Time, link: PeerLink, hello: &Hello<'_>, out: &mut dyn Output) {
         let Some(overlay) = &mut self.overlay else { return };
-        let other = match overlay.may_greet(link, hello) {
+        let other = match overlay.check_hello(link, hello) {
             Ok(other) => other,
             Err(why) => return self.hang_up(now, link, why, out),
         };
@@ -109,7 +109,7 @@ impl Broker {
         let Some(overlay) = &mut self.overlay else { return };
         let ahead = i64::try_from(i128::from(hello.time) - i128::from(now.as_nanos())).unwrap_or(i64::MAX);
         overlay.stats.clocks_apart += u64::from(ahead.unsigned_abs() > CLOCKS_APART.as_nanos() as u64);
-        let who = Who {
+        let who = PeerIdentity {
             host: hello.host,
             incarnation: hello.incarnation,
             name: hello.name.into(),
@@ -216,7 +216,7 @@ impl Broker {
             self.compare_retained(now, link, out);
         }
         self.remind_of_previous(now, out);
-        self.expire_debts(now);
+        self.expire_holds_given(now);
         self.end_retired(now, out);
     }
 }

@@ -2,13 +2,13 @@
 
 use whimbrel_event::{PubendId, Qos, Tick};
 
-use super::keys::{DurableNo, OwnTicks, Value, put_selector, put_ticks, qos, selector_of, ticks};
-use super::wire::{Bytes, put_varint};
+use super::keys::{DurableNo, MapValue, OwnTicks, put_selector, put_ticks, qos, selector_of, ticks};
+use super::wire::{ByteReader, put_varint};
 use crate::api::Durability;
 
 /// What a subscription asks for.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Wish<'a> {
+pub(crate) struct SubscriptionRecord<'a> {
     /// Its number, if it is durable.
     pub(crate) number: Option<DurableNo>,
     pub(crate) durability: Durability,
@@ -25,25 +25,25 @@ pub(crate) struct Wish<'a> {
     pub(crate) start: OwnTicks,
     pub(crate) selector: Option<&'a str>,
     /// What it wanted before, oldest first.
-    pub(crate) old: Vec<Former<'a>>,
+    pub(crate) old: Vec<FormerSelector<'a>>,
 }
 
 /// A selector that a subscription has had.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Former<'a> {
+pub(crate) struct FormerSelector<'a> {
     pub(crate) selector: Option<&'a str>,
     /// The last ticks for which it counts.
     pub(crate) upto: OwnTicks,
     /// The same of other brokers' streams, where that is known.
-    pub(crate) far: Vec<(PubendId, Tick)>,
+    pub(crate) remote: Vec<(PubendId, Tick)>,
 }
 
 /// Most such streams that are read.
-const FAR_MAX: u64 = 1 << 16;
+const REMOTE_MAX: u64 = 1 << 16;
 
-impl<'a> Wish<'a> {
+impl<'a> SubscriptionRecord<'a> {
     /// Reads one; the first version knew of own streams only.
-    fn read_with(bytes: &mut Bytes<'a>, has_far: bool) -> Option<Self> {
+    fn read_with(bytes: &mut ByteReader<'a>, has_remote: bool) -> Option<Self> {
         let number = bytes.varint()?.checked_sub(1).map(u32::try_from).transpose().ok()?.map(DurableNo);
         let durability = match bytes.u8()? {
             0 => Durability::Queued,
@@ -54,16 +54,16 @@ impl<'a> Wish<'a> {
         };
         let (qos, flags, identifier) = (qos(bytes.u8()?)?, bytes.u8()?, bytes.small()?);
         let (start, selector) = (ticks(bytes)?, selector_of(bytes)?);
-        let tick = |bytes: &mut Bytes<'a>| Some((PubendId(bytes.varint()?), Tick(bytes.varint()?)));
-        let former = |bytes: &mut Bytes<'a>| {
+        let tick = |bytes: &mut ByteReader<'a>| Some((PubendId(bytes.varint()?), Tick(bytes.varint()?)));
+        let former = |bytes: &mut ByteReader<'a>| {
             let (selector, upto) = (selector_of(bytes)?, ticks(bytes)?);
-            let count = if has_far { Some(bytes.varint()?).filter(|count| *count <= FAR_MAX)? } else { 0 };
-            let far = (0..count).map(|_| tick(bytes)).collect::<Option<Vec<_>>>()?;
-            Some(Former { selector, upto, far })
+            let count = if has_remote { Some(bytes.varint()?).filter(|count| *count <= REMOTE_MAX)? } else { 0 };
+            let remote = (0..count).map(|_| tick(bytes)).collect::<Option<Vec<_>>>()?;
+            Some(FormerSelector { selector, upto, remote })
         };
         let old = (0..bytes.varint()?).map(|_| former(bytes)).collect::<Option<Vec<_>>>()?;
         let has = |flag| flags & flag != 0;
-        Some(Wish {
+        Some(SubscriptionRecord {
             number,
             durability,
             qos,
@@ -95,7 +95,7 @@ pub(crate) fn was_named(text: &str, durability: Durability, by_token_or_notices:
     is_tracked && !text.starts_with("$share/")
 }
 
-impl<'a> Value<'a> for Wish<'a> {
+impl<'a> MapValue<'a> for SubscriptionRecord<'a> {
     const VERSION: u8 = 2;
 
     fn put(&self, out: &mut Vec<u8>) {
@@ -123,19 +123,19 @@ impl<'a> Value<'a> for Wish<'a> {
         for former in &self.old {
             put_selector(out, former.selector);
             put_ticks(out, &former.upto);
-            put_varint(out, former.far.len() as u64);
-            for (pubend, tick) in &former.far {
+            put_varint(out, former.remote.len() as u64);
+            for (pubend, tick) in &former.remote {
                 put_varint(out, pubend.0);
                 put_varint(out, tick.0);
             }
         }
     }
 
-    fn read(bytes: &mut Bytes<'a>) -> Option<Self> {
-        Wish::read_with(bytes, true)
+    fn read(bytes: &mut ByteReader<'a>) -> Option<Self> {
+        SubscriptionRecord::read_with(bytes, true)
     }
 
-    fn read_older(version: u8, bytes: &mut Bytes<'a>) -> Option<Self> {
-        if version == 1 { Wish::read_with(bytes, false) } else { None }
+    fn read_older(version: u8, bytes: &mut ByteReader<'a>) -> Option<Self> {
+        if version == 1 { SubscriptionRecord::read_with(bytes, false) } else { None }
     }
 }

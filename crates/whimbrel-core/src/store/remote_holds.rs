@@ -4,27 +4,27 @@ use std::collections::BTreeMap;
 
 use whimbrel_event::{PubendId, Tick, Time};
 
-use super::Stand;
+use super::DurablePosition;
 use crate::broker::Broker;
 use crate::cursor::{Durable, NOTHING, Positions};
 
 /// So many times in the life of what is kept at most, the positions of all who are there and live are written.
 const ASSURED_TIMES: u32 = 4;
 
-type Counted = BTreeMap<(PubendId, Tick), u32>;
+type HeldCount = BTreeMap<(PubendId, Tick), u32>;
 
 /// What other brokers' streams are held for.
 #[derive(Debug, Default)]
-pub(crate) struct FarHolds {
-    all: Counted,
-    near: Counted,
+pub(crate) struct RemoteHolds {
+    all: HeldCount,
+    connected: HeldCount,
     /// The written positions of those who are there and live are here, or further on, or they hold the streams.
     assured: Positions,
     /// When they were last begun to be written.
     assured_at: Time,
 }
 
-fn change(counted: &mut Counted, before: &Positions, after: &Positions) {
+fn change(counted: &mut HeldCount, before: &Positions, after: &Positions) {
     for held in after.iter() {
         *counted.entry(held).or_default() += 1;
     }
@@ -37,21 +37,25 @@ fn change(counted: &mut Counted, before: &Positions, after: &Positions) {
     }
 }
 
-fn first(counted: &Counted, pubend: PubendId) -> Option<Tick> {
+fn first(counted: &HeldCount, pubend: PubendId) -> Option<Tick> {
     counted.range((pubend, Tick(0))..=(pubend, NOTHING)).next().map(|((_, tick), _)| *tick)
 }
 
-impl FarHolds {
+impl RemoteHolds {
     /// Somebody holds other things than before; each time with whether it is there and live.
-    pub(crate) fn change(&mut self, (before, was_near): (&Positions, bool), (after, is_near): (&Positions, bool)) {
+    pub(crate) fn change(
+        &mut self,
+        (before, was_connected): (&Positions, bool),
+        (after, is_connected): (&Positions, bool),
+    ) {
         let none = const { &Positions::new() };
         change(&mut self.all, before, after);
-        change(&mut self.near, if was_near { before } else { none }, if is_near { after } else { none });
+        change(&mut self.connected, if was_connected { before } else { none }, if is_connected { after } else { none });
     }
 
     /// Up to where nobody holds a stream, and nobody who is there and live; `None`: nobody holds anything.
     pub(crate) fn first(&self, pubend: PubendId) -> (Option<Tick>, Option<Tick>) {
-        (first(&self.all, pubend), first(&self.near, pubend))
+        (first(&self.all, pubend), first(&self.connected, pubend))
     }
 
     /// Up to where it is known that whoever is there and live has a written position, or holds the stream.
@@ -67,25 +71,29 @@ impl FarHolds {
 
 impl Durable {
     /// What it holds of other brokers' streams, for one that stands there; `passed` tells how far a stream has been passed that has begun here.
-    pub(crate) fn hold_far(&mut self, stand: &Stand, passed: impl Fn(PubendId) -> Option<Tick>) -> Positions {
-        if stand.far.is_empty() {
+    pub(crate) fn hold_remote(
+        &mut self,
+        position: &DurablePosition,
+        passed: impl Fn(PubendId) -> Option<Tick>,
+    ) -> Positions {
+        if position.remote.is_empty() {
             return Positions::new();
         }
         let mut held = Positions::new();
-        for far in &stand.far {
-            let (newest, hole) = (self.remote.newest.get(far.pubend), self.remote.holes.get(far.pubend));
+        for remote in &position.remote {
+            let (newest, hole) = (self.remote.newest.get(remote.pubend), self.remote.holes.get(remote.pubend));
             // What is to be read there may have anything.
-            let is_whole = !self.remote.detached.has(far.pubend) && far.acked >= hole;
+            let is_whole = !self.remote.detached.has(remote.pubend) && remote.acked >= hole;
             let has_got = is_whole
-                && match passed(far.pubend) {
-                    Some(passed) => far.acked >= newest.min(passed),
+                && match passed(remote.pubend) {
+                    Some(passed) => remote.acked >= newest.min(passed),
                     None => newest == Tick(0),
                 };
             if !has_got {
                 // What came before was not logged for it.
-                held.set(far.pubend, far.acked.max(far.since));
+                held.set(remote.pubend, remote.acked.max(remote.since));
             } else if newest != Tick(0) {
-                self.remote.newest.remove(far.pubend);
+                self.remote.newest.remove(remote.pubend);
             }
         }
         held
@@ -95,11 +103,11 @@ impl Durable {
 impl Broker {
     /// Now and then, if logs are given up early anywhere, all who are there and live have their positions written: so that none that has missed nothing is
     /// told so after a crash.
-    pub(crate) fn assure_far(&mut self, now: Time) {
+    pub(crate) fn assure_remote(&mut self, now: Time) {
         let Some(max) = self.sessions.limits.max_retain else { return };
-        let far = &mut self.store.release.far;
-        if now.since(far.assured_at) >= max / ASSURED_TIMES {
-            far.assured_at = now;
+        let remote = &mut self.store.release.remote;
+        if now.since(remote.assured_at) >= max / ASSURED_TIMES {
+            remote.assured_at = now;
             self.begin_round();
         }
     }
@@ -115,7 +123,7 @@ mod tests {
         let of = |ticks: &[(PubendId, u64)]| {
             ticks.iter().map(|(pubend, tick)| (*pubend, Tick(*tick))).collect::<Positions>()
         };
-        let mut holds = FarHolds::default();
+        let mut holds = RemoteHolds::default();
         let (none, a, b) = (of(&[]), of(&[(one, 5), (two, 9)]), of(&[(one, 3)]));
         holds.change((&none, false), (&a, true));
         holds.change((&none, false), (&b, false));

@@ -11,7 +11,7 @@ use super::DurableNo;
 const QUESTIONS_MAX: usize = 4;
 
 /// Subscriptions that one question is for.
-pub(crate) const FAR_MEMBERS_MAX: usize = 4096;
+pub(crate) const REMOTE_MEMBERS_MAX: usize = 4096;
 
 /// A question is asked again after this, and then at doubling intervals.
 const AGAIN: Duration = Duration::from_millis(250);
@@ -27,7 +27,7 @@ const SLICES_MAX: usize = 256;
 
 /// A part of another broker's stream that was read.
 #[derive(Debug)]
-pub(crate) struct FarSlice {
+pub(crate) struct RemoteSlice {
     pubend: PubendId,
     after: Tick,
     pub(crate) upto: Tick,
@@ -36,45 +36,45 @@ pub(crate) struct FarSlice {
     /// Ranges, without their first ticks, that cannot be read.
     pub(crate) lost: Vec<(Tick, Tick)>,
     pub(crate) events: Vec<Event>,
-    /// Whom it has everything for, with their tracks.
-    members: Members,
+    /// Whom it has everything for, with their cursors.
+    members: CursorMembers,
     bytes: usize,
 }
 
 /// A part that was asked for.
 #[derive(Debug)]
-struct Asked {
+struct OpenQuestionPart {
     number: u64,
     pubend: PubendId,
     after: Tick,
     upto: Tick,
-    members: Members,
-    entries: Entries,
+    members: CursorMembers,
+    entries: FilterEntries,
     is_strict: bool,
     at: Time,
     pause: Duration,
 }
 
-/// Durable subscriptions, with their tracks.
-pub(crate) type Members = BTreeMap<DurableNo, u32>;
+/// Durable subscriptions, with their cursors.
+pub(crate) type CursorMembers = BTreeMap<DurableNo, u32>;
 
 /// Topic filters and selectors.
-pub(crate) type Entries = Vec<(Box<str>, Option<Box<str>>)>;
+pub(crate) type FilterEntries = Vec<(Box<str>, Option<Box<str>>)>;
 
 /// What is to be asked, and again.
-pub(crate) struct Question<'a> {
+pub(crate) struct NextQuestion<'a> {
     pub(crate) number: u64,
     pub(crate) pubend: PubendId,
     pub(crate) after: Tick,
     pub(crate) upto: Tick,
-    pub(crate) entries: &'a Entries,
+    pub(crate) entries: &'a FilterEntries,
     /// Whatever is not there any more is to be told.
     pub(crate) is_strict: bool,
 }
 
 /// What was told of a part.
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct ToldPart {
     pub(crate) upto: Tick,
     pub(crate) released: Tick,
     pub(crate) lost: Vec<(Tick, Tick)>,
@@ -83,27 +83,27 @@ pub(crate) struct Told {
 
 /// Who waits for parts of other brokers' streams, what was asked, and what was read.
 #[derive(Debug, Default)]
-pub(crate) struct FarReads {
-    /// By stream, who waits: its track.
-    waiting: BTreeMap<PubendId, Members>,
-    asked: Vec<Asked>,
+pub(crate) struct RemoteReads {
+    /// By stream, who waits: its cursor.
+    waiting: BTreeMap<PubendId, CursorMembers>,
+    asked: Vec<OpenQuestionPart>,
     /// Oldest first.
-    slices: VecDeque<FarSlice>,
+    slices: VecDeque<RemoteSlice>,
     bytes: usize,
     last: u64,
     /// How much of a stream the last answer has brought, in ticks.
     span: u64,
 }
 
-impl FarReads {
+impl RemoteReads {
     /// Questions of this life have numbers that those of no other life have: answers come late.
     pub(crate) fn number_from(&mut self, incarnation: u64) {
         self.last = self.last.max(incarnation);
     }
 
     /// What was read of a stream behind a tick for a subscription.
-    pub(crate) fn slice(&self, pubend: PubendId, after: Tick, number: DurableNo) -> Option<&FarSlice> {
-        let is_it = |slice: &&FarSlice| {
+    pub(crate) fn slice(&self, pubend: PubendId, after: Tick, number: DurableNo) -> Option<&RemoteSlice> {
+        let is_it = |slice: &&RemoteSlice| {
             slice.pubend == pubend && slice.after <= after && after < slice.upto && slice.members.contains_key(&number)
         };
         self.slices.iter().rev().find(is_it)
@@ -139,8 +139,8 @@ impl FarReads {
     }
 
     /// Those who have a part that reaches up to a tick, and are about to need what comes behind it.
-    pub(crate) fn followers(&self, pubend: PubendId, at: Tick) -> Members {
-        let reaches = |slice: &&FarSlice| slice.pubend == pubend && slice.after < at && at <= slice.upto;
+    pub(crate) fn followers(&self, pubend: PubendId, at: Tick) -> CursorMembers {
+        let reaches = |slice: &&RemoteSlice| slice.pubend == pubend && slice.after < at && at <= slice.upto;
         let members = self.slices.iter().filter(reaches).flat_map(|slice| &slice.members);
         members.map(|(number, cursor)| (*number, *cursor)).collect()
     }
@@ -160,28 +160,38 @@ impl FarReads {
         &mut self,
         now: Time,
         (pubend, after, upto): (PubendId, Tick, Tick),
-        members: Members,
-        (entries, is_strict): (Entries, bool),
+        members: CursorMembers,
+        (entries, is_strict): (FilterEntries, bool),
     ) {
         assert!(after < upto && !members.is_empty(), "a question is for something, and for somebody");
         self.last += 1;
         let number = self.last;
-        self.asked.push(Asked { number, pubend, after, upto, members, entries, is_strict, at: now, pause: AGAIN });
+        self.asked.push(OpenQuestionPart {
+            number,
+            pubend,
+            after,
+            upto,
+            members,
+            entries,
+            is_strict,
+            at: now,
+            pause: AGAIN,
+        });
     }
 
     /// Questions that are to be asked now, for one stream; when the next one is.
-    pub(crate) fn due(&mut self, now: Time, pubend: PubendId, mut ask: impl FnMut(Question<'_>)) -> Option<Time> {
+    pub(crate) fn due(&mut self, now: Time, pubend: PubendId, mut ask: impl FnMut(NextQuestion<'_>)) -> Option<Time> {
         let Self { asked, waiting, .. } = self;
         // Whoever it was for may have left.
         let waiting = waiting.get(&pubend);
         asked.retain(|one| {
-            let is_awaited = |waiting: &Members| one.members.keys().any(|member| waiting.contains_key(member));
+            let is_awaited = |waiting: &CursorMembers| one.members.keys().any(|member| waiting.contains_key(member));
             one.pubend != pubend || waiting.is_some_and(is_awaited)
         });
-        let of_stream = |one: &&mut Asked| one.pubend == pubend;
+        let of_stream = |one: &&mut OpenQuestionPart| one.pubend == pubend;
         for one in asked.iter_mut().filter(of_stream).filter(|one| one.at <= now) {
-            let Asked { number, pubend, after, upto, .. } = *one;
-            ask(Question { number, pubend, after, upto, entries: &one.entries, is_strict: one.is_strict });
+            let OpenQuestionPart { number, pubend, after, upto, .. } = *one;
+            ask(NextQuestion { number, pubend, after, upto, entries: &one.entries, is_strict: one.is_strict });
             one.at = now + one.pause;
             one.pause = (one.pause * 2).min(AGAIN_MAX);
         }
@@ -189,9 +199,9 @@ impl FarReads {
     }
 
     /// A question was answered by that host: whose turn it is now to read on, with the stream. Nobody's if it is not open.
-    pub(crate) fn keep(&mut self, from: HostId, number: u64, told: Told) -> Option<(PubendId, Vec<u32>)> {
+    pub(crate) fn keep(&mut self, from: HostId, number: u64, told: ToldPart) -> Option<(PubendId, Vec<u32>)> {
         let at = self.asked.iter().position(|asked| asked.number == number && asked.pubend.host() == from)?;
-        let Asked { pubend, after, upto, .. } = self.asked[at];
+        let OpenQuestionPart { pubend, after, upto, .. } = self.asked[at];
         if told.upto <= after {
             return None;
         }
@@ -199,11 +209,11 @@ impl FarReads {
         self.span = told.upto.0 - after.0;
         let waiting = self.waiting.get(&pubend);
         let cursors = members.keys().filter_map(|number| waiting?.get(number).copied()).collect();
-        let bytes = size_of::<FarSlice>() + told.events.iter().map(Event::weight).sum::<usize>();
-        let Told { upto: read, released, lost, events } = told;
+        let bytes = size_of::<RemoteSlice>() + told.events.iter().map(Event::weight).sum::<usize>();
+        let ToldPart { upto: read, released, lost, events } = told;
         let upto = read.min(upto);
         self.bytes += bytes;
-        self.slices.push_back(FarSlice { pubend, after, upto, released, lost, events, members, bytes });
+        self.slices.push_back(RemoteSlice { pubend, after, upto, released, lost, events, members, bytes });
         while (self.bytes > SLICES_BYTES || self.slices.len() > SLICES_MAX) && self.slices.len() > 1 {
             self.bytes -= self.slices.pop_front().map_or(0, |slice| slice.bytes);
         }

@@ -1,32 +1,32 @@
 //! What this broker owes others: their durable subscriptions' interest, for which events are logged, and how far the log is held for them.
 //!
-//! It outlives links, restarts of both, and partitions. What a broker is owed is held until it says that it needs it no more; [`Hold`] has that as it was
+//! It outlives links, restarts of both, and partitions. What a broker is owed is held until it says that it needs it no more; [`HoldRecord`] has that as it was
 //! reported last. What it began to want with a later version of its interest than the report knows of is held from where that began.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use whimbrel_event::{HostId, Tick, Time};
 
-use super::keys::{DurableNo, OWN, OwnTicks, Value, put_selector, put_ticks, selector_of, ticks};
-use super::numbers::DebtorNo;
-use super::wire::{Bytes, put_bytes, put_varint};
+use super::keys::{DurableNo, MapValue, OWN, OwnTicks, put_selector, put_ticks, selector_of, ticks};
+use super::numbers::HoldNo;
+use super::wire::{ByteReader, put_bytes, put_varint};
 use super::write_queue::BatchNo;
 use crate::cursor::NOTHING;
 use crate::route;
 use whimbrel_wire::PreviousIdentity;
 
 /// Brokers that are owed something, those included whose sessions have gone to others or have been given up. Others are told that there is no log.
-pub(crate) const DEBTORS_MAX: usize = 1_024;
+pub(crate) const HOLDS_GIVEN_MAX: usize = 1_024;
 
 /// Entries that have gone, and of which a broker has not reported, that are told apart.
 const DROPPED_MAX: usize = 64;
 
 /// One thing that a broker's durable subscriptions want: topic filter and selector.
-pub(crate) type OwedWish = (Box<str>, Option<Box<str>>);
+pub(crate) type InterestKey = (Box<str>, Option<Box<str>>);
 
 /// What is kept of one such thing.
 #[derive(Debug)]
-pub(crate) struct Owed {
+pub(crate) struct HeldInterest {
     /// Its number among those of its broker; never given twice while that is owed something.
     pub(crate) number: u32,
     /// With which version of the broker's interest it came.
@@ -34,19 +34,19 @@ pub(crate) struct Owed {
     /// What it wants was logged after these ticks.
     pub(crate) begin: OwnTicks,
     /// By which it is in the index.
-    pub(crate) wish: route::Wish,
+    pub(crate) in_index: route::DurableInterest,
 }
 
 /// As it is written, with what it wants.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct OwedEntry<'a> {
+pub(crate) struct HeldInterestRecord<'a> {
     pub(crate) version: u64,
     pub(crate) begin: OwnTicks,
     pub(crate) filter: &'a str,
     pub(crate) selector: Option<&'a str>,
 }
 
-impl<'a> Value<'a> for OwedEntry<'a> {
+impl<'a> MapValue<'a> for HeldInterestRecord<'a> {
     fn put(&self, out: &mut Vec<u8>) {
         put_varint(out, self.version);
         put_ticks(out, &self.begin);
@@ -54,15 +54,15 @@ impl<'a> Value<'a> for OwedEntry<'a> {
         put_selector(out, self.selector);
     }
 
-    fn read(bytes: &mut Bytes<'a>) -> Option<Self> {
+    fn read(bytes: &mut ByteReader<'a>) -> Option<Self> {
         let (version, begin) = (bytes.varint()?, ticks(bytes)?);
-        Some(OwedEntry { version, begin, filter: bytes.text()?, selector: selector_of(bytes)? })
+        Some(HeldInterestRecord { version, begin, filter: bytes.text()?, selector: selector_of(bytes)? })
     }
 }
 
 /// How far the log is held for a broker.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Hold {
+pub(crate) struct HoldRecord {
     /// What it is called.
     pub(crate) name: Box<str>,
     /// Its life in which it reported last, and the number of that report.
@@ -72,9 +72,9 @@ pub(crate) struct Hold {
     /// It needs all behind these ticks; [`NOTHING`]: nothing of that stream.
     pub(crate) needed: OwnTicks,
     /// Who has copies of its sessions.
-    pub(crate) deputies: Vec<HostId>,
+    pub(crate) replicas: Vec<HostId>,
     /// Who of these has said that all that it had of them is taken over.
-    pub(crate) took: Vec<HostId>,
+    pub(crate) taken_over: Vec<HostId>,
     /// It will never come back: another one has its name, or it was forgotten.
     pub(crate) has_ended: bool,
     /// When it was heard of last.
@@ -82,7 +82,7 @@ pub(crate) struct Hold {
     /// Up to here what it was owed may have been given up although it had not said so; [`NOTHING`]: all, and nothing is held any more.
     pub(crate) forfeited: OwnTicks,
     /// How filter records name it; `None` only between reading what an earlier version has written and going on from that.
-    pub(crate) number: Option<DebtorNo>,
+    pub(crate) number: Option<HoldNo>,
     /// They do so after these ticks, as far as it was owed what it wanted.
     pub(crate) named: OwnTicks,
 }
@@ -92,11 +92,11 @@ fn put_hosts(out: &mut Vec<u8>, hosts: &[HostId]) {
     hosts.iter().for_each(|host| put_varint(out, host.as_u64()));
 }
 
-fn hosts(bytes: &mut Bytes<'_>) -> Option<Vec<HostId>> {
+fn hosts(bytes: &mut ByteReader<'_>) -> Option<Vec<HostId>> {
     (0..bytes.varint()?).map(|_| bytes.varint().map(HostId::new)).collect()
 }
 
-impl Value<'_> for Hold {
+impl MapValue<'_> for HoldRecord {
     const VERSION: u8 = 2;
 
     fn put(&self, out: &mut Vec<u8>) {
@@ -105,8 +105,8 @@ impl Value<'_> for Hold {
         put_varint(out, self.report.1);
         put_varint(out, self.version);
         put_ticks(out, &self.needed);
-        put_hosts(out, &self.deputies);
-        put_hosts(out, &self.took);
+        put_hosts(out, &self.replicas);
+        put_hosts(out, &self.taken_over);
         out.push(u8::from(self.has_ended));
         put_varint(out, self.at.as_nanos());
         put_ticks(out, &self.forfeited);
@@ -114,21 +114,21 @@ impl Value<'_> for Hold {
         put_ticks(out, &self.named);
     }
 
-    fn read(bytes: &mut Bytes<'_>) -> Option<Self> {
+    fn read(bytes: &mut ByteReader<'_>) -> Option<Self> {
         let hold = Self::read_older(1, bytes)?;
-        let number = bytes.varint()?.checked_sub(1).map(u16::try_from).transpose().ok()?.map(DebtorNo);
-        Some(Hold { number, named: ticks(bytes)?, ..hold })
+        let number = bytes.varint()?.checked_sub(1).map(u16::try_from).transpose().ok()?.map(HoldNo);
+        Some(HoldRecord { number, named: ticks(bytes)?, ..hold })
     }
 
-    fn read_older(version: u8, bytes: &mut Bytes<'_>) -> Option<Self> {
+    fn read_older(version: u8, bytes: &mut ByteReader<'_>) -> Option<Self> {
         (version == 1).then_some(())?;
-        Some(Hold {
+        Some(HoldRecord {
             name: bytes.text()?.into(),
             report: (bytes.varint()?, bytes.varint()?),
             version: bytes.varint()?,
             needed: ticks(bytes)?,
-            deputies: hosts(bytes)?,
-            took: hosts(bytes)?,
+            replicas: hosts(bytes)?,
+            taken_over: hosts(bytes)?,
             has_ended: bytes.u8()? == 1,
             at: Time::from_nanos(bytes.varint()?),
             forfeited: ticks(bytes)?,
@@ -140,72 +140,72 @@ impl Value<'_> for Hold {
 
 /// What one broker is owed.
 #[derive(Debug)]
-pub(crate) struct Debt {
-    pub(crate) hold: Hold,
-    pub(crate) entries: BTreeMap<OwedWish, Owed>,
+pub(crate) struct HoldGiven {
+    pub(crate) record: HoldRecord,
+    pub(crate) entries: BTreeMap<InterestKey, HeldInterest>,
     /// Of entries that have gone before it has reported where it stands under them: their versions, and after which ticks they count.
     pub(crate) dropped: Vec<(u64, OwnTicks)>,
     /// The number of the last entry.
     pub(crate) last: u32,
     /// The version of its interest of which everything is in the entries.
     pub(crate) version: u64,
-    /// With which atom that is durable, and what it has reported.
+    /// With which batch that is durable, and what it has reported.
     pub(crate) batch: BatchNo,
     /// What the log is held for, as it was counted.
     pub(crate) counted: OwnTicks,
     /// What it needs for those who are there and live, if it has said so in this life of this broker.
-    pub(crate) near: Option<OwnTicks>,
+    pub(crate) connected: Option<OwnTicks>,
     /// When it reported last in this life, or this life began.
     pub(crate) heard: Time,
     /// When its hold was written.
     pub(crate) written: Time,
 }
 
-impl Debt {
+impl HoldGiven {
     /// Nothing is owed yet; what is to be will be under that number in filter records after these ticks.
-    pub(crate) fn new(now: Time, name: &str, (number, named): (DebtorNo, OwnTicks)) -> Debt {
-        let hold = Hold {
+    pub(crate) fn new(now: Time, name: &str, (number, named): (HoldNo, OwnTicks)) -> HoldGiven {
+        let hold = HoldRecord {
             name: name.into(),
             report: (0, 0),
             version: 0,
             needed: [NOTHING; OWN],
-            deputies: Vec::new(),
-            took: Vec::new(),
+            replicas: Vec::new(),
+            taken_over: Vec::new(),
             has_ended: false,
             at: now,
             forfeited: [Tick(0); OWN],
             number: Some(number),
             named,
         };
-        Debt::restored(now, hold)
+        HoldGiven::restored(now, hold)
     }
 
     /// As it was written; its entries follow.
-    pub(crate) fn restored(now: Time, hold: Hold) -> Debt {
-        Debt {
-            hold,
+    pub(crate) fn restored(now: Time, hold: HoldRecord) -> HoldGiven {
+        HoldGiven {
+            record: hold,
             entries: BTreeMap::new(),
             dropped: Vec::new(),
             last: 0,
             version: 0,
             batch: BatchNo(0),
             counted: [NOTHING; OWN],
-            near: None,
+            connected: None,
             heard: now,
             written: now,
         }
     }
 
     /// An entry has gone. If it has not said yet what it needs under that one, it may need all of it: others that have come may cover it.
-    pub(crate) fn note_dropped(&mut self, owed: &Owed) {
-        if owed.version <= self.hold.version {
+    pub(crate) fn record_dropped(&mut self, interest: &HeldInterest) {
+        if interest.version <= self.record.version {
             return;
         }
         if self.dropped.len() < DROPPED_MAX {
-            self.dropped.push((owed.version, owed.begin));
+            self.dropped.push((interest.version, interest.begin));
         } else if let Some((version, begin)) = self.dropped.last_mut() {
-            *version = owed.version.max(*version);
-            *begin = core::array::from_fn(|own| begin[own].min(owed.begin[own]));
+            *version = interest.version.max(*version);
+            *begin = core::array::from_fn(|own| begin[own].min(interest.begin[own]));
         }
     }
 
@@ -213,14 +213,14 @@ impl Debt {
     pub(crate) fn needed(&self) -> OwnTicks {
         let least =
             |needed: OwnTicks, (_, begin): &(u64, OwnTicks)| core::array::from_fn(|own| needed[own].min(begin[own]));
-        self.dropped.iter().fold(self.hold.needed, least)
+        self.dropped.iter().fold(self.record.needed, least)
     }
 
     /// What is behind these ticks is kept for it.
     pub(crate) fn holds(&self) -> OwnTicks {
         let mut held = self.needed();
         // Of these it did not know when it reported.
-        for entry in self.entries.values().filter(|entry| entry.version > self.hold.version) {
+        for entry in self.entries.values().filter(|entry| entry.version > self.record.version) {
             for (held, begin) in held.iter_mut().zip(entry.begin) {
                 *held = begin.min(*held);
             }
@@ -240,13 +240,13 @@ impl Debt {
     }
 
     /// By which number what it wants is named in the index.
-    pub(crate) fn wisher(&self) -> Option<(DurableNo, u32)> {
-        self.hold.number.map(|number| (number.among_durable(), route::NO_CURSOR))
+    pub(crate) fn interest_owner(&self) -> Option<(DurableNo, u32)> {
+        self.record.number.map(|number| (number.among_durable(), route::NO_CURSOR))
     }
 
     /// It was given up: nothing is held for it any more.
     pub(crate) fn is_forfeited(&self) -> bool {
-        self.hold.forfeited == [NOTHING; OWN]
+        self.record.forfeited == [NOTHING; OWN]
     }
 
     /// It neither is owed anything nor ever has to be told of anything that was given up.
@@ -256,23 +256,23 @@ impl Debt {
 
     /// All who had copies of its sessions have taken them over.
     pub(crate) fn is_taken_over(&self) -> bool {
-        let Hold { deputies, took, has_ended, .. } = &self.hold;
-        *has_ended && !deputies.is_empty() && deputies.iter().all(|deputy| took.contains(deputy))
+        let HoldRecord { replicas, taken_over: took, has_ended, .. } = &self.record;
+        *has_ended && !replicas.is_empty() && replicas.iter().all(|replica| took.contains(replica))
     }
 }
 
 /// What was written of what others are owed.
 #[derive(Debug, Default)]
-pub(crate) struct Restored {
-    pub(crate) holds: Vec<(HostId, Hold)>,
+pub(crate) struct RestoredHolds {
+    pub(crate) holds: Vec<(HostId, HoldRecord)>,
     /// Each with its number, and as it was written.
     pub(crate) entries: Vec<(HostId, u32, Box<[u8]>)>,
-    pub(crate) ended: BTreeMap<HostId, Ended>,
+    pub(crate) ended: BTreeMap<HostId, EndedHostRecord>,
 }
 
 /// A host that has ended, as it is written.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Ended {
+pub(crate) struct EndedHostRecord {
     pub(crate) reliable: u8,
     pub(crate) best_effort: u8,
     pub(crate) birth: Tick,
@@ -284,7 +284,7 @@ pub(crate) struct Ended {
     pub(crate) name: Box<str>,
 }
 
-impl Value<'_> for Ended {
+impl MapValue<'_> for EndedHostRecord {
     const VERSION: u8 = 2;
 
     fn put(&self, out: &mut Vec<u8>) {
@@ -294,34 +294,34 @@ impl Value<'_> for Ended {
         put_bytes(out, self.name.as_bytes());
     }
 
-    fn read(bytes: &mut Bytes<'_>) -> Option<Self> {
-        let ended = Ended::read_older(1, bytes)?;
-        Some(Ended { name: bytes.text()?.into(), ..ended })
+    fn read(bytes: &mut ByteReader<'_>) -> Option<Self> {
+        let ended = EndedHostRecord::read_older(1, bytes)?;
+        Some(EndedHostRecord { name: bytes.text()?.into(), ..ended })
     }
 
-    fn read_older(version: u8, bytes: &mut Bytes<'_>) -> Option<Self> {
+    fn read_older(version: u8, bytes: &mut ByteReader<'_>) -> Option<Self> {
         if version != 1 {
             return None;
         }
         let (reliable, best_effort, is_retired) = (bytes.u8()?, bytes.u8()?, bytes.u8()? == 1);
         let (birth, upto) = (Tick(bytes.varint()?), Tick(bytes.varint()?));
-        Some(Ended { reliable, best_effort, birth, upto, is_retired, name: "".into() })
+        Some(EndedHostRecord { reliable, best_effort, birth, upto, is_retired, name: "".into() })
     }
 }
 
 /// What others are owed, and who is never owed anything again.
 #[derive(Debug, Default)]
-pub(crate) struct Debts {
-    pub(crate) of: BTreeMap<HostId, Debt>,
+pub(crate) struct HoldsGiven {
+    pub(crate) of: BTreeMap<HostId, HoldGiven>,
     /// Hosts that were forgotten at this broker, those last that were last; at most [`whimbrel_wire::PREVIOUS_IDENTITIES_MAX`].
     pub(crate) retired: Vec<PreviousIdentity>,
 }
 
-impl Debts {
+impl HoldsGiven {
     /// The least number that no broker has.
-    pub(crate) fn free_number(&self) -> DebtorNo {
-        let used: BTreeSet<DebtorNo> = self.of.values().filter_map(|debt| debt.hold.number).collect();
-        let free = (0..).map(DebtorNo).find(|number| !used.contains(number));
+    pub(crate) fn free_number(&self) -> HoldNo {
+        let used: BTreeSet<HoldNo> = self.of.values().filter_map(|hold_given| hold_given.record.number).collect();
+        let free = (0..).map(HoldNo).find(|number| !used.contains(number));
         free.expect("there are fewer brokers than numbers")
     }
 }
@@ -330,16 +330,16 @@ impl Debts {
 mod tests {
     use super::*;
 
-    fn hold() -> Hold {
-        let deputies = vec![HostId::new(32), HostId::new(48)];
-        Hold {
+    fn hold() -> HoldRecord {
+        let replicas = vec![HostId::new(32), HostId::new(48)];
+        HoldRecord {
             report: (3, 7),
             version: 9,
             needed: [Tick(1), Tick(2), NOTHING, Tick(4)],
-            deputies,
-            took: vec![HostId::new(32)],
+            replicas,
+            taken_over: vec![HostId::new(32)],
             has_ended: true,
-            ..Debt::new(Time::from_nanos(5), "b1", (DebtorNo(3), [Tick(6), Tick(5), Tick(4), Tick(9)])).hold
+            ..HoldGiven::new(Time::from_nanos(5), "b1", (HoldNo(3), [Tick(6), Tick(5), Tick(4), Tick(9)])).record
         }
     }
 
@@ -347,48 +347,50 @@ mod tests {
     fn what_is_written_comes_back() {
         let mut out = Vec::new();
         hold().put_versioned(&mut out);
-        assert_eq!(Hold::read_versioned(&out), Some(hold()));
+        assert_eq!(HoldRecord::read_versioned(&out), Some(hold()));
         // The number and four ticks that are near each other.
         out.truncate(out.len() - 5);
         out[0] = 1;
-        let before = Hold { number: None, named: [NOTHING; OWN], ..hold() };
-        assert_eq!(Hold::read_versioned(&out), Some(before), "as it was written before there were numbers");
+        let before = HoldRecord { number: None, named: [NOTHING; OWN], ..hold() };
+        assert_eq!(HoldRecord::read_versioned(&out), Some(before), "as it was written before there were numbers");
         out.clear();
-        let entry = OwedEntry { version: 1 << 50, begin: [Tick(8); OWN], filter: "a/#", selector: Some("x = 1") };
+        let entry =
+            HeldInterestRecord { version: 1 << 50, begin: [Tick(8); OWN], filter: "a/#", selector: Some("x = 1") };
         entry.put_versioned(&mut out);
-        assert_eq!(OwedEntry::read_versioned(&out), Some(entry));
+        assert_eq!(HeldInterestRecord::read_versioned(&out), Some(entry));
         let name = "b1".into();
-        let ended = Ended { reliable: 4, best_effort: 4, birth: Tick(7), upto: Tick(9), is_retired: true, name };
+        let ended =
+            EndedHostRecord { reliable: 4, best_effort: 4, birth: Tick(7), upto: Tick(9), is_retired: true, name };
         let mut other = Vec::new();
         ended.put_versioned(&mut other);
-        assert_eq!(Ended::read_versioned(&other), Some(ended.clone()));
-        let first = Ended { name: "".into(), ..ended };
-        assert_eq!(Ended::read_versioned(&[1, 4, 4, 1, 7, 9]), Some(first), "the first version had no names");
+        assert_eq!(EndedHostRecord::read_versioned(&other), Some(ended.clone()));
+        let first = EndedHostRecord { name: "".into(), ..ended };
+        assert_eq!(EndedHostRecord::read_versioned(&[1, 4, 4, 1, 7, 9]), Some(first), "the first version had no names");
         for end in 0..out.len() {
-            assert_eq!(OwedEntry::read_versioned(&out[..end]), None);
+            assert_eq!(HeldInterestRecord::read_versioned(&out[..end]), None);
         }
     }
 
     #[test]
     fn the_least_number_is_given_that_nobody_has() {
-        let mut debts = Debts::default();
+        let mut holds_given = HoldsGiven::default();
         for (host, number) in [(16, 0), (32, 1), (48, 2)] {
-            assert_eq!(debts.free_number(), DebtorNo(number));
-            debts.of.insert(HostId::new(host), Debt::new(Time::ZERO, "", (DebtorNo(number), [Tick(0); OWN])));
+            assert_eq!(holds_given.free_number(), HoldNo(number));
+            holds_given.of.insert(HostId::new(host), HoldGiven::new(Time::ZERO, "", (HoldNo(number), [Tick(0); OWN])));
         }
-        debts.of.remove(&HostId::new(32));
-        assert_eq!(debts.free_number(), DebtorNo(1));
+        holds_given.of.remove(&HostId::new(32));
+        assert_eq!(holds_given.free_number(), HoldNo(1));
     }
 
     #[test]
     fn one_that_has_ended_is_taken_over_when_all_of_its_deputies_have_said_so() {
-        let mut debt = Debt::restored(Time::ZERO, hold());
-        assert!(!debt.is_taken_over());
-        debt.hold.took.push(HostId::new(48));
-        assert!(debt.is_taken_over());
-        debt.hold.has_ended = false;
-        assert!(!debt.is_taken_over(), "it may come back");
-        debt.hold = Hold { has_ended: true, deputies: Vec::new(), ..debt.hold };
-        assert!(!debt.is_taken_over(), "nobody had copies, and its own disk may be found");
+        let mut hold_given = HoldGiven::restored(Time::ZERO, hold());
+        assert!(!hold_given.is_taken_over());
+        hold_given.record.taken_over.push(HostId::new(48));
+        assert!(hold_given.is_taken_over());
+        hold_given.record.has_ended = false;
+        assert!(!hold_given.is_taken_over(), "it may come back");
+        hold_given.record = HoldRecord { has_ended: true, replicas: Vec::new(), ..hold_given.record };
+        assert!(!hold_given.is_taken_over(), "nobody had copies, and its own disk may be found");
     }
 }

@@ -19,7 +19,7 @@ const PASSING_MAX: usize = 4096;
 
 /// What is said of the members here.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Said {
+pub(crate) struct MembersSaid {
     pub(crate) selector: Option<Box<str>>,
     pub(crate) lasts: bool,
     pub(crate) is_reliable: bool,
@@ -27,7 +27,7 @@ pub(crate) struct Said {
 
 /// What a member of a shared subscription may be told of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum State {
+pub(crate) enum MemberState {
     /// It gets its part.
     Served,
     /// Others share with another selector.
@@ -38,7 +38,7 @@ pub(crate) enum State {
 
 /// What an event that a home hands over is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Taking {
+pub(crate) enum HandState {
     /// It is new: the members here get it under this tag.
     New(u16),
     /// It is here already.
@@ -51,7 +51,7 @@ pub(crate) enum Taking {
 
 /// What a branch has of homes.
 #[derive(Debug, Default)]
-pub(crate) struct Visit {
+pub(crate) struct HomesSeen {
     /// The home; `None`: it is not known, or is here.
     pub(crate) home: Option<HostId>,
     /// The one before, as long as the present one has not said that it knows of the members here.
@@ -60,7 +60,7 @@ pub(crate) struct Visit {
     pub(crate) asked: u64,
     pub(crate) answer: Option<MembersAnswer>,
     pub(crate) told_at: Time,
-    said: Option<Said>,
+    said: Option<MembersSaid>,
     /// Events that members have or that wait for one: by home and number, and the other way round.
     held: BTreeMap<(HostId, u64), u16>,
     tags: BTreeMap<u16, (HostId, u64)>,
@@ -72,22 +72,22 @@ pub(crate) struct Visit {
     refused: VecDeque<EventId>,
 }
 
-impl Visit {
+impl HomesSeen {
     /// What an event that a home has handed over is by now; `None`: it is not known here.
-    pub(crate) fn look(&self, host: HostId, number: u64) -> Option<Taking> {
+    pub(crate) fn hand_state(&self, host: HostId, number: u64) -> Option<HandState> {
         let key = (host, number);
-        let held = self.held.contains_key(&key).then_some(Taking::Held);
-        held.or_else(|| self.over.get(&key).map(|returned| Taking::Over { returned: *returned }))
+        let held = self.held.contains_key(&key).then_some(HandState::Held);
+        held.or_else(|| self.over.get(&key).map(|returned| HandState::Over { returned: *returned }))
     }
 
     /// Takes an event that a home hands over.
-    pub(crate) fn take(&mut self, host: HostId, number: u64) -> Taking {
+    pub(crate) fn take(&mut self, host: HostId, number: u64) -> HandState {
         let key = (host, number);
-        if let Some(known) = self.look(host, number) {
+        if let Some(known) = self.hand_state(host, number) {
             return known;
         }
         if self.held.len() >= 2 * HANDED_MAX {
-            return Taking::Full;
+            return HandState::Full;
         }
         loop {
             self.last_tag = self.last_tag.checked_add(1).unwrap_or(1);
@@ -98,7 +98,7 @@ impl Visit {
         }
         self.held.insert(key, self.last_tag);
         self.tags.insert(self.last_tag, key);
-        Taking::New(self.last_tag)
+        HandState::New(self.last_tag)
     }
 
     /// What was given that tag is refused; whose it is, and its number. `None` if it was refused
@@ -133,7 +133,7 @@ impl Visit {
 
 /// What of these numbers is told.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Told {
+pub(crate) enum NumbersTold {
     Came,
     Settled,
     Returned,
@@ -163,7 +163,7 @@ pub(crate) struct Post {
     /// Those that found no room there.
     pub(crate) dropped: u64,
     /// What is told of numbers of a shared subscription, with its serial number.
-    pub(crate) numbers: Vec<(HostId, Told, (u32, u64), u64)>,
+    pub(crate) numbers: Vec<(HostId, NumbersTold, (u32, u64), u64)>,
     /// Shared subscriptions of which a home has to hear, with their serial numbers.
     pub(crate) changed: Vec<(u32, u64)>,
     /// Those that have no member here any more.
@@ -192,7 +192,7 @@ impl Post {
 
     /// No member here can be sent an event that a home has handed over.
     pub(super) fn refuse(&mut self, host: HostId, group: (u32, u64), number: u64) {
-        self.numbers.push((host, Told::Refused, group, number));
+        self.numbers.push((host, NumbersTold::Refused, group, number));
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -201,7 +201,7 @@ impl Post {
     }
 
     /// A shared subscription has no member here any more: what they had goes back.
-    pub(super) fn part(&mut self, text: &str, visit: &Visit) {
+    pub(super) fn part(&mut self, text: &str, visit: &HomesSeen) {
         for home in visit.home.into_iter().chain(visit.previous_home) {
             let number = self.next_number();
             let had = visit.held.keys().filter(|(host, _)| *host == home).map(|(_, number)| *number).collect();
@@ -211,9 +211,9 @@ impl Post {
 }
 
 impl Group {
-    fn said(&self) -> Said {
+    fn said(&self) -> MembersSaid {
         let stays = || self.members.iter().filter(|m| !m.is_leaving);
-        Said {
+        MembersSaid {
             selector: self.selector.as_ref().map(|selector| selector.to_string().into()),
             lasts: stays().any(|m| m.lasts),
             is_reliable: stays().any(|m| m.qos != Qos::AtMostOnce),
@@ -253,23 +253,24 @@ impl Groups {
     }
 
     /// What this broker has of another home.
-    pub(crate) fn visit(&self, id: u32) -> Option<&Visit> {
+    pub(crate) fn visit(&self, id: u32) -> Option<&HomesSeen> {
         self.get(id).visit.as_deref()
     }
 
-    pub(crate) fn visit_mut(&mut self, id: u32) -> Option<&mut Visit> {
+    pub(crate) fn visit_mut(&mut self, id: u32) -> Option<&mut HomesSeen> {
         self.group(id).visit.as_deref_mut()
     }
 
     /// As [`Groups::visit_mut`], from now on.
-    pub(crate) fn begin_visit(&mut self, id: u32) -> &mut Visit {
+    pub(crate) fn begin_visit(&mut self, id: u32) -> &mut HomesSeen {
         self.group(id).visit.get_or_insert_default()
     }
 
     /// Nothing is had of other homes any more, nor are they told.
     pub(crate) fn end_visit(&mut self, id: u32) {
         let group = self.group(id);
-        let is_over = |visit: &Visit| visit.held.is_empty() && visit.home.is_none() && visit.previous_home.is_none();
+        let is_over =
+            |visit: &HomesSeen| visit.held.is_empty() && visit.home.is_none() && visit.previous_home.is_none();
         if group.is_home && group.visit.as_deref().is_some_and(is_over) {
             group.visit = None;
         }
@@ -283,7 +284,7 @@ impl Groups {
     }
 
     /// If the home is elsewhere: it has to hear of the members here, and if they want something else than it knows, it has to answer.
-    pub(crate) fn note_said(&mut self, id: u32) {
+    pub(crate) fn record_said(&mut self, id: u32) {
         let (group, post) = self.with_post(id);
         let said = group.said();
         let Some(visit) = &mut group.visit else { return };
@@ -298,11 +299,11 @@ impl Groups {
         if let Some(visit) = self.visit_mut(id) {
             visit.said = None;
         }
-        self.note_said(id);
+        self.record_said(id);
     }
 
     /// What is told to a home: what is asked for, how many members there are, and how many events they take.
-    pub(crate) fn members(&self, id: u32, sessions: &Sessions) -> (Said, u32, u32) {
+    pub(crate) fn members(&self, id: u32, sessions: &Sessions) -> (MembersSaid, u32, u32) {
         let group = self.get(id);
         let members = group.members.iter().filter(|m| !m.is_leaving);
         let there = members.clone().filter(|m| sessions.is_attached(m.session));
@@ -321,18 +322,18 @@ impl Groups {
     }
 
     /// What the members here may be told.
-    pub(crate) fn state(&self, id: u32) -> State {
+    pub(crate) fn state(&self, id: u32) -> MemberState {
         let group = self.get(id);
         if group.is_sought || group.own.is_some() && !group.is_durable {
-            return State::Waits(None);
+            return MemberState::Waits(None);
         }
-        let Some(visit) = group.visit.as_deref().filter(|_| !group.is_home) else { return State::Served };
+        let Some(visit) = group.visit.as_deref().filter(|_| !group.is_home) else { return MemberState::Served };
         if self.is_served_elsewhere(id) {
-            return State::Served;
+            return MemberState::Served;
         }
         match visit.answer {
-            Some(MembersAnswer::OtherSelector) => State::Refused,
-            _ => State::Waits(visit.home),
+            Some(MembersAnswer::OtherSelector) => MemberState::Refused,
+            _ => MemberState::Waits(visit.home),
         }
     }
 
@@ -340,11 +341,11 @@ impl Groups {
     pub(crate) fn settle_here(&mut self, id: u32, tag: u16) {
         let (group, post) = self.with_post(id);
         let over = group.visit.as_deref_mut().and_then(|visit| visit.end(tag, false));
-        post.numbers.extend(over.map(|(host, number)| (host, Told::Settled, (id, group.serial), number)));
+        post.numbers.extend(over.map(|(host, number)| (host, NumbersTold::Settled, (id, group.serial), number)));
     }
 
     /// Tells a home what has become of an event.
-    pub(crate) fn tell(&mut self, id: u32, (host, number): (HostId, u64), told: Told) {
+    pub(crate) fn tell(&mut self, id: u32, (host, number): (HostId, u64), told: NumbersTold) {
         let (group, post) = self.with_post(id);
         if number != 0 {
             post.numbers.push((host, told, (id, group.serial), number));
@@ -357,13 +358,13 @@ impl Groups {
         let Some(visit) = group.visit.as_deref_mut().filter(|_| group.own.is_none()) else { return };
         for entry in group.queue.iter().filter(|entry| entry.origin != 0) {
             let over = visit.end(entry.origin, true);
-            post.numbers.extend(over.map(|(host, number)| (host, Told::Returned, (id, group.serial), number)));
+            post.numbers.extend(over.map(|(host, number)| (host, NumbersTold::Returned, (id, group.serial), number)));
         }
-        self.drop_owed(id, sessions);
+        self.drop_waiting_for_others(id, sessions);
     }
 
     /// What waits for somebody else's sake does so no more.
-    fn drop_owed(&mut self, id: u32, sessions: &mut Sessions) {
+    fn drop_waiting_for_others(&mut self, id: u32, sessions: &mut Sessions) {
         let (events, bytes) = self.group(id).queue.purge(|entry| entry.origin == 0);
         sessions.stats.queued_events -= events as u64;
         sessions.stats.queued_bytes -= bytes as u64;
@@ -371,7 +372,7 @@ impl Groups {
 
     /// What members have, or waits for them, is from now on nobody else's: somebody else has it all, and hands it out again.
     pub(crate) fn forget_origins(&mut self, id: u32, sessions: &mut Sessions) {
-        self.drop_owed(id, sessions);
+        self.drop_waiting_for_others(id, sessions);
         let group = self.group(id);
         for member in &group.members {
             sessions.get_mut(member.session).inflight.forget_origins(id);

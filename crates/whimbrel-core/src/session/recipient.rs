@@ -18,37 +18,37 @@ pub(crate) enum Pause {
 impl Session {
     /// The present attachment began when a broker had been started again not long ago, or not.
     pub(crate) fn set_after_restart(&mut self, is_after_restart: bool) {
-        self.standing.is_after_restart = is_after_restart;
+        self.attached.is_after_restart = is_after_restart;
     }
 
     /// Whether numbers that its client gave before the present attachment may be forgotten.
     pub(crate) fn comes_after_restart(&self) -> bool {
-        self.standing.is_after_restart
+        self.attached.is_after_restart
     }
 
     /// Nothing is read from the present link, as what came before over it waits.
     pub(crate) fn is_paused(&self) -> bool {
-        self.standing.paused.contains(&true)
+        self.attached.paused.contains(&true)
     }
 }
 
 impl Sessions {
     /// Who speaks over a link at present.
     pub(crate) fn whom(&self, link: Link) -> Recipient {
-        Recipient { link, attachment: self.get(self.of(link)).standing.attachment }
+        Recipient { link, attachment: self.get(self.of(link)).attached.attachment }
     }
 
     /// The session of somebody who may have gone.
     fn present(&mut self, whom: Recipient) -> Option<&mut Session> {
         let index = self.attached_to(whom.link)?;
         let session = self.slots[index as usize].as_mut().expect("links lead to sessions");
-        (session.standing.attachment == whom.attachment).then_some(&mut **session)
+        (session.attached.attachment == whom.attachment).then_some(&mut **session)
     }
 
     /// The session at that place, if it is the one with that number, or, if it is not remembered, the one of that attachment.
     pub(crate) fn of_answer(&mut self, index: u32, number: SessionNo, whom: Recipient) -> Option<&mut Session> {
         let session = self.slots.get_mut(index as usize)?.as_deref_mut()?;
-        let is_same = session.memory.is_kept || session.standing.attachment == whom.attachment;
+        let is_same = session.memory.is_kept || session.attached.attachment == whom.attachment;
         (session.memory.number == number && is_same).then_some(session)
     }
 
@@ -75,20 +75,20 @@ impl Sessions {
     /// An answer to that client waits in the line.
     pub(crate) fn enter_commit_queue(&mut self, whom: Recipient) {
         if let Some(session) = self.present(whom) {
-            session.standing.in_commit_queue += 1;
+            session.attached.in_commit_queue += 1;
         }
     }
 
     /// Whether an answer to that client waits in the line.
     pub(crate) fn is_in_commit_queue(&mut self, whom: Recipient) -> bool {
-        self.present(whom).is_some_and(|session| session.standing.in_commit_queue > 0)
+        self.present(whom).is_some_and(|session| session.attached.in_commit_queue > 0)
     }
 
     /// An answer to that client waits no more; whether it is still there to get it.
     pub(crate) fn leave_commit_queue(&mut self, whom: Recipient) -> bool {
         let present = self.present(whom);
         present.is_some_and(|session| {
-            session.standing.in_commit_queue -= 1;
+            session.attached.in_commit_queue -= 1;
             true
         })
     }
@@ -97,7 +97,7 @@ impl Sessions {
     pub(crate) fn set_paused(&mut self, index: u32, why: Pause, is_paused: bool) -> Option<Link> {
         let session = self.get_mut(index);
         let link = session.link()?;
-        let paused = &mut session.standing.paused;
+        let paused = &mut session.attached.paused;
         let before = paused.contains(&true);
         paused[why as usize] = is_paused;
         (before != paused.contains(&true)).then_some(link)

@@ -11,20 +11,20 @@ use whimbrel_wire::{Dest, Frame, Nack, RANGES_MAX, Range};
 
 use super::answer::{ANSWER_BYTES_MAX, ANSWER_EVENTS_MAX};
 use super::forward::Sending;
-use super::traces::What;
+use super::traces::TraceStep;
 use super::{Due, Overlay};
 use crate::api::{Channel, Output, PeerLink};
 use crate::broker::Broker;
 
 /// A hole is asked for after this: what takes another way may be late.
-pub const MEND_GRACE: Duration = Duration::from_millis(5);
+pub const REPAIR_GRACE: Duration = Duration::from_millis(5);
 
 /// It is asked for again after this, or twice the way there and back if that is longer, and then at doubling intervals, as long as nothing of it comes. When
 /// something has come the intervals begin anew, as TCP's do (RFC 6298, 5.3); when a whole answer has, the rest is asked for at once.
-pub const MEND_AGAIN: Duration = Duration::from_millis(50);
+pub const REPAIR_AGAIN: Duration = Duration::from_millis(50);
 
 /// The longest interval.
-pub const MEND_MAX: Duration = Duration::from_secs(1);
+pub const REPAIR_MAX: Duration = Duration::from_secs(1);
 
 /// A nack goes over so many links at most: brokers that disagree about the way could send it round.
 pub const NACK_HOPS_MAX: u8 = 64;
@@ -40,7 +40,7 @@ const MERGED_MAX: usize = 64;
 
 /// A stream with holes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Mending {
+pub(super) struct HoleRepair {
     pause: Duration,
     /// When the holes are asked for next.
     at: Time,
@@ -51,7 +51,7 @@ pub(super) struct Mending {
     bytes: usize,
 }
 
-impl Mending {
+impl HoleRepair {
     /// Whether as much has come as a broker answers one nack with.
     fn is_answered(&self) -> bool {
         self.events >= ANSWER_EVENTS_MAX || self.bytes >= ANSWER_BYTES_MAX
@@ -66,7 +66,7 @@ impl Mending {
 
 /// An event that was asked for over this broker.
 #[derive(Debug)]
-struct Open {
+struct OpenNack {
     id: EventId,
     by: HostId,
     until: Time,
@@ -76,7 +76,7 @@ struct Open {
 /// Events that were asked for lately, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct OpenNacks {
-    all: VecDeque<Open>,
+    all: VecDeque<OpenNack>,
 }
 
 impl OpenNacks {
@@ -97,7 +97,7 @@ impl OpenNacks {
         if self.all.len() >= OPEN_NACKS_MAX {
             self.all.pop_front();
         }
-        self.all.push_back(Open { id, by, until: now + MERGE_FOR, also: Vec::new() });
+        self.all.push_back(OpenNack { id, by, until: now + MERGE_FOR, also: Vec::new() });
         false
     }
 
@@ -110,38 +110,38 @@ impl OpenNacks {
 
 impl Broker {
     /// Something was learnt of a stream: if it has holes, they will be asked for.
-    pub(super) fn look_for_holes(&mut self, now: Time, pubend: PubendId) {
+    pub(super) fn check_holes(&mut self, now: Time, pubend: PubendId) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        if pubend.reliability() == Reliability::BestEffort || overlay.traffic.mending.contains_key(&pubend) {
+        if pubend.reliability() == Reliability::BestEffort || overlay.traffic.repairs.contains_key(&pubend) {
             return;
         }
         let Some(remote) = self.streams.remote(pubend) else { return };
         if remote.told > 0 && remote.knowledge.holes().next().is_some() {
-            let at = now + MEND_GRACE;
-            let mending = Mending { pause: Duration::ZERO, at, first: None, events: 0, bytes: 0 };
-            overlay.traffic.mending.insert(pubend, mending);
-            overlay.set_timer(at, Due::Mend(pubend));
+            let at = now + REPAIR_GRACE;
+            let mending = HoleRepair { pause: Duration::ZERO, at, first: None, events: 0, bytes: 0 };
+            overlay.traffic.repairs.insert(pubend, mending);
+            overlay.set_timer(at, Due::Repair(pubend));
         }
     }
 
     /// An event of so many bytes came as an answer: perhaps as the last of one that was as long as answers are.
     pub(super) fn on_answer(&mut self, now: Time, pubend: PubendId, bytes: usize, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        let Some(mending) = overlay.traffic.mending.get_mut(&pubend) else { return };
+        let Some(mending) = overlay.traffic.repairs.get_mut(&pubend) else { return };
         (mending.events, mending.bytes) = (mending.events + 1, mending.bytes + bytes);
         if mending.is_answered() {
-            overlay.timers.remove(mending.at, Due::Mend(pubend));
-            self.mend(now, pubend, out);
+            overlay.timers.remove(mending.at, Due::Repair(pubend));
+            self.request_holes(now, pubend, out);
         }
     }
 
     /// Asks for the holes of a stream, and sees to it that they are asked for again.
-    pub(super) fn mend(&mut self, now: Time, pubend: PubendId, out: &mut dyn Output) {
+    pub(super) fn request_holes(&mut self, now: Time, pubend: PubendId, out: &mut dyn Output) {
         if fault!(self, SkipNack) {
             return;
         }
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        let version = overlay.wants.version();
+        let version = overlay.own_interest.version();
         let Some(remote) = self.streams.remote(pubend) else { return };
         let knowledge = &remote.knowledge;
         let range = |(after, upto): (Tick, Tick)| {
@@ -150,18 +150,18 @@ impl Broker {
         };
         let ranges: Vec<Range> = knowledge.holes().map(range).take(RANGES_MAX).collect();
         if ranges.is_empty() {
-            overlay.traffic.mending.remove(&pubend);
+            overlay.traffic.repairs.remove(&pubend);
             return;
         }
         overlay.routes.update(&overlay.topology);
-        let shortest = overlay.answered_within(pubend.host(), MEND_AGAIN).min(MEND_MAX);
-        let Some(mending) = overlay.traffic.mending.get_mut(&pubend) else { return };
+        let shortest = overlay.answered_within(pubend.host(), REPAIR_AGAIN).min(REPAIR_MAX);
+        let Some(mending) = overlay.traffic.repairs.get_mut(&pubend) else { return };
         let first = ranges.first().map(|range| (range.after, range.upto));
         let pause = if mending.has_progressed(first) { Duration::ZERO } else { mending.pause * 2 };
-        let pause = pause.clamp(shortest, MEND_MAX);
+        let pause = pause.clamp(shortest, REPAIR_MAX);
         let at = now + pause;
-        *mending = Mending { pause, at, first, events: 0, bytes: 0 };
-        overlay.set_timer(at, Due::Mend(pubend));
+        *mending = HoleRepair { pause, at, first, events: 0, bytes: 0 };
+        overlay.set_timer(at, Due::Repair(pubend));
         let nack = Nack { pubend, from: overlay.host, incarnation: overlay.incarnation, hops: 0, ranges };
         overlay.stats.nacks_out += 1;
         overlay.send_nack(now, &nack, out);
@@ -237,12 +237,12 @@ impl Overlay {
             }
         });
         if fault!(self, SilenceOfOtherInterest) {
-            let (_, version) = self.interests.stand(to)?;
-            told = Some(Dest { tag: super::wants::tag_of(to, version), previous: frame.default_previous });
+            let (_, version) = self.interests.version_of(to)?;
+            told = Some(Dest { tag: super::own_interest::tag_of(to, version), previous: frame.default_previous });
         }
         let dest = told?;
         self.stats.events_answered += 1;
-        self.traffic.traces.note(now, id, What::Answered);
+        self.traffic.traces.record(now, id, TraceStep::Answered);
         let sending = Sending {
             id,
             age_us: frame.age_us,
@@ -257,14 +257,14 @@ impl Overlay {
 
     /// An answer passes through: others that wait for the same event get it, too. What came before
     /// it they have to ask for, as `previous` is true only of the first destination.
-    pub(super) fn serve_merged(&mut self, now: Time, sending: &Sending<'_>, previous: Tick, out: &mut dyn Output) {
+    pub(super) fn answer_merged(&mut self, now: Time, sending: &Sending<'_>, previous: Tick, out: &mut dyn Output) {
         let also = self.traffic.open.answered(sending.id);
         for to in also {
             let destination = Dest { tag: 0, previous: Tick(sending.id.tick.0 - 1) };
             let destination = if fault!(self, MergedRangeNacks)
-                && let Some((_, version)) = self.interests.stand(to)
+                && let Some((_, version)) = self.interests.version_of(to)
             {
-                Dest { tag: super::wants::tag_of(to, version), previous }
+                Dest { tag: super::own_interest::tag_of(to, version), previous }
             } else {
                 destination
             };

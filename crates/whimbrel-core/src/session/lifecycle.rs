@@ -24,7 +24,7 @@ impl Broker {
         // Of what was given away from here, whoever has it by now knows best whose it is, and is asked.
         let seeks = self.has_to_seek(now);
         let is_own = |session: &&Session| !(seeks && session.is_given());
-        if here.filter(is_own).is_some_and(|session| session.is_foreign_to(attach.owner.as_ref())) {
+        if here.filter(is_own).is_some_and(|session| session.is_foreign_to(attach.principal.as_ref())) {
             return out.refused(attach.link, Refusal::ForeignSession);
         }
         if seeks {
@@ -90,8 +90,8 @@ impl Broker {
         let expiry = attach.expiry.min(self.sessions.limits.session_expiry_max);
         let session = self.sessions.get_mut(index);
         session.will = attach.will;
-        if let Some(owner) = attach.owner {
-            session.memory.owner = Some(owner.name);
+        if let Some(principal) = attach.principal {
+            session.memory.principal = Some(principal.name);
         }
         // It expires that long after its client has left.
         let away = session.expires_at.map(|at| session.expiry.saturating_sub(at.since(now)));
@@ -111,7 +111,7 @@ impl Broker {
         let is_of_copy = core::mem::take(&mut self.sessions.get_mut(index).memory.is_of_copy);
         out.attached(attach.link, known.is_some() && !is_of_copy);
         self.remember_session(index, None);
-        self.note_place(now, index);
+        self.record_place(now, index);
         if begins_anew && self.has_log() {
             self.cork_until_durable(self.sessions.whom(attach.link), out);
         }
@@ -143,7 +143,7 @@ impl Broker {
         session.expires_at = Some(expires_at);
         self.timers.insert(expires_at, Reason::SessionExpiry, index);
         self.remember_session(index, Some(now));
-        self.note_changed(now, index, true);
+        self.record_changed(now, index, true);
         let session = self.sessions.get_mut(index);
         match session.will.as_ref().map(|will| will.delay) {
             None => {}
@@ -208,7 +208,7 @@ impl Broker {
             self.leave_will_behind(now, index);
         }
         self.forget_place(index);
-        self.note_ended(now, index);
+        self.record_ended_session(now, index);
         self.forget_session(index);
         if let Some(at) = self.sessions.get_mut(index).expires_at.take() {
             self.timers.remove(at, Reason::SessionExpiry, index);
@@ -238,7 +238,7 @@ impl Broker {
 
 impl Session {
     /// It has one more subscription, and perhaps is a member of one more group.
-    pub(crate) fn note_subscription(&mut self, id: u32, group: u32) {
+    pub(crate) fn record_subscription(&mut self, id: u32, group: u32) {
         self.subscriptions.push(id);
         if group != NO_GROUP && !self.groups.contains(&group) {
             self.groups.push(group);

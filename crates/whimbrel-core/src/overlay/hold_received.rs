@@ -26,14 +26,14 @@ pub const REPORT_AT_LEAST: Duration = Duration::from_secs(10);
 const HEARD_LATELY: Duration = Duration::from_secs(30);
 
 /// The first question for a part of a log waits so long at most to hear what is owed there.
-const OWES_GRACE: Duration = Duration::from_millis(250);
+const GRANT_GRACE: Duration = Duration::from_millis(250);
 
 /// While more subscriptions have moved than are counted in one go, the report waits so long.
 const COUNT_PAUSE: Duration = Duration::from_millis(10);
 
 /// What one other broker owes this one.
 #[derive(Debug, Default)]
-struct Claim {
+struct HoldReceived {
     /// The latest version of the own interest of which everything durable is owed; [`u64::MAX`]: it has no log, and owes nothing.
     version: u64,
     streams: Vec<GrantedStream>,
@@ -48,12 +48,12 @@ struct Claim {
     told_seq: u64,
     true_at: Time,
     /// Up to which report what it was told is durable there.
-    taken: u64,
+    acknowledged: u64,
 }
 
 /// A durable subscription that does not count on every log yet.
 #[derive(Clone, Copy, Debug)]
-struct Unowed {
+struct UncoveredSubscription {
     number: DurableNo,
     /// The version of the own interest that has it; `None`: the next one.
     version: Option<u64>,
@@ -61,33 +61,33 @@ struct Unowed {
     lacking: Option<HostId>,
 }
 
-impl Unowed {
-    fn new(number: DurableNo, version: Option<u64>) -> Unowed {
-        Unowed { number, version, lacking: None }
+impl UncoveredSubscription {
+    fn new(number: DurableNo, version: Option<u64>) -> UncoveredSubscription {
+        UncoveredSubscription { number, version, lacking: None }
     }
 }
 
 /// What others owe this broker.
 #[derive(Debug, Default)]
-pub(crate) struct Claims {
-    of: BTreeMap<HostId, Claim>,
+pub(crate) struct HoldsReceived {
+    of: BTreeMap<HostId, HoldReceived>,
     /// The number of the last report.
     seq: u64,
-    /// Durable subscriptions, by their tracks, that do not count on every log yet.
-    unowed: BTreeMap<u32, Unowed>,
+    /// Durable subscriptions, by their cursors, that do not count on every log yet.
+    uncovered: BTreeMap<u32, UncoveredSubscription>,
     is_timed: bool,
 }
 
-impl Claims {
+impl HoldsReceived {
     /// Whether another broker owes all that is durable of that version of the own interest, or has no log at all.
-    pub(crate) fn is_owed(&self, host: HostId, version: u64) -> bool {
-        self.of.get(&host).is_some_and(|claim| claim.version >= version)
+    pub(crate) fn is_granted(&self, host: HostId, version: u64) -> bool {
+        self.of.get(&host).is_some_and(|hold| hold.version >= version)
     }
 
     /// Whether another broker holds its log for everything that was here at a moment, durably, if it has one.
     pub(super) fn is_held(&self, host: HostId, since: Time) -> bool {
-        self.of.get(&host).is_some_and(|claim| {
-            claim.version == u64::MAX || claim.true_at >= since && claim.told_seq > 0 && claim.taken >= claim.told_seq
+        self.of.get(&host).is_some_and(|hold| {
+            hold.version == u64::MAX || hold.true_at >= since && hold.told_seq > 0 && hold.acknowledged >= hold.told_seq
         })
     }
 
@@ -95,88 +95,88 @@ impl Claims {
     /// for longer.
     pub(super) fn held_from(&self, now: Time, pubend: PubendId, max_session: Duration) -> Option<Tick> {
         let lately = HEARD_LATELY.min(max_session / 2);
-        let is_heard = |claim: &&Claim| claim.heard_at <= now && now.since(claim.heard_at) < lately;
-        let claim = self.of.get(&pubend.host()).filter(is_heard)?;
-        claim.streams.get(usize::from(pubend.index())).map(|stream| stream.forfeited)
+        let is_heard = |hold: &&HoldReceived| hold.heard_at <= now && now.since(hold.heard_at) < lately;
+        let hold = self.of.get(&pubend.host()).filter(is_heard)?;
+        hold.streams.get(usize::from(pubend.index())).map(|stream| stream.forfeited)
     }
 
     /// A durable subscription is there; a version that has it is yet to be told.
     fn await_one(&mut self, cursor: u32, number: DurableNo) {
-        self.unowed.insert(cursor, Unowed::new(number, None));
+        self.uncovered.insert(cursor, UncoveredSubscription::new(number, None));
     }
 
     /// A subscription has ended.
     pub(crate) fn forget(&mut self, cursor: u32) {
-        self.unowed.remove(&cursor);
+        self.uncovered.remove(&cursor);
     }
 
     /// That version has all subscriptions that there are.
     pub(super) fn name(&mut self, version: u64) {
-        self.unowed.values_mut().for_each(|unowed| unowed.version = unowed.version.or(Some(version)));
+        self.uncovered.values_mut().for_each(|uncovered| uncovered.version = uncovered.version.or(Some(version)));
     }
 }
 
 impl Broker {
     /// Whether another broker has no log.
-    pub(crate) fn owes_nothing(&self, host: HostId) -> bool {
-        let claim = self.overlay.as_deref().and_then(|overlay| overlay.logs.claims.of.get(&host));
-        claim.is_some_and(|claim| claim.version == u64::MAX)
+    pub(crate) fn has_no_log(&self, host: HostId) -> bool {
+        let hold = self.overlay.as_deref().and_then(|overlay| overlay.logs.received.of.get(&host));
+        hold.is_some_and(|hold| hold.version == u64::MAX)
     }
 
     /// A durable subscription begins: the logs of others count for it when they have told so.
-    pub(crate) fn await_owed(&mut self, cursor: u32) {
+    pub(crate) fn await_grants(&mut self, cursor: u32) {
         let Some(number) = self.cursors.durable(cursor).map(|durable| durable.number) else { return };
         if let Some(overlay) = self.overlay.as_deref_mut() {
-            overlay.logs.claims.await_one(cursor, number);
+            overlay.logs.received.await_one(cursor, number);
         }
     }
 
     /// The overlay is there: all durable subscriptions that there are count on other brokers' logs when these have told so.
-    pub(super) fn await_all_owed(&mut self) {
+    pub(super) fn await_all_grants(&mut self) {
         for cursor in self.cursors.ids() {
-            self.await_owed(cursor);
-            let of_track = self.cursors.get(cursor);
-            let Some(durable) = of_track.durable.as_deref() else { continue };
+            self.await_grants(cursor);
+            let of_cursor = self.cursors.get(cursor);
+            let Some(durable) = of_cursor.durable.as_deref() else { continue };
             // What they wanted before is wanted until they have got it.
-            let text = &self.router.get(of_track.subscription).text.clone();
-            durable.old.iter().for_each(|old| self.router.want_old(durable.number, text, old.view().selector));
+            let text = &self.router.get(of_cursor.subscription).text.clone();
+            durable.old.iter().for_each(|old| self.router.keep_old_interest(durable.number, text, old.view().selector));
         }
     }
 
     /// A broker has become known: durable subscriptions, all of which the present version of the interest has, count on its log when it has told so.
-    pub(super) fn await_owed_by(&mut self, now: Time, host: HostId) {
+    pub(super) fn await_grant_of(&mut self, now: Time, host: HostId) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        let version = overlay.wants.version();
+        let version = overlay.own_interest.version();
         for cursor in self.cursors.ids() {
             let Some(durable) = self.cursors.durable(cursor) else { continue };
             if !durable.remote.is_counted(host) {
-                let unowed = Unowed::new(durable.number, Some(version));
-                overlay.logs.claims.unowed.entry(cursor).or_insert(unowed);
+                let uncovered = UncoveredSubscription::new(durable.number, Some(version));
+                overlay.logs.received.uncovered.entry(cursor).or_insert(uncovered);
             }
         }
         overlay.report_soon(now);
     }
 
     /// Another broker says what it owes.
-    pub(super) fn on_hold_grant(&mut self, now: Time, from: Sender, owes: HoldGrant, out: &mut dyn Output) {
+    pub(super) fn on_hold_grant(&mut self, now: Time, from: Sender, grant: HoldGrant, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         if overlay.topology.get(from.host).is_none() {
             // Its link state will come, and then it is asked.
             return;
         }
         let own = overlay.incarnation;
-        let claim = overlay.logs.claims.of.entry(from.host).or_default();
-        if owes.incarnation == own {
-            claim.taken = claim.taken.max(owes.seq);
+        let hold = overlay.logs.received.of.entry(from.host).or_default();
+        if grant.incarnation == own {
+            hold.acknowledged = hold.acknowledged.max(grant.seq);
         }
-        claim.heard_at = now;
-        let is_awaited = claim.awaited.take().is_some();
-        let version = if owes.has_log { owes.version } else { u64::MAX };
-        let is_late = version < claim.version && claim.version != u64::MAX;
+        hold.heard_at = now;
+        let is_awaited = hold.awaited.take().is_some();
+        let version = if grant.has_log { grant.version } else { u64::MAX };
+        let is_late = version < hold.version && hold.version != u64::MAX;
         if !is_late {
-            (claim.version, claim.streams) = (version, owes.streams);
+            (hold.version, hold.streams) = (version, grant.streams);
         }
-        let is_unheard = claim.told.is_none() && version != u64::MAX;
+        let is_unheard = hold.told.is_none() && version != u64::MAX;
         if is_awaited {
             overlay.read_now(now, from.host);
         }
@@ -187,12 +187,12 @@ impl Broker {
         if is_late {
             return;
         }
-        if !owes.has_log {
+        if !grant.has_log {
             self.resume_without_log(from.host);
         }
         self.count_on(from.host);
         if let Some(overlay) = self.overlay.as_deref_mut() {
-            overlay.note_told(&self.streams, from.host);
+            overlay.record_told(&self.streams, from.host);
         }
         self.confirm_ready(now, out);
     }
@@ -200,8 +200,8 @@ impl Broker {
     /// What was told last is owed already as far as it was named before: others need not be asked again.
     pub(super) fn count_on_all(&mut self) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        let hosts: Vec<HostId> = overlay.logs.claims.of.keys().copied().collect();
-        if !overlay.logs.claims.unowed.is_empty() {
+        let hosts: Vec<HostId> = overlay.logs.received.of.keys().copied().collect();
+        if !overlay.logs.received.uncovered.is_empty() {
             hosts.into_iter().for_each(|host| self.count_on(host));
         }
     }
@@ -209,20 +209,20 @@ impl Broker {
     /// From now on durable subscriptions count on a broker's log, as far as it owes a version that has them. That is written.
     fn count_on(&mut self, host: HostId) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        let Claims { of, unowed, .. } = &mut overlay.logs.claims;
-        let Some(claim) = of.get(&host) else { return };
-        let is_owed = |version: &Option<u64>| version.is_some_and(|version| version <= claim.version);
-        let owed: Vec<(u32, DurableNo)> = unowed
+        let HoldsReceived { of, uncovered, .. } = &mut overlay.logs.received;
+        let Some(hold) = of.get(&host) else { return };
+        let is_granted = |version: &Option<u64>| version.is_some_and(|version| version <= hold.version);
+        let granted: Vec<(u32, DurableNo)> = uncovered
             .iter()
-            .filter(|(_, unowed)| is_owed(&unowed.version))
-            .map(|(cursor, unowed)| (*cursor, unowed.number))
+            .filter(|(_, uncovered)| is_granted(&uncovered.version))
+            .map(|(cursor, uncovered)| (*cursor, uncovered.number))
             .collect();
-        let streams = claim.streams.clone();
-        let told = claim.told.as_ref().map_or(Vec::new(), |(_, held, _)| held.clone());
-        for (cursor, number) in owed {
+        let streams = hold.streams.clone();
+        let told = hold.told.as_ref().map_or(Vec::new(), |(_, held, _)| held.clone());
+        for (cursor, number) in granted {
             let is_it = |core: &Broker| core.cursors.durable(cursor).is_some_and(|durable| durable.number == number);
             if !is_it(self) {
-                self.forget_unowed(cursor);
+                self.forget_uncovered(cursor);
                 continue;
             }
             for (own, stream) in (0..).zip(&streams) {
@@ -233,14 +233,14 @@ impl Broker {
             }
             self.write_position(cursor);
             if self.counts_on_all(cursor) {
-                self.forget_unowed(cursor);
+                self.forget_uncovered(cursor);
             }
         }
     }
 
-    fn forget_unowed(&mut self, cursor: u32) {
+    fn forget_uncovered(&mut self, cursor: u32) {
         if let Some(overlay) = self.overlay.as_deref_mut() {
-            overlay.logs.claims.forget(cursor);
+            overlay.logs.received.forget(cursor);
         }
     }
 
@@ -263,7 +263,7 @@ impl Broker {
             self.keep_flights(cursor, pubend);
         }
         self.cursors.touch(cursor);
-        self.note_counted(self.cursors.get(cursor).session);
+        self.record_counted(self.cursors.get(cursor).session);
     }
 
     /// A log that is read already, as it may have something for a durable subscription, counts for it behind that tick.
@@ -273,7 +273,7 @@ impl Broker {
             durable.remote.unsure.set(pubend, since);
             durable.remote.written.count(pubend, since, Tick(0));
             self.cursors.touch(cursor);
-            self.note_counted(self.cursors.get(cursor).session);
+            self.record_counted(self.cursors.get(cursor).session);
         }
     }
 
@@ -285,8 +285,8 @@ impl Broker {
         let Some(durable) = self.cursors.durable_mut(cursor).filter(|durable| durable.awaits_selector(pubend)) else {
             return;
         };
-        for old in durable.old.iter_mut().filter(|old| !old.far.has(pubend)) {
-            old.far.set(pubend, since);
+        for old in durable.old.iter_mut().filter(|old| !old.remote.has(pubend)) {
+            old.remote.set(pubend, since);
         }
         // What was written must not lie before that once the former selector is forgotten.
         durable.remote.written.mark(pubend, since);
@@ -303,7 +303,7 @@ impl Broker {
     fn counts_on_all(&mut self, cursor: u32) -> bool {
         let Broker { overlay, cursors, .. } = self;
         let (Some(overlay), Some(durable)) = (overlay.as_deref_mut(), cursors.durable(cursor)) else { return true };
-        let has_none = |host: HostId| overlay.logs.claims.of.get(&host).is_some_and(|claim| claim.version == u64::MAX);
+        let has_none = |host: HostId| overlay.logs.received.of.get(&host).is_some_and(|hold| hold.version == u64::MAX);
         let counts_there = |host: HostId| {
             durable.remote.is_counted(host)
                 && (0..HOST_RELIABLE_MAX).all(|own| !durable.awaits_selector(host.pubend(own)))
@@ -311,11 +311,11 @@ impl Broker {
         let lacks = |host: &HostId| *host != overlay.host && !has_none(*host) && !counts_there(*host);
         let topology = &overlay.topology;
         // Each broker tells by itself that its log counts: as long as the one found last does not, the others need not be looked at.
-        let known = overlay.logs.claims.unowed.get(&cursor).and_then(|unowed| unowed.lacking);
+        let known = overlay.logs.received.uncovered.get(&cursor).and_then(|uncovered| uncovered.lacking);
         let known = known.filter(|host| topology.get(*host).is_some() && lacks(host));
         let lacking = known.or_else(|| topology.hosts().find(lacks));
-        if let Some(unowed) = overlay.logs.claims.unowed.get_mut(&cursor) {
-            unowed.lacking = lacking;
+        if let Some(uncovered) = overlay.logs.received.uncovered.get_mut(&cursor) {
+            uncovered.lacking = lacking;
         }
         lacking.is_none()
     }
@@ -326,28 +326,28 @@ impl Broker {
         self.count_all_holds(now);
         let is_counted = !self.cursors.has_dirty();
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        overlay.logs.claims.is_timed = false;
+        overlay.logs.received.is_timed = false;
         if !is_counted {
             return overlay.report_at(now + COUNT_PAUSE);
         }
-        self.assure_far(now);
+        self.assure_remote(now);
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        let is_needed = overlay.wants.has_durable();
+        let is_needed = overlay.own_interest.has_durable();
         let others: Vec<HostId> = overlay.topology.hosts().filter(|host| *host != overlay.host).collect();
-        let mut is_owed_any = false;
+        let mut is_granted_any = false;
         for host in others {
             let Some(overlay) = self.overlay.as_deref() else { return };
-            let claim = overlay.logs.claims.of.get(&host);
-            is_owed_any |= claim.is_some_and(|claim| claim.told.is_some());
-            let is_owed_nothing = |claim: &Claim| claim.told.is_none() && matches!(claim.version, 0 | u64::MAX);
-            if !is_needed && claim.is_none_or(is_owed_nothing) {
+            let hold = overlay.logs.received.of.get(&host);
+            is_granted_any |= hold.is_some_and(|hold| hold.told.is_some());
+            let is_granted_nothing = |hold: &HoldReceived| hold.told.is_none() && matches!(hold.version, 0 | u64::MAX);
+            if !is_needed && hold.is_none_or(is_granted_nothing) {
                 continue;
             }
             let streams = (0..HOST_RELIABLE_MAX).map(|own| self.held(host.pubend(own), is_needed)).collect();
             self.report_to(now, host, streams, out);
         }
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        if is_needed || is_owed_any {
+        if is_needed || is_granted_any {
             overlay.report_at(now + REPORT_EVERY);
         }
     }
@@ -355,25 +355,25 @@ impl Broker {
     /// From where on the log of a stream is held for the durable subscriptions here, if that was heard lately.
     pub(super) fn held_from(&self, now: Time, pubend: PubendId) -> Option<Tick> {
         let max_session = self.sessions.limits.session_expiry_max;
-        self.overlay.as_deref()?.logs.claims.held_from(now, pubend, max_session)
+        self.overlay.as_deref()?.logs.received.held_from(now, pubend, max_session)
     }
 
     /// Whether questions for a part of another broker's log wait, as what is owed there was not heard lately. Then it is asked for, once.
-    pub(super) fn waits_for_owes(&mut self, now: Time, pubend: PubendId, out: &mut dyn Output) -> bool {
+    pub(super) fn awaits_grant(&mut self, now: Time, pubend: PubendId, out: &mut dyn Output) -> bool {
         let host = pubend.host();
         if self.held_from(now, pubend).is_some() {
             return false;
         }
         let Some(overlay) = self.overlay.as_deref_mut() else { return false };
-        let claims = &mut overlay.logs.claims;
-        let claim = claims.of.entry(host).or_default();
-        let begins = claim.awaited.is_none();
-        let since = *claim.awaited.get_or_insert(now);
-        if claim.version == u64::MAX || now.since(since) >= OWES_GRACE {
+        let received = &mut overlay.logs.received;
+        let hold = received.of.entry(host).or_default();
+        let begins = hold.awaited.is_none();
+        let since = *hold.awaited.get_or_insert(now);
+        if hold.version == u64::MAX || now.since(since) >= GRANT_GRACE {
             return false;
         }
         overlay.logs.reading.insert(pubend);
-        overlay.set_timer(since + OWES_GRACE, Due::Read(pubend));
+        overlay.set_timer(since + GRANT_GRACE, Due::Read(pubend));
         self.count_all_holds(now);
         if begins && !self.cursors.has_dirty() {
             let streams = (0..HOST_RELIABLE_MAX).map(|own| self.held(host.pubend(own), true)).collect();
@@ -385,13 +385,13 @@ impl Broker {
     /// What is needed of one stream.
     fn held(&self, pubend: PubendId, is_needed: bool) -> HeldStream {
         let passed = self.streams.followed(pubend).unwrap_or_default();
-        let (all, near) = self.store.release.far.first(pubend);
+        let (all, connected) = self.store.release.remote.first(pubend);
         if !is_needed && all.is_none() {
             return HeldStream { needed: None, connected: None };
         }
         let needed = all.map_or(passed, |all| all.min(passed));
         let assured = if self.sessions.limits.max_retain.is_some() {
-            near.map_or(passed, |near| near.min(passed)).min(self.store.release.far.assured(pubend))
+            connected.map_or(passed, |connected| connected.min(passed)).min(self.store.release.remote.assured(pubend))
         } else {
             needed
         };
@@ -399,25 +399,25 @@ impl Broker {
     }
 
     fn report_to(&mut self, now: Time, host: HostId, streams: Vec<HeldStream>, out: &mut dyn Output) {
-        let deputies = self.deputies();
+        let replicas = self.replicas();
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        let claims = &mut overlay.logs.claims;
-        let claim = claims.of.entry(host).or_default();
-        let version = if claim.version == u64::MAX { 0 } else { claim.version };
-        let said = (version, streams, deputies);
-        let lacks = version < overlay.wants.version() && claim.version != u64::MAX;
-        if !lacks && claim.told.as_ref() == Some(&said) && now.since(claim.told_at) < REPORT_AT_LEAST {
-            claim.true_at = now;
+        let received = &mut overlay.logs.received;
+        let hold = received.of.entry(host).or_default();
+        let version = if hold.version == u64::MAX { 0 } else { hold.version };
+        let said = (version, streams, replicas);
+        let lacks = version < overlay.own_interest.version() && hold.version != u64::MAX;
+        if !lacks && hold.told.as_ref() == Some(&said) && now.since(hold.told_at) < REPORT_AT_LEAST {
+            hold.true_at = now;
             return;
         }
-        claims.seq += 1;
-        let (version, streams, deputies) = said.clone();
-        let seq = claims.seq;
-        let holds = HoldReport { seq, version, streams, replicas: deputies };
+        received.seq += 1;
+        let (version, streams, replicas) = said.clone();
+        let seq = received.seq;
+        let holds = HoldReport { seq, version, streams, replicas };
         if self.send_to(now, host, (&BrokerMessage::HoldReport(holds), false), out)
-            && let Some(claim) = self.overlay.as_deref_mut().and_then(|overlay| overlay.logs.claims.of.get_mut(&host))
+            && let Some(hold) = self.overlay.as_deref_mut().and_then(|overlay| overlay.logs.received.of.get_mut(&host))
         {
-            (claim.told, claim.told_at, claim.told_seq, claim.true_at) = (Some(said), now, seq, now);
+            (hold.told, hold.told_at, hold.told_seq, hold.true_at) = (Some(said), now, seq, now);
         }
     }
 }
@@ -425,7 +425,7 @@ impl Broker {
 impl Overlay {
     /// How far durable subscriptions are is reported soon, and from then on.
     pub(super) fn report_soon(&mut self, now: Time) {
-        if self.wants.has_durable() {
+        if self.own_interest.has_durable() {
             self.report_at(now + REPORT_EVERY);
         }
     }
@@ -440,7 +440,7 @@ impl Overlay {
     }
 
     fn report_at(&mut self, at: Time) {
-        if !core::mem::replace(&mut self.logs.claims.is_timed, true) {
+        if !core::mem::replace(&mut self.logs.received.is_timed, true) {
             self.set_timer(at, Due::Report);
         }
     }

@@ -152,16 +152,16 @@ impl Broker {
     /// many others.
     pub fn interests(&self, from: usize, max: usize) -> Vec<InterestInfo> {
         let Some(overlay) = self.overlay.as_deref() else { return Vec::new() };
-        let texts = |entry: &super::interests::Entry| (entry.filter.clone(), entry.selector.clone());
+        let texts = |entry: &super::interests::InterestValue| (entry.filter.clone(), entry.selector.clone());
         let own = || InterestInfo {
             name: overlay.config.name.clone(),
             host: overlay.host,
-            version: overlay.wants.version(),
-            entries: overlay.wants.entries().map(texts).collect(),
+            version: overlay.own_interest.version(),
+            entries: overlay.own_interest.entries().map(texts).collect(),
             is_reachable: true,
             unconfirmed: self.unconfirmed(overlay),
         };
-        let others = overlay.serves.iter().skip(from.saturating_sub(1)).map(|destination| InterestInfo {
+        let others = overlay.destinations.iter().skip(from.saturating_sub(1)).map(|destination| InterestInfo {
             name: overlay.name_of(destination.host),
             host: destination.host,
             version: destination.version,
@@ -174,10 +174,10 @@ impl Broker {
 
     /// Brokers that can be reached in some of whose streams the own interest is not in force.
     fn unconfirmed(&self, overlay: &Overlay) -> Vec<Box<str>> {
-        if overlay.wants.entries().next().is_none() {
+        if overlay.own_interest.entries().next().is_none() {
             return Vec::new();
         }
-        let version = overlay.wants.version();
+        let version = overlay.own_interest.version();
         let is_late = |host: &HostId| {
             let mut streams = self.streams.of_host(*host).peekable();
             let is_told = streams.peek().is_some() && streams.all(|remote| remote.told >= version);

@@ -20,7 +20,7 @@ use crate::broker::Broker;
 use crate::content::Content;
 use crate::route::{NO_CURSOR, NO_GROUP};
 use crate::session::{Publication, Terms};
-use crate::topic::{Cursor, Visit, Walk};
+use crate::topic::{VisitOutcome, WalkCursor, WalkEnd};
 
 /// Topics that one session's reading looks at before others have their turn.
 pub(crate) const REPLAY_SLICE: usize = 256;
@@ -33,7 +33,7 @@ const ABSENCES_MAX: usize = 64;
 
 /// One subscription that reads what is retained.
 #[derive(Clone, Debug)]
-struct Reading {
+struct RetainedReading {
     /// Its number in the router.
     subscription: u32,
     /// The selector that asked for what is retained. If the subscription gets another one
@@ -51,13 +51,13 @@ struct Reading {
 
 /// What one session is still to read.
 #[derive(Debug, Default)]
-struct Replay {
+struct SessionReadings {
     /// By the order in which they were made; the first is being read. At most one per subscription.
-    readings: BTreeMap<u64, Reading>,
+    readings: BTreeMap<u64, RetainedReading>,
     /// The place of each subscription in that order.
     places: BTreeMap<u32, u64>,
     /// Where the first goes on.
-    place: Place,
+    place: ReplayPlace,
     /// It goes before what waits, next time.
     is_next: bool,
     /// It has had its slice, and goes on when the session has its own turn.
@@ -66,8 +66,8 @@ struct Replay {
 
 /// How far a session is.
 #[derive(Debug, Default)]
-struct Place {
-    walk: Cursor,
+struct ReplayPlace {
+    walk: WalkCursor,
     absences: Absences,
 }
 
@@ -98,12 +98,12 @@ impl Absences {
     }
 }
 
-impl Replay {
+impl SessionReadings {
     /// Ends the reading of a subscription, if it has one.
     fn forget(&mut self, subscription: u32) {
         let Some(place) = self.places.remove(&subscription) else { return };
         if self.readings.first_key_value().is_some_and(|(first, _)| *first == place) {
-            self.place.walk = Cursor::default();
+            self.place.walk = WalkCursor::default();
         }
         self.readings.remove(&place);
     }
@@ -111,14 +111,14 @@ impl Replay {
 
 /// The sessions that are reading what is retained.
 #[derive(Debug, Default)]
-pub(crate) struct Replays {
+pub(crate) struct Readings {
     /// None of them is without a reading.
-    of: BTreeMap<u32, Replay>,
+    of: BTreeMap<u32, SessionReadings>,
     /// Readings begun so far.
     begun: u64,
 }
 
-impl Replays {
+impl Readings {
     /// Whether a session has something to read.
     pub(crate) fn has(&self, index: u32) -> bool {
         !self.of.is_empty() && self.of.contains_key(&index)
@@ -169,7 +169,7 @@ impl Replays {
     }
 
     /// A subscription reads from the beginning.
-    fn begin(&mut self, index: u32, reading: Reading) {
+    fn begin(&mut self, index: u32, reading: RetainedReading) {
         self.begun += 1;
         let replay = self.of.entry(index).or_default();
         replay.forget(reading.subscription);
@@ -205,14 +205,14 @@ impl Replays {
     }
 
     /// What a session reads at present, and how far it is; that is given back with
-    /// [`Replays::put_back`].
-    fn take(&mut self, index: u32) -> Option<(Reading, Place)> {
+    /// [`Readings::put_back`].
+    fn take(&mut self, index: u32) -> Option<(RetainedReading, ReplayPlace)> {
         let replay = self.of.get_mut(&index)?;
         let (_, reading) = replay.readings.first_key_value()?;
         Some((reading.clone(), core::mem::take(&mut replay.place)))
     }
 
-    fn put_back(&mut self, index: u32, place: Place) {
+    fn put_back(&mut self, index: u32, place: ReplayPlace) {
         self.of.get_mut(&index).expect("it is reading").place = place;
     }
 }
@@ -227,12 +227,12 @@ impl Broker {
             return;
         }
         let holds = known.cursor != NO_CURSOR && self.cursors.get(known.cursor).catch_up.is_some();
-        let version = self.overlay.as_deref().map_or(0, |overlay| overlay.wants.version());
+        let version = self.overlay.as_deref().map_or(0, |overlay| overlay.own_interest.version());
         let selector = selector.cloned().map(Arc::new);
         if !self.retained.replays.has(index) {
             self.sessions.forget_lost(index);
         }
-        self.retained.replays.begin(index, Reading { subscription, selector, begun, version, holds });
+        self.retained.replays.begin(index, RetainedReading { subscription, selector, begun, version, holds });
     }
 
     /// Lets the subscriptions of a session read what is retained, as far as its client takes it and
@@ -241,15 +241,15 @@ impl Broker {
     pub(crate) fn read_retained(&mut self, now: Time, index: u32, budget: &mut usize, out: &mut dyn Output) {
         while let Some((reading, mut place)) = self.retained.replays.take(index) {
             let walk = if *budget == 0 {
-                Walk::Spent
+                WalkEnd::Spent
             } else if self.sessions.is_open(index) {
                 self.read_one(now, (index, &reading), &mut place, budget, out)
             } else {
-                Walk::Stopped
+                WalkEnd::Stopped
             };
             self.retained.replays.put_back(index, place);
-            if walk != Walk::Over {
-                if walk == Walk::Spent {
+            if walk != WalkEnd::Over {
+                if walk == WalkEnd::Spent {
                     self.retained.replays.spend(index);
                     self.turn_soon(index);
                 }
@@ -272,11 +272,11 @@ impl Broker {
     fn read_one(
         &mut self,
         now: Time,
-        (index, reading): (u32, &Reading),
-        Place { walk, absences }: &mut Place,
+        (index, reading): (u32, &RetainedReading),
+        ReplayPlace { walk, absences }: &mut ReplayPlace,
         budget: &mut usize,
         out: &mut dyn Output,
-    ) -> Walk {
+    ) -> WalkEnd {
         let withholds = fault!(self, RetainedWithheld);
         let Broker { router, retained, sessions, cursors, streams, cache, overlay, .. } = self;
         let known = router.get(reading.subscription);
@@ -313,24 +313,24 @@ impl Broker {
             let is_dropped = || cursor.is_none() && qos == Qos::AtMostOnce && sessions.has_lost(index, passed);
             let is_live = passed > reading.begun && !(absences.covers(passed) && is_missed()) && !is_dropped();
             if withholds && streams.is_to_come(event.id(), 0) {
-                return Visit::Passed(0);
+                return VisitOutcome::Passed(0);
             }
             if is_live || is_cached(event.id()) || is_to_come(event.id()) {
-                return Visit::Passed(0);
+                return VisitOutcome::Passed(0);
             }
             let is_asked = |asked: &mut Compiled| asked.value(Content(event.packed().unpack())) == Some(true);
             let is_selected = router.is_selected(spot, &Content(event.packed().unpack()));
             if !is_selected || !asked.as_mut().is_none_or(is_asked) {
-                return Visit::Passed(cost);
+                return VisitOutcome::Passed(cost);
             }
             // What is not selected needs no room.
             if !sessions.takes_retained(index, reading.begun, qos) {
-                return Visit::Stop;
+                return VisitOutcome::Stop;
             }
             let terms = terms(qos, identifier, named);
             let mut publication = Publication::of(event, 0);
             sessions.hand_now(index, &mut publication, terms, out);
-            Visit::Passed(cost)
+            VisitOutcome::Passed(cost)
         })
     }
 }

@@ -4,26 +4,26 @@ use std::borrow::Cow;
 
 use whimbrel_event::{EventId, HostId, PubendId, Tick};
 
-use super::keys::{DurableNo, OWN, OwnTicks, Value};
-use super::wire::{Bytes, put_varint};
+use super::keys::{DurableNo, MapValue, OWN, OwnTicks};
+use super::wire::{ByteReader, put_varint};
 use crate::cursor::{NOTHING, RemoteLogs};
 
 /// Where a durable subscription stands.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Stand {
+pub(crate) struct DurablePosition {
     /// Up to where it has acknowledged everything.
     pub(crate) acked: OwnTicks,
     /// What it has acknowledged beyond: index of the pubend and tick, ascending.
     pub(crate) beyond: Vec<(u8, Tick)>,
     /// The same of other brokers' reliable streams of which the log counts for it; ascending by pubend.
-    pub(crate) far: Vec<FarStand>,
+    pub(crate) remote: Vec<RemotePosition>,
     /// What it has acknowledged beyond in these, ascending.
-    pub(crate) far_beyond: Vec<EventId>,
+    pub(crate) remote_beyond: Vec<EventId>,
 }
 
 /// Where a durable subscription stands in a stream of another broker.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct FarStand {
+pub(crate) struct RemotePosition {
     pub(crate) pubend: PubendId,
     /// After this tick what it wants was logged there.
     pub(crate) since: Tick,
@@ -31,47 +31,50 @@ pub(crate) struct FarStand {
     pub(crate) acked: Tick,
 }
 
-impl Stand {
+impl DurablePosition {
     /// What it has acknowledged beyond its positions; `host` has the own streams.
     pub(crate) fn all_beyond(&self, host: HostId) -> Vec<EventId> {
         let own = self.beyond.iter().map(|(own, tick)| EventId { pubend: host.pubend(*own), tick: *tick });
-        own.chain(self.far_beyond.iter().copied()).collect()
+        own.chain(self.remote_beyond.iter().copied()).collect()
     }
 
     /// Up to where it has acknowledged everything of another broker's stream of which the log counts for it.
-    pub(crate) fn far(&self, pubend: PubendId) -> Option<Tick> {
-        let at = self.far.binary_search_by_key(&pubend, |far| far.pubend).ok()?;
-        Some(self.far[at].acked)
+    pub(crate) fn remote(&self, pubend: PubendId) -> Option<Tick> {
+        let at = self.remote.binary_search_by_key(&pubend, |remote| remote.pubend).ok()?;
+        Some(self.remote[at].acked)
     }
 
     /// The same without streams of which it is not known from where on the log counts: after a restart a gap is told of those.
-    pub(super) fn counted(&self, far: &RemoteLogs) -> Cow<'_, Stand> {
-        if far.unsure.is_empty() {
+    pub(super) fn counted(&self, remote: &RemoteLogs) -> Cow<'_, DurablePosition> {
+        if remote.unsure.is_empty() {
             return Cow::Borrowed(self);
         }
-        let from = |stood: &FarStand| FarStand { since: stood.since.max(far.unsure.get(stood.pubend)), ..*stood };
-        let known = self.far.iter().map(from).filter(|stood| stood.since != NOTHING);
-        Cow::Owned(Stand { far: known.collect(), ..self.clone() })
+        let from = |stood: &RemotePosition| RemotePosition {
+            since: stood.since.max(remote.unsure.get(stood.pubend)),
+            ..*stood
+        };
+        let known = self.remote.iter().map(from).filter(|stood| stood.since != NOTHING);
+        Cow::Owned(DurablePosition { remote: known.collect(), ..self.clone() })
     }
 
     /// Moves a position in such a stream back, if there is one.
     pub(crate) fn step_back(&mut self, pubend: PubendId, tick: Tick) {
-        if let Ok(at) = self.far.binary_search_by_key(&pubend, |far| far.pubend) {
-            let acked = &mut self.far[at].acked;
+        if let Ok(at) = self.remote.binary_search_by_key(&pubend, |remote| remote.pubend) {
+            let acked = &mut self.remote[at].acked;
             *acked = tick.min(*acked);
         }
     }
 }
 
 /// Where a subscription stands in other brokers' streams, and what is beyond, as the second version had it in one entry.
-pub(super) fn read_far(bytes: &mut Bytes<'_>) -> Option<(Vec<FarStand>, Vec<EventId>)> {
-    let (mut far, mut beyond) = (Vec::new(), Vec::new());
+pub(super) fn read_remote_positions(bytes: &mut ByteReader<'_>) -> Option<(Vec<RemotePosition>, Vec<EventId>)> {
+    let (mut remote, mut beyond) = (Vec::new(), Vec::new());
     let (mut pubend, mut since) = (0_u64, 0_u64);
     for _ in 0..bytes.varint()? {
         pubend = pubend.checked_add(bytes.varint()?)?;
         since = since.wrapping_add(unzigzag(bytes.varint()?) as u64);
         let acked = Tick(since.wrapping_add(unzigzag(bytes.varint()?) as u64));
-        far.push(FarStand { pubend: PubendId(pubend), since: Tick(since), acked });
+        remote.push(RemotePosition { pubend: PubendId(pubend), since: Tick(since), acked });
     }
     let mut last = EventId { pubend: PubendId(0), tick: Tick(0) };
     for _ in 0..bytes.varint()? {
@@ -81,7 +84,7 @@ pub(super) fn read_far(bytes: &mut Bytes<'_>) -> Option<(Vec<FarStand>, Vec<Even
         last = EventId { pubend, tick: Tick(before.checked_add(tick)?) };
         beyond.push(last);
     }
-    far.is_sorted_by(|a, b| a.pubend < b.pubend).then_some((far, beyond))
+    remote.is_sorted_by(|a, b| a.pubend < b.pubend).then_some((remote, beyond))
 }
 
 /// A number that may be negative, so that small ones are short.
@@ -95,19 +98,19 @@ pub(super) fn unzigzag(coded: u64) -> i64 {
 
 /// Of which stream an event is that is on its way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Whose {
+pub(crate) enum FlightStream {
     /// An own reliable one, by the index of its pubend.
     Own(u8),
     /// Another broker's, of which the log counts for the subscription.
     Other(PubendId),
 }
 
-impl Whose {
+impl FlightStream {
     /// The pubend, with `host` for own ones.
     pub(crate) fn pubend(self, host: HostId) -> PubendId {
         match self {
-            Whose::Own(own) => host.pubend(own),
-            Whose::Other(pubend) => pubend,
+            FlightStream::Own(own) => host.pubend(own),
+            FlightStream::Other(pubend) => pubend,
         }
     }
 }
@@ -120,7 +123,7 @@ pub(crate) enum Flight {
         /// For which subscription.
         number: DurableNo,
         /// Of which stream it is.
-        whose: Whose,
+        whose: FlightStream,
         /// The event's tick.
         tick: Tick,
     },
@@ -129,7 +132,7 @@ pub(crate) enum Flight {
         /// For which subscription.
         number: DurableNo,
         /// Of which stream it is.
-        whose: Whose,
+        whose: FlightStream,
         /// The event's tick.
         tick: Tick,
     },
@@ -140,7 +143,7 @@ pub(crate) enum Flight {
 /// Stands for the index of an own pubend where another broker's follows.
 const OTHER: u8 = u8::MAX;
 
-impl Value<'_> for Flight {
+impl MapValue<'_> for Flight {
     const VERSION: u8 = 2;
 
     fn put(&self, out: &mut Vec<u8>) {
@@ -148,8 +151,8 @@ impl Value<'_> for Flight {
             Flight::Sent { number, whose, tick } | Flight::Received { number, whose, tick } => {
                 let stage = if matches!(self, Flight::Sent { .. }) { 1 } else { 2 };
                 match whose {
-                    Whose::Own(own) => out.extend_from_slice(&[stage, *own]),
-                    Whose::Other(pubend) => {
+                    FlightStream::Own(own) => out.extend_from_slice(&[stage, *own]),
+                    FlightStream::Other(pubend) => {
                         out.extend_from_slice(&[stage, OTHER]);
                         put_varint(out, pubend.0);
                     }
@@ -161,12 +164,12 @@ impl Value<'_> for Flight {
         }
     }
 
-    fn read(bytes: &mut Bytes<'_>) -> Option<Self> {
+    fn read(bytes: &mut ByteReader<'_>) -> Option<Self> {
         match bytes.u8()? {
             stage @ (1 | 2) => {
                 let whose = match bytes.u8()? {
-                    OTHER => Whose::Other(PubendId(bytes.varint()?)),
-                    own => Whose::Own(Some(own).filter(|own| usize::from(*own) < OWN)?),
+                    OTHER => FlightStream::Other(PubendId(bytes.varint()?)),
+                    own => FlightStream::Own(Some(own).filter(|own| usize::from(*own) < OWN)?),
                 };
                 let (number, tick) = (DurableNo(bytes.small()?), Tick(bytes.varint()?));
                 let is_sent = stage == 1;
@@ -178,13 +181,14 @@ impl Value<'_> for Flight {
         }
     }
 
-    fn read_older(version: u8, bytes: &mut Bytes<'_>) -> Option<Self> {
+    fn read_older(version: u8, bytes: &mut ByteReader<'_>) -> Option<Self> {
         // It had own streams alone, in the same form.
         let flight = if version == 1 { Flight::read(bytes) } else { None };
         let is_other = |flight: &Flight| {
             matches!(
                 flight,
-                Flight::Sent { whose: Whose::Other(_), .. } | Flight::Received { whose: Whose::Other(_), .. }
+                Flight::Sent { whose: FlightStream::Other(_), .. }
+                    | Flight::Received { whose: FlightStream::Other(_), .. }
             )
         };
         flight.filter(|flight| !is_other(flight))
@@ -196,7 +200,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn again<'a, V: Value<'a>>(value: &V, out: &'a mut Vec<u8>) -> Option<V> {
+    fn again<'a, V: MapValue<'a>>(value: &V, out: &'a mut Vec<u8>) -> Option<V> {
         value.put_versioned(out);
         V::read_versioned(out)
     }
@@ -204,7 +208,7 @@ mod tests {
     proptest! {
         #[test]
         fn flights_come_back(ticks: [u64; 2], number: u32, own in 0_u8..4) {
-            for whose in [Whose::Own(own), Whose::Other(PubendId(ticks[0]))] {
+            for whose in [FlightStream::Own(own), FlightStream::Other(PubendId(ticks[0]))] {
                 let (number, tick) = (DurableNo(number), Tick(ticks[1]));
                 for flight in [Flight::Sent { number, whose, tick }, Flight::Received { number, whose, tick }, Flight::Unkept] {
                     prop_assert_eq!(again(&flight, &mut Vec::new()), Some(flight));
@@ -220,25 +224,25 @@ mod tests {
 
     #[test]
     fn the_first_versions_can_be_read() {
-        let sent = Flight::Sent { number: DurableNo(7), whose: Whose::Own(2), tick: Tick(300) };
+        let sent = Flight::Sent { number: DurableNo(7), whose: FlightStream::Own(2), tick: Tick(300) };
         assert_eq!(Flight::read_versioned(&[1, 1, 2, 7, 0xac, 2]), Some(sent));
         assert_eq!(Flight::read_versioned(&[3, 1, 2, 7, 0xac, 2]), None, "a version that is not known");
     }
 
     #[test]
     fn the_second_versions_can_be_read() {
-        let sent = Flight::Sent { number: DurableNo(7), whose: Whose::Other(PubendId(0x21)), tick: Tick(300) };
+        let sent = Flight::Sent { number: DurableNo(7), whose: FlightStream::Other(PubendId(0x21)), tick: Tick(300) };
         assert_eq!(Flight::read_versioned(&[2, 1, 255, 0x21, 7, 0xac, 2]), Some(sent));
     }
 
     #[test]
     fn a_position_may_lie_before_the_log_counts_as_something_may_be_told_still() {
         let pubend = PubendId(0x21);
-        let far = vec![FarStand { pubend, since: Tick(10), acked: Tick(15) }];
-        let mut stand = Stand { far, ..Stand::default() };
-        stand.step_back(pubend, Tick(12));
-        assert_eq!(stand.far(pubend), Some(Tick(12)));
-        stand.step_back(pubend, Tick(3));
-        assert_eq!((stand.far(pubend), stand.far(PubendId(0x22))), (Some(Tick(3)), None));
+        let remote = vec![RemotePosition { pubend, since: Tick(10), acked: Tick(15) }];
+        let mut position = DurablePosition { remote, ..DurablePosition::default() };
+        position.step_back(pubend, Tick(12));
+        assert_eq!(position.remote(pubend), Some(Tick(12)));
+        position.step_back(pubend, Tick(3));
+        assert_eq!((position.remote(pubend), position.remote(PubendId(0x22))), (Some(Tick(3)), None));
     }
 }

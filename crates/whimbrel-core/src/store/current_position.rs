@@ -2,82 +2,84 @@
 
 use whimbrel_event::{EventId, Tick};
 
-use super::written::Restored;
-use super::{FarStand, Stand};
+use super::written::RestoredPosition;
+use super::{DurablePosition, RemotePosition};
 use crate::broker::Broker;
 use crate::cursor::{Cursor, Durable, Gap, GapReason, NO_PUBEND, NOTHING, Positions};
 
 impl Broker {
     /// Up to where a durable subscription has acknowledged everything, and what beyond.
-    pub(crate) fn stand(&self, id: u32) -> Stand {
-        self.stand_with(id, false)
+    pub(crate) fn durable_position(&self, id: u32) -> DurablePosition {
+        self.position_with(id, false)
     }
 
     /// The same as it is written. Notices of gaps that are on their way die with this broker: so a gap counts as told once its notice was acknowledged, else
     /// it would lie before the position, and be told to nobody.
-    pub(super) fn written_stand(&self, id: u32) -> Stand {
-        self.stand_with(id, true)
+    pub(super) fn written_position(&self, id: u32) -> DurablePosition {
+        self.position_with(id, true)
     }
 
-    fn stand_with(&self, id: u32, with_notices: bool) -> Stand {
+    fn position_with(&self, id: u32, with_notices: bool) -> DurablePosition {
         let cursor = self.cursors.get(id);
         let durable = cursor.durable.as_deref().expect("a durable subscription");
         if cursor.by_token {
-            return self.stand_by_token(cursor, durable);
+            return self.position_by_token(cursor, durable);
         }
         let untold = cursor.catch_up.as_ref().map(|catch_up| catch_up.untold());
-        let mut stand = Stand { acked: self.streams.logged().positions(), ..Stand::default() };
-        stand.far.extend(durable.remote.since.iter().map(|(pubend, since)| {
+        let mut durable_position =
+            DurablePosition { acked: self.streams.logged().positions(), ..DurablePosition::default() };
+        durable_position.remote.extend(durable.remote.since.iter().map(|(pubend, since)| {
             let acked = match &untold {
                 Some(untold) => untold.get(pubend),
                 None => self.streams.passed(pubend).max(cursor.ahead.get(pubend)),
             };
-            FarStand { pubend, since, acked }
+            RemotePosition { pubend, since, acked }
         }));
-        let reach = |stand: &mut Stand, pubend, tick: Tick| match self.streams.own_reliable(pubend) {
-            Some(own) => stand.acked[own] = stand.acked[own].min(tick),
-            None => stand.step_back(pubend, tick),
+        let reach = |durable_position: &mut DurablePosition, pubend, tick: Tick| match self.streams.own_reliable(pubend)
+        {
+            Some(own) => durable_position.acked[own] = durable_position.acked[own].min(tick),
+            None => durable_position.step_back(pubend, tick),
         };
         let untold = untold.as_ref().map_or(const { &Positions::new() }, |untold| untold);
-        untold.iter().for_each(|(pubend, tick)| reach(&mut stand, pubend, tick));
+        untold.iter().for_each(|(pubend, tick)| reach(&mut durable_position, pubend, tick));
         let detached = durable.remote.detached.iter();
-        cursor.unsettled.iter().chain(detached).for_each(|(pubend, tick)| reach(&mut stand, pubend, tick));
+        cursor.unsettled.iter().chain(detached).for_each(|(pubend, tick)| reach(&mut durable_position, pubend, tick));
         let session = self.sessions.get(cursor.session);
         let waiting = session.follow.queue.iter().filter(|entry| entry.cursor == id).map(|entry| entry.event.id());
         let flying = session.inflight.of_cursor(id);
         let open = waiting.chain(flying.clone().filter(|(_, is_settled)| !is_settled).map(|(id, _)| id));
         // Notices are in no stream.
         for id in open.filter(|id| id.pubend != NO_PUBEND) {
-            reach(&mut stand, id.pubend, Tick(id.tick.0 - 1));
+            reach(&mut durable_position, id.pubend, Tick(id.tick.0 - 1));
         }
         // Before what is beyond is looked for: of what was acknowledged behind such a gap nothing comes again.
         let unanswered = session.inflight.unanswered_gaps(id).filter(|_| with_notices);
-        unanswered.for_each(|gap| reach(&mut stand, gap.pubend, gap.from));
+        unanswered.for_each(|gap| reach(&mut durable_position, gap.pubend, gap.from));
         let settled = flying.filter(|(_, is_settled)| *is_settled).map(|(id, _)| id);
         for id in durable.beyond.iter().copied().chain(settled) {
-            self.add_beyond(&mut stand, id);
+            self.add_beyond(&mut durable_position, id);
         }
-        stand.beyond.sort_unstable();
-        stand.beyond.dedup();
-        stand.far_beyond.sort_unstable();
-        stand.far_beyond.dedup();
-        stand
+        durable_position.beyond.sort_unstable();
+        durable_position.beyond.dedup();
+        durable_position.remote_beyond.sort_unstable();
+        durable_position.remote_beyond.dedup();
+        durable_position
     }
 
-    fn stand_by_token(&self, cursor: &Cursor, durable: &Durable) -> Stand {
+    fn position_by_token(&self, cursor: &Cursor, durable: &Durable) -> DurablePosition {
         let host = self.streams.logged().host();
         let passed = self.streams.logged().positions();
         let acked = |own: usize| cursor.acknowledged.get(host.pubend(own as u8)).min(passed[own]);
-        let far = durable.remote.since.iter().map(|(pubend, since)| {
+        let remote = durable.remote.since.iter().map(|(pubend, since)| {
             let acked = cursor.acknowledged.get(pubend);
-            FarStand { pubend, since, acked }
+            RemotePosition { pubend, since, acked }
         });
-        Stand { acked: core::array::from_fn(acked), far: far.collect(), ..Stand::default() }
+        DurablePosition { acked: core::array::from_fn(acked), remote: remote.collect(), ..DurablePosition::default() }
     }
 
     /// A durable subscription goes on where it stood in a stream of another broker, and reads its log from there. What it wants of that is not known.
-    pub(super) fn restore_far(&mut self, id: u32, far: &FarStand) {
-        let FarStand { pubend, since, acked } = *far;
+    pub(super) fn restore_remote(&mut self, id: u32, remote: &RemotePosition) {
+        let RemotePosition { pubend, since, acked } = *remote;
         let ended = self.streams.ended_at(pubend.host());
         let cursor = self.cursors.get_mut(id);
         let catch_up = cursor.catch_up.as_mut().expect("who is not there lags");
@@ -101,9 +103,9 @@ impl Broker {
     }
 
     /// The same of all of them, as it was written.
-    pub(super) fn restore_written(&mut self, id: u32, position: Restored) {
-        let Restored { stand, written, digest } = position;
-        stand.far.iter().for_each(|far| self.restore_far(id, far));
+    pub(super) fn restore_written(&mut self, id: u32, position: RestoredPosition) {
+        let RestoredPosition { durable: durable_position, written, digest } = position;
+        durable_position.remote.iter().for_each(|remote| self.restore_remote(id, remote));
         self.store.bases.refer(written.base);
         let base = self.store.bases.common(written.base).cloned();
         let (cursor, common) = self.cursors.get_with_common(id);
@@ -112,15 +114,15 @@ impl Broker {
         if let Some((base, catch_up)) = base.as_ref().zip(cursor.catch_up.as_deref_mut()) {
             catch_up.positions.share(base, None);
         }
-        if !stand.far.is_empty() {
+        if !durable_position.remote.is_empty() {
             durable.remote.written = written;
             // A selector that it had before counts up to there: what comes before is not looked at under the present one.
-            let upto: Vec<_> = durable.old.iter().flat_map(|old| old.far.iter()).collect();
+            let upto: Vec<_> = durable.old.iter().flat_map(|old| old.remote.iter()).collect();
             upto.into_iter().for_each(|(pubend, tick)| durable.remote.written.mark(pubend, tick));
             if durable.old.is_empty() {
                 // Of hosts that have ended nothing is read.
-                let is_left = |stood: &&FarStand| durable.remote.since.has(stood.pubend);
-                let left: Vec<FarStand> = stand.far.iter().filter(is_left).copied().collect();
+                let is_left = |stood: &&RemotePosition| durable.remote.since.has(stood.pubend);
+                let left: Vec<RemotePosition> = durable_position.remote.iter().filter(is_left).copied().collect();
                 common.align_since(&mut durable.remote, &left);
             }
         }
@@ -134,10 +136,12 @@ impl Broker {
     }
 
     /// An event was acknowledged that perhaps lies beyond a position.
-    fn add_beyond(&self, stand: &mut Stand, id: EventId) {
+    fn add_beyond(&self, durable_position: &mut DurablePosition, id: EventId) {
         match self.streams.own_reliable(id.pubend) {
-            Some(own) if stand.acked[own] < id.tick => stand.beyond.push((own as u8, id.tick)),
-            None if stand.far(id.pubend).is_some_and(|acked| acked < id.tick) => stand.far_beyond.push(id),
+            Some(own) if durable_position.acked[own] < id.tick => durable_position.beyond.push((own as u8, id.tick)),
+            None if durable_position.remote(id.pubend).is_some_and(|acked| acked < id.tick) => {
+                durable_position.remote_beyond.push(id)
+            }
             _ => {}
         }
     }

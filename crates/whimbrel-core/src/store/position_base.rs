@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 use whimbrel_event::{HostId, PubendId, Reliability, Tick, Time};
 
 use super::Disk;
-use super::keys::{DurableNo, Key, Value};
-use super::stand::{unzigzag, zigzag};
-use super::wire::{Bytes, put_varint};
-use super::written::{Head, Part, Restored};
+use super::durable_position::{unzigzag, zigzag};
+use super::keys::{DurableNo, Key, MapValue};
+use super::wire::{ByteReader, put_varint};
+use super::written::{PositionHead, PositionPart, RestoredPosition};
 use crate::broker::Broker;
 use crate::cursor::{Common, Positions};
 
@@ -32,7 +32,7 @@ const SELDOM_MAX: u32 = 12;
 const LACKING_EVERY: Duration = Duration::from_secs(1);
 
 /// Positions in streams that are looked at in one go, to have them refer to the last base.
-const LOOK_MAX: usize = 1 << 16;
+const CHECKS_MAX: usize = 1 << 16;
 
 /// The number of a base, from 1 on; 0: none.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -40,9 +40,9 @@ pub(crate) struct BaseNo(pub(crate) u64);
 
 /// The ticks of a base as they are written, ascending by pubend.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Base(pub(crate) Common);
+pub(crate) struct PositionBase(pub(crate) Common);
 
-impl Value<'_> for Base {
+impl MapValue<'_> for PositionBase {
     fn put(&self, out: &mut Vec<u8>) {
         put_varint(out, self.0.len() as u64);
         let (mut pubend, mut before) = (0, 0_u64);
@@ -53,16 +53,16 @@ impl Value<'_> for Base {
         }
     }
 
-    fn read(bytes: &mut Bytes<'_>) -> Option<Self> {
+    fn read(bytes: &mut ByteReader<'_>) -> Option<Self> {
         let count = bytes.varint().filter(|count| *count <= STREAMS_MAX)?;
         let (mut pubend, mut before) = (0_u64, 0_u64);
-        let mut stream = |bytes: &mut Bytes<'_>| {
+        let mut stream = |bytes: &mut ByteReader<'_>| {
             pubend = pubend.checked_add(bytes.varint()?)?;
             before = before.wrapping_add(unzigzag(bytes.varint()?) as u64);
             Some((PubendId(pubend), Tick(before)))
         };
         let ticks = (0..count).map(|_| stream(bytes)).collect::<Option<Common>>()?;
-        ticks.is_sorted_by(|a, b| a.0 < b.0).then_some(Base(ticks))
+        ticks.is_sorted_by(|a, b| a.0 < b.0).then_some(PositionBase(ticks))
     }
 }
 
@@ -81,18 +81,18 @@ struct Referred {
 
 /// The bases that there are.
 #[derive(Debug, Default)]
-pub(crate) struct Bases {
+pub(crate) struct PositionBases {
     of: BTreeMap<BaseNo, Referred>,
     /// The last one, if one was made since the broker began.
     current: BaseNo,
     made_at: Time,
     /// When it is looked at again which streams it lacks.
-    look_at: Time,
+    check_at: Time,
     /// The place of the subscription that is looked at next, while positions are looked at that refer to one of long ago.
     place: Option<u32>,
 }
 
-impl Bases {
+impl PositionBases {
     /// The last base, to which what is written now may refer.
     pub(crate) fn current(&self) -> BaseNo {
         self.current
@@ -177,10 +177,10 @@ impl Broker {
         let seldom = (bases.of.len() as u32).saturating_sub(OFTEN_MAX).min(SELDOM_MAX);
         let every = self.sessions.limits.base_every.saturating_mul(1 << seldom);
         let is_old = bases.current != BaseNo(0) && now.since(bases.made_at) >= every;
-        if !is_old && now < bases.look_at {
+        if !is_old && now < bases.check_at {
             return;
         }
-        bases.look_at = now.after(LACKING_EVERY);
+        bases.check_at = now.after(LACKING_EVERY);
         let current = self.store.bases.ticks(self.store.bases.current);
         let lacking = self.base_streams().filter(|(pubend, _)| tick_of(current, *pubend).is_none()).count();
         if is_old || lacking * 2 > current.len() {
@@ -196,38 +196,40 @@ impl Broker {
             pubend.reliability() == Reliability::Reliable
                 && self.streams.begun(*pubend).is_some()
                 && !self.streams.has_ended(host)
-                && !self.owes_nothing(host)
+                && !self.has_no_log(host)
         })
     }
 
     /// Writes where all streams of other brokers stand.
     pub(super) fn make_base(&mut self, now: Time) {
         if self.store.disk != Disk::Open {
-            // What is left of the outbox is for what frees the log.
+            // What is left of the write queue is for what frees the log.
             return;
         }
         let bases = &self.store.bases;
         // One tick for all that are beyond: nothing but what was given since differs from that, and a subscription that has left may stand there as well.
-        let level = self.streams.low_watermark();
-        let tick = |(pubend, tick): (PubendId, Tick)| (pubend, tick.min(level).max(bases.farthest(pubend)));
+        let watermark = self.streams.low_watermark();
+        let tick = |(pubend, tick): (PubendId, Tick)| (pubend, tick.min(watermark).max(bases.farthest(pubend)));
         let ticks: Common = self.base_streams().map(tick).collect();
         if ticks.is_empty() {
             return;
         }
         let number = self.store.bases.add(now, ticks.clone());
-        self.store.write_queue.put(|key| Key::Base(number).put(key), |value| Base(ticks).put_versioned(value));
+        self.store
+            .write_queue
+            .put(|key| Key::PositionBase(number).put(key), |value| PositionBase(ticks).put_versioned(value));
         for unused in self.store.bases.drain_unused() {
-            self.store.write_queue.forget(|key| Key::Base(unused).put(key));
+            self.store.write_queue.forget(|key| Key::PositionBase(unused).put(key));
         }
         self.store.write_queue.seal();
     }
 
     /// Has positions that refer to a base of long ago looked at: those who get nothing do not move, and would have it kept.
-    pub(super) fn look_at_bases(&mut self) {
+    pub(super) fn check_bases(&mut self) {
         let bases = &mut self.store.bases;
         let Some(place) = bases.place else { return };
         let current = bases.current;
-        let count = (LOOK_MAX / bases.ticks(current).len().max(1)).clamp(1, LOOK_MAX);
+        let count = (CHECKS_MAX / bases.ticks(current).len().max(1)).clamp(1, CHECKS_MAX);
         let is_behind = |number: BaseNo| number.0 + BEHIND_MAX <= current.0;
         let part = self.cursors.from(place).take(count);
         let durable = part.filter_map(|(id, cursor)| Some((id, cursor?.durable.as_deref()?)));
@@ -248,16 +250,16 @@ impl Broker {
     /// What was written of a position refers to a base no more.
     pub(super) fn let_go_of_base(&mut self, number: BaseNo) {
         if self.store.bases.let_go(number) {
-            self.store.write_queue.forget(|key| Key::Base(number).put(key));
+            self.store.write_queue.forget(|key| Key::PositionBase(number).put(key));
         }
     }
 
     /// Forgets positions of subscriptions that have ended, and bases to which no other refers.
-    pub(super) fn forget_orphans(&mut self, entries: &Entries, numbers: &BTreeMap<DurableNo, u32>) {
+    pub(super) fn forget_orphans(&mut self, entries: &AllPositions, numbers: &BTreeMap<DurableNo, u32>) {
         let is_over = |number: &&DurableNo| !numbers.contains_key(number);
         let heads = entries.heads.keys().filter(is_over).map(|number| Key::Position(*number));
         let parts = entries.parts.keys().filter(|(number, _)| is_over(&number)).map(|at| Key::Part(at.0, at.1));
-        let unused = self.store.bases.drain_unused().into_iter().map(Key::Base);
+        let unused = self.store.bases.drain_unused().into_iter().map(Key::PositionBase);
         for key in heads.chain(parts).chain(unused) {
             self.store.write_queue.forget(|bytes| key.put(bytes));
             self.store.write_queue.seal_large();
@@ -267,29 +269,29 @@ impl Broker {
 
 /// What was written of all positions.
 #[derive(Debug, Default)]
-pub(super) struct Entries {
-    pub(super) heads: BTreeMap<DurableNo, Head>,
-    pub(super) parts: BTreeMap<(DurableNo, HostId), Part>,
-    pub(super) bases: BTreeMap<BaseNo, Base>,
+pub(super) struct AllPositions {
+    pub(super) heads: BTreeMap<DurableNo, PositionHead>,
+    pub(super) parts: BTreeMap<(DurableNo, HostId), PositionPart>,
+    pub(super) bases: BTreeMap<BaseNo, PositionBase>,
 }
 
-impl Entries {
+impl AllPositions {
     /// The bases, if there are all to which a position refers; else the name of that.
-    pub(super) fn take_bases(&mut self) -> Result<Bases, DurableNo> {
-        let lacks = |head: &Head| head.base != BaseNo(0) && !self.bases.contains_key(&head.base);
+    pub(super) fn take_bases(&mut self) -> Result<PositionBases, DurableNo> {
+        let lacks = |head: &PositionHead| head.base != BaseNo(0) && !self.bases.contains_key(&head.base);
         if let Some((number, _)) = self.heads.iter().find(|(_, head)| lacks(head)) {
             return Err(*number);
         }
         let bases = core::mem::take(&mut self.bases).into_iter();
-        let of = bases.map(|(number, Base(ticks))| (number, Referred { ticks, count: 0 }));
-        Ok(Bases { of: of.collect(), ..Bases::default() })
+        let of = bases.map(|(number, PositionBase(ticks))| (number, Referred { ticks, count: 0 }));
+        Ok(PositionBases { of: of.collect(), ..PositionBases::default() })
     }
 
     /// The position of a subscription, if it was written.
-    pub(super) fn find(&self, number: DurableNo, bases: &Bases) -> Option<Restored> {
+    pub(super) fn find(&self, number: DurableNo, bases: &PositionBases) -> Option<RestoredPosition> {
         let head = self.heads.get(&number)?;
         let hosts = (number, HostId::new(0))..=(number, HostId::new(u64::MAX));
         let parts = self.parts.range(hosts).map(|((_, host), part)| (*host, part.clone()));
-        Some(Restored::new(head, parts.collect(), bases.ticks(head.base)))
+        Some(RestoredPosition::new(head, parts.collect(), bases.ticks(head.base)))
     }
 }

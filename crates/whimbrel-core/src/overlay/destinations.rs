@@ -9,12 +9,12 @@ use std::collections::BTreeMap;
 use whimbrel_event::{HostId, Packed, Tick, Time};
 use whimbrel_selector::{Selector, TopicFilter, TopicName};
 
-use super::interests::Entry;
-use super::{Due, Overlay, wants};
+use super::interests::InterestValue;
+use super::{Due, Overlay, own_interest};
 use crate::api::Output;
 use crate::broker::Broker;
 use crate::content::Content;
-use crate::route::{Router, Spot};
+use crate::route::{IndexSpot, Router};
 use crate::stream::Streams;
 
 /// Another broker that wants something.
@@ -26,7 +26,7 @@ pub(crate) struct Destination {
     pub(crate) version: u64,
     /// How its frames name that version.
     pub(crate) tag: u16,
-    entries: BTreeMap<u32, (Entry, Spot)>,
+    entries: BTreeMap<u32, (InterestValue, IndexSpot)>,
     /// Per own stream, up to where it was told everything, or should have been.
     pub(crate) last: [Tick; Streams::COUNT],
     /// Per own stream, after which tick the version is in force.
@@ -49,7 +49,7 @@ pub(crate) struct Destination {
 
 impl Destination {
     /// How many entries its interest has.
-    pub(crate) fn entries(&self) -> impl Iterator<Item = &Entry> {
+    pub(crate) fn entries(&self) -> impl Iterator<Item = &InterestValue> {
         self.entries.values().map(|(entry, _)| entry)
     }
 
@@ -70,11 +70,11 @@ impl Destination {
     }
 
     /// Which entry of its interest an event is for.
-    pub(super) fn why(&self, event: Packed<'_>, router: &mut Router) -> Option<&Entry> {
+    pub(super) fn why(&self, event: Packed<'_>, router: &mut Router) -> Option<&InterestValue> {
         let event = event.unpack();
         let topic = TopicName::checked(event.event.topic);
         let content = Content(event);
-        let mut wants = |(entry, spot): &(Entry, Spot)| {
+        let mut wants = |(entry, spot): &(InterestValue, IndexSpot)| {
             TopicFilter::checked(&entry.filter).matches(topic) && router.is_selected(*spot, &content)
         };
         self.entries.values().find(|entry| wants(entry)).map(|(entry, _)| entry)
@@ -83,13 +83,13 @@ impl Destination {
 
 /// All destinations. Their numbers stand in the router's index, and are used again.
 #[derive(Debug, Default)]
-pub(crate) struct Serves {
+pub(crate) struct Destinations {
     slots: Vec<Option<Box<Destination>>>,
     free: Vec<u32>,
     by_host: BTreeMap<HostId, u32>,
 }
 
-impl Serves {
+impl Destinations {
     pub(crate) fn get(&self, number: u32) -> Option<&Destination> {
         self.slots.get(number as usize)?.as_deref()
     }
@@ -140,10 +140,10 @@ impl Broker {
         let ignores = fault!(self, IncarnationIgnored);
         let Broker { overlay, router, streams, .. } = self;
         let Some(overlay) = overlay.as_deref_mut() else { return };
-        let Overlay { serves, interests, .. } = overlay;
+        let Overlay { destinations, interests, .. } = overlay;
         let Some(known) = interests.of.get(&host) else { return };
-        let number = serves.number(host).unwrap_or_else(|| {
-            serves.insert(Destination {
+        let number = destinations.number(host).unwrap_or_else(|| {
+            destinations.insert(Destination {
                 host,
                 incarnation: 0,
                 version: 0,
@@ -160,10 +160,10 @@ impl Broker {
                 is_reachable: false,
             })
         });
-        let destination = serves.get_mut(number).expect("it was just found");
+        let destination = destinations.get_mut(number).expect("it was just found");
         let was_empty = destination.wants_nothing();
-        let is_other = |id: &u32, (entry, _): &(Entry, Spot)| known.entries.get(id) != Some(entry);
-        let mut old: Vec<(Entry, Spot)> = Vec::new();
+        let is_other = |id: &u32, (entry, _): &(InterestValue, IndexSpot)| known.entries.get(id) != Some(entry);
+        let mut old: Vec<(InterestValue, IndexSpot)> = Vec::new();
         let gone: Vec<u32> =
             destination.entries.iter().filter(|(id, entry)| is_other(id, entry)).map(|(id, _)| *id).collect();
         old.extend(gone.iter().filter_map(|id| destination.entries.remove(id)));
@@ -179,12 +179,13 @@ impl Broker {
         for (entry, spot) in old {
             router.remove_broker(number, TopicFilter::checked(&entry.filter), spot);
         }
-        let is_new_life = destination.incarnation != known.incarnation && !(ignores && destination.incarnation > 0);
+        let is_new_incarnation =
+            destination.incarnation != known.incarnation && !(ignores && destination.incarnation > 0);
         destination.incarnation = known.incarnation;
         destination.version = known.version;
-        destination.tag = wants::tag_of(host, known.version);
+        destination.tag = own_interest::tag_of(host, known.version);
         destination.since = passed;
-        if is_new_life || was_empty {
+        if is_new_incarnation || was_empty {
             // Before, nothing was matched for it. What came since it began to want something it can ask for.
             let began = now.as_nanos().saturating_sub(known.age.as_nanos() as u64);
             let birth = streams.births_own();
@@ -193,7 +194,7 @@ impl Broker {
         }
         destination.pause = Duration::ZERO;
         self.tell_quiet(now, number, out);
-        self.owe(now, host, out);
+        self.hold_for(now, host, out);
     }
 
     /// What the own streams have passed.
@@ -206,10 +207,10 @@ impl Broker {
     }
 
     /// A broker is gone: nothing is kept for it.
-    pub(super) fn serve_no_more(&mut self, host: HostId) {
+    pub(super) fn remove_destination(&mut self, host: HostId) {
         let Broker { overlay, router, .. } = self;
         let Some(overlay) = overlay.as_deref_mut() else { return };
-        let Some((number, destination)) = overlay.serves.remove(host) else { return };
+        let Some((number, destination)) = overlay.destinations.remove(host) else { return };
         destination.leave(router, number);
         overlay.timers.drop_all(Due::Quiet(number));
     }
