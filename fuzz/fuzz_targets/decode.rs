@@ -1,4 +1,5 @@
-//! Any bytes, and well-formed packets damaged: nothing panics, and what is accepted survives the way there and back.
+//! Any bytes, and well-formed packets damaged: nothing panics, and what is accepted survives the
+//! way there and back.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! Any bytes as a frame, a stream and an event, and frames and trees made from them: nothing panics, and each has one form.
+//! Any bytes as a frame, a stream and an event, and frames and trees made from them: nothing
+//! panics, and each has one form.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

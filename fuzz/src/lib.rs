@@ -1,4 +1,5 @@
-//! The checks behind the fuzz targets: the same code that the ordinary tests run on a bounded number of inputs.
+//! The checks behind the fuzz targets: the same code that the ordinary tests run on a bounded
+//! number of inputs.
 
 #[path = "../../crates/whimbrel-mqtt/tests/codec_checks/mod.rs"]
 pub mod checks;

@@ -10,7 +10,8 @@ pub const BURST: Duration = Duration::from_secs(1);
 
 const NANOS: u128 = 1_000_000_000;
 
-/// A token bucket. What comes is always taken; beyond the rate it says how long to wait before more is.
+/// A token bucket. What comes is always taken; beyond the rate it says how long to wait before more
+/// is.
 #[derive(Clone, Copy, Debug)]
 pub struct Bucket {
     /// When it will be full.

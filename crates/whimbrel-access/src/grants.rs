@@ -36,10 +36,12 @@ impl Grants {
         self.everything
     }
 
-    /// Which rule allows to publish to a topic, with that importance, and with that deadline (ms), if there is one.
+    /// Which rule allows to publish to a topic, with that importance, and with that deadline (ms),
+    /// if there is one.
     ///
     /// # Errors
-    /// None does; of those that would but for importance or deadline, the bound of the one that comes nearest.
+    /// None does; of those that would but for importance or deadline, the bound of the one that
+    /// comes nearest.
     #[inline]
     pub fn publish(&self, topic: &str, importance: u8, deadline_ms: Option<u32>) -> Result<RuleNo, Denied> {
         if self.everything {
@@ -61,7 +63,8 @@ impl Grants {
         Err(denied)
     }
 
-    /// Which rule allows to subscribe to a filter, plain or `$share/<group>/<filter>`: its filter covers what the filter can match.
+    /// Which rule allows to subscribe to a filter, plain or `$share/<group>/<filter>`: its filter
+    /// covers what the filter can match.
     ///
     /// # Errors
     /// None does, or it is no filter.

@@ -10,8 +10,8 @@ use crate::pattern::Pattern;
 use crate::quota::{Exceeded, Quota, QuotaError};
 use crate::{Bucket, FILTERS_MAX, Principal, RULES_MAX};
 
-/// Principals who are looked at, for whether they can be forgotten, whenever somebody new comes: more than one, so that those whose rates
-/// have recovered become fewer.
+/// Principals who are looked at, for whether they can be forgotten, whenever somebody new comes:
+/// more than one, so that those whose rates have recovered become fewer.
 const SWEEP: usize = 4;
 
 /// Where the usage of a connection's principal is kept.
@@ -66,7 +66,8 @@ impl Meter {
         compile(quotas).map(drop)
     }
 
-    /// From now on these quotas count, also for those who are there. What they use is remembered; nobody is cut off for having too much.
+    /// From now on these quotas count, also for those who are there. What they use is remembered;
+    /// nobody is cut off for having too much.
     ///
     /// # Errors
     /// As [`Meter::check`]; then those before stay.
@@ -108,7 +109,8 @@ impl Meter {
         }
     }
 
-    /// Something was received: so many publishes, so many bytes. How long to wait before more is read; zero: go on.
+    /// Something was received: so many publishes, so many bytes. How long to wait before more is
+    /// read; zero: go on.
     #[inline]
     pub fn spend(&mut self, now: Time, slot: Slot, publishes: u64, bytes: u64) -> Duration {
         if slot == Slot::NONE {
@@ -141,7 +143,8 @@ impl Meter {
         }
     }
 
-    /// Principals about whom something is remembered: those who are there, and those whose rates have not recovered.
+    /// Principals about whom something is remembered: those who are there, and those whose rates
+    /// have not recovered.
     pub fn len(&self) -> usize {
         self.places.len()
     }

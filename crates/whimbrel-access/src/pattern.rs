@@ -81,7 +81,8 @@ impl Pattern {
         &self.text
     }
 
-    /// Whether it names a principal. Those who do not say who they are have to be named as what they are: no `*` means them.
+    /// Whether it names a principal. Those who do not say who they are have to be named as what
+    /// they are: no `*` means them.
     pub fn names(&self, principal: &Principal) -> bool {
         if principal.is_anonymous() { &*self.text == crate::ANONYMOUS } else { self.matches(principal.name()) }
     }
@@ -91,7 +92,8 @@ impl Pattern {
         if !self.has_principal {
             return self.matches(client_id);
         }
-        // The name may contain what would mean something: each piece between stars is compared as it is.
+        // The name may contain what would mean something: each piece between stars is compared as
+        // it is.
         is_level(principal.name())
             && between_stars(
                 client_id,

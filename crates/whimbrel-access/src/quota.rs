@@ -6,8 +6,8 @@ use core::num::{NonZeroU32, NonZeroU64};
 /// How much each of some principals may have.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Quota {
-    /// Whose: names, `*` standing for any characters. Here it means also those who do not say who they are. Of quotas that mean
-    /// somebody, the first counts.
+    /// Whose: names, `*` standing for any characters. Here it means also those who do not say who
+    /// they are. Of quotas that mean somebody, the first counts.
     pub principals: Vec<String>,
     /// Connections at once; `None`: any number.
     pub connections: Option<NonZeroU32>,

@@ -85,13 +85,16 @@ impl Actions {
 /// Allows some principals something.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rule {
-    /// Who: names, `*` standing for any characters. `anonymous` means those who do not say who they are, which no `*` does.
+    /// Who: names, `*` standing for any characters. `anonymous` means those who do not say who they
+    /// are, which no `*` does.
     pub principals: Vec<String>,
     /// What.
     pub actions: Actions,
-    /// On which topics: filters, in which the levels `%u` and `%c` stand for the principal and the client id.
+    /// On which topics: filters, in which the levels `%u` and `%c` stand for the principal and the
+    /// client id.
     pub topics: Vec<String>,
-    /// With which client ids: patterns with `*`, `%u` standing for the principal; `None`: with any that is nobody else's.
+    /// With which client ids: patterns with `*`, `%u` standing for the principal; `None`: with any
+    /// that is nobody else's.
     pub client_ids: Option<Vec<String>>,
     /// The greatest importance of what is published, 1 to 10.
     pub max_importance: u8,

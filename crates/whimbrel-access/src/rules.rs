@@ -79,7 +79,8 @@ impl fmt::Display for Denied {
 pub struct Admission {
     /// The first rule that says so.
     pub rule: RuleNo,
-    /// The first rule that names the client id: with it, also a session that was somebody else's may be taken.
+    /// The first rule that names the client id: with it, also a session that was somebody else's
+    /// may be taken.
     pub takes_over: Option<RuleNo>,
 }
 
@@ -158,7 +159,8 @@ impl Rules {
         self.rules.is_empty()
     }
 
-    /// Which rule allows an action; publishing and subscribing somewhere, that is, with some client id.
+    /// Which rule allows an action; publishing and subscribing somewhere, that is, with some client
+    /// id.
     ///
     /// # Errors
     /// None does.
@@ -170,8 +172,8 @@ impl Rules {
         allowing.map(|rule| rule.no).ok_or(Denied::NoRule)
     }
 
-    /// Which rule allows somebody to link as a broker who has proved to be the broker of that name. As long as no rule is about that, all
-    /// brokers of the deployment may.
+    /// Which rule allows somebody to link as a broker who has proved to be the broker of that name.
+    /// As long as no rule is about that, all brokers of the deployment may.
     ///
     /// # Errors
     /// None does.
@@ -179,7 +181,8 @@ impl Rules {
         if self.speaks_of_peers { self.may(broker, Action::Peer) } else { Ok(RuleNo::EVERYTHING) }
     }
 
-    /// Whether a principal may connect with a client id: whether there is anything that it may publish or subscribe to.
+    /// Whether a principal may connect with a client id: whether there is anything that it may
+    /// publish or subscribe to.
     ///
     /// # Errors
     /// There is not.

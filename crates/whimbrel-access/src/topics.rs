@@ -1,4 +1,5 @@
-//! Topic filters of rules: with marks for the principal and the client id, and as they are compared with topics.
+//! Topic filters of rules: with marks for the principal and the client id, and as they are compared
+//! with topics.
 
 use std::sync::Arc;
 
@@ -56,7 +57,8 @@ impl Template {
                     continue;
                 }
             };
-            // A name must not turn into several levels or a wildcard, nor lead to where topics are the broker's own.
+            // A name must not turn into several levels or a wildcard, nor lead to where topics are
+            // the broker's own.
             if !is_level(name) || name.contains('\0') || place == 0 && name.starts_with('$') {
                 return None;
             }

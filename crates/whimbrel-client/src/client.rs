@@ -21,10 +21,12 @@ use crate::tap::Tapped;
 use crate::transport::{self, Stream};
 use crate::{Answer, Error, Event, Options, Publish, Published, Session, Subscription, task};
 
-/// Events that wait for the application; when it does not take them, the broker is not read from any more.
+/// Events that wait for the application; when it does not take them, the broker is not read from
+/// any more.
 const EVENTS_MAX: usize = 1024;
 
-/// Events that wait for the application while it waits for an answer ([`Events::during`]), beyond those.
+/// Events that wait for the application while it waits for an answer ([`Events::during`]), beyond
+/// those.
 const EARLY_MAX: usize = 65_536;
 
 /// And bytes of their payloads.
@@ -36,8 +38,8 @@ const ACKNOWLEDGE: &str = "$whimbrel/ack";
 /// Unacknowledged publishes, where the broker sets no smaller receive maximum.
 const WINDOW_MAX: usize = 16_384;
 
-/// A connection to a broker. Clones use the same connection; when the last is dropped without [`Client::disconnect`], it is
-/// closed and the broker publishes the will.
+/// A connection to a broker. Clones use the same connection; when the last is dropped without
+/// [`Client::disconnect`], it is closed and the broker publishes the will.
 #[derive(Clone, Debug)]
 pub struct Client {
     handle: Arc<Handle>,
@@ -59,9 +61,10 @@ impl Drop for Handle {
     }
 }
 
-/// What happens on a connection, in order. A message counts as received when it is taken from here: what nobody takes is not acknowledged, and
-/// waits in the session at the broker, which sends no more of QoS 1 and 2 than [`Options::receive_maximum`] meanwhile. What is taken when the connection is over cannot
-/// be acknowledged, and may come again on the next one.
+/// What happens on a connection, in order. A message counts as received when it is taken from here:
+/// what nobody takes is not acknowledged, and waits in the session at the broker, which sends no
+/// more of QoS 1 and 2 than [`Options::receive_maximum`] meanwhile. What is taken when the
+/// connection is over cannot be acknowledged, and may come again on the next one.
 #[derive(Debug)]
 pub struct Events {
     shared: Arc<Shared>,
@@ -72,7 +75,8 @@ pub struct Events {
 }
 
 impl Events {
-    /// The next event; `None` after [`Event::Disconnected`]. It may be given up and called anew: nothing is lost by that.
+    /// The next event; `None` after [`Event::Disconnected`]. It may be given up and called anew:
+    /// nothing is lost by that.
     pub async fn next(&mut self) -> Option<Event> {
         loop {
             let arrival = match self.take_early() {
@@ -101,9 +105,11 @@ impl Events {
         Some(arrival)
     }
 
-    /// Waits for an answer, such as [`Client::subscribe_to`] gives, and keeps what comes in the meantime for [`Events::next`]. Whoever only waits reads nothing: behind
-    /// 1,024 events no answer comes any more. A broker may well send what a subscription missed before it answers that. Here there is room for 65,536 more, and 64 MiB of
-    /// payloads; behind those no answer comes.
+    /// Waits for an answer, such as [`Client::subscribe_to`] gives, and keeps what comes in the
+    /// meantime for [`Events::next`]. Whoever only waits reads nothing: behind 1,024 events no
+    /// answer comes any more. A broker may well send what a subscription missed before it answers
+    /// that. Here there is room for 65,536 more, and 64 MiB of payloads; behind those no answer
+    /// comes.
     pub async fn during<T>(&mut self, answer: impl Future<Output = T>) -> T {
         let mut answer = std::pin::pin!(answer);
         loop {
@@ -135,12 +141,14 @@ pub struct Receipt {
 }
 
 impl Receipt {
-    /// Which message of its [`Session`] it is: 1, 2, 3, … in the order of publication; 0 with QoS 0.
+    /// Which message of its [`Session`] it is: 1, 2, 3, … in the order of publication; 0 with QoS
+    /// 0.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// Waits for the acknowledgement; returns at once with QoS 0. To be called until it has returned once.
+    /// Waits for the acknowledgement; returns at once with QoS 0. To be called until it has
+    /// returned once.
     ///
     /// # Errors
     /// The connection is over, or the broker refuses the message.
@@ -214,14 +222,16 @@ impl Client {
         self.handle.shared.session.clone()
     }
 
-    /// What this connection has sent again because the session's earlier ones ended before its acknowledgement, in the order of publication.
-    /// Each is given once; whoever does not care for the answers needs not take them.
+    /// What this connection has sent again because the session's earlier ones ended before its
+    /// acknowledgement, in the order of publication. Each is given once; whoever does not care for
+    /// the answers needs not take them.
     pub fn resent(&self) -> Vec<Receipt> {
         // Nothing in here panics half way.
         std::mem::take(&mut self.handle.resent.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Subscribes, and waits for the answer: one reason code per filter, errors among them not being errors of the call.
+    /// Subscribes, and waits for the answer: one reason code per filter, errors among them not
+    /// being errors of the call.
     ///
     /// # Errors
     /// The connection is over, or no answer came in time.
@@ -230,8 +240,8 @@ impl Client {
         Ok(self.subscribe_with(&filters, None, &[]).await?.reasons)
     }
 
-    /// Subscribes with all options: an identifier that comes back with each message, and user properties, such as `w-selector` with a
-    /// condition on the messages that are wanted.
+    /// Subscribes with all options: an identifier that comes back with each message, and user
+    /// properties, such as `w-selector` with a condition on the messages that are wanted.
     ///
     /// # Errors
     /// The connection is over, or no answer came in time.
@@ -254,8 +264,9 @@ impl Client {
         self.answer(receiver).await
     }
 
-    /// Subscribes as Whimbrel's brokers have it, and waits for the answer. The answer may come behind messages that the broker has sent before, of this
-    /// subscription as well if it goes on where it stood: whoever takes nothing from [`Events`] meanwhile may not get it in time.
+    /// Subscribes as Whimbrel's brokers have it, and waits for the answer. The answer may come
+    /// behind messages that the broker has sent before, of this subscription as well if it goes on
+    /// where it stood: whoever takes nothing from [`Events`] meanwhile may not get it in time.
     ///
     /// # Errors
     /// The connection is over, or no answer came in time.
@@ -265,12 +276,15 @@ impl Client {
         self.subscribe_with(&[subscription.as_filter()], subscription.identifier, &user).await
     }
 
-    /// Tells the broker that a subscription's messages have been processed up to `token` ([`Subscription::acknowledged_by_token`]); the identifier says which
-    /// subscription, where there are several. The answer comes behind what the broker has sent before: whoever takes nothing from [`Events`] meanwhile may
-    /// not get it in time. To acknowledge the same again does no harm.
+    /// Tells the broker that a subscription's messages have been processed up to `token`
+    /// ([`Subscription::acknowledged_by_token`]); the identifier says which subscription, where
+    /// there are several. The answer comes behind what the broker has sent before: whoever takes
+    /// nothing from [`Events`] meanwhile may not get it in time. To acknowledge the same again does
+    /// no harm.
     ///
     /// # Errors
-    /// The connection is over, the broker refuses, or no answer came in time ([`Options::timeout`]).
+    /// The connection is over, the broker refuses, or no answer came in time
+    /// ([`Options::timeout`]).
     pub async fn acknowledge(&self, token: &CheckpointToken, subscription_id: Option<u32>) -> Result<Published, Error> {
         let mut message = Publish::new(ACKNOWLEDGE, token.to_string()).qos(QoS::AtLeastOnce);
         if let Some(identifier) = subscription_id {
@@ -292,22 +306,25 @@ impl Client {
         Ok(self.answer(receiver).await?.reasons)
     }
 
-    /// Publishes. With QoS 1 and 2 it waits for the acknowledgement; with QoS 0 for room to write. The acknowledgement comes behind what the broker has
-    /// sent before: whoever subscribes on the same connection has to take that from [`Events`] meanwhile.
+    /// Publishes. With QoS 1 and 2 it waits for the acknowledgement; with QoS 0 for room to write.
+    /// The acknowledgement comes behind what the broker has sent before: whoever subscribes on the
+    /// same connection has to take that from [`Events`] meanwhile.
     ///
     /// # Errors
-    /// The connection is over, the broker refuses the message, or it is too large. A QoS 1 or 2 message whose connection
-    /// ends while it awaits its acknowledgement stays in the [`Session`]; one that found its connection over does not
-    /// ([`Client::send`] tells them apart).
+    /// The connection is over, the broker refuses the message, or it is too large. A QoS 1 or 2
+    /// message whose connection ends while it awaits its acknowledgement stays in the [`Session`];
+    /// one that found its connection over does not ([`Client::send`] tells them apart).
     pub async fn publish(&self, publish: Publish) -> Result<Published, Error> {
         self.send(publish).await?.acknowledged().await
     }
 
-    /// Publishes without waiting for the acknowledgement, only for room to write and in the broker's receive maximum.
-    /// Messages of successive calls leave in their order, which concurrent calls of [`Client::publish`] do not promise.
+    /// Publishes without waiting for the acknowledgement, only for room to write and in the
+    /// broker's receive maximum. Messages of successive calls leave in their order, which
+    /// concurrent calls of [`Client::publish`] do not promise.
     ///
     /// # Errors
-    /// The connection is over, or the message is too large. Then nothing of it has left or will, and the [`Session`] does not have it.
+    /// The connection is over, or the message is too large. Then nothing of it has left or will,
+    /// and the [`Session`] does not have it.
     pub async fn send(&self, publish: Publish) -> Result<Receipt, Error> {
         let shared = &self.handle.shared;
         shared.room().await?;
@@ -351,8 +368,9 @@ impl Client {
         shared.end(Error::Closed);
     }
 
-    /// Breaks the connection off, as if the network had failed: nothing that waits to be written is sent, acknowledgements among it, and the
-    /// broker publishes the will. [`Events`] still gives what has arrived.
+    /// Breaks the connection off, as if the network had failed: nothing that waits to be written is
+    /// sent, acknowledgements among it, and the broker publishes the will. [`Events`] still gives
+    /// what has arrived.
     pub fn abandon(&self) {
         self.handle.shared.abandon();
     }

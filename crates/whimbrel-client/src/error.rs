@@ -92,8 +92,9 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the same may go well later: the broker is away, busy, or has closed the connection. Not so where it
-    /// refuses, where another connection uses the client id, and where one side broke the protocol.
+    /// Whether the same may go well later: the broker is away, busy, or has closed the connection.
+    /// Not so where it refuses, where another connection uses the client id, and where one side
+    /// broke the protocol.
     pub fn is_temporary(&self) -> bool {
         match self {
             Error::Connection(_) | Error::Timeout | Error::Closed => true,

@@ -8,8 +8,9 @@ use whimbrel_mqtt::codec::{ReasonCode, RetainHandling};
 use crate::subscription::{Start, Subscription};
 use crate::{Client, Durability, Error, Events, Link, Linked, Message, Notice, Options, Position, Published};
 
-/// A semi-durable subscription over as many connections as it takes: when one is lost, the next goes on from the position
-/// after the last message that [`Follower::next`] has given. So nothing is missed and nothing comes twice, as long as the broker's cache has it; the rest is told as
+/// A semi-durable subscription over as many connections as it takes: when one is lost, the next
+/// goes on from the position after the last message that [`Follower::next`] has given. So nothing
+/// is missed and nothing comes twice, as long as the broker's cache has it; the rest is told as
 /// gaps.
 ///
 /// ```no_run
@@ -61,11 +62,13 @@ pub enum Followed {
 }
 
 impl Follower {
-    /// Connects and subscribes: semi-durable, with notices, and without a session at the broker, for the position is kept
-    /// here. The subscription's own start counts for this first time; without one it begins now.
+    /// Connects and subscribes: semi-durable, with notices, and without a session at the broker,
+    /// for the position is kept here. The subscription's own start counts for this first time;
+    /// without one it begins now.
     ///
     /// # Errors
-    /// The broker cannot be reached or refuses the connection or the subscription ([`Error::NotSubscribed`]), or it is none of Whimbrel's.
+    /// The broker cannot be reached or refuses the connection or the subscription
+    /// ([`Error::NotSubscribed`]), or it is none of Whimbrel's.
     pub async fn start(options: Options, subscription: Subscription) -> Result<Follower, Error> {
         let options = options.clean_start(true);
         let subscription = subscription.durability(Durability::SemiDurable).notices();
@@ -83,10 +86,12 @@ impl Follower {
         Ok(Follower { options, subscription, position, link: Link::up(client, events) })
     }
 
-    /// What happens next. When the connection is lost it connects again, for as long as it takes. It may be given up and called anew: nothing is lost by that.
+    /// What happens next. When the connection is lost it connects again, for as long as it takes.
+    /// It may be given up and called anew: nothing is lost by that.
     ///
     /// # Errors
-    /// Going on makes no sense: another connection uses the client id, or the broker refuses ([`Error::is_temporary`]).
+    /// Going on makes no sense: another connection uses the client id, or the broker refuses
+    /// ([`Error::is_temporary`]).
     pub async fn next(&mut self) -> Result<Followed, Error> {
         match self.link.next().await {
             Linked::Message(message) => return Ok(self.take(message)),
@@ -128,11 +133,12 @@ impl Follower {
         &self.position
     }
 
-    /// Tells the broker that all that was given out has been processed. With a subscription that is acknowledged so, and
-    /// a session, the broker keeps the position, too.
+    /// Tells the broker that all that was given out has been processed. With a subscription that is
+    /// acknowledged so, and a session, the broker keeps the position, too.
     ///
     /// # Errors
-    /// There is no connection at this moment, the broker refuses, or does not answer in time ([`Error::Timeout`]).
+    /// There is no connection at this moment, the broker refuses, or does not answer in time
+    /// ([`Error::Timeout`]).
     pub async fn acknowledge(&mut self) -> Result<Published, Error> {
         let (client, events) = self.link.connection().ok_or(Error::Closed)?;
         events.during(client.acknowledge(self.position.token(), self.subscription.identifier)).await

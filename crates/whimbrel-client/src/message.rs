@@ -90,8 +90,9 @@ impl Publish {
         self
     }
 
-    /// The publisher's own number of this message, larger than those before under the same client id: Whimbrel's brokers acknowledge a repetition and drop
-    /// it, so that what is sent again after a failure arrives once also with QoS 1 (MQTT 5).
+    /// The publisher's own number of this message, larger than those before under the same client
+    /// id: Whimbrel's brokers acknowledge a repetition and drop it, so that what is sent again
+    /// after a failure arrives once also with QoS 1 (MQTT 5).
     pub fn sequence(self, number: u64) -> Self {
         self.property(SEQUENCE, number.to_string())
     }
@@ -194,7 +195,8 @@ impl Message {
         self.own_properties().iter().any(|(name, _)| name == MAYBE_REPEAT)
     }
 
-    /// What the broker says about the subscription, if it is that ([`crate::Subscription::notices`]).
+    /// What the broker says about the subscription, if it is that
+    /// ([`crate::Subscription::notices`]).
     pub fn notice(&self) -> Option<Notice> {
         Notice::read(&self.topic, &self.payload)
     }
@@ -221,8 +223,8 @@ impl Answer {
         }
     }
 
-    /// Where each subscription begins, in the order of the filters; `None` for one that was refused. Brokers that are none of Whimbrel's give no
-    /// tokens at all.
+    /// Where each subscription begins, in the order of the filters; `None` for one that was
+    /// refused. Brokers that are none of Whimbrel's give no tokens at all.
     pub fn tokens(&self) -> impl Iterator<Item = Option<CheckpointToken>> {
         let tokens = self.properties.iter().filter(|(name, _)| name == TOKEN);
         tokens.map(|(_, text)| text.parse().ok())

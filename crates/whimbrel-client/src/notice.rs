@@ -8,7 +8,8 @@ use whimbrel_event::{CheckpointToken, PubendId, Tick};
 /// The topic of notices.
 pub(crate) const TOPIC: &str = "$whimbrel/notice";
 
-/// A notice of the broker. Notices come among the messages, in the order of the streams ([`crate::Subscription::notices`]).
+/// A notice of the broker. Notices come among the messages, in the order of the streams
+/// ([`crate::Subscription::notices`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// Something that may have matched is not delivered.

@@ -18,7 +18,8 @@ pub enum Tls {
     Authority(String),
     /// Anybody: for brokers with certificates made on the spot, in development.
     Insecure,
-    /// As was read before ([`crate::tls_config`]), the own certificate included: for many connections.
+    /// As was read before ([`crate::tls_config`]), the own certificate included: for many
+    /// connections.
     Prepared(Arc<ClientConfig>),
 }
 
@@ -75,8 +76,8 @@ pub struct Options {
 
 impl Options {
     /// For a broker at `mqtt://HOST:PORT`, `mqtts://HOST:PORT` (TLS), `ws://HOST:PORT/PATH`,
-    /// `wss://HOST:PORT/PATH` (WebSocket), or `HOST:PORT`: MQTT 5, a clean start, a client id that the
-    /// broker chooses, 60 s of keep-alive.
+    /// `wss://HOST:PORT/PATH` (WebSocket), or `HOST:PORT`: MQTT 5, a clean start, a client id that
+    /// the broker chooses, 60 s of keep-alive.
     pub fn new(address: impl Into<String>) -> Options {
         Options {
             address: address.into(),
@@ -117,19 +118,22 @@ impl Options {
         self
     }
 
-    /// Seconds for which the broker keeps the session after the connection; `u32::MAX`: as long as it may (MQTT 5).
+    /// Seconds for which the broker keeps the session after the connection; `u32::MAX`: as long as
+    /// it may (MQTT 5).
     pub fn session_expiry(mut self, seconds: u32) -> Self {
         self.session_expiry = seconds;
         self
     }
 
-    /// How long the connection may be silent before this side asks whether the broker is there; whole seconds, at most 65,535; 0: for ever.
+    /// How long the connection may be silent before this side asks whether the broker is there;
+    /// whole seconds, at most 65,535; 0: for ever.
     pub fn keep_alive(mut self, keep_alive: Duration) -> Self {
         self.keep_alive = keep_alive;
         self
     }
 
-    /// QoS 1 and 2 messages that the broker may have unacknowledged on this connection, at least 1 (MQTT 5).
+    /// QoS 1 and 2 messages that the broker may have unacknowledged on this connection, at least 1
+    /// (MQTT 5).
     pub fn receive_maximum(mut self, messages: u16) -> Self {
         self.receive_maximum = messages.max(1);
         self

@@ -8,10 +8,12 @@ use whimbrel_event::{CheckpointToken, EventId, InvalidEventId, InvalidToken, Pub
 
 use crate::{GapReason, Message, Notice};
 
-/// Where one subscription stands: everything before was received, did not match, or was told as a gap.
+/// Where one subscription stands: everything before was received, did not match, or was told as a
+/// gap.
 ///
-/// It begins with the token in the broker's answer ([`crate::Answer::tokens`]). [`Position::note`] moves it over each message once the application is
-/// done with it. Printed, it is what [`crate::Start::After`] gives to any broker of the deployment to go on from there.
+/// It begins with the token in the broker's answer ([`crate::Answer::tokens`]). [`Position::note`]
+/// moves it over each message once the application is done with it. Printed, it is what
+/// [`crate::Start::After`] gives to any broker of the deployment to go on from there.
 ///
 /// ```
 /// use whimbrel_client::{CheckpointToken, Deployment, EventId, HostId, Position, Tick};
@@ -28,8 +30,8 @@ use crate::{GapReason, Message, Notice};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Position {
     token: CheckpointToken,
-    /// Positions that go beside the token: in streams that have ended, of which the broker has not yet told what is
-    /// missing, and where the token is full.
+    /// Positions that go beside the token: in streams that have ended, of which the broker has not
+    /// yet told what is missing, and where the token is full.
     beside: BTreeMap<PubendId, Tick>,
 }
 
@@ -39,8 +41,9 @@ impl Position {
         Position { token, beside: BTreeMap::new() }
     }
 
-    /// The broker has taken up the subscription from here, and its answer names `begins`. Streams that `begins` does not cover have ended: what was
-    /// missed there is still to be told as a gap, so their positions stay until then.
+    /// The broker has taken up the subscription from here, and its answer names `begins`. Streams
+    /// that `begins` does not cover have ended: what was missed there is still to be told as a gap,
+    /// so their positions stay until then.
     pub fn resumed(&mut self, begins: CheckpointToken) {
         let before = core::mem::replace(self, Position::at(begins));
         let beside = before.beside.iter().map(|(pubend, tick)| (*pubend, *tick));
@@ -54,7 +57,8 @@ impl Position {
         }
     }
 
-    /// Moves it over a message that the application is done with, be it a notice. Retained messages lie outside of the streams, so they change nothing.
+    /// Moves it over a message that the application is done with, be it a notice. Retained messages
+    /// lie outside of the streams, so they change nothing.
     pub fn note(&mut self, message: &Message) {
         match message.notice() {
             Some(notice) => self.note_notice(&notice),
@@ -93,7 +97,8 @@ impl Position {
         self.beside.get(&pubend).copied().or_else(|| self.token.position(pubend))
     }
 
-    /// Where it stands in all streams that go on; to acknowledge with [`crate::Client::acknowledge`].
+    /// Where it stands in all streams that go on; to acknowledge with
+    /// [`crate::Client::acknowledge`].
     pub fn token(&self) -> &CheckpointToken {
         &self.token
     }

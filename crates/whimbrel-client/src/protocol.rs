@@ -13,7 +13,8 @@ use crate::{Answer, Error, Event, Message, Published, Session};
 /// Bytes that may wait to be written; whoever has more waits for them to leave.
 pub(crate) const OUTBOUND_MAX: usize = 1 << 20;
 
-/// An event that the application has not taken yet, and how the broker knows the message, if it awaits that.
+/// An event that the application has not taken yet, and how the broker knows the message, if it
+/// awaits that.
 #[derive(Debug)]
 pub(crate) struct Arrival {
     pub(crate) event: Event,
@@ -204,7 +205,8 @@ impl Shared {
         Ok(Arrival { event, unacknowledged: publish.packet_id.map(|id| (id, publish.qos)) })
     }
 
-    /// Acknowledges what the application takes, and gives it, unless another connection has given it or will. What it does not take the broker keeps for the session.
+    /// Acknowledges what the application takes, and gives it, unless another connection has given
+    /// it or will. What it does not take the broker keeps for the session.
     pub(crate) fn hand_out(&self, arrival: Arrival) -> Option<Event> {
         let Arrival { event, unacknowledged } = arrival;
         let Some((id, qos)) = unacknowledged else { return Some(event) };
@@ -221,7 +223,8 @@ impl Shared {
 
     fn settled(&self, ack: &Ack<'_>) {
         let waiter = self.with(|state| {
-            // Whoever waited for it has been told that the connection is over, and counts on the session to send it again.
+            // Whoever waited for it has been told that the connection is over, and counts on the
+            // session to send it again.
             let is_known = state.over.is_none() && self.session.with(|session| session.settle(ack.packet_id));
             is_known.then(|| state.waiters.remove(&ack.packet_id))
         });
@@ -230,7 +233,8 @@ impl Shared {
         if let Some(Waiter::Publish(waiter)) = waiter {
             let reason = ack.reason;
             let text = ack.properties.reason_string.map(Into::into);
-            // A broker that has finished a QoS 2 message and crashed before it could say so knows its identifier no longer.
+            // A broker that has finished a QoS 2 message and crashed before it could say so knows
+            // its identifier no longer.
             let is_refused = reason.is_error() && reason != ReasonCode::PACKET_IDENTIFIER_NOT_FOUND;
             let result = if is_refused { Err(Error::Refused { reason, text }) } else { Ok(Published { reason }) };
             drop(waiter.send(result));

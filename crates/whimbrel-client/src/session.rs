@@ -7,8 +7,8 @@ use whimbrel_mqtt::codec::{Ack, EncodeError, Packet, PacketId, QoS, Version};
 
 use crate::Publish;
 
-/// What was published and not acknowledged, and which QoS 2 messages have arrived and not been released. Give it to the next
-/// connection of the same client id with [`crate::Options::session`].
+/// What was published and not acknowledged, and which QoS 2 messages have arrived and not been
+/// released. Give it to the next connection of the same client id with [`crate::Options::session`].
 #[derive(Clone, Debug, Default)]
 pub struct Session(Arc<Mutex<State>>);
 
@@ -21,7 +21,8 @@ struct Unacknowledged {
 
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    /// In the order of publication. A publish whose first phase (QoS 2) is over has no message any more.
+    /// In the order of publication. A publish whose first phase (QoS 2) is over has no message any
+    /// more.
     unacknowledged: BTreeMap<u64, Unacknowledged>,
     by_id: BTreeMap<PacketId, u64>,
     published: u64,
@@ -55,7 +56,8 @@ impl Session {
 }
 
 impl State {
-    /// An identifier that nothing else has. There are 65,535, and the receive maximum keeps publishes below that.
+    /// An identifier that nothing else has. There are 65,535, and the receive maximum keeps
+    /// publishes below that.
     fn free_id(&mut self) -> PacketId {
         loop {
             self.last_id = self.last_id.wrapping_add(1).max(1);
@@ -88,7 +90,8 @@ impl State {
         self.reserved.remove(&id);
     }
 
-    /// Keeps a publish until it is acknowledged; gives its identifier and its number in the session.
+    /// Keeps a publish until it is acknowledged; gives its identifier and its number in the
+    /// session.
     pub(crate) fn keep(&mut self, publish: Publish) -> (PacketId, u64) {
         let packet_id = self.free_id();
         self.published += 1;
@@ -116,7 +119,8 @@ impl State {
         })
     }
 
-    /// Whether the application is to have a message that came over a connection: not if it gets it over a later one, nor, with QoS 2, if it has had it.
+    /// Whether the application is to have a message that came over a connection: not if it gets it
+    /// over a later one, nor, with QoS 2, if it has had it.
     pub(crate) fn takes(&mut self, id: PacketId, qos: QoS, connection: u64) -> bool {
         let may_repeat = qos != QoS::ExactlyOnce || connection != self.connection;
         connection >= self.found && (may_repeat || self.received.insert(id))
@@ -131,8 +135,8 @@ impl State {
         self.unacknowledged.len()
     }
 
-    /// A new connection begins: gives its number, and appends what is to be sent again. If the broker has forgotten the session, publishes go as new ones, and what was
-    /// half done is over.
+    /// A new connection begins: gives its number, and appends what is to be sent again. If the
+    /// broker has forgotten the session, publishes go as new ones, and what was half done is over.
     pub(crate) fn resume(&mut self, present: bool, version: Version, out: &mut Vec<u8>) -> Result<u64, EncodeError> {
         self.reserved.clear();
         self.connection += 1;

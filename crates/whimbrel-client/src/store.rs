@@ -16,8 +16,9 @@ const END: &str = "end ";
 /// The longest file that is read, bytes: a position of the greatest length, and more.
 const FILE_MAX: u64 = 256 << 10;
 
-/// Keeps the position of one subscription. Whoever writes to a database may keep it there, in the same transaction as what the messages led to: then even
-/// a crash neither loses nor repeats a message.
+/// Keeps the position of one subscription. Whoever writes to a database may keep it there, in the
+/// same transaction as what the messages led to: then even a crash neither loses nor repeats a
+/// message.
 pub trait CheckpointStore {
     /// Why it cannot.
     type Error;
@@ -28,8 +29,8 @@ pub trait CheckpointStore {
     /// What was saved cannot be read, or is no position.
     fn load(&mut self) -> Result<Option<Position>, Self::Error>;
 
-    /// Saves a position in place of the one before; afterwards it survives a crash of the machine. When it fails, the one before
-    /// stands.
+    /// Saves a position in place of the one before; afterwards it survives a crash of the machine.
+    /// When it fails, the one before stands.
     ///
     /// # Errors
     /// It cannot be written.

@@ -39,7 +39,8 @@ impl fmt::Display for Durability {
 pub enum Start {
     /// After this position.
     After(Position),
-    /// With what was accepted after this moment, written as in RFC 3339: `2026-11-21T20:00:00Z`. The broker reads it.
+    /// With what was accepted after this moment, written as in RFC 3339: `2026-11-21T20:00:00Z`.
+    /// The broker reads it.
     Since(String),
     /// With the oldest event that the broker still has.
     Earliest,
@@ -129,13 +130,15 @@ impl Subscription {
         self
     }
 
-    /// Where it begins; without it where the session's subscription stands, or now. The client keeps the position from then on.
+    /// Where it begins; without it where the session's subscription stands, or now. The client
+    /// keeps the position from then on.
     pub fn from(mut self, start: Start) -> Self {
         self.from = Some(start);
         self
     }
 
-    /// The client tells what it has processed with [`crate::Client::acknowledge`], and the broker keeps that position in the session.
+    /// The client tells what it has processed with [`crate::Client::acknowledge`], and the broker
+    /// keeps that position in the session.
     pub fn acknowledged_by_token(mut self) -> Self {
         self.by_token = true;
         self

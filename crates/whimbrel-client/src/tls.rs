@@ -64,7 +64,8 @@ fn roots_in(file: &str) -> Result<RootCertStore, Error> {
     if roots.is_empty() { Err(bad("it has no certificate".to_owned())) } else { Ok(roots) }
 }
 
-/// Trusts every certificate; signatures are still checked, so the connection is encrypted to whoever answers.
+/// Trusts every certificate; signatures are still checked, so the connection is encrypted to
+/// whoever answers.
 #[derive(Debug)]
 struct Anybody(Arc<CryptoProvider>);
 

@@ -27,7 +27,8 @@ pub(crate) struct Target {
 
 impl Target {
     /// Reads `mqtt://HOST:PORT`, `mqtts://…` (TLS), `ws://HOST:PORT/PATH`, `wss://…` or
-    /// `HOST:PORT`. The ports are 1883, 8883, 8083 and 8084 unless they are named, the path is `/mqtt`.
+    /// `HOST:PORT`. The ports are 1883, 8883, 8083 and 8084 unless they are named, the path is
+    /// `/mqtt`.
     ///
     /// # Errors
     /// It is none of these.

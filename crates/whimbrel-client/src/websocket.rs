@@ -20,7 +20,8 @@ pub(crate) const PATH: &str = "/mqtt";
 /// The subprotocol that both sides must name (MQTT-6.0.0-3).
 const SUBPROTOCOL: HeaderValue = HeaderValue::from_static("mqtt");
 
-/// What a message may take beyond the largest packet, bytes: a broker may put several packets into one.
+/// What a message may take beyond the largest packet, bytes: a broker may put several packets into
+/// one.
 const MESSAGE_SLACK: usize = 64 << 10;
 
 /// Characters of a refusal's text that are kept.

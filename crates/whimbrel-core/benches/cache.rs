@@ -1,7 +1,8 @@
 //! What it costs to write to the cache and to read from it.
 //!
-//! `make` is what making the event costs, which is part of all others. `keep` is what it costs to keep one elsewhere: it is allocated, waits in a plain
-//! queue as long as the cache, and is dropped.
+//! `make` is what making the event costs, which is part of all others. `keep` is what it costs to
+//! keep one elsewhere: it is allocated, waits in a plain queue as long as the cache, and is
+//! dropped.
 
 use std::collections::VecDeque;
 use std::hint::black_box;

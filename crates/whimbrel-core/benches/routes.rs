@@ -1,4 +1,5 @@
-//! What it costs to find all paths anew, to merge some of them into a tree, and to learn what another broker says.
+//! What it costs to find all paths anew, to merge some of them into a tree, and to learn what
+//! another broker says.
 
 use std::hint::black_box;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Does the cache know what it costs? Fills caches with events of many sizes, each in a process of its own, and compares what that takes from
-//! the system with what the cache says.
+//! Does the cache know what it costs? Fills caches with events of many sizes, each in a process of
+//! its own, and compares what that takes from the system with what the cache says.
 
 use std::process::Command;
 

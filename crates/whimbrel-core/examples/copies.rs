@@ -1,6 +1,8 @@
-//! What copies at replicas cost: 10,000 sessions that acknowledge four deliveries a second each, at a broker that is alone and at one that has a replica.
+//! What copies at replicas cost: 10,000 sessions that acknowledge four deliveries a second each, at
+//! a broker that is alone and at one that has a replica.
 //!
-//! `cargo run --release -p whimbrel-core --example copies`. The times are of both brokers together, and of what joins them here.
+//! `cargo run --release -p whimbrel-core --example copies`. The times are of both brokers together,
+//! and of what joins them here.
 
 #[path = "../tests/common/mod.rs"]
 mod common;

@@ -1,4 +1,5 @@
-//! An event comes in: it gets its id, is logged if it must be, and is passed on at once or when its turn has come.
+//! An event comes in: it gets its id, is logged if it must be, and is passed on at once or when its
+//! turn has come.
 
 use core::time::Duration;
 
@@ -16,7 +17,8 @@ use crate::stream::AHEAD_MAX;
 /// Entries of the line that are handled before others have their turn.
 const COMMIT_SLICE: usize = 512;
 
-/// Answers to one client that may wait to be durable; above, it is not read for a while, so that it alone does not hold up all.
+/// Answers to one client that may wait to be durable; above, it is not read for a while, so that it
+/// alone does not hold up all.
 const UNANSWERED_MAX: u32 = 4096;
 
 /// How long.
@@ -25,8 +27,8 @@ const UNANSWERED_PAUSE: Duration = Duration::from_millis(10);
 /// What becomes of an event that comes in.
 #[derive(Clone, Copy, Debug)]
 struct AcceptOutcome {
-    /// It is passed on, and whether a subscription wanted it; `None`: it waits until it is durable, or for those before it, and its
-    /// publisher is answered then.
+    /// It is passed on, and whether a subscription wanted it; `None`: it waits until it is durable,
+    /// or for those before it, and its publisher is answered then.
     matched: Option<bool>,
     /// The tag of its hand-over is written.
     is_written: bool,
@@ -111,7 +113,8 @@ impl Broker {
             }
             Err(refusal) => {
                 self.sessions.stats.events_refused += 1;
-                // Whatever the reason was, it may be gone when the number comes again. Nobody repeats what has no answer.
+                // Whatever the reason was, it may be gone when the number comes again. Nobody
+                // repeats what has no answer.
                 if qos == Qos::AtMostOnce {
                     out.dropped(link, refusal);
                 } else if let Some(number) = number {
@@ -125,7 +128,8 @@ impl Broker {
         }
     }
 
-    /// A publish has a number that its client has given before: what may be said once that one is durable.
+    /// A publish has a number that its client has given before: what may be said once that one is
+    /// durable.
     fn answer_repeat(
         &mut self,
         now: Time,
@@ -154,11 +158,12 @@ impl Broker {
         }
     }
 
-    /// Looks at a publisher's own number for its event. If it is a repeat: what has to be durable before that may be said.
+    /// Looks at a publisher's own number for its event. If it is a repeat: what has to be durable
+    /// before that may be said.
     ///
     /// # Errors
-    /// When a smaller number was refused on this connection, and would be taken for a repeat if this one were accepted; or when more publishers
-    /// number their events than can be noted.
+    /// When a smaller number was refused on this connection, and would be taken for a repeat if
+    /// this one were accepted; or when more publishers number their events than can be noted.
     fn check_number(&mut self, now: Time, from: u32, number: u64) -> Result<Option<BatchNo>, Refusal> {
         let session = self.sessions.get_mut(from);
         if session.memory.refused_number.is_some_and(|refused| number > refused) {
@@ -188,7 +193,8 @@ impl Broker {
         }
     }
 
-    /// Publishes the will of a session, if it has one; false if it has to be tried again, as the log has no room for it.
+    /// Publishes the will of a session, if it has one; false if it has to be tried again, as the
+    /// log has no room for it.
     pub(crate) fn publish_will(&mut self, now: Time, index: u32, out: &mut dyn Output) -> bool {
         let session = self.sessions.get_mut(index);
         if let Some(at) = session.will_at.take() {
@@ -281,7 +287,8 @@ impl Broker {
         Ok(AcceptOutcome { matched: None, is_written })
     }
 
-    /// Adds an event to the open batch, and what has to be durable with it; whether that is the tag of its hand-over.
+    /// Adds an event to the open batch, and what has to be durable with it; whether that is the tag
+    /// of its hand-over.
     fn log(&mut self, now: Time, incoming: &Incoming<'_>, event: &Event) -> bool {
         let Incoming { answer, from, number, .. } = *incoming;
         let store = &mut self.store;
@@ -359,7 +366,8 @@ impl Broker {
         }
     }
 
-    /// Whether an event has to be logged: its topic says so, or a durable subscription wants it. Notes which do.
+    /// Whether an event has to be logged: its topic says so, or a durable subscription wants it.
+    /// Notes which do.
     fn must_log(&mut self, now: Time, route: RouteAt, incoming: &Incoming<'_>) -> bool {
         let Incoming { event, binding, .. } = *incoming;
         if self.store.disk == Disk::None || event.reliability == Reliability::BestEffort {
@@ -378,7 +386,8 @@ impl Broker {
             who.extend(wanted.targets.iter().filter(durable).map(|target| (target.kind, target.to)));
         }
         if let Some(groups) = wanted.groups.cloned() {
-            // A selector may look at the name, which is not given yet, and will be greater than any other.
+            // A selector may look at the name, which is not given yet, and will be greater than any
+            // other.
             let id = streams.own.next(binding, event.reliability, now);
             let content = Content(whimbrel_event::AcceptedEvent { id, accepted: now, event: *event });
             let selected = router.select(&groups, &content).iter().filter(durable);

@@ -44,13 +44,15 @@ pub struct Broker {
     pub(crate) buffer: Vec<CacheInterest>,
     pub(crate) division: Division,
     pub(crate) catching_up: CatchUpTurns,
-    /// The last token of silence, when it was made and after which event: many subscriptions are told it in the same moment.
+    /// The last token of silence, when it was made and after which event: many subscriptions are
+    /// told it in the same moment.
     pub(crate) silence: (Time, u64, Box<str>),
     /// Tracked subscriptions that could not take the event that is being offered.
     pub(crate) fallen: Vec<u32>,
     /// The number of the last event that the consolidated stream has passed; the first is 1.
     pub(crate) serial: u64,
-    /// Other brokers that want the event that is being passed, by their numbers; kept for its memory.
+    /// Other brokers that want the event that is being passed, by their numbers; kept for its
+    /// memory.
     pub(crate) brokers: Vec<u32>,
     /// What it takes to be one of many brokers, if it is one.
     pub(crate) overlay: Option<Box<Overlay>>,
@@ -105,7 +107,8 @@ impl Broker {
     /// Applies one input at the moment `now`, which never goes backwards.
     ///
     /// # Panics
-    /// When the edge breaks the contract of [`Input`], for instance speaks for a link that is not attached.
+    /// When the edge breaks the contract of [`Input`], for instance speaks for a link that is not
+    /// attached.
     #[inline]
     pub fn handle(&mut self, now: Time, input: Input<'_>, out: &mut dyn Output) {
         self.now = now;
@@ -224,7 +227,8 @@ impl Broker {
         self.store.write_queue.batch()
     }
 
-    /// The driver has taken the batch that [`Broker::batch`] shows, and writes it before any later one.
+    /// The driver has taken the batch that [`Broker::batch`] shows, and writes it before any later
+    /// one.
     pub fn submitted(&mut self) -> BatchNo {
         self.store.write_queue.take()
     }
@@ -244,7 +248,8 @@ impl Broker {
         self.store.reads.take()
     }
 
-    /// More waits to be durable than should: the driver takes no more bytes from clients until that has changed.
+    /// More waits to be durable than should: the driver takes no more bytes from clients until that
+    /// has changed.
     pub fn is_congested(&self) -> bool {
         self.store.is_congested()
     }
@@ -292,8 +297,8 @@ impl Broker {
         self.router.expensive()
     }
 
-    /// The clients that have been told of most gaps, or would have been with notices: client id and gaps, at most 16, those with most
-    /// first.
+    /// The clients that have been told of most gaps, or would have been with notices: client id and
+    /// gaps, at most 16, those with most first.
     pub fn gappy_clients(&self) -> Vec<(String, u64)> {
         self.sessions.gappy()
     }
@@ -326,7 +331,8 @@ impl Broker {
         }
     }
 
-    /// Whether answers that a link is owed wait to be durable, or for something else to come before.
+    /// Whether answers that a link is owed wait to be durable, or for something else to come
+    /// before.
     pub fn has_pending_answers(&self, link: Link) -> bool {
         self.sessions.attached_to(link).is_some_and(|index| {
             let session = self.sessions.get(index);

@@ -1,4 +1,5 @@
-//! The cache's division: which events belong to which partition is found in the same pass as who wants them.
+//! The cache's division: which events belong to which partition is found in the same pass as who
+//! wants them.
 
 use whimbrel_event::{AcceptedEvent, Time};
 use whimbrel_selector::{Selector, TopicFilter};
@@ -8,7 +9,8 @@ use crate::cache::{PartitionGauges, Plan, all_content};
 use crate::content::Content;
 use crate::route::{IndexSpot, Router, Target, TargetKind};
 
-/// What a broker asks other brokers for on its own behalf, so that it is in the cache when somebody returns.
+/// What a broker asks other brokers for on its own behalf, so that it is in the cache when somebody
+/// returns.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CacheInterest {
     /// Topics, as a well-formed [`TopicFilter`].
@@ -34,7 +36,8 @@ impl CacheInterest {
 }
 
 impl Broker {
-    /// Sets the buffer subscription policy: what the broker asks other brokers for, whether or not any subscriber is there.
+    /// Sets the buffer subscription policy: what the broker asks other brokers for, whether or not
+    /// any subscriber is there.
     ///
     /// # Panics
     /// When it has a filter that is none; configuration checks that.
@@ -53,16 +56,18 @@ impl Broker {
         &self.buffer
     }
 
-    /// Whether what a subscription can match comes here from other brokers although nobody is there for it.
+    /// Whether what a subscription can match comes here from other brokers although nobody is there
+    /// for it.
     pub(crate) fn is_buffered(&self, filter: TopicFilter<'_>, selector: Option<&Selector>) -> bool {
         self.buffer.iter().any(|interest| interest.covers(filter, selector))
     }
 
-    /// Divides the cache anew; what it holds stays as far as there is room, and what it lacks stays known. Costs a look at every
-    /// cached event.
+    /// Divides the cache anew; what it holds stays as far as there is room, and what it lacks stays
+    /// known. Costs a look at every cached event.
     ///
     /// # Panics
-    /// When the plan has a filter that is none, or more partitions than [`crate::cache::PARTITIONS_MAX`]: configuration checks both.
+    /// When the plan has a filter that is none, or more partitions than
+    /// [`crate::cache::PARTITIONS_MAX`]: configuration checks both.
     pub fn set_cache(&mut self, now: Time, plan: Plan) {
         let Broker { router, cache, division, .. } = self;
         for (number, (old, spot)) in cache.plan().partitions.iter().zip(division.spots.drain(..)).enumerate() {
@@ -82,7 +87,8 @@ impl Broker {
         self.cache.plan()
     }
 
-    /// What each partition of the cache holds and did, in the order of its plan, the default one last.
+    /// What each partition of the cache holds and did, in the order of its plan, the default one
+    /// last.
     pub fn cache_gauges(&self) -> Vec<PartitionGauges> {
         self.cache.gauges().collect()
     }

@@ -1,5 +1,6 @@
-//! Subscriptions of sessions that are remembered. What is asked for is written first, and takes effect when it is durable: from the request
-//! on what it wants is logged, from its commit on it is delivered.
+//! Subscriptions of sessions that are remembered. What is asked for is written first, and takes
+//! effect when it is durable: from the request on what it wants is logged, from its commit on it is
+//! delivered.
 
 use whimbrel_event::{CheckpointToken, EventId, Qos, Time};
 use whimbrel_selector::{Selector, SharedFilter};
@@ -16,13 +17,15 @@ use crate::subscribing::SubscriptionChange;
 /// Selectors that a subscription has had, and for which it has not got everything yet.
 const FORMER_SELECTORS_MAX: usize = 4;
 
-/// SUBSCRIBE and UNSUBSCRIBE that wait for others of the same session. Above, its client is not read.
+/// SUBSCRIBE and UNSUBSCRIBE that wait for others of the same session. Above, its client is not
+/// read.
 const LATER_MAX: u32 = 1024;
 
 /// When that many are left, its client is read again.
 const LATER_LOW: u32 = LATER_MAX / 2;
 
-/// What had been read before the reading stopped may wait as well: at most as many as there are packet identifiers to tell them apart.
+/// What had been read before the reading stopped may wait as well: at most as many as there are
+/// packet identifiers to tell them apart.
 const LATER_END: u32 = u16::MAX as u32;
 
 /// One subscription as asked for, kept until it is confirmed.
@@ -278,7 +281,8 @@ impl Broker {
         memory.structural + memory.later > 0
     }
 
-    /// Something that changes the subscriptions of a session is durable with what was added to the write queue.
+    /// Something that changes the subscriptions of a session is durable with what was added to the
+    /// write queue.
     fn wait_for_commit(&mut self, index: u32, whom: Recipient, wait: Wait) {
         let batch = self.store.write_queue.seal();
         self.sessions.get_mut(index).memory.structural += 1;
@@ -409,7 +413,8 @@ impl Broker {
             self.sessions.get_mut(index).memory.structural -= 1;
             let answer = present.then_some((whom, tag));
             for text in self.make_subscriptions(now, index, made, answer, out) {
-                // It could be written, and not be made: for instance the place to begin makes no sense.
+                // It could be written, and not be made: for instance the place to begin makes no
+                // sense.
                 self.remember_subscription(index, &text);
             }
             self.confirm_since(now, (whom, tag), at);
@@ -456,7 +461,8 @@ impl Broker {
         }
     }
 
-    /// What had to wait for others of its session has its turn. If its client has gone, it never was asked for.
+    /// What had to wait for others of its session has its turn. If its client has gone, it never
+    /// was asked for.
     pub(crate) fn resume_later(&mut self, later: Later, present: bool, out: &mut dyn Output) {
         let Later { whom, index, number, place, .. } = later;
         if self.sessions.is_numbered(index, number) {
@@ -493,7 +499,8 @@ impl Broker {
     }
 }
 
-/// A selector whose text is remembered. Fences that were there when it was accepted may be gone: `within` is unknown for them.
+/// A selector whose text is remembered. Fences that were there when it was accepted may be gone:
+/// `within` is unknown for them.
 pub(crate) fn remembered(text: &str) -> Selector {
     Selector::parse_canonical(text).expect("it was accepted when the subscription was made")
 }

@@ -7,7 +7,8 @@ use whimbrel_event::{Event, Packed, WeakEvent};
 /// Copies that are remembered before the first look for those that nobody has any more.
 const SWEEP_MIN: usize = 1024;
 
-/// At most one copy of each cached event, however many subscribers it waits for. Remembers as many as are waited for, and at most as many again.
+/// At most one copy of each cached event, however many subscribers it waits for. Remembers as many
+/// as are waited for, and at most as many again.
 #[derive(Debug)]
 pub(crate) struct EventCopies {
     /// By serial.

@@ -1,5 +1,6 @@
-//! What an operator sees of sessions and streams. Nothing here changes anything, and every call looks at a bounded part, so that whoever
-//! shares the core between callers can let others have their turn in between.
+//! What an operator sees of sessions and streams. Nothing here changes anything, and every call
+//! looks at a bounded part, so that whoever shares the core between callers can let others have
+//! their turn in between.
 
 use core::time::Duration;
 
@@ -49,8 +50,8 @@ pub struct SessionInfo {
     pub subscriptions: usize,
     /// Those that are durable.
     pub durable: usize,
-    /// The position of the durable subscription that is furthest behind what it wants: it has acknowledged everything up to there. `None`: none
-    /// is behind. At most 10 ms old.
+    /// The position of the durable subscription that is furthest behind what it wants: it has
+    /// acknowledged everything up to there. `None`: none is behind. At most 10 ms old.
     pub behind: Option<Tick>,
     /// Deliveries that the client has not acknowledged.
     pub in_flight: usize,
@@ -63,11 +64,13 @@ pub struct SessionInfo {
 /// Where a session belongs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PlaceInfo {
-    /// The number of its attachment, greater than all that its client had before, at whichever broker.
+    /// The number of its attachment, greater than all that its client had before, at whichever
+    /// broker.
     pub epoch: u64,
     /// The name of the broker that has confirmed a copy of the whole.
     pub replica: Option<Box<str>>,
-    /// The name of the broker that keeps it by now: what is here is what it was then, until it is safe there.
+    /// The name of the broker that keeps it by now: what is here is what it was then, until it is
+    /// safe there.
     pub given_to: Option<Box<str>>,
 }
 
@@ -88,7 +91,8 @@ pub struct SubscriptionInfo {
     pub by_token: bool,
     /// Up to where it has acknowledged each of the broker's reliable streams, if it is durable.
     pub positions: Vec<(PubendId, Tick)>,
-    /// The least of these positions behind which there is something that it wants; of a semi-durable one that lags, the least of all.
+    /// The least of these positions behind which there is something that it wants; of a
+    /// semi-durable one that lags, the least of all.
     pub behind: Option<Tick>,
 }
 
@@ -127,7 +131,8 @@ pub struct HoldGivenInfo {
     pub host: HostId,
     /// Its name.
     pub name: Box<str>,
-    /// For each of the reliable streams up to where all of its subscriptions have acknowledged it, as it reported last; `None`: it needs nothing of it.
+    /// For each of the reliable streams up to where all of its subscriptions have acknowledged it,
+    /// as it reported last; `None`: it needs nothing of it.
     pub upto: [Option<Tick>; OWN],
     /// When it reported last.
     pub heard: Time,
@@ -135,7 +140,8 @@ pub struct HoldGivenInfo {
     pub is_gone: bool,
 }
 
-/// What [`Broker::holders`] has found so far: for each stream who holds it longest, and how many do.
+/// What [`Broker::holders`] has found so far: for each stream who holds it longest, and how many
+/// do.
 #[derive(Clone, Debug, Default)]
 pub struct Holders {
     /// Who holds it longest; the first one found counts.
@@ -145,18 +151,21 @@ pub struct Holders {
 }
 
 impl Broker {
-    /// Whether this broker is the home of a shared subscription, `$share/group/filter`: it alone has interest and position.
+    /// Whether this broker is the home of a shared subscription, `$share/group/filter`: it alone
+    /// has interest and position.
     pub fn shared_home(&self, text: &str) -> bool {
         self.groups.find(text).is_some_and(|id| self.groups.is_home(id))
     }
 
-    /// Events of a shared subscription that other brokers have for their members, and that are not settled.
+    /// Events of a shared subscription that other brokers have for their members, and that are not
+    /// settled.
     pub fn shared_given(&self, text: &str) -> usize {
         self.groups.find(text).map_or(0, |id| self.groups.given(id))
     }
 
-    /// Sessions, in an order that does not change while they live: those at the next places from `from` on, of which at most `places` are
-    /// looked at. Begins with 0; returns where to go on, `None` at the end. A session that is there all the time is given once.
+    /// Sessions, in an order that does not change while they live: those at the next places from
+    /// `from` on, of which at most `places` are looked at. Begins with 0; returns where to go on,
+    /// `None` at the end. A session that is there all the time is given once.
     pub fn sessions(&self, from: u32, places: usize) -> (Vec<SessionInfo>, Option<u32>) {
         self.sessions_named("", from, places, places)
     }
@@ -196,8 +205,8 @@ impl Broker {
         self.cursors.find(cursor).map_or(GapClass::Nondurable, Cursor::gap_class)
     }
 
-    /// At most `most` subscriptions of a client's session, those first whose filters come first behind `after`. Costs a look at each
-    /// subscription of the session.
+    /// At most `most` subscriptions of a client's session, those first whose filters come first
+    /// behind `after`. Costs a look at each subscription of the session.
     pub fn subscriptions(&self, client_id: &str, after: Option<&str>, most: usize) -> Vec<SubscriptionInfo> {
         let Some(index) = self.find_shown(client_id) else { return Vec::new() };
         let all = self.sessions.get(index).subscriptions.iter().map(|id| self.router.get(*id));
@@ -222,7 +231,8 @@ impl Broker {
         })
     }
 
-    /// The other brokers for which the log is kept, in the order of their hosts: all that a broker can be owed to, some thousands at most.
+    /// The other brokers for which the log is kept, in the order of their hosts: all that a broker
+    /// can be owed to, some thousands at most.
     pub fn holds_given(&self) -> Vec<HoldGivenInfo> {
         let holds_given = self.store.holds_given.of.iter().filter(|(_, hold_given)| !hold_given.is_forfeited());
         let info = |(host, hold_given): (&HostId, &HoldGiven)| HoldGivenInfo {
@@ -235,7 +245,8 @@ impl Broker {
         holds_given.map(info).collect()
     }
 
-    /// Looks who holds the streams, among at most `most` subscriptions from `from` on; begins with 0, returns where to go on.
+    /// Looks who holds the streams, among at most `most` subscriptions from `from` on; begins with
+    /// 0, returns where to go on.
     pub fn holders(&self, from: u32, most: usize, found: &mut Holders) -> Option<u32> {
         let mut next = from;
         for (id, cursor) in self.cursors.from(from).take(most) {

@@ -1,12 +1,14 @@
 //! The broker as a deterministic state machine without IO.
 //!
-//! [`Broker`] owns sessions, subscriptions, retained messages and the broker's streams. It is driven by
-//! [`Broker::handle`] with the present moment and one [`Input`], tells what is to be done to a sink ([`Output`]), and says with
-//! [`Broker::next_deadline`] when it wants to be called although nothing happened. Time and randomness (a seed) are
-//! arguments; given the same inputs it does the same.
+//! [`Broker`] owns sessions, subscriptions, retained messages and the broker's streams. It is
+//! driven by [`Broker::handle`] with the present moment and one [`Input`], tells what is to be done
+//! to a sink ([`Output`]), and says with [`Broker::next_deadline`] when it wants to be called
+//! although nothing happened. Time and randomness (a seed) are arguments; given the same inputs it
+//! does the same.
 //!
-//! It knows nothing of packets, sockets, tasks or files. An *edge* translates between a protocol and this vocabulary:
-//! a connection is a [`Link`], an unsettled delivery a *tag* (1 to 65,535, unique within its session and direction).
+//! It knows nothing of packets, sockets, tasks or files. An *edge* translates between a protocol
+//! and this vocabulary: a connection is a [`Link`], an unsettled delivery a *tag* (1 to 65,535,
+//! unique within its session and direction).
 
 // So that tests in here can use the same rig as those beside it.
 #[cfg(test)]

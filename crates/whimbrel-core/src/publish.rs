@@ -40,8 +40,8 @@ impl Broker {
         }
     }
 
-    /// The consolidated stream passes an event: it goes to everyone who wants it, and into the cache. Tells whether a subscription
-    /// wanted it.
+    /// The consolidated stream passes an event: it goes to everyone who wants it, and into the
+    /// cache. Tells whether a subscription wanted it.
     pub(crate) fn pass(
         &mut self,
         now: Time,

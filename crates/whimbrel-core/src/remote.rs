@@ -40,8 +40,8 @@ impl Broker {
         self.learn_of(now, (pubend, after, upto), learnt, out);
     }
 
-    /// Adds what is known of another broker's stream, and passes on what has no doubt before it. What is of best effort never waits for
-    /// what may have been before it.
+    /// Adds what is known of another broker's stream, and passes on what has no doubt before it.
+    /// What is of best effort never waits for what may have been before it.
     pub(crate) fn learn_of(
         &mut self,
         now: Time,
@@ -84,7 +84,8 @@ impl Broker {
         self.pass_known(now, pubend, out);
     }
 
-    /// Passes on what is known of a stream up to the first doubt, or to an event that waits for one of another stream.
+    /// Passes on what is known of a stream up to the first doubt, or to an event that waits for one
+    /// of another stream.
     pub(crate) fn pass_known(&mut self, now: Time, pubend: PubendId, out: &mut dyn Output) {
         let remote = self.streams.remote(pubend).expect("the stream is known");
         if remote.is_held {
@@ -122,7 +123,8 @@ impl Broker {
         }
     }
 
-    /// A stream is followed from that tick on: nobody here wanted anything of it before, or it was not known what.
+    /// A stream is followed from that tick on: nobody here wanted anything of it before, or it was
+    /// not known what.
     pub(crate) fn begin_stream(&mut self, now: Time, pubend: PubendId, begin: Tick, out: &mut dyn Output) {
         let Some(remote) = self.streams.remote(pubend) else { return };
         remote.is_held = false;
@@ -139,7 +141,8 @@ impl Broker {
         self.pass_known(now, pubend, out);
     }
 
-    /// Subscriptions that begin now, and have not been answered, begin in a stream where that does: they have missed nothing of it.
+    /// Subscriptions that begin now, and have not been answered, begin in a stream where that does:
+    /// they have missed nothing of it.
     pub(crate) fn begin_unanswered(&mut self, pubend: PubendId, begin: Tick) {
         let Some(overlay) = self.overlay.as_deref() else { return };
         for (index, filter) in overlay.waiting.new_ones() {
@@ -184,7 +187,8 @@ impl Broker {
                 && !self.sessions.is_attached(cursor.session)
                 && self.cache.incomplete(&cursor.partitions, pubend) >= to
             {
-                // Its client is away, and is told when it is back, as of all that the cache lacks: until then it takes no memory for that.
+                // Its client is away, and is told when it is back, as of all that the cache lacks:
+                // until then it takes no memory for that.
                 continue;
             }
             self.tell_gap(now, id, Gap { pubend, from, to, reason }, out);

@@ -6,9 +6,10 @@ use crate::broker::Broker;
 use crate::stream::{Sources, Streams};
 
 impl Broker {
-    /// The own streams are those of a host that was here before, instead of new ones. `birth` is when they began, `last` has for each the
-    /// last tick that can have been used or named: all ticks from now on are greater, and of nothing up to there the cache is sure.
-    /// Nothing is named that is not reserved ([`Streams::reserve`]).
+    /// The own streams are those of a host that was here before, instead of new ones. `birth` is
+    /// when they began, `last` has for each the last tick that can have been used or named: all
+    /// ticks from now on are greater, and of nothing up to there the cache is sure. Nothing is
+    /// named that is not reserved ([`Streams::reserve`]).
     ///
     /// # Panics
     /// When the core has been used.

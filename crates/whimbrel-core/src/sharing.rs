@@ -1,9 +1,11 @@
-//! Shared subscriptions that are durable: each has a session of its own, which is remembered and has one durable subscription. So position,
-//! holds, catching up from the log and restart are those of any other; what is delivered to that session is handed out among the members.
+//! Shared subscriptions that are durable: each has a session of its own, which is remembered and
+//! has one durable subscription. So position, holds, catching up from the log and restart are those
+//! of any other; what is delivered to that session is handed out among the members.
 //!
-//! A shared subscription becomes durable with the first member whose session is remembered, and stays so until it ends with its last. Its own
-//! session is written before that member, and ends after the last of them. It is served while a member is there; while none is, what members
-//! have not settled is delivered to it again when one comes back.
+//! A shared subscription becomes durable with the first member whose session is remembered, and
+//! stays so until it ends with its last. Its own session is written before that member, and ends
+//! after the last of them. It is served while a member is there; while none is, what members have
+//! not settled is delivered to it again when one comes back.
 
 use whimbrel_event::{Qos, Time};
 use whimbrel_selector::{Selector, SharedFilter, TopicFilter};
@@ -13,7 +15,8 @@ use crate::broker::Broker;
 use crate::route::{self, IndexSpot};
 use crate::session::{Abandoned, Account, Fulfilled, ReassignedDelivery, Settled, own_client_id};
 
-/// The identifier of an own session's subscription if other brokers have members: a restart does not end it then, though nobody here is one.
+/// The identifier of an own session's subscription if other brokers have members: a restart does
+/// not end it then, though nobody here is one.
 const FOR_OTHERS: u32 = 1;
 
 /// What the own session of a shared subscription asks for.
@@ -33,8 +36,8 @@ fn asked_by_own<'a>(text: &'a str, selector: Option<&'a Selector>, identifier: u
 }
 
 impl Broker {
-    /// Makes a session a member of a shared subscription, or changes what it asked for. A member asks for the selector that the others have,
-    /// or is the only one.
+    /// Makes a session a member of a shared subscription, or changes what it asked for. A member
+    /// asks for the selector that the others have, or is the only one.
     pub(crate) fn join_group(
         &mut self,
         index: u32,
@@ -57,13 +60,15 @@ impl Broker {
         Ok(id)
     }
 
-    /// Whether a subscription of a session makes that a member: it is a shared one, and not the shared subscription's own.
+    /// Whether a subscription of a session makes that a member: it is a shared one, and not the
+    /// shared subscription's own.
     pub(crate) fn is_member(&self, index: u32, shared: &SharedFilter<'_>) -> bool {
         shared.group.is_some() && self.sessions.get(index).shares().is_none()
     }
 
-    /// If a session asks to become a member of a durable shared subscription: has what that wants logged from now on, if it is not yet, and
-    /// tells which it is. It stays until [`Broker::expect_no_more`].
+    /// If a session asks to become a member of a durable shared subscription: has what that wants
+    /// logged from now on, if it is not yet, and tells which it is. It stays until
+    /// [`Broker::expect_no_more`].
     ///
     /// # Errors
     /// When the log takes no more subscriptions, or others share with another selector.
@@ -94,7 +99,8 @@ impl Broker {
         let id = self.find_or_place(asked.filter);
         let is_home = self.groups.is_home(id);
         if own.is_none() && is_home {
-            // What is asked for is within the bounds of the member's session, and so within those of this one.
+            // What is asked for is within the bounds of the member's session, and so within those
+            // of this one.
             self.begin_own(id, asked.filter);
         }
         if is_home && (own.is_none() || is_other) {
@@ -135,7 +141,8 @@ impl Broker {
         Ok(())
     }
 
-    /// Whether it is written that other brokers have members of a shared subscription that is durable.
+    /// Whether it is written that other brokers have members of a shared subscription that is
+    /// durable.
     pub(crate) fn is_for_others(&self, id: u32) -> bool {
         let known = self.groups.own(id).and_then(|own| self.router.find(own, self.groups.text(id)));
         known.is_some_and(|known| self.router.get(known).identifier == FOR_OTHERS)
@@ -193,7 +200,8 @@ impl Broker {
         self.resume(now, own, out);
     }
 
-    /// A member of a shared subscription has gone: if nobody else is there, what waits stays in the log.
+    /// A member of a shared subscription has gone: if nobody else is there, what waits stays in the
+    /// log.
     pub(crate) fn desert(&mut self, now: Time, id: u32) {
         if self.groups.visit(id).is_some() && !self.groups.is_attended(id, &self.sessions) {
             self.groups.give_back(id, &mut self.sessions);
@@ -209,12 +217,14 @@ impl Broker {
         self.sessions.unbind_within(own);
         self.leave_streams(own);
         let session = self.sessions.get_mut(own);
-        // It ends with the last member, and not by itself: that tells only since when nobody has been there.
+        // It ends with the last member, and not by itself: that tells only since when nobody has
+        // been there.
         session.expires_at = Some(now.after(session.expiry));
         self.sessions.rest(own);
     }
 
-    /// The client of a session has gone. What it has not acknowledged of shared subscriptions goes to others, or back into the log.
+    /// The client of a session has gone. What it has not acknowledged of shared subscriptions goes
+    /// to others, or back into the log.
     pub(crate) fn leave_work(&mut self, now: Time, index: u32, out: &mut dyn Output) {
         let all = self.sessions.get(index).groups.to_vec();
         let mut moved = all.clone();
@@ -233,7 +243,8 @@ impl Broker {
         }
     }
 
-    /// A session ends: of what it had unsubscribed from, it is a member no more. Gives these shared subscriptions.
+    /// A session ends: of what it had unsubscribed from, it is a member no more. Gives these shared
+    /// subscriptions.
     pub(crate) fn leave_leaving(&mut self, index: u32) -> Vec<u32> {
         let mut left = core::mem::take(&mut self.sessions.get_mut(index).groups).to_vec();
         left.retain(|id| self.groups.is_leaving(*id, index));
@@ -241,7 +252,8 @@ impl Broker {
         left
     }
 
-    /// A session ends that was a member of these shared subscriptions, which live on: what it has not acknowledged goes to others.
+    /// A session ends that was a member of these shared subscriptions, which live on: what it has
+    /// not acknowledged goes to others.
     pub(crate) fn end_work(&mut self, now: Time, index: u32, lives: Vec<u32>, out: &mut dyn Output) {
         self.move_work(now, index, lives.clone(), out);
         // The protocol forbids to give these to anyone else.
@@ -257,8 +269,8 @@ impl Broker {
         }
     }
 
-    /// Gives what a member of shared subscriptions that is gone has not acknowledged to the others. Costs one look at each of its
-    /// deliveries, however many the subscriptions are.
+    /// Gives what a member of shared subscriptions that is gone has not acknowledged to the others.
+    /// Costs one look at each of its deliveries, however many the subscriptions are.
     fn move_work(&mut self, now: Time, index: u32, mut groups: Vec<u32>, out: &mut dyn Output) {
         groups.sort_unstable();
         let (inflight, mut waker) = self.sessions.inflight_mut(index);
@@ -294,7 +306,8 @@ impl Broker {
         self.end_if_empty(id)
     }
 
-    /// A shared subscription stands in the index no more, if it did: it has ended, or its own session does so for it.
+    /// A shared subscription stands in the index no more, if it did: it has ended, or its own
+    /// session does so for it.
     fn leave_index(&mut self, id: u32, text: &str, spot: Option<IndexSpot>) {
         if let Some(spot) = spot {
             let filter = SharedFilter::parse(text).expect("it was checked").filter;
@@ -340,7 +353,8 @@ impl Broker {
         self.sessions.remove(own);
     }
 
-    /// If a shared subscription ends with that member: what has to be logged for it until that is durable.
+    /// If a shared subscription ends with that member: what has to be logged for it until that is
+    /// durable.
     pub(crate) fn interest_if_last(
         &mut self,
         index: u32,
@@ -352,7 +366,8 @@ impl Broker {
         Some(self.router.insert_interest(filter, selector.as_ref(), None))
     }
 
-    /// Hands out what was delivered to own sessions of shared subscriptions, and settles there what members have.
+    /// Hands out what was delivered to own sessions of shared subscriptions, and settles there what
+    /// members have.
     pub(crate) fn share_out(&mut self, now: Time, out: &mut dyn Output) {
         while let Some(handed) = self.sessions.handed.pop_front() {
             let (own, number) = (handed.session, handed.number);
@@ -389,8 +404,9 @@ impl Broker {
         self.record_moved(own);
     }
 
-    /// After a restart, what was written of shared subscriptions' own sessions, `index` among them, and of their members is put together
-    /// again. One without a member that it lasts for was about to end.
+    /// After a restart, what was written of shared subscriptions' own sessions, `index` among them,
+    /// and of their members is put together again. One without a member that it lasts for was about
+    /// to end.
     pub(crate) fn restore_own(&mut self, index: u32) {
         let Some(text) = self.sessions.get(index).shares().map(Box::<str>::from) else { return };
         let place = self.sessions.get(index).memory.roam.as_deref();

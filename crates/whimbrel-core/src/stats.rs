@@ -26,9 +26,11 @@ stats! {
     filter_names,
     /// Bytes of filter records.
     filter_bytes,
-    /// Events after which their publisher was held up, because its stream had run ahead of the clock.
+    /// Events after which their publisher was held up, because its stream had run ahead of the
+    /// clock.
     publishers_held,
-    /// Times that a client was not read for a while, because more of its requests to subscribe or unsubscribe waited than should.
+    /// Times that a client was not read for a while, because more of its requests to subscribe or
+    /// unsubscribe waited than should.
     subscribers_held,
     /// Events refused (bad topic, log).
     events_refused,
@@ -58,11 +60,13 @@ stats! {
     gaps_best_effort,
     /// Subscriptions that fell behind because their client took less than came.
     fell_behind,
-    /// Times that a durable subscription lacked something of another broker's stream, and that was set aside for it.
+    /// Times that a durable subscription lacked something of another broker's stream, and that was
+    /// set aside for it.
     streams_set_aside,
     /// Subscriptions that named a place to begin, and were given it.
     resumed,
-    /// Parts of other brokers' streams that were refused: of an unknown broker, empty, or with a bad topic.
+    /// Parts of other brokers' streams that were refused: of an unknown broker, empty, or with a
+    /// bad topic.
     knowledge_refused,
     /// Places to begin that were refused.
     starts_refused,
@@ -72,7 +76,8 @@ stats! {
     deliveries_repeated,
     /// Best-effort deliveries dropped because the client reads too slowly.
     dropped_slow,
-    /// Reliable deliveries dropped, oldest first, because a session's queue was full while its client was away.
+    /// Reliable deliveries dropped, oldest first, because a session's queue was full while its
+    /// client was away.
     dropped_queue_full,
     /// Deliveries dropped because the event had expired.
     dropped_expired,
@@ -94,7 +99,8 @@ stats! {
     kicked_log_failed,
     /// Connections ended because their client id attached elsewhere.
     takeovers,
-    /// Takeovers that did not wait until all that the old connection had sent was read: it was too much, or took too long.
+    /// Takeovers that did not wait until all that the old connection had sent was read: it was too
+    /// much, or took too long.
     takeovers_cut,
     /// Wills published.
     wills_published,

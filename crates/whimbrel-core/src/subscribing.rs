@@ -45,7 +45,8 @@ impl Broker {
         self.make_subscriptions(now, index, making, Some((whom, tag)), out);
     }
 
-    /// The log has failed, and nothing can be remembered: subscriptions stay as they are, and there are no new ones.
+    /// The log has failed, and nothing can be remembered: subscriptions stay as they are, and there
+    /// are no new ones.
     fn subscribe_without_log(
         &mut self,
         index: u32,
@@ -57,7 +58,8 @@ impl Broker {
             let known = self.router.get(self.router.find(index, asked.filter).ok_or(Refusal::LogFailed)?);
             let text = asked.selector.map(ToString::to_string);
             let is_same = known.qos == asked.granted_qos() && known.no_local == asked.no_local;
-            // A place that is named would be forgotten, and the subscription begin elsewhere after the restart.
+            // A place that is named would be forgotten, and the subscription begin elsewhere after
+            // the restart.
             let goes_on = !asked.following.by_token && matches!(asked.following.start, Start::Own);
             if !is_same || !goes_on || known.selector.as_deref() != text.as_deref() {
                 return Err(Refusal::LogFailed);
@@ -69,8 +71,9 @@ impl Broker {
         out.subscribed(link, tag, &results, &[]);
     }
 
-    /// Makes or changes subscriptions of a session, each with what it has if it is durable, or refuses them for the reason
-    /// given, and answers whoever is there. Tells which of those could not be made that were not refused.
+    /// Makes or changes subscriptions of a session, each with what it has if it is durable, or
+    /// refuses them for the reason given, and answers whoever is there. Tells which of those could
+    /// not be made that were not refused.
     pub(crate) fn make_subscriptions(
         &mut self,
         now: Time,
@@ -146,7 +149,8 @@ impl Broker {
         self.read_retained(now, index, &mut { REPLAY_SLICE }, out);
     }
 
-    /// What is granted of what is asked for, and whether that is less: which durability depends on what the broker and the session have.
+    /// What is granted of what is asked for, and whether that is less: which durability depends on
+    /// what the broker and the session have.
     pub(crate) fn grant<'a>(&self, index: u32, asked: &Filter<'a>) -> (Filter<'a>, bool) {
         let mut granted = *asked;
         let mut is_less = false;
@@ -173,8 +177,8 @@ impl Broker {
         (granted, is_less)
     }
 
-    /// Whether a subscription may be made or changed, with so many others and so many bytes of selectors that were just asked for; what its
-    /// session's selectors weigh together then.
+    /// Whether a subscription may be made or changed, with so many others and so many bytes of
+    /// selectors that were just asked for; what its session's selectors weigh together then.
     ///
     /// # Errors
     /// When what is asked for makes no sense, or is more than the session may have.
@@ -209,7 +213,8 @@ impl Broker {
         Ok(all)
     }
 
-    /// Whether a subscription has events to get under another selector than the one that is asked for: they may be anywhere in the cache.
+    /// Whether a subscription has events to get under another selector than the one that is asked
+    /// for: they may be anywhere in the cache.
     fn has_former_selectors(&self, cursor: Option<u32>, confirmed: Option<&Confirmed>) -> bool {
         let changes = confirmed.is_some_and(|confirmed| confirmed.until.is_some());
         changes || cursor.and_then(|id| self.cursors.durable(id)).is_some_and(|durable| !durable.old.is_empty())
@@ -286,7 +291,8 @@ impl Broker {
         Ok(true)
     }
 
-    /// Notes what the selectors of a session take together; how much of that is this subscription's, new or not.
+    /// Notes what the selectors of a session take together; how much of that is this
+    /// subscription's, new or not.
     fn count_selector(&mut self, index: u32, known: Option<u32>, all: usize) -> u32 {
         let before = known.map_or(0, |id| self.router.get(id).selector_bytes as usize);
         let bytes = all + before - core::mem::replace(&mut self.sessions.get_mut(index).selector_bytes, all);
@@ -342,8 +348,9 @@ impl Broker {
         existed
     }
 
-    /// Ends one subscription; its session has to forget it. Of a shared one, tells which, and whether it lives on with other members; the session
-    /// `stays` one of them if it has not settled everything.
+    /// Ends one subscription; its session has to forget it. Of a shared one, tells which, and
+    /// whether it lives on with other members; the session `stays` one of them if it has not
+    /// settled everything.
     pub(crate) fn remove_subscription(&mut self, index: u32, id: u32, stays: bool) -> Option<(u32, bool)> {
         let text = self.router.get(id).text.clone();
         let filter = SharedFilter::parse(&text).expect("checked when it was made").filter;

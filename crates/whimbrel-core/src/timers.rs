@@ -6,7 +6,8 @@ use whimbrel_event::Time;
 
 use crate::api::Reason;
 
-/// At most two deadlines per session and one per tracked subscription, so bounded by the number of these.
+/// At most two deadlines per session and one per tracked subscription, so bounded by the number of
+/// these.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
     set: BTreeSet<(Time, Reason, u32)>,

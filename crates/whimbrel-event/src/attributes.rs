@@ -105,7 +105,8 @@ impl<'a> Attributes<'a> {
         })
     }
 
-    /// The bytes of each pair, in the form described at [`Attributes`]: for whoever passes them on as they are.
+    /// The bytes of each pair, in the form described at [`Attributes`]: for whoever passes them on
+    /// as they are.
     pub fn pairs(self) -> impl Iterator<Item = &'a [u8]> {
         let mut rest = self.0;
         core::iter::from_fn(move || {
@@ -160,7 +161,8 @@ impl AttributesBuf {
     /// Appends a pair.
     ///
     /// # Panics
-    /// When name or value are longer than [`ATTRIBUTE_TEXT_MAX`]; whoever reads them from outside checks first.
+    /// When name or value are longer than [`ATTRIBUTE_TEXT_MAX`]; whoever reads them from outside
+    /// checks first.
     pub fn push(&mut self, name: &str, value: &str) {
         for text in [name, value] {
             let length = u16::try_from(text.len()).expect("attribute text is at most 65,535 bytes");

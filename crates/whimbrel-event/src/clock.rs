@@ -4,8 +4,9 @@ use core::time::Duration;
 
 use crate::Time;
 
-/// How much faster or slower than the monotonic clock a [`Clock`] may run, parts per million. It is what NTP daemons
-/// allow themselves, so it can keep up with a system's clock that is being slewed itself.
+/// How much faster or slower than the monotonic clock a [`Clock`] may run, parts per million. It is
+/// what NTP daemons allow themselves, so it can keep up with a system's clock that is being slewed
+/// itself.
 pub const SLEW_PPM: u64 = 500;
 
 /// One nanosecond of correction takes so many.
@@ -16,10 +17,11 @@ pub const STEP_MAX: Duration = Duration::from_secs(60);
 
 /// Start time plus a monotonic clock, slewed towards the wall clock. It never goes backwards.
 ///
-/// Whoever has it reads the wall clock every now and then and tells it. A wall clock that is behind is met by running
-/// slower, however far that is. One that is ahead is met by running faster, unless it is more than [`STEP_MAX`]: ticks
-/// that are given out cannot be taken back, so a clock that leaps by mistake must not take the streams with it. Such a
-/// step is refused until an operator accepts it; until then the clock keeps the pace of the monotonic one.
+/// Whoever has it reads the wall clock every now and then and tells it. A wall clock that is behind
+/// is met by running slower, however far that is. One that is ahead is met by running faster,
+/// unless it is more than [`STEP_MAX`]: ticks that are given out cannot be taken back, so a clock
+/// that leaps by mistake must not take the streams with it. Such a step is refused until an
+/// operator accepts it; until then the clock keeps the pace of the monotonic one.
 ///
 /// Moments of the monotonic clock are given as the time since any fixed moment.
 #[derive(Clone, Debug)]
@@ -41,7 +43,8 @@ pub struct Observed {
     pub offset_nanos: i64,
     /// What that means.
     pub standing: Standing,
-    /// Whether an operator should hear of it: the standing is not what it was before, or there was another step.
+    /// Whether an operator should hear of it: the standing is not what it was before, or there was
+    /// another step.
     pub news: bool,
 }
 
@@ -70,7 +73,8 @@ impl Clock {
         Clock { anchor: wall, since: monotonic, correction: 0, observed, refused: 0 }
     }
 
-    /// What it says at that moment. Of moments before the wall clock was looked at last, what it said then.
+    /// What it says at that moment. Of moments before the wall clock was looked at last, what it
+    /// said then.
     pub fn read(&self, monotonic: Duration) -> Time {
         let elapsed = nanos(monotonic.saturating_sub(self.since));
         let correction = self.correction.unsigned_abs().min(elapsed / SLEW);
@@ -78,8 +82,9 @@ impl Clock {
         self.anchor.after(Duration::from_nanos(corrected))
     }
 
-    /// The first moment on the monotonic clock at which it will say `at` or later, unless the wall clock changes its
-    /// mind. Of what it has said already: the moment at which the wall clock was looked at last.
+    /// The first moment on the monotonic clock at which it will say `at` or later, unless the wall
+    /// clock changes its mind. Of what it has said already: the moment at which the wall clock was
+    /// looked at last.
     pub fn when(&self, at: Time) -> Duration {
         let wanted = u128::from(nanos(at.since(self.anchor)));
         let (slew, correction) = (u128::from(SLEW), u128::from(self.correction.unsigned_abs()));
@@ -113,8 +118,8 @@ impl Clock {
         self.observed
     }
 
-    /// Steps forward to what the wall clock says at that moment, however far; returns how far. Does nothing if the wall
-    /// clock is not ahead.
+    /// Steps forward to what the wall clock says at that moment, however far; returns how far. Does
+    /// nothing if the wall clock is not ahead.
     pub fn accept(&mut self, wall: Time, monotonic: Duration) -> Duration {
         let step = wall.since(self.read(monotonic));
         if step > Duration::ZERO {
@@ -171,7 +176,8 @@ mod tests {
         Clock::start(wall(START), seconds(7))
     }
 
-    /// The wall clock that many seconds ahead is looked at every second, for a while; the last of what was found.
+    /// The wall clock that many seconds ahead is looked at every second, for a while; the last of
+    /// what was found.
     fn observe_for(clock: &mut Clock, from: u64, span: u64, ahead: i64) -> Observed {
         let look = |at: u64| clock.observe(wall((START + at - 7).strict_add_signed(ahead)), seconds(at));
         (from..=from + span).map(look).last().unwrap()

@@ -31,7 +31,8 @@ pub enum Reliability {
     Reliable,
 }
 
-/// What an event carries besides topic, attributes and payload. What its publisher has set is passed on unaltered.
+/// What an event carries besides topic, attributes and payload. What its publisher has set is
+/// passed on unaltered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Headers<'a> {
     /// The payload is UTF-8 text, as its publisher says.
@@ -42,9 +43,11 @@ pub struct Headers<'a> {
     pub response_topic: Option<&'a str>,
     /// What a reply must carry to be told from others.
     pub correlation: Option<&'a [u8]>,
-    /// What its publisher has published before, at other brokers; set by the broker that accepts it.
+    /// What its publisher has published before, at other brokers; set by the broker that accepts
+    /// it.
     pub after: Predecessors<'a>,
-    /// It may be one that was accepted before, at a broker that could not be asked; set by the broker that accepts it.
+    /// It may be one that was accepted before, at a broker that could not be asked; set by the
+    /// broker that accepts it.
     pub maybe_repeat: bool,
     /// The retain mark of its PUBLISH, or will: a subscription that asks for Retain As Published
     /// gets it, on whatever way the event reaches it.
@@ -77,7 +80,8 @@ impl Publisher {
     /// The broker itself, or somebody unknown: equal to no client.
     pub const UNKNOWN: Publisher = Publisher(0);
 
-    /// The client with that id: FNV-1a, 64 bits, the same at every broker. Two clients are taken for one with a probability of 2^-64.
+    /// The client with that id: FNV-1a, 64 bits, the same at every broker. Two clients are taken
+    /// for one with a probability of 2^-64.
     pub fn named(client_id: &str) -> Publisher {
         let hash = client_id
             .bytes()
@@ -128,7 +132,8 @@ pub struct Event(Arc<[u8]>);
 /// An event that takes no more bytes than this is packed on the stack first.
 const SMALL: usize = 256;
 
-/// What an allocation takes: sizes are rounded up to 16 bytes below 64, and to one of four steps of each doubling above, as mimalloc has it.
+/// What an allocation takes: sizes are rounded up to 16 bytes below 64, and to one of four steps of
+/// each doubling above, as mimalloc has it.
 fn allocated(bytes: usize) -> usize {
     if bytes <= 64 {
         return bytes.next_multiple_of(16);

@@ -8,10 +8,12 @@ use crate::{Reliability, Time};
 /// Most pubends of one host: their indices are the low four bits of their ids.
 pub const HOST_PUBENDS_MAX: u8 = 16;
 
-/// Most reliable pubends of one host. They have the indices below this one; best effort begins here.
+/// Most reliable pubends of one host. They have the indices below this one; best effort begins
+/// here.
 pub const HOST_RELIABLE_MAX: u8 = 4;
 
-/// A publishing endpoint: one ordered stream, hosted by one broker. Printed as 16 hexadecimal digits at most.
+/// A publishing endpoint: one ordered stream, hosted by one broker. Printed as 16 hexadecimal
+/// digits at most.
 ///
 /// The low four bits are its index at its host, the others name the host.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,14 +30,16 @@ impl PubendId {
         (self.0 & INDEX_BITS) as u8
     }
 
-    /// What is promised of the events in this stream, which its index tells (see [`HOST_RELIABLE_MAX`]).
+    /// What is promised of the events in this stream, which its index tells (see
+    /// [`HOST_RELIABLE_MAX`]).
     pub fn reliability(self) -> Reliability {
         if self.index() < HOST_RELIABLE_MAX { Reliability::Reliable } else { Reliability::BestEffort }
     }
 }
 
-/// What hosts pubends: one broker, from the making of its data directory (without one: from its start) on. A random
-/// number of 60 bits, the upper ones of 64. Printed as 16 hexadecimal digits at most.
+/// What hosts pubends: one broker, from the making of its data directory (without one: from its
+/// start) on. A random number of 60 bits, the upper ones of 64. Printed as 16 hexadecimal digits at
+/// most.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostId(u64);
 

@@ -13,8 +13,10 @@
 //! | 34 | 2 | bytes of the topic |
 //! | 36 | 4 | bytes of the attributes |
 //!
-//! Then, each if its flag is set: the expiry (8), the deadline in milliseconds (4), the headers (a length of 4, a byte of flags, and for each that
-//! is there its length of 4 and its bytes, and in the rest of that length the pubend and tick, 8 each, of those that its publisher has published before). Then topic, attributes, and the payload, which is the rest.
+//! Then, each if its flag is set: the expiry (8), the deadline in milliseconds (4), the headers (a
+//! length of 4, a byte of flags, and for each that is there its length of 4 and its bytes, and in
+//! the rest of that length the pubend and tick, 8 each, of those that its publisher has published
+//! before). Then topic, attributes, and the payload, which is the rest.
 
 use crate::event::{EventRef, Headers, Publisher, Qos, Reliability};
 use crate::{Attributes, EventId, Predecessors, PubendId, Tick, Time};
@@ -69,7 +71,8 @@ impl AcceptedEvent<'_> {
     /// Packs it.
     ///
     /// # Panics
-    /// When `into` is not [`AcceptedEvent::packed_len`] bytes long, the topic has 64 KiB or more, or the attributes 4 GiB; edges bound both far below.
+    /// When `into` is not [`AcceptedEvent::packed_len`] bytes long, the topic has 64 KiB or more,
+    /// or the attributes 4 GiB; edges bound both far below.
     pub fn pack(&self, into: &mut [u8]) {
         let AcceptedEvent { id, accepted, event } = self;
         let attributes = event.attributes.as_bytes();
@@ -158,7 +161,8 @@ impl Room<'_> {
 pub struct Packed<'a>(&'a [u8]);
 
 impl<'a> Packed<'a> {
-    /// An event in bytes that [`AcceptedEvent::pack`] has filled. Others are a bug, for which any method may panic.
+    /// An event in bytes that [`AcceptedEvent::pack`] has filled. Others are a bug, for which any
+    /// method may panic.
     pub fn kept(bytes: &'a [u8]) -> Self {
         Packed(bytes)
     }

@@ -4,15 +4,17 @@ use core::cmp::Reverse;
 
 use crate::{EventId, HostId, PubendId, Tick};
 
-/// The most events that one can name as its predecessors. A publisher that was at more brokers within a few seconds names the last ones.
+/// The most events that one can name as its predecessors. A publisher that was at more brokers
+/// within a few seconds names the last ones.
 pub const PREDECESSORS_MAX: usize = 8;
 
 /// Bytes of each: pubend and tick, little endian.
 const ONE: usize = 16;
 
-/// Events that the publisher of an event has published before that, at other brokers; the latest first, one per stream, at most
-/// [`PREDECESSORS_MAX`]. Whoever wants that event is not to get it before it has got, or passed, all of these: each alone would not do, as
-/// nothing is known of what came before an event that is not wanted.
+/// Events that the publisher of an event has published before that, at other brokers; the latest
+/// first, one per stream, at most [`PREDECESSORS_MAX`]. Whoever wants that event is not to get it
+/// before it has got, or passed, all of these: each alone would not do, as nothing is known of what
+/// came before an event that is not wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Predecessors<'a>(&'a [u8]);
 
@@ -69,7 +71,8 @@ impl PredecessorsBuf {
         self.as_predecessors().iter()
     }
 
-    /// Adds one that came before those that are there. A later one of its stream stands for it, and what is too many is left out.
+    /// Adds one that came before those that are there. A later one of its stream stands for it, and
+    /// what is too many is left out.
     pub fn add_older(&mut self, id: EventId) {
         if self.0.len() < ONE * PREDECESSORS_MAX && self.iter().all(|known| known.pubend != id.pubend) {
             self.0.extend_from_slice(&id.pubend.0.to_le_bytes());
@@ -77,7 +80,8 @@ impl PredecessorsBuf {
         }
     }
 
-    /// Those of both, the later one of each stream. Where that is too many, the earliest are left out, as ticks have it.
+    /// Those of both, the later one of each stream. Where that is too many, the earliest are left
+    /// out, as ticks have it.
     #[must_use]
     pub fn merged(&self, other: &Self) -> Self {
         let mut all: Vec<EventId> = self.iter().chain(other.iter()).collect();

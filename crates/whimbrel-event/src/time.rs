@@ -6,8 +6,8 @@ use core::time::Duration;
 
 /// A moment on one broker's clock: nanoseconds since the Unix epoch.
 ///
-/// The driver computes it as start time plus a monotonic clock, so it never runs backwards while a process lives.
-/// Moments of different brokers are not comparable.
+/// The driver computes it as start time plus a monotonic clock, so it never runs backwards while a
+/// process lives. Moments of different brokers are not comparable.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Time(u64);
 

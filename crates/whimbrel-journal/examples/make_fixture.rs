@@ -1,5 +1,5 @@
-//! Makes a small journal in the present format, to be kept beside those of earlier versions: `tests/fixtures/version-N`, which
-//! `tests/fixtures.rs` must be able to open for ever.
+//! Makes a small journal in the present format, to be kept beside those of earlier versions:
+//! `tests/fixtures/version-N`, which `tests/fixtures.rs` must be able to open for ever.
 //!
 //! `cargo run -p whimbrel-journal --example make_fixture -- tests/fixtures/version-1`
 
@@ -20,7 +20,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for id in 0..3 {
         streams.push(journal.log.open_stream(StreamId { kind: 7, id })?.0);
     }
-    // Stream 0: every tenth tick, never chopped, so that it is relocated. Stream 1: all others, chopped. Stream 2: nothing but a reservation.
+    // Stream 0: every tenth tick, never chopped, so that it is relocated. Stream 1: all others,
+    // chopped. Stream 2: nothing but a reservation.
     for tick in 1..=900u64 {
         let stream = streams[usize::from(!tick.is_multiple_of(10))];
         let record = format!("record {tick} ").repeat(12);

@@ -1,5 +1,6 @@
-//! What a durable map costs: puts a second and bytes written for each while the stream is cleaned all the time, beside a journal into
-//! which the same records are appended; memory per key; how long restoring takes.
+//! What a durable map costs: puts a second and bytes written for each while the stream is cleaned
+//! all the time, beside a journal into which the same records are appended; memory per key; how
+//! long restoring takes.
 //!
 //! `cargo run --profile quick -p whimbrel-journal --example map_rate -- DIRECTORY [KEYS] [ROUNDS]`
 
@@ -178,7 +179,8 @@ impl Opened {
     }
 }
 
-/// Fills a map, overwrites until it is cleaned steadily, and then measures as many puts as there are keys.
+/// Fills a map, overwrites until it is cleaned steadily, and then measures as many puts as there
+/// are keys.
 fn overwrite(directory: &Path, keys: u64, style: usize) -> Outcome<Cost> {
     if directory.exists() {
         std::fs::remove_dir_all(directory)?;

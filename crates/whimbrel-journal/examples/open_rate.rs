@@ -1,4 +1,5 @@
-//! How long opening a big journal takes and how much of it is read. How fast it writes: `whimbrel bench durable --section journal`.
+//! How long opening a big journal takes and how much of it is read. How fast it writes:
+//! `whimbrel bench durable --section journal`.
 //!
 //! `cargo run --release -p whimbrel-journal --example open_rate -- DIRECTORY [GIGABYTES]`
 

@@ -45,7 +45,8 @@ impl CheckReport {
     }
 }
 
-/// Reads all segments and verifies every checksum. Only for a journal that nobody writes. A torn end is nothing wrong.
+/// Reads all segments and verifies every checksum. Only for a journal that nobody writes. A torn
+/// end is nothing wrong.
 ///
 /// # Errors
 /// When the files cannot be read, or have a version that is not known.

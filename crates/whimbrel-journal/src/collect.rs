@@ -4,7 +4,8 @@ use crate::frame::{Kind, SECTION_ROOM, Section};
 use crate::types::{StreamId, Tick};
 use crate::wire::{Bytes, put_varint, varint_len};
 
-/// Bodies kept for the next batch so that it need not allocate; what they hold together is bounded by two batches.
+/// Bodies kept for the next batch so that it need not allocate; what they hold together is bounded
+/// by two batches.
 const POOL_MAX: usize = 64;
 
 /// What a control entry changes once it is durable.
@@ -37,7 +38,8 @@ impl Effect {
         varint_len(u64::from(stream) << 2) + fields.iter().map(|field| varint_len(*field)).sum::<usize>()
     }
 
-    /// The entries of a control section. Its checksum was right, so only a defect can make this fail.
+    /// The entries of a control section. Its checksum was right, so only a defect can make this
+    /// fail.
     pub(crate) fn decode(body: &[u8]) -> Vec<Effect> {
         let mut bytes = Bytes(body);
         let mut effects = Vec::new();

@@ -39,7 +39,8 @@ pub fn perform_chore(storage: &impl Storage, chore: Chore) -> ChoreDone {
 }
 
 impl Log {
-    /// Takes the outcome of a chore. What could not be removed is found, and removed or used, at the next opening.
+    /// Takes the outcome of a chore. What could not be removed is found, and removed or used, at
+    /// the next opening.
     pub fn chore_done(&mut self, done: ChoreDone) {
         match (done.chore, done.outcome) {
             (Chore::Create { slot, .. }, outcome) => self.created(slot, outcome.map(|_| ())),
@@ -50,7 +51,8 @@ impl Log {
     }
 }
 
-/// A journal that is driven by its caller, step by step: for simulations, tests and tools. [`crate::Journal`] does the same with threads.
+/// A journal that is driven by its caller, step by step: for simulations, tests and tools.
+/// [`crate::Journal`] does the same with threads.
 #[derive(Debug)]
 pub struct Stepped<'a, S> {
     /// The state machine.
@@ -85,7 +87,8 @@ impl<'a, S: Storage> Stepped<'a, S> {
         while self.write() || self.chore() {}
     }
 
-    /// Reads records that are durable, in tick order; returns the tick to go on from, `None` at the end.
+    /// Reads records that are durable, in tick order; returns the tick to go on from, `None` at the
+    /// end.
     ///
     /// # Errors
     /// See [`ReadError`]. With [`ReadError::Damaged`] nothing was given.

@@ -1,8 +1,9 @@
 //! Real files. The only place in this crate that touches them.
 //!
-//! A file is made of written zeros: where extents are merely allocated, each first write into them changes the file system's own records
-//! and makes the sync half as fast again; growing a file under sync costs twice as much (measured on ext4; see `docs/journal.md`). It is made under another
-//! name and renamed when it is finished.
+//! A file is made of written zeros: where extents are merely allocated, each first write into them
+//! changes the file system's own records and makes the sync half as fast again; growing a file
+//! under sync costs twice as much (measured on ext4; see `docs/journal.md`). It is made under
+//! another name and renamed when it is finished.
 
 mod view;
 
@@ -19,14 +20,15 @@ use crate::storage::{Fault, Slot, Storage};
 
 pub use view::View;
 
-/// Bytes of zeros that are written at once when a file is made; each piece is synced by itself, so that a commit never waits for
-/// more than one.
+/// Bytes of zeros that are written at once when a file is made; each piece is synced by itself, so
+/// that a commit never waits for more than one.
 const ZEROS: usize = 1 << 20;
 const LOCK: &str = "journal.lock";
 const SUFFIX: &str = ".segment";
 const UNFINISHED: &str = ".unfinished";
 
-/// What is in the files is for the user whose process this is: nobody else may read them, or list them.
+/// What is in the files is for the user whose process this is: nobody else may read them, or list
+/// them.
 const FILE_MODE: u32 = 0o600;
 const DIRECTORY_MODE: u32 = 0o700;
 

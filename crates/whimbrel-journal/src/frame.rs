@@ -9,8 +9,9 @@
 //! header     again
 //! ```
 //!
-//! The second copy is there so that the loss of the first is neither taken for the end of the log nor hides whose records are
-//! lost. Bodies have checksums of their own, so that a damaged one concerns one stream only.
+//! The second copy is there so that the loss of the first is neither taken for the end of the log
+//! nor hides whose records are lost. Bodies have checksums of their own, so that a damaged one
+//! concerns one stream only.
 
 use crate::types::{SECTOR, Tick};
 use crate::wire::{Bytes, Salt, put_varint, varint_len};
@@ -222,7 +223,8 @@ impl Frame {
         Frame::decode(offset, length, index, directory).map_or(Peek::Nothing, Peek::Frame)
     }
 
-    /// Looks for the second copy of a frame's header and directory, at the end of these bytes, which end at `end`.
+    /// Looks for the second copy of a frame's header and directory, at the end of these bytes,
+    /// which end at `end`.
     pub(crate) fn peek_end(bytes: &[u8], salt: Salt, end: u32) -> Option<Frame> {
         let (rest, header_bytes) = bytes.split_last_chunk::<HEADER>()?;
         let [length, directory_len, index] = fields(header_bytes, end)?;
@@ -247,7 +249,8 @@ impl Frame {
         self.offset + self.length
     }
 
-    /// The sections with their bodies, `None` for a body that is not as it was written. `bytes` is the frame.
+    /// The sections with their bodies, `None` for a body that is not as it was written. `bytes` is
+    /// the frame.
     pub(crate) fn sections<'a>(
         &'a self,
         bytes: &'a [u8],

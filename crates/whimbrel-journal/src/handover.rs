@@ -1,7 +1,9 @@
-//! How many threads share one journal: whoever appends, the thread that writes, and the thread that does chores.
+//! How many threads share one journal: whoever appends, the thread that writes, and the thread that
+//! does chores.
 //!
-//! One lock guards the state machine. It is held while an operation is collected (a copy of the record) and while a step is taken or
-//! reported, never during IO. The writer sleeps only when there is nothing to write, and is woken only then.
+//! One lock guards the state machine. It is held while an operation is collected (a copy of the
+//! record) and while a step is taken or reported, never during IO. The writer sleeps only when
+//! there is nothing to write, and is woken only then.
 
 use std::time::Duration;
 
@@ -96,7 +98,8 @@ impl<S: Storage> Handover<S> {
     /// Waits until everything up to this ticket is durable.
     ///
     /// # Errors
-    /// [`Refused::Poisoned`], or [`Refused::Full`] if the journal was closed before there was room for it.
+    /// [`Refused::Poisoned`], or [`Refused::Full`] if the journal was closed before there was room
+    /// for it.
     pub fn wait(&self, ticket: Ticket) -> Result<(), Refused> {
         let mut inner = self.lock();
         loop {
@@ -113,14 +116,15 @@ impl<S: Storage> Handover<S> {
         }
     }
 
-    /// Writes until the journal is closed and all is written that can be. To be called by one thread. `told` is called between two writes
-    /// and delays the second.
+    /// Writes until the journal is closed and all is written that can be. To be called by one
+    /// thread. `told` is called between two writes and delays the second.
     pub fn run_writer(&self, told: &mut dyn FnMut(Progress)) {
         let mut buffer = Vec::new();
         let mut progress = None;
         let mut inner = self.lock();
         loop {
-            // Before the lock is let go: whoever waits for it now would only get in the way of the disk.
+            // Before the lock is let go: whoever waits for it now would only get in the way of the
+            // disk.
             let step = inner.log.next_write();
             if progress.is_none() && step.is_none() {
                 inner.writer_sleeps = true;
@@ -200,7 +204,8 @@ impl<S: Storage> Handover<S> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // A panic under the lock is a defect; the journal's own assertions have judged its state by then.
+        // A panic under the lock is a defect; the journal's own assertions have judged its state by
+        // then.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -211,7 +216,8 @@ impl<S: Storage> Handover<S> {
         inner
     }
 
-    /// Wakes who has something to do. Chores come up only by commits, by chores, and where there is no room.
+    /// Wakes who has something to do. Chores come up only by commits, by chores, and where there is
+    /// no room.
     fn wake(&self, inner: &mut Inner, chores: bool) {
         let chores = inner.log.wants_chore() || chores;
         if chores && inner.chore.is_none() {

@@ -12,10 +12,12 @@ use crate::recover::Report;
 use crate::storage::{Fault, Storage};
 use crate::types::{OpenError, Options, ReadError, Refused, Stream, StreamId, StreamInfo, Tick, Ticket};
 
-/// A journal that is open: shared by all threads that append and read. It has two threads, one that writes and syncs, and one that
-/// makes files ahead of need and relocates. When it is dropped, what was accepted is written first.
+/// A journal that is open: shared by all threads that append and read. It has two threads, one that
+/// writes and syncs, and one that makes files ahead of need and relocates. When it is dropped, what
+/// was accepted is written first.
 ///
-/// Memory: at most two batches ([`Options::batch_bytes`]) and their encoding, beside what [`Log`] needs.
+/// Memory: at most two batches ([`Options::batch_bytes`]) and their encoding, beside what [`Log`]
+/// needs.
 #[derive(Debug)]
 pub struct Journal<S: Storage + Send + Sync + 'static = Directory> {
     shared: Arc<Handover<S>>,
@@ -23,7 +25,8 @@ pub struct Journal<S: Storage + Send + Sync + 'static = Directory> {
 }
 
 impl Journal<Directory> {
-    /// Opens the journal in a directory, or makes both. `told` is called by the writer after each commit.
+    /// Opens the journal in a directory, or makes both. `told` is called by the writer after each
+    /// commit.
     ///
     /// # Errors
     /// See [`OpenError`]; one is that another process has it open.
@@ -106,7 +109,8 @@ impl<S: Storage + Send + Sync + 'static> Journal<S> {
         self.shared.submit_wait(|log| log.remove(stream))
     }
 
-    /// Does several operations under one lock, for example to append to several streams. Must not block.
+    /// Does several operations under one lock, for example to append to several streams. Must not
+    /// block.
     ///
     /// # Errors
     /// Whatever they say.
@@ -114,8 +118,8 @@ impl<S: Storage + Send + Sync + 'static> Journal<S> {
         self.shared.submit(operations)
     }
 
-    /// As [`Journal::submit`], but waits while the journal is busy and then does it all again: whatever is refused must leave nothing
-    /// behind, see [`Log::require`].
+    /// As [`Journal::submit`], but waits while the journal is busy and then does it all again:
+    /// whatever is refused must leave nothing behind, see [`Log::require`].
     ///
     /// # Errors
     /// Whatever they say, but [`Refused::Busy`].
@@ -156,8 +160,8 @@ impl<S: Storage + Send + Sync + 'static> Journal<S> {
         self.shared.with(|log| log.streams().collect())
     }
 
-    /// Reads records that are durable, in tick order; returns the tick to go on from, `None` at the end. Appending goes on
-    /// meanwhile. A stream in which damage is found is stopped.
+    /// Reads records that are durable, in tick order; returns the tick to go on from, `None` at the
+    /// end. Appending goes on meanwhile. A stream in which damage is found is stopped.
     ///
     /// # Errors
     /// See [`ReadError`]. With [`ReadError::Damaged`] nothing was given.
@@ -175,8 +179,8 @@ impl<S: Storage + Send + Sync + 'static> Journal<S> {
         outcome
     }
 
-    /// Copies the journal as it is now into other, empty storage, where it can be opened. Appending and reading go on; nothing is
-    /// given back meanwhile.
+    /// Copies the journal as it is now into other, empty storage, where it can be opened. Appending
+    /// and reading go on; nothing is given back meanwhile.
     ///
     /// # Errors
     /// When either disk fails.

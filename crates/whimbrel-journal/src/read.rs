@@ -19,11 +19,13 @@ const ALL: usize = usize::MAX;
 /// How often a reader follows records that are moved while it reads them.
 const MOVES_MAX: u32 = 8;
 
-/// A reader's memory: at most the longest frame, usually 256 KiB. One per thread that reads, used again and again.
+/// A reader's memory: at most the longest frame, usually 256 KiB. One per thread that reads, used
+/// again and again.
 #[derive(Debug, Default)]
 pub struct ReadBuffer {
     bytes: Vec<u8>,
-    /// The last index that was read, of the segment with this salt and number, at this offset. It never changes.
+    /// The last index that was read, of the segment with this salt and number, at this offset. It
+    /// never changes.
     index: Option<(IndexPlace, Arc<[Extent]>)>,
 }
 
@@ -37,7 +39,8 @@ pub struct Wanted {
     pub from: Tick,
     /// The last tick.
     pub to: Tick,
-    /// Reading ends with the record with which this many payload bytes were given; so at least one is given if there is one.
+    /// Reading ends with the record with which this many payload bytes were given; so at least one
+    /// is given if there is one.
     pub budget: usize,
 }
 
@@ -231,7 +234,8 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// Goes past what is no frame: to the next one, or to the end. If it was a frame whose second header is whole, its records are given.
+    /// Goes past what is no frame: to the next one, or to the end. If it was a frame whose second
+    /// header is whole, its records are given.
     fn skip(
         &mut self,
         storage: &impl Storage,
@@ -272,7 +276,8 @@ impl Reading<'_> {
         self.records(plan, (frame, begin, 0..end - begin), at)
     }
 
-    /// Puts this part of the file into the buffer. What is left of it when so many bytes are dropped is the beginning of that part.
+    /// Puts this part of the file into the buffer. What is left of it when so many bytes are
+    /// dropped is the beginning of that part.
     fn fill(
         &mut self,
         storage: &impl Storage,
@@ -293,8 +298,8 @@ impl Reading<'_> {
         self.records(plan, (frame, 0, begin..begin + frame.length as usize), at)
     }
 
-    /// Gives the records of the wanted sections of a frame. What lies `skipped` bytes behind its beginning lies in this part of the
-    /// buffer.
+    /// Gives the records of the wanted sections of a frame. What lies `skipped` bytes behind its
+    /// beginning lies in this part of the buffer.
     fn records(
         &mut self,
         plan: &ReadPlan,

@@ -1,14 +1,16 @@
 //! Opening a journal.
 //!
-//! 1. Of each file the head is read (4 KiB). The file with the greatest segment number that has a frame is the *tail*; it begins with
-//!    the states of all streams.
-//! 2. The summaries of the others, in the order of their numbers, say which stream has which ticks where. Where two say so, the later
-//!    one holds a relocated copy and counts.
+//! 1. Of each file the head is read (4 KiB). The file with the greatest segment number that has a
+//!    frame is the *tail*; it begins with the states of all streams.
+//! 2. The summaries of the others, in the order of their numbers, say which stream has which ticks
+//!    where. Where two say so, the later one holds a relocated copy and counts.
 //! 3. The frames of the tail are applied as if they had just been committed. A torn end is cut.
-//! 4. For each stream the parts must follow each other without a hole from what is chopped to its last tick. A hole is damage.
+//! 4. For each stream the parts must follow each other without a hole from what is chopped to its
+//!    last tick. A hole is damage.
 //!
-//! Before a file can become the tail it is *settled*: after a crash of the program, or a failed sync, the operating system may show what
-//! the disk does not have. Nothing is built upon that. Recovery writes nothing else than a damaged header, and so cannot do harm.
+//! Before a file can become the tail it is *settled*: after a crash of the program, or a failed
+//! sync, the operating system may show what the disk does not have. Nothing is built upon that.
+//! Recovery writes nothing else than a damaged header, and so cannot do harm.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,8 +30,8 @@ pub struct Report {
     pub created: bool,
     /// Files.
     pub files: usize,
-    /// Bytes read: at most the tail, the longest frame, and 4 KiB per file, and for files with more than 63 streams or so the rest of their
-    /// list (at most 60 bytes per stream).
+    /// Bytes read: at most the tail, the longest frame, and 4 KiB per file, and for files with more
+    /// than 63 streams or so the rest of their list (at most 60 bytes per stream).
     pub bytes_read: u64,
     /// Bytes of frames in the newest segment.
     pub tail_bytes: u64,
@@ -49,8 +51,8 @@ struct Candidate {
 }
 
 impl Log {
-    /// Opens the journal in `storage`, or makes one if there are no files. `identity` should be random; it tells the segments of a
-    /// new journal from those of others.
+    /// Opens the journal in `storage`, or makes one if there are no files. `identity` should be
+    /// random; it tells the segments of a new journal from those of others.
     ///
     /// # Errors
     /// See [`OpenError`]. Damage that concerns single streams is no error: it stands in the report.
@@ -99,8 +101,8 @@ impl Log {
     }
 }
 
-/// Makes the first segment. Its header is durable before anything follows, so that a file without a readable header and
-/// with zeros behind it is one that never held anything.
+/// Makes the first segment. Its header is durable before anything follows, so that a file without a
+/// readable header and with zeros behind it is one that never held anything.
 fn create(
     storage: &impl Storage,
     options: Options,
@@ -152,7 +154,8 @@ struct Recovery<'a, S> {
     /// Streams that may have lost records at their end, because nothing tells what a hole held.
     doubt: BTreeSet<u32>,
     spare: Vec<Slot>,
-    /// Damaged heads, by segment. Of a file in which nothing is needed, that is only what a crash left when it was about to be used again.
+    /// Damaged heads, by segment. Of a file in which nothing is needed, that is only what a crash
+    /// left when it was about to be used again.
     notes: Vec<(u64, Slot, &'static str)>,
 }
 
@@ -221,7 +224,8 @@ impl<S: Storage> Recovery<'_, S> {
         Ok(None)
     }
 
-    /// Reads the states of all streams from the first frame; false if there is no frame in the segment.
+    /// Reads the states of all streams from the first frame; false if there is no frame in the
+    /// segment.
     fn states(&mut self, candidate: &Candidate) -> Result<bool, OpenError> {
         let Candidate { slot, header, .. } = candidate;
         self.storage.settle(*slot)?;
@@ -292,7 +296,8 @@ impl<S: Storage> Recovery<'_, S> {
         Ok(())
     }
 
-    /// Applies all frames of a segment, as the one that is written. In the tail, what they change counts too.
+    /// Applies all frames of a segment, as the one that is written. In the tail, what they change
+    /// counts too.
     fn frames(&mut self, candidate: &Candidate, limit: u32, is_tail: bool) -> Result<ScanEnd, OpenError> {
         let Candidate { slot, header, .. } = candidate;
         self.log.begin_scanned((*slot, header.seq), header.frame_max);

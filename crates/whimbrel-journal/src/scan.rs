@@ -1,8 +1,9 @@
 //! Walking over all frames of a segment, and telling a torn end from damage in the middle.
 //!
-//! There is never more than one write in flight, and the next one begins only when it is durable. So what a crash leaves undone is one frame, and nothing
-//! follows it. Where something that is no whole frame is followed by a frame of this life of the segment, it was durable once: that is damage.
-//! A frame is looked for no further than the longest frame reaches.
+//! There is never more than one write in flight, and the next one begins only when it is durable.
+//! So what a crash leaves undone is one frame, and nothing follows it. Where something that is no
+//! whole frame is followed by a frame of this life of the segment, it was durable once: that is
+//! damage. A frame is looked for no further than the longest frame reaches.
 
 use crate::frame::{Frame, Peek};
 use crate::segment::Header;
@@ -14,7 +15,8 @@ const PIECE: usize = 256 << 10;
 
 /// What is found on the way.
 pub(crate) enum Found<'a> {
-    /// A frame whose directory is whole, and its bytes; `copy` if only the second copy is. Its bodies need not be whole.
+    /// A frame whose directory is whole, and its bytes; `copy` if only the second copy is. Its
+    /// bodies need not be whole.
     Frame { frame: &'a Frame, bytes: &'a [u8], copy: bool },
     /// Bytes of which nothing is known, and where they begin.
     Hole { offset: u32 },

@@ -1,8 +1,9 @@
-//! The head of a segment: a header of one sector, written when the segment is begun, and a summary in the rest of the first
-//! 4 KiB, written when it is full (sealed).
+//! The head of a segment: a header of one sector, written when the segment is begun, and a summary
+//! in the rest of the first 4 KiB, written when it is full (sealed).
 //!
-//! The summary lists the *runs* in the segment: for each stream the range of ticks that it covers here, and where the
-//! index of that run lies. Where there are more runs than fit, the list lies behind the last frame.
+//! The summary lists the *runs* in the segment: for each stream the range of ticks that it covers
+//! here, and where the index of that run lies. Where there are more runs than fit, the list lies
+//! behind the last frame.
 
 use crate::storage::{Fault, Slot, Storage};
 use crate::types::{HEAD, OpenError, SECTOR, Tick};
@@ -67,8 +68,8 @@ impl Header {
     }
 }
 
-/// Covers the whole sector but itself. The layout of the first 16 bytes and this sum are the same in all versions, so that
-/// a version that is not known can be told from a damaged header.
+/// Covers the whole sector but itself. The layout of the first 16 bytes and this sum are the same
+/// in all versions, so that a version that is not known can be told from a damaged header.
 fn header_sum(sector: &[u8]) -> u32 {
     Salt::new(0, 0).sum(&[&sector[..12], &sector[16..SECTOR.min(sector.len())]])
 }
@@ -109,8 +110,8 @@ pub(crate) struct Summary {
 }
 
 impl Summary {
-    /// What is written behind the last frame, whose length is a multiple of a sector, and into the rest of the head.
-    /// `extents` holds those of each run.
+    /// What is written behind the last frame, whose length is a multiple of a sector, and into the
+    /// rest of the head. `extents` holds those of each run.
     pub(crate) fn encode(
         header: &Header,
         (end, frames): (u32, u32),

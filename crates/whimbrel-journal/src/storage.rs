@@ -2,22 +2,26 @@
 
 use std::sync::Arc;
 
-/// The number of a segment file. Files are made, overwritten from the beginning when nothing in them is needed any more, and
-/// removed; they are never renamed.
+/// The number of a segment file. Files are made, overwritten from the beginning when nothing in
+/// them is needed any more, and removed; they are never renamed.
 pub type Slot = u32;
 
 /// A disk, or its twin for tests and simulation.
 ///
-/// The journal assumes this and no more: after [`Storage::sync`] has returned without error, what was written to that file
-/// survives; until then each [`crate::SECTOR`] written may be found old, new, or unreadable, in any combination.
+/// The journal assumes this and no more: after [`Storage::sync`] has returned without error, what
+/// was written to that file survives; until then each [`crate::SECTOR`] written may be found old,
+/// new, or unreadable, in any combination.
 pub trait Storage {
-    /// The finished files and their lengths in bytes, by number. That they are there is durable when this returns.
+    /// The finished files and their lengths in bytes, by number. That they are there is durable
+    /// when this returns.
     ///
     /// # Errors
     /// When they cannot be listed.
     fn slots(&self) -> Result<Vec<(Slot, u64)>, Fault>;
 
-    /// Makes a file of this many zeros whose space is allocated, and makes that durable. It may take long and runs beside everything else. A file that was not finished is not among [`Storage::slots`].
+    /// Makes a file of this many zeros whose space is allocated, and makes that durable. It may
+    /// take long and runs beside everything else. A file that was not finished is not among
+    /// [`Storage::slots`].
     ///
     /// # Errors
     /// [`Fault::Full`] when there is no room; then nothing is left behind.
@@ -38,11 +42,13 @@ pub trait Storage {
     /// Makes everything written to this file durable.
     ///
     /// # Errors
-    /// Any error ends all writing to this journal: what the disk holds is unknown then, and a second try would prove nothing.
+    /// Any error ends all writing to this journal: what the disk holds is unknown then, and a
+    /// second try would prove nothing.
     fn sync(&self, slot: Slot) -> Result<(), Fault>;
 
-    /// Makes what readers see of this file, and what survives, the same: makes durable what is still to be written, and forgets what the
-    /// system remembers and could not write. For recovery, before it trusts what it reads.
+    /// Makes what readers see of this file, and what survives, the same: makes durable what is
+    /// still to be written, and forgets what the system remembers and could not write. For
+    /// recovery, before it trusts what it reads.
     ///
     /// # Errors
     /// When it cannot be done.

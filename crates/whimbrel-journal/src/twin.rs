@@ -1,6 +1,8 @@
-//! A disk that does what disks do: it forgets what was not synced, tears what was being written, fails, and fills up.
+//! A disk that does what disks do: it forgets what was not synced, tears what was being written,
+//! fails, and fills up.
 //!
-//! Deterministic: what happens is chosen by the caller. The mutex is there because a journal's threads share their disk.
+//! Deterministic: what happens is chosen by the caller. The mutex is there because a journal's
+//! threads share their disk.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -21,7 +23,8 @@ struct State {
     operations: u64,
     /// From this operation on everything fails.
     fail_from: Option<u64>,
-    /// This operation fails, if it is a sync, and what was written before it never reaches the disk.
+    /// This operation fails, if it is a sync, and what was written before it never reaches the
+    /// disk.
     fail_sync: Option<u64>,
     /// Bytes that all files together may have.
     room: Option<u64>,
@@ -59,7 +62,8 @@ impl Twin {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The disk after a crash: of each sector written and not synced, in the order of files and sectors, `fate` says what became.
+    /// The disk after a crash: of each sector written and not synced, in the order of files and
+    /// sectors, `fate` says what became.
     #[must_use]
     pub fn crashed(&self, mut fate: impl FnMut() -> Fate) -> Twin {
         let mut state = self.state().clone();
@@ -83,8 +87,8 @@ impl Twin {
         self.state().fail_from = Some(operation);
     }
 
-    /// Lets this operation fail if it is a sync. As on Linux, what was written is still seen by readers and taken for written, but the
-    /// disk does not have it.
+    /// Lets this operation fail if it is a sync. As on Linux, what was written is still seen by
+    /// readers and taken for written, but the disk does not have it.
     pub fn fail_sync(&self, operation: u64) {
         self.state().fail_sync = Some(operation);
     }

@@ -4,13 +4,15 @@ use core::fmt;
 
 use crate::storage::Fault;
 
-/// A position in a stream, chosen by the caller: from 1 on, strictly increasing within its stream, as sparse as it likes.
-/// 0 stands for "before everything".
+/// A position in a stream, chosen by the caller: from 1 on, strictly increasing within its stream,
+/// as sparse as it likes. 0 stands for "before everything".
 pub type Tick = u64;
 
-/// Bytes that are written, checked and lost together: everything in a segment begins at a multiple of this.
+/// Bytes that are written, checked and lost together: everything in a segment begins at a multiple
+/// of this.
 pub const SECTOR: usize = 512;
-/// Bytes at the beginning of each segment that hold its header and, once it is sealed, its summary; what recovery reads of it.
+/// Bytes at the beginning of each segment that hold its header and, once it is sealed, its summary;
+/// what recovery reads of it.
 pub const HEAD: usize = 4096;
 /// Smallest [`Options::batch_bytes`].
 pub const BATCH_BYTES_MIN: u32 = 4096;
@@ -20,12 +22,14 @@ pub const BATCH_BYTES_MAX: u32 = 64 << 20;
 pub const SEGMENT_BATCHES_MIN: u32 = 8;
 /// Largest [`Options::segment_bytes`].
 pub const SEGMENT_BYTES_MAX: u32 = 1 << 30;
-/// Segments that no record fills: with them chops, reservations and relocation go on when the journal is full.
+/// Segments that no record fills: with them chops, reservations and relocation go on when the
+/// journal is full.
 pub const RESERVE_SEGMENTS: u32 = 2;
-/// Segments beside the reserve that only maps fill: with them puts and removals go on when other records are refused.
+/// Segments beside the reserve that only maps fill: with them puts and removals go on when other
+/// records are refused.
 pub const MAP_SEGMENTS: u32 = 2;
-/// Fewest segments that [`Options::max_bytes`] must leave room for: one that is written, one that is full, those for maps, and the
-/// reserve.
+/// Fewest segments that [`Options::max_bytes`] must leave room for: one that is written, one that
+/// is full, those for maps, and the reserve.
 pub const SEGMENTS_MIN: u32 = RESERVE_SEGMENTS + MAP_SEGMENTS + 2;
 /// Most streams of one journal; less with small batches: all their states must fit into one.
 pub const STREAMS_MAX: u32 = 65_536;
@@ -53,12 +57,13 @@ impl fmt::Debug for StreamId {
     }
 }
 
-/// A stream of an open journal: the number under which its records are written. Never used again, also not for a new
-/// stream of the same name.
+/// A stream of an open journal: the number under which its records are written. Never used again,
+/// also not for a new stream of the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Stream(pub(crate) u32);
 
-/// The place of an accepted operation in the order of all of them since the journal was opened: 1, 2, 3, …
+/// The place of an accepted operation in the order of all of them since the journal was opened: 1,
+/// 2, 3, …
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
@@ -80,7 +85,8 @@ pub struct StreamInfo {
 /// What a stream takes up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamUse {
-    /// Bytes of its records, those included that are chopped and lie in one piece with others that are not.
+    /// Bytes of its records, those included that are chopped and lie in one piece with others that
+    /// are not.
     pub bytes: u64,
     /// Segments in which something of it lies.
     pub segments: u64,
@@ -93,8 +99,9 @@ pub struct StreamUse {
 pub struct Options {
     /// Bytes of one segment file. A journal keeps the size it was made with. Default 64 MiB.
     pub segment_bytes: u32,
-    /// Bound of what is collected while the batch before it is written, and so of one commit. Default 1 MiB. A record can be
-    /// [`Options::record_max`] long. Memory: two batches and their encoding.
+    /// Bound of what is collected while the batch before it is written, and so of one commit.
+    /// Default 1 MiB. A record can be [`Options::record_max`] long. Memory: two batches and their
+    /// encoding.
     pub batch_bytes: u32,
     /// Bound of all segment files together, in bytes. Default: none but the disk.
     pub max_bytes: u64,
@@ -112,7 +119,8 @@ impl Options {
         (self.batch_bytes - RECORD_ROOM) as usize
     }
 
-    /// Most bytes that one commit adds to a segment: a batch, and beside it room for control entries and relocated records.
+    /// Most bytes that one commit adds to a segment: a batch, and beside it room for control
+    /// entries and relocated records.
     pub(crate) fn frame_max(&self) -> u32 {
         self.batch_bytes * 2
     }
@@ -166,8 +174,9 @@ pub struct Damage {
     pub file: Option<u32>,
     /// Where in it, in bytes.
     pub offset: u64,
-    /// The stream that lost something, and the ticks between which it did: after the first, up to the second. The second is
-    /// [`Tick::MAX`] if nothing tells where the loss ends. None if nobody lost anything, because a copy was whole.
+    /// The stream that lost something, and the ticks between which it did: after the first, up to
+    /// the second. The second is [`Tick::MAX`] if nothing tells where the loss ends. None if nobody
+    /// lost anything, because a copy was whole.
     pub lost: Option<(StreamId, Tick, Tick)>,
     /// What was found.
     pub what: &'static str,
@@ -190,20 +199,23 @@ impl fmt::Display for Damage {
 /// Why an operation was not accepted. Nothing has changed then.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// The collecting batch has no room; try again after the next commit. The owner of the load slows down.
+    /// The collecting batch has no room; try again after the next commit. The owner of the load
+    /// slows down.
     #[error("the batch is full until the next commit")]
     Busy,
-    /// The disk is full, or `max_bytes` is reached. It ends when space is given back; chops are still taken, and so are puts and
-    /// removals of maps, unless it is they that are refused.
+    /// The disk is full, or `max_bytes` is reached. It ends when space is given back; chops are
+    /// still taken, and so are puts and removals of maps, unless it is they that are refused.
     #[error("the journal is full")]
     Full,
     /// A write or a sync failed earlier. It ends when the journal is opened anew.
     #[error("the journal is poisoned: {0}")]
     Poisoned(Fault),
-    /// The stream is damaged; what is known stands in the damage. It ends when the damage is chopped.
+    /// The stream is damaged; what is known stands in the damage. It ends when the damage is
+    /// chopped.
     #[error("the stream is stopped: {0}")]
     Stopped(Damage),
-    /// The tick is not greater than the last one of the stream, or not greater than what is chopped. The caller's mistake.
+    /// The tick is not greater than the last one of the stream, or not greater than what is
+    /// chopped. The caller's mistake.
     #[error("tick {tick} is not after {last}")]
     NotIncreasing {
         /// The tick refused.

@@ -5,8 +5,8 @@ use crc32fast::Hasher;
 /// Most bytes of a variable-length number.
 pub(crate) const VARINT_MAX: usize = 10;
 
-/// What a checksum begins with: it ties bytes to one life of one segment of one journal, so that what an earlier life left in
-/// the file is not taken for its own.
+/// What a checksum begins with: it ties bytes to one life of one segment of one journal, so that
+/// what an earlier life left in the file is not taken for its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Salt(u32);
 
@@ -43,7 +43,8 @@ pub(crate) fn varint_len(number: u64) -> usize {
     (64 - (number | 1).leading_zeros() as usize).div_ceil(7)
 }
 
-/// Reads numbers and bytes one after the other. `None` means that there are too few bytes, or that they make no sense.
+/// Reads numbers and bytes one after the other. `None` means that there are too few bytes, or that
+/// they make no sense.
 #[derive(Clone, Copy)]
 pub(crate) struct Bytes<'a>(pub &'a [u8]);
 

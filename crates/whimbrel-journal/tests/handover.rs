@@ -1,4 +1,5 @@
-//! The hand-over between appenders, writer and chores, in many interleavings: the same source, with locks that a scheduler controls.
+//! The hand-over between appenders, writer and chores, in many interleavings: the same source, with
+//! locks that a scheduler controls.
 
 use std::sync::Arc;
 
@@ -21,7 +22,8 @@ use handover::{Handover, Progress};
 
 const SMALL: Options = Options { segment_bytes: 32 << 10, batch_bytes: 4096, max_bytes: 1 << 20 };
 
-/// Appenders that wait for each record or only for the last, and a journal that is closed behind them.
+/// Appenders that wait for each record or only for the last, and a journal that is closed behind
+/// them.
 fn run(appenders: u64, records: u64, wait_each: bool) {
     let twin = Twin::new();
     let (log, _) = Log::open(&twin, SMALL, 1).unwrap();

@@ -1,4 +1,5 @@
-//! Broker processes of this program, alone or linked with each other, that can be killed and started again with what they have on the disk.
+//! Broker processes of this program, alone or linked with each other, that can be killed and
+//! started again with what they have on the disk.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -86,7 +87,8 @@ impl Broker {
         Ok(())
     }
 
-    /// Starts it again with its data, at the same addresses; returns how long it took until it was ready.
+    /// Starts it again with its data, at the same addresses; returns how long it took until it was
+    /// ready.
     ///
     /// # Errors
     /// When it does not start.

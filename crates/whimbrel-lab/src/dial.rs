@@ -11,8 +11,8 @@ use whimbrel_client::{Client, Error, Events, Options, ReasonCode, Tls, Version};
 /// Options of all commands that connect as a client.
 #[derive(Args, Clone)]
 pub struct Dial {
-    /// The broker: mqtt://HOST or mqtt://HOST:PORT; mqtts:// for TLS, ws:// and wss:// for WebSocket
-    /// (path /mqtt unless one is given)
+    /// The broker: mqtt://HOST or mqtt://HOST:PORT; mqtts:// for TLS, ws:// and wss:// for
+    /// WebSocket (path /mqtt unless one is given)
     #[arg(long, short, env = "WHIMBREL_URL", default_value = "mqtt://127.0.0.1:1883", value_name = "URL")]
     pub url: String,
     /// Version of MQTT: 5 or 3.1.1
@@ -21,10 +21,12 @@ pub struct Dial {
     /// User name
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
-    /// Password or token; better given in the variable, where other users of this machine do not see it
+    /// Password or token; better given in the variable, where other users of this machine do not
+    /// see it
     #[arg(long, env = "WHIMBREL_PASSWORD", hide_env_values = true, requires = "user", value_name = "PASSWORD")]
     password: Option<String>,
-    /// Trust certificates signed by an authority in this PEM file [default: the system's authorities]
+    /// Trust certificates signed by an authority in this PEM file
+    /// [default: the system's authorities]
     #[arg(long, value_name = "FILE")]
     ca: Option<String>,
     /// Show this certificate (PEM, with those between it and its authority)

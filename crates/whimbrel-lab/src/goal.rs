@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::bench::report::number;
 
-/// How far a figure may lie from a value that it is to be about the same as, as a part of that value.
+/// How far a figure may lie from a value that it is to be about the same as, as a part of that
+/// value.
 const ABOUT: f64 = 0.1;
 
 /// How far a percentage may lie from one that was computed, in points.
@@ -67,7 +68,8 @@ impl Goal {
         Goal { op: Op::Near, value }
     }
 
-    /// Whether a figure that is known to lie from `low` to `high` may meet it; for an exact figure they are the same.
+    /// Whether a figure that is known to lie from `low` to `high` may meet it; for an exact figure
+    /// they are the same.
     pub fn is_met(self, [low, high]: [f64; 2]) -> bool {
         let around = |slack: f64| low <= self.value + slack && high >= self.value - slack;
         match self.op {

@@ -1,8 +1,9 @@
-//! The simulator's link of a wide area before a real UDP port: what clients send to the relay reaches the broker as late, and with as much
-//! loss, as the profile says, and so do the answers.
+//! The simulator's link of a wide area before a real UDP port: what clients send to the relay
+//! reaches the broker as late, and with as much loss, as the profile says, and so do the answers.
 //!
-//! Each client address has a socket of its own towards the broker, and links of its own in both directions. One task owns all of them;
-//! [`Relay`] is its handle, and dropping it ends the task and closes the sockets.
+//! Each client address has a socket of its own towards the broker, and links of its own in both
+//! directions. One task owns all of them; [`Relay`] is its handle, and dropping it ends the task
+//! and closes the sockets.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -77,7 +78,8 @@ impl State {
         self.peers.insert(client, Peer { up, down, socket });
     }
 
-    /// What has arrived, handed to the sockets. A socket that takes nothing loses it, as a network would.
+    /// What has arrived, handed to the sockets. A socket that takes nothing loses it, as a network
+    /// would.
     fn deliver(&mut self, front: &UdpSocket) {
         let now = self.now();
         for (client, peer) in &mut self.peers {
@@ -100,7 +102,8 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Listens at `listen` and relays to `target`, within a runtime of tokio. The same seed and the same moments give the same fates.
+    /// Listens at `listen` and relays to `target`, within a runtime of tokio. The same seed and the
+    /// same moments give the same fates.
     ///
     /// # Errors
     /// When `listen` cannot be bound.
@@ -208,7 +211,8 @@ async fn run(front: UdpSocket, target: SocketAddr, state: Arc<Mutex<State>>, cha
         };
         tokio::select! {
             received = front.recv_from(&mut buffer) => {
-                // An error tells that an earlier datagram found nobody; it is not one of this socket.
+                // An error tells that an earlier datagram found nobody; it is not one of this
+                // socket.
                 let Ok((count, client)) = received else { continue };
                 if !lock(&state).peers.contains_key(&client) {
                     let full = lock(&state).peers.len() >= PEERS_MAX;

@@ -1,5 +1,5 @@
-//! Messages through a broker without sockets: bytes of publishers in, bytes for subscribers out. For
-//! counting instructions, see `scripts/callgrind-plain-path.sh`.
+//! Messages through a broker without sockets: bytes of publishers in, bytes for subscribers out.
+//! For counting instructions, see `scripts/callgrind-plain-path.sh`.
 //!
 //! `plain_path ROUNDS PUBLISHERS SUBSCRIBERS QOS VERSION`: in each round each publisher sends one
 //! message of 64 bytes on a topic that all subscribers want; at QoS 1 everything is acknowledged.

@@ -6,22 +6,25 @@ use std::sync::Arc;
 
 use whimbrel_access::{Principal, Quota, Rules};
 
-/// While a driver has more unsent bytes of a connection than this, its client gets no more deliveries.
+/// While a driver has more unsent bytes of a connection than this, its client gets no more
+/// deliveries.
 pub const HIGH_WATER: usize = 256 << 10;
 
 /// A driver tells that a connection has drained when no more than this is unsent.
 pub const LOW_WATER: usize = 64 << 10;
 
-/// Answers (acknowledgements, ping responses) to a client with more than [`HIGH_WATER`] unsent, in bytes: a client that asks on
-/// and on without reading is disconnected when so many have come together.
+/// Answers (acknowledgements, ping responses) to a client with more than [`HIGH_WATER`] unsent, in
+/// bytes: a client that asks on and on without reading is disconnected when so many have come
+/// together.
 pub const ANSWERS_MAX: usize = 1 << 20;
 
-/// Bytes that are kept of what a client sends before its CONNECT is answered, which may take a moment where its session comes from another broker:
-/// what drivers have read when they are asked to read no more finds room behind [`AHEAD_ENOUGH`].
+/// Bytes that are kept of what a client sends before its CONNECT is answered, which may take a
+/// moment where its session comes from another broker: what drivers have read when they are asked
+/// to read no more finds room behind [`AHEAD_ENOUGH`].
 pub const AHEAD_MAX: usize = 256 << 10;
 
-/// With more than so many of these bytes drivers are asked to read no more for now. With less they read on, so that the end of a connection that waits is
-/// noticed.
+/// With more than so many of these bytes drivers are asked to read no more for now. With less they
+/// read on, so that the end of a connection that waits is noticed.
 pub const AHEAD_ENOUGH: usize = 64 << 10;
 
 /// Connections that have ended while they waited for their sessions, and whose last packets are
@@ -29,24 +32,29 @@ pub const AHEAD_ENOUGH: usize = 64 << 10;
 /// a moment before: each holds up to [`AHEAD_MAX`] bytes.
 pub const ENDED_WAITING_MAX: usize = 256;
 
-/// Bytes that a driver reads at most of what a connection has already sent, when [`crate::Output::read_out`] asks for it.
+/// Bytes that a driver reads at most of what a connection has already sent, when
+/// [`crate::Output::read_out`] asks for it.
 pub const READ_OUT_BYTES: usize = 64 << 10;
 
-/// How long a connection that seems to be silent may take to be read to its end before it is ended for that.
+/// How long a connection that seems to be silent may take to be read to its end before it is ended
+/// for that.
 pub const LISTEN_MAX: Duration = Duration::from_secs(1);
 
-/// A connection whose session was not found for so long is refused, also if the core should never say so.
+/// A connection whose session was not found for so long is refused, also if the core should never
+/// say so.
 pub const AWAIT_MAX: Duration = Duration::from_secs(5);
 
-/// A connection of which it was not found out who it is for so long is refused, also if the driver should never say so.
+/// A connection of which it was not found out who it is for so long is refused, also if the driver
+/// should never say so.
 pub const IDENTIFY_MAX: Duration = Duration::from_secs(10);
 
-/// How long a broker that is about to end waits at most for the answers that its clients are owed, before it tells them to go: several commits of a slow disk.
+/// How long a broker that is about to end waits at most for the answers that its clients are owed,
+/// before it tells them to go: several commits of a slow disk.
 pub const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 
-/// How long a connection of MQTT 3.1.1 is not read after a publish was refused that may be accepted later, as
-/// when the log is full: it then ends, without an acknowledgement, and its client sends the publish again. It
-/// ends sooner when there is room again.
+/// How long a connection of MQTT 3.1.1 is not read after a publish was refused that may be accepted
+/// later, as when the log is full: it then ends, without an acknowledgement, and its client sends
+/// the publish again. It ends sooner when there is room again.
 pub const REFUSED_UNREAD: Duration = Duration::from_secs(10);
 
 /// Incomplete packets up to this size, in bytes, are held for every connection.
@@ -55,18 +63,21 @@ pub const PARTIAL_FREE: usize = 16 << 10;
 /// Bounds of the protocol's edge.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// QoS 2 publishes that one client may have unreleased; announced to it as Receive Maximum. At least 1.
+    /// QoS 2 publishes that one client may have unreleased; announced to it as Receive Maximum. At
+    /// least 1.
     pub receive_maximum: u16,
-    /// The largest packet that is accepted, bytes, header included; announced as Maximum Packet Size.
+    /// The largest packet that is accepted, bytes, header included; announced as Maximum Packet
+    /// Size.
     pub max_packet_size: u32,
-    /// Bytes of incomplete packets over all connections, those of at most [`PARTIAL_FREE`] not counted. When
-    /// it is reached, the client with the largest is disconnected (0x97).
+    /// Bytes of incomplete packets over all connections, those of at most [`PARTIAL_FREE`] not
+    /// counted. When it is reached, the client with the largest is disconnected (0x97).
     pub partial_bytes: usize,
     /// Topic aliases that a client may set; announced as Topic Alias Maximum.
     pub topic_alias_maximum: u16,
     /// Topic aliases that the broker sets at most, whatever the client offers.
     pub topic_alias_out_maximum: u16,
-    /// The longest keep-alive, seconds: a longer one, or none, is replaced for MQTT 5 clients. 0: no bound.
+    /// The longest keep-alive, seconds: a longer one, or none, is replaced for MQTT 5 clients. 0:
+    /// no bound.
     pub keep_alive_max: u16,
     /// How long a connection may take to send its CONNECT.
     pub connect_timeout: Duration,
@@ -99,8 +110,8 @@ pub struct Access {
     pub users: Arc<BTreeSet<Principal>>,
     /// The marks of the keys by which tokens are believed, as of [`crate::Identity::by_token`].
     pub keys: BTreeSet<u64>,
-    /// A client that publishes what no rule allows is disconnected; otherwise it is told so where its
-    /// version of the protocol can say it, and acknowledged where not.
+    /// A client that publishes what no rule allows is disconnected; otherwise it is told so where
+    /// its version of the protocol can say it, and acknowledged where not.
     pub disconnects_denied: bool,
 }
 

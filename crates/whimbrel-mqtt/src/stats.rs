@@ -35,7 +35,8 @@ impl Reasons {
 
 macro_rules! stats {
     ($($(#[$doc:meta])* $name:ident: $type:ty,)*) => {
-        /// Counters (since the start) and gauges (now; marked so) of the edge, and those of the core.
+        /// Counters (since the start) and gauges (now; marked so) of the edge, and those of the
+        /// core.
         // tidy: table
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
         pub struct Stats {
@@ -77,11 +78,13 @@ stats! {
     deliveries_denied: u64,
     /// Subscriptions that were ended because no rule allows them any more.
     subscriptions_ended: u64,
-    /// How often a connection was read no more for a while because its principal's quota was used up.
+    /// How often a connection was read no more for a while because its principal's quota was used
+    /// up.
     throttled: u64,
     /// CONNECTs refused, by reason code of MQTT 5.
     refused: Reasons,
-    /// Connections ended by the broker, by reason code of MQTT 5 (also where MQTT 3.1.1 does not transmit it).
+    /// Connections ended by the broker, by reason code of MQTT 5 (also where MQTT 3.1.1 does not
+    /// transmit it).
     ended: Reasons,
     /// Publishes refused, by reason code.
     publishes_refused: Reasons,
@@ -89,8 +92,8 @@ stats! {
     acknowledgements_unknown: u64,
     /// SUBSCRIBEs refused because their selector is none.
     selectors_refused: u64,
-    /// SUBSCRIBEs refused because what they say about durability, where to begin, acknowledgement or notices cannot be read or
-    /// is not available.
+    /// SUBSCRIBEs refused because what they say about durability, where to begin, acknowledgement
+    /// or notices cannot be read or is not available.
     following_refused: u64,
     /// Acknowledgements by token that cannot be read.
     tokens_refused: u64,

@@ -1,4 +1,5 @@
-//! Time per event of the index over selectors and of all of them one by one, and of events that meet no selector.
+//! Time per event of the index over selectors and of all of them one by one, and of events that
+//! meet no selector.
 
 #[allow(dead_code, reason = "the report uses the rest")]
 mod mixes;

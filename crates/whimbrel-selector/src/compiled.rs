@@ -8,7 +8,8 @@ use crate::program::{Op, Program, is_true};
 use crate::selector::Selector;
 use crate::subject::Subject;
 
-/// One selector, ready to be asked about many events one after the other. For many selectors there is [`crate::MatchIndex`].
+/// One selector, ready to be asked about many events one after the other. For many selectors there
+/// is [`crate::MatchIndex`].
 ///
 /// ```
 /// use whimbrel_selector::{Compiled, Datum, Selector};
@@ -47,8 +48,8 @@ impl Compiled {
     }
 }
 
-/// Many selectors asked one by one: what an index has to beat. Each event is looked at once, and each selector is a compiled program that
-/// stops at the first condition that decides.
+/// Many selectors asked one by one: what an index has to beat. Each event is looked at once, and
+/// each selector is a compiled program that stops at the first condition that decides.
 #[derive(Debug)]
 pub struct Scan<K> {
     fields: Fields,
@@ -83,7 +84,8 @@ impl<K: Copy> Scan<K> {
         self.ends.push((self.ops.len(), self.text.len(), key));
     }
 
-    /// Calls `found` with the key of each selector that is true, in the order in which they were added.
+    /// Calls `found` with the key of each selector that is true, in the order in which they were
+    /// added.
     pub fn for_each_true(&mut self, subject: &dyn Subject, mut found: impl FnMut(K)) {
         self.scratch.ask(&self.fields, &self.fences, subject, |facts| {
             let (mut ops, mut text) = (0, 0);

@@ -6,7 +6,8 @@ use crate::number::order;
 use crate::selector::{Comparison, Condition, Field, Literal, Operand, Piece, Selector};
 use crate::subject::Number;
 
-/// The most ways to be true that are looked at; a selector with more covers, and is covered by, only what is equal.
+/// The most ways to be true that are looked at; a selector with more covers, and is covered by,
+/// only what is equal.
 const WAYS_MAX: usize = 64;
 
 /// The most pairs of ways of two selectors that are compared; selectors with more exclude nothing.
@@ -16,8 +17,9 @@ const PAIRS_MAX: usize = 256;
 type Leaf<'c> = (&'c Condition, bool);
 
 impl Selector {
-    /// Whether every event for which `other` is true makes this selector true. `true` is certain; `false` may only mean that it could
-    /// not be shown. Costs at most 64 times the length of both selectors multiplied.
+    /// Whether every event for which `other` is true makes this selector true. `true` is certain;
+    /// `false` may only mean that it could not be shown. Costs at most 64 times the length of both
+    /// selectors multiplied.
     ///
     /// ```
     /// use whimbrel_selector::Selector;
@@ -39,8 +41,8 @@ impl Selector {
         })
     }
 
-    /// Whether no event makes both selectors true. `true` is certain; `false` may only mean that it could not be shown. Costs at most 256
-    /// times the length of both selectors multiplied.
+    /// Whether no event makes both selectors true. `true` is certain; `false` may only mean that it
+    /// could not be shown. Costs at most 256 times the length of both selectors multiplied.
     ///
     /// ```
     /// use whimbrel_selector::Selector;
@@ -70,8 +72,9 @@ fn opposed(one: &[Leaf<'_>], two: &[Leaf<'_>]) -> bool {
     }
 }
 
-/// How `condition` can be `value`: all leaves of one of the ways are as they say. Ways may say less than what holds, never more.
-/// `None` if there are too many. Recursion is bounded by the depth of a selector ([`crate::DEPTH_MAX`]).
+/// How `condition` can be `value`: all leaves of one of the ways are as they say. Ways may say less
+/// than what holds, never more. `None` if there are too many. Recursion is bounded by the depth of
+/// a selector ([`crate::DEPTH_MAX`]).
 fn ways(condition: &Condition, value: bool) -> Option<Vec<Vec<Leaf<'_>>>> {
     match (condition, value) {
         (Condition::Constant(constant), _) => Some(if *constant == value { vec![Vec::new()] } else { Vec::new() }),
@@ -130,8 +133,9 @@ impl<'c> Known<'c> {
     /// `None` if the leaves contradict each other.
     fn new(leaves: &'c [Leaf<'c>]) -> Option<Self> {
         let mut known = Known { leaves, intervals: Vec::new() };
-        // A comparison that is true tells that the operand is a number. One that is false tells so only of arithmetic, which is NULL for
-        // what is no number; of a field it tells something once the field is known to be a number.
+        // A comparison that is true tells that the operand is a number. One that is false tells so
+        // only of arithmetic, which is NULL for what is no number; of a field it tells something
+        // once the field is known to be a number.
         for certain in [true, false] {
             for (leaf, value) in leaves {
                 let Some((of, op, limit)) = numeric(leaf) else { continue };
@@ -187,7 +191,8 @@ impl<'c> Known<'c> {
         interval.high = tighter(interval.high, high, Ordering::Less);
     }
 
-    /// Whether `condition` certainly is `value`. Recursion is bounded by the depth of a selector ([`crate::DEPTH_MAX`]).
+    /// Whether `condition` certainly is `value`. Recursion is bounded by the depth of a selector
+    /// ([`crate::DEPTH_MAX`]).
     fn shows(&self, condition: &Condition, value: bool) -> bool {
         match (condition, value) {
             (Condition::Constant(constant), _) => *constant == value,
@@ -260,7 +265,8 @@ impl<'c> Known<'c> {
 
 impl Interval<'_> {
     fn shows(&self, op: Comparison, limit: Number, value: bool) -> bool {
-        // The interval lies below the limit, or touches it with an end that is not included; or above it.
+        // The interval lies below the limit, or touches it with an end that is not included; or
+        // above it.
         let side = |end: Option<End>, side: Ordering, touching: bool| {
             end.is_some_and(|end| match order(end.at, limit) {
                 Ordering::Equal => touching || !end.included,

@@ -303,7 +303,8 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// The numbers of the fences in use that contain the event's position, sorted; none if it has no position.
+    /// The numbers of the fences in use that contain the event's position, sorted; none if it has
+    /// no position.
     pub(crate) fn inside(&self) -> Option<&[u32]> {
         let find = || {
             let (lat, lon) = self.position()?;

@@ -1,8 +1,8 @@
 //! The index over topic filters: a tree of levels in one hash table.
 //!
-//! A node is found by (parent, level) in a single table, so a subscription costs one node per level that no other
-//! filter shares, and a match costs at most two look-ups per level and distinct wildcard prefix, however many
-//! filters there are.
+//! A node is found by (parent, level) in a single table, so a subscription costs one node per level
+//! that no other filter shares, and a match costs at most two look-ups per level and distinct
+//! wildcard prefix, however many filters there are.
 
 use smallvec::SmallVec;
 use whimbrel_event::Seeded;
@@ -39,8 +39,8 @@ impl<K> Node<K> {
 
 /// Finds the keys of all filters that match a topic name.
 ///
-/// Insertion and removal are incremental: their cost grows with the levels of the filter, not with the number of filters
-/// (removal also looks through the keys of the same filter).
+/// Insertion and removal are incremental: their cost grows with the levels of the filter, not with
+/// the number of filters (removal also looks through the keys of the same filter).
 #[derive(Debug)]
 pub struct FilterIndex<K> {
     nodes: Slab<Node<K>>,
@@ -50,7 +50,8 @@ pub struct FilterIndex<K> {
 }
 
 impl<K: Copy + Eq> FilterIndex<K> {
-    /// An empty index. `seed` keys its hash table, so that strangers who choose topics cannot choose collisions.
+    /// An empty index. `seed` keys its hash table, so that strangers who choose topics cannot
+    /// choose collisions.
     pub fn new(seed: u64) -> Self {
         let mut nodes = Slab::new();
         assert!(nodes.insert(Node::new("", NONE)) == ROOT, "the first place");
@@ -67,8 +68,8 @@ impl<K: Copy + Eq> FilterIndex<K> {
         self.keys == 0
     }
 
-    /// Adds `key` under `filter`. The same key may stand under several filters; a second time under the same one it
-    /// is found twice.
+    /// Adds `key` under `filter`. The same key may stand under several filters; a second time under
+    /// the same one it is found twice.
     pub fn insert(&mut self, filter: TopicFilter<'_>, key: K) {
         let mut at = ROOT;
         for level in filter.as_str().split('/') {
@@ -109,8 +110,8 @@ impl<K: Copy + Eq> FilterIndex<K> {
         true
     }
 
-    /// Calls `found` with the key of every filter that matches `name`, in an order that depends only on the
-    /// insertions and removals so far.
+    /// Calls `found` with the key of every filter that matches `name`, in an order that depends
+    /// only on the insertions and removals so far.
     pub fn for_each_match(&self, name: TopicName<'_>, mut found: impl FnMut(K)) {
         let mut rest = name.as_str().split('/');
         let Some(first) = rest.next() else { return };

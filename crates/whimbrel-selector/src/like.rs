@@ -5,11 +5,13 @@ use std::collections::BTreeMap;
 /// Characters of a pattern that are compared at once.
 const WORD: usize = u64::BITS as usize;
 
-/// What is left of `text` behind the first place where `pattern` is found, `None` in it being any character; and how many steps that took. Costs
-/// characters of the text × characters of the pattern / 64.
+/// What is left of `text` behind the first place where `pattern` is found, `None` in it being any
+/// character; and how many steps that took. Costs characters of the text × characters of the
+/// pattern / 64.
 ///
-/// After R. Baeza-Yates and G. Gonnet, "A new approach to text searching" (Communications of the ACM 35, 1992): bit i tells whether the first
-/// i + 1 characters of the pattern end at the present character of the text.
+/// After R. Baeza-Yates and G. Gonnet, "A new approach to text searching" (Communications of the
+/// ACM 35, 1992): bit i tells whether the first i + 1 characters of the pattern end at the present
+/// character of the text.
 pub(crate) fn find<'t>(pattern: &[Option<char>], text: &'t str) -> (Option<&'t str>, u64) {
     let Some(last) = pattern.len().checked_sub(1) else { return (Some(text), 1) };
     let words = pattern.len().div_ceil(WORD);

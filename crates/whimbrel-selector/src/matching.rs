@@ -17,7 +17,8 @@ use crate::topic::{TopicFilter, TopicName};
 pub struct Place(Option<SelectorId>);
 
 impl Place {
-    /// The number of the selector under its filter, if there is one. Numbers of selectors that are gone are used again.
+    /// The number of the selector under its filter, if there is one. Numbers of selectors that are
+    /// gone are used again.
     pub fn selector(self) -> Option<u32> {
         self.0.map(SelectorId::number)
     }
@@ -49,8 +50,8 @@ struct Group {
     keys: u32,
 }
 
-/// Finds the keys of all subscriptions that want an event: its topic matches their filter, and their selector, if they have one,
-/// is true for it.
+/// Finds the keys of all subscriptions that want an event: its topic matches their filter, and
+/// their selector, if they have one, is true for it.
 ///
 /// The same key may stand in several places; it is found once for each that matches.
 #[derive(Debug)]
@@ -64,7 +65,8 @@ pub struct MatchIndex<K> {
 }
 
 impl<K: Copy + Ord> MatchIndex<K> {
-    /// An empty index. `seed` keys its hash tables, so that strangers who choose topics and values cannot choose collisions.
+    /// An empty index. `seed` keys its hash tables, so that strangers who choose topics and values
+    /// cannot choose collisions.
     pub fn new(seed: u64) -> Self {
         MatchIndex {
             filters: FilterIndex::new(seed),
@@ -85,8 +87,9 @@ impl<K: Copy + Ord> MatchIndex<K> {
         self.content.fences()
     }
 
-    /// Adds `key` under `filter`, for all events or those for which `selector` is true. Returns where it stands, and whether it is the
-    /// first with a selector under this filter: from then on [`MatchIndex::for_each_candidate`] tells the group.
+    /// Adds `key` under `filter`, for all events or those for which `selector` is true. Returns
+    /// where it stands, and whether it is the first with a selector under this filter: from then on
+    /// [`MatchIndex::for_each_candidate`] tells the group.
     pub fn insert(&mut self, filter: TopicFilter<'_>, selector: Option<&Selector>, key: K) -> (Place, bool) {
         let Some(selector) = selector else {
             self.filters.insert(filter, Under::Plain(key));
@@ -116,8 +119,8 @@ impl<K: Copy + Ord> MatchIndex<K> {
         place
     }
 
-    /// Removes `key` from where [`MatchIndex::insert`] put it. Returns whether it was there, and whether it was the last with a selector under
-    /// this filter: the group is gone then.
+    /// Removes `key` from where [`MatchIndex::insert`] put it. Returns whether it was there, and
+    /// whether it was the last with a selector under this filter: the group is gone then.
     pub fn remove(&mut self, filter: TopicFilter<'_>, place: Place, key: K) -> (bool, bool) {
         let Some(selector) = place.0 else { return (self.filters.remove(filter, Under::Plain(key)), false) };
         if !self.content.remove(selector, key) {
@@ -139,9 +142,9 @@ impl<K: Copy + Ord> MatchIndex<K> {
         (true, true)
     }
 
-    /// First half of a match, which depends on the topic alone, so that its result may be remembered until a subscription
-    /// comes or goes whose filter matches the topic: calls `plain` with each key without selector, and `group` with each group of
-    /// selectors under one filter.
+    /// First half of a match, which depends on the topic alone, so that its result may be
+    /// remembered until a subscription comes or goes whose filter matches the topic: calls `plain`
+    /// with each key without selector, and `group` with each group of selectors under one filter.
     pub fn for_each_candidate(&self, topic: TopicName<'_>, mut plain: impl FnMut(K), mut group: impl FnMut(GroupId)) {
         self.filters.for_each_match(topic, |under| match under {
             Under::Plain(key) => plain(key),
@@ -168,7 +171,8 @@ impl<K: Copy + Ord> MatchIndex<K> {
         place.0.is_none_or(|selector| self.content.is_true(selector, subject))
     }
 
-    /// The selectors that have cost most so far, most expensive first; at most [`crate::EXPENSIVE_MAX`].
+    /// The selectors that have cost most so far, most expensive first; at most
+    /// [`crate::EXPENSIVE_MAX`].
     pub fn expensive(&self) -> Vec<Expensive> {
         let name = |(group, selector, cost): (GroupId, &str, Cost)| {
             let filter = &self.groups[group.place()].filter;

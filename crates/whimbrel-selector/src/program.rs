@@ -101,7 +101,8 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Compiles `condition`; the fields and fences that it names are in use until [`Program::release`].
+    /// Compiles `condition`; the fields and fences that it names are in use until
+    /// [`Program::release`].
     pub(crate) fn compile(condition: &Condition, fields: &mut Fields) -> Program {
         let mut compiler = Compiler { fields, ops: Vec::new(), text: String::new() };
         compiler.condition(condition);
@@ -139,8 +140,8 @@ impl Program {
         is_true(&self.ops, &self.text, facts)
     }
 
-    /// The first operation. Many programs are far apart in memory: whoever is about to evaluate several asks for their first operations
-    /// beforehand, so that they arrive together.
+    /// The first operation. Many programs are far apart in memory: whoever is about to evaluate
+    /// several asks for their first operations beforehand, so that they arrive together.
     #[inline]
     pub(crate) fn first(&self) -> Op {
         self.ops[0]
@@ -319,8 +320,9 @@ impl<'r> Run<'r, '_> {
         op
     }
 
-    /// Evaluates the condition at `at` and leaves `at` behind it. With `only_true`, a condition that is not true may be told to be
-    /// either of false and unknown. Recursion is bounded by the depth of a selector ([`crate::DEPTH_MAX`]).
+    /// Evaluates the condition at `at` and leaves `at` behind it. With `only_true`, a condition
+    /// that is not true may be told to be either of false and unknown. Recursion is bounded by the
+    /// depth of a selector ([`crate::DEPTH_MAX`]).
     fn condition(&mut self, only_true: bool) -> Option<bool> {
         match self.next() {
             Op::And { end } => self.several(end, true, only_true),
@@ -426,8 +428,8 @@ impl<'r> Run<'r, '_> {
         }
     }
 
-    /// Greedy: each run of pieces between two `%` is taken at its first place, which leaves most room for the rest. Costs at most
-    /// pieces times characters.
+    /// Greedy: each run of pieces between two `%` is taken at its first place, which leaves most
+    /// room for the rest. Costs at most pieces times characters.
     fn like(&mut self, pattern: &[Op], text: &str) -> bool {
         let mut parts = pattern.split(|op| *op == Op::PieceRun);
         let first = parts.next().expect("splitting gives at least one part");

@@ -1,13 +1,16 @@
-//! Storage that grows without pauses: nothing here ever copies more than a small part of what it holds.
+//! Storage that grows without pauses: nothing here ever copies more than a small part of what it
+//! holds.
 
 use core::ops::{Index, IndexMut};
 
 use hashbrown::HashTable;
 
-/// Parts of a [`Table`]. Each grows on its own, so that at most one part in this many is rehashed by one insertion.
+/// Parts of a [`Table`]. Each grows on its own, so that at most one part in this many is rehashed
+/// by one insertion.
 const SHARDS: usize = 256;
 
-/// Items in numbered places, in chunks of 2^`SHIFT`. Places of removed items are used again, the latest first.
+/// Items in numbered places, in chunks of 2^`SHIFT`. Places of removed items are used again, the
+/// latest first.
 #[derive(Debug)]
 pub(crate) struct Slab<T, const SHIFT: u32 = 10> {
     chunks: Vec<Vec<Option<T>>>,

@@ -21,15 +21,16 @@ pub enum Datum<'a> {
     IntegerText(i64, &'a str),
     /// Text that also reads as a number and compares as one with numbers; never NaN.
     DoubleText(f64, &'a str),
-    /// Text as it was written, of which has not been seen yet what it also reads as: means what [`Datum::written`] makes of it, and spares the
-    /// reading where no selector asks.
+    /// Text as it was written, of which has not been seen yet what it also reads as: means what
+    /// [`Datum::written`] makes of it, and spares the reading where no selector asks.
     Unread(&'a str),
     /// Present, but neither boolean, number nor text: a JSON object or array.
     Other,
 }
 
 impl<'a> Datum<'a> {
-    /// The value of an attribute that was written as text: it is that text, and also the JSON number or boolean that it reads as.
+    /// The value of an attribute that was written as text: it is that text, and also the JSON
+    /// number or boolean that it reads as.
     pub fn written(text: &'a str) -> Datum<'a> {
         match Value::of(text) {
             Value::Boolean(value) => Datum::BooleanText(value, text),
@@ -88,7 +89,8 @@ pub enum Number {
 
 /// Something that selectors can be asked about: an event.
 pub trait Subject {
-    /// Calls `visit` with the name and the value of each attribute, in publishing order. Of repeated names the first counts.
+    /// Calls `visit` with the name and the value of each attribute, in publishing order. Of
+    /// repeated names the first counts.
     fn attributes<'s>(&'s self, visit: &mut dyn FnMut(&'s str, Datum<'s>));
 
     /// What `json()` looks into; parsed only if a selector needs it.
@@ -111,8 +113,8 @@ pub trait Subject {
         None
     }
 
-    /// `JMSCorrelationID`: the Correlation Data, where it is UTF-8. Called each time a selector asks:
-    /// the cost is within that of comparing the text.
+    /// `JMSCorrelationID`: the Correlation Data, where it is UTF-8. Called each time a selector
+    /// asks: the cost is within that of comparing the text.
     fn correlation_id(&self) -> Option<&str> {
         None
     }

@@ -5,7 +5,8 @@ use core::fmt;
 /// The longest topic name or filter, bytes (the protocol's own bound).
 pub const TEXT_MAX: usize = u16::MAX as usize;
 
-/// The most levels of a topic name or filter. Bounds the depth of the index and the cost of a match.
+/// The most levels of a topic name or filter. Bounds the depth of the index and the cost of a
+/// match.
 pub const LEVELS_MAX: usize = 128;
 
 /// Why a text is no topic name or filter.
@@ -141,13 +142,14 @@ impl<'a> TopicFilter<'a> {
         self.0.bytes().any(|b| b == b'+' || b == b'#')
     }
 
-    /// The part of the text before the first wildcard; every name that the filter matches either begins with it or,
-    /// for `prefix/#`, is the prefix without its last slash.
+    /// The part of the text before the first wildcard; every name that the filter matches either
+    /// begins with it or, for `prefix/#`, is the prefix without its last slash.
     pub fn literal_prefix(self) -> &'a str {
         self.0.find(['+', '#']).map_or(self.0, |at| &self.0[..at])
     }
 
-    /// Whether a name matches, level by level. The index gives the same answer for many filters at once.
+    /// Whether a name matches, level by level. The index gives the same answer for many filters at
+    /// once.
     pub fn matches(self, name: TopicName<'_>) -> bool {
         if self.0 == name.0 {
             // A name has no wildcards, and so the filter has none.
@@ -169,7 +171,8 @@ impl<'a> TopicFilter<'a> {
         }
     }
 
-    /// Whether some name matches both. `true` may also mean that only a name that is too long would.
+    /// Whether some name matches both. `true` may also mean that only a name that is too long
+    /// would.
     pub fn intersects(self, other: TopicFilter<'_>) -> bool {
         if self.hides_system_from(other) || other.hides_system_from(self) {
             return false;
@@ -205,7 +208,8 @@ impl<'a> TopicFilter<'a> {
         }
     }
 
-    /// Whether `other` asks for names that wildcards in the first level do not match, and this filter begins with one.
+    /// Whether `other` asks for names that wildcards in the first level do not match, and this
+    /// filter begins with one.
     fn hides_system_from(self, other: TopicFilter<'_>) -> bool {
         self.0.starts_with(['+', '#']) && other.0.starts_with('$')
     }

@@ -46,7 +46,8 @@ fn like_takes_at_most_pattern_times_text_steps() {
         for text in &texts {
             let selector = format!("x LIKE '{pattern}'");
             let steps = steps(&selector, &with("x", text.clone()));
-            // A step is an operation, a run of 16 bytes, or 64 characters of the pattern at one of the text.
+            // A step is an operation, a run of 16 bytes, or 64 characters of the pattern at one of
+            // the text.
             let bound = (selector.len() * text.len() / 15) as u64;
             assert!(steps <= bound, "{} of {bound} steps: {}", steps, &pattern[..20]);
         }

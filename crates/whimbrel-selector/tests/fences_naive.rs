@@ -41,7 +41,8 @@ fn along(a: [f64; 2], b: [f64; 2], share: f64) -> [f64; 2] {
     [y.atan2(x).to_degrees(), z.atan2(x.hypot(y)).to_degrees()]
 }
 
-/// The distance to the arc, by narrowing down: along at most a quarter of a circle it has one minimum, within or at an end.
+/// The distance to the arc, by narrowing down: along at most a quarter of a circle it has one
+/// minimum, within or at an end.
 fn distance_to_arc(a: [f64; 2], b: [f64; 2], at: [f64; 2]) -> f64 {
     let distance = |share| haversine(along(a, b, share), at);
     let (mut low, mut high) = (0.0, 1.0);
@@ -150,7 +151,8 @@ proptest! {
         }
     }
 
-    /// The documented bound on how far an arc is from a segment that is straight in longitude and latitude.
+    /// The documented bound on how far an arc is from a segment that is straight in longitude and
+    /// latitude.
     #[test]
     fn arcs_are_near_straight_segments(
         lon in -170.0..170.0_f64, lat in -75.0..75.0_f64, length in 100.0..1e5_f64, bearing in 0.0..TAU, share in 0.0..=1.0_f64,

@@ -499,7 +499,8 @@ proptest! {
 
     #[test]
     fn canonical_text_is_the_same_selector(text in condition()) {
-        // What the generator makes without regard to types may be refused; what is good must survive.
+        // What the generator makes without regard to types may be refused; what is good must
+        // survive.
         if let Err(error) = exercise(&text) {
             check_error(&text, &error);
         }
@@ -538,8 +539,9 @@ fn most_random_selectors_are_good() {
     assert!(good > 250, "{good} of 500");
 }
 
-/// What versions up to 0.2 have written keeps its meaning: `/` truncates, and headers that they do not
-/// know are NULL. What this version writes they do not understand, and take the whole filter instead.
+/// What versions up to 0.2 have written keeps its meaning: `/` truncates, and headers that they do
+/// not know are NULL. What this version writes they do not understand, and take the whole filter
+/// instead.
 #[test]
 fn canonical_text_of_earlier_versions_means_what_it_meant_there() {
     let canonical = |text: &str| Selector::parse_canonical(text).expect("canonical text").to_string();

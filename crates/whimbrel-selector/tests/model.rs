@@ -1,5 +1,5 @@
-//! Random selectors against a second evaluator, which follows the rules word by word and knows no canonical form: neither the
-//! parser's rewriting nor the index may change what a selector means.
+//! Random selectors against a second evaluator, which follows the rules word by word and knows no
+//! canonical form: neither the parser's rewriting nor the index may change what a selector means.
 
 use std::cmp::Ordering;
 

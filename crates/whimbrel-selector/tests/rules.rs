@@ -1,4 +1,5 @@
-//! The rules of the selector language: those of Jakarta Messaging 3.1, section 3.8.1, and our own, each with examples.
+//! The rules of the selector language: those of Jakarta Messaging 3.1, section 3.8.1, and our own,
+//! each with examples.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! The console: static files that are embedded in the binary. Whoever has them can do nothing yet; the API asks who they are.
+//! The console: static files that are embedded in the binary. Whoever has them can do nothing yet;
+//! the API asks who they are.
 
 use std::borrow::Cow;
 
@@ -14,11 +15,13 @@ use rust_embed::{EmbeddedFile, RustEmbed};
 /// What is at `/`.
 const INDEX: &str = "index.html";
 
-/// Everything comes from this broker, but for MQTT, which may be at another port or, behind a proxy, at another name.
+/// Everything comes from this broker, but for MQTT, which may be at another port or, behind a
+/// proxy, at another name.
 const POLICY: &str =
     "default-src 'self'; connect-src 'self' ws: wss:; img-src 'self' data:; style-src 'self'; frame-ancestors 'none'";
 
-/// Browsers ask each time whether a file is still the same, so that an update of the broker is seen at once.
+/// Browsers ask each time whether a file is still the same, so that an update of the broker is seen
+/// at once.
 const CACHING: &str = "no-cache";
 
 /// Bytes of which nothing is said.

@@ -1,4 +1,5 @@
-//! Fences, partitions, topic profiles, certificates and rights while the server runs: read again when asked to, or when their files change.
+//! Fences, partitions, topic profiles, certificates and rights while the server runs: read again
+//! when asked to, or when their files change.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +23,8 @@ const NAMES_MAX: usize = 20;
 /// Problems that are logged of one attempt.
 const PROBLEMS_MAX: usize = 20;
 
-/// Keeps the broker's fences, the division of its cache, its topic profiles, its certificates and who may do what as its files have them.
+/// Keeps the broker's fences, the division of its cache, its topic profiles, its certificates and
+/// who may do what as its files have them.
 #[derive(Debug)]
 pub struct Keeper {
     hub: Arc<Hub>,
@@ -30,7 +32,8 @@ pub struct Keeper {
     access: Arc<Access>,
     /// What the broker shows, and whose certificates it believes.
     certificate: Certificate,
-    /// The configuration file, what was given outside of it, and the settings in force that are not read again.
+    /// The configuration file, what was given outside of it, and the settings in force that are not
+    /// read again.
     origin: Origin,
     state: Mutex<State>,
 }
@@ -70,13 +73,14 @@ impl Keeper {
         Keeper { hub, metrics, access, certificate, origin, state: Mutex::new(state) }
     }
 
-    /// Reads the configuration file and all files of fences again. Either all that they say comes into force, or none of it. `None`: there
-    /// is no configuration file.
+    /// Reads the configuration file and all files of fences again. Either all that they say comes
+    /// into force, or none of it. `None`: there is no configuration file.
     pub async fn reload(&self) -> Option<Reload> {
         self.reload_with(&mut *self.state.lock().await).await
     }
 
-    /// The same, and whoever manages the service is told when it begins and ends: also if there is nothing to read, as it may wait for that.
+    /// The same, and whoever manages the service is told when it begins and ends: also if there is
+    /// nothing to read, as it may wait for that.
     async fn reload_with(&self, state: &mut State) -> Option<Reload> {
         service::reloading().await;
         let outcome = self.read_again(state).await;
@@ -208,8 +212,8 @@ impl Keeper {
         Outcome::Changed
     }
 
-    /// Looks at the files every so often, and reads all again once a change has lasted from one look to the next: a file that is
-    /// still being written is not read half.
+    /// Looks at the files every so often, and reads all again once a change has lasted from one
+    /// look to the next: a file that is still being written is not read half.
     pub async fn watch(self: Arc<Keeper>, interval: Duration) {
         loop {
             tokio::time::sleep(interval).await;
@@ -238,7 +242,8 @@ struct Changes<'a> {
     added: Vec<&'a str>,
     changed: Vec<&'a str>,
     removed: Vec<&'a str>,
-    /// Those that are in both stand in another order; of those that match a topic, the first counts.
+    /// Those that are in both stand in another order; of those that match a topic, the first
+    /// counts.
     is_reordered: bool,
 }
 

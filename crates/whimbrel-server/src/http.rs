@@ -1,4 +1,5 @@
-//! The HTTP listener, with TLS or without: the API, the console, metrics, health, and MQTT over WebSocket.
+//! The HTTP listener, with TLS or without: the API, the console, metrics, health, and MQTT over
+//! WebSocket.
 
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -154,7 +155,8 @@ impl Front {
     }
 }
 
-/// The TLS handshake, and who has shown a certificate in it. Who asks in HTTP without TLS is told to use it.
+/// The TLS handshake, and who has shown a certificate in it. Who asks in HTTP without TLS is told
+/// to use it.
 async fn secure(
     tls: &TlsAcceptor,
     mut stream: TcpStream,
@@ -184,7 +186,8 @@ async fn secure(
     Ok((stream, certified))
 }
 
-/// Answers each connection that is accepted, `at_once` at a time, until the task is dropped. `what` says in the log where they come from.
+/// Answers each connection that is accepted, `at_once` at a time, until the task is dropped. `what`
+/// says in the log where they come from.
 pub(crate) async fn each_connection<S, A, F>(
     what: &str,
     at_once: usize,
@@ -234,7 +237,8 @@ impl Lasting {
     }
 }
 
-/// Answers the requests of a connection, one after the other. `what` says in the log where it comes from, `remote` to whoever judges them.
+/// Answers the requests of a connection, one after the other. `what` says in the log where it comes
+/// from, `remote` to whoever judges them.
 pub(crate) async fn answer<S>(what: &'static str, stream: S, routes: Router, remote: Remote)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,

@@ -26,10 +26,12 @@ use crate::proxy::Proxies;
 use crate::server::Phase;
 use crate::{tls, websocket};
 
-/// Connections that the system may hold until they are accepted. The system may have a lower bound of its own.
+/// Connections that the system may hold until they are accepted. The system may have a lower bound
+/// of its own.
 const BACKLOG: u32 = 4096;
 
-/// PROXY headers, TLS handshakes and WebSocket upgrades at once, per listener. More connections wait in the backlog.
+/// PROXY headers, TLS handshakes and WebSocket upgrades at once, per listener. More connections
+/// wait in the backlog.
 const MAX_HANDSHAKES: usize = 1024;
 
 /// How long accepting pauses when the system has nothing to accept with.
@@ -99,7 +101,8 @@ pub struct Door {
     proxies: Option<Proxies>,
     metrics: ListenerMetrics,
     permits: Arc<Semaphore>,
-    /// Given up for a moment when the process has no file left, so that a connection can be accepted and closed.
+    /// Given up for a moment when the process has no file left, so that a connection can be
+    /// accepted and closed.
     spare: Option<File>,
 }
 
@@ -124,7 +127,8 @@ impl Door {
         }
     }
 
-    // While connections wait in the backlog, `accept` does not suspend (except for fairness), so a burst is taken in one go.
+    // While connections wait in the backlog, `accept` does not suspend (except for fairness), so a
+    // burst is taken in one go.
     async fn accept_all(&mut self, socket: &TcpListener) {
         loop {
             let permit = match self.listener {
@@ -223,7 +227,8 @@ impl Handshake {
     /// TLS and WebSocket.
     async fn secure(&self, stream: TcpStream, address: SocketAddr) -> Result<(), Cause> {
         let (gate, metrics, from, address) = (&self.gate, &self.metrics, address, Some(address));
-        // Without it a small packet may wait for the acknowledgement of the one before; the connection works all the same.
+        // Without it a small packet may wait for the acknowledgement of the one before; the
+        // connection works all the same.
         let _ = stream.set_nodelay(true);
         let (max_packet, upgraded, access) = (gate.max_packet, metrics.clone(), (gate.access.clone(), from));
         let Some(tls) = &self.tls else {
@@ -253,7 +258,8 @@ impl Handshake {
         Ok(())
     }
 
-    /// Tells why a connection came to nothing; a proxy that is not understood is the operator's to know.
+    /// Tells why a connection came to nothing; a proxy that is not understood is the operator's to
+    /// know.
     fn tell(&self, cause: Cause, from: SocketAddr) {
         let listener = self.listener.name();
         match cause.of_proxy() {

@@ -12,7 +12,8 @@ use tokio::time::timeout;
 
 use crate::metrics::Cause;
 
-/// The longest header that is taken, in bytes. Addresses take 52; the rest is for what proxies add (TLVs), which is not looked at.
+/// The longest header that is taken, in bytes. Addresses take 52; the rest is for what proxies add
+/// (TLVs), which is not looked at.
 const HEADER_MAX: usize = 4096;
 
 /// The longest header of version 1, in bytes, its end included.
@@ -47,8 +48,8 @@ impl Proxies {
         self.from.iter().any(|network| network.contains(&ip))
     }
 
-    /// Reads the header that a connection begins with, and nothing behind it. The address of the client; if the proxy speaks for itself, or does not
-    /// tell, its own.
+    /// Reads the header that a connection begins with, and nothing behind it. The address of the
+    /// client; if the proxy speaks for itself, or does not tell, its own.
     ///
     /// # Errors
     /// The proxy is not believed, its header is none, or it takes too long.
@@ -117,7 +118,8 @@ async fn read(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Whom a whole header speaks for; `Some(None)` if that is the proxy itself, or not told. `None`: it is malformed.
+/// Whom a whole header speaks for; `Some(None)` if that is the proxy itself, or not told. `None`:
+/// it is malformed.
 fn judge(header: &[u8]) -> Option<Option<SocketAddr>> {
     let (parsed, length) = ProxyHeader::parse(header, PARSE).ok()?;
     let told = parsed.proxied_address().filter(|told| told.protocol == Protocol::Stream).map(|told| told.source);

@@ -97,7 +97,8 @@ fn hint(error: &io::Error) -> &'static str {
     }
 }
 
-/// The line that tells what a server listens on. Serialises to the ready line's JSON; what is not open is left out.
+/// The line that tells what a server listens on. Serialises to the ready line's JSON; what is not
+/// open is left out.
 #[derive(Clone, Debug, Serialize)]
 pub struct Ready {
     ready: bool,
@@ -135,7 +136,8 @@ impl Ready {
     }
 }
 
-/// A broker that serves. Dropping it closes the listeners only; [`Server::drain`] also takes leave of the clients.
+/// A broker that serves. Dropping it closes the listeners only; [`Server::drain`] also takes leave
+/// of the clients.
 #[derive(Debug)]
 pub struct Server {
     ready: Ready,
@@ -157,10 +159,12 @@ pub struct Server {
 }
 
 impl Server {
-    /// Opens the data directory, then all listeners, and begins to serve. Call it within a tokio runtime.
+    /// Opens the data directory, then all listeners, and begins to serve. Call it within a tokio
+    /// runtime.
     ///
     /// # Errors
-    /// The data directory or a listener cannot be opened, or no certificate can be made. Nothing is left open then.
+    /// The data directory or a listener cannot be opened, or no certificate can be made. Nothing is
+    /// left open then.
     pub async fn start(config: &Config, version: &str) -> Result<Server, Error> {
         let opened = open_data(config).await?;
         let mut ready = Ready::new(&config.name);
@@ -247,13 +251,16 @@ impl Server {
         &self.hub
     }
 
-    /// Reads the configuration file again for its fences, partitions, topics, rights, and the files of certificates. Either all of them come into force
-    /// or, if there is any mistake in them, those before stay. `None`: there is no configuration file, nor another one that could be read again.
+    /// Reads the configuration file again for its fences, partitions, topics, rights, and the files
+    /// of certificates. Either all of them come into force or, if there is any mistake in them,
+    /// those before stay. `None`: there is no configuration file, nor another one that could be
+    /// read again.
     pub async fn reload(&self) -> Option<Outcome> {
         self.fences.reload().await.map(|reload| reload.outcome)
     }
 
-    /// Accepts no more connections, tells clients to go, and waits until that is written, but no longer than `limit`.
+    /// Accepts no more connections, tells clients to go, and waits until that is written, but no
+    /// longer than `limit`.
     pub async fn drain(mut self, limit: Duration) {
         self.phase.send_replace(Phase::Draining);
         while self.doors.join_next().await.is_some() {}

@@ -1,4 +1,5 @@
-//! What systemd, or whatever else started the broker and speaks its protocol, is told of the life of the service (`sd_notify`).
+//! What systemd, or whatever else started the broker and speaks its protocol, is told of the life
+//! of the service (`sd_notify`).
 //!
 //! Nothing is sent unless `NOTIFY_SOCKET` names where to.
 
@@ -35,7 +36,8 @@ pub(crate) async fn reloading() {
     }
 }
 
-/// Gives signs of life as long as somebody awaits them: only while the machine can be owned, and this task has its turn.
+/// Gives signs of life as long as somebody awaits them: only while the machine can be owned, and
+/// this task has its turn.
 pub(crate) async fn live(hub: Arc<Hub>) {
     let Some(limit) = sd_notify::watchdog_enabled().filter(|limit| *limit > Duration::ZERO) else { return };
     loop {

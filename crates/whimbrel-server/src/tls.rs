@@ -39,7 +39,8 @@ pub struct FileError {
     pub help: &'static str,
 }
 
-/// The certificate that a broker shows. Another one may take its place: connections stay, and handshakes from then on show that.
+/// The certificate that a broker shows. Another one may take its place: connections stay, and
+/// handshakes from then on show that.
 #[derive(Debug)]
 pub struct Shown(RwLock<Arc<CertifiedKey>>);
 
@@ -162,7 +163,8 @@ pub fn make(addresses: &[IpAddr]) -> io::Result<Made> {
     Ok(Made { config: Arc::new(config), pem: made.cert.pem() })
 }
 
-/// Shows the certificate to clients; with `clients`, lets in only those whose certificate that believes.
+/// Shows the certificate to clients; with `clients`, lets in only those whose certificate that
+/// believes.
 pub(crate) fn server_config(shown: Arc<Shown>, clients: Option<Arc<dyn ClientCertVerifier>>) -> ServerConfig {
     let provider = Arc::new(ring::default_provider());
     let builder = ServerConfig::builder_with_provider(provider)
@@ -177,7 +179,8 @@ pub(crate) fn server_config(shown: Arc<Shown>, clients: Option<Arc<dyn ClientCer
         config.send_tls13_tickets = 0;
         return config;
     }
-    // Clients that come back show a ticket and save the signature. Without randomness for its key, all sign as ever.
+    // Clients that come back show a ticket and save the signature. Without randomness for its key,
+    // all sign as ever.
     if let Ok(ticketer) = ring::Ticketer::new() {
         config.ticketer = ticketer;
         config.send_tls13_tickets = 1;

@@ -1,7 +1,8 @@
 //! MQTT over WebSocket: the upgrade, and the connection as a byte stream.
 //!
-//! MQTT packets may span frames and frames may hold several packets, so binary messages are nothing but chunks of one
-//! byte stream (MQTT 5.0, section 6). What is written between two flushes leaves as one frame.
+//! MQTT packets may span frames and frames may hold several packets, so binary messages are nothing
+//! but chunks of one byte stream (MQTT 5.0, section 6). What is written between two flushes leaves
+//! as one frame.
 
 use std::convert::Infallible;
 use std::io;
@@ -37,7 +38,8 @@ const SUBPROTOCOL: &str = "mqtt";
 /// The most that the request of an upgrade may take, in bytes.
 const MAX_REQUEST: usize = 16 << 10;
 
-/// What a WebSocket message may take beyond the largest MQTT packet, in bytes: clients may put several into one.
+/// What a WebSocket message may take beyond the largest MQTT packet, in bytes: clients may put
+/// several into one.
 const MESSAGE_SLACK: usize = 64 << 10;
 
 /// Outgoing bytes that are gathered before a frame is written even without a flush.
@@ -126,7 +128,8 @@ pub(crate) fn refusal(status: StatusCode, why: String) -> Response<String> {
 enum Reading {
     /// Messages are awaited.
     Open,
-    /// The peer broke the rules: a close frame has been queued, and the error follows once it is out.
+    /// The peer broke the rules: a close frame has been queued, and the error follows once it is
+    /// out.
     Rejecting(&'static str),
     /// Nothing more comes.
     Ended,
@@ -179,11 +182,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ByteStream<S> {
             Some(Ok(Message::Text(_))) => {
                 self.reject(Cause::TextFrame, CloseCode::Unsupported, "MQTT takes binary frames only");
             }
-            // Tungstenite answers pings and closes; its answers leave while the next message is awaited.
+            // Tungstenite answers pings and closes; its answers leave while the next message is
+            // awaited.
             Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Close(_) | Message::Frame(_))) => {}
             Some(Err(Error::Io(error))) => return Err(error),
             Some(Err(Error::Capacity(_))) => self.reject(Cause::BadFrame, CloseCode::Size, "message too large"),
-            // A client that vanishes without a closing handshake is as good or bad as one that does so over TCP.
+            // A client that vanishes without a closing handshake is as good or bad as one that does
+            // so over TCP.
             None | Some(Err(Error::Protocol(ProtocolError::ResetWithoutClosingHandshake))) => {
                 self.reading = Reading::Ended;
             }

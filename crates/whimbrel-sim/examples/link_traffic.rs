@@ -1,5 +1,5 @@
-//! Bytes and events on the links between ten brokers with 10,000 subscriptions, as a share of those with everything wanted: by how many entries an
-//! interest may have, and by how large events are.
+//! Bytes and events on the links between ten brokers with 10,000 subscriptions, as a share of those
+//! with everything wanted: by how many entries an interest may have, and by how large events are.
 //!
 //! `cargo run --profile quick -p whimbrel-sim --example link_traffic [seed]`
 
@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use whimbrel_sim::overlay::traffic::{Load, measure};
 
-/// What the subscriptions let through: a name, the share at each broker, and whether it is the same everywhere.
+/// What the subscriptions let through: a name, the share at each broker, and whether it is the same
+/// everywhere.
 const KINDS: [(&str, f64, bool); 3] = [("apart", 0.001, false), ("alike", 0.01, true), ("each", 0.01, false)];
 
 /// How many times as many events are published when few are wanted.

@@ -1,8 +1,9 @@
-//! Digests of what brokers send in worlds drawn from seeds, a line for each: family, seed, how many streams there were, digest.
+//! Digests of what brokers send in worlds drawn from seeds, a line for each: family, seed, how many
+//! streams there were, digest.
 //!
-//! `cargo run --profile quick -p whimbrel-sim --example traces [FAMILY [SEED]]`; with a seed, a line for each stream of that world.
-//! `WHIMBREL_SEEDS` says how many seeds are played (200), `WHIMBREL_SEED` which is the first (1). `cargo xtask traces` compares two
-//! such lists.
+//! `cargo run --profile quick -p whimbrel-sim --example traces [FAMILY [SEED]]`; with a seed, a
+//! line for each stream of that world. `WHIMBREL_SEEDS` says how many seeds are played (200),
+//! `WHIMBREL_SEED` which is the first (1). `cargo xtask traces` compares two such lists.
 
 #[path = "../tests/seeds/mod.rs"]
 mod seeds;

@@ -1,10 +1,11 @@
-//! An access link that many share, without IO: the radio cell, or the emulated network of an experiment with a bound on the total
-//! bandwidth of all its members.
+//! An access link that many share, without IO: the radio cell, or the emulated network of an
+//! experiment with a bound on the total bandwidth of all its members.
 //!
-//! Members hand in pieces of byte streams; the link sends one chunk at a time, at its one rate, and takes the members that have
-//! something to send in turn. So each gets an equal part of the rate, and what a member does not use is the others'. What a member may
-//! have waiting is bounded: its sender asks [`Access::has_room`], and holds the rest back. A chunk arrives when it has been sent and
-//! the link's delay has passed.
+//! Members hand in pieces of byte streams; the link sends one chunk at a time, at its one rate, and
+//! takes the members that have something to send in turn. So each gets an equal part of the rate,
+//! and what a member does not use is the others'. What a member may have waiting is bounded: its
+//! sender asks [`Access::has_room`], and holds the rest back. A chunk arrives when it has been sent
+//! and the link's delay has passed.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -20,9 +21,11 @@ pub struct Shape {
     pub rate: u64,
     /// From the end of sending to arrival.
     pub delay: Duration,
-    /// The largest piece that is sent at once, bytes, at least 1: what a member waits for another at most, per member.
+    /// The largest piece that is sent at once, bytes, at least 1: what a member waits for another
+    /// at most, per member.
     pub chunk: usize,
-    /// Bytes that one member may have waiting, at least 1; the piece that crosses the bound is still taken.
+    /// Bytes that one member may have waiting, at least 1; the piece that crosses the bound is
+    /// still taken.
     pub queue: usize,
 }
 
@@ -122,14 +125,16 @@ impl Access {
         self.send(now);
     }
 
-    /// When something happens of itself: a chunk arrives, or a turn comes, after which a member may have room again.
+    /// When something happens of itself: a chunk arrives, or a turn comes, after which a member may
+    /// have room again.
     pub fn next_change(&self) -> Option<Time> {
         let arrival = self.flying.front().map(|(at, ..)| *at);
         let turn = (!self.turns.is_empty()).then_some(self.idle_at);
         [arrival, turn].into_iter().flatten().min()
     }
 
-    /// What has arrived by now, one chunk at a time. Call it until there is no more whenever [`Access::next_change`] has come.
+    /// What has arrived by now, one chunk at a time. Call it until there is no more whenever
+    /// [`Access::next_change`] has come.
     pub fn read(&mut self, now: Time) -> Option<(Member, Arrival)> {
         self.send(now);
         while self.flying.front().is_some_and(|(at, ..)| *at <= now) {

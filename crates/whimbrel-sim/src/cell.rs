@@ -16,7 +16,8 @@ pub(crate) enum Way {
     Down,
 }
 
-/// One access link, and the lines over it. All bytes of all lines, to and from the broker, share its rate.
+/// One access link, and the lines over it. All bytes of all lines, to and from the broker, share
+/// its rate.
 #[derive(Debug)]
 pub(crate) struct Cell {
     access: Access,
@@ -48,7 +49,8 @@ impl Cell {
         }
     }
 
-    /// Whether a piece may be handed in that comes over a line; over one that has ended, anything goes nowhere.
+    /// Whether a piece may be handed in that comes over a line; over one that has ended, anything
+    /// goes nowhere.
     pub(crate) fn has_room(&self, line: usize, way: Way) -> bool {
         self.members.get(&(line, way)).is_none_or(|member| self.access.has_room(*member))
     }

@@ -1,5 +1,6 @@
-//! Selectors as simulated clients use them: a few forms over the user properties that clients here send, and what each selects.
-//! Written from the standard's truth tables, and sharing no code with the broker.
+//! Selectors as simulated clients use them: a few forms over the user properties that clients here
+//! send, and what each selects. Written from the standard's truth tables, and sharing no code with
+//! the broker.
 
 use std::fmt;
 
@@ -11,7 +12,8 @@ use crate::speech::Message;
 /// The user property that carries a selector.
 pub const NAME: &str = "w-selector";
 
-/// A selector. Numbers are compared with property values, all of which are decimal numbers below 100 here.
+/// A selector. Numbers are compared with property values, all of which are decimal numbers below
+/// 100 here.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Choice {
     /// `fuel` is there and greater.

@@ -1,8 +1,11 @@
-//! How far apart the sites of a wide area are: round trips between each two of them, measured or reckoned from where they are.
+//! How far apart the sites of a wide area are: round trips between each two of them, measured or
+//! reckoned from where they are.
 //!
-//! Measured ones are read from a directory with `azure_sites.csv` (`site,name,latitude_deg,longitude_deg`) and `azure_rtt.csv`
-//! (`src,dst,rtt_ms`, one row for each direction of a pair that was measured). A pair measured in one direction has the same in the other; one
-//! not measured at all is reckoned. The data are not part of the project; without them there are the cities of a table.
+//! Measured ones are read from a directory with `azure_sites.csv`
+//! (`site,name,latitude_deg,longitude_deg`) and `azure_rtt.csv` (`src,dst,rtt_ms`, one row for each
+//! direction of a pair that was measured). A pair measured in one direction has the same in the
+//! other; one not measured at all is reckoned. The data are not part of the project; without them
+//! there are the cities of a table.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -66,8 +69,9 @@ impl Site {
         2.0 * EARTH_RADIUS * haversine.sqrt().min(1.0).asin()
     }
 
-    /// The round trip to another that follows from the distance: a fibre that is 1.3 times as long, and 1 ms. In whole tens of microseconds,
-    /// so that the last digits of a machine's sine do not matter.
+    /// The round trip to another that follows from the distance: a fibre that is 1.3 times as long,
+    /// and 1 ms. In whole tens of microseconds, so that the last digits of a machine's sine do not
+    /// matter.
     pub fn reckoned(&self, other: &Site) -> Duration {
         let seconds = 2.0 * self.distance(other) * DETOUR / FIBRE_SPEED;
         EQUIPMENT + Duration::from_micros((seconds * 100_000.0).round() as u64 * 10)
@@ -93,7 +97,8 @@ impl RoundTrips {
         RoundTrips::between(CITIES.iter().map(site).collect(), &BTreeMap::new())
     }
 
-    /// The measured ones of a directory, or the reckoned ones if it does not have the file of sites.
+    /// The measured ones of a directory, or the reckoned ones if it does not have the file of
+    /// sites.
     ///
     /// # Errors
     /// When a file is there and cannot be read, or is not what it should be.
@@ -110,7 +115,8 @@ impl RoundTrips {
     /// The measured ones, from the text of both files. See the module's documentation.
     ///
     /// # Errors
-    /// When a row has too few fields, names an unknown site, or has a number out of its bounds; when there are more than [`SITES_MAX`] sites.
+    /// When a row has too few fields, names an unknown site, or has a number out of its bounds;
+    /// when there are more than [`SITES_MAX`] sites.
     pub fn parse(sites: &str, spans: &str) -> Result<Self, Problem> {
         let sites = parse_sites(sites)?;
         let index: BTreeMap<&str, usize> =

@@ -1,8 +1,10 @@
-//! Digests of the bytes that brokers send, one per stream: they tell whether two versions of the broker do the same.
+//! Digests of the bytes that brokers send, one per stream: they tell whether two versions of the
+//! broker do the same.
 //!
-//! A stream is what one broker sends to one connection of a client, or on one channel of one link to another broker. A digest
-//! covers the bytes of its stream and the moments at which they were sent, but not how they were cut into pieces, nor in which
-//! order the streams were served within a step: those may change without a change that anything outside can see.
+//! A stream is what one broker sends to one connection of a client, or on one channel of one link
+//! to another broker. A digest covers the bytes of its stream and the moments at which they were
+//! sent, but not how they were cut into pieces, nor in which order the streams were served within a
+//! step: those may change without a change that anything outside can see.
 
 use std::collections::BTreeMap;
 use std::fmt;

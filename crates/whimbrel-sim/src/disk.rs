@@ -1,8 +1,9 @@
 //! The driver of the broker's log, on a simulated disk and in virtual time.
 //!
-//! It does what any driver of [`whimbrel_core::store`] does: at the end of each turn it takes the batches of the broker in their order,
-//! each of which goes into the journal's batch as a whole, and tells the broker how far they are durable. The disk is a [`Twin`]: what was
-//! not synced is lost, or torn, when the world crashes.
+//! It does what any driver of [`whimbrel_core::store`] does: at the end of each turn it takes the
+//! batches of the broker in their order, each of which goes into the journal's batch as a whole,
+//! and tells the broker how far they are durable. The disk is a [`Twin`]: what was not synced is
+//! lost, or torn, when the world crashes.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -108,7 +109,8 @@ pub(crate) struct Driver {
     log: Log,
     map: Map,
     streams: BTreeMap<StreamName, Stream>,
-    /// What was submitted and is not durable: the ticket of a batch's last operation, and the batch.
+    /// What was submitted and is not durable: the ticket of a batch's last operation, and the
+    /// batch.
     tickets: VecDeque<(Ticket, BatchNo)>,
     disk: Disk,
     flight: Option<Flight>,
@@ -181,7 +183,8 @@ impl Driver {
         (driver, found)
     }
 
-    /// The machine stops: what the disk holds afterwards. Each sector that was written and not synced is as before, as written, or torn.
+    /// The machine stops: what the disk holds afterwards. Each sector that was written and not
+    /// synced is as before, as written, or torn.
     pub(crate) fn crash(mut self) -> Twin {
         let weights = *self.random.pick(&[[1, 0, 0], [0, 1, 0], [1, 1, 1], [4, 4, 1]]);
         let mut fates = self.random.fork();
@@ -208,8 +211,8 @@ impl Driver {
         self.twin.set_room(full.then_some(used));
     }
 
-    /// Takes what the broker wants written, as far as the log has room for it, and lets the disk begin. Gives what the broker must be told
-    /// before it goes on.
+    /// Takes what the broker wants written, as far as the log has room for it, and lets the disk
+    /// begin. Gives what the broker must be told before it goes on.
     pub(crate) fn submit(&mut self, now: Time, broker: &mut MqttBroker) -> Option<News> {
         while let Some(fetch) = broker.fetch() {
             let takes = self.takes();

@@ -1,4 +1,5 @@
-//! Worlds whose broker has a log: scenarios drawn from one seed, with crashes, full disks and failing ones.
+//! Worlds whose broker has a log: scenarios drawn from one seed, with crashes, full disks and
+//! failing ones.
 
 use std::fmt;
 use std::time::Duration;
@@ -30,7 +31,8 @@ const CALM: Duration = Duration::from_secs(120);
 /// Mean time between two things that happen to the disk.
 const WEATHER: Duration = Duration::from_secs(2);
 
-/// How long a disk is full, at most twice; a failed one is that long before the machine is started again.
+/// How long a disk is full, at most twice; a failed one is that long before the machine is started
+/// again.
 const TROUBLE: Duration = Duration::from_secs(5);
 
 /// How far the clock steps at a restart, at most.
@@ -39,10 +41,12 @@ const STEP_MAX: Duration = Duration::from_secs(60);
 /// How long it takes at most until a disk without room for more files is full.
 const FILLING: Duration = Duration::from_secs(10);
 
-/// How long sessions outlive their connections at most: longer than any world lasts, and short enough to be waited for at its end.
+/// How long sessions outlive their connections at most: longer than any world lasts, and short
+/// enough to be waited for at its end.
 const EXPIRY_MAX: Duration = Duration::from_secs(1_500);
 
-/// What may happen in durable worlds, as far as brokers stand it by now. Everything that is to be switched on some day is named here.
+/// What may happen in durable worlds, as far as brokers stand it by now. Everything that is to be
+/// switched on some day is named here.
 #[derive(Clone, Copy, Debug)]
 struct May {
     /// The broker's machine crashes.
@@ -51,8 +55,8 @@ struct May {
     fail: bool,
     /// The disk is full for a while.
     fill: bool,
-    /// There are clients that know where they stand, what is not acknowledged is given up after a while, and the order of what comes is
-    /// looked at.
+    /// There are clients that know where they stand, what is not acknowledged is given up after a
+    /// while, and the order of what comes is looked at.
     follow: bool,
 }
 
@@ -115,7 +119,8 @@ pub fn replay_wide(seed: u64, kept: usize) -> Report {
     play(seed, (WIDE, kept), |_| {})
 }
 
-/// As [`run`], with a longer or shorter story: of the last `kept` things that happened, at least one.
+/// As [`run`], with a longer or shorter story: of the last `kept` things that happened, at least
+/// one.
 pub fn replay(seed: u64, kept: usize) -> Report {
     play(seed, (SETTLED, kept), |_| {})
 }
@@ -258,7 +263,8 @@ fn populate(world: &mut World<'_>, random: &mut Random) {
     world.add_at(Client::Honest(Box::new(client)), Link::LAN, None);
 }
 
-/// Clients that know where they stand, and sometimes a witness that tells the ledger what is not logged.
+/// Clients that know where they stand, and sometimes a witness that tells the ledger what is not
+/// logged.
 fn follow(world: &mut World<'_>, random: &mut Random) {
     let now = world.now();
     if random.chance(600) {

@@ -1,8 +1,8 @@
 //! Links without IO: when which bytes arrive, given what was sent and what the link is like.
 //!
-//! A [`Pipe`] is one direction of a byte stream, as TCP or TLS gives it: in order and without loss while it lives, but cut
-//! into arbitrary chunks, delayed, slow, full, and sometimes gone without a word. Its user writes bytes, asks
-//! [`Pipe::next_arrival`], and reads when that moment has come.
+//! A [`Pipe`] is one direction of a byte stream, as TCP or TLS gives it: in order and without loss
+//! while it lives, but cut into arbitrary chunks, delayed, slow, full, and sometimes gone without a
+//! word. Its user writes bytes, asks [`Pipe::next_arrival`], and reads when that moment has come.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -20,7 +20,8 @@ pub struct Profile {
     pub jitter: Duration,
     /// Bytes per second, at least 1.
     pub rate: u64,
-    /// Bytes that are under way or wait unread at the receiver, at least 1; more wait at the sender.
+    /// Bytes that are under way or wait unread at the receiver, at least 1; more wait at the
+    /// sender.
     pub capacity: usize,
     /// The largest piece in which bytes arrive, at least 1.
     pub chunk: usize,
@@ -114,7 +115,8 @@ impl Pipe {
         }
     }
 
-    /// Writes bytes; what the link does not take yet waits in the backlog. After [`Pipe::finish`] they are lost.
+    /// Writes bytes; what the link does not take yet waits in the backlog. After [`Pipe::finish`]
+    /// they are lost.
     pub fn write(&mut self, now: Time, bytes: &[u8]) {
         if !self.finished {
             self.backlog.extend(bytes);

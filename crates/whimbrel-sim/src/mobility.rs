@@ -1,9 +1,10 @@
-//! How mobile subscribers come and go: the mobility model of Farooq, Majumdar and Parsons (High performance publish/subscribe
-//! middleware for mobile wireless networks, section 3).
+//! How mobile subscribers come and go: the mobility model of Farooq, Majumdar and Parsons (High
+//! performance publish/subscribe middleware for mobile wireless networks, section 3).
 //!
-//! A [`Node`] stays connected for an exponential time. Then it either hands over gracefully (it leaves one broker and is at once
-//! at the same or another), or its signal is down for a time of a given mean and coefficient of variation; with probability 0.9 it
-//! then comes back in the same cell, else in another. It is an endless sequence of [`Stay`]s, all drawn from one seed.
+//! A [`Node`] stays connected for an exponential time. Then it either hands over gracefully (it
+//! leaves one broker and is at once at the same or another), or its signal is down for a time of a
+//! given mean and coefficient of variation; with probability 0.9 it then comes back in the same
+//! cell, else in another. It is an endless sequence of [`Stay`]s, all drawn from one seed.
 
 use std::time::Duration;
 
@@ -20,8 +21,8 @@ const SECOND: f64 = 1e9;
 pub struct Mobility {
     /// Mean time without signal.
     pub mean_outage: Duration,
-    /// Coefficient of variation of the time without signal, at least 1: exponential at 1, else hyper-exponential of two phases that
-    /// contribute equally to the mean.
+    /// Coefficient of variation of the time without signal, at least 1: exponential at 1, else
+    /// hyper-exponential of two phases that contribute equally to the mean.
     pub cv: f64,
     /// Fraction of all time without signal, at least 0 and below 1.
     pub fraction_down: f64,
@@ -71,8 +72,9 @@ impl Mobility {
         (rate > 0.0).then(|| Duration::from_nanos((SECOND / rate) as u64))
     }
 
-    /// The mean time for which a node stays connected; `None` if it never moves. A cycle is one residence and, if it does not end in
-    /// a handover, one outage: so residence = (1 - fraction down) / (rate of outages + rate of handovers).
+    /// The mean time for which a node stays connected; `None` if it never moves. A cycle is one
+    /// residence and, if it does not end in a handover, one outage: so residence = (1 - fraction
+    /// down) / (rate of outages + rate of handovers).
     pub fn mean_residence(&self) -> Option<Duration> {
         Some(self.between_requests()?.mul_f64(1.0 - self.fraction_down))
     }
@@ -100,7 +102,8 @@ impl Mobility {
 /// Whether a node is connected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
-    /// It is connected to the broker. If it was connected before, it has handed over gracefully, maybe to the same broker.
+    /// It is connected to the broker. If it was connected before, it has handed over gracefully,
+    /// maybe to the same broker.
     Connected,
     /// It has no signal.
     SignalDown,
@@ -213,7 +216,8 @@ impl Iterator for Node {
 mod tests {
     use super::*;
 
-    /// Stays that are looked at: means are then within a few percent, also those of widely varying times.
+    /// Stays that are looked at: means are then within a few percent, also those of widely varying
+    /// times.
     const STAYS: usize = 400_000;
 
     fn stays(mobility: Mobility) -> Vec<Stay> {

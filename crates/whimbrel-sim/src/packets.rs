@@ -1,4 +1,5 @@
-//! A client's view of a byte stream: packets, encoded and decoded by a codec that is not the broker's.
+//! A client's view of a byte stream: packets, encoded and decoded by a codec that is not the
+//! broker's.
 
 use std::fmt;
 use std::sync::Arc;
@@ -43,7 +44,8 @@ impl fmt::Display for Malformed {
 
 impl std::error::Error for Malformed {}
 
-/// The length of the packet that `stream` begins with: header bytes and all. `None` while the header is incomplete.
+/// The length of the packet that `stream` begins with: header bytes and all. `None` while the
+/// header is incomplete.
 ///
 /// # Errors
 /// When the remaining length has more than four bytes, or more than it needs.
@@ -62,7 +64,8 @@ pub fn packet_length(stream: &[u8]) -> Result<Option<usize>, Malformed> {
     Err(malformed("remaining length of more than four bytes", stream))
 }
 
-/// Cuts the first packet off `stream`, starting at `*at`, and moves `*at` behind it. `None` while it is incomplete.
+/// Cuts the first packet off `stream`, starting at `*at`, and moves `*at` behind it. `None` while
+/// it is incomplete.
 ///
 /// # Errors
 /// When what is there cannot be a packet of that protocol version.
@@ -90,7 +93,8 @@ pub fn greeted_version(bytes: &[u8]) -> Option<Version> {
 /// Decodes one packet, which must fill `bytes`.
 ///
 /// # Errors
-/// When it is no packet of that protocol version; flags of the fixed header and left-over bytes are checked too.
+/// When it is no packet of that protocol version; flags of the fixed header and left-over bytes are
+/// checked too.
 pub fn decode(version: Version, bytes: &[u8]) -> Result<Packet, Malformed> {
     let Some(length) = packet_length(bytes)? else { return Err(malformed("incomplete header", bytes)) };
     if length != bytes.len() {

@@ -29,7 +29,8 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`, which is at least 1. The bias of at most 2^-32 for small bounds does not matter here.
+    /// A number below `bound`, which is at least 1. The bias of at most 2^-32 for small bounds does
+    /// not matter here.
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
@@ -66,9 +67,10 @@ impl Random {
         Duration::from_nanos(self.below(2 * mean.as_nanos() as u64 + 1))
     }
 
-    /// A span of an exponential distribution, up to the longest of 584 years. Von Neumann's method (Various techniques used in
-    /// connection with random digits, 1951) needs comparisons only, and so gives the same on every machine: a run of falling numbers has
-    /// an odd length with just the probability that a fraction needs, and each run of even length adds a whole.
+    /// A span of an exponential distribution, up to the longest of 584 years. Von Neumann's method
+    /// (Various techniques used in connection with random digits, 1951) needs comparisons only, and
+    /// so gives the same on every machine: a run of falling numbers has an odd length with just the
+    /// probability that a fraction needs, and each run of even length adds a whole.
     pub fn exponential(&mut self, mean: Duration) -> Duration {
         let mut wholes = 0;
         loop {

@@ -1,7 +1,8 @@
-//! A broker and its clients' connections in virtual time, moved by hand: for tests of single behaviours.
+//! A broker and its clients' connections in virtual time, moved by hand: for tests of single
+//! behaviours.
 //!
-//! There is no delay: what a client sends is handled before [`Rig::send`] returns, and the answers can be read at once.
-//! Time stands still until [`Rig::advance`].
+//! There is no delay: what a client sends is handled before [`Rig::send`] returns, and the answers
+//! can be read at once. Time stands still until [`Rig::advance`].
 //!
 //! ```no_run
 //! use whimbrel_sim::rig::Rig;
@@ -64,7 +65,8 @@ struct Wire {
     closing: bool,
     /// Either side has closed.
     closed: bool,
-    /// The client has closed, and the broker has not handled yet what it sent: it closes the connection then.
+    /// The client has closed, and the broker has not handled yet what it sent: it closes the
+    /// connection then.
     lingers: bool,
     /// What the client sends lies here until [`Rig::read`].
     socket: Option<Socket>,
@@ -152,8 +154,8 @@ impl Rig {
         self.broker.stats()
     }
 
-    /// Opens a connection; nothing has been sent over it. Connections are never reused, so that what came over a closed
-    /// one can still be read.
+    /// Opens a connection; nothing has been sent over it. Connections are never reused, so that
+    /// what came over a closed one can still be read.
     pub fn open(&mut self, origin: Origin) -> ConnId {
         let conn = ConnId(self.next_conn);
         self.next_conn += 1;
@@ -178,7 +180,8 @@ impl Rig {
         }
     }
 
-    /// From now on what a client sends lies in its socket, until [`Rig::read`], or until the broker wants what is there.
+    /// From now on what a client sends lies in its socket, until [`Rig::read`], or until the broker
+    /// wants what is there.
     pub fn hold(&mut self, conn: ConnId) {
         self.wires.of(conn).socket = Some(Socket::default());
     }
@@ -188,7 +191,8 @@ impl Rig {
         self.wires.of(conn).socket = Some(Socket { is_stuck: true, ..Socket::default() });
     }
 
-    /// The broker reads at most `most` bytes of a socket that holds something, and the end of the stream if it is there.
+    /// The broker reads at most `most` bytes of a socket that holds something, and the end of the
+    /// stream if it is there.
     pub fn read(&mut self, conn: ConnId, most: usize) {
         let wire = self.wires.of(conn);
         let Some(socket) = &mut wire.socket else { return };
@@ -239,7 +243,8 @@ impl Rig {
         self.send(conn, &bytes);
     }
 
-    /// The protocol version of the CONNECT that was sent; MQTT 5 while there was none or it was neither.
+    /// The protocol version of the CONNECT that was sent; MQTT 5 while there was none or it was
+    /// neither.
     pub fn version(&self, conn: ConnId) -> Version {
         self.wires.open[&conn].version.unwrap_or(Version::V5_0)
     }
@@ -249,7 +254,8 @@ impl Rig {
         &self.wires.open[&conn].received
     }
 
-    /// The packets received since this was last asked. A packet that is incomplete stays for the next time.
+    /// The packets received since this was last asked. A packet that is incomplete stays for the
+    /// next time.
     ///
     /// # Panics
     /// When the bytes are not well-formed packets.
@@ -293,12 +299,14 @@ impl Rig {
         self.heard(conn).into_iter().map(message).collect()
     }
 
-    /// Whether the connection is closed, by either side; the broker's close comes after what it sent was read.
+    /// Whether the connection is closed, by either side; the broker's close comes after what it
+    /// sent was read.
     pub fn is_closed(&self, conn: ConnId) -> bool {
         self.wires.open[&conn].closed
     }
 
-    /// The client goes without a word: end of stream or reset. Nothing happens if the broker has closed already.
+    /// The client goes without a word: end of stream or reset. Nothing happens if the broker has
+    /// closed already.
     pub fn close(&mut self, conn: ConnId) {
         let wire = self.wires.of(conn);
         if wire.closed || wire.closing {
@@ -415,7 +423,8 @@ impl Rig {
     /// Connects and reads the CONNACK.
     ///
     /// # Panics
-    /// When the broker refuses, or says more than CONNACK (a session with waiting messages: use [`Rig::greet`]).
+    /// When the broker refuses, or says more than CONNACK (a session with waiting messages: use
+    /// [`Rig::greet`]).
     pub fn connect(&mut self, hello: Hello) -> ConnId {
         let conn = self.greet(hello);
         match self.heard_one(conn) {
@@ -424,7 +433,8 @@ impl Rig {
         }
     }
 
-    /// Subscribes to one filter without options and reads the SUBACK; retained messages wait to be read.
+    /// Subscribes to one filter without options and reads the SUBACK; retained messages wait to be
+    /// read.
     ///
     /// # Panics
     /// When the broker does not grant it as asked.

@@ -37,7 +37,8 @@ const WITNESS: &str = "witness";
 /// Mean time between divisions of the cache, and between steps of the wall clock.
 const WEATHER: Duration = Duration::from_secs(3);
 
-/// Steps of the wall clock, nanoseconds: far back, back, a little, forward as far as it is followed, and far forward.
+/// Steps of the wall clock, nanoseconds: far back, back, a little, forward as far as it is
+/// followed, and far forward.
 const STEPS: [i64; 5] = [-3_600_000_000_000, -1_000_000_000, 2_000_000, 59_000_000_000, 31_536_000_000_000_000];
 
 /// How often it is looked whether the calm may end.
@@ -88,7 +89,8 @@ pub fn run(seed: u64) -> Report {
     play(seed, KEPT, None, |_| {})
 }
 
-/// As [`run`], with a longer or shorter story: of the last `kept` things that happened, at least one.
+/// As [`run`], with a longer or shorter story: of the last `kept` things that happened, at least
+/// one.
 pub fn replay(seed: u64, kept: usize) -> Report {
     play(seed, kept, None, |_| {})
 }

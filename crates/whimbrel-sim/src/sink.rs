@@ -1,4 +1,5 @@
-//! What the broker does in one call, collected for those who look at it, tamper with it, and carry it away.
+//! What the broker does in one call, collected for those who look at it, tamper with it, and carry
+//! it away.
 
 use mqtt_protocol_core::mqtt::Version;
 use whimbrel_mqtt::{ConnId, Output};
@@ -39,6 +40,7 @@ pub trait Tamper {
     /// May change what the broker hears.
     fn mishear(&mut self, _conn: ConnId, _bytes: &mut Vec<u8>) {}
 
-    /// May change, add or take away what the broker says. `version` tells what is spoken on a connection.
+    /// May change, add or take away what the broker says. `version` tells what is spoken on a
+    /// connection.
     fn tamper(&mut self, _seen: Seen<'_>, _outcome: &mut Outcome, _version: &dyn Fn(ConnId) -> Version) {}
 }

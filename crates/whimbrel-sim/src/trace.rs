@@ -36,7 +36,8 @@ pub struct Trace {
     digest: u64,
     kept_max: usize,
     kept: VecDeque<(Time, Entry)>,
-    /// For the story: the version that each connection speaks, and what has come of its next packet.
+    /// For the story: the version that each connection speaks, and what has come of its next
+    /// packet.
     heard: BTreeMap<ConnId, (Option<Version>, Vec<u8>)>,
     streams: Digests,
 }
@@ -173,7 +174,8 @@ impl Trace {
     }
 }
 
-/// The packets in a piece of a stream; of what begins or ends in the middle of a packet, its length.
+/// The packets in a piece of a stream; of what begins or ends in the middle of a packet, its
+/// length.
 fn words(conn: &ConnId, direction: &str, version: Version, bytes: &[u8]) -> Vec<String> {
     let mut lines = Vec::new();
     let mut at = 0;

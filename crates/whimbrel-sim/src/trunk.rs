@@ -1,12 +1,15 @@
-//! A connection between two brokers over a path of a wide area, without IO: not QUIC, but what its user sees of it.
+//! A connection between two brokers over a path of a wide area, without IO: not QUIC, but what its
+//! user sees of it.
 //!
-//! Several ordered byte streams in both directions and single datagrams share the path's rate and queue. A lost packet shows as delay of its own
-//! stream, and only of it: it is sent again a round trip and 25 ms later, each further time after twice as long. A lost datagram is gone. A
-//! receiver that does not read a stream blocks it when its window is full. A side that hears nothing for the idle time is told that the
-//! connection has ended; connecting again is the caller's.
+//! Several ordered byte streams in both directions and single datagrams share the path's rate and
+//! queue. A lost packet shows as delay of its own stream, and only of it: it is sent again a round
+//! trip and 25 ms later, each further time after twice as long. A lost datagram is gone. A receiver
+//! that does not read a stream blocks it when its window is full. A side that hears nothing for the
+//! idle time is told that the connection has ended; connecting again is the caller's.
 //!
-//! Simpler than the real thing: streams never overfill the path's queue (they use half of it, in turns), acknowledgements and window updates
-//! cost no bytes and are only delayed, and setting up takes no time.
+//! Simpler than the real thing: streams never overfill the path's queue (they use half of it, in
+//! turns), acknowledgements and window updates cost no bytes and are only delayed, and setting up
+//! takes no time.
 
 mod kinds;
 
@@ -32,7 +35,8 @@ pub const STREAMS_MAX: usize = 64;
 const OVERHEAD: usize = 30;
 /// What a loss takes to be noticed beyond a round trip.
 const NOTICE: Duration = Duration::from_millis(25);
-/// A packet that is under way for so long, as it was lost several times, is a stall: what came after it in its stream waits as well.
+/// A packet that is under way for so long, as it was lost several times, is a stall: what came
+/// after it in its stream waits as well.
 const STALL: Duration = Duration::from_secs(1);
 /// How often the wait before sending again doubles.
 const DOUBLINGS_MAX: u32 = 4;
@@ -54,7 +58,8 @@ struct Packet {
     bytes: Vec<u8>,
 }
 
-/// What happens at a moment to come. Arrivals know how often the link had been cut when they were sent.
+/// What happens at a moment to come. Arrivals know how often the link had been cut when they were
+/// sent.
 #[derive(Debug)]
 enum Due {
     Packet { packet: Packet, cuts: u64 },
@@ -273,7 +278,8 @@ impl Trunk {
         self.close(Side::Far, End::Reset);
     }
 
-    /// When [`Trunk::poll`] has something to do, if nothing else happens; never again when both sides have ended.
+    /// When [`Trunk::poll`] has something to do, if nothing else happens; never again when both
+    /// sides have ended.
     pub fn next_event(&self) -> Option<Time> {
         let due = || self.due.first_key_value().map(|((at, _), _)| *at);
         if self.ready.is_empty() { due() } else { Some(self.now) }
@@ -315,7 +321,8 @@ impl Trunk {
                 self.pump(now, side);
             }
             Due::KeepAlive(side) if !self.closed[side.index()] => {
-                // One that is lost is sent again as soon as that is noticed, so that a burst of losses ends nothing.
+                // One that is lost is sent again as soon as that is noticed, so that a burst of
+                // losses ends nothing.
                 let mut next = self.shape.keep_alive;
                 if let (_, Some(at)) = self.transmit(now, side, 0) {
                     let cuts = self.links[side.index()].cuts();
@@ -333,7 +340,8 @@ impl Trunk {
         }
     }
 
-    /// Whether something that was sent to a side when its link had been cut so often arrives; then the side has heard of the other.
+    /// Whether something that was sent to a side when its link had been cut so often arrives; then
+    /// the side has heard of the other.
     fn hears(&mut self, now: Time, to: Side, cuts: u64) -> bool {
         let link = &mut self.links[to.other().index()];
         if link.cuts() != cuts {
@@ -344,7 +352,8 @@ impl Trunk {
         true
     }
 
-    /// Sends so many bytes: when they have left, and when they arrive. What arrives damaged is thrown away; a copy does no harm.
+    /// Sends so many bytes: when they have left, and when they arrive. What arrives damaged is
+    /// thrown away; a copy does no harm.
     fn transmit(&mut self, now: Time, from: Side, bytes: usize) -> (Time, Option<Time>) {
         let fate = self.links[from.index()].send(now, bytes + OVERHEAD);
         let landings = [fate.landing, fate.copy].into_iter().flatten();
@@ -407,7 +416,8 @@ impl Trunk {
         self.plan(lost + wait, Due::Retry(packet));
     }
 
-    /// From when to when a stream has stalled, and will, as packets were lost again and again, if one has since this was asked last.
+    /// From when to when a stream has stalled, and will, as packets were lost again and again, if
+    /// one has since this was asked last.
     pub fn take_stall(&mut self) -> Option<(Time, Time)> {
         self.stalled.take()
     }

@@ -1,4 +1,5 @@
-//! The broker's clock in a world: what it makes of the time that passes, and of a wall clock that steps.
+//! The broker's clock in a world: what it makes of the time that passes, and of a wall clock that
+//! steps.
 
 use whimbrel_event::{Clock, Time};
 

@@ -1,7 +1,8 @@
 //! Numbers, texts and lists as bytes.
 //!
-//! A varint has seven bits in a byte, lowest first; the highest bit says that more follow; no byte more than needed (LEB128). Ids and moments have
-//! eight bytes, little endian, as they would take nine as varints.
+//! A varint has seven bits in a byte, lowest first; the highest bit says that more follow; no byte
+//! more than needed (LEB128). Ids and moments have eight bytes, little endian, as they would take
+//! nine as varints.
 
 use whimbrel_event::{EventId, HostId, PubendId, Tick};
 
@@ -117,7 +118,8 @@ impl<'a> Reader<'a> {
         if crate::is_name(name) { Ok(name) } else { Err(Invalid::Text("a broker's name")) }
     }
 
-    /// A list behind the number of its entries, each of which takes at least one byte; so what is allocated is bounded by what is there.
+    /// A list behind the number of its entries, each of which takes at least one byte; so what is
+    /// allocated is bounded by what is there.
     pub(crate) fn list<T>(
         &mut self,
         max: usize,

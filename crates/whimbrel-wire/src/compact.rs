@@ -47,7 +47,8 @@ const AFTER_BYTES_MAX: usize = 16 * PREDECESSORS_MAX;
 /// Appends an event, without its name and its retain mark.
 ///
 /// # Panics
-/// When its topic is empty or has more than [`TOPIC_BYTES_MAX`] bytes, or its importance is not 1 to [`IMPORTANCE_MAX`].
+/// When its topic is empty or has more than [`TOPIC_BYTES_MAX`] bytes, or its importance is not 1
+/// to [`IMPORTANCE_MAX`].
 pub fn write(event: &AcceptedEvent<'_>, out: &mut Vec<u8>) {
     let AcceptedEvent { id, accepted, event } = event;
     let ahead = accepted.as_nanos().wrapping_sub(id.tick.0) as i64;

@@ -9,11 +9,13 @@ const LENGTH_BYTES_MAX: usize = 4;
 /// A buffer that has grown beyond this is given back when its frame is done, bytes.
 const KEPT_MAX: usize = 64 << 10;
 
-/// Cuts a stream that comes in chunks, split anywhere, into frames. Holds at most one frame that is not whole yet: [`FRAME_BYTES_MAX`] and its length, in a
-/// buffer that has grown with what came, so it takes at most twice of that.
+/// Cuts a stream that comes in chunks, split anywhere, into frames. Holds at most one frame that is
+/// not whole yet: [`FRAME_BYTES_MAX`] and its length, in a buffer that has grown with what came, so
+/// it takes at most twice of that.
 #[derive(Debug, Default)]
 pub struct Cutter {
-    /// The beginning of a frame, with its length; or, if `is_done`, a whole one that was handed out.
+    /// The beginning of a frame, with its length; or, if `is_done`, a whole one that was handed
+    /// out.
     held: Vec<u8>,
     is_done: bool,
     /// What was wrong; there is no way to find the next frame then.
@@ -26,11 +28,13 @@ impl Cutter {
         Cutter::default()
     }
 
-    /// The next frame (its type and body, for [`crate::Frame::decode`]), and what is left of `chunk` behind it; `None` when the chunk has no more whole frame, all of
-    /// which was then taken. A frame that lies in the chunk as a whole is not copied.
+    /// The next frame (its type and body, for [`crate::Frame::decode`]), and what is left of
+    /// `chunk` behind it; `None` when the chunk has no more whole frame, all of which was then
+    /// taken. A frame that lies in the chunk as a whole is not copied.
     ///
     /// # Errors
-    /// [`Invalid::TooLong`], [`Invalid::Empty`] or [`Invalid::Number`], all about a length, as soon as that has come. The stream is of no use any more, and each further call says the same.
+    /// [`Invalid::TooLong`], [`Invalid::Empty`] or [`Invalid::Number`], all about a length, as soon
+    /// as that has come. The stream is of no use any more, and each further call says the same.
     pub fn next<'s, 'c: 's>(&'s mut self, chunk: &mut &'c [u8]) -> Result<Option<&'s [u8]>, Invalid> {
         if let Some(invalid) = self.failed {
             return Err(invalid);
@@ -103,7 +107,8 @@ enum FrameAt<'c> {
     HeldStream { length_bytes: usize },
 }
 
-/// How many bytes the length at the beginning takes, and what it says; `None` if it is not there as a whole.
+/// How many bytes the length at the beginning takes, and what it says; `None` if it is not there as
+/// a whole.
 fn frame_length(bytes: &[u8]) -> Result<Option<(usize, usize)>, Invalid> {
     // No more of it is looked at than has to be there, so that it does not matter what came along.
     let begin = &bytes[..bytes.len().min(LENGTH_BYTES_MAX)];

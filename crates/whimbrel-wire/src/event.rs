@@ -28,7 +28,8 @@ pub struct EventFrame<'a> {
     pub retain: bool,
     /// Who has changed its way.
     pub repairers: Repairers,
-    /// Where it goes from here, for [`EventFrame::routes`]. Was found to be a tree if the frame was decoded.
+    /// Where it goes from here, for [`EventFrame::routes`]. Was found to be a tree if the frame was
+    /// decoded.
     pub tree: &'a [u8],
     /// The previous tick of destinations for which the tree has no other; not after `tick`.
     pub default_previous: Tick,
@@ -50,8 +51,9 @@ impl<'a> EventFrame<'a> {
         TreeReader::new(self.tree, self.tick, self.default_previous)
     }
 
-    /// Appends the frame, with its length, up to its event, of whose bytes `event_len` are to be appended by the caller; `event` is not looked at. So an event
-    /// that is passed on is not touched.
+    /// Appends the frame, with its length, up to its event, of whose bytes `event_len` are to be
+    /// appended by the caller; `event` is not looked at. So an event that is passed on is not
+    /// touched.
     ///
     /// # Panics
     /// As [`crate::Frame::encode`].

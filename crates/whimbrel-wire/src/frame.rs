@@ -6,7 +6,8 @@ use crate::{
     Nack, PreviousIdentities, Probe, ProbeEcho, Registry, RegistryAsk, RegistryDigest, Silence,
 };
 
-/// The first type that must be known to whoever gets it. A frame of an unknown type below is skipped.
+/// The first type that must be known to whoever gets it. A frame of an unknown type below is
+/// skipped.
 const MUST_BE_KNOWN: u8 = 128;
 
 /// What stands in a frame behind its type.
@@ -18,7 +19,8 @@ pub(crate) trait Body<'a>: Sized {
     fn put(&self, out: &mut Vec<u8>);
 }
 
-/// Appends the length and type of a frame and what `put` appends, and `behind` bytes which the caller appends then.
+/// Appends the length and type of a frame and what `put` appends, and `behind` bytes which the
+/// caller appends then.
 pub(crate) fn put_frame(out: &mut Vec<u8>, number: u8, behind: usize, put: impl FnOnce(&mut Vec<u8>)) {
     let begin = out.len();
     out.push(number);
@@ -40,8 +42,8 @@ macro_rules! frames {
         }
 
         impl<'a> Frame<'a> {
-            /// Reads a frame: its type and body, as [`crate::Cutter`] finds it. What follows a body is ignored, since a later minor version may
-            /// have put it there.
+            /// Reads a frame: its type and body, as [`crate::Cutter`] finds it. What follows a body
+            /// is ignored, since a later minor version may have put it there.
             ///
             /// # Errors
             /// What is wrong with it, which ends the link.
@@ -61,7 +63,8 @@ macro_rules! frames {
             /// Appends the frame with its length. An unknown one has no body.
             ///
             /// # Panics
-            /// When a bound of what is in it is broken, or the frame has more than [`FRAME_BYTES_MAX`] bytes.
+            /// When a bound of what is in it is broken, or the frame has more than
+            /// [`FRAME_BYTES_MAX`] bytes.
             pub fn encode(&self, out: &mut Vec<u8>) {
                 match self {
                     $(Frame::$name(body) => put_frame(out, $number, 0, |out| body.put(out)),)*

@@ -1,4 +1,5 @@
-//! What a broker owes another: of which events it keeps its log for that one's durable subscriptions.
+//! What a broker owes another: of which events it keeps its log for that one's durable
+//! subscriptions.
 
 use whimbrel_event::{HOST_RELIABLE_MAX, HostId, Tick};
 
@@ -14,7 +15,8 @@ const STREAMS_MAX: usize = HOST_RELIABLE_MAX as usize;
 pub struct HoldReport {
     /// Greater with each that the sender writes in one life.
     pub seq: u64,
-    /// The greatest version of the sender's interest of which it knows that it is owed: of what came with a later one this says nothing.
+    /// The greatest version of the sender's interest of which it knows that it is owed: of what
+    /// came with a later one this says nothing.
     pub version: u64,
     /// One for each reliable stream of the receiver, by its index.
     pub streams: Vec<HeldStream>,
@@ -46,8 +48,8 @@ pub struct HoldGrant {
     pub streams: Vec<GrantedStream>,
 }
 
-/// A replica of an owner that has ended says that it has taken over all copies that it had of that one's sessions, also if it had none, and that what it holds
-/// for them is durable at the receiver.
+/// A replica of an owner that has ended says that it has taken over all copies that it had of that
+/// one's sessions, also if it had none, and that what it holds for them is durable at the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TakenOver {
     /// Whose sessions they were.
@@ -61,7 +63,8 @@ pub struct GrantedStream {
     pub since: Tick,
     /// Up to here the log has been given up.
     pub given_up: Tick,
-    /// Up to here what the receiver wanted was given up as it was silent for too long, or was retired; 0: it never was.
+    /// Up to here what the receiver wanted was given up as it was silent for too long, or was
+    /// retired; 0: it never was.
     pub forfeited: Tick,
 }
 

@@ -39,7 +39,8 @@ pub struct InterestEntry<'a> {
 }
 
 impl<'a> InterestEntry<'a> {
-    /// How many bytes it takes in a frame: whoever has more entries than fit into one sends several.
+    /// How many bytes it takes in a frame: whoever has more entries than fit into one sends
+    /// several.
     pub fn encoded_len(&self) -> usize {
         let selector = self.selector.map_or(1, |selector| length_bytes(selector.len() + 1) + selector.len());
         let durable = if self.durable { length_bytes(LIST_MAX) } else { 0 };

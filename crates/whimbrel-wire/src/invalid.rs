@@ -23,7 +23,8 @@ pub enum Invalid {
     Text(&'static str),
     /// More bytes or more entries than allowed.
     TooMany(&'static str),
-    /// Bits that must be zero are not, or something is written in another form than the one form that it has.
+    /// Bits that must be zero are not, or something is written in another form than the one form
+    /// that it has.
     Form(&'static str),
 }
 

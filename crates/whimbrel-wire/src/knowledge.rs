@@ -11,7 +11,8 @@ use crate::{Invalid, PARTS_MAX, RANGES_MAX, TreeReader};
 pub struct Silence<'a> {
     /// Whose streams.
     pub from: HostId,
-    /// Where it goes from here, for [`TreeReader::target`]. Was found to be a tree if the frame was decoded.
+    /// Where it goes from here, for [`TreeReader::target`]. Was found to be a tree if the frame was
+    /// decoded.
     pub target_tree: &'a [u8],
     /// For which life of the destination; another one does not believe it.
     pub incarnation: u64,
@@ -105,7 +106,8 @@ impl<'a> Body<'a> for Silence<'a> {
         out.extend_from_slice(self.target_tree);
         let mut last = Tick(0);
         out.put_list(&self.parts, PARTS_MAX, "streams", |out, part| part.put(&mut last, out));
-        // One form for each silence: one that says nothing of this is as that of an earlier version.
+        // One form for each silence: one that says nothing of this is as that of an earlier
+        // version.
         if self.parts.iter().any(|part| part.still != part.upto) {
             for part in &self.parts {
                 out.put_varint(

@@ -1,7 +1,10 @@
-//! What brokers say to each other: frames, encoded and decoded, and their limits. The bytes are described in `docs/wire-protocol.md`.
+//! What brokers say to each other: frames, encoded and decoded, and their limits. The bytes are
+//! described in `docs/wire-protocol.md`.
 //!
-//! [`Cutter`] finds the frames in a stream, [`Frame::decode`] reads one, [`Frame::encode`] writes one. Contents are borrowed from the bytes. Nothing is
-//! known here of brokers: what a frame means is the core's matter. What another broker may have got wrong is [`Invalid`]; what this one gets wrong is a panic.
+//! [`Cutter`] finds the frames in a stream, [`Frame::decode`] reads one, [`Frame::encode`] writes
+//! one. Contents are borrowed from the bytes. Nothing is known here of brokers: what a frame means
+//! is the core's matter. What another broker may have got wrong is [`Invalid`]; what this one gets
+//! wrong is a panic.
 
 mod bytes;
 pub mod compact;
@@ -50,16 +53,20 @@ pub use share::{Hand, HandNumbers, Members, MembersAnswer, MembersTaken};
 pub use topology::{Ask, Digest, HostVersion, LinkEnd, LinkStateFrame, PreviousIdentities, PreviousIdentity};
 pub use tree::{Dest, Subtree, TreeReader, TreeWriter};
 
-/// The major version of the protocol that is spoken here. Brokers of different major versions do not talk.
+/// The major version of the protocol that is spoken here. Brokers of different major versions do
+/// not talk.
 pub const MAJOR: u8 = 1;
 
-/// The minor version of the protocol that is spoken here. A minor version may add frames of types below 128, and fields at the end of those that have an end.
+/// The minor version of the protocol that is spoken here. A minor version may add frames of types
+/// below 128, and fields at the end of those that have an end.
 ///
-/// 1: a hello tells the version of the sender's program; who takes copies of sessions tells which streams it knows of; sessions go with the name of whoever
-/// they belong to, and are given to nobody else.
+/// 1: a hello tells the version of the sender's program; who takes copies of sessions tells which
+///    streams it knows of; sessions go with the name of whoever they belong to, and are given to
+///    nobody else.
 pub const MINOR: u8 = 1;
 
-/// Whether a broker can have this name: 1 to [`NAME_BYTES_MAX`] letters and digits of ASCII, `.`, `_` and `-`.
+/// Whether a broker can have this name: 1 to [`NAME_BYTES_MAX`] letters and digits of ASCII, `.`,
+/// `_` and `-`.
 pub fn is_name(name: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
     (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(fits)

@@ -30,7 +30,8 @@ pub const READ_EVENTS_MAX: usize = 8192;
 /// Ranges that one answer says are lost.
 pub const READ_LOST_MAX: usize = 64;
 
-/// Events of one shared subscription that a broker has for its members and that are not settled; numbers of such events in a message.
+/// Events of one shared subscription that a broker has for its members and that are not settled;
+/// numbers of such events in a message.
 pub const HANDED_MAX: usize = 1024;
 
 /// Bytes of a client id.

@@ -6,7 +6,8 @@ use crate::bytes::{Put, Reader};
 use crate::frame::Body;
 use crate::{GOODBYE_BYTES_MAX, Invalid, MAJOR, VERSION_BYTES_MAX};
 
-/// Who is at the other end. Its first two bytes, the versions, are the same in every version of the protocol.
+/// Who is at the other end. Its first two bytes, the versions, are the same in every version of the
+/// protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello<'a> {
     /// [`MAJOR`]; another one is refused when it is decoded.
@@ -25,11 +26,13 @@ pub struct Hello<'a> {
     pub time: u64,
     /// How many reliable pubends it has, at most [`HOST_RELIABLE_MAX`].
     pub reliable: u8,
-    /// How many best-effort pubends it has, at most [`HOST_PUBENDS_MAX`] − [`HOST_RELIABLE_MAX`]; it has some pubend.
+    /// How many best-effort pubends it has, at most [`HOST_PUBENDS_MAX`] − [`HOST_RELIABLE_MAX`];
+    /// it has some pubend.
     pub best_effort: u8,
     /// The tick before the first that its pubends can have used.
     pub birth: Tick,
-    /// The version of its program, for people, at most [`VERSION_BYTES_MAX`] bytes; empty if it tells none, as those of minor version 0 do not.
+    /// The version of its program, for people, at most [`VERSION_BYTES_MAX`] bytes; empty if it
+    /// tells none, as those of minor version 0 do not.
     pub version: &'a str,
 }
 

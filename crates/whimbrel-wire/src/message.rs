@@ -23,7 +23,8 @@ pub struct MessageFrame<'a> {
     pub from: HostId,
     /// In which life.
     pub incarnation: u64,
-    /// What it is about, [`BrokerMessage`]; one that is not known is dropped and counted by its receiver.
+    /// What it is about, [`BrokerMessage`]; one that is not known is dropped and counted by its
+    /// receiver.
     pub kind: u8,
     /// What it says, at most [`MESSAGE_BYTES_MAX`] bytes.
     pub body: &'a [u8],
@@ -64,7 +65,8 @@ macro_rules! messages {
         }
 
         impl<'a> BrokerMessage<'a> {
-            /// Reads what a message of that kind says. What follows it is ignored, since a later minor version may have put it there.
+            /// Reads what a message of that kind says. What follows it is ignored, since a later
+            /// minor version may have put it there.
             ///
             /// # Errors
             /// What is wrong with it.
@@ -152,7 +154,8 @@ messages! {
     68 Handed(HandNumbers<'a>),
     /// These have found no member.
     69 Returned(HandNumbers<'a>),
-    /// These have come some time ago: does the receiver still have them? It says what has become of those that it has not.
+    /// These have come some time ago: does the receiver still have them? It says what has become of
+    /// those that it has not.
     70 HandsLeft(HandNumbers<'a>),
     /// No member there can be sent these: others may. Not known before 0.2, where a branch settles
     /// them at the second time.

@@ -1,4 +1,5 @@
-//! What an operator wants to know of all brokers: asked of each in a message. The texts are the matter of those who ask and answer.
+//! What an operator wants to know of all brokers: asked of each in a message. The texts are the
+//! matter of those who ask and answer.
 
 use crate::bytes::{Put, Reader};
 use crate::frame::Body;

@@ -19,12 +19,14 @@ pub struct ReadAsk<'a> {
     pub after: Tick,
     /// With this tick, not before `after`.
     pub upto: Tick,
-    /// Whatever is not logged any more is to be told as given up: what was wanted of it may not have been acknowledged.
+    /// Whatever is not logged any more is to be told as given up: what was wanted of it may not
+    /// have been acknowledged.
     pub is_strict: bool,
-    /// It may be answered with what was told to somebody else a while ago: the log is held for the asker.
+    /// It may be answered with what was told to somebody else a while ago: the log is held for the
+    /// asker.
     pub may_be_kept: bool,
-    /// Events that are wanted, at most [`READ_ENTRIES_MAX`]: topic filter, 1 to [`TOPIC_BYTES_MAX`] bytes, and selector, at most [`SELECTOR_BYTES_MAX`]. Their
-    /// grammar is not checked here.
+    /// Events that are wanted, at most [`READ_ENTRIES_MAX`]: topic filter, 1 to [`TOPIC_BYTES_MAX`]
+    /// bytes, and selector, at most [`SELECTOR_BYTES_MAX`]. Their grammar is not checked here.
     pub entries: Vec<(&'a str, Option<&'a str>)>,
 }
 

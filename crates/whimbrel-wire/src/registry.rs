@@ -27,7 +27,8 @@ pub struct RegistryEntry<'a> {
 }
 
 impl<'a> RegistryEntry<'a> {
-    /// How many bytes it takes in a frame: whoever has more entries than fit into one sends several.
+    /// How many bytes it takes in a frame: whoever has more entries than fit into one sends
+    /// several.
     pub fn encoded_len(&self) -> usize {
         let value = self.value.map_or(1, |value| length_bytes(value.len() + 1) + value.len());
         length_bytes(self.key.len()) + self.key.len() + 16 + value + length_bytes(self.age_ms as usize)
@@ -61,7 +62,8 @@ impl<'a> Body<'a> for Registry<'a> {
     }
 }
 
-/// What the entries amount to: keys are divided into [`REGISTRY_RANGES`] ranges by their hash. Where the hashes of two brokers' entries differ, they differ.
+/// What the entries amount to: keys are divided into [`REGISTRY_RANGES`] ranges by their hash.
+/// Where the hashes of two brokers' entries differ, they differ.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RegistryDigest {
     /// Ranges, by number, and the hash of what is in each; at most [`REGISTRY_RANGES`].

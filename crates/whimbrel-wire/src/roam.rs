@@ -1,4 +1,5 @@
-//! Sessions that move: who has a client's session, what it is made of, and who has a copy of it. What these say travels in messages.
+//! Sessions that move: who has a client's session, what it is made of, and who has a copy of it.
+//! What these say travels in messages.
 
 use whimbrel_event::{EventId, HostId, PREDECESSORS_MAX, PredecessorsBuf};
 
@@ -6,7 +7,8 @@ use crate::bytes::{Put, Reader};
 use crate::frame::Body;
 use crate::{CLAIMS_MAX, CLIENT_ID_BYTES_MAX, Invalid, LIST_MAX, MESSAGE_BYTES_MAX, PRINCIPAL_BYTES_MAX};
 
-/// Bytes of a session, or of copies, in one message: what else stands in it takes less than the rest.
+/// Bytes of a session, or of copies, in one message: what else stands in it takes less than the
+/// rest.
 const CARRIED_BYTES_MAX: usize = MESSAGE_BYTES_MAX - (128 << 10);
 
 /// What a broker has of a session.
@@ -116,7 +118,8 @@ pub struct Where<'a> {
     pub number: u64,
     /// Whose.
     pub client: &'a str,
-    /// When the client has connected to the asking broker, nanoseconds since 1970: it is about to have the session. 0: it only wants to know.
+    /// When the client has connected to the asking broker, nanoseconds since 1970: it is about to
+    /// have the session. 0: it only wants to know.
     pub connected_at: u64,
 }
 
@@ -139,11 +142,14 @@ pub struct Found<'a> {
     pub number: u64,
     /// What is known, at most [`CLAIMS_MAX`].
     pub claims: Vec<Claim<'a>>,
-    /// For which brokers the answering one speaks: a hash of all that it can reach, as in [`Claims::map`].
+    /// For which brokers the answering one speaks: a hash of all that it can reach, as in
+    /// [`Claims::map`].
     pub map: u64,
-    /// Brokers that can be reached from there and have not told what they have, at most [`LIST_MAX`].
+    /// Brokers that can be reached from there and have not told what they have, at most
+    /// [`LIST_MAX`].
     pub unsynced: Vec<HostId>,
-    /// Brokers that cannot be reached, and of whose sessions the answering one once knew more, before it was started again; at most [`LIST_MAX`].
+    /// Brokers that cannot be reached, and of whose sessions the answering one once knew more,
+    /// before it was started again; at most [`LIST_MAX`].
     pub forgotten: Vec<HostId>,
 }
 
@@ -168,7 +174,8 @@ impl<'a> Body<'a> for Found<'a> {
 pub struct Claims<'a> {
     /// The sender's number for it.
     pub page: u64,
-    /// With this page the sender has told everything that it has to tell, as long as these are the brokers there are: a hash of them. 0: there is more.
+    /// With this page the sender has told everything that it has to tell, as long as these are the
+    /// brokers there are: a hash of them. 0: there is more.
     pub map: u64,
     /// At most [`CLAIMS_MAX`].
     pub claims: Vec<Claim<'a>>,
@@ -216,7 +223,8 @@ pub struct Move<'a> {
     pub connected_at: u64,
     /// The session is to end instead.
     pub clean: bool,
-    /// Since when that connection waits for it, microseconds: whoever has come since, by whatever clock, stays.
+    /// Since when that connection waits for it, microseconds: whoever has come since, by whatever
+    /// clock, stays.
     pub waited: u64,
     /// What is a copy will do: whoever has a later state cannot be reached, or has not got it.
     pub as_copy: bool,
@@ -224,7 +232,8 @@ pub struct Move<'a> {
     pub asked_of: Option<HostId>,
     /// Which part of it.
     pub part: u32,
-    /// Who has connected, if that one may not have a session of somebody else; at most [`PRINCIPAL_BYTES_MAX`] bytes. Empty: it may, or nobody has.
+    /// Who has connected, if that one may not have a session of somebody else; at most
+    /// [`PRINCIPAL_BYTES_MAX`] bytes. Empty: it may, or nobody has.
     pub principal: &'a str,
 }
 
@@ -295,7 +304,8 @@ pub struct Moved<'a> {
     pub digest: u64,
     /// The part.
     pub body: &'a [u8],
-    /// Whose the session is, at most [`PRINCIPAL_BYTES_MAX`] bytes; empty if that is not known, as brokers of minor version 0 do not.
+    /// Whose the session is, at most [`PRINCIPAL_BYTES_MAX`] bytes; empty if that is not known, as
+    /// brokers of minor version 0 do not.
     pub principal: &'a str,
 }
 
@@ -344,7 +354,8 @@ impl<'a> Body<'a> for Moved<'a> {
     }
 }
 
-/// What has this client, which is about to be attached at the sender, published last at the receiver? If it still is connected there, it is not any more.
+/// What has this client, which is about to be attached at the sender, published last at the
+/// receiver? If it still is connected there, it is not any more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AskPublished<'a> {
     /// The asking broker's number for the question.
@@ -353,7 +364,8 @@ pub struct AskPublished<'a> {
     pub client: &'a str,
     /// The epoch of its new attachment.
     pub epoch: u64,
-    /// Since when that connection waits, microseconds: whoever has come since, by whatever clock, stays.
+    /// Since when that connection waits, microseconds: whoever has come since, by whatever clock,
+    /// stays.
     pub waited: u64,
 }
 
@@ -376,7 +388,8 @@ impl<'a> Body<'a> for AskPublished<'a> {
 pub struct Published {
     /// The number of the question.
     pub number: u64,
-    /// The greatest number that the client has given to an event, as far as the answering broker knows.
+    /// The greatest number that the client has given to an event, as far as the answering broker
+    /// knows.
     pub numbered: Option<u64>,
     /// The client's last event there, and what may have to come before that; the latest first.
     pub lasts: PredecessorsBuf,
@@ -423,8 +436,9 @@ pub struct Copies<'a> {
     pub page: u64,
     /// One after the other.
     pub body: &'a [u8],
-    /// Whose the sessions are of which there is a whole copy: its place among all copies, from 0, and the name, at most [`PRINCIPAL_BYTES_MAX`] bytes; those that are
-    /// not known are left out. At most [`LIST_MAX`].
+    /// Whose the sessions are of which there is a whole copy: its place among all copies, from 0,
+    /// and the name, at most [`PRINCIPAL_BYTES_MAX`] bytes; those that are not known are left out.
+    /// At most [`LIST_MAX`].
     pub principals: Vec<(u32, &'a str)>,
 }
 
@@ -453,10 +467,11 @@ impl<'a> Body<'a> for Copies<'a> {
 pub struct CopiesTaken<'a> {
     /// Which.
     pub page: u64,
-    /// Clients of whose sessions the receiver has no copy on which what has changed could build; at most [`LIST_MAX`].
+    /// Clients of whose sessions the receiver has no copy on which what has changed could build; at
+    /// most [`LIST_MAX`].
     pub lacking: Vec<&'a str>,
-    /// Says which streams the receiver of the copies knows of: a sender that knows of the same ones need not name them. 0 if it does not tell, as those of minor
-    /// version 0 do not.
+    /// Says which streams the receiver of the copies knows of: a sender that knows of the same ones
+    /// need not name them. 0 if it does not tell, as those of minor version 0 do not.
     pub streams: u64,
 }
 

@@ -1,4 +1,5 @@
-//! Shared subscriptions with members at several brokers, in messages: who has members, and which events they get.
+//! Shared subscriptions with members at several brokers, in messages: who has members, and which
+//! events they get.
 
 use whimbrel_event::EventId;
 
@@ -6,7 +7,8 @@ use crate::bytes::{Put, Reader};
 use crate::frame::Body;
 use crate::{HANDED_MAX, Invalid, MESSAGE_BYTES_MAX, SELECTOR_BYTES_MAX, TOPIC_BYTES_MAX};
 
-/// A broker has members of a shared subscription, says so to its home, and says it again while it is so.
+/// A broker has members of a shared subscription, says so to its home, and says it again while it
+/// is so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Members<'a> {
     /// Greater when something is asked for that was not before; the answer repeats it.
@@ -21,7 +23,8 @@ pub struct Members<'a> {
     pub is_reliable: bool,
     /// How many they are; 0: it has none any more.
     pub count: u32,
-    /// How many events they take that are not settled, at most [`HANDED_MAX`]; 0: nobody is there at present.
+    /// How many events they take that are not settled, at most [`HANDED_MAX`]; 0: nobody is there
+    /// at present.
     pub room: u32,
 }
 

@@ -26,7 +26,8 @@ pub struct LinkStateFrame<'a> {
     pub birth: Tick,
     /// How long ago it said so, ms; grows on the way.
     pub age_ms: u32,
-    /// Where it can be reached, `ADDR:PORT`, at most [`ADDRESSES_MAX`]; visible ASCII, 1 to [`ADDRESS_BYTES_MAX`] bytes each.
+    /// Where it can be reached, `ADDR:PORT`, at most [`ADDRESSES_MAX`]; visible ASCII, 1 to
+    /// [`ADDRESS_BYTES_MAX`] bytes each.
     pub addresses: Vec<&'a str>,
     /// Whom it has a link to, at most [`NEIGHBOURS_MAX`].
     pub neighbours: Vec<LinkEnd>,
@@ -178,7 +179,8 @@ impl Body<'_> for PreviousIdentities {
     }
 }
 
-/// A host, its incarnation, and the sequence number of its link state or the version of its interest.
+/// A host, its incarnation, and the sequence number of its link state or the version of its
+/// interest.
 pub type HostVersion = (HostId, u64, u64);
 
 fn read_version(input: &mut Reader<'_>) -> Result<HostVersion, Invalid> {

@@ -1,7 +1,9 @@
-//! Where a frame goes from the broker that reads it: a tree of *ports*, each a number by which a broker knows one of its neighbours. So a broker
-//! on the way needs no table, and a frame cannot loop.
+//! Where a frame goes from the broker that reads it: a tree of *ports*, each a number by which a
+//! broker knows one of its neighbours. So a broker on the way needs no table, and a frame cannot
+//! loop.
 //!
-//! Nodes stand in pre-order. The first is the reader itself; each other is written relative to the broker above it. A tree ends with its last node, so it needs no length.
+//! Nodes stand in pre-order. The first is the reader itself; each other is written relative to the
+//! broker above it. A tree ends with its last node, so it needs no length.
 //!
 //! | node | first byte, from the highest bit | then |
 //! |---|---|---|
@@ -31,9 +33,11 @@ const INNER_CHILDREN: u8 = 0x1f;
 /// What a frame tells one of its destinations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dest {
-    /// Which version of its interest the event was matched against, in a form that only sender and destination need to understand.
+    /// Which version of its interest the event was matched against, in a form that only sender and
+    /// destination need to understand.
     pub tag: u16,
-    /// The last tick before the frame's that this destination was sent: everything between is silence under that version.
+    /// The last tick before the frame's that this destination was sent: everything between is
+    /// silence under that version.
     pub previous: Tick,
 }
 
@@ -76,7 +80,8 @@ struct Head {
     children: usize,
 }
 
-/// A number in the low bits of a node's first byte; if all of them are set, a varint of what is missing follows.
+/// A number in the low bits of a node's first byte; if all of them are set, a varint of what is
+/// missing follows.
 fn low_bits<T: TryFrom<u64>>(input: &mut Reader<'_>, first: u8, mask: u8, what: &'static str) -> Result<T, Invalid> {
     let low = u64::from(first & mask);
     let more = if first & mask == mask { input.varint()? } else { 0 };
@@ -195,7 +200,8 @@ impl<'a> Walk<'a> {
         Ok(Walk { input, ticks, levels })
     }
 
-    /// The next node: how deep below the first it lies, its port, and what it is told if it is a destination.
+    /// The next node: how deep below the first it lies, its port, and what it is told if it is a
+    /// destination.
     fn next(&mut self) -> Result<Option<(usize, u16, Option<Dest>)>, Invalid> {
         let Some(depth) = self.levels.next() else { return Ok(None) };
         let head = Head::read_child(&mut self.input)?;
@@ -229,10 +235,12 @@ pub struct TreeReader<'a> {
 }
 
 impl<'a> TreeReader<'a> {
-    /// The tree of a frame with this tick and this default of previous ticks. All of it is checked here.
+    /// The tree of a frame with this tick and this default of previous ticks. All of it is checked
+    /// here.
     ///
     /// # Errors
-    /// When it is no tree, has more than [`NODES_MAX`] nodes or a path longer than [`DEPTH_MAX`], or something lies behind it.
+    /// When it is no tree, has more than [`NODES_MAX`] nodes or a path longer than [`DEPTH_MAX`],
+    /// or something lies behind it.
     pub fn new(tree: &'a [u8], tick: Tick, default_previous: Tick) -> Result<Self, Invalid> {
         let mut input = Reader(tree);
         let read = TreeReader::read(&mut input, tick, default_previous)?;
@@ -262,14 +270,16 @@ impl<'a> TreeReader<'a> {
         self.own
     }
 
-    /// To whom the frame is to be passed on, and with which tree. The same port may occur twice; nothing is gained by that.
+    /// To whom the frame is to be passed on, and with which tree. The same port may occur twice;
+    /// nothing is gained by that.
     pub fn children(&self) -> impl Iterator<Item = Subtree<'a>> + use<'a> {
         let ticks = self.ticks;
         let mut input = Reader(self.rest);
         (0..self.children).map(move |_| Subtree::read(&mut input, ticks))
     }
 
-    /// Calls `visit` for each destination with the ports that lead to it from the reader; for the reader itself there are none.
+    /// Calls `visit` for each destination with the ports that lead to it from the reader; for the
+    /// reader itself there are none.
     pub fn destinations(&self, mut visit: impl FnMut(&[u16], Dest)) {
         if let Some(own) = self.own {
             visit(&[], own);
@@ -329,13 +339,15 @@ impl<'a> Subtree<'a> {
         self.own
     }
 
-    /// Appends the tree of the frame that the neighbour gets, which must have the tick and default of this one. Only the first bytes are made anew.
+    /// Appends the tree of the frame that the neighbour gets, which must have the tick and default
+    /// of this one. Only the first bytes are made anew.
     pub fn write_root(&self, out: &mut Vec<u8>) {
         self.head.put_root(out);
         out.extend_from_slice(self.rest);
     }
 
-    /// Calls `visit` for each destination with the ports that lead to it from the reader of the whole tree, this neighbour's first.
+    /// Calls `visit` for each destination with the ports that lead to it from the reader of the
+    /// whole tree, this neighbour's first.
     pub fn destinations(&self, mut visit: impl FnMut(&[u16], Dest)) {
         let mut path = [0; DEPTH_MAX];
         path[0] = self.head.port;
@@ -355,7 +367,8 @@ pub struct TreeWriter<'a> {
 }
 
 impl<'a> TreeWriter<'a> {
-    /// Appends a tree for a frame with this tick and this default of previous ticks to `out`. For a frame that knows none, both are 0, and so are those of all destinations.
+    /// Appends a tree for a frame with this tick and this default of previous ticks to `out`. For a
+    /// frame that knows none, both are 0, and so are those of all destinations.
     pub fn new(out: &'a mut Vec<u8>, tick: Tick, default_previous: Tick) -> Self {
         TreeWriter { out, ticks: Ticks { tick, default_previous }, levels: Levels::ROOT }
     }
@@ -372,8 +385,9 @@ impl<'a> TreeWriter<'a> {
     /// The next node: the neighbour of the broker above it that is known there by `port`.
     ///
     /// # Panics
-    /// If no child is due; if it is no destination and has no children; if its previous tick is greater than the frame's; if there would be more than [`NODES_MAX`] nodes, or
-    /// more than [`DEPTH_MAX`] links to one.
+    /// If no child is due; if it is no destination and has no children; if its previous tick is
+    /// greater than the frame's; if there would be more than [`NODES_MAX`] nodes, or more than
+    /// [`DEPTH_MAX`] links to one.
     pub fn child(&mut self, port: u16, dest: Option<Dest>, children: usize) {
         self.levels.next().expect("a child is due");
         self.put(port, dest, children).put_child(self.out);

@@ -244,7 +244,8 @@ fn check_free(path: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// What is made must not lie within a data directory or a backup: it would be copied, and removed, with that.
+/// What is made must not lie within a data directory or a backup: it would be copied, and removed,
+/// with that.
 fn check_outside(path: &Path) -> anyhow::Result<()> {
     let absolute = std::path::absolute(path).context("there is no such place")?;
     let Some(there) = absolute.ancestors().find_map(|above| fs::canonicalize(above).ok()) else { return Ok(()) };
@@ -299,8 +300,8 @@ fn receive(answer: Answer, made: &Making) -> anyhow::Result<Manifest> {
     if is_finished { Ok(manifest) } else { Err(anyhow!(broke_off)) }
 }
 
-/// Copies the segment files of a journal that nobody uses, as they are: also what is zero is written, so that the broker writes where the
-/// disk has room already.
+/// Copies the segment files of a journal that nobody uses, as they are: also what is zero is
+/// written, so that the broker writes where the disk has room already.
 fn copy(from: &Path, made: &Making) -> anyhow::Result<()> {
     let reading = || format!("cannot read {}", from.display());
     let mut files = Vec::new();
@@ -331,7 +332,8 @@ fn copy(from: &Path, made: &Making) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a backup says of itself; of a copy of a data directory, when something in it was written last.
+/// What a backup says of itself; of a copy of a data directory, when something in it was written
+/// last.
 fn manifest_of(src: &Path) -> anyhow::Result<Manifest> {
     let path = src.join(Manifest::FILE);
     match fs::read_to_string(&path) {

@@ -39,7 +39,8 @@ struct WillArgs {
 }
 
 impl Connection {
-    /// What was given, for the client library; `session_expiry` in seconds makes the session outlive the connection.
+    /// What was given, for the client library; `session_expiry` in seconds makes the session
+    /// outlive the connection.
     pub fn options(&self, clean_start: bool, session_expiry: u32) -> Result<Options> {
         ensure!(clean_start || self.id.is_some(), "a session has a name: give --id");
         let mut options = self

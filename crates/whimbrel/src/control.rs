@@ -55,7 +55,8 @@ pub struct Reach {
     /// The broker's configuration file [default: whimbrel.toml, if there is one here]
     #[arg(long, env = "WHIMBREL_CONFIG", hide_env_values = true, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Ask over HTTP instead: https://HOST or https://HOST:PORT (8080 if none is named); http:// without TLS
+    /// Ask over HTTP instead: https://HOST or https://HOST:PORT (8080 if none is named); http://
+    /// without TLS
     #[arg(long, env = "WHIMBREL_API", hide_env_values = true, value_name = "URL")]
     api: Option<String>,
     /// The user name to sign in with over HTTP
@@ -67,7 +68,8 @@ pub struct Reach {
     /// The file with a token to sign in with over HTTP
     #[arg(long, value_name = "FILE", requires = "api", conflicts_with = "user")]
     token_file: Option<PathBuf>,
-    /// Over HTTPS, trust certificates signed by an authority in this PEM file [default: the system's authorities]
+    /// Over HTTPS, trust certificates signed by an authority in this PEM file
+    /// [default: the system's authorities]
     #[arg(long, value_name = "FILE", requires = "api")]
     ca: Option<String>,
     /// Over HTTPS, show this certificate (PEM)
@@ -297,7 +299,8 @@ impl Control {
         }
     }
 
-    /// The broker's process, to wait for its end: if it is asked over its socket, and the system tells.
+    /// The broker's process, to wait for its end: if it is asked over its socket, and the system
+    /// tells.
     pub fn process(&self) -> Option<OwnedFd> {
         let Control::Socket(path) = self else { return None };
         let who = socket_peercred(socket::connect(path).ok()?).ok()?;

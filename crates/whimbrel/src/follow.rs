@@ -29,17 +29,20 @@ what was printed since is printed again: at least once then. Implies --durabilit
 #[derive(Args)]
 #[command(next_help_heading = "Coming back")]
 pub struct Returning {
-    /// What it gets of the time in which it is away: nondurable: nothing; semi-durable: what the broker's cache still
-    /// has; durable: everything. A semi-durable one connects again whenever the connection breaks
+    /// What it gets of the time in which it is away: nondurable: nothing; semi-durable: what the
+    /// broker's cache still has; durable: everything. A semi-durable one connects again whenever
+    /// the connection breaks
     #[arg(long, value_name = "CLASS", value_parser = durability)]
     pub durability: Option<Durability>,
     /// Keep the position in this file, and go on from there
     #[arg(long, value_name = "FILE", long_help = TOKEN_FILE_HELP)]
     token_file: Option<PathBuf>,
-    /// Where to begin if no file says so: a token, a time as 2026-11-21T20:00:00Z, or earliest; implies --durability semi-durable
+    /// Where to begin if no file says so: a token, a time as 2026-11-21T20:00:00Z, or earliest;
+    /// implies --durability semi-durable
     #[arg(long, value_name = "TOKEN|TIME|earliest", value_parser = start)]
     from: Option<Start>,
-    /// Print gap and silence notices in their place among the messages; gaps are told on standard error, too
+    /// Print gap and silence notices in their place among the messages; gaps are told on standard
+    /// error, too
     #[arg(long)]
     pub notices: bool,
     /// Tell the broker by token what has been printed; implies --durability semi-durable
@@ -53,7 +56,8 @@ impl Returning {
         self.durability.is_some() || self.notices || self.keeps_position(false)
     }
 
-    /// Whether the position is kept here; semi-durable subscriptions of a session leave it to the broker.
+    /// Whether the position is kept here; semi-durable subscriptions of a session leave it to the
+    /// broker.
     pub fn keeps_position(&self, has_session: bool) -> bool {
         let semi_durable = self.durability == Some(Durability::SemiDurable) && !has_session;
         semi_durable || self.token_file.is_some() || self.from.is_some() || self.ack_by_token
@@ -108,8 +112,8 @@ struct Account {
 }
 
 impl Follow<'_> {
-    /// Prints up to `count` messages, or until the time is over or the user interrupts; gives how many have not come in
-    /// time.
+    /// Prints up to `count` messages, or until the time is over or the user interrupts; gives how
+    /// many have not come in time.
     pub async fn run(self, count: u64) -> Result<u64> {
         let mut store = self.returning.token_file.as_ref().map(FileStore::new);
         let saved = match &mut store {

@@ -1,4 +1,5 @@
-//! A drawing of the brokers: the one that answers in the middle, the others on rings by the links on the way to them.
+//! A drawing of the brokers: the one that answers in the middle, the others on rings by the links
+//! on the way to them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::f64::consts::TAU;
@@ -77,7 +78,8 @@ pub fn draw(brokers: &[Broker]) -> String {
     out + "</svg>\n"
 }
 
-/// Each broker has a sector of its ring, as wide as all that lies beyond it needs. Those that cannot be reached stand on a ring outside of all others.
+/// Each broker has a sector of its ring, as wide as all that lies beyond it needs. Those that
+/// cannot be reached stand on a ring outside of all others.
 fn places<'a>(order: &[(&'a Broker, usize)]) -> BTreeMap<&'a str, Place> {
     let outside = order.iter().map(|(_, depth)| *depth).max().unwrap_or(0) + 1;
     let depths: Vec<usize> = order.iter().map(|(broker, depth)| if broker.own { 0 } else { (*depth).max(1) }).collect();

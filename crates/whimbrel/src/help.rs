@@ -1,7 +1,7 @@
 //! Help pages, laid out for the width of the terminal.
 //!
-//! Options are laid out by the library. What stands below them is text of ours: paragraphs, and examples
-//! of which each is a command and, after two spaces or more, what it does.
+//! Options are laid out by the library. What stands below them is text of ours: paragraphs, and
+//! examples of which each is a command and, after two spaces or more, what it does.
 
 use clap::Command;
 
@@ -11,7 +11,8 @@ const WIDEST: usize = 100;
 /// The narrowest; a terminal that is narrower cuts lines.
 const NARROWEST: usize = 40;
 
-/// How far explanations stand behind the beginning of their command, if they have a line of their own.
+/// How far explanations stand behind the beginning of their command, if they have a line of their
+/// own.
 const INDENT: &str = "      ";
 
 /// The width of a page on this terminal, as the library finds it.
@@ -60,7 +61,8 @@ fn lay_out(text: &str, width: usize) -> String {
     out.join("\n")
 }
 
-/// Examples: what they do stands in a column if all of it fits there, otherwise below each that has no room.
+/// Examples: what they do stands in a column if all of it fits there, otherwise below each that has
+/// no room.
 fn examples(rows: &[&str], width: usize, out: &mut Vec<String>) {
     let split = |row: &str| {
         let row = row.trim_start().to_owned();

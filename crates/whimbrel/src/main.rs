@@ -79,7 +79,8 @@ enum Command {
     Sessions(sessions::Sessions),
     /// Show what running brokers keep in their journals, and who holds it back.
     Streams(streams::Streams),
-    /// Show which brokers there are, how they are linked, and the ways from a running broker to the others.
+    /// Show which brokers there are, how they are linked, and the ways from a running broker to the
+    /// others.
     Topology(topology::Topology),
     /// Show what brokers want of each other.
     Interest(interest::Interest),

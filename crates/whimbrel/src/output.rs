@@ -8,7 +8,8 @@ use anyhow::{Context, Result};
 use tokio::io::Interest;
 use tokio::net::unix::pipe::Sender;
 
-/// Writes to standard output, past all buffers of this process; false if nobody reads there any more.
+/// Writes to standard output, past all buffers of this process; false if nobody reads there any
+/// more.
 pub fn written(output: &[u8]) -> Result<bool> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(output).and_then(|()| stdout.flush()) {
@@ -18,8 +19,8 @@ pub fn written(output: &[u8]) -> Result<bool> {
     }
 }
 
-/// Waits until nobody reads standard output any more, so that `sub | head -1` ends with `head`, also
-/// if no message comes that could not be written. For ever if it is no pipe.
+/// Waits until nobody reads standard output any more, so that `sub | head -1` ends with `head`,
+/// also if no message comes that could not be written. For ever if it is no pipe.
 pub async fn reader_gone() {
     // The system does not watch files, and nobody leaves them.
     if let Ok(stdout) = io::stdout().as_fd().try_clone_to_owned()

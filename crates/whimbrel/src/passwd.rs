@@ -71,7 +71,8 @@ fn ask(prompt: &str) -> anyhow::Result<Vec<u8>> {
 /// One line of standard input, without its end.
 fn read_line() -> anyhow::Result<Vec<u8>> {
     let mut line = Vec::new();
-    // With the end of the line, and one byte more than may be, so that what is too long is refused and not cut.
+    // With the end of the line, and one byte more than may be, so that what is too long is refused
+    // and not cut.
     let most = PASSWORD_MAX as u64 + 3;
     io::stdin().lock().take(most).read_until(b'\n', &mut line).context("cannot read the password")?;
     while line.last().is_some_and(|last| matches!(last, b'\n' | b'\r')) {

@@ -54,7 +54,8 @@ impl Printer {
     }
 }
 
-/// Gaps in words, those of the same reason together: a broker that ends leaves one in each of its streams.
+/// Gaps in words, those of the same reason together: a broker that ends leaves one in each of its
+/// streams.
 pub fn words(gaps: &[Gap]) -> Vec<String> {
     let mut left: Vec<&Gap> = gaps.iter().collect();
     let mut lines = Vec::new();

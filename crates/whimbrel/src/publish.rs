@@ -61,7 +61,8 @@ pub struct Publish {
     /// A user property, an attribute for selectors; repeatable
     #[arg(long, short, visible_alias = "attribute", value_name = "NAME=VALUE", value_parser = connection::property)]
     property: Vec<(String, String)>,
-    /// How important the message is, from 1 to 10: where a broker's cache has not room for all, it may keep what is more important
+    /// How important the message is, from 1 to 10: where a broker's cache has not room for all, it
+    /// may keep what is more important
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=10))]
     importance: Option<u8>,
     /// Seconds for which the message is of use
@@ -234,7 +235,8 @@ impl Publish {
     }
 }
 
-/// Waits for the acknowledgement of the message that was sent first; for ever if there is none. Harmless to give up.
+/// Waits for the acknowledgement of the message that was sent first; for ever if there is none.
+/// Harmless to give up.
 async fn oldest(receipts: &mut VecDeque<Receipt>) -> Result<(), Error> {
     let Some(receipt) = receipts.front_mut() else { return std::future::pending().await };
     let result = receipt.acknowledged().await;

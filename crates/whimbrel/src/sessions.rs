@@ -45,7 +45,8 @@ pub struct Sessions {
 
 #[derive(Subcommand)]
 enum Command {
-    /// List sessions at all brokers: who is there, who is away and for how long, and how far each is behind.
+    /// List sessions at all brokers: who is there, who is away and for how long, and how far each
+    /// is behind.
     List {
         #[command(flatten)]
         reach: Reach,
@@ -93,7 +94,8 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// End a session as its expiry would: its client is disconnected, its will published, and what was kept for it alone is given up.
+    /// End a session as its expiry would: its client is disconnected, its will published, and what
+    /// was kept for it alone is given up.
     Drop {
         #[command(flatten)]
         reach: Reach,
@@ -286,7 +288,8 @@ struct Found {
     shown: Shown,
 }
 
-/// Asks all brokers for a session. Where it has moved a moment ago, the former one may still have it too.
+/// Asks all brokers for a session. Where it has moved a moment ago, the former one may still have
+/// it too.
 fn find(control: &Control, client: &str) -> anyhow::Result<Found> {
     let at = format!("sessions/{}", percent::encode(client));
     let all: All<Shown> = system::ask(control, &at)?;

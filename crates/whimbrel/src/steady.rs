@@ -14,8 +14,9 @@ pub trait Subscribes {
     fn explained(&self, error: Error) -> anyhow::Error;
 }
 
-/// Subscriptions whose connection is made again whenever it is lost. Without a session at the broker
-/// they begin anew then: what is retained comes again, and what was published meanwhile does not.
+/// Subscriptions whose connection is made again whenever it is lost. Without a session at the
+/// broker they begin anew then: what is retained comes again, and what was published meanwhile does
+/// not.
 pub struct Steady<S> {
     subscribes: S,
     options: Options,

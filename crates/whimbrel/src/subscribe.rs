@@ -49,13 +49,15 @@ Examples:
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Subscribe {
-    /// Topic filters: + stands for one level, # for all that follow; $share/GROUP/FILTER shares the work
+    /// Topic filters: + stands for one level, # for all that follow; $share/GROUP/FILTER shares the
+    /// work
     #[arg(required = true, value_name = "FILTER")]
     filters: Vec<String>,
     /// The highest QoS: 0: at most once, 1: at least once, 2: exactly once
     #[arg(long, short, default_value = "0", value_name = "QOS", value_parser = connection::qos)]
     qos: QoS,
-    /// Only messages for which this condition on their user properties and JSON payload is true; see the examples
+    /// Only messages for which this condition on their user properties and JSON payload is true;
+    /// see the examples
     #[arg(long, value_name = "CONDITION", long_help = SELECTOR_HELP)]
     selector: Option<String>,
     /// Print the topic before each payload
@@ -122,7 +124,8 @@ impl Subscribe {
         printed
     }
 
-    /// Prints until the count is reached, the time is over, nobody reads any more, or the user interrupts.
+    /// Prints until the count is reached, the time is over, nobody reads any more, or the user
+    /// interrupts.
     async fn print_all(&self, steady: &mut Steady<&Subscribe>, end: Option<Instant>) -> Result<()> {
         let mut left = self.count.unwrap_or(u64::MAX);
         let over = async {

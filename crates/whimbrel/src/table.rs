@@ -117,7 +117,8 @@ pub fn is_coloured() -> bool {
     std::io::stdout().is_terminal() && !is_unwanted
 }
 
-/// A name that a client has chosen, without what would do something to a terminal; on a terminal not too long.
+/// A name that a client has chosen, without what would do something to a terminal; on a terminal
+/// not too long.
 pub fn name(text: &str) -> String {
     let is_plain = |c: char| !c.is_control() && !is_invisible(c);
     let shown: String =

@@ -1,4 +1,5 @@
-//! `whimbrel topology`: the brokers, how they are linked, and the ways from one of them to the others.
+//! `whimbrel topology`: the brokers, how they are linked, and the ways from one of them to the
+//! others.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,7 +24,8 @@ const MUCH_LOSS: u64 = 50;
 /// A clock that is further off is shown as something to look at, milliseconds.
 const CLOCK_OFF: u64 = 1000;
 
-/// What is known of a broker's links is told anew every 30 s; when it is older than this, something is in its way.
+/// What is known of a broker's links is told anew every 30 s; when it is older than this, something
+/// is in its way.
 const OLD: u64 = 40_000;
 
 const DETAILS: &str = "\

@@ -77,7 +77,8 @@ fn no_order_is_lost_or_comes_twice_although_the_broker_is_killed() {
             // Only express orders go to one of them.
             assert!(received == all || (dispatcher == 1 && received > 0 && received < all), "{summary}");
         }
-        // Positions of vehicles are volatile: what a kill takes is told, or nobody was told that it was accepted.
+        // Positions of vehicles are volatile: what a kill takes is told, or nobody was told that it
+        // was accepted.
         assert_eq!(number("/faults"), 0, "{summary}");
         let reliable = |name: &str| number(&format!("/reliable/{name}"));
         let told = reliable("delivered") + reliable("reported") + reliable("excused");
@@ -148,9 +149,10 @@ fn explained(recording: &str) {
     assert!(explain(&["--event", &ids[0]]).contains("clerk-3 #1 sent PUBLISH q2"), "{story}");
 }
 
-/// With clients of all kinds: positions at QoS 1, orders that durable clerks with positions of their own or the broker's share, semi-durable and nondurable
-/// consoles, dispatchers that are answered. Whether positions, which are not logged, keep their order and come once is not asked for here: docs/decisions/0014 says
-/// how often they do not.
+/// With clients of all kinds: positions at QoS 1, orders that durable clerks with positions of
+/// their own or the broker's share, semi-durable and nondurable consoles, dispatchers that are
+/// answered. Whether positions, which are not logged, keep their order and come once is not asked
+/// for here: docs/decisions/0014 says how often they do not.
 #[test]
 fn a_rolling_restart_under_load_loses_nothing_and_gives_no_order_twice() {
     let arguments = ["--regions", "3", "--move-every", "2s", "--kill-every", "1s", "--roll"];

@@ -46,7 +46,8 @@ fn durable_subscribers_at_linked_brokers_lose_nothing_and_each_event_is_logged_o
         assert_eq!(ours(id), Some(0.0), "{id}: {report:#}");
     }
     assert_eq!([ours("log-writes"), ours("star-log-writes")], [Some(1.0); 2], "{report:#}");
-    // Two bytes say which of the subscriptions one is, and seven where the event before is that it wanted.
+    // Two bytes say which of the subscriptions one is, and seven where the event before is that it
+    // wanted.
     assert_eq!(ours("record-size"), Some(1.0 + 25.0 * 9.0), "{report:#}");
     let rates = ["aggregate-rate", "one-broker-rate", "four-shbs", "catch-up", "catch-up-of-all", "latency-5-hops"];
     let others = ["acknowledge-25", "acknowledge-200", "record-data", "record-speed", "modelled-rate"];

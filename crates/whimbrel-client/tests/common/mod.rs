@@ -1,4 +1,5 @@
-//! A broker to talk to: the real state machine behind a loopback listener, with the least driver that does.
+//! A broker to talk to: the real state machine behind a loopback listener, with the least driver
+//! that does.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

@@ -158,7 +158,8 @@ async fn what_was_not_acknowledged_is_sent_again_on_the_next_connection() {
     watcher.subscribe(&[("t", QoS::AtLeastOnce)]).await.expect("answered");
     let kept = |broker: &TestBroker| options(broker, "p").clean_start(false).session_expiry(60);
     let (client, mut events) = Client::connect(kept(&broker)).await.expect("accepted");
-    // Its own connection ends before it can have been acknowledged; the watcher's too, so it comes back.
+    // Its own connection ends before it can have been acknowledged; the watcher's too, so it comes
+    // back.
     let publish = client.publish(Publish::new("t", "precious").qos(QoS::AtLeastOnce));
     tokio::pin!(publish);
     assert!(futures_poll_once(publish.as_mut()).await.is_none(), "nothing is acknowledged at once");

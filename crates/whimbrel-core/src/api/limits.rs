@@ -14,13 +14,15 @@ pub struct Limits {
     /// Bytes that wait in one session for a best-effort delivery; [`crate::BURST_FACTOR`] times as
     /// many for the first second in which its client does not take all at once.
     pub best_effort_queue_bytes: usize,
-    /// Bytes that wait in all sessions together. An event counts once per session that waits for it.
+    /// Bytes that wait in all sessions together. An event counts once per session that waits for
+    /// it.
     pub total_queue_bytes: usize,
     /// Sessions, attached or not.
     pub sessions_max: usize,
     /// Subscriptions in one session.
     pub subscriptions_per_session: usize,
-    /// Bytes of the selectors of one session, in canonical form. Bounds what a client can make the index hold and do.
+    /// Bytes of the selectors of one session, in canonical form. Bounds what a client can make the
+    /// index hold and do.
     pub selector_bytes_per_session: usize,
     /// How long a session outlives its connection at most.
     pub session_expiry_max: Duration,
@@ -28,26 +30,29 @@ pub struct Limits {
     pub retained_max: usize,
     /// Bytes of retained messages.
     pub retained_bytes: usize,
-    /// Bytes that wait in one session for its tracked subscriptions (semi-durable, or with notices); one that would exceed it reads
-    /// from the cache instead, once the client takes more.
+    /// Bytes that wait in one session for its tracked subscriptions (semi-durable, or with
+    /// notices); one that would exceed it reads from the cache instead, once the client takes more.
     pub tracked_queue_bytes: usize,
     /// How often a subscription with notices is told how far it has come.
     pub silence_after: Duration,
     /// Bytes of one event that is logged, packed.
     pub logged_event_bytes: usize,
-    /// How long what durable subscriptions have not acknowledged is kept, if those that are there and live have; `None`: until they have, or
-    /// have expired. Where there are other brokers it is kept longer by an eighth of that, 90 s at most.
+    /// How long what durable subscriptions have not acknowledged is kept, if those that are there
+    /// and live have; `None`: until they have, or have expired. Where there are other brokers it is
+    /// kept longer by an eighth of that, 90 s at most.
     pub max_retain: Option<Duration>,
-    /// How often it is written where all streams of other brokers stand, for the positions of durable subscriptions that change: these are written as if nothing
-    /// had come since in streams that have had nothing for them.
+    /// How often it is written where all streams of other brokers stand, for the positions of
+    /// durable subscriptions that change: these are written as if nothing had come since in streams
+    /// that have had nothing for them.
     pub base_every: Duration,
     /// What tokens are bound to.
     pub deployment: Deployment,
 }
 
 impl Limits {
-    /// How far the queues may grow in all before those of absent sessions and of shared subscriptions grow no more: a quarter of
-    /// [`Limits::total_queue_bytes`] is kept for clients that are here and have to wait for a moment.
+    /// How far the queues may grow in all before those of absent sessions and of shared
+    /// subscriptions grow no more: a quarter of [`Limits::total_queue_bytes`] is kept for clients
+    /// that are here and have to wait for a moment.
     pub fn absent_queue_bytes(&self) -> usize {
         self.total_queue_bytes / 4 * 3
     }

@@ -18,15 +18,17 @@ pub use told::{Accepted, Delivery, EventStep, Kick, Naming, Output, Refusal, Sen
 
 use crate::store::{BatchNo, Disk, Fetched};
 
-/// The edge's name for one attached connection. Small numbers, reused; the core keeps a table as long as the largest.
+/// The edge's name for one attached connection. Small numbers, reused; the core keeps a table as
+/// long as the largest.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Link(pub u32);
 
 /// What can happen to the core.
 #[derive(Debug)]
 pub enum Input<'a> {
-    /// A connection asks for a session. Answered by [`Output::attached`] or [`Output::refused`], if the session may be at another broker not at once: until
-    /// then the link is not attached, and the edge may only say that it is [`Input::Detach`]ed.
+    /// A connection asks for a session. Answered by [`Output::attached`] or [`Output::refused`], if
+    /// the session may be at another broker not at once: until then the link is not attached, and
+    /// the edge may only say that it is [`Input::Detach`]ed.
     Attach(Attach<'a>),
     /// A connection has ended.
     Detach {
@@ -64,8 +66,8 @@ pub enum Input<'a> {
         /// Whether it is retained.
         retain: bool,
     },
-    /// The client has safely processed what a subscription that it keeps the position of got up to `token`. Answered by
-    /// [`Output::accepted`] as a publish with that tag.
+    /// The client has safely processed what a subscription that it keeps the position of got up to
+    /// `token`. Answered by [`Output::accepted`] as a publish with that tag.
     Acknowledge {
         /// From whom.
         link: Link,
@@ -78,7 +80,8 @@ pub enum Input<'a> {
         /// Up to where.
         token: &'a CheckpointToken,
     },
-    /// The client will not repeat the publish `tag`, which may be used anew. Answered by [`Output::completed`].
+    /// The client will not repeat the publish `tag`, which may be used anew. Answered by
+    /// [`Output::completed`].
     Release {
         /// From whom.
         link: Link,
@@ -94,7 +97,8 @@ pub enum Input<'a> {
         /// With which packet of the hand-over.
         by: Settlement,
     },
-    /// What [`Output::read_out`] has asked for: what the link had sent by then has been given to the edge, and handled. Ignored if it is not awaited.
+    /// What [`Output::read_out`] has asked for: what the link had sent by then has been given to
+    /// the edge, and handled. Ignored if it is not awaited.
     ReadOut {
         /// Which.
         link: Link,
@@ -121,8 +125,8 @@ pub enum Input<'a> {
     Knowledge(Segment<'a>),
     /// [`crate::Broker::next_deadline`] has come.
     Deadline,
-    /// A publish that the edge itself refuses; its answer keeps its place among those to the same link. Answered by
-    /// [`Output::accepted`].
+    /// A publish that the edge itself refuses; its answer keeps its place among those to the same
+    /// link. Answered by [`Output::accepted`].
     RefusedAtEdge {
         /// Whose.
         link: Link,
@@ -142,7 +146,8 @@ pub enum Input<'a> {
     Disk(Disk),
     /// What was asked for with [`crate::Broker::fetch`].
     Fetched(Fetched<'a>),
-    /// An operator ends the session of that client, as its expiry would; if the client is there, it is disconnected.
+    /// An operator ends the session of that client, as its expiry would; if the client is there, it
+    /// is disconnected.
     DropSession {
         /// Whose; it need not exist.
         client_id: &'a str,

@@ -1,10 +1,12 @@
 //! What a driver of links to other brokers tells the core, and is told by it.
 
-/// The driver's name for one connection to another broker. Small numbers, reused after [`PeerInput::Closed`].
+/// The driver's name for one connection to another broker. Small numbers, reused after
+/// [`PeerInput::Closed`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PeerLink(pub u32);
 
-/// One of the ways over a link. Streams are in order, each for itself; what one of them holds up does not hold up the others.
+/// One of the ways over a link. Streams are in order, each for itself; what one of them holds up
+/// does not hold up the others.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Channel {
     /// A stream, to be served first: hellos, link state, interest, nacks.
@@ -31,7 +33,8 @@ pub enum PeerInput<'a> {
         link: PeerLink,
         /// This broker has asked for it.
         dialed: bool,
-        /// The name that the other one's certificate gives it; `None` if certificates prove nothing here.
+        /// The name that the other one's certificate gives it; `None` if certificates prove nothing
+        /// here.
         name: Option<&'a str>,
     },
     /// The next bytes of a stream, cut anywhere, or one datagram.

@@ -11,7 +11,8 @@ use super::Link;
 /// A message that is published when a client ends without saying goodbye.
 #[derive(Clone, Debug)]
 pub struct Will {
-    /// The message; its own id and acceptance time mean nothing, its expiry counts from publication.
+    /// The message; its own id and acceptance time mean nothing, its expiry counts from
+    /// publication.
     pub event: Event,
     /// Whether it becomes the topic's retained message.
     pub retain: bool,
@@ -52,7 +53,8 @@ pub struct Attach<'a> {
     pub window: u16,
     /// Published if the connection ends without a goodbye.
     pub will: Option<Box<Will>>,
-    /// If what brokers keep of the session cannot be reached, begin without it: the client knows itself where it stands.
+    /// If what brokers keep of the session cannot be reached, begin without it: the client knows
+    /// itself where it stands.
     pub without_copy: bool,
     /// Whose it is to be; `None`: nobody is known, and everybody may have every session.
     pub principal: Option<SessionPrincipal>,
@@ -72,16 +74,18 @@ pub enum RetainHandling {
 /// What a subscription gets of the time in which nobody is there for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Durability {
-    /// What a session that outlives its connection does by itself: with a log as [`Durability::Durable`]; else reliable events wait in the
-    /// session, or in the shared subscription, as long as that lives and its bounds allow.
+    /// What a session that outlives its connection does by itself: with a log as
+    /// [`Durability::Durable`]; else reliable events wait in the session, or in the shared
+    /// subscription, as long as that lives and its bounds allow.
     #[default]
     Queued,
     /// Nothing: it goes on with what comes after its return.
     Nondurable,
     /// What the cache still has; the rest is a gap.
     SemiDurable,
-    /// Everything: what it wants is logged, and kept until it has acknowledged it, or one of those who share it has. Without a log, or in a
-    /// session that ends with its connection, as [`Durability::SemiDurable`], or as [`Durability::Queued`] if it is shared.
+    /// Everything: what it wants is logged, and kept until it has acknowledged it, or one of those
+    /// who share it has. Without a log, or in a session that ends with its connection, as
+    /// [`Durability::SemiDurable`], or as [`Durability::Queued`] if it is shared.
     Durable,
 }
 
@@ -105,7 +109,8 @@ pub enum Start<'a> {
     Own,
     /// After what a checkpoint token says, and after these events, which came later.
     Token(&'a CheckpointToken, &'a [EventId]),
-    /// After these events, at least one. Other pubends begin a minute before the smallest tick that is named.
+    /// After these events, at least one. Other pubends begin a minute before the smallest tick that
+    /// is named.
     After(&'a [EventId]),
     /// With what was accepted after that moment.
     Since(Time),
@@ -158,7 +163,8 @@ pub struct Filter<'a> {
     pub retain_handling: RetainHandling,
     /// Delivered with every event, for the client to tell its subscriptions apart; 0: none.
     pub identifier: u32,
-    /// Which events are wanted; `None`: all. A shared subscription has one selector for all its members.
+    /// Which events are wanted; `None`: all. A shared subscription has one selector for all its
+    /// members.
     pub selector: Option<&'a Selector>,
     /// How it follows the streams.
     pub following: Following<'a>,
@@ -173,7 +179,8 @@ pub struct Publish<'a> {
     pub tag: u16,
     /// It becomes the topic's retained message; an empty payload clears it.
     pub retain: bool,
-    /// The publisher's own number for it: one that is not greater than the last that it gave is a repeat.
+    /// The publisher's own number for it: one that is not greater than the last that it gave is a
+    /// repeat.
     pub number: Option<u64>,
     /// The event.
     pub event: EventRef<'a>,

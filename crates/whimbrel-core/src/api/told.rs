@@ -39,7 +39,8 @@ pub enum Refusal {
     TooManySelectors,
     /// The broker has as many sessions as it may.
     TooManySessions,
-    /// A shared subscription asks for a place to begin, for a position that its client keeps, for the cache or for notices.
+    /// A shared subscription asks for a place to begin, for a position that its client keeps, for
+    /// the cache or for notices.
     SharedTracked,
     /// A place to begin needs a subscription that gets what it missed.
     StartNotKept,
@@ -69,7 +70,8 @@ pub enum Refusal {
     ForeignSession,
     /// The client connected again while its session was being fetched.
     ConnectedAgain,
-    /// The publisher's number is greater than one that was refused on this connection: that one is to be repeated first.
+    /// The publisher's number is greater than one that was refused on this connection: that one is
+    /// to be repeated first.
     NumberAfterRefused,
 }
 
@@ -80,7 +82,8 @@ pub enum Kick {
     TakenOver,
     /// More waits for this client than its bounds allow.
     TooSlow,
-    /// More of what it asked for waits than it could tell apart, although it should not have been read any more.
+    /// More of what it asked for waits than it could tell apart, although it should not have been
+    /// read any more.
     AsksTooMuch,
     /// The log has failed, and nobody knows whether what the client published last is in it.
     LogFailed,
@@ -132,7 +135,8 @@ impl Naming {
 pub enum Unread {
     /// Nothing.
     Nothing,
-    /// There may be something: it is read, then [`crate::Input::ReadOut`] or [`crate::Input::Detach`] follows.
+    /// There may be something: it is read, then [`crate::Input::ReadOut`] or
+    /// [`crate::Input::Detach`] follows.
     Coming,
 }
 
@@ -167,7 +171,8 @@ pub struct Delivery<'a> {
     pub event: EventRef<'a>,
     /// Its name.
     pub id: EventId,
-    /// Deliveries with the same number carry the same event, so an edge may reuse what it encoded; 0: not known.
+    /// Deliveries with the same number carry the same event, so an edge may reuse what it encoded;
+    /// 0: not known.
     pub serial: u64,
     /// Names the delivery until it is settled; 0 with [`Qos::AtMostOnce`].
     pub tag: u16,
@@ -186,9 +191,11 @@ pub struct Delivery<'a> {
     pub cursor: u32,
 }
 
-/// Where the core's decisions go. All calls for one link are in the order in which they take effect.
+/// Where the core's decisions go. All calls for one link are in the order in which they take
+/// effect.
 pub trait Output {
-    /// The link has its session; `present` if it existed before. Repeated and waiting deliveries follow.
+    /// The link has its session; `present` if it existed before. Repeated and waiting deliveries
+    /// follow.
     fn attached(&mut self, link: Link, present: bool);
     /// The link gets no session.
     fn refused(&mut self, link: Link, why: Refusal);
@@ -198,7 +205,8 @@ pub trait Output {
     fn read_out(&mut self, _link: Link) -> Unread {
         Unread::Nothing
     }
-    /// The answers to a subscribe, in its order, and the names of brokers that do not know of the subscriptions yet. Retained messages follow.
+    /// The answers to a subscribe, in its order, and the names of brokers that do not know of the
+    /// subscriptions yet. Retained messages follow.
     fn subscribed(&mut self, link: Link, tag: u16, results: &[Result<Granted, Refusal>], pending: &[Box<str>]);
     /// The answers to an unsubscribe, in its order: whether there was such a subscription.
     fn unsubscribed(&mut self, link: Link, tag: u16, existed: &[bool]);
@@ -217,14 +225,17 @@ pub trait Output {
     fn takes(&mut self, _link: Link, _delivery: &Delivery<'_>) -> bool {
         true
     }
-    /// What the link is told is kept back from now on, in its order, until [`Output::uncork`]; if it ends before, it is told nothing of it.
+    /// What the link is told is kept back from now on, in its order, until [`Output::uncork`]; if
+    /// it ends before, it is told nothing of it.
     fn cork(&mut self, _link: Link) {}
     /// What was kept back goes out.
     fn uncork(&mut self, _link: Link) {}
-    /// The stream to which that link publishes has run ahead of the clock: nothing should be taken from it for a while.
+    /// The stream to which that link publishes has run ahead of the clock: nothing should be taken
+    /// from it for a while.
     fn hold(&mut self, _link: Link, _span: Duration) {}
-    /// As much as should waits of what that link asked for: nothing more is to be taken from it until [`Output::resume`], or until it ends. What
-    /// was taken already may still be given to the core.
+    /// As much as should waits of what that link asked for: nothing more is to be taken from it
+    /// until [`Output::resume`], or until it ends. What was taken already may still be given to the
+    /// core.
     fn pause(&mut self, _link: Link) {}
     /// More may be taken from that link again.
     fn resume(&mut self, _link: Link) {}
@@ -236,20 +247,24 @@ pub trait Output {
     }
     /// Something became of an event. Told only if [`Output::wants_steps`].
     fn step(&mut self, _event: &AcceptedEvent<'_>, _step: EventStep) {}
-    /// Send bytes to another broker: the next of a stream, or one datagram. Returns how many bytes are unsent on that way now; a datagram is sent
-    /// at once or never.
+    /// Send bytes to another broker: the next of a stream, or one datagram. Returns how many bytes
+    /// are unsent on that way now; a datagram is sent at once or never.
     fn peer_bytes(&mut self, _link: PeerLink, _channel: Channel, _bytes: &[u8]) -> usize {
         0
     }
     /// End a connection to another broker; the core has already let go of it.
     fn peer_hang_up(&mut self, _link: PeerLink, _why: HangUp) {}
-    /// There is another broker of that name, with which there is no link and should be one. Told again if there still is none after a while.
+    /// There is another broker of that name, with which there is no link and should be one. Told
+    /// again if there still is none after a while.
     fn peer_dial(&mut self, _name: &str, _address: &str) {}
-    /// A client's session goes on, here or elsewhere, from what was kept here of it while somebody else had it, who cannot be reached: that lacks what was
-    /// delivered and acknowledged in the last `age` or a little longer. Told again if it is asked for again.
+    /// A client's session goes on, here or elsewhere, from what was kept here of it while somebody
+    /// else had it, who cannot be reached: that lacks what was delivered and acknowledged in the
+    /// last `age` or a little longer. Told again if it is asked for again.
     fn copy_used(&mut self, _client: &str, _age: Duration) {}
-    /// Another broker asks something that only the driver can answer, with [`crate::Broker::answer_broker`]. Asked again if no answer comes.
+    /// Another broker asks something that only the driver can answer, with
+    /// [`crate::Broker::answer_broker`]. Asked again if no answer comes.
     fn asked(&mut self, _from: HostId, _number: u64, _question: &str) {}
-    /// Another broker has answered the question of that number; it need not have been asked, and may answer twice.
+    /// Another broker has answered the question of that number; it need not have been asked, and
+    /// may answer twice.
     fn answered(&mut self, _from: HostId, _number: u64, _answer: &str) {}
 }

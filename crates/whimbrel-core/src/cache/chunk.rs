@@ -1,4 +1,5 @@
-//! A run of neighbouring slots, with the bytes of their events one behind the other: written and read in order, and given back as a whole.
+//! A run of neighbouring slots, with the bytes of their events one behind the other: written and
+//! read in order, and given back as a whole.
 
 use std::collections::VecDeque;
 
@@ -9,13 +10,15 @@ use super::slot::{CacheSlot, Merged, SlotContent};
 /// Bytes of events that a chunk may have besides those of large ones.
 pub(super) const BLOCK: usize = 56 << 10;
 
-/// An event that takes more bytes has an allocation of its own, so that chunks have like numbers of slots whatever their events take.
+/// An event that takes more bytes has an allocation of its own, so that chunks have like numbers of
+/// slots whatever their events take.
 pub(super) const LARGE: usize = 1 << 10;
 
 /// For each slot that has to be moved so many bytes must have died before a chunk is compacted.
 const DEAD_PER_SLOT: usize = 8;
 
-/// The block that so many bytes are kept in: one of a few sizes, so that what one chunk gives back serves another.
+/// The block that so many bytes are kept in: one of a few sizes, so that what one chunk gives back
+/// serves another.
 pub(super) fn block(bytes: usize) -> usize {
     bytes.next_multiple_of(if bytes > BLOCK / 8 { BLOCK / 8 } else { BLOCK / 32 })
 }
@@ -104,7 +107,8 @@ pub(super) struct Chunk {
 }
 
 impl Chunk {
-    /// An empty one with room for so many bytes of small events, which may be made of one that is gone.
+    /// An empty one with room for so many bytes of small events, which may be made of one that is
+    /// gone.
     pub(super) fn new(small: usize, spare: Option<Chunk>) -> Self {
         let mut chunk = Chunk::default();
         if let Some(Chunk { slots, bytes, .. }) = spare.filter(|spare| spare.bytes.small.capacity() == small) {
@@ -186,8 +190,8 @@ impl Chunk {
             || self.dead > (self.small() / 4).max(self.slots.len() * DEAD_PER_SLOT)
     }
 
-    /// Merges its holes, or drops all of them, as what they say is said by `incomplete` or is about to be; and moves the bytes of its events together. One
-    /// that still grows keeps its room.
+    /// Merges its holes, or drops all of them, as what they say is said by `incomplete` or is about
+    /// to be; and moves the bytes of its events together. One that still grows keeps its room.
     pub(super) fn compact(&mut self, grows: bool, drop_holes: bool, incomplete: &mut Vec<Tick>) {
         let old = core::mem::take(&mut self.slots);
         let mut bytes = core::mem::take(&mut self.bytes);

@@ -1,5 +1,7 @@
-//! The events of a partition by what a policy says of them: for `value` by importance; for `priority` class 0 is the lrp part, and protected events are
-//! classed by importance. The order of each class is that of the slots: only its oldest event is known, the next is found by walking on.
+//! The events of a partition by what a policy says of them: for `value` by importance; for
+//! `priority` class 0 is the lrp part, and protected events are classed by importance. The order of
+//! each class is that of the slots: only its oldest event is known, the next is found by walking
+//! on.
 
 use whimbrel_event::{IMPORTANCE_MAX, Time};
 

@@ -26,7 +26,8 @@ impl Meter {
         Meter { part: (nanos / PARTS as u64).max(1), counts: [0; PARTS + 1], now: 0, total: 0 }
     }
 
-    /// One arrives; returns how many did during the while that ends now, and up to a sixteenth before.
+    /// One arrives; returns how many did during the while that ends now, and up to a sixteenth
+    /// before.
     pub(super) fn count(&mut self, now: Time) -> u64 {
         let part = (now.as_nanos() / self.part).max(self.now);
         for passed in 1..=(part - self.now).min(self.counts.len() as u64) {

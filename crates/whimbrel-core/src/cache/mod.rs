@@ -1,7 +1,9 @@
-//! The memory that semi-durable subscriptions recover from: the broker's latest events, divided into partitions, and what of them was overwritten.
+//! The memory that semi-durable subscriptions recover from: the broker's latest events, divided
+//! into partitions, and what of them was overwritten.
 //!
-//! An event has a *serial*, its number in the broker's own order. Each partition keeps its events in that order under its own policy, and knows what it
-//! has overwritten: up to which tick of each pubend it is incomplete, and the holes after that. A reader begins at a serial, over the
+//! An event has a *serial*, its number in the broker's own order. Each partition keeps its events
+//! in that order under its own policy, and knows what it has overwritten: up to which tick of each
+//! pubend it is incomplete, and the holes after that. A reader begins at a serial, over the
 //! partitions that may hold what it wants, and meets every event there is and every hole.
 
 mod chunk;
@@ -90,7 +92,8 @@ impl Cache {
         }
     }
 
-    /// Of a pubend, events up to `to` were never written here, as they came before this cache: no partition is complete up to there.
+    /// Of a pubend, events up to `to` were never written here, as they came before this cache: no
+    /// partition is complete up to there.
     ///
     /// # Panics
     /// When 65,536 other pubends are known.
@@ -102,8 +105,9 @@ impl Cache {
         self.pubends.miss(number, to);
     }
 
-    /// Keeps an event that belongs to `partition`, and overwrites what it takes the place of. Amortised over many events the cost of each is
-    /// constant; the costliest one moves as many slots as its partition has.
+    /// Keeps an event that belongs to `partition`, and overwrites what it takes the place of.
+    /// Amortised over many events the cost of each is constant; the costliest one moves as many
+    /// slots as its partition has.
     ///
     /// # Panics
     /// When there is no such partition, or `serial` is not above all before.
@@ -128,8 +132,8 @@ impl Cache {
         self.hold_ceiling(now);
     }
 
-    /// Makes room for pubends: those of which nothing is left are forgotten. If all still have something, everything is overwritten; a broker
-    /// cannot follow so many at a time.
+    /// Makes room for pubends: those of which nothing is left are forgotten. If all still have
+    /// something, everything is overwritten; a broker cannot follow so many at a time.
     fn forget_pubends(&mut self) {
         let mut is_used = vec![false; self.pubends.count()];
         for (slot, _) in self.partitions.iter().flat_map(|partition| partition.slots.walk(0)) {
@@ -159,12 +163,15 @@ impl Cache {
         }
     }
 
-    /// Shows what `partitions` hold from the serial `from` on, in the order of serials, and says where to continue. Stops after `budget`
-    /// slots (at least one), or when `visit` breaks; the item that it was shown last counts as read. Holes need no room at
-    /// the reader: what `visit` says to one is not listened to. Holes that begin before `from` and reach beyond it come first and are not counted
-    /// towards the budget, so that what was read in pieces has shown them more than once.
+    /// Shows what `partitions` hold from the serial `from` on, in the order of serials, and says
+    /// where to continue. Stops after `budget` slots (at least one), or when `visit` breaks; the
+    /// item that it was shown last counts as read. Holes need no room at the reader: what `visit`
+    /// says to one is not listened to. Holes that begin before `from` and reach beyond it come
+    /// first and are not counted towards the budget, so that what was read in pieces has shown them
+    /// more than once.
     ///
-    /// A hole comes before all later events of its pubend, in all partitions; events within it may still come from others.
+    /// A hole comes before all later events of its pubend, in all partitions; events within it may
+    /// still come from others.
     pub fn read(
         &self,
         from: u64,
@@ -176,8 +183,8 @@ impl Cache {
         CacheReading::new(&self.pubends, slots, from).run(from, self.end, budget, visit)
     }
 
-    /// The highest tick of that pubend at or below which `partitions` may lack events without a hole saying so, though they may have some; 0 if there
-    /// is none.
+    /// The highest tick of that pubend at or below which `partitions` may lack events without a
+    /// hole saying so, though they may have some; 0 if there is none.
     pub fn incomplete(&self, partitions: &PartitionSet, pubend: PubendId) -> Tick {
         let number = self.pubends.find(pubend);
         let unsure = self.pubends.unsure(number);
@@ -186,8 +193,9 @@ impl Cache {
         partitions.map(of_partition).fold(unsure, Tick::max)
     }
 
-    /// Where a reader begins that needs nothing of that pubend up to `after`: nothing later is before it, and at most 64 earlier events
-    /// of that pubend are behind it. Of a pubend that has written nothing, nothing is needed.
+    /// Where a reader begins that needs nothing of that pubend up to `after`: nothing later is
+    /// before it, and at most 64 earlier events of that pubend are behind it. Of a pubend that has
+    /// written nothing, nothing is needed.
     pub fn serial_for(&self, pubend: PubendId, after: Tick) -> u64 {
         let number = self.pubends.find(pubend);
         number.and_then(|number| self.pubends.serial_for(number, after)).unwrap_or(self.end)
@@ -197,7 +205,8 @@ impl Cache {
     pub fn holds(&self, partitions: &PartitionSet, id: EventId) -> bool {
         let mut found = false;
         let from = self.serial_for(id.pubend, Tick(id.tick.0.saturating_sub(1)));
-        // It is one of the first that have been written since its pubend's last mark, if it is there at all.
+        // It is one of the first that have been written since its pubend's last mark, if it is
+        // there at all.
         self.read(from, partitions, pubends::MARK_EVERY as usize + 1, |item| {
             found = matches!(item, CacheItem::Event { event, .. } if event.id() == id);
             if found { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -205,7 +214,8 @@ impl Cache {
         found
     }
 
-    /// The serial of the oldest event that any partition holds; [`Cache::end_serial`] if there is none.
+    /// The serial of the oldest event that any partition holds; [`Cache::end_serial`] if there is
+    /// none.
     pub fn first_serial(&self) -> u64 {
         self.partitions.iter().filter_map(|partition| partition.slots.first_serial()).min().unwrap_or(self.end)
     }
@@ -215,17 +225,20 @@ impl Cache {
         self.end
     }
 
-    /// All pubends of which events were written. One of which nothing is left may be forgotten when there are 65,536.
+    /// All pubends of which events were written. One of which nothing is left may be forgotten when
+    /// there are 65,536.
     pub fn pubends(&self) -> impl Iterator<Item = PubendId> {
         self.pubends.ids()
     }
 
-    /// The partitions that may hold events which a subscription to `filter` with `selector` matches.
+    /// The partitions that may hold events which a subscription to `filter` with `selector`
+    /// matches.
     pub fn candidates(&self, filter: TopicFilter<'_>, selector: Option<&Selector>) -> PartitionSet {
         self.plan.candidates(filter, selector)
     }
 
-    /// A subscriber was away for so long. From this the policy `value` learns what events are worth.
+    /// A subscriber was away for so long. From this the policy `value` learns what events are
+    /// worth.
     pub fn observe_outage(&mut self, away: Duration) {
         self.outages.observe(away);
     }

@@ -1,4 +1,5 @@
-//! How long subscribers are away: the probability that somebody is away for longer than a given time.
+//! How long subscribers are away: the probability that somebody is away for longer than a given
+//! time.
 
 use core::time::Duration;
 
@@ -22,7 +23,8 @@ const KEPT_MAX: f64 = 4_096.0;
 pub(super) struct Outages {
     counts: Vec<f64>,
     total: f64,
-    /// The probability that an outage is longer than the lower end of the bucket, and by how much it changes with each nanosecond in it.
+    /// The probability that an outage is longer than the lower end of the bucket, and by how much
+    /// it changes with each nanosecond in it.
     longer: Vec<(f64, f64)>,
     is_stale: bool,
 }

@@ -42,8 +42,9 @@ pub(super) struct Around<'a> {
     pub(super) outages: &'a mut Outages,
 }
 
-/// What each event is charged besides its bytes, measured with `examples/cache_memory.rs`. `random` has as many holes as events, and in all of its chunks
-/// something has gone that was not yet compacted; the others have fewer.
+/// What each event is charged besides its bytes, measured with `examples/cache_memory.rs`. `random`
+/// has as many holes as events, and in all of its chunks something has gone that was not yet
+/// compacted; the others have fewer.
 fn charge(policy: Policy) -> Charge {
     match policy {
         Policy::Lrp => Charge { place: 52, dead: 24 },
@@ -234,7 +235,8 @@ impl Partition {
         while self.slots.bytes > limit.bytes && (self.overwrite_least() || self.demote(protected.part(0), now)) {}
     }
 
-    /// Takes the oldest event out of the lrp part: it becomes a protected one, or is overwritten. False if there is none.
+    /// Takes the oldest event out of the lrp part: it becomes a protected one, or is overwritten.
+    /// False if there is none.
     fn demote(&mut self, protected: Limit, now: Time) -> bool {
         let Some(oldest) = self.classes.oldest(0) else { return false };
         let at = self.slots.locate(oldest.serial, oldest.at);

@@ -10,7 +10,8 @@ pub const PARTITIONS_MAX: usize = 256;
 /// What the default partition holds unless it is told otherwise, bytes.
 pub const DEFAULT_BYTES: u64 = 64 * 1024 * 1024;
 
-/// How long a protected event lives unless it is told otherwise: twice the mean outage that is assumed.
+/// How long a protected event lives unless it is told otherwise: twice the mean outage that is
+/// assumed.
 pub const PROTECTED_LIFETIME: Duration = Duration::from_secs(48);
 
 /// The part of a partition that holds protected events unless it is told otherwise, thousandths.
@@ -25,8 +26,8 @@ pub enum Capacity {
     Bytes(u64),
     /// What arrived during the last `keep`.
     Time {
-        /// The oldest age that is kept. Policies other than lrp hold as many events as arrived during that time, wherever they chose them
-        /// from.
+        /// The oldest age that is kept. Policies other than lrp hold as many events as arrived
+        /// during that time, wherever they chose them from.
         keep: Duration,
         /// Never more than so many bytes.
         ceiling: u64,
@@ -40,8 +41,9 @@ pub enum Policy {
     Lrp,
     /// Any of them, with equal probability.
     Random,
-    /// The one that was published first, but what is important lives on for a while: what is overwritten moves to a protected part if
-    /// that has room, or holds something less important, the oldest of which then goes (Farooq, Majumdar, Parsons, "High performance
+    /// The one that was published first, but what is important lives on for a while: what is
+    /// overwritten moves to a protected part if that has room, or holds something less important,
+    /// the oldest of which then goes (Farooq, Majumdar, Parsons, "High performance
     /// publish/subscribe middleware for mobile wireless networks", section 7.3, there PwP).
     Priority {
         /// The protected part, thousandths of the capacity.
@@ -49,7 +51,8 @@ pub enum Policy {
         /// How long an event stays there at most.
         lifetime: Duration,
     },
-    /// The one that is worth least: importance times the probability that somebody is away for longer than its age.
+    /// The one that is worth least: importance times the probability that somebody is away for
+    /// longer than its age.
     Value,
 }
 
@@ -80,7 +83,8 @@ pub struct DefaultPlan {
     pub policy: Policy,
 }
 
-/// The whole division. An event belongs to the first partition whose filter and selector match it, else to the default one.
+/// The whole division. An event belongs to the first partition whose filter and selector match it,
+/// else to the default one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     /// In the order in which they are asked; at most [`PARTITIONS_MAX`] - 1.
@@ -108,7 +112,8 @@ impl Plan {
         self.partitions.len() + 1
     }
 
-    /// The partitions that may hold events which a subscription to `filter` with `selector` matches.
+    /// The partitions that may hold events which a subscription to `filter` with `selector`
+    /// matches.
     pub fn candidates(&self, filter: TopicFilter<'_>, selector: Option<&Selector>) -> PartitionSet {
         let mut set = PartitionSet::EMPTY;
         for (number, partition) in self.partitions.iter().enumerate() {
@@ -130,7 +135,8 @@ impl Plan {
     }
 }
 
-/// Whether everything that is true under `narrow` is under `wide`; without a selector everything is.
+/// Whether everything that is true under `narrow` is under `wide`; without a selector everything
+/// is.
 pub(crate) fn all_content(wide: Option<&Selector>, narrow: Option<&Selector>) -> bool {
     match (wide, narrow) {
         (None, _) => true,

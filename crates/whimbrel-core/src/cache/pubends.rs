@@ -11,7 +11,8 @@ pub(super) const MARK_EVERY: u64 = 64;
 /// Marks of a pubend before the first thinning.
 const MARKS_MIN: usize = 64;
 
-/// The most pubends that are known. A broker knows fewer at a time: the rest is for those that have ended.
+/// The most pubends that are known. A broker knows fewer at a time: the rest is for those that have
+/// ended.
 pub(super) const PUBENDS_MAX: usize = 1 << 16;
 
 /// The event with that tick has that serial.
@@ -83,8 +84,8 @@ impl Pubends {
         *unsure = to.max(*unsure);
     }
 
-    /// Up to which tick events may be missing because the pubend was forgotten once, or began before the cache; `None` is one that is
-    /// not known.
+    /// Up to which tick events may be missing because the pubend was forgotten once, or began
+    /// before the cache; `None` is one that is not known.
     pub(super) fn unsure(&self, number: Option<u16>) -> Tick {
         number.map_or(self.forgotten, |number| self.all[usize::from(number)].unsure)
     }
@@ -136,7 +137,8 @@ impl Pubends {
         number
     }
 
-    /// An event of that pubend was written. True if the marks have become so many that they should be thinned.
+    /// An event of that pubend was written. True if the marks have become so many that they should
+    /// be thinned.
     pub(super) fn written(&mut self, number: u16, tick: Tick, serial: u64) -> bool {
         let pubend = &mut self.all[usize::from(number)];
         pubend.last = tick;
@@ -147,8 +149,9 @@ impl Pubends {
         pubend.marks.len() > pubend.thin_at
     }
 
-    /// Takes out marks between which nothing is left: those before `oldest`, the lowest serial of which there is something, and if they are still many, all
-    /// others. `first_at` tells the lowest serial, from a given one on, of which there is something.
+    /// Takes out marks between which nothing is left: those before `oldest`, the lowest serial of
+    /// which there is something, and if they are still many, all others. `first_at` tells the
+    /// lowest serial, from a given one on, of which there is something.
     pub(super) fn thin(&mut self, number: u16, oldest: u64, first_at: impl Fn(u64) -> Option<u64>) {
         let Pubend { marks, thin_at, .. } = &mut self.all[usize::from(number)];
         while marks.get(1).is_some_and(|second| second.serial <= oldest) {
@@ -170,7 +173,8 @@ impl Pubends {
         *thin_at = MARKS_MIN.max(marks.len() * 2);
     }
 
-    /// Where a reader begins that knows all events of that pubend up to `after`: all later ones that are kept have at least that serial.
+    /// Where a reader begins that knows all events of that pubend up to `after`: all later ones
+    /// that are kept have at least that serial.
     pub(super) fn serial_for(&self, number: u16, after: Tick) -> Option<u64> {
         let marks = &self.all[usize::from(number)].marks;
         let place = marks.partition_point(|mark| mark.tick <= after);

@@ -20,8 +20,8 @@ pub enum CacheItem<'a> {
         /// The event.
         event: Packed<'a>,
     },
-    /// From the one tick to the other (both included), events of the pubend were overwritten in one of the partitions. Other partitions may
-    /// still have events in between; they are shown later.
+    /// From the one tick to the other (both included), events of the pubend were overwritten in one
+    /// of the partitions. Other partitions may still have events in between; they are shown later.
     Hole {
         /// The stream.
         pubend: PubendId,
@@ -103,7 +103,8 @@ impl<'a> CacheReading<'a> {
         }
     }
 
-    /// Shows holes that begin before `from` and reach to it or beyond. They do not count: whoever continues there sees them again.
+    /// Shows holes that begin before `from` and reach to it or beyond. They do not count: whoever
+    /// continues there sees them again.
     fn show_begun(&mut self, from: u64, visit: &mut impl FnMut(CacheItem<'_>) -> ControlFlow<()>) {
         let mut number = 0;
         while let Some(cursor) = self.cursors.get_mut(number) {

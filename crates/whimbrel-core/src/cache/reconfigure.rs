@@ -81,8 +81,9 @@ impl Estate {
 }
 
 impl Cache {
-    /// Divides the cache anew while events are there. `deal` says to which new partition an event belongs. Also to be called with the present plan when
-    /// shapes of fences change that a partition's selector refers to.
+    /// Divides the cache anew while events are there. `deal` says to which new partition an event
+    /// belongs. Also to be called with the present plan when shapes of fences change that a
+    /// partition's selector refers to.
     ///
     /// A partition that goes on with the same filter and selector keeps exactly what it has and
     /// knows, as far as no other one's events can come to it. Where events are dealt, all holes
@@ -91,7 +92,8 @@ impl Cache {
     /// of each partition.
     ///
     /// # Panics
-    /// When the plan has more than [`PARTITIONS_MAX`] partitions, or `deal` names one that does not exist.
+    /// When the plan has more than [`PARTITIONS_MAX`] partitions, or `deal` names one that does not
+    /// exist.
     pub fn reconfigure(&mut self, plan: Plan, now: Time, deal: impl FnMut(Packed<'_>) -> usize) {
         let heirs: Vec<PartitionSet> = (0..self.plan.count()).map(|number| heirs(&self.plan, &plan, number)).collect();
         let old = core::mem::replace(&mut self.partitions, partitions(&plan));

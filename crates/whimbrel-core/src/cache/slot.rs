@@ -67,7 +67,8 @@ impl CacheSlot {
     }
 }
 
-/// The slots of a chunk with holes between the same events merged, and the bytes of its events without those that are gone.
+/// The slots of a chunk with holes between the same events merged, and the bytes of its events
+/// without those that are gone.
 pub(super) struct Merged<'i> {
     pub(super) slots: Vec<CacheSlot>,
     pub(super) bytes: ChunkBytes,
@@ -139,7 +140,8 @@ impl<'i> Merged<'i> {
         }
     }
 
-    /// All holes between two events reach as far as the last of them, so that both ends of slots grow along the order.
+    /// All holes between two events reach as far as the last of them, so that both ends of slots
+    /// grow along the order.
     pub(super) fn end_run(&mut self) {
         let run = self.slots[self.run..].iter();
         let Some(last) = run.map(|hole| hole.last).max() else { return };

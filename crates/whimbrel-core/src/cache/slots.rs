@@ -1,8 +1,10 @@
 //! The events of one partition in the order of their serials, and what is known to be missing.
 //!
-//! Slots and the bytes of their events stand in chunks, so that memory grows and shrinks by little, and nothing that has to be moved is longer than a
-//! chunk. An event that is overwritten in the middle leaves a hole. Holes between the same two events are merged per pubend, a chunk at a time. A hole that has no
-//! event before it is not kept: what is known then is the tick up to which the partition is incomplete.
+//! Slots and the bytes of their events stand in chunks, so that memory grows and shrinks by little,
+//! and nothing that has to be moved is longer than a chunk. An event that is overwritten in the
+//! middle leaves a hole. Holes between the same two events are merged per pubend, a chunk at a
+//! time. A hole that has no event before it is not kept: what is known then is the tick up to which
+//! the partition is incomplete.
 
 use std::collections::{VecDeque, vec_deque};
 
@@ -15,8 +17,8 @@ use crate::stream::split_mix;
 /// Slots of a chunk, at most.
 pub(super) const CHUNK: usize = 512;
 
-/// Into so many chunks at least a partition is divided, so that what the first and the last leave unused is little: a chunk has no more
-/// than this part of the slots and bytes.
+/// Into so many chunks at least a partition is divided, so that what the first and the last leave
+/// unused is little: a chunk has no more than this part of the slots and bytes.
 const PARTS: usize = 16;
 
 /// Slots of a chunk of the smallest partition.
@@ -31,19 +33,22 @@ const FRESH_MIN: usize = 16;
 /// Holes that a partition may have besides as many as it has events.
 const HOLES_SLACK: u64 = 256;
 
-/// How often a random place is drawn before the oldest event is taken. Where chunks are of like sizes at least one draw in six succeeds; where large
-/// events make short ones, fewer do.
+/// How often a random place is drawn before the oldest event is taken. Where chunks are of like
+/// sizes at least one draw in six succeeds; where large events make short ones, fewer do.
 const DRAWS_MAX: usize = 128;
 
-/// What an allocator leaves unused of a large event's memory, 256ths of its bytes: half of the distance of two sizes, a quarter of a doubling.
+/// What an allocator leaves unused of a large event's memory, 256ths of its bytes: half of the
+/// distance of two sizes, a quarter of a doubling.
 const LARGE_UNUSED: u64 = 32;
 
 /// What an event costs besides its own bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Charge {
-    /// Its slot, the hole that it may leave, and its part of what chunks and the allocator leave unused, bytes.
+    /// Its slot, the hole that it may leave, and its part of what chunks and the allocator leave
+    /// unused, bytes.
     pub(super) place: u64,
-    /// Its part of the dead bytes that wait to be compacted, as 256ths of its own bytes, if it is small.
+    /// Its part of the dead bytes that wait to be compacted, as 256ths of its own bytes, if it is
+    /// small.
     pub(super) dead: u64,
 }
 
@@ -284,7 +289,8 @@ impl Slots {
         }
     }
 
-    /// Merges the holes of a chunk, or drops all of them, as what they say is said by the incompleteness or is about to be.
+    /// Merges the holes of a chunk, or drops all of them, as what they say is said by the
+    /// incompleteness or is about to be.
     fn compact(&mut self, place: usize, drop_holes: bool) {
         let is_tail = place + 1 == self.chunks.len();
         let Some(chunk) = self.chunks.get_mut(place) else { return };
@@ -298,7 +304,8 @@ impl Slots {
         }
     }
 
-    /// Makes one chunk of this one and a neighbour if both are small. The last one is left as it is, it still grows.
+    /// Makes one chunk of this one and a neighbour if both are small. The last one is left as it
+    /// is, it still grows.
     fn join(&mut self, place: usize) {
         for first in [place, place.saturating_sub(1)] {
             if first + 2 >= self.chunks.len() {
@@ -316,7 +323,8 @@ impl Slots {
         }
     }
 
-    /// There are too many holes: the older half of them is given up, everything up to them counts as incomplete.
+    /// There are too many holes: the older half of them is given up, everything up to them counts
+    /// as incomplete.
     fn fold(&mut self) {
         let target = (self.events + HOLES_SLACK) / 2;
         let mut place = 0;
@@ -424,7 +432,8 @@ impl Slots {
         Some((place, at.index.checked_sub(self.chunks.get(place)?.gone)?))
     }
 
-    /// The first slot that is about `serial` or a later one: the number of its chunk, and its index there.
+    /// The first slot that is about `serial` or a later one: the number of its chunk, and its index
+    /// there.
     fn seek(&self, serial: u64) -> (usize, usize) {
         let place = self.chunks.partition_point(|chunk| chunk.last < serial);
         let index = self.chunks.get(place).map_or(0, |chunk| chunk.slots.partition_point(|slot| slot.last < serial));
@@ -441,7 +450,8 @@ impl Slots {
         self.chunks.into_iter().map(Chunk::into_parts)
     }
 
-    /// Gives every event the class that `of` makes of its importance, and tells `found` of it, with what it costs.
+    /// Gives every event the class that `of` makes of its importance, and tells `found` of it, with
+    /// what it costs.
     pub(super) fn reclass(&mut self, of: impl Fn(u8) -> u8, mut found: impl FnMut(At, u64, u8, Time, u64)) {
         for (place, chunk) in self.chunks.iter_mut().enumerate() {
             chunk.classes = 0;

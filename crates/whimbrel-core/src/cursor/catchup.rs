@@ -1,4 +1,5 @@
-//! Catching up: a subscription that lags reads the cache, in turns, until it stands where the consolidated stream does.
+//! Catching up: a subscription that lags reads the cache, in turns, until it stands where the
+//! consolidated stream does.
 
 use core::ops::ControlFlow;
 
@@ -31,7 +32,8 @@ pub(super) enum Turn {
 }
 
 impl Broker {
-    /// Lets the lagging subscriptions of a session go on, as far as its client takes what they find and the turn allows.
+    /// Lets the lagging subscriptions of a session go on, as far as its client takes what they find
+    /// and the turn allows.
     pub(crate) fn catch_up(&mut self, now: Time, index: u32, budget: &mut usize, out: &mut dyn Output) {
         while self.sessions.get(index).takes_any() {
             let Some(id) = self.next_to_catch_up(index) else { return };
@@ -139,7 +141,8 @@ impl Broker {
         let Broker { cursors, streams, sessions, .. } = self;
         let (inflight, mut waker) = sessions.inflight_mut(session);
         let remote = cursors.durable(id).map(|durable| &durable.remote);
-        // What it has passed without finding it is gone; streams that are set aside, own ones among them, or not known here yet, are still to be read.
+        // What it has passed without finding it is gone; streams that are set aside, own ones among
+        // them, or not known here yet, are still to be read.
         let is_gone = |event: EventId| {
             let remote = remote.filter(|_| !streams.has_ended_in(event.pubend));
             remote.is_none_or(|remote| {
@@ -150,7 +153,8 @@ impl Broker {
         inflight.lose_loading(id, &mut waker, is_gone);
     }
 
-    /// Finds out anew in which partitions a subscription finds what it wants, if the cache was divided anew.
+    /// Finds out anew in which partitions a subscription finds what it wants, if the cache was
+    /// divided anew.
     fn check_division(&mut self, id: u32) {
         let cursor = self.cursors.get_mut(id);
         if cursor.division != self.division.number {
@@ -160,8 +164,8 @@ impl Broker {
         }
     }
 
-    /// Makes a live subscription lag from the end of the consolidated stream on; if there is an event there that it has not had,
-    /// `missed`, from before that.
+    /// Makes a live subscription lag from the end of the consolidated stream on; if there is an
+    /// event there that it has not had, `missed`, from before that.
     pub(crate) fn fall_behind(&mut self, id: u32, missed: Option<EventId>, slow: bool) {
         let cursor = self.cursors.get(id);
         let (mut positions, mut next) = (self.ahead_positions(&cursor.ahead), self.serial + 1);
@@ -231,8 +235,8 @@ impl<'a> CursorReader<'a> {
 }
 
 impl CursorReader<'_> {
-    /// The turn is over, which looked at the cache from a serial on, of which the last is known, too. Whether the client takes no more, and whether the
-    /// end was reached.
+    /// The turn is over, which looked at the cache from a serial on, of which the last is known,
+    /// too. Whether the client takes no more, and whether the end was reached.
     fn end_turn(&mut self, next: &NextRead, (from, last): (u64, u64), budget: &mut usize) -> (bool, bool) {
         // Whoever had a turn has used something of it.
         *budget = budget.saturating_sub(next.looked_at.max(1));
@@ -295,7 +299,8 @@ impl CursorReader<'_> {
         looked
     }
 
-    /// Whether an event comes after some of other streams that have not been passed; then its stream waits for them.
+    /// Whether an event comes after some of other streams that have not been passed; then its
+    /// stream waits for them.
     fn must_wait(&mut self, event: Packed<'_>) -> bool {
         let missing = self.cursor.lacks_before(self.catch_up, event.id(), event.view().headers.after);
         self.blocked_on = (!missing.is_empty()).then(|| (event.id(), missing));
@@ -305,7 +310,8 @@ impl CursorReader<'_> {
     /// Sends an event again that was on its way before the broker was restarted, under its tag.
     fn fly_again(&mut self, tag: u16, event: Event) -> ControlFlow<()> {
         let EventId { pubend, tick } = event.id();
-        // It was sent in its place then; its client may have got neither, and other streams are read at their own pace.
+        // It was sent in its place then; its client may have got neither, and other streams are
+        // read at their own pace.
         if self.must_wait(event.packed()) {
             return ControlFlow::Break(());
         }

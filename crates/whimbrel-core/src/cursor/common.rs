@@ -1,9 +1,13 @@
-//! What tracked subscriptions have in common of where they stand, so that each takes memory only for what differs.
+//! What tracked subscriptions have in common of where they stand, so that each takes memory only
+//! for what differs.
 //!
-//! Mostly that is just how it is held. Only from where on logs count is another tick for each subscription and each stream, as each has begun at another time. But
-//! once it has acknowledged everything up to a later tick, what came before is never owed to it again, and it may as well count from there. So it counts from one
-//! tick in all streams, as soon as it has acknowledged that: the least one, but for few streams. Which streams there are is the same for all. A client that goes
-//! back to before that tick finds what the cache has, and else a gap: the log is not held for it.
+//! Mostly that is just how it is held. Only from where on logs count is another tick for each
+//! subscription and each stream, as each has begun at another time. But once it has acknowledged
+//! everything up to a later tick, what came before is never owed to it again, and it may as well
+//! count from there. So it counts from one tick in all streams, as soon as it has acknowledged
+//! that: the least one, but for few streams. Which streams there are is the same for all. A client
+//! that goes back to before that tick finds what the cache has, and else a gap: the log is not held
+//! for it.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +25,8 @@ const LATER_MAX: usize = COMMON_MIN / 2;
 pub(crate) struct InCommon {
     /// The streams whose logs count.
     streams: Common,
-    /// What was looked at last, and differed: the last events of streams, holes in them, what is held, where those stand who are behind.
+    /// What was looked at last, and differed: the last events of streams, holes in them, what is
+    /// held, where those stand who are behind.
     newest: Common,
     holes: Common,
     held: Common,
@@ -32,7 +37,8 @@ pub(crate) struct InCommon {
 }
 
 impl InCommon {
-    /// From where on logs count for a subscription, which stands there, is the same tick in most streams, if it has acknowledged that.
+    /// From where on logs count for a subscription, which stands there, is the same tick in most
+    /// streams, if it has acknowledged that.
     pub(crate) fn align_since(&mut self, remote: &mut RemoteLogs, positions: &[RemotePosition]) {
         let differing = remote.since.differing();
         if differing < COMMON_MIN || positions.len() < COMMON_MIN {
@@ -78,7 +84,8 @@ impl InCommon {
         }
     }
 
-    /// What a subscription lacks of streams, where it stands if it is behind, and where its client has acknowledged.
+    /// What a subscription lacks of streams, where it stands if it is behind, and where its client
+    /// has acknowledged.
     pub(crate) fn share(&mut self, cursor: &mut Cursor) {
         if let Some(durable) = cursor.durable.as_deref_mut().filter(|durable| !durable.remote.since.is_empty()) {
             let remote = &mut durable.remote;
@@ -94,7 +101,8 @@ impl InCommon {
 }
 
 impl Cursors {
-    /// How many positions are held for subscriptions, and how many bytes they take, those of `bases` too: what is in common counts once.
+    /// How many positions are held for subscriptions, and how many bytes they take, those of
+    /// `bases` too: what is in common counts once.
     pub(crate) fn size<'a>(&self, bases: impl Iterator<Item = &'a Common>) -> (usize, usize) {
         let (mut entries, mut bytes, mut seen) = (0, 0, BTreeSet::new());
         for base in bases {

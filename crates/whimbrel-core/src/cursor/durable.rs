@@ -1,4 +1,5 @@
-//! What a durable subscription has beside others: a number, what it may still need of the log, and a position that is written.
+//! What a durable subscription has beside others: a number, what it may still need of the log, and
+//! a position that is written.
 
 use core::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -15,17 +16,20 @@ use crate::store::{DurableNo, DurablePosition, FormerSelector, LogPlan, OWN, Own
 /// Stands for a stream of which a subscription has acknowledged everything that it wants.
 pub(crate) const NOTHING: Tick = Tick(u64::MAX);
 
-/// What is kept of a durable subscription. Its position is what its session has not had answered, or where it lags, or where the
-/// consolidated stream stands; nothing has to be noted as events come and are acknowledged.
+/// What is kept of a durable subscription. Its position is what its session has not had answered,
+/// or where it lags, or where the consolidated stream stands; nothing has to be noted as events
+/// come and are acknowledged.
 #[derive(Debug)]
 pub(crate) struct Durable {
     pub(crate) number: DurableNo,
     /// What it wants was logged after these ticks.
     pub(crate) start: OwnTicks,
-    /// The last event of each stream that it wants and that was accepted, or a later tick: who has got there has got everything. The end of the
-    /// chain through the filter records, unless it was not logged.
+    /// The last event of each stream that it wants and that was accepted, or a later tick: who has
+    /// got there has got everything. The end of the chain through the filter records, unless it was
+    /// not logged.
     pub(crate) newest: OwnTicks,
-    /// What the log is held for, as it was last counted: [`NOTHING`], or up to where it has acknowledged.
+    /// What the log is held for, as it was last counted: [`NOTHING`], or up to where it has
+    /// acknowledged.
     pub(crate) held: OwnTicks,
     /// The digest of the position that was written last.
     pub(crate) written: u64,
@@ -47,7 +51,8 @@ pub(crate) struct RareDurable {
     pub(crate) beyond: Vec<EventId>,
     /// Selectors that it has had, oldest first.
     pub(crate) old: Vec<FormerInterest>,
-    /// Tags of deliveries at [`whimbrel_event::Qos::ExactlyOnce`] that are over: they are forgotten when its position is written.
+    /// Tags of deliveries at [`whimbrel_event::Qos::ExactlyOnce`] that are over: they are forgotten
+    /// when its position is written.
     pub(crate) done: Vec<u16>,
     /// Up to where the cache was seen to have holes.
     pub(crate) holes: OwnTicks,
@@ -81,7 +86,8 @@ pub(crate) struct FormerInterest {
     compiled: Option<Compiled>,
     /// The last ticks for which it counts.
     upto: OwnTicks,
-    /// The same of other brokers' streams. Where it is not known yet, what this one wants counts as well as what the next one does.
+    /// The same of other brokers' streams. Where it is not known yet, what this one wants counts as
+    /// well as what the next one does.
     pub(crate) remote: Positions,
 }
 
@@ -126,21 +132,23 @@ impl Durable {
         }
     }
 
-    /// What another request for the same subscription makes of it; `text` is the selector that it had.
+    /// What another request for the same subscription makes of it; `text` is the selector that it
+    /// had.
     pub(crate) fn change(&mut self, confirmed: &Confirmed, text: Option<&str>, fences: &Arc<Fences>) {
         if let Some(upto) = confirmed.until {
             self.old.push(FormerInterest::new(&FormerSelector { selector: text, upto, remote: Vec::new() }, fences));
         }
     }
 
-    /// What the log is held for, for one that has acknowledged so much: what came before its start was never logged for it, unless that was wanted where it
-    /// comes from.
+    /// What the log is held for, for one that has acknowledged so much: what came before its start
+    /// was never logged for it, unless that was wanted where it comes from.
     pub(crate) fn hold(&self, acked: &OwnTicks) -> OwnTicks {
         let was_elsewhere = |own: usize| acked[own] < self.remote.unnamed[own];
         core::array::from_fn(|own| if was_elsewhere(own) { acked[own] } else { acked[own].max(self.start[own]) })
     }
 
-    /// Forgets selectors for which nothing is left to get, if it stands there; how many, the oldest.
+    /// Forgets selectors for which nothing is left to get, if it stands there; how many, the
+    /// oldest.
     pub(crate) fn forget_old(&mut self, durable_position: &DurablePosition) -> usize {
         if self.old.is_empty() {
             return 0;
@@ -158,14 +166,16 @@ impl Durable {
         before - self.old.len()
     }
 
-    /// Whether it is not known yet from where on its present selector counts in another broker's stream.
+    /// Whether it is not known yet from where on its present selector counts in another broker's
+    /// stream.
     pub(crate) fn awaits_selector(&self, pubend: PubendId) -> bool {
         self.old.iter().any(|old| !old.remote.has(pubend))
     }
 }
 
 impl Cursor {
-    /// Whether it had another selector when that event of an own stream, or another's, came, and if so, whether it wanted it.
+    /// Whether it had another selector when that event of an own stream, or another's, came, and if
+    /// so, whether it wanted it.
     pub(crate) fn wanted_before(&mut self, event: Packed<'_>, is_own: bool) -> Option<bool> {
         let durable = self.durable.as_deref_mut().filter(|durable| !durable.old.is_empty())?;
         let id = event.id();

@@ -2,7 +2,8 @@
 
 use whimbrel_event::{EventId, HostId, PubendId, Reliability, Tick};
 
-/// Why a subscription is not given what may have matched. Of gaps that are told as one, the last of these counts.
+/// Why a subscription is not given what may have matched. Of gaps that are told as one, the last of
+/// these counts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum GapReason {
     /// The client named no position, and one was assumed.
@@ -77,14 +78,16 @@ pub(crate) struct Gap {
     pub(crate) reason: GapReason,
 }
 
-/// The gaps of one subscription that it has not been told yet: at most one per pubend, ascending by pubend.
+/// The gaps of one subscription that it has not been told yet: at most one per pubend, ascending by
+/// pubend.
 #[derive(Debug, Default)]
 pub(crate) struct Gaps {
     entries: Vec<Gap>,
 }
 
 impl Gaps {
-    /// Adds a range that begins where the subscription stands in that stream, or behind what is a gap already.
+    /// Adds a range that begins where the subscription stands in that stream, or behind what is a
+    /// gap already.
     pub(crate) fn add(&mut self, gap: Gap) {
         if gap.to <= gap.from {
             return;

@@ -28,8 +28,9 @@ impl Following<'_> {
 }
 
 impl Filter<'_> {
-    /// The most that its deliveries have. Where the client keeps the position, what it has of an exactly-once delivery of a former
-    /// connection and what it asks for again could be the same event: its position makes it exactly once, not the hand-over.
+    /// The most that its deliveries have. Where the client keeps the position, what it has of an
+    /// exactly-once delivery of a former connection and what it asks for again could be the same
+    /// event: its position makes it exactly once, not the hand-over.
     pub(crate) fn granted_qos(&self) -> Qos {
         if self.following.by_token { self.qos.min(Qos::AtLeastOnce) } else { self.qos }
     }
@@ -49,7 +50,8 @@ pub(crate) struct Follow<'a> {
 }
 
 impl Broker {
-    /// Makes, changes or ends what is kept of a subscription, `subscription` in the router; returns the cursor.
+    /// Makes, changes or ends what is kept of a subscription, `subscription` in the router; returns
+    /// the cursor.
     pub(crate) fn follow(&mut self, now: Time, subscription: u32, follow: Follow<'_>) -> u32 {
         let Follow { index, asked, cursor, partitions, begin, confirmed } = follow;
         if !asked.following.needs_cursor() {
@@ -100,7 +102,8 @@ impl Broker {
             self.await_grants(id);
         }
         if asked.following.by_token && self.cursors.get(id).acknowledged.is_empty() {
-            // From now on the client says what it is sure of; so far that is what it has not left unanswered.
+            // From now on the client says what it is sure of; so far that is what it has not left
+            // unanswered.
             self.cursors.get_mut(id).acknowledged = self.settled_position(index, id);
         }
         self.cursors.touch(id);
@@ -125,7 +128,8 @@ impl Broker {
         positions
     }
 
-    /// What is in flight for a subscription, `with_sent` also what was sent on the present connection, and what waits for it.
+    /// What is in flight for a subscription, `with_sent` also what was sent on the present
+    /// connection, and what waits for it.
     fn unanswered(&self, index: u32, id: u32, with_sent: bool) -> Vec<EventId> {
         let session = self.sessions.get(index);
         let waits = session.follow.queue.iter().filter(|entry| entry.cursor == id).map(|entry| entry.event.id());
@@ -133,7 +137,8 @@ impl Broker {
         flies.chain(waits).collect()
     }
 
-    /// Whether a client has not answered something of a stream that it was given, or is to be: an event, or the notice of a gap.
+    /// Whether a client has not answered something of a stream that it was given, or is to be: an
+    /// event, or the notice of a gap.
     pub(crate) fn has_unanswered(&self, id: u32, pubend: PubendId) -> bool {
         let index = self.cursors.get(id).session;
         let mut gaps = self.sessions.get(index).inflight.unanswered_gaps(id);
@@ -164,7 +169,8 @@ impl Broker {
         }
         let old = self.cursors.get(id);
         if old.by_token && !new.by_token || old.without != new.without {
-            // What it has passed, or has had elsewhere, may be wanted under the new terms if it is read again.
+            // What it has passed, or has had elsewhere, may be wanted under the new terms if it is
+            // read again.
             self.mark_all(id, &mut new);
         }
         let old = self.cursors.get_mut(id);
@@ -193,7 +199,8 @@ impl Broker {
         }
     }
 
-    /// Whatever a subscription, which is about to be `new`, has passed of other brokers' streams counts as given to it.
+    /// Whatever a subscription, which is about to be `new`, has passed of other brokers' streams
+    /// counts as given to it.
     fn mark_all(&self, id: u32, new: &mut Cursor) {
         let cursor = self.cursors.get(id);
         let at = |pubend| match &cursor.catch_up {
@@ -239,7 +246,8 @@ impl Broker {
             let before = core::mem::replace(&mut cursor.acknowledged, catch_up.untold());
             let chopped = self.store.release.chopped.iter().filter(|_| cursor.durable.is_some());
             for (own, chopped) in chopped.enumerate() {
-                // What it had acknowledged and is gone is told as a gap however often it is asked for.
+                // What it had acknowledged and is gone is told as a gap however often it is asked
+                // for.
                 let pubend = self.streams.logged().host().pubend(own as u8);
                 cursor.acknowledged.advance(pubend, before.get(pubend).min(*chopped));
             }
@@ -267,7 +275,8 @@ impl Broker {
         detached.iter().for_each(|(pubend, _)| self.store.remote_reads.leave(pubend, number));
     }
 
-    /// A subscription is durable no more: it holds nothing, and what is written of its position and its last deliveries is forgotten.
+    /// A subscription is durable no more: it holds nothing, and what is written of its position and
+    /// its last deliveries is forgotten.
     fn forget_durable(&mut self, index: u32, text: &str, durable: &Durable) {
         for (pubend, _) in durable.remote.detached.iter() {
             self.store.remote_reads.leave(pubend, durable.number);
@@ -356,8 +365,8 @@ impl Broker {
         all.filter(|cursor| *cursor != NO_CURSOR).collect()
     }
 
-    /// The client of a session that lives on has gone: its tracked subscriptions stay where they are, and what waits for them stays in
-    /// the cache.
+    /// The client of a session that lives on has gone: its tracked subscriptions stay where they
+    /// are, and what waits for them stays in the cache.
     pub(crate) fn leave_streams(&mut self, index: u32) {
         let cursors = self.cursors_of(index);
         self.stay_behind(index);
@@ -393,7 +402,8 @@ impl Broker {
         }
     }
 
-    /// What a subscription has not had is a gap, although the client was there: it gets nothing of the time when it is away.
+    /// What a subscription has not had is a gap, although the client was there: it gets nothing of
+    /// the time when it is away.
     fn give_up(&mut self, id: u32) {
         let catch_up = self.cursors.get_mut(id).catch_up.as_mut().expect("who has left lags");
         for (pubend, to) in self.streams.positions() {
@@ -405,8 +415,8 @@ impl Broker {
         }
     }
 
-    /// The client of a session is back after `away`. What is only for those who are there goes on with what comes now; where the client
-    /// keeps the position, it has to say it first.
+    /// The client of a session is back after `away`. What is only for those who are there goes on
+    /// with what comes now; where the client keeps the position, it has to say it first.
     pub(crate) fn return_to_streams(&mut self, now: Time, index: u32, away: Option<Duration>) {
         self.sessions.get_mut(index).follow.away_known = false;
         let mut keeps = false;
@@ -431,8 +441,8 @@ impl Broker {
         }
     }
 
-    /// Who asked for a subscription of which the client keeps the position has gone, and somebody else is there: it gets nothing until it
-    /// has said where it is.
+    /// Who asked for a subscription of which the client keeps the position has gone, and somebody
+    /// else is there: it gets nothing until it has said where it is.
     pub(crate) fn await_start(&mut self, index: u32, text: &str) {
         let Some(id) = self.router.cursor_of(index, text).filter(|id| self.cursors.get(*id).by_token) else { return };
         if fault!(self, BeginsForAnother) {

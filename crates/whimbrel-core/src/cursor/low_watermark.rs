@@ -1,8 +1,11 @@
 //! Whoever has left stands at one tick in most streams.
 //!
-//! Each stream moves at least each [`QUIET_MAX`](crate::overlay::QUIET_MAX), so where somebody stands who has left now is another tick for each stream, and for each moment. But between the
-//! tick that all streams have passed and where it stands there is mostly nothing that it wants, or has had: there it stands as well where all others stood, and
-//! takes no memory of its own. It is that which positions that are written rely on, too ([`crate::store::Written`]): what it would read again is silence.
+//! Each stream moves at least each [`QUIET_MAX`](crate::overlay::QUIET_MAX), so where somebody
+//! stands who has left now is another tick for each stream, and for each moment. But between the
+//! tick that all streams have passed and where it stands there is mostly nothing that it wants, or
+//! has had: there it stands as well where all others stood, and takes no memory of its own. It is
+//! that which positions that are written rely on, too ([`crate::store::Written`]): what it would
+//! read again is silence.
 
 use core::time::Duration;
 
@@ -14,8 +17,9 @@ use crate::broker::Broker;
 use crate::stream::{WATERMARK_AGE, low_watermark_of};
 
 impl Broker {
-    /// Whether a subscription that stands at `at` in a stream of another broker may as well stand at `watermark`, which comes before: it was given nothing in between, is
-    /// not waiting for anything, and would not be told anything.
+    /// Whether a subscription that stands at `at` in a stream of another broker may as well stand
+    /// at `watermark`, which comes before: it was given nothing in between, is not waiting for
+    /// anything, and would not be told anything.
     pub(crate) fn is_silent_between(&self, cursor: &Cursor, pubend: PubendId, watermark: Tick, at: Tick) -> bool {
         let Some(spoke) = self.streams.spoke(pubend) else { return false };
         if self.streams.has_ended_in(pubend) || cursor.unsettled.has(pubend) || !self.is_kept_from(watermark) {
@@ -28,11 +32,13 @@ impl Broker {
             return false;
         }
         let remote = &durable.remote;
-        // Those of one broker count together; what is of best effort is wanted there since then as well.
+        // Those of one broker count together; what is of best effort is wanted there since then as
+        // well.
         let is_reliable = pubend.reliability() == Reliability::Reliable;
         let counted = if is_reliable { pubend } else { pubend.host().pubend(0) };
         let counts = remote.counts_from(counted, |_| watermark).is_some_and(|since| since <= watermark);
-        // A log of which it is not known what it holds for it lets go of that once it stands where it has passed.
+        // A log of which it is not known what it holds for it lets go of that once it stands where
+        // it has passed.
         let waits = remote.detached.has(pubend)
             || remote.holes.get(pubend) > watermark
             || remote.newest.get(pubend) > watermark;
@@ -44,13 +50,15 @@ impl Broker {
         counts && !waits && is_silence()
     }
 
-    /// Whether logs that are given up early are kept for whoever stands at that tick as long as for whoever stands where streams do now.
+    /// Whether logs that are given up early are kept for whoever stands at that tick as long as for
+    /// whoever stands where streams do now.
     fn is_kept_from(&self, watermark: Tick) -> bool {
         let age = self.now.since(Time::from_nanos(watermark.0));
         self.sessions.limits.max_retain.is_none_or(|max| age <= early_grace(max))
     }
 
-    /// A subscription whose client has left, and that is kept, stands at one tick wherever that makes no difference.
+    /// A subscription whose client has left, and that is kept, stands at one tick wherever that
+    /// makes no difference.
     pub(super) fn align_to_watermark(&mut self, id: u32) {
         let cursor = self.cursors.get(id);
         let Some(catch_up) = cursor.catch_up.as_deref().filter(|_| cursor.keeps) else { return };
@@ -72,7 +80,8 @@ impl Broker {
         common.align(&mut cursor.acknowledged, alike, watermark);
     }
 
-    /// The streams in which a subscription that stands there may as well stand at `watermark`, if they are most.
+    /// The streams in which a subscription that stands there may as well stand at `watermark`, if
+    /// they are most.
     fn alike(
         &self,
         cursor: &Cursor,
@@ -96,7 +105,8 @@ impl Broker {
     }
 }
 
-/// A log that is given up early is kept for so much longer: whoever has left may stand so much earlier than where it had everything.
+/// A log that is given up early is kept for so much longer: whoever has left may stand so much
+/// earlier than where it had everything.
 pub(crate) fn early_grace(max_retain: Duration) -> Duration {
     WATERMARK_AGE.min(max_retain / 8)
 }

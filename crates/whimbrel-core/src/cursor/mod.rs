@@ -1,8 +1,9 @@
 //! Subscriptions that are told what they miss: semi-durable ones, and those with notices.
 //!
-//! A tracked subscription is either *live*, and gets what the consolidated stream passes, or it *lags*: then it reads the cache from
-//! where it stands, over as many turns as its client and the other sessions want, and becomes live in the very step in which it
-//! reaches the end. A live one has no position of its own: it stands where the consolidated stream does.
+//! A tracked subscription is either *live*, and gets what the consolidated stream passes, or it
+//! *lags*: then it reads the cache from where it stands, over as many turns as its client and the
+//! other sessions want, and becomes live in the very step in which it reaches the end. A live one
+//! has no position of its own: it stands where the consolidated stream does.
 
 mod catchup;
 mod common;
@@ -57,7 +58,8 @@ pub(crate) const ENDED_BY_TOKEN: u32 = u32::MAX - 2;
 /// Who has a turn to catch up.
 #[derive(Debug, Default)]
 pub(crate) struct CatchUpTurns {
-    /// Sessions that wait for their turn; at most one entry per session that lives, and those of sessions that ended since.
+    /// Sessions that wait for their turn; at most one entry per session that lives, and those of
+    /// sessions that ended since.
     pub(crate) queue: VecDeque<u32>,
     /// The serial of the last event when they last had theirs.
     pub(crate) upto: u64,
@@ -75,14 +77,17 @@ pub(crate) struct SilenceTimer {
 /// Since when a subscription is here.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Began {
-    /// It has had nothing that lies beyond that tick from before it began here, or was changed last.
+    /// It has had nothing that lies beyond that tick from before it began here, or was changed
+    /// last.
     pub(crate) here: Tick,
     pub(crate) in_force: InForce,
-    /// It began at a place that was named, or elsewhere: there may be a gap before it of which its client does not know.
+    /// It began at a place that was named, or elsewhere: there may be a gap before it of which its
+    /// client does not know.
     pub(crate) is_named: bool,
 }
 
-/// Since when what a subscription wants of other brokers comes here for its own sake: the cache has it, or says that it lacks something.
+/// Since when what a subscription wants of other brokers comes here for its own sake: the cache has
+/// it, or says that it lacks something.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum InForce {
     /// No version of the own interest is known that has it.
@@ -101,7 +106,8 @@ impl InForce {
         }
     }
 
-    /// All have said that they know of a version: this one's, or that of something else which was asked for before.
+    /// All have said that they know of a version: this one's, or that of something else which was
+    /// asked for before.
     pub(crate) fn settle(&mut self, version: u64, after: impl FnOnce() -> Tick) {
         if *self == InForce::Named(version) {
             *self = InForce::After(after());
@@ -131,14 +137,15 @@ pub(crate) struct Cursor {
     pub(crate) catch_up: Option<Box<CatchUp>>,
     /// Streams that it is ahead of: what is at or below these positions it has had before.
     pub(crate) ahead: Positions,
-    /// Streams of brokers that may not know yet that it is there: up to where it has had what it wants of them. What comes beyond comes for
-    /// others' sake, and a gap before it.
+    /// Streams of brokers that may not know yet that it is there: up to where it has had what it
+    /// wants of them. What comes beyond comes for others' sake, and a gap before it.
     pub(crate) unsettled: Positions,
     /// Up to where its client has acknowledged, if it keeps the position.
     pub(crate) acknowledged: Positions,
     pub(crate) began: Began,
     pub(crate) silence: SilenceTimer,
-    /// For which division of the cache the following was found out: the partitions that may have what it wants.
+    /// For which division of the cache the following was found out: the partitions that may have
+    /// what it wants.
     pub(crate) division: u64,
     pub(crate) partitions: PartitionSet,
     /// What a durable one has beside others.
@@ -172,13 +179,15 @@ impl Cursor {
         false
     }
 
-    /// Whether something before an event may not have come, as its broker did not know that it was wanted.
+    /// Whether something before an event may not have come, as its broker did not know that it was
+    /// wanted.
     pub(crate) fn is_unsettled(&self, id: EventId) -> bool {
         let from = self.unsettled.get(id.pubend);
         from != Tick(0) && from < id.tick
     }
 
-    /// It is given an event of another broker's stream, or told what it misses of that, up to there: what is written of its position is not behind that any more.
+    /// It is given an event of another broker's stream, or told what it misses of that, up to
+    /// there: what is written of its position is not behind that any more.
     pub(crate) fn mark(&mut self, pubend: PubendId, tick: Tick) {
         if let Some(durable) = self.durable.as_deref_mut().filter(|durable| durable.remote.since.has(pubend)) {
             durable.remote.written.mark(pubend, tick);
@@ -196,14 +205,16 @@ impl Cursor {
         Some(Gap { pubend, from, to: Tick(tick.0 - 1), reason: GapReason::NotBuffered })
     }
 
-    /// Everything up to there has been read in its log, also if nobody here knew that it was wanted.
+    /// Everything up to there has been read in its log, also if nobody here knew that it was
+    /// wanted.
     pub(crate) fn record_read(&mut self, pubend: PubendId, to: Tick) {
         if self.unsettled.has(pubend) {
             self.unsettled.advance(pubend, to);
         }
     }
 
-    /// A gap has been told: what it hides is not read once its stream is settled, or followed again.
+    /// A gap has been told: what it hides is not read once its stream is settled, or followed
+    /// again.
     pub(crate) fn record_told(&mut self, gap: Gap) {
         let detached = self.durable.as_deref_mut().map(|durable| &mut durable.remote.detached);
         for waiting in [Some(&mut self.unsettled), detached].into_iter().flatten() {
@@ -219,7 +230,8 @@ impl Cursor {
         of_catch_up.chain(self.durable.iter().flat_map(|durable| &durable.remote.told)).copied()
     }
 
-    /// Where a gap is still to be told, or something to be read elsewhere, a token that lies behind it would hide it.
+    /// Where a gap is still to be told, or something to be read elsewhere, a token that lies behind
+    /// it would hide it.
     pub(crate) fn step_back_to_settled(&self, positions: &mut Positions) {
         let detached = self.durable.as_deref().map_or(const { &Positions::new() }, |durable| &durable.remote.detached);
         for (pubend, tick) in self.unsettled.iter().chain(detached.iter()) {
@@ -251,9 +263,11 @@ pub(crate) struct CatchUp {
     /// Per pubend, up to where it has been told everything, or it is in `gaps`.
     pub(crate) positions: Positions,
     pub(crate) gaps: Gaps,
-    /// Gaps that the client may know from another broker, and what came behind them: nothing comes out of them any more.
+    /// Gaps that the client may know from another broker, and what came behind them: nothing comes
+    /// out of them any more.
     pub(crate) told: Gaps,
-    /// Per pubend, up to where nobody expects that the cache has everything: it began with the earliest that there was.
+    /// Per pubend, up to where nobody expects that the cache has everything: it began with the
+    /// earliest that there was.
     pub(crate) forgiven: Positions,
     /// It fell behind because its client does not take as much as comes.
     pub(crate) slow: bool,
@@ -271,12 +285,14 @@ impl CatchUp {
         if self.slow { GapReason::Slow } else { GapReason::Overwritten }
     }
 
-    /// The same of one stream: nobody had asked here for what came before it began, if it has begun since its client left.
+    /// The same of one stream: nobody had asked here for what came before it began, if it has begun
+    /// since its client left.
     pub(crate) fn why_lacking(&self, pubend: PubendId) -> GapReason {
         if self.positions.has(pubend) { self.why_lost() } else { GapReason::NotBuffered }
     }
 
-    /// Up to where it has been told everything, gaps included, also in streams that are not known here.
+    /// Up to where it has been told everything, gaps included, also in streams that are not known
+    /// here.
     pub(crate) fn untold(&self) -> Positions {
         let mut positions = self.positions.clone();
         for gap in self.gaps.iter() {

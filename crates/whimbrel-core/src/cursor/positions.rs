@@ -1,7 +1,8 @@
 //! Positions in several streams.
 //!
-//! Many subscriptions stand at the same ticks of most streams. What they have in common is held once, and of each only where it differs: that is nobody's
-//! business but theirs who look at memory, positions are the same either way.
+//! Many subscriptions stand at the same ticks of most streams. What they have in common is held
+//! once, and of each only where it differs: that is nobody's business but theirs who look at
+//! memory, positions are the same either way.
 
 use std::sync::Arc;
 
@@ -162,7 +163,8 @@ impl Positions {
         Iter { own: &self.entries, base, at: shared.and_then(|shared| shared.at), gone }
     }
 
-    /// Holds in common with `base` what is as there, or at one tick instead, if that takes at most half of what it takes alone; whether it does.
+    /// Holds in common with `base` what is as there, or at one tick instead, if that takes at most
+    /// half of what it takes alone; whether it does.
     pub(crate) fn share(&mut self, base: &Common, at: Option<Tick>) -> bool {
         let (mut entries, mut gone, mut count) = (Vec::new(), Vec::new(), 0);
         let mut others = base.iter().peekable();
@@ -187,7 +189,8 @@ impl Positions {
         true
     }
 
-    /// Holds in common what is as in those that were there last, or at one tick instead; or is what others after it are compared with.
+    /// Holds in common what is as in those that were there last, or at one tick instead; or is what
+    /// others after it are compared with.
     pub(crate) fn share_with(&mut self, last: &mut Common) {
         if self.differing() < COMMON_MIN || self.share(last, None) {
             return;

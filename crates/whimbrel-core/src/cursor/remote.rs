@@ -1,7 +1,8 @@
-//! What a durable subscription has of other brokers' reliable streams: their logs count for it as its own broker's does.
+//! What a durable subscription has of other brokers' reliable streams: their logs count for it as
+//! its own broker's does.
 //!
-//! What the cache here lacks is read there. Until it has come the stream is *set aside* for the subscription: it goes on with the others, also live, and gets
-//! nothing of this one.
+//! What the cache here lacks is read there. Until it has come the stream is *set aside* for the
+//! subscription: it goes on with the others, also live, and gets nothing of this one.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +19,8 @@ use crate::store::DurableNo;
 /// Streams that are noted as having waited; those that do not wait any more are forgotten then.
 const BLOCKED_MAX: usize = 16;
 
-/// A stream whose next event comes after some of other streams: their publisher has moved in between.
+/// A stream whose next event comes after some of other streams: their publisher has moved in
+/// between.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct BlockedStream {
     pub(crate) pubend: PubendId,
@@ -48,7 +50,8 @@ impl Cursor {
         detached.map_or_else(|| catch_up.positions.get(pubend), |durable| durable.remote.detached.get(pubend))
     }
 
-    /// The events of other streams that it has to have got, or passed, before this one, and has not.
+    /// The events of other streams that it has to have got, or passed, before this one, and has
+    /// not.
     pub(super) fn lacks_before(
         &self,
         catch_up: &super::CatchUp,
@@ -58,7 +61,8 @@ impl Cursor {
         let Some(durable) = self.durable.as_deref().filter(|_| !after.is_empty()) else {
             return PredecessorsBuf::new();
         };
-        // Once they were waited for in vain, they are passed. A stream that has rejoined for another reason waits on.
+        // Once they were waited for in vain, they are passed. A stream that has rejoined for
+        // another reason waits on.
         let blocked = || durable.remote.blocked.iter().filter(|blocked| blocked.pubend == id.pubend && blocked.is_over);
         let is_waited = |after: EventId| blocked().any(|blocked| blocked.waits_for(after));
         let is_lacking = |after: &EventId| {
@@ -101,7 +105,8 @@ impl Cursor {
 }
 
 impl Broker {
-    /// Something of another broker's stream does not come here by itself. A durable subscription reads it there; `false`: it cannot.
+    /// Something of another broker's stream does not come here by itself. A durable subscription
+    /// reads it there; `false`: it cannot.
     pub(crate) fn read_remote_instead(&mut self, id: u32, pubend: PubendId, (from, to): (Tick, Tick)) -> bool {
         if fault!(self, GapTaken) {
             return false;
@@ -133,8 +138,9 @@ impl Broker {
         true
     }
 
-    /// As [`Broker::read_remote_instead`], of a stream that has waited for the own interest: it stands where that began, also if it lags for another stream's sake
-    /// since a moment ago, and so where that is now. If the stream was set aside in that moment, it was there.
+    /// As [`Broker::read_remote_instead`], of a stream that has waited for the own interest: it
+    /// stands where that began, also if it lags for another stream's sake since a moment ago, and
+    /// so where that is now. If the stream was set aside in that moment, it was there.
     pub(crate) fn read_unsettled(&mut self, id: u32, pubend: PubendId, (from, to): (Tick, Tick)) -> bool {
         let has_ended = self.streams.has_ended(pubend.host());
         let cursor = self.cursors.get_mut(id);
@@ -176,7 +182,8 @@ impl Broker {
         }
     }
 
-    /// Whoever lags keeps where it stands in streams that were set aside as in others, and waits for nothing.
+    /// Whoever lags keeps where it stands in streams that were set aside as in others, and waits
+    /// for nothing.
     pub(crate) fn reattach_streams(&mut self, id: u32) {
         let Some(durable) = self.cursors.durable(id) else { return };
         for (pubend, _) in durable.remote.detached.clone().iter() {
@@ -187,7 +194,8 @@ impl Broker {
         }
     }
 
-    /// Gives a durable subscription that lags what the cache lacks of other brokers' streams. Whether something was read; or how its turn ends.
+    /// Gives a durable subscription that lags what the cache lacks of other brokers' streams.
+    /// Whether something was read; or how its turn ends.
     pub(super) fn replay_remote(
         &mut self,
         now: Time,
@@ -211,7 +219,8 @@ impl Broker {
                     }
                 }
             }
-            // Bounded: each turn ends the wait of a stream for an event, and none begins to wait for the same again.
+            // Bounded: each turn ends the wait of a stream for an event, and none begins to wait
+            // for the same again.
             if !self.unblock(now, id) {
                 return Ok(has_read);
             }
@@ -237,7 +246,8 @@ impl Broker {
         let (catch_up, since) = (cursor.catch_up.as_ref().expect("it lags"), durable.remote.since.get(pubend));
         let unsure = durable.remote.unsure.get(pubend);
         let (at, forgiven) = (catch_up.positions.get(pubend), catch_up.forgiven.get(pubend));
-        // A hole may reach beyond what the consolidated stream has passed: nothing of that comes here either.
+        // A hole may reach beyond what the consolidated stream has passed: nothing of that comes
+        // here either.
         let lacks = self.cache.incomplete(&cursor.partitions, pubend).min(passed).max(durable.remote.holes.get(pubend));
         let (number, is_volatile) = (durable.number, durable.may_be_volatile);
         if at >= lacks {
@@ -251,8 +261,8 @@ impl Broker {
         if has_ended {
             gaps.add(Gap { pubend, from: at, to: lacks, reason: GapReason::Lost });
         } else {
-            // What came before its interest was confirmed was logged only by chance.
-            // What its topics let go is told with what was logged among it, when that has been read.
+            // What came before its interest was confirmed was logged only by chance. What its
+            // topics let go is told with what was logged among it, when that has been read.
             let unlogged = since.max(unsure).min(lacks);
             if unlogged > forgiven && !is_volatile {
                 gaps.add(Gap { pubend, from: at, to: unlogged, reason: GapReason::Overwritten });
@@ -275,7 +285,8 @@ impl Broker {
         self.replay_remote_slice(now, id, (pubend, at, from, lacks), budget, out)
     }
 
-    /// Another selector counts in another broker's stream from when that knows of it: until then the stream is set aside.
+    /// Another selector counts in another broker's stream from when that knows of it: until then
+    /// the stream is set aside.
     pub(crate) fn detach_all_streams(&mut self, id: u32) {
         let cursor = self.cursors.get(id);
         let Some(durable) = cursor.durable.as_deref() else { return };
@@ -362,7 +373,8 @@ impl Broker {
         self.end_slice(now, id, (is_blocked, is_whole), blocked)
     }
 
-    /// An event comes after one of another stream that a subscription has not passed yet: its stream is set aside until then.
+    /// An event comes after one of another stream that a subscription has not passed yet: its
+    /// stream is set aside until then.
     pub(super) fn block_on_predecessor(&mut self, now: Time, id: u32, event: EventId, after: PredecessorsBuf) {
         let until = now + PREDECESSOR_MAX;
         let upto = Tick(event.tick.0 - 1);
@@ -370,7 +382,8 @@ impl Broker {
         let durable = self.cursors.durable_mut(id).expect("streams are set aside for durable ones");
         let number = durable.number;
         let RemoteLogs { blocked, detached, .. } = &mut *durable.remote;
-        // Its stream has rejoined in between, for another reason: what it waits for already, it waits for no longer than before.
+        // Its stream has rejoined in between, for another reason: what it waits for already, it
+        // waits for no longer than before.
         let waits = |blocked: &BlockedStream| blocked.pubend == event.pubend && !blocked.is_over;
         if let Some(at) = blocked.iter().position(waits) {
             let known = &mut blocked[at];
@@ -389,7 +402,8 @@ impl Broker {
         }
     }
 
-    /// Streams go on that have waited for events of others for long enough, or need not wait for them any more. Whether there were some.
+    /// Streams go on that have waited for events of others for long enough, or need not wait for
+    /// them any more. Whether there were some.
     pub(super) fn unblock(&mut self, now: Time, id: u32) -> bool {
         let blocked = self.cursors.durable(id).map(|durable| durable.remote.blocked.clone()).unwrap_or_default();
         let mut is_any = false;
@@ -442,7 +456,8 @@ impl Broker {
         }
     }
 
-    /// Streams have ended: what was to be read of them cannot be any more, and what has not been told as a gap is lost.
+    /// Streams have ended: what was to be read of them cannot be any more, and what has not been
+    /// told as a gap is lost.
     pub(crate) fn remote_ended(&mut self, host: HostId) {
         self.store.remote_reads.give_up(host);
         for id in self.cursors.ids() {

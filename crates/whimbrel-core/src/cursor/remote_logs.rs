@@ -10,15 +10,18 @@ use crate::store::{OWN, OwnTicks, RemotePosition, Written};
 /// What is kept of a durable subscription for other brokers' reliable streams.
 #[derive(Debug, Default)]
 pub(crate) struct RemoteLogs {
-    /// After which ticks what it wants was logged there: behind them silence of the log is silence, before them it is a gap, unless the cache has
-    /// it. Only these streams are in its written position.
+    /// After which ticks what it wants was logged there: behind them silence of the log is silence,
+    /// before them it is a gap, unless the cache has it. Only these streams are in its written
+    /// position.
     pub(crate) since: Positions,
-    /// Up to where it is not known, behind those ticks, whether it was: where it comes from that had not been told, or not been said. What such a log has is given,
-    /// and the rest is a gap. The end of time until the log's broker has told.
+    /// Up to where it is not known, behind those ticks, whether it was: where it comes from that
+    /// had not been told, or not been said. What such a log has is given, and the rest is a gap.
+    /// The end of time until the log's broker has told.
     pub(crate) unsure: Positions,
     /// Up to where filter records of the own streams do not name it: it was somewhere else.
     pub(crate) unnamed: OwnTicks,
-    /// The last event of each that it wants and that has been passed, as long as it has not acknowledged that; the end of time where that is not known.
+    /// The last event of each that it wants and that has been passed, as long as it has not
+    /// acknowledged that; the end of time where that is not known.
     pub(crate) newest: Positions,
     /// What it holds there, as it was last counted.
     pub(crate) held: Positions,
@@ -26,13 +29,16 @@ pub(crate) struct RemoteLogs {
     pub(crate) detached: Positions,
     /// Up to where the cache here is known to lack something.
     pub(crate) holes: Positions,
-    /// What is to be told of streams that are set aside when they are followed again: it lies behind where it stands in them.
+    /// What is to be told of streams that are set aside when they are followed again: it lies
+    /// behind where it stands in them.
     pub(crate) later: Vec<Gap>,
-    /// What its client knows of them from another broker, as of [`super::CatchUp::told`]: it may be live, and lag no more, before they are followed again.
+    /// What its client knows of them from another broker, as of [`super::CatchUp::told`]: it may be
+    /// live, and lag no more, before they are followed again.
     pub(crate) told: Vec<Gap>,
     /// Streams that are set aside until it has passed an event of another one, own ones among them.
     pub(crate) blocked: Vec<BlockedStream>,
-    /// It goes on where a subscription stood that cannot be reached: whatever a log has not got any more is a gap.
+    /// It goes on where a subscription stood that cannot be reached: whatever a log has not got any
+    /// more is a gap.
     pub(crate) resumes: bool,
     /// What is written of where it stands there.
     pub(crate) written: Written,
@@ -77,7 +83,8 @@ impl RemoteLogs {
         }
     }
 
-    /// From where on the log of a stream counts for one that stands there, if it does. The streams of one broker count together.
+    /// From where on the log of a stream counts for one that stands there, if it does. The streams
+    /// of one broker count together.
     pub(crate) fn counts_from(&self, pubend: PubendId, acked: impl Fn(PubendId) -> Tick) -> Option<Tick> {
         let is_sure = |of: PubendId| self.unsure.get(of) <= acked(of);
         let counts = self.since.has(pubend) && (0..HOST_RELIABLE_MAX).all(|own| is_sure(pubend.host().pubend(own)));

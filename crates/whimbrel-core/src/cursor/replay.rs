@@ -78,7 +78,8 @@ impl Broker {
         let (is_volatile, unnamed) = (durable.may_be_volatile, durable.remote.unnamed[own]);
         let forgiven = catch_up.forgiven.get(pubend);
         let gaps = &mut self.cursors.get_mut(id).catch_up.as_mut().expect("it lags").gaps;
-        // What came before its interest was confirmed was logged only by chance, and so was what its topics let go.
+        // What came before its interest was confirmed was logged only by chance, and so was what
+        // its topics let go.
         let unlogged = if is_volatile { lacks } else { start.min(lacks) };
         if unlogged > forgiven {
             gaps.add(Gap { pubend, from: at, to: unlogged, reason: GapReason::Overwritten });
@@ -153,8 +154,8 @@ impl Broker {
         self.end_slice(now, id, (is_blocked, is_whole), blocked)
     }
 
-    /// A subscription has been given what it takes of a part of a log: of an own stream or another's. An event that has to wait for one of another stream sets
-    /// its stream aside.
+    /// A subscription has been given what it takes of a part of a log: of an own stream or
+    /// another's. An event that has to wait for one of another stream sets its stream aside.
     pub(super) fn end_slice(
         &mut self,
         now: Time,
@@ -193,7 +194,8 @@ impl Broker {
             } else {
                 let stream = stream_of(own, number);
                 let reads = &self.store.reads;
-                // Of an event that is not durable yet there is no record to be read, and that would be believed later.
+                // Of an event that is not durable yet there is no record to be read, and that would
+                // be believed later.
                 let ends = (newest <= passed).then_some(newest);
                 let part = plan.follow_chain((ends, from, lacks), number, |tick| reads.slice(stream, Tick(tick.0 - 1)));
                 if part.is_none() && plan.upto <= from && fault!(self, ChainBelieved) {
@@ -237,7 +239,8 @@ impl Broker {
 }
 
 impl CursorReader<'_> {
-    /// Under which tag an event was on its way before the broker was restarted, or at another broker.
+    /// Under which tag an event was on its way before the broker was restarted, or at another
+    /// broker.
     pub(super) fn was_flying(&self, id: EventId) -> Option<u16> {
         let loading = self.sessions.get(self.cursor.session).inflight.loading(self.cursor.id, id)?;
         Some(loading).filter(|_| self.catch_up.positions.get(id.pubend) < id.tick && !self.has_had(id))

@@ -1,8 +1,11 @@
-//! A client goes on without what brokers keep of its session, as nobody can be reached who has that: its subscriptions follow, and it says where they stand.
+//! A client goes on without what brokers keep of its session, as nobody can be reached who has
+//! that: its subscriptions follow, and it says where they stand.
 //!
-//! What it wants was logged for its former session, and is held for that until its owner reports otherwise or is forgotten. So the logs count for the
-//! subscription from where its token stands, not from now on, if that session cannot have ended meanwhile: the token may not be older than the session
-//! outlives its connection. That it is the same subscription as before the client has to know.
+//! What it wants was logged for its former session, and is held for that until its owner reports
+//! otherwise or is forgotten. So the logs count for the subscription from where its token stands,
+//! not from now on, if that session cannot have ended meanwhile: the token may not be older than
+//! the session outlives its connection. That it is the same subscription as before the client has
+//! to know.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +19,8 @@ use crate::route::NO_CURSOR;
 use crate::store::{Key, MapValue, OWN};
 
 impl Broker {
-    /// Whether a subscription that is asked for, and that there is not, goes on where one of a session stood that cannot be reached.
+    /// Whether a subscription that is asked for, and that there is not, goes on where one of a
+    /// session stood that cannot be reached.
     pub(crate) fn resumes(&self, index: u32, asked: &Filter<'_>) -> bool {
         let session = self.sessions.get(index);
         let Start::Token(token, _) = asked.following.start else { return false };
@@ -25,7 +29,8 @@ impl Broker {
         is_without && asked.following.durability == Durability::Durable && token.common() >= Tick(oldest)
     }
 
-    /// What the own log has not got any more of what it goes on with is a gap. What others have not got they tell.
+    /// What the own log has not got any more of what it goes on with is a gap. What others have not
+    /// got they tell.
     pub(super) fn record_chopped(&self, catch_up: &mut CatchUp) {
         for (own, chopped) in self.store.release.chopped.iter().enumerate() {
             let pubend = self.streams.logged().host().pubend(own as u8);
@@ -34,8 +39,8 @@ impl Broker {
         }
     }
 
-    /// A stream that has begun since its client was told where it stands, or that was not known there, may be of a broker that did not know of its session, and logged
-    /// nothing for that.
+    /// A stream that has begun since its client was told where it stands, or that was not known
+    /// there, may be of a broker that did not know of its session, and logged nothing for that.
     pub(super) fn record_younger(&self, start: Start<'_>, catch_up: &mut CatchUp) {
         let Start::Token(token, _) = start else { return };
         let is_younger = |pubend, birth| birth > token.common() || token.position(pubend).is_none();
@@ -64,7 +69,8 @@ impl Broker {
         }
     }
 
-    /// The logs count for a subscription from where it stands, and records of the own streams did not name it before.
+    /// The logs count for a subscription from where it stands, and records of the own streams did
+    /// not name it before.
     fn resume_from_token(&mut self, id: u32) {
         let assigned = self.streams.own.assigned();
         let own = [self.streams.own.host(), self.streams.logged().host()];
@@ -74,7 +80,8 @@ impl Broker {
         let positions = self.streams.births().filter(|(pubend, birth)| {
             let host = pubend.host();
             let has_log = !own.contains(&host) && !self.streams.has_ended(host) && !self.has_no_log(host);
-            // One that may be younger than its token has logged nothing for it before its broker knows of it, as if it were new.
+            // One that may be younger than its token has logged nothing for it before its broker
+            // knows of it, as if it were new.
             has_log && pubend.reliability() == Reliability::Reliable && catch_up.positions.get(*pubend) > *birth
         });
         let positions: Vec<(PubendId, Tick)> =

@@ -24,7 +24,8 @@ impl Broker {
         let span = self.sessions.limits.silence_after;
         let cursor = self.cursors.get(id);
         let (told_at, session) = (cursor.silence.told_at, cursor.session);
-        // Also one that gets events: its position in the streams that have none for it would stay behind.
+        // Also one that gets events: its position in the streams that have none for it would stay
+        // behind.
         if cursor.notices && cursor.catch_up.is_none() {
             let token = self.silence_token(now, id);
             let cursor = self.cursors.get_mut(id);

@@ -19,7 +19,8 @@ const ASSUMED: Duration = Duration::from_secs(60);
 /// Clocks of different brokers differ by less; a position that is further ahead is none of ours.
 pub(crate) const AHEAD_MAX: Duration = Duration::from_secs(60);
 
-/// A place to begin may name so many pubends of brokers that are not known here; each of them is a gap.
+/// A place to begin may name so many pubends of brokers that are not known here; each of them is a
+/// gap.
 const STRANGERS_MAX: usize = 64;
 
 /// How a subscription begins.
@@ -32,8 +33,9 @@ pub(crate) enum Begin {
 }
 
 impl Broker {
-    /// Where the start of a subscription is noted that is asked for: a durable one has what it wants logged after what is `assigned`. One that
-    /// is not logged will have got everything up to there, as far as that is known, and what it wants after that is lost with the process.
+    /// Where the start of a subscription is noted that is asked for: a durable one has what it
+    /// wants logged after what is `assigned`. One that is not logged will have got everything up to
+    /// there, as far as that is known, and what it wants after that is lost with the process.
     pub(crate) fn record_start(
         &self,
         index: u32,
@@ -64,10 +66,12 @@ impl Broker {
         core::array::from_fn(|own| positions.get(host.pubend(own as u8)).min(assigned[own]))
     }
 
-    /// Where a subscription is to begin; `cursor` is what it was before, `partitions` where the cache has what it wants.
+    /// Where a subscription is to begin; `cursor` is what it was before, `partitions` where the
+    /// cache has what it wants.
     ///
     /// # Errors
-    /// When the place does not belong to this deployment, lies ahead of what this broker can have sent, or names too much.
+    /// When the place does not belong to this deployment, lies ahead of what this broker can have
+    /// sent, or names too much.
     pub(crate) fn begin(
         &mut self,
         now: Time,
@@ -125,8 +129,9 @@ impl Broker {
         is_same.then_some(cursor.began.in_force)
     }
 
-    /// What came here before its own interest was in force did so for others' sake, and is a gap, unless a log counts for it. Where it is not known since when
-    /// that is in force it is from some tick after what has been passed.
+    /// What came here before its own interest was in force did so for others' sake, and is a gap,
+    /// unless a log counts for it. Where it is not known since when that is in force it is from
+    /// some tick after what has been passed.
     pub(super) fn record_unbuffered(&self, cursor: Option<u32>, in_force: InForce, catch_up: &mut CatchUp) {
         let remote = cursor.and_then(|id| self.cursors.durable(id)).map(|durable| &durable.remote.since);
         for (pubend, passed, since) in self.streams.remote_reaches() {
@@ -155,7 +160,8 @@ impl Broker {
         is_buffered
     }
 
-    /// What a durable subscription has acknowledged before, and asks for again, may have been given up since.
+    /// What a durable subscription has acknowledged before, and asks for again, may have been given
+    /// up since.
     fn record_released(&self, cursor: Option<u32>, catch_up: &mut CatchUp) {
         let Some(durable) = cursor.and_then(|id| self.cursors.durable(id)) else { return };
         let position = self.durable_position(cursor.expect("it is durable"));
@@ -243,8 +249,9 @@ impl Broker {
         self.checked(now, (positions, Tick(smallest)), gaps)
     }
 
-    /// Positions that this broker can begin from: what is ahead of it is refused, what has ended is a gap, and what is not named begins
-    /// at its birth. One that had begun before what else is `named`, and has ended, is not named any more.
+    /// Positions that this broker can begin from: what is ahead of it is refused, what has ended is
+    /// a gap, and what is not named begins at its birth. One that had begun before what else is
+    /// `named`, and has ended, is not named any more.
     fn checked(
         &self,
         now: Time,
@@ -252,7 +259,8 @@ impl Broker {
         mut gaps: Gaps,
     ) -> Result<CatchUp, Refusal> {
         let latest = Tick(now.after(AHEAD_MAX).as_nanos());
-        // One of several brokers has not heard of all others yet, and each of them has its own clock.
+        // One of several brokers has not heard of all others yet, and each of them has its own
+        // clock.
         let is_alone = self.overlay.is_none();
         let ended_hosts = |pubend: PubendId| self.streams.ended_at(pubend.host());
         let is_ended = |pubend: PubendId| !self.streams.knows(pubend) && (is_alone || ended_hosts(pubend).is_some());
@@ -291,8 +299,8 @@ impl Broker {
         Ok(CatchUp { gaps, ..CatchUp::at(positions) })
     }
 
-    /// Positions in streams that are not known here are kept for where they are: in as many as may be, those last that were named last. Of a broker that knows of
-    /// no others yet all are.
+    /// Positions in streams that are not known here are kept for where they are: in as many as may
+    /// be, those last that were named last. Of a broker that knows of no others yet all are.
     fn bound_strangers(&self, positions: &mut Positions, gaps: &mut Gaps) {
         if self.overlay.as_deref().is_some_and(|overlay| overlay.knows_no_others()) {
             return;
@@ -311,7 +319,8 @@ impl Broker {
         positions.retain(|pubend| strangers.iter().all(|(_, stranger)| *stranger != pubend));
     }
 
-    /// The token of a subscription that stands at these positions, and has not been told of these gaps.
+    /// The token of a subscription that stands at these positions, and has not been told of these
+    /// gaps.
     pub(crate) fn token_at(&self, positions: &Positions, gaps: &Gaps) -> CheckpointToken {
         let mut untold = positions.clone();
         for gap in gaps.iter().filter(|gap| self.streams.knows(gap.pubend)) {
@@ -321,8 +330,9 @@ impl Broker {
         self.token_of(latest, &untold)
     }
 
-    /// The token of all subscriptions that are live: silence is declared up to now on the own streams, so that what comes is later; a
-    /// stream in which events wait is named with what has passed.
+    /// The token of all subscriptions that are live: silence is declared up to now on the own
+    /// streams, so that what comes is later; a stream in which events wait is named with what has
+    /// passed.
     pub(crate) fn caught_up_token(&mut self, now: Time) -> CheckpointToken {
         let common = self.streams.close(now);
         self.token_of(common, &self.streams.positions().collect())

@@ -40,8 +40,9 @@ impl CursorReader<'_> {
         true
     }
 
-    /// What was on its way before, and lies in a gap that has been told, is given up for good: found later it would come after what is behind the
-    /// gap. While it was waited for it would also hold back the position, and whoever goes on from there would read what the gap hides.
+    /// What was on its way before, and lies in a gap that has been told, is given up for good:
+    /// found later it would come after what is behind the gap. While it was waited for it would
+    /// also hold back the position, and whoever goes on from there would read what the gap hides.
     fn lose_hidden(&mut self, gap: Gap) {
         let session = self.cursor.session;
         let mut hidden = Vec::new();
@@ -54,14 +55,16 @@ impl CursorReader<'_> {
         if !inflight.lose_loading(self.cursor.id, &mut waker, is_hidden) {
             return;
         }
-        // The stream may be read from before it once more. The client may have it, and forgets its tag: under another one it would come twice.
+        // The stream may be read from before it once more. The client may have it, and forgets its
+        // tag: under another one it would come twice.
         if let Some(durable) = self.cursor.durable.as_deref_mut() {
             hidden.retain(|event| !durable.beyond.contains(event));
             durable.beyond.extend(hidden);
         }
     }
 
-    /// Tells the gaps that are left. Whether the client takes no more at the moment, and whether all have been told.
+    /// Tells the gaps that are left. Whether the client takes no more at the moment, and whether
+    /// all have been told.
     pub(super) fn tell_rest(&mut self, budget: &mut usize) -> (bool, bool) {
         while let Some(gap) = self.catch_up.gaps.first() {
             if *budget == 0 {

@@ -44,8 +44,8 @@ impl Broker {
         }
     }
 
-    /// All subscriptions with that identifier have got there; without one, there must be only one that is acknowledged so. What has to be
-    /// durable before that may be said.
+    /// All subscriptions with that identifier have got there; without one, there must be only one
+    /// that is acknowledged so. What has to be durable before that may be said.
     fn acknowledge_up_to(&mut self, index: u32, identifier: u32, token: &CheckpointToken) -> Result<BatchNo, Refusal> {
         if token.deployment() != self.sessions.limits.deployment {
             return Err(Refusal::OtherDeployment);

@@ -1,12 +1,13 @@
-//! Which cached events a selector has chosen, remembered for a while: many subscriptions that come back at once ask the same of the
-//! same events.
+//! Which cached events a selector has chosen, remembered for a while: many subscriptions that come
+//! back at once ask the same of the same events.
 
 use whimbrel_selector::Place;
 
 /// Serials of one block.
 const SPAN: u64 = 64;
 
-/// Blocks that are remembered: 16,384 of 64 serials, 768 KiB. A thousand selectors over a thousand events fit.
+/// Blocks that are remembered: 16,384 of 64 serials, 768 KiB. A thousand selectors over a thousand
+/// events fit.
 const BLOCKS: usize = 1 << 14;
 
 /// What one selector says of [`SPAN`] events.
@@ -32,7 +33,8 @@ pub(crate) struct Verdicts {
 }
 
 impl Verdicts {
-    /// Whether the selector at `place` wants the event with that serial, and if that is not known, what `find_out` says.
+    /// Whether the selector at `place` wants the event with that serial, and if that is not known,
+    /// what `find_out` says.
     #[inline]
     pub(crate) fn of(&mut self, place: Place, serial: u64, find_out: impl FnOnce() -> bool) -> bool {
         let Some(number) = place.selector() else { return find_out() };
@@ -40,7 +42,8 @@ impl Verdicts {
             self.blocks = vec![Block { of: None, epoch: 0, known: 0, wanted: 0 }; BLOCKS];
         }
         let span = serial / SPAN;
-        // Neighbours in time lie apart, and so do selectors of the same number of blocks: a multiplication spreads both.
+        // Neighbours in time lie apart, and so do selectors of the same number of blocks: a
+        // multiplication spreads both.
         let mixed = (u64::from(number) << 32 ^ span).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let block = &mut self.blocks[(mixed >> 32) as usize % BLOCKS];
         let of = Some((place, span));

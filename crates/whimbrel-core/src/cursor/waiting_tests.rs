@@ -1,4 +1,5 @@
-//! Tokens, silence and catching up while events have their ticks and wait for their pass; and after a restart.
+//! Tokens, silence and catching up while events have their ticks and wait for their pass; and after
+//! a restart.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
@@ -39,7 +40,8 @@ fn rig() -> Rig {
     rig
 }
 
-/// An event gets its tick in the stream of reliable events to which the publisher is bound, and waits.
+/// An event gets its tick in the stream of reliable events to which the publisher is bound, and
+/// waits.
 fn assign(rig: &mut Rig) -> EventId {
     rig.advance(Duration::from_millis(1));
     let binding = rig.core.sessions.get(rig.core.sessions.of(Link(1))).binding;
@@ -78,7 +80,8 @@ fn come_back(rig: &mut Rig, start: Start<'_>) -> CheckpointToken {
     token(rig.subscribe_granted(BUS, semi(AtLeastOnce, start)))
 }
 
-/// The token of a SUBACK that is written while an event waits, and what its client gets that comes back with it.
+/// The token of a SUBACK that is written while an event waits, and what its client gets that comes
+/// back with it.
 fn resumed_over_a_waiting_event(rig: &mut Rig) -> (CheckpointToken, EventId, Vec<Got>) {
     let id = assign(rig);
     rig.advance(Duration::from_millis(5));
@@ -468,8 +471,8 @@ impl Bustle {
         self.survives(&begins);
     }
 
-    /// After a crash, only what is reserved and the events that have passed would be known: a token must name nothing that could be
-    /// given out again then.
+    /// After a crash, only what is reserved and the events that have passed would be known: a token
+    /// must name nothing that could be given out again then.
     fn survives(&self, token: &CheckpointToken) {
         let Some(reserved) = self.reserved else { return };
         for (pubend, tick) in token.pubends() {

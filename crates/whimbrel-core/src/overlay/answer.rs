@@ -82,8 +82,9 @@ impl Broker {
         }
     }
 
-    /// Looks for what a destination wants of a part of an own stream that the cache does not have, but the log. What was not logged is lost: whoever has a
-    /// durable interest reads the log by itself.
+    /// Looks for what a destination wants of a part of an own stream that the cache does not have,
+    /// but the log. What was not logged is lost: whoever has a durable interest reads the log by
+    /// itself.
     fn find_logged(&mut self, number: u32, own: usize, (after, upto): (Tick, Tick), events_max: usize) -> Logged {
         let Broker { overlay, router, cache, store, streams, .. } = self;
         let overlay = overlay.as_deref().expect("it was there");

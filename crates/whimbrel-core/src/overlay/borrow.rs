@@ -1,4 +1,5 @@
-//! Other brokers' logs are read: what durable subscriptions lack of their streams is asked for, once for all who stand near each other.
+//! Other brokers' logs are read: what durable subscriptions lack of their streams is asked for,
+//! once for all who stand near each other.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -29,7 +30,8 @@ impl Broker {
         }
     }
 
-    /// Asks for parts of another broker's log that somebody waits for, and again for those that were not told.
+    /// Asks for parts of another broker's log that somebody waits for, and again for those that
+    /// were not told.
     pub(super) fn read_remote(&mut self, now: Time, pubend: PubendId, out: &mut dyn Output) {
         if let Some(overlay) = self.overlay.as_deref_mut() {
             overlay.logs.reading.remove(&pubend);

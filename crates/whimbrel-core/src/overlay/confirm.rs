@@ -1,4 +1,5 @@
-//! A subscription is answered when the brokers that can be reached know of it; at the latest after [`CONFIRM_MAX`], and then those are named that do not.
+//! A subscription is answered when the brokers that can be reached know of it; at the latest after
+//! [`CONFIRM_MAX`], and then those are named that do not.
 
 use core::cell::LazyCell;
 use core::time::Duration;
@@ -24,7 +25,8 @@ pub const CONFIRM_MAX: Duration = Duration::from_secs(1);
 /// Subscriptions that wait; one more is answered at once, and names all brokers.
 pub const WAITING_MAX: usize = 16_384;
 
-/// Subscriptions that have come back before their interest is in force; what one more misses it is not told.
+/// Subscriptions that have come back before their interest is in force; what one more misses it is
+/// not told.
 pub(super) const RETURNED_MAX: usize = 1 << 20;
 
 /// Brokers that are named as not having confirmed; for those beyond stands [`ALL_OTHERS`].
@@ -85,17 +87,20 @@ pub(crate) struct AwaitedBrokers {
     /// The ends of subscriptions.
     pub(super) ending: Vec<ending::UnansweredUnsubscribe>,
     pub(super) returned: Vec<Returned>,
-    /// A broker has told that it knows of a later version, or a version was named, since they were looked at.
+    /// A broker has told that it knows of a later version, or a version was named, since they were
+    /// looked at.
     pub(super) is_told_more: bool,
     /// Brokers that did not confirm in time: nobody waits for them until they do.
     late: BTreeSet<HostId>,
-    /// One for which the first of those that wait still waited when all brokers were looked at last. As long as it has not confirmed, the others need not be looked
-    /// at: each of them tells by itself, so that would take the square of their number for each subscription.
+    /// One for which the first of those that wait still waited when all brokers were looked at
+    /// last. As long as it has not confirmed, the others need not be looked at: each of them tells
+    /// by itself, so that would take the square of their number for each subscription.
     lacking: Option<HostId>,
 }
 
 impl AwaitedBrokers {
-    /// Whether it is durable from where other brokers' logs count for the first that waits; if not, it is looked at again when it is.
+    /// Whether it is durable from where other brokers' logs count for the first that waits; if not,
+    /// it is looked at again when it is.
     fn is_first_written(&mut self, store: &mut Store) -> bool {
         let Some(first) = self.entries.front_mut().filter(|first| first.is_durable) else { return true };
         if store.disk == Disk::None || store.disk == Disk::Poisoned {
@@ -144,7 +149,8 @@ impl AwaitedBrokers {
         self.returned.retain(|one| cursors.is_of(one.cursor, one.subscription) && waits(one));
     }
 
-    /// The subscriptions that begin now, and have not been answered, each with its session: those of which nobody has named a place.
+    /// The subscriptions that begin now, and have not been answered, each with its session: those
+    /// of which nobody has named a place.
     pub(crate) fn new_ones(&self) -> impl Iterator<Item = (u32, &str)> {
         let begins = |(asked, new, result): &&(PendingSubscription, bool, Result<Granted, Refusal>)| {
             *new && result.is_ok() && matches!(asked.view().following.start, Start::Own)
@@ -154,7 +160,8 @@ impl AwaitedBrokers {
     }
 }
 
-/// Whether a broker has confirmed a version in all of its streams, and those have been passed up to there.
+/// Whether a broker has confirmed a version in all of its streams, and those have been passed up to
+/// there.
 pub(super) fn has_confirmed(streams: &Sources, host: HostId, version: u64) -> bool {
     let mut known = streams.of_host(host).peekable();
     // One whose streams are not followed will never confirm.
@@ -166,7 +173,8 @@ pub(super) fn has_confirmed(streams: &Sources, host: HostId, version: u64) -> bo
 }
 
 impl Broker {
-    /// Keeps the answer to a SUBSCRIBE back until other brokers know of the subscriptions, if there are others.
+    /// Keeps the answer to a SUBSCRIBE back until other brokers know of the subscriptions, if there
+    /// are others.
     ///
     /// # Errors
     /// It need not wait: it is given back.
@@ -213,7 +221,8 @@ impl Broker {
         Ok(())
     }
 
-    /// A SUBSCRIBE that waits came at that moment, and has waited for the log since: other brokers have so much less time.
+    /// A SUBSCRIBE that waits came at that moment, and has waited for the log since: other brokers
+    /// have so much less time.
     pub(crate) fn confirm_since(&mut self, now: Time, (whom, tag): (Recipient, u16), at: Time) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let last = overlay.waiting.entries.back_mut();
@@ -304,7 +313,8 @@ impl Broker {
         self.confirm_shares(now, out);
     }
 
-    /// Answers a SUBSCRIBE, and names the brokers that have not confirmed it, or all if that is not written.
+    /// Answers a SUBSCRIBE, and names the brokers that have not confirmed it, or all if that is not
+    /// written.
     pub(crate) fn answer_made(&mut self, now: Time, entry: Waiter, is_written: bool, out: &mut dyn Output) {
         let Waiter { what, is_durable, version: named, .. } = entry;
         let UnansweredSubscribe { whom, tag, index, mut made, begun } = what;
@@ -417,7 +427,8 @@ impl Overlay {
         host != self.host && is_awaited(host) && first.version.is_some_and(waits)
     }
 
-    /// A broker has told something: if it was late, it is waited for again once it has told what it should.
+    /// A broker has told something: if it was late, it is waited for again once it has told what it
+    /// should.
     pub(super) fn record_told(&mut self, streams: &Sources, host: HostId) {
         if self.waiting.late.contains(&host) && self.has_told(streams, host) {
             self.waiting.late.remove(&host);

@@ -1,7 +1,8 @@
 //! What other brokers want of this one's streams.
 //!
-//! Invariants: the last tick of a destination moves when an event is *matched* for it, whether or not it could be sent; so all between two of its last
-//! ticks is silence under the version that was in force. An event is matched under the newest version that was adopted before it passed.
+//! Invariants: the last tick of a destination moves when an event is *matched* for it, whether or
+//! not it could be sent; so all between two of its last ticks is silence under the version that was
+//! in force. An event is matched under the newest version that was adopted before it passed.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -127,13 +128,15 @@ impl Destinations {
     }
 }
 
-/// A selector that another broker told. One that is not understood lets everything through: too much comes then, never too little.
+/// A selector that another broker told. One that is not understood lets everything through: too
+/// much comes then, never too little.
 pub(super) fn understood(text: Option<&str>) -> Option<Selector> {
     Selector::parse_canonical(text?).ok()
 }
 
 impl Broker {
-    /// Another broker's interest has changed: it is in force from now on, in each own stream after all that has passed.
+    /// Another broker's interest has changed: it is in force from now on, in each own stream after
+    /// all that has passed.
     pub(super) fn adopt(&mut self, now: Time, host: HostId, out: &mut dyn Output) {
         self.streams.close(now);
         let passed = self.passed_own();
@@ -186,7 +189,8 @@ impl Broker {
         destination.tag = own_interest::tag_of(host, known.version);
         destination.since = passed;
         if is_new_incarnation || was_empty {
-            // Before, nothing was matched for it. What came since it began to want something it can ask for.
+            // Before, nothing was matched for it. What came since it began to want something it can
+            // ask for.
             let began = now.as_nanos().saturating_sub(known.age.as_nanos() as u64);
             let birth = streams.births_own();
             destination.begin = core::array::from_fn(|own| Tick(began).max(birth[own]).min(passed[own]));

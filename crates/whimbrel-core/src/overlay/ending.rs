@@ -1,4 +1,5 @@
-//! An UNSUBSCRIBE is answered when the replica of its session knows of it: until then whoever went on from that copy would have the subscriptions again.
+//! An UNSUBSCRIBE is answered when the replica of its session knows of it: until then whoever went
+//! on from that copy would have the subscriptions again.
 
 use whimbrel_event::Time;
 
@@ -21,7 +22,8 @@ pub(super) struct UnansweredUnsubscribe {
 }
 
 impl Broker {
-    /// Answers an UNSUBSCRIBE, at once or when the replica of its session knows of it; at the latest after [`CONFIRM_MAX`].
+    /// Answers an UNSUBSCRIBE, at once or when the replica of its session knows of it; at the
+    /// latest after [`CONFIRM_MAX`].
     ///
     /// `existed`: of each of its filters, whether there was such a subscription.
     pub(crate) fn answer_end(
@@ -45,7 +47,8 @@ impl Broker {
         overlay.set_timer(due, Due::Confirm);
     }
 
-    /// Replicas have told what they know: whoever waited for that is answered, and whoever has waited for as long as it may.
+    /// Replicas have told what they know: whoever waited for that is answered, and whoever has
+    /// waited for as long as it may.
     pub(super) fn answer_ends(&mut self, now: Time, out: &mut dyn Output) {
         let waiting = |overlay: &mut Overlay| core::mem::take(&mut overlay.waiting.ending);
         for ending in self.overlay.as_deref_mut().map(waiting).unwrap_or_default() {

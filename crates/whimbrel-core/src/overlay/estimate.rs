@@ -17,10 +17,12 @@ pub const PROBES_KEPT: u64 = 64;
 /// A probe counts as lost if it has no echo when so many more have been sent.
 pub const LOST_AFTER_PROBES: u64 = 3;
 
-/// Fewer probes than these count as these, the missing ones as answered: else the first loss of a new link would look like a bad link.
+/// Fewer probes than these count as these, the missing ones as answered: else the first loss of a
+/// new link would look like a bad link.
 pub const LOSS_PROBES_MIN: u64 = 16;
 
-/// A new delay is told if it differs from the one told last by this part of it, per cent, and by [`NEWS_DELAY_US`].
+/// A new delay is told if it differs from the one told last by this part of it, per cent, and by
+/// [`NEWS_DELAY_US`].
 pub const NEWS_DELAY_PERCENT: u64 = 20;
 
 /// See [`NEWS_DELAY_PERCENT`]; microseconds.
@@ -35,10 +37,11 @@ const SHARE: u64 = 4;
 /// An echo that tells nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BadEcho {
-    /// No such probe waits for one: it was never sent, is answered, or is not one of the last [`PROBES_KEPT`]. Networks duplicate and
-    /// delay, so some of these are nobody's fault.
+    /// No such probe waits for one: it was never sent, is answered, or is not one of the last
+    /// [`PROBES_KEPT`]. Networks duplicate and delay, so some of these are nobody's fault.
     Unasked,
-    /// It would have been sent in the future, or held for longer than it was away: the peer's fault.
+    /// It would have been sent in the future, or held for longer than it was away: the peer's
+    /// fault.
     Impossible,
 }
 
@@ -55,9 +58,11 @@ impl core::error::Error for BadEcho {}
 
 /// Delay and loss of one link, from probes that the other side echoes. A few dozen bytes.
 ///
-/// The delay is half of the time that a probe was away, without that for which the peer held it, smoothed with weight 0.25 as in
-/// Kim, Karenos, Ye, Reason, Lei, Shagin, "Efficacy of Techniques for Responsiveness in a Wide-Area Publish/Subscribe System" (2010),
-/// section 2.1. How much it varies is smoothed in the same way, as the mean deviation of Jacobson, "Congestion Avoidance and Control" (1988).
+/// The delay is half of the time that a probe was away, without that for which the peer held it,
+/// smoothed with weight 0.25 as in Kim, Karenos, Ye, Reason, Lei, Shagin, "Efficacy of Techniques
+/// for Responsiveness in a Wide-Area Publish/Subscribe System" (2010), section 2.1. How much it
+/// varies is smoothed in the same way, as the mean deviation of Jacobson, "Congestion Avoidance and
+/// Control" (1988).
 #[derive(Clone, Debug)]
 pub struct Estimate {
     /// The next probe.
@@ -79,7 +84,8 @@ impl Estimate {
         Estimate { next: 0, answered: 0, delay: None, jitter: 0, heard: now, told: None }
     }
 
-    /// A probe goes out, which is to be every [`PROBE_EVERY`]. Gives its number, which the peer echoes along with the moment of sending.
+    /// A probe goes out, which is to be every [`PROBE_EVERY`]. Gives its number, which the peer
+    /// echoes along with the moment of sending.
     pub fn sent(&mut self) -> u64 {
         let sequence = self.next;
         self.next += 1;
@@ -92,7 +98,8 @@ impl Estimate {
         self.heard = self.heard.max(now);
     }
 
-    /// The peer has echoed a probe `sent` at that moment of the own clock, which it `held` until it answered.
+    /// The peer has echoed a probe `sent` at that moment of the own clock, which it `held` until it
+    /// answered.
     ///
     /// # Errors
     /// When it cannot be an echo of a probe, see [`BadEcho`]. It still counts as heard.
@@ -133,7 +140,8 @@ impl Estimate {
         micros(self.jitter)
     }
 
-    /// Which part of the last [`PROBES_KEPT`] probes was lost, thousandths. Those that may still be answered do not count.
+    /// Which part of the last [`PROBES_KEPT`] probes was lost, thousandths. Those that may still be
+    /// answered do not count.
     pub fn loss_permille(&self) -> u16 {
         let kept = self.next.min(PROBES_KEPT);
         let old = kept.saturating_sub(LOST_AFTER_PROBES);
@@ -154,8 +162,8 @@ impl Estimate {
         self.heard + LINK_DEAD_AFTER
     }
 
-    /// Delay (microseconds) and loss (thousandths), if all others should be told because they are new or differ much from what was told last. They then
-    /// count as told.
+    /// Delay (microseconds) and loss (thousandths), if all others should be told because they are
+    /// new or differ much from what was told last. They then count as told.
     pub fn news(&mut self) -> Option<(u32, u16)> {
         let (delay, loss) = (self.delay_us()?, self.loss_permille());
         let is_news = self.told.is_none_or(|(old_delay, old_loss)| {

@@ -1,5 +1,6 @@
-//! Link states and interests reach every broker: each passes on what is news to it. Of each only the newest counts, so what a neighbour is still
-//! to be told is a set of hosts, and slow links are told less often instead of later and later.
+//! Link states and interests reach every broker: each passes on what is news to it. Of each only
+//! the newest counts, so what a neighbour is still to be told is a set of hosts, and slow links are
+//! told less often instead of later and later.
 
 use core::time::Duration;
 
@@ -37,7 +38,8 @@ impl Overlay {
     }
 
     fn own_state(&self, retired: &[PreviousIdentity]) -> LinkState {
-        // What was told before, as long as it is not much different: each broker computes its ways anew when something is.
+        // What was told before, as long as it is not much different: each broker computes its ways
+        // anew when something is.
         let neighbour = |peer: &super::Peer| {
             let (delay_us, loss) = peer.estimate.told().unwrap_or((DELAY_UNKNOWN_US, 0));
             Neighbour { host: peer.host().expect("the link is up"), port: peer.port, delay_us, loss }
@@ -169,7 +171,8 @@ impl Broker {
         overlay.announced = now;
         let state = overlay.own_state(&self.store.holds_given.retired);
         if overlay.topology.announce(now, state).is_err() {
-            // The name is taken, by a broker that was here first. It is told to all who ask for a link, too.
+            // The name is taken, by a broker that was here first. It is told to all who ask for a
+            // link, too.
             overlay.stats.names_refused += 1;
             return;
         }
@@ -309,7 +312,8 @@ impl Broker {
             overlay.sequence = overlay.sequence.max(sequence);
             return overlay.announce_soon(now);
         }
-        // A clock that ran ahead, or another broker with the same data. What others have adopted of this process is void then.
+        // A clock that ran ahead, or another broker with the same data. What others have adopted of
+        // this process is void then.
         overlay.incarnation = incarnation.saturating_add(1);
         overlay.sequence = 0;
         let delta = overlay.own_interest.restart(overlay.incarnation);
@@ -337,7 +341,8 @@ impl Broker {
         let Some(peer) = overlay.peers.get_mut(link) else { return };
         let has = peer.pending.has.entry(host).or_default();
         *has = (*has).max((update.incarnation, update.version));
-        // Its age does not have the way over this link, which varies: rather too old than too young, as what came before does no harm.
+        // Its age does not have the way over this link, which varies: rather too old than too
+        // young, as what came before does no harm.
         let way = peer.way_at_most(now);
         match overlay.interests.take(now, way, update) {
             InterestOutcome::News => {

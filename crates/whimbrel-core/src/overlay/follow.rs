@@ -1,8 +1,9 @@
 //! Brokers come to be known, end, and are forgotten.
 //!
-//! A broker that comes back without its disk is another host of the same name. Its neighbours tell it who had the name before it, and it tells everyone,
-//! with its link state, up to where those streams have ended: nobody else could say so. What a broker has not got of them by then is lost, and
-//! whoever may have wanted it is told.
+//! A broker that comes back without its disk is another host of the same name. Its neighbours tell
+//! it who had the name before it, and it tells everyone, with its link state, up to where those
+//! streams have ended: nobody else could say so. What a broker has not got of them by then is lost,
+//! and whoever may have wanted it is told.
 
 use std::collections::BTreeSet;
 
@@ -27,8 +28,8 @@ fn previous_frame(to: HostId, known: impl Iterator<Item = PreviousIdentity>) -> 
 }
 
 impl Broker {
-    /// There is a broker whose streams are followed from now on: from where, it tells when it has adopted the interest of this one. `was_there`: others
-    /// have told of it all the time.
+    /// There is a broker whose streams are followed from now on: from where, it tells when it has
+    /// adopted the interest of this one. `was_there`: others have told of it all the time.
     pub(super) fn follow_host(
         &mut self,
         now: Time,
@@ -40,8 +41,9 @@ impl Broker {
         self.streams.name_host(host, name);
         self.record_heard_of(host, name, (pubends, birth));
         if !was_there {
-            // Subscriptions that were answered when it was not there did not wait for it, nor was it named: what it tells counts from a version on that
-            // has them all, also if its streams were followed before.
+            // Subscriptions that were answered when it was not there did not wait for it, nor was
+            // it named: what it tells counts from a version on that has them all, also if its
+            // streams were followed before.
             self.tell_interest(now, out);
         }
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
@@ -61,7 +63,8 @@ impl Broker {
         self.overlay.as_deref_mut().expect("it has greeted").send(now, link, Channel::Control, &frame, out);
     }
 
-    /// So is whoever does not name somebody who had its name: perhaps its neighbours have not heard of that one, or have lost their disks as well.
+    /// So is whoever does not name somebody who had its name: perhaps its neighbours have not heard
+    /// of that one, or have lost their disks as well.
     pub(super) fn remind_of_previous(&mut self, now: Time, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref() else { return };
         let mut frames = Vec::new();
@@ -80,7 +83,8 @@ impl Broker {
         }
     }
 
-    /// A broker tells who had the name of this one, or another one, before it. What a broker has on its own disk, with which it comes back, has not ended.
+    /// A broker tells who had the name of this one, or another one, before it. What a broker has on
+    /// its own disk, with which it comes back, has not ended.
     pub(super) fn on_previous(&mut self, now: Time, previous: PreviousIdentities, out: &mut dyn Output) {
         let own = [self.streams.own.host(), self.streams.logged().host()];
         let birth = self.streams.birth();
@@ -117,8 +121,8 @@ impl Broker {
         }
     }
 
-    /// A broker came back without what it had, under its name: those that had it have ended. One that it does not name gives the name up if it is out of
-    /// reach.
+    /// A broker came back without what it had, under its name: those that had it have ended. One
+    /// that it does not name gives the name up if it is out of reach.
     pub(super) fn end_namesakes(&mut self, now: Time, state: &LinkState, out: &mut dyn Output) {
         for previous in &state.previous {
             let host = previous.host;
@@ -128,7 +132,8 @@ impl Broker {
                 continue;
             }
             let Some(overlay) = self.overlay.as_deref_mut() else { return };
-            // Also if this broker has been started again since: what subscribes here may be older than that.
+            // Also if this broker has been started again since: what subscribes here may be older
+            // than that.
             let is_older = self.streams.birth() < previous.upto;
             let was_here = is_older || !overlay.knows_no_others() || self.streams.knows(host.pubend(0));
             let own = [overlay.host, self.streams.logged().host()];
@@ -142,10 +147,12 @@ impl Broker {
                 self.forget_broker(host);
             }
             if was_here {
-                // One that has come and gone while it was out of reach is as lost to those who were here as one that was followed.
+                // One that has come and gone while it was out of reach is as lost to those who were
+                // here as one that was followed.
                 self.add_previous(previous, &state.name);
             } else if self.streams.ended_at(host).is_none() {
-                // Whoever comes to be told of it must not hear of it from one broker alone, which may lose its disk, too.
+                // Whoever comes to be told of it must not hear of it from one broker alone, which
+                // may lose its disk, too.
                 self.streams.record_ended(*previous, &state.name);
                 self.write_ended(previous, &state.name, false);
             }
@@ -174,7 +181,8 @@ impl Broker {
         }
     }
 
-    /// A host has ended: whatever has not come of its streams by now, at least up to that tick, is lost.
+    /// A host has ended: whatever has not come of its streams by now, at least up to that tick, is
+    /// lost.
     pub(super) fn end_host(&mut self, now: Time, previous: PreviousIdentity, is_retired: bool, out: &mut dyn Output) {
         let PreviousIdentity { host, upto, .. } = previous;
         self.held_host_ended(now, host, is_retired);
@@ -186,9 +194,11 @@ impl Broker {
             overlay.record_end(now);
         }
         self.adopt_from(now, host);
-        // Whoever waits for a part of them goes on from there, before it is told that the rest is lost.
+        // Whoever waits for a part of them goes on from there, before it is told that the rest is
+        // lost.
         self.remote_ended(host);
-        // Before what is left of them is passed: what a subscription has waited for is lost, and no longer something that was not asked for in time.
+        // Before what is left of them is passed: what a subscription has waited for is lost, and no
+        // longer something that was not asked for in time.
         self.settle_all(host);
         let streams: Vec<PubendId> = self.streams.of_host(host).map(|remote| remote.pubend).collect();
         let mut farthest_end = upto;
@@ -229,7 +239,8 @@ impl Broker {
         }
     }
 
-    /// What is cached of a host is found no more: who stands before its end is told that it is lost.
+    /// What is cached of a host is found no more: who stands before its end is told that it is
+    /// lost.
     fn lose_cached(&mut self, host: HostId) {
         let all = self.streams.of_host(host).map(|remote| (remote.pubend, remote.birth, remote.passed));
         let all: Vec<(PubendId, Tick, Tick)> = all.collect();
@@ -242,7 +253,8 @@ impl Broker {
         }
     }
 
-    /// Brokers that were not heard of for long are forgotten. What was followed of their streams stays known: they may come back.
+    /// Brokers that were not heard of for long are forgotten. What was followed of their streams
+    /// stays known: they may come back.
     pub(super) fn expire_brokers(&mut self, now: Time) {
         let Some(overlay) = &mut self.overlay else { return };
         let gone: Vec<HostId> = overlay.topology.expire(now);
@@ -272,8 +284,9 @@ impl Broker {
         self.settle_all(host);
     }
 
-    /// No subscription waits for a broker any more. What is known beyond what was passed was told under what was wanted before those came that wait: silence says nothing to
-    /// them, and what is not told again is a gap.
+    /// No subscription waits for a broker any more. What is known beyond what was passed was told
+    /// under what was wanted before those came that wait: silence says nothing to them, and what is
+    /// not told again is a gap.
     fn settle_all(&mut self, host: HostId) {
         let mut waited_for = BTreeSet::new();
         for id in self.cursors.ids() {
@@ -298,7 +311,8 @@ impl Broker {
         self.settle_those(id, |host| ended.contains(&host));
     }
 
-    /// A subscription waits for some brokers no more: what was passed of their streams while it did is read when they are back, or is a gap.
+    /// A subscription waits for some brokers no more: what was passed of their streams while it did
+    /// is read when they are back, or is a gap.
     fn settle_those(&mut self, id: u32, is_one: impl Fn(HostId) -> bool) {
         let unsettled = &mut self.cursors.get_mut(id).unsettled;
         let of_hosts: Vec<(PubendId, Tick)> = unsettled.iter().filter(|(pubend, _)| is_one(pubend.host())).collect();

@@ -1,7 +1,9 @@
-//! Events on their way: from this broker's streams to those who want them, and through this broker to others.
+//! Events on their way: from this broker's streams to those who want them, and through this broker
+//! to others.
 //!
-//! An event that passes costs one look-up of the tree for its set of destinations, one encoding, and per link one copy and a header of some
-//! 8 bytes per destination behind it. One that passes through costs a look at its header and the copy.
+//! An event that passes costs one look-up of the tree for its set of destinations, one encoding,
+//! and per link one copy and a header of some 8 bytes per destination behind it. One that passes
+//! through costs a look at its header and the copy.
 
 use whimbrel_event::{AcceptedEvent, EventId, HostId, Reliability, Tick, Time};
 use whimbrel_wire::{Dest, EventFrame, Repairers, Subtree, TreeWriter, compact};
@@ -14,7 +16,8 @@ use super::{FrameBuffers, Overlay, own_interest};
 use crate::api::{Channel, EventStep, Output, PeerLink};
 use crate::broker::Broker;
 
-/// Bytes of the largest event that a broker of an overlay takes, packed: what a frame holds, less what it adds to its event.
+/// Bytes of the largest event that a broker of an overlay takes, packed: what a frame holds, less
+/// what it adds to its event.
 pub const EVENT_BYTES_MAX: usize = whimbrel_wire::FRAME_BYTES_MAX - HEADER_BYTES_MAX;
 
 /// Bytes that a frame adds to its event, at most: destinations beyond that get it in another frame.
@@ -88,7 +91,8 @@ impl Broker {
 }
 
 impl Overlay {
-    /// An event is for those destinations: whether or not it reaches them, what comes next is told to follow it.
+    /// An event is for those destinations: whether or not it reaches them, what comes next is told
+    /// to follow it.
     fn matched(&mut self, now: Time, id: EventId, wanted: &[u32]) -> Vec<(HostId, Dest)> {
         let own = usize::from(id.pubend.index());
         let mut dests = Vec::with_capacity(wanted.len());
@@ -167,7 +171,8 @@ impl Overlay {
         Some(host)
     }
 
-    /// The link that an event was to take is down: it takes others, unless too many have repaired its way already.
+    /// The link that an event was to take is down: it takes others, unless too many have repaired
+    /// its way already.
     fn repair(
         &mut self,
         now: Time,
@@ -289,7 +294,8 @@ impl Carrier<'_> {
     }
 }
 
-/// Tells whoever wants to know it what became of an event; one that cannot be read is left to whom it is for.
+/// Tells whoever wants to know it what became of an event; one that cannot be read is left to whom
+/// it is for.
 pub(super) fn tell_step(sending: &Sending<'_>, step: EventStep, out: &mut dyn Output) {
     if out.wants_steps()
         && let Ok(event) = compact::read(sending.event, sending.id)
@@ -298,7 +304,8 @@ pub(super) fn tell_step(sending: &Sending<'_>, step: EventStep, out: &mut dyn Ou
     }
 }
 
-/// Writes the part of a tree that one neighbour gets: these nodes in pre-order, and what `dest` knows of each destination among them.
+/// Writes the part of a tree that one neighbour gets: these nodes in pre-order, and what `dest`
+/// knows of each destination among them.
 pub(super) fn put_nodes(mut writer: TreeWriter<'_>, nodes: &[Node], dest: impl Fn(u16) -> Dest) {
     let (first, rest) = nodes.split_first().expect("a part has a first node");
     writer.root(first.destination.map(&dest), usize::from(first.children));

@@ -1,4 +1,5 @@
-//! Links come up: who is at the other end, and whether it may be there. And what is asked of them while they are: are they alive.
+//! Links come up: who is at the other end, and whether it may be there. And what is asked of them
+//! while they are: are they alive.
 
 use core::time::Duration;
 
@@ -61,7 +62,8 @@ impl Overlay {
         })
     }
 
-    /// Whether the broker that says so may be at the other end of a link, and which other link has to go for it.
+    /// Whether the broker that says so may be at the other end of a link, and which other link has
+    /// to go for it.
     ///
     /// # Errors
     /// Why not.
@@ -87,8 +89,9 @@ impl Overlay {
         let Some(other) = self.peers.to(hello.host) else { return Ok(None) };
         let known = self.peers.get(other).expect("links that are up are there");
         let before = known.who.as_ref().expect("it is up");
-        // Both ends come to the same: of links that both have asked for, that of the smaller host stays; of two of one side the later, as it would not
-        // ask for another one if the first were alive.
+        // Both ends come to the same: of links that both have asked for, that of the smaller host
+        // stays; of two of one side the later, as it would not ask for another one if the first
+        // were alive.
         let of_smaller = (self.host < hello.host) == peer.dialed;
         let stays = hello.incarnation > before.incarnation || known.dialed == peer.dialed || of_smaller;
         if stays { Ok(Some(other)) } else { Err(HangUp::Double) }
@@ -155,7 +158,8 @@ impl Broker {
         let mut frame = Vec::with_capacity(16);
         Frame::Probe(Probe { sequence: sequence as u32, sent: now.as_nanos() }).encode(&mut frame);
         overlay.send(now, link, Channel::Datagram, &frame, out);
-        // The one that waited for the hello, too: else there would be twice as many probes from then on.
+        // The one that waited for the hello, too: else there would be twice as many probes from
+        // then on.
         overlay.timers.drop_all(Due::Probe(link));
         overlay.set_timer(now + PROBE_EVERY, Due::Probe(link));
     }
@@ -206,7 +210,8 @@ impl Broker {
                 break;
             }
             let is_linked = state.host == overlay.host || overlay.peers.to(state.host).is_some();
-            // One of two asks, so that there are not two links; the other one helps when that one cannot.
+            // One of two asks, so that there are not two links; the other one helps when that one
+            // cannot.
             if !is_linked && let Some(address) = state.addresses.first() {
                 out.peer_dial(&state.name, address);
                 asked += 1;

@@ -1,7 +1,9 @@
-//! What this broker owes others: events that their durable subscriptions want are logged here, and kept until they say that they need them no more.
+//! What this broker owes others: events that their durable subscriptions want are logged here, and
+//! kept until they say that they need them no more.
 //!
-//! What a broker's interest wants durably is a *durable interest* in the index from the moment in which it comes; that is written, and then the broker is told with a
-//! message after which ticks its log counts for it. Nobody else waits for that: which version is in force is told as ever.
+//! What a broker's interest wants durably is a *durable interest* in the index from the moment in
+//! which it comes; that is written, and then the broker is told with a message after which ticks
+//! its log counts for it. Nobody else waits for that: which version is in force is told as ever.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +25,8 @@ use crate::store::{
 const HOLD_WRITTEN_EVERY: core::time::Duration = core::time::Duration::from_secs(3600);
 
 impl Broker {
-    /// Another broker's interest has changed: what it wants durably from now on is logged, and it is told so when that is durable.
+    /// Another broker's interest has changed: what it wants durably from now on is logged, and it
+    /// is told so when that is durable.
     pub(super) fn hold_for(&mut self, now: Time, host: HostId, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref() else { return };
         let Some(known) = overlay.interests.of.get(&host) else { return };
@@ -57,7 +60,8 @@ impl Broker {
         let fresh: Vec<InterestKey> =
             wanted.into_iter().filter(|interest| !hold_given.entries.contains_key(interest)).collect();
         has_changed |= !gone.is_empty() || !fresh.is_empty();
-        // What is new first, so that nothing that is wanted goes on is without anybody for a moment.
+        // What is new first, so that nothing that is wanted goes on is without anybody for a
+        // moment.
         fresh.into_iter().for_each(|interest| self.begin_hold(host, interest, version, assigned));
         gone.iter().for_each(|interest| self.end_hold_of(host, interest));
         if has_changed {
@@ -66,7 +70,8 @@ impl Broker {
         self.tell_grant_when_durable(now, host, out);
     }
 
-    /// A broker that was told what it is owed before is told again, as soon as what is owed is durable.
+    /// A broker that was told what it is owed before is told again, as soon as what is owed is
+    /// durable.
     fn tell_grant_when_durable(&mut self, now: Time, host: HostId, out: &mut dyn Output) {
         let Some(hold_given) = self.store.holds_given.of.get(&host) else { return };
         let batch = hold_given.batch;
@@ -111,7 +116,8 @@ impl Broker {
         self.store.write_queue.seal_large();
     }
 
-    /// Writes how far the log is held for a broker, with what was written of its entries before, and counts it.
+    /// Writes how far the log is held for a broker, with what was written of its entries before,
+    /// and counts it.
     fn write_hold(&mut self, now: Time, host: HostId) {
         let Some(hold_given) = self.store.holds_given.of.get_mut(&host) else { return };
         let held = hold_given.holds();
@@ -124,7 +130,8 @@ impl Broker {
         hold_given.batch = self.store.write_queue.seal();
     }
 
-    /// Says to a broker what it is owed, if that is durable; as an answer to its last report, if there was one.
+    /// Says to a broker what it is owed, if that is durable; as an answer to its last report, if
+    /// there was one.
     pub(crate) fn tell_grant(&mut self, now: Time, host: HostId, out: &mut dyn Output) {
         let Some(hold_given) = self.store.holds_given.of.get(&host) else { return };
         let is_durable = hold_given.batch <= self.store.commit_queue.committed();
@@ -154,7 +161,8 @@ impl Broker {
             return self.tell_no_log(now, from.host, out);
         }
         if !self.store.holds_given.of.contains_key(&from.host) {
-            // Its interest has not come, or has nothing that is durable: it is told when that comes.
+            // Its interest has not come, or has nothing that is durable: it is told when that
+            // comes.
             return self.hold_for(now, from.host, out);
         }
         let hold_given = self.store.holds_given.of.get_mut(&from.host).expect("it was just found");
@@ -212,7 +220,8 @@ impl Broker {
         self.store.write_queue.seal();
     }
 
-    /// What a broker is owed is given up although it has not said that it does not need it: if it comes back, it is told that it is gone.
+    /// What a broker is owed is given up although it has not said that it does not need it: if it
+    /// comes back, it is told that it is gone.
     fn forfeit(&mut self, now: Time, host: HostId) {
         let Some(hold_given) = self.store.holds_given.of.get(&host) else { return };
         if hold_given.is_forfeited() || !self.has_log() {
@@ -241,7 +250,8 @@ impl Broker {
         due.into_iter().for_each(|host| self.forfeit(now, host));
     }
 
-    /// A broker will never come back as the host it was: its replicas say when they have taken over what it had. `is_retired`: nobody takes it over.
+    /// A broker will never come back as the host it was: its replicas say when they have taken over
+    /// what it had. `is_retired`: nobody takes it over.
     pub(super) fn held_host_ended(&mut self, now: Time, host: HostId, is_retired: bool) {
         if is_retired {
             return self.forfeit(now, host);
@@ -253,7 +263,8 @@ impl Broker {
         }
     }
 
-    /// A replica has taken over all that it had of an owner's sessions, also if that was nothing, and what it holds for them is durable.
+    /// A replica has taken over all that it had of an owner's sessions, also if that was nothing,
+    /// and what it holds for them is durable.
     pub(in crate::overlay) fn on_taken_over(&mut self, now: Time, owner: HostId, replica: HostId) {
         let Some(hold_given) = self.store.holds_given.of.get_mut(&owner) else { return };
         if self.store.disk == crate::store::Disk::Poisoned

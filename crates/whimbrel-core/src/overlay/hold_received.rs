@@ -1,7 +1,9 @@
-//! What other brokers owe this one: from where on their logs count for its durable subscriptions, and how far these are.
+//! What other brokers owe this one: from where on their logs count for its durable subscriptions,
+//! and how far these are.
 //!
-//! A durable subscription counts on the log of another broker from the ticks on that it told for a version of the interest which has the subscription. That is
-//! written with its position before its SUBSCRIBE is answered. How far all of them are is reported each second while it changes.
+//! A durable subscription counts on the log of another broker from the ticks on that it told for a
+//! version of the interest which has the subscription. That is written with its position before its
+//! SUBSCRIBE is answered. How far all of them are is reported each second while it changes.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -34,7 +36,8 @@ const COUNT_PAUSE: Duration = Duration::from_millis(10);
 /// What one other broker owes this one.
 #[derive(Debug, Default)]
 struct HoldReceived {
-    /// The latest version of the own interest of which everything durable is owed; [`u64::MAX`]: it has no log, and owes nothing.
+    /// The latest version of the own interest of which everything durable is owed; [`u64::MAX`]: it
+    /// has no log, and owes nothing.
     version: u64,
     streams: Vec<GrantedStream>,
     /// What it was told last, and when.
@@ -79,20 +82,22 @@ pub(crate) struct HoldsReceived {
 }
 
 impl HoldsReceived {
-    /// Whether another broker owes all that is durable of that version of the own interest, or has no log at all.
+    /// Whether another broker owes all that is durable of that version of the own interest, or has
+    /// no log at all.
     pub(crate) fn is_granted(&self, host: HostId, version: u64) -> bool {
         self.of.get(&host).is_some_and(|hold| hold.version >= version)
     }
 
-    /// Whether another broker holds its log for everything that was here at a moment, durably, if it has one.
+    /// Whether another broker holds its log for everything that was here at a moment, durably, if
+    /// it has one.
     pub(super) fn is_held(&self, host: HostId, since: Time) -> bool {
         self.of.get(&host).is_some_and(|hold| {
             hold.version == u64::MAX || hold.true_at >= since && hold.told_seq > 0 && hold.acknowledged >= hold.told_seq
         })
     }
 
-    /// From where on the log of a stream is held for the durable subscriptions here, if that was heard lately: a broker that was given up has been silent
-    /// for longer.
+    /// From where on the log of a stream is held for the durable subscriptions here, if that was
+    /// heard lately: a broker that was given up has been silent for longer.
     pub(super) fn held_from(&self, now: Time, pubend: PubendId, max_session: Duration) -> Option<Tick> {
         let lately = HEARD_LATELY.min(max_session / 2);
         let is_heard = |hold: &&HoldReceived| hold.heard_at <= now && now.since(hold.heard_at) < lately;
@@ -131,7 +136,8 @@ impl Broker {
         }
     }
 
-    /// The overlay is there: all durable subscriptions that there are count on other brokers' logs when these have told so.
+    /// The overlay is there: all durable subscriptions that there are count on other brokers' logs
+    /// when these have told so.
     pub(super) fn await_all_grants(&mut self) {
         for cursor in self.cursors.ids() {
             self.await_grants(cursor);
@@ -143,7 +149,8 @@ impl Broker {
         }
     }
 
-    /// A broker has become known: durable subscriptions, all of which the present version of the interest has, count on its log when it has told so.
+    /// A broker has become known: durable subscriptions, all of which the present version of the
+    /// interest has, count on its log when it has told so.
     pub(super) fn await_grant_of(&mut self, now: Time, host: HostId) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let version = overlay.own_interest.version();
@@ -181,7 +188,8 @@ impl Broker {
             overlay.read_now(now, from.host);
         }
         if is_unheard {
-            // It holds what it owes until it has heard what of it is needed, also if that is nothing by now.
+            // It holds what it owes until it has heard what of it is needed, also if that is
+            // nothing by now.
             overlay.report_at(now + REPORT_EVERY);
         }
         if is_late {
@@ -197,7 +205,8 @@ impl Broker {
         self.confirm_ready(now, out);
     }
 
-    /// What was told last is owed already as far as it was named before: others need not be asked again.
+    /// What was told last is owed already as far as it was named before: others need not be asked
+    /// again.
     pub(super) fn count_on_all(&mut self) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let hosts: Vec<HostId> = overlay.logs.received.of.keys().copied().collect();
@@ -206,7 +215,8 @@ impl Broker {
         }
     }
 
-    /// From now on durable subscriptions count on a broker's log, as far as it owes a version that has them. That is written.
+    /// From now on durable subscriptions count on a broker's log, as far as it owes a version that
+    /// has them. That is written.
     fn count_on(&mut self, host: HostId) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let HoldsReceived { of, uncovered, .. } = &mut overlay.logs.received;
@@ -244,7 +254,8 @@ impl Broker {
         }
     }
 
-    /// A durable subscription counts on the log of a stream behind that tick, unless it does so already.
+    /// A durable subscription counts on the log of a stream behind that tick, unless it does so
+    /// already.
     fn count_on_stream(&mut self, cursor: u32, pubend: PubendId, since: Tick) {
         let Some(passed) = self.streams.followed(pubend) else { return };
         if self.cursors.durable(cursor).is_none_or(|durable| durable.remote.since.has(pubend)) {
@@ -266,7 +277,8 @@ impl Broker {
         self.record_counted(self.cursors.get(cursor).session);
     }
 
-    /// A log that is read already, as it may have something for a durable subscription, counts for it behind that tick.
+    /// A log that is read already, as it may have something for a durable subscription, counts for
+    /// it behind that tick.
     fn count_on_unsure(&mut self, cursor: u32, pubend: PubendId, since: Tick) {
         let Some(durable) = self.cursors.durable_mut(cursor) else { return };
         if durable.remote.unsure.get(pubend) == NOTHING {
@@ -277,7 +289,8 @@ impl Broker {
         }
     }
 
-    /// The present selector of a durable subscription counts in a stream behind that tick, once all before that has been passed here.
+    /// The present selector of a durable subscription counts in a stream behind that tick, once all
+    /// before that has been passed here.
     fn count_selector_from(&mut self, cursor: u32, pubend: PubendId, since: Tick) {
         if self.streams.passed(pubend) < since {
             return;
@@ -299,7 +312,8 @@ impl Broker {
         }
     }
 
-    /// Whether a durable subscription counts on the logs of all brokers that are known and have one.
+    /// Whether a durable subscription counts on the logs of all brokers that are known and have
+    /// one.
     fn counts_on_all(&mut self, cursor: u32) -> bool {
         let Broker { overlay, cursors, .. } = self;
         let (Some(overlay), Some(durable)) = (overlay.as_deref_mut(), cursors.durable(cursor)) else { return true };
@@ -310,7 +324,8 @@ impl Broker {
         };
         let lacks = |host: &HostId| *host != overlay.host && !has_none(*host) && !counts_there(*host);
         let topology = &overlay.topology;
-        // Each broker tells by itself that its log counts: as long as the one found last does not, the others need not be looked at.
+        // Each broker tells by itself that its log counts: as long as the one found last does not,
+        // the others need not be looked at.
         let known = overlay.logs.received.uncovered.get(&cursor).and_then(|uncovered| uncovered.lacking);
         let known = known.filter(|host| topology.get(*host).is_some() && lacks(host));
         let lacking = known.or_else(|| topology.hosts().find(lacks));
@@ -352,13 +367,15 @@ impl Broker {
         }
     }
 
-    /// From where on the log of a stream is held for the durable subscriptions here, if that was heard lately.
+    /// From where on the log of a stream is held for the durable subscriptions here, if that was
+    /// heard lately.
     pub(super) fn held_from(&self, now: Time, pubend: PubendId) -> Option<Tick> {
         let max_session = self.sessions.limits.session_expiry_max;
         self.overlay.as_deref()?.logs.received.held_from(now, pubend, max_session)
     }
 
-    /// Whether questions for a part of another broker's log wait, as what is owed there was not heard lately. Then it is asked for, once.
+    /// Whether questions for a part of another broker's log wait, as what is owed there was not
+    /// heard lately. Then it is asked for, once.
     pub(super) fn awaits_grant(&mut self, now: Time, pubend: PubendId, out: &mut dyn Output) -> bool {
         let host = pubend.host();
         if self.held_from(now, pubend).is_some() {

@@ -80,13 +80,15 @@ pub struct InterestInfo {
     pub name: Box<str>,
     /// Its host.
     pub host: HostId,
-    /// The version of its interest: of another broker, the one by which this one's events are sent to it.
+    /// The version of its interest: of another broker, the one by which this one's events are sent
+    /// to it.
     pub version: u64,
     /// Topic filters with selectors.
     pub entries: Vec<(Box<str>, Option<Box<str>>)>,
     /// There is a way to it.
     pub is_reachable: bool,
-    /// Of this broker's own interest: those that can be reached and have not told that the version is in force in their streams; at most 64 are named. None while nothing is wanted.
+    /// Of this broker's own interest: those that can be reached and have not told that the version
+    /// is in force in their streams; at most 64 are named. None while nothing is wanted.
     pub unconfirmed: Vec<Box<str>>,
 }
 
@@ -148,8 +150,8 @@ impl Broker {
         overlay.topology.states().map(info).collect()
     }
 
-    /// What brokers want: this one, and then those by whose interest its events are sent, in the order of their hosts. At most `max` of them, after so
-    /// many others.
+    /// What brokers want: this one, and then those by whose interest its events are sent, in the
+    /// order of their hosts. At most `max` of them, after so many others.
     pub fn interests(&self, from: usize, max: usize) -> Vec<InterestInfo> {
         let Some(overlay) = self.overlay.as_deref() else { return Vec::new() };
         let texts = |entry: &super::interests::InterestValue| (entry.filter.clone(), entry.selector.clone());

@@ -1,4 +1,5 @@
-//! What is known of the interests of all brokers: whole, and with what has changed last, so that neighbours are told as little as makes it whole.
+//! What is known of the interests of all brokers: whole, and with what has changed last, so that
+//! neighbours are told as little as makes it whole.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -6,7 +7,8 @@ use std::collections::BTreeMap;
 use whimbrel_event::{HostId, Time};
 use whimbrel_wire::{InterestEntry, InterestUpdate};
 
-/// What was told for a subscription that was not answered yet passes for that so long while it is passed on.
+/// What was told for a subscription that was not answered yet passes for that so long while it is
+/// passed on.
 const ANSWERED_AFTER: Duration = Duration::from_millis(50);
 
 /// What is known of the interest of one broker.
@@ -89,7 +91,8 @@ pub(super) enum InterestOutcome {
 }
 
 impl KnownInterest {
-    /// How long somebody has counted on what comes; zero: it has just been told, and nobody did then. Whoever subscribed was answered soon after.
+    /// How long somebody has counted on what comes; zero: it has just been told, and nobody did
+    /// then. Whoever subscribed was answered soon after.
     pub(super) fn age_at(&self, now: Time) -> Duration {
         let held = now.since(self.at);
         if self.age.is_zero() && held < ANSWERED_AFTER { self.age } else { self.age + held }

@@ -1,4 +1,5 @@
-//! A broker that has just begun knows of no other: until a neighbour has told it of all that there are, it is not alone but young.
+//! A broker that has just begun knows of no other: until a neighbour has told it of all that there
+//! are, it is not alone but young.
 
 use std::collections::BTreeSet;
 
@@ -9,14 +10,16 @@ use super::confirm::CONFIRM_MAX;
 use crate::api::Output;
 use crate::broker::Broker;
 
-/// Stands for all brokers that are not named in the answer to a SUBSCRIBE: where too many have not confirmed, or the broker has never been linked with any.
+/// Stands for all brokers that are not named in the answer to a SUBSCRIBE: where too many have not
+/// confirmed, or the broker has never been linked with any.
 pub const ALL_OTHERS: &str = "*";
 
 /// What a young broker waits for: it holds answers back for [`CONFIRM_MAX`] at most.
 #[derive(Debug)]
 pub(super) struct Joining {
     since: Time,
-    /// Brokers of which a neighbour has the link state; no more than a broker knows at all are noted.
+    /// Brokers of which a neighbour has the link state; no more than a broker knows at all are
+    /// noted.
     lacking: BTreeSet<HostId>,
     /// A neighbour has named all that it knows.
     is_compared: bool,
@@ -58,7 +61,8 @@ impl Overlay {
         }
     }
 
-    /// Whether it knows of all brokers of which a neighbour has told, and there is a way to each of them.
+    /// Whether it knows of all brokers of which a neighbour has told, and there is a way to each of
+    /// them.
     fn reaches_all_told(&mut self) -> bool {
         if self.joining.as_ref().is_some_and(|joining| !joining.lacking.is_empty()) {
             return false;
@@ -68,7 +72,8 @@ impl Overlay {
         topology.hosts().all(|other| other == *host || routes.is_reachable(other))
     }
 
-    /// Whether there are others that it has never been linked with, or of which it has only been told that there are some.
+    /// Whether there are others that it has never been linked with, or of which it has only been
+    /// told that there are some.
     pub(super) fn lacks_everyone(&self) -> bool {
         let knows_nobody = self.topology.len() < 2;
         let is_waited_for = |joining: &Joining| !joining.is_compared || knows_nobody && !joining.lacking.is_empty();
@@ -77,7 +82,8 @@ impl Overlay {
 }
 
 impl Broker {
-    /// Something is news to a young broker; perhaps it is young no more: it has been told of all others, and there is a way to each of them.
+    /// Something is news to a young broker; perhaps it is young no more: it has been told of all
+    /// others, and there is a way to each of them.
     pub(super) fn check_joining(&mut self, now: Time, note: impl FnOnce(&mut Joining), out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let Some(joining) = &mut overlay.joining else { return };
@@ -85,7 +91,8 @@ impl Broker {
         if !joining.is_compared || overlay.lacks_everyone() {
             return;
         }
-        // Ways are looked at only when all have come of whom it was told: each link state that comes is news here.
+        // Ways are looked at only when all have come of whom it was told: each link state that
+        // comes is news here.
         if overlay.is_young(now) && !overlay.reaches_all_told() {
             return;
         }

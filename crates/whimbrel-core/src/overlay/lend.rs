@@ -1,7 +1,8 @@
-//! Other brokers read the own log: whoever lacks a part of a stream asks for what it wants of it, and is told that and that there is nothing else.
+//! Other brokers read the own log: whoever lacks a part of a stream asks for what it wants of it,
+//! and is told that and that there is nothing else.
 //!
-//! A question is answered in one message, which gives way to everything else. Whoever asks asks again, so nothing is kept of a question that cannot be answered, and
-//! nobody has more than a few.
+//! A question is answered in one message, which gives way to everything else. Whoever asks asks
+//! again, so nothing is kept of a question that cannot be answered, and nobody has more than a few.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -42,7 +43,8 @@ pub(super) type CheckedInterest = (Box<str>, Option<Compiled>);
 /// Of what was asked for, that which makes sense, to be looked for.
 pub(super) fn wanted(entries: &[(&str, Option<&str>)]) -> Vec<CheckedInterest> {
     let entries = entries.iter().filter(|(filter, _)| TopicFilter::new(filter).is_ok());
-    // A selector that is not understood lets everything through: too much comes then, never too little.
+    // A selector that is not understood lets everything through: too much comes then, never too
+    // little.
     let compiled = |text: &str| Selector::parse_canonical(text).ok().map(|selector| Compiled::new(&selector));
     entries.map(|(filter, selector)| ((*filter).into(), selector.and_then(compiled))).collect()
 }
@@ -154,7 +156,8 @@ impl Broker {
         self.lend_soon(now);
     }
 
-    /// Up to where a part of an own stream may lack something that was owed to a broker, as it was given up early; zero if it does not.
+    /// Up to where a part of an own stream may lack something that was owed to a broker, as it was
+    /// given up early; zero if it does not.
     fn given_up(&self, (to, own): (HostId, usize), (after, upto): (Tick, Tick)) -> Tick {
         let forfeited =
             self.store.holds_given.of.get(&to).map_or(Tick(0), |hold_given| hold_given.record.forfeited[own]);
@@ -170,7 +173,8 @@ impl Broker {
         }
     }
 
-    /// Goes on with the questions of other brokers: each has one part of the log looked at, or its answer sent.
+    /// Goes on with the questions of other brokers: each has one part of the log looked at, or its
+    /// answer sent.
     pub(super) fn lend(&mut self, now: Time, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         overlay.logs.lending.is_due = false;
@@ -198,7 +202,8 @@ impl Broker {
         }
     }
 
-    /// Looks at the next part of the log for a question, or has it read. Whether there is more that can be looked at now.
+    /// Looks at the next part of the log for a question, or has it read. Whether there is more that
+    /// can be looked at now.
     fn read_for(&mut self, question: &mut LogQuestion) -> bool {
         let stream = StreamName::Events(question.own as u8);
         if question.at >= question.upto {

@@ -1,7 +1,7 @@
 //! Messages: what a broker tells another that need not be its neighbour.
 //!
-//! A message goes hop by hop over the best way, and may be lost, come twice or late. So what it says has to be true whenever it comes, or to say when it was; who
-//! needs an answer asks again.
+//! A message goes hop by hop over the best way, and may be lost, come twice or late. So what it
+//! says has to be true whenever it comes, or to say when it was; who needs an answer asks again.
 
 use core::time::Duration;
 
@@ -26,7 +26,8 @@ pub(crate) struct Sender {
 }
 
 impl Broker {
-    /// Writes to another broker; a message in bulk gives way to everything else. `false`: there is no way or no room at present.
+    /// Writes to another broker; a message in bulk gives way to everything else. `false`: there is
+    /// no way or no room at present.
     pub(crate) fn send_to(
         &mut self,
         now: Time,
@@ -99,13 +100,15 @@ impl Broker {
 }
 
 impl Overlay {
-    /// How long an answer is waited for: `least`, or twice the way there and back if that is longer.
+    /// How long an answer is waited for: `least`, or twice the way there and back if that is
+    /// longer.
     pub(super) fn answered_within(&self, whom: HostId, least: Duration) -> Duration {
         let way = self.routes.cost_us(whom).unwrap_or(0);
         least.max(Duration::from_micros(way.saturating_mul(4)))
     }
 
-    /// Sends a message to the next broker on its way. False if there is none, or no room on the link to it.
+    /// Sends a message to the next broker on its way. False if there is none, or no room on the
+    /// link to it.
     pub(super) fn forward_message(&mut self, now: Time, routed: &MessageFrame<'_>, out: &mut dyn Output) -> bool {
         if !routed.is_bulk {
             let mut frame = Vec::with_capacity(routed.body.len() + 64);
@@ -128,7 +131,8 @@ impl Overlay {
         true
     }
 
-    /// Sends a frame to the next broker on the way to another. False if there is none, or no room on the link to it.
+    /// Sends a frame to the next broker on the way to another. False if there is none, or no room
+    /// on the link to it.
     pub(super) fn send_towards(&mut self, now: Time, to: HostId, frame: &[u8], out: &mut dyn Output) -> bool {
         self.routes.update(&self.topology);
         let link = self.routes.next_hop(to).and_then(|(neighbour, _)| self.peers.to(neighbour));

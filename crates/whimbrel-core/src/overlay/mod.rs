@@ -1,17 +1,23 @@
-//! What makes a broker one of many: links, topology, routes, interest, and the way of an event from one to the others.
+//! What makes a broker one of many: links, topology, routes, interest, and the way of an event from
+//! one to the others.
 //!
-//! Everything here is driven by [`crate::Input::Peer`] and deadlines, and speaks through [`crate::Output::peer_bytes`].
+//! Everything here is driven by [`crate::Input::Peer`] and deadlines, and speaks through
+//! [`crate::Output::peer_bytes`].
 //!
 //! - `peers`, `greet`: links come up and go; who is at the other end; what is unsent.
-//! - [`estimate`], [`topology`], [`routes`]: what links are like, who is linked with whom, and the best ways.
+//! - [`estimate`], [`topology`], [`routes`]: what links are like, who is linked with whom, and the
+//!   best ways.
 //! - `flood`, `interests`: link states, interests and retained messages reach everyone.
-//! - `wants`, [`reduce`]: what this broker tells the others it wants. `serve`: what they want of its streams.
-//! - `forward`, `receive`: events on their way out, through, and in. `predecessors`: what must not be passed before another. `quiet`: silence. `mend`, `answer`: holes, and who fills them.
+//! - `wants`, [`reduce`]: what this broker tells the others it wants. `serve`: what they want of
+//!   its streams.
+//! - `forward`, `receive`: events on their way out, through, and in. `predecessors`: what must not
+//!   be passed before another. `quiet`: silence. `mend`, `answer`: holes, and who fills them.
 //! - `borrow`, `lend`: parts of logs, read for others.
 //! - `confirm`, `ending`: a subscription, and its end, is answered when the others know of it.
 //! - `messages`: what brokers tell each other that are not neighbours.
 //! - `questions`: what operators ask of all brokers.
-//! - `shares`: shared subscriptions with members at several brokers. `rendezvous`: which broker is in charge of one.
+//! - `shares`: shared subscriptions with members at several brokers. `rendezvous`: which broker is
+//!   in charge of one.
 //! - `look`, `traces`: what of all that can be looked at, and what became of an event.
 
 mod answer;
@@ -111,18 +117,21 @@ use whimbrel_wire::PreviousIdentity;
 pub struct OverlayConfig {
     /// Its name: 1 to 64 of letters, digits, `.`, `_`, `-`.
     pub name: Box<str>,
-    /// The version of its program, which neighbours are told, up to [`whimbrel_wire::VERSION_BYTES_MAX`] bytes of it.
+    /// The version of its program, which neighbours are told, up to
+    /// [`whimbrel_wire::VERSION_BYTES_MAX`] bytes of it.
     pub version: Box<str>,
     /// Where others reach it, `ADDRESS:PORT`, best first; at most 4.
     pub addresses: Vec<Box<str>>,
-    /// Most entries of the interest that it tells, at least [`reduce::INTEREST_LEAST`]; usually [`reduce::INTEREST_MAX`].
+    /// Most entries of the interest that it tells, at least [`reduce::INTEREST_LEAST`]; usually
+    /// [`reduce::INTEREST_MAX`].
     pub interest_max: usize,
-    /// There are others that it is to be linked with: as long as it has never been, it names [`ALL_OTHERS`] in the answer to a SUBSCRIBE.
+    /// There are others that it is to be linked with: as long as it has never been, it names
+    /// [`ALL_OTHERS`] in the answer to a SUBSCRIBE.
     pub expects_peers: bool,
     /// It asks for links to brokers that it learns of, until it has so many.
     pub links_wanted: usize,
-    /// Sessions move to the broker that their client connects to, and are copied to others; shared subscriptions have one home among all brokers. The same at all
-    /// brokers.
+    /// Sessions move to the broker that their client connects to, and are copied to others; shared
+    /// subscriptions have one home among all brokers. The same at all brokers.
     pub moves_sessions: bool,
 }
 
@@ -171,7 +180,8 @@ pub(crate) enum Due {
     Still,
     /// A link's survey of retained messages goes on.
     Survey(PeerLink),
-    /// Own link state is repeated, links that are wanted are asked for, retained messages are compared.
+    /// Own link state is repeated, links that are wanted are asked for, retained messages are
+    /// compared.
     Refresh,
 }
 
@@ -298,9 +308,11 @@ impl Overlay {
 /// So many bits of an incarnation are its host's; the others count in units of 2^20 ns.
 const INCARNATION_HOST_BITS: u32 = 20;
 
-/// The incarnation of a process that begins then. Ticks are never used twice, so it is greater than that of any process of that host before it. Nor is it that of a
-/// process of another host that begins at the same moment: silence names the incarnation and version of whom it is for, and not the host, and on its way it is
-/// handed on by numbers of links, which may mean others since one of them broke.
+/// The incarnation of a process that begins then. Ticks are never used twice, so it is greater than
+/// that of any process of that host before it. Nor is it that of a process of another host that
+/// begins at the same moment: silence names the incarnation and version of whom it is for, and not
+/// the host, and on its way it is handed on by numbers of links, which may mean others since one of
+/// them broke.
 fn incarnation_of(host: HostId, began: u64) -> u64 {
     // The low four bits of all hosts are zero.
     let of_host = (host.as_u64() >> 4) & ((1 << INCARNATION_HOST_BITS) - 1);
@@ -308,7 +320,8 @@ fn incarnation_of(host: HostId, began: u64) -> u64 {
 }
 
 impl Broker {
-    /// From now on the broker is one of many: it accepts links to others. To be called once, before anybody subscribes.
+    /// From now on the broker is one of many: it accepts links to others. To be called once, before
+    /// anybody subscribes.
     ///
     /// # Panics
     /// When it is one already, or its configuration makes no sense; whoever reads that checks it.
@@ -338,7 +351,8 @@ impl Broker {
         self.open_shares(now);
     }
 
-    /// The log has failed, and the broker goes on with other streams: to others it is another one of the same name. Links come up anew, so that they learn of it.
+    /// The log has failed, and the broker goes on with other streams: to others it is another one
+    /// of the same name. Links come up anew, so that they learn of it.
     pub(crate) fn rehost(&mut self, now: Time, out: &mut dyn Output) {
         let Some(overlay) = &mut self.overlay else { return };
         for link in overlay.peers.links() {

@@ -1,7 +1,9 @@
-//! Which events of the own log another broker may want is known beforehand: as it is owed them, filter records name it for each.
+//! Which events of the own log another broker may want is known beforehand: as it is owed them,
+//! filter records name it for each.
 //!
-//! That holds for what was owed when an event came. So a question is looked for among what is owed, entry by entry, and what lies before the part for which all
-//! of it was there is looked at as if there were no records; so is everything of a question that is not among it.
+//! That holds for what was owed when an event came. So a question is looked for among what is owed,
+//! entry by entry, and what lies before the part for which all of it was there is looked at as if
+//! there were no records; so is everything of a question that is not among it.
 
 use whimbrel_event::{HostId, Tick};
 use whimbrel_selector::{Selector, TopicFilter};
@@ -16,7 +18,8 @@ use crate::store::{
 /// Pairs of selectors of which it is found out, for one question, whether one covers the other.
 const COMPARISONS_MAX: usize = 256;
 
-/// What is wanted at least so often, one of so many events that somebody wants, is read in large parts.
+/// What is wanted at least so often, one of so many events that somebody wants, is read in large
+/// parts.
 const DENSE: usize = 16;
 
 /// What is known of the part of an own stream that another broker asks for.
@@ -36,7 +39,8 @@ pub(super) enum NextWanted {
     Unknown,
     /// Nothing up to that tick.
     Nothing(Tick),
-    /// Something behind `after`, and perhaps more up to `upto`: so much of the log is worth reading at once.
+    /// Something behind `after`, and perhaps more up to `upto`: so much of the log is worth reading
+    /// at once.
     Something { after: Tick, upto: Tick, bytes: usize },
 }
 
@@ -66,10 +70,11 @@ fn covers(wide: Option<&str>, narrow: Option<&Selector>) -> bool {
     }
 }
 
-/// After which tick of an own stream all that is asked for was owed; [`NOTHING`]: something of it is not, or that cannot be seen.
+/// After which tick of an own stream all that is asked for was owed; [`NOTHING`]: something of it
+/// is not, or that cannot be seen.
 ///
-/// An entry that is in the index now has been since it began, so whatever came since then was looked at under it. What becomes of it later does not
-/// touch the events up to now.
+/// An entry that is in the index now has been since it began, so whatever came since then was
+/// looked at under it. What becomes of it later does not touch the events up to now.
 fn held_since(hold_given: &HoldGiven, own: usize, asked: &[(&str, Option<&str>)]) -> Tick {
     let mut looks = COMPARISONS_MAX;
     let mut since_when = |(filter, selector): &(&str, Option<&str>)| {
@@ -109,7 +114,8 @@ impl Broker {
         Foresight { own, number, since, plan: LogPlan::new(own, from) }
     }
 
-    /// Finds out what another broker may want next of a part of an own stream; what has to be read for that is.
+    /// Finds out what another broker may want next of a part of an own stream; what has to be read
+    /// for that is.
     pub(super) fn look_ahead_for(&mut self, known: &mut Foresight, (from, upto): (Tick, Tick)) -> NextWanted {
         let Foresight { own, number, since, plan } = known;
         if plan.upto <= from && from < *since {

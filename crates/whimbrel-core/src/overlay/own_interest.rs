@@ -1,7 +1,8 @@
 //! What this broker tells the others it wants.
 //!
-//! Every change makes a new *version*, and others say in which tick of each of their streams it came into force. Versions go on over the lives of
-//! a broker: the first of a life lies above all of the lives before it, so that what was sent for an earlier one is never taken for this one's.
+//! Every change makes a new *version*, and others say in which tick of each of their streams it
+//! came into force. Versions go on over the lives of a broker: the first of a life lies above all
+//! of the lives before it, so that what was sent for an earlier one is never taken for this one's.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -20,14 +21,17 @@ use crate::route::AddedInterest;
 /// The interest is told at most so often, and with many brokers less often: see [`EVERY_BROKER`].
 pub const INTEREST_EVERY: Duration = Duration::from_millis(50);
 
-/// What is added to [`INTEREST_EVERY`] for each broker there is, as each change goes to all of them: of more than [`FEW_BROKERS`], for each version that another one has
-/// told of late, so that who alone has something new need not wait for those who have nothing.
+/// What is added to [`INTEREST_EVERY`] for each broker there is, as each change goes to all of
+/// them: of more than [`FEW_BROKERS`], for each version that another one has told of late, so that
+/// who alone has something new need not wait for those who have nothing.
 pub const EVERY_BROKER: Duration = Duration::from_millis(5);
 
-/// Bytes of the filters and selectors that are told of durable subscriptions all together, and of others. Roots with `$` are few, see [`super::reduce::SYSTEM_ROOTS_MAX`], but may be 64 KiB long.
+/// Bytes of the filters and selectors that are told of durable subscriptions all together, and of
+/// others. Roots with `$` are few, see [`super::reduce::SYSTEM_ROOTS_MAX`], but may be 64 KiB long.
 pub const INTEREST_BYTES_MAX: usize = 512 << 10;
 
-/// Nanoseconds to versions: so many are left between two lives that begin in moments that are told apart.
+/// Nanoseconds to versions: so many are left between two lives that begin in moments that are told
+/// apart.
 const VERSION_SHIFT: u32 = 20;
 
 /// What this broker wants, and what it has told of that.
@@ -39,12 +43,13 @@ pub(crate) struct OwnInterest {
     pub(crate) birth: Tick,
     /// What is wanted.
     reduction: Reduction,
-    /// What of that durable subscriptions want, which is reduced apart: others keep their logs for it.
+    /// What of that durable subscriptions want, which is reduced apart: others keep their logs for
+    /// it.
     durable: Reduction,
     /// The log has failed: nothing is durable any more.
     is_forgetful: bool,
-    /// The selectors of subscriptions, by their keys in the router, and whether these are durable. For a moment one may have two: the new one comes before the
-    /// old one goes.
+    /// The selectors of subscriptions, by their keys in the router, and whether these are durable.
+    /// For a moment one may have two: the new one comes before the old one goes.
     selectors: BTreeMap<u64, VecDeque<(Option<Selector>, bool)>>,
     /// What was told, by number.
     told: BTreeMap<u32, InterestValue>,
@@ -54,7 +59,8 @@ pub(crate) struct OwnInterest {
     told_at: Time,
     /// The version with which something was wanted again after nothing was.
     began: u64,
-    /// When the first of those that want something was answered: from then on it counts on what comes.
+    /// When the first of those that want something was answered: from then on it counts on what
+    /// comes.
     answered_at: Option<Time>,
     /// What is wanted first was wanted in an earlier life, too.
     pub(super) is_restored: bool,
@@ -105,7 +111,8 @@ impl OwnInterest {
         self.answered_at.get_or_insert(now);
     }
 
-    /// How long somebody has counted on what comes; zero: nobody does yet. Otherwise at least a millisecond.
+    /// How long somebody has counted on what comes; zero: nobody does yet. Otherwise at least a
+    /// millisecond.
     pub(super) fn age(&self, now: Time) -> Duration {
         self.answered_at.map_or(Duration::ZERO, |at| now.since(at).max(Duration::from_millis(1)))
     }
@@ -150,7 +157,8 @@ impl OwnInterest {
                 if is_local(&filter) {
                     return;
                 }
-                // Fences are each broker's own: others could find that an event is outside where this one finds it inside.
+                // Fences are each broker's own: others could find that an event is outside where
+                // this one finds it inside.
                 let selector = selector.filter(|selector| selector.fences().next().is_none());
                 let topics = TopicFilter::checked(&filter);
                 let reduction = if durable { &mut self.durable } else { &mut self.reduction };
@@ -221,7 +229,8 @@ impl OwnInterest {
     }
 }
 
-/// Entries that together fit into a frame: if they do not, all topics are wanted, and all below the first levels with `$` that occur.
+/// Entries that together fit into a frame: if they do not, all topics are wanted, and all below the
+/// first levels with `$` that occur.
 fn bounded(wanted: Vec<InterestValue>) -> Vec<InterestValue> {
     let bytes =
         |entry: &InterestValue| entry.filter.len() + entry.selector.as_ref().map_or(0, |selector| selector.len());
@@ -243,7 +252,8 @@ pub(crate) fn is_local(topic: &str) -> bool {
     topic.starts_with("$SYS/") || topic.starts_with("$whimbrel/") || topic == "$SYS" || topic == "$whimbrel"
 }
 
-/// What the tags for a broker are mixed with, so that what goes to the wrong one is not believed there.
+/// What the tags for a broker are mixed with, so that what goes to the wrong one is not believed
+/// there.
 fn tag_mask(host: HostId) -> u16 {
     let mut state = host.as_u64();
     (crate::stream::split_mix(&mut state) >> 48) as u16
@@ -270,7 +280,8 @@ impl Broker {
 
     /// Makes the own interest known, if it has changed.
     pub(super) fn tell_interest(&mut self, now: Time, out: &mut dyn Output) {
-        // Subscriptions that were made in this step, and wait for a version that has them, belong to this one.
+        // Subscriptions that were made in this step, and wait for a version that has them, belong
+        // to this one.
         self.collect_own_interest(now);
         let Some(overlay) = &mut self.overlay else { return };
         let bound = overlay.config.interest_max;

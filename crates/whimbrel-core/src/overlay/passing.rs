@@ -1,9 +1,12 @@
-//! Answers to those who read other brokers' logs are kept for a while where they pass: whoever asks for the same on this way is answered from here, and who asks
-//! while such an answer is under way waits for it. So what many brokers have missed behind one link is read once at the log, and crosses that link once.
+//! Answers to those who read other brokers' logs are kept for a while where they pass: whoever asks
+//! for the same on this way is answered from here, and who asks while such an answer is under way
+//! waits for it. So what many brokers have missed behind one link is read once at the log, and
+//! crosses that link once.
 //!
-//! What is kept says what the log has of a part for certain filters, and that it has nothing else of it, which is true for everybody for whom the log is held. Who
-//! is not sure of that, as nothing was heard for a while of what is owed, asks the log itself ([`ReadAsk::may_be_kept`]); and what was given up or cannot be
-//! read, which differs from one to the other, is not kept.
+//! What is kept says what the log has of a part for certain filters, and that it has nothing else
+//! of it, which is true for everybody for whom the log is held. Who is not sure of that, as nothing
+//! was heard for a while of what is owed, asks the log itself ([`ReadAsk::may_be_kept`]); and what
+//! was given up or cannot be read, which differs from one to the other, is not kept.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -27,7 +30,8 @@ pub const KEPT_MAX: usize = 256;
 /// For so long.
 pub const KEPT_FOR: Duration = Duration::from_secs(30);
 
-/// While the answer to one question is under way, others wait for it, no longer than this: they are asked again after a quarter of a second.
+/// While the answer to one question is under way, others wait for it, no longer than this: they are
+/// asked again after a quarter of a second.
 const MERGE_FOR: Duration = Duration::from_millis(200);
 
 /// Questions of which the answers are expected to pass.
@@ -131,7 +135,8 @@ impl Passing {
         self.kept.iter().rev().filter(has_begin).find(|kept| is_any || covers(&kept.entries, &ask.entries))
     }
 
-    /// Up to where a question has to go on: the first part behind that is kept, or is under way to somebody.
+    /// Up to where a question has to go on: the first part behind that is kept, or is under way to
+    /// somebody.
     fn lacks_upto(&self, now: Time, ask: &ReadAsk<'_>) -> Tick {
         let inside = |pubend, after| pubend == ask.pubend && ask.after < after && after < ask.upto;
         let kept = self.kept.iter().filter(|kept| inside(kept.pubend, kept.after));
@@ -153,7 +158,8 @@ impl Passing {
         self.open.push_back(OpenQuestion { by, number, pubend, after, upto, entries, at: now, waiting });
     }
 
-    /// Whether somebody has just asked for what this one asks for first of all; then it waits for that answer.
+    /// Whether somebody has just asked for what this one asks for first of all; then it waits for
+    /// that answer.
     fn merge(&mut self, now: Time, (by, hops): (Sender, u8), ask: &ReadAsk<'_>) -> bool {
         let is_same = |open: &&mut OpenQuestion| {
             open.pubend == ask.pubend
@@ -221,7 +227,8 @@ impl Passing {
 }
 
 impl Broker {
-    /// A message for somebody else goes on, if it is not a question that is answered here, now or in a moment.
+    /// A message for somebody else goes on, if it is not a question that is answered here, now or
+    /// in a moment.
     pub(super) fn pass_message(&mut self, now: Time, message: &MessageFrame<'_>, out: &mut dyn Output) {
         let by = Sender { host: message.from, incarnation: message.incarnation };
         // One's own has come back: brokers disagree about the way.
@@ -250,8 +257,9 @@ impl Broker {
         overlay.forward_message(now, &MessageFrame { hops: message.hops + 1, ..*message }, out)
     }
 
-    /// A question of this broker or of another one is answered with what is kept, or waits for an answer that is under way; otherwise it goes on to the log, as
-    /// far as nothing is kept or under way behind it.
+    /// A question of this broker or of another one is answered with what is kept, or waits for an
+    /// answer that is under way; otherwise it goes on to the log, as far as nothing is kept or
+    /// under way behind it.
     pub(super) fn pass_question(
         &mut self,
         now: Time,
@@ -286,7 +294,8 @@ impl Broker {
         self.send_on(now, &message, out);
     }
 
-    /// Answers with what is kept, if something is. Where there is no room on the way it is asked again, and the log could not answer there either.
+    /// Answers with what is kept, if something is. Where there is no room on the way it is asked
+    /// again, and the log could not answer there either.
     fn answer_kept(&mut self, now: Time, by: Sender, ask: &ReadAsk<'_>, out: &mut dyn Output) -> bool {
         let is_any = fault!(self, KeptForAll);
         let Some(overlay) = self.overlay.as_deref_mut() else { return false };

@@ -16,22 +16,27 @@ pub const LINKS_MAX: usize = 256;
 /// How long a new link may take to say hello.
 pub const HELLO_WITHIN: Duration = Duration::from_secs(5);
 
-/// So little unsent on a way is as good as nothing: drivers tell that it has become less only where it was more.
+/// So little unsent on a way is as good as nothing: drivers tell that it has become less only where
+/// it was more.
 pub const UNSENT_LITTLE: usize = 64 << 10;
 
-/// A peer that takes nothing for so long, while more than [`UNSENT_LITTLE`] is unsent on some way, is disconnected.
+/// A peer that takes nothing for so long, while more than [`UNSENT_LITTLE`] is unsent on some way,
+/// is disconnected.
 pub const STUCK_AFTER: Duration = Duration::from_secs(10);
 
-/// Unsent bytes of state above which no more is given out: it waits as a set of what changed, and is read when there is room.
+/// Unsent bytes of state above which no more is given out: it waits as a set of what changed, and
+/// is read when there is room.
 pub const CONTROL_HIGH: usize = 256 << 10;
 
-/// Unsent bytes of reliable events above which further ones are not sent: the receiver finds a hole and asks for it.
+/// Unsent bytes of reliable events above which further ones are not sent: the receiver finds a hole
+/// and asks for it.
 pub const RELIABLE_HIGH: usize = 4 << 20;
 
 /// Unsent bytes of events of best effort above which further ones are dropped.
 pub const BEST_EFFORT_HIGH: usize = 1 << 20;
 
-/// Topics whose retained messages a link is to be told; beyond that it is told that ranges differ instead.
+/// Topics whose retained messages a link is to be told; beyond that it is told that ranges differ
+/// instead.
 pub const TOPICS_PENDING_MAX: usize = 4_096;
 
 /// Who is at the other end.
@@ -89,7 +94,8 @@ pub(crate) struct PeerBacklog {
     pub(crate) is_compared: bool,
 }
 
-/// How long what is told on a link takes at most, as many times its delay, and this: what was lost is sent again.
+/// How long what is told on a link takes at most, as many times its delay, and this: what was lost
+/// is sent again.
 const WAY_DELAYS: u64 = 6;
 const WAY_REPEATED: Duration = Duration::from_millis(100);
 
@@ -187,10 +193,11 @@ impl Peer {
 pub(crate) struct Peers {
     slots: Vec<Option<Box<Peer>>>,
     count: usize,
-    /// Which neighbour a port leads to, whether or not there is a link to it at present. A number is given to one neighbour only, as long as
-    /// this process lives or until all numbers are used.
+    /// Which neighbour a port leads to, whether or not there is a link to it at present. A number
+    /// is given to one neighbour only, as long as this process lives or until all numbers are used.
     ports: Vec<HostId>,
-    /// The first number: another after each start, so that trees from before lead nowhere rather than elsewhere.
+    /// The first number: another after each start, so that trees from before lead nowhere rather
+    /// than elsewhere.
     first_port: u16,
     /// The link to a neighbour.
     by_host: BTreeMap<HostId, PeerLink>,

@@ -1,4 +1,5 @@
-//! Publishers that move: the first events that one publishes at another broker say which ones came before, and a stream waits there until these have been passed.
+//! Publishers that move: the first events that one publishes at another broker say which ones came
+//! before, and a stream waits there until these have been passed.
 
 use core::time::Duration;
 
@@ -25,7 +26,8 @@ pub(crate) struct Stalled {
 }
 
 impl Broker {
-    /// The first event of a stream that may not be passed yet, as one of another stream has to be passed before it. Others are counted if they break the order.
+    /// The first event of a stream that may not be passed yet, as one of another stream has to be
+    /// passed before it. Others are counted if they break the order.
     pub(crate) fn must_wait_at(&mut self, now: Time, pubend: PubendId, out: &mut dyn Output) -> Option<Tick> {
         if fault!(self, PredecessorIgnored) {
             return None;
@@ -68,7 +70,8 @@ impl Broker {
         self.streams.followed(id.pubend).is_some_and(|passed| passed < id.tick)
     }
 
-    /// Whatever is not known of another broker's stream up to an event is asked for, without waiting for silence to be told.
+    /// Whatever is not known of another broker's stream up to an event is asked for, without
+    /// waiting for silence to be told.
     pub(crate) fn ask_upto(&mut self, now: Time, id: EventId, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let Some(remote) = self.streams.remote(id.pubend) else { return };
@@ -86,7 +89,8 @@ impl Broker {
     pub(crate) fn check_stalled(&mut self, now: Time, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut().filter(|_| self.streams.is_awaited()) else { return };
         overlay.routes.update(&overlay.topology);
-        // Bounded: each turn ends the wait of a stream at an event, and none begins to wait at the same one again.
+        // Bounded: each turn ends the wait of a stream at an event, and none begins to wait at the
+        // same one again.
         let goes_on = |core: &Broker| {
             let all = core.streams.stalled.iter();
             all.map(|(pubend, stalled)| (*pubend, *stalled)).find(|(_, stalled)| !core.must_still_wait(now, stalled))
@@ -106,7 +110,8 @@ impl Broker {
         self.streams.is_accepting = false;
     }
 
-    /// Durable subscriptions that catch up need not wait any more for what their publishers published before.
+    /// Durable subscriptions that catch up need not wait any more for what their publishers
+    /// published before.
     pub(super) fn unblock_due(&mut self, now: Time) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let due = overlay.logs.blocked.partition_point(|(until, _)| *until <= now);

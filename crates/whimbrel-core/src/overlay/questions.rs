@@ -1,6 +1,8 @@
-//! Questions to other brokers, and their answers, on their way. What they mean is not known here: an operator asks, and whoever drives the other broker answers.
+//! Questions to other brokers, and their answers, on their way. What they mean is not known here:
+//! an operator asks, and whoever drives the other broker answers.
 //!
-//! They are messages, so they may be lost, come twice or late. Who asks numbers its questions, and asks again if need be.
+//! They are messages, so they may be lost, come twice or late. Who asks numbers its questions, and
+//! asks again if need be.
 
 use whimbrel_event::{HostId, Time};
 use whimbrel_wire::{BrokerMessage, Question, Reply};
@@ -20,7 +22,8 @@ impl Broker {
         others.map(|host| (host, overlay.name_of(host))).collect()
     }
 
-    /// Asks another broker something; [`Output::answered`] tells what it answers. `false`: there is no way to it, or no room on it at present.
+    /// Asks another broker something; [`Output::answered`] tells what it answers. `false`: there is
+    /// no way to it, or no room on it at present.
     ///
     /// # Panics
     /// When the question has more than [`QUESTION_BYTES_MAX`] bytes.

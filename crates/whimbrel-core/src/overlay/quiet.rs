@@ -1,5 +1,5 @@
-//! Silence: other brokers are told up to where own streams have nothing for them; so they learn of a last event that was lost, and their
-//! subscriptions' positions keep up.
+//! Silence: other brokers are told up to where own streams have nothing for them; so they learn of
+//! a last event that was lost, and their subscriptions' positions keep up.
 
 use core::time::Duration;
 
@@ -20,10 +20,12 @@ pub const QUIET_GRACE: Duration = Duration::from_millis(20);
 /// It is told at doubling intervals up to this one.
 pub(crate) const QUIET_MAX: Duration = Duration::from_secs(30);
 
-/// With more than [`FEW_BROKERS`] intervals grow so many times each time: each change of what one wants is answered by all of them, twelve times if they doubled.
+/// With more than [`FEW_BROKERS`] intervals grow so many times each time: each change of what one
+/// wants is answered by all of them, twelve times if they doubled.
 const QUIET_GROWS: u32 = 4;
 
-/// And to a destination that wants something else than before, or has just come to be reached, it is told again after this.
+/// And to a destination that wants something else than before, or has just come to be reached, it
+/// is told again after this.
 const QUIET_AGAIN: Duration = Duration::from_millis(320);
 
 /// While events go to a destination, it is told of its silent streams so often.
@@ -89,7 +91,8 @@ impl Overlay {
 }
 
 impl Broker {
-    /// Tells a destination up to where the own streams have nothing more for it, and sets the timer for the next time.
+    /// Tells a destination up to where the own streams have nothing more for it, and sets the timer
+    /// for the next time.
     pub(super) fn tell_quiet(&mut self, now: Time, number: u32, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let Some(destination) = overlay.destinations.get_mut(number) else { return };

@@ -172,7 +172,8 @@ impl Broker {
         overlay.stats.events_received += 1;
         let version = overlay.own_interest.version_of(own.tag);
         let Some(remote) = self.streams.remote(id.pubend) else { return };
-        // Silence counts if it is about what is wanted now: under the version that was told last, or before that came into force.
+        // Silence counts if it is about what is wanted now: under the version that was told last,
+        // or before that came into force.
         let is_told = remote.told > 0 && remote.told >= remote.least;
         let is_believed = is_told && (version >= remote.told || id.tick <= remote.since);
         let is_believed = is_believed || fault!(overlay, IntervalAcrossVersions) && remote.told > 0;
@@ -230,7 +231,8 @@ impl Broker {
         let Some(remote) = self.streams.remote(pubend) else { return };
         // Whatever is wanted: it may be older than what was wanted here last.
         remote.record_still((part.still, part.upto));
-        // Subscriptions that were answered when its broker was not known did not wait for it: it counts once it knows of them.
+        // Subscriptions that were answered when its broker was not known did not wait for it: it
+        // counts once it knows of them.
         let least = began.max(remote.least);
         let version = if fault!(self, OldVersionBelieved) { version_now } else { version };
         if version > version_now || version < remote.told.max(least) || part.upto < part.after {

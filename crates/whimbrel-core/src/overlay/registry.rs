@@ -1,4 +1,5 @@
-//! Retained messages are the same everywhere: what changes is flooded, and neighbours compare what they have by the hashes of its parts.
+//! Retained messages are the same everywhere: what changes is flooded, and neighbours compare what
+//! they have by the hashes of its parts.
 
 use core::time::Duration;
 
@@ -73,7 +74,8 @@ impl Broker {
         }
     }
 
-    /// Tells a neighbour as many retained messages of those that it is to be told as there is room for.
+    /// Tells a neighbour as many retained messages of those that it is to be told as there is room
+    /// for.
     pub(super) fn pump_retained(&mut self, now: Time, link: PeerLink, out: &mut dyn Output) {
         loop {
             let Broker { overlay, retained, .. } = self;
@@ -127,7 +129,8 @@ impl Broker {
         }
     }
 
-    /// Tells a neighbour the hashes of what is retained here. Where nothing is there is nothing that it could lack, and so nothing to tell.
+    /// Tells a neighbour the hashes of what is retained here. Where nothing is there is nothing
+    /// that it could lack, and so nothing to tell.
     pub(super) fn compare_retained(&mut self, now: Time, link: PeerLink, out: &mut dyn Output) {
         let Broker { overlay, retained, .. } = self;
         let Some(overlay) = overlay.as_deref_mut() else { return };

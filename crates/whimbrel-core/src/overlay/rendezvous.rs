@@ -1,5 +1,7 @@
-//! Which broker is in charge of something, so that all that know of the same brokers say the same: rendezvous hashing (Thaler and Ravishankar, 1998). Of all
-//! brokers it is the one with the greatest mixed hash of its name and the thing's. So a broker that comes or goes changes that for its own share only.
+//! Which broker is in charge of something, so that all that know of the same brokers say the same:
+//! rendezvous hashing (Thaler and Ravishankar, 1998). Of all brokers it is the one with the
+//! greatest mixed hash of its name and the thing's. So a broker that comes or goes changes that for
+//! its own share only.
 
 use whimbrel_event::HostId;
 

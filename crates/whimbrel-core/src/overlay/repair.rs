@@ -1,7 +1,8 @@
 //! Holes in other brokers' streams are asked for, until they are filled.
 //!
-//! A nack goes from broker to broker towards the stream's host. On its way who has lately passed on the event at the end of a range sends it again, and asks
-//! for less. Who has just passed on a nack for the same event for somebody else waits for that answer instead.
+//! A nack goes from broker to broker towards the stream's host. On its way who has lately passed on
+//! the event at the end of a range sends it again, and asks for less. Who has just passed on a nack
+//! for the same event for somebody else waits for that answer instead.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -19,8 +20,9 @@ use crate::broker::Broker;
 /// A hole is asked for after this: what takes another way may be late.
 pub const REPAIR_GRACE: Duration = Duration::from_millis(5);
 
-/// It is asked for again after this, or twice the way there and back if that is longer, and then at doubling intervals, as long as nothing of it comes. When
-/// something has come the intervals begin anew, as TCP's do (RFC 6298, 5.3); when a whole answer has, the rest is asked for at once.
+/// It is asked for again after this, or twice the way there and back if that is longer, and then at
+/// doubling intervals, as long as nothing of it comes. When something has come the intervals begin
+/// anew, as TCP's do (RFC 6298, 5.3); when a whole answer has, the rest is asked for at once.
 pub const REPAIR_AGAIN: Duration = Duration::from_millis(50);
 
 /// The longest interval.
@@ -80,7 +82,8 @@ pub(super) struct OpenNacks {
 }
 
 impl OpenNacks {
-    /// Somebody asks for an event. True if somebody else has just asked for it: who asks now will get it with the answer to that.
+    /// Somebody asks for an event. True if somebody else has just asked for it: who asks now will
+    /// get it with the answer to that.
     fn ask(&mut self, now: Time, id: EventId, by: HostId) -> bool {
         while self.all.front().is_some_and(|open| open.until <= now) {
             self.all.pop_front();
@@ -124,7 +127,8 @@ impl Broker {
         }
     }
 
-    /// An event of so many bytes came as an answer: perhaps as the last of one that was as long as answers are.
+    /// An event of so many bytes came as an answer: perhaps as the last of one that was as long as
+    /// answers are.
     pub(super) fn on_answer(&mut self, now: Time, pubend: PubendId, bytes: usize, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let Some(mending) = overlay.traffic.repairs.get_mut(&pubend) else { return };
@@ -200,7 +204,8 @@ impl Overlay {
         self.send(now, link, Channel::Control, &frame, out);
     }
 
-    /// Sends again what has passed through here lately of what somebody lacks; what is left is to be asked for farther on.
+    /// Sends again what has passed through here lately of what somebody lacks; what is left is to
+    /// be asked for farther on.
     fn answer_in_transit(&mut self, now: Time, nack: &mut Nack, out: &mut dyn Output) {
         let mut left = Vec::with_capacity(nack.ranges.len());
         for range in core::mem::take(&mut nack.ranges) {
@@ -208,7 +213,8 @@ impl Overlay {
             while range.after < range.upto && range.ends_in_data {
                 let id = EventId { pubend: nack.pubend, tick: range.upto };
                 let Some(previous) = self.send_again(now, id, nack.from, out) else { break };
-                // That one's previous tick is where the next one of the same chain is, if the range goes on.
+                // That one's previous tick is where the next one of the same chain is, if the range
+                // goes on.
                 range.upto = previous;
             }
             if range.after >= range.upto {

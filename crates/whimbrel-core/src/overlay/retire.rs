@@ -1,6 +1,8 @@
-//! A broker that will never come back is forgotten, as an operator says: its streams end everywhere, and what it is owed is given up.
+//! A broker that will never come back is forgotten, as an operator says: its streams end
+//! everywhere, and what it is owed is given up.
 //!
-//! The broker at which that is said tells it with its link state, as it tells who had its own name before it. That is remembered in the log.
+//! The broker at which that is said tells it with its link state, as it tells who had its own name
+//! before it. That is remembered in the log.
 
 use core::fmt;
 use std::collections::BTreeMap;
@@ -39,8 +41,9 @@ impl fmt::Display for NotForgotten {
 }
 
 impl Broker {
-    /// Forgets a broker for ever, under that name: its streams end at all brokers, and what it is owed is given up. One that can be reached is not
-    /// forgotten, unless by `force`: then it is as soon as it cannot be reached any more. Tells how many hosts had the name.
+    /// Forgets a broker for ever, under that name: its streams end at all brokers, and what it is
+    /// owed is given up. One that can be reached is not forgotten, unless by `force`: then it is as
+    /// soon as it cannot be reached any more. Tells how many hosts had the name.
     ///
     /// # Errors
     /// When there is no such broker, or it is alive.
@@ -152,7 +155,8 @@ impl Broker {
         self.store.write_queue.seal();
     }
 
-    /// Hosts that have ended are not taken for new ones after a restart, and those that were forgotten here are told of again.
+    /// Hosts that have ended are not taken for new ones after a restart, and those that were
+    /// forgotten here are told of again.
     pub(crate) fn restore_ended(&mut self, ended: BTreeMap<HostId, EndedHostRecord>) {
         for (host, EndedHostRecord { reliable, best_effort, birth, upto, is_retired, name }) in ended {
             let previous = PreviousIdentity { host, reliable, best_effort, birth, upto };
@@ -163,8 +167,8 @@ impl Broker {
         }
     }
 
-    /// Who had this broker's name before it, as it was written: that is told again, as those who were told it may have lost their disks since. The last to have
-    /// been born count.
+    /// Who had this broker's name before it, as it was written: that is told again, as those who
+    /// were told it may have lost their disks since. The last to have been born count.
     pub(super) fn restore_previous(&mut self) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let own = [self.streams.own.host(), self.streams.logged().host()];

@@ -1,5 +1,5 @@
-//! A subscription begins at a place that was named, or has come from another broker: until its own interest is in force from here, what comes of other brokers' streams comes
-//! for others' sake.
+//! A subscription begins at a place that was named, or has come from another broker: until its own
+//! interest is in force from here, what comes of other brokers' streams comes for others' sake.
 
 use whimbrel_event::{PubendId, Tick};
 use whimbrel_selector::TopicFilter;
@@ -11,8 +11,9 @@ use crate::cursor::InForce;
 use crate::route::NO_CURSOR;
 
 impl Broker {
-    /// If a subscription names where it begins, what comes before its interest is in force is a gap, unless it comes here anyway: then it has come whichever
-    /// version of the own interest is in force.
+    /// If a subscription names where it begins, what comes before its interest is in force is a
+    /// gap, unless it comes here anyway: then it has come whichever version of the own interest is
+    /// in force.
     pub(crate) fn await_interest(
         &mut self,
         asked: &Filter<'_>,
@@ -24,8 +25,9 @@ impl Broker {
         }
     }
 
-    /// The same of a subscription that there is. If it wants something `other` than before, it is as one that comes back, and so if it `begins` at a place before
-    /// it is known since when its interest is in force.
+    /// The same of a subscription that there is. If it wants something `other` than before, it is
+    /// as one that comes back, and so if it `begins` at a place before it is known since when its
+    /// interest is in force.
     pub(crate) fn await_interest_again(
         &mut self,
         asked: &Filter<'_>,
@@ -61,7 +63,8 @@ impl Broker {
         if !of_cursor.unsettled.is_empty() {
             overlay.waiting.forget(cursor);
         }
-        // Of brokers that are not there, what came since is asked for when they are; what their logs have from before that is read then.
+        // Of brokers that are not there, what came since is asked for when they are; what their
+        // logs have from before that is read then.
         let is_there = |pubend: PubendId| overlay.topology.get(pubend.host()).is_some();
         let waits = |pubend| is_there(pubend) || of_cursor.has_remote_log(pubend);
         let streams: Vec<(PubendId, Tick)> =
@@ -70,7 +73,8 @@ impl Broker {
         self.await_unsettled(subscription, cursor);
     }
 
-    /// A subscription waits for brokers until they say that they know of it; not for those that have ended.
+    /// A subscription waits for brokers until they say that they know of it; not for those that
+    /// have ended.
     fn await_unsettled(&mut self, subscription: u32, cursor: u32) {
         self.settle_ended(cursor);
         if let Some(overlay) = self.overlay.as_deref_mut().filter(|_| !self.cursors.get(cursor).unsettled.is_empty()) {
@@ -78,8 +82,9 @@ impl Broker {
         }
     }
 
-    /// A subscription has come from another broker: until its interest is in force from here, what comes of other brokers' streams comes for others'
-    /// sake. What lies between where it stands and that is read in their logs.
+    /// A subscription has come from another broker: until its interest is in force from here, what
+    /// comes of other brokers' streams comes for others' sake. What lies between where it stands
+    /// and that is read in their logs.
     pub(crate) fn await_interest_of(&mut self, subscription: u32, cursor: u32) {
         let of_cursor = self.cursors.get_mut(cursor);
         if self.overlay.is_none() || of_cursor.catch_up.is_none() || !of_cursor.keeps {

@@ -1,4 +1,5 @@
-//! How much the overlay of a broker holds, by what it is: so that it can be seen how that grows with the brokers there are.
+//! How much the overlay of a broker holds, by what it is: so that it can be seen how that grows
+//! with the brokers there are.
 
 use whimbrel_event::HostId;
 
@@ -18,7 +19,8 @@ pub struct OverlaySize {
     pub what: &'static str,
     /// How many.
     pub entries: usize,
-    /// How many bytes they take: what is allocated for them and is told by their types, without what an allocator adds.
+    /// How many bytes they take: what is allocated for them and is told by their types, without
+    /// what an allocator adds.
     pub bytes: usize,
 }
 
@@ -33,8 +35,8 @@ fn of_state(state: &LinkState) -> usize {
 }
 
 impl Broker {
-    /// How much the overlay holds, by what it is; nothing if there is none. The index of what other brokers want is not counted here, as it is one with that of the
-    /// subscriptions.
+    /// How much the overlay holds, by what it is; nothing if there is none. The index of what other
+    /// brokers want is not counted here, as it is one with that of the subscriptions.
     pub fn overlay_sizes(&self) -> Vec<OverlaySize> {
         let Some(overlay) = self.overlay.as_deref() else { return Vec::new() };
         let mut sizes = overlay.sizes();

@@ -78,7 +78,8 @@ pub struct OverlayStats {
     pub events_answered: u64,
     /// Ranges that were declared lost to somebody.
     pub ranges_lost: u64,
-    /// Times that a stream has waited for an event of another, which its publisher had published before.
+    /// Times that a stream has waited for an event of another, which its publisher had published
+    /// before.
     pub streams_stalled: u64,
     /// Publishers that had moved, and whose events waited at their new broker for those before.
     pub publishers_early: u64,
@@ -112,7 +113,8 @@ pub struct OverlayStats {
     pub reads_late: u64,
     /// Events that were read there.
     pub events_borrowed: u64,
-    /// Questions for parts of other brokers' logs that were answered with what had passed here before, own ones included.
+    /// Questions for parts of other brokers' logs that were answered with what had passed here
+    /// before, own ones included.
     pub reads_kept: u64,
     /// Events that were told so.
     pub events_kept: u64,
@@ -126,7 +128,8 @@ pub struct OverlayStats {
     pub events_lent: u64,
     /// Messages that were written here.
     pub messages_out: u64,
-    /// Brokers to whom nothing is owed any more although they have not said so: they were not heard of for too long, or are retired.
+    /// Brokers to whom nothing is owed any more although they have not said so: they were not heard
+    /// of for too long, or are retired.
     pub holds_forfeited: u64,
     /// Messages that found no way or no room; they are written again.
     pub messages_unsent: u64,

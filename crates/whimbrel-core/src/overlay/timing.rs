@@ -6,7 +6,8 @@ use whimbrel_event::Time;
 
 use super::Due;
 
-/// Deadlines, of which several may be for the same. Each step takes the logarithm of how many there are: there is one for each broker that is told of silence.
+/// Deadlines, of which several may be for the same. Each step takes the logarithm of how many there
+/// are: there is one for each broker that is told of silence.
 #[derive(Debug, Default)]
 pub(super) struct OverlayTimers {
     by_time: BTreeSet<(Time, Due)>,

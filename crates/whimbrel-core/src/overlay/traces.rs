@@ -1,7 +1,9 @@
-//! What became of the latest events here: where they came from, where they went, and what was in their way.
+//! What became of the latest events here: where they came from, where they went, and what was in
+//! their way.
 //!
-//! It is told as lines of text. Each is a number, a space, and what happened: the number is microseconds since the first thing that is noted of the
-//! event at that broker. Lines that tell for whom and why an event was sent have no number.
+//! It is told as lines of text. Each is a number, a space, and what happened: the number is
+//! microseconds since the first thing that is noted of the event at that broker. Lines that tell
+//! for whom and why an event was sent have no number.
 
 use core::fmt::Write;
 use core::ops::ControlFlow;
@@ -12,7 +14,8 @@ use whimbrel_event::{EventId, HostId, Tick, Time};
 use crate::broker::Broker;
 use crate::cache::{CacheItem, PartitionSet};
 
-/// Slots of the cache that are looked at for an event: it is the first of its stream from where the look begins.
+/// Slots of the cache that are looked at for an event: it is the first of its stream from where the
+/// look begins.
 const SLOTS_MAX: usize = 1 << 16;
 
 /// Bytes of what is told of an event.
@@ -72,7 +75,8 @@ impl Traces {
 }
 
 impl Broker {
-    /// What this broker knows of an event, as lines of text for people, at most 16 KiB; empty if it knows nothing.
+    /// What this broker knows of an event, as lines of text for people, at most 16 KiB; empty if it
+    /// knows nothing.
     pub fn trace(&mut self, event: EventId) -> String {
         let mut text = String::new();
         let why = self.why(event);
@@ -104,7 +108,8 @@ impl Broker {
         text
     }
 
-    /// For which entries of whose interest an event of an own stream is sent, as far as it is cached and they are still wanted.
+    /// For which entries of whose interest an event of an own stream is sent, as far as it is
+    /// cached and they are still wanted.
     fn why(&mut self, id: EventId) -> Vec<String> {
         let Broker { overlay, cache, router, .. } = self;
         let Some(overlay) = overlay.as_deref().filter(|overlay| overlay.is_own(id)) else { return Vec::new() };

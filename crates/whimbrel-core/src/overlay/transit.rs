@@ -1,4 +1,5 @@
-//! Frames that have passed through this broker lately: what is lost farther on is sent again from here.
+//! Frames that have passed through this broker lately: what is lost farther on is sent again from
+//! here.
 
 use std::collections::VecDeque;
 
@@ -28,7 +29,8 @@ impl Transit {
         }
     }
 
-    /// The latest frame with an event. Costs a look at all that are kept; nacks are rare, and each names few events.
+    /// The latest frame with an event. Costs a look at all that are kept; nacks are rare, and each
+    /// names few events.
     pub(super) fn find(&self, id: EventId) -> Option<&[u8]> {
         self.frames.iter().rev().find(|(known, _)| *known == id).map(|(_, frame)| &**frame)
     }

@@ -1,8 +1,11 @@
-//! The map of brokers is looked at whenever it has changed; where there are many brokers, many changes are taken together.
+//! The map of brokers is looked at whenever it has changed; where there are many brokers, many
+//! changes are taken together.
 //!
-//! Some link of many brokers always has another delay than before. Ways take n log n to compute, and with n brokers there are n times as many changes: at each of them
-//! that would be more than n². So the first change after a while counts at once, and what comes soon after it together, after a pause that grows with the brokers. An event
-//! whose next link has gone meanwhile is repaired on its way, as ever.
+//! Some link of many brokers always has another delay than before. Ways take n log n to compute,
+//! and with n brokers there are n times as many changes: at each of them that would be more than
+//! n². So the first change after a while counts at once, and what comes soon after it together,
+//! after a pause that grows with the brokers. An event whose next link has gone meanwhile is
+//! repaired on its way, as ever.
 
 use core::time::Duration;
 
@@ -15,10 +18,12 @@ use crate::broker::Broker;
 /// With so many brokers each change counts at once.
 pub const FEW_BROKERS: usize = 32;
 
-/// For each broker beyond [`FEW_BROKERS`] ways are computed so much less often: that takes some hundredth of a processor at most.
+/// For each broker beyond [`FEW_BROKERS`] ways are computed so much less often: that takes some
+/// hundredth of a processor at most.
 pub const WAYS_PAUSE: Duration = Duration::from_micros(50);
 
-/// The same of which brokers there are for sessions: each change of that is told by each broker to each other one.
+/// The same of which brokers there are for sessions: each change of that is told by each broker to
+/// each other one.
 pub const MAP_PAUSE: Duration = Duration::from_millis(1);
 
 /// What was looked at last, and when something may be looked at again.
@@ -43,7 +48,8 @@ impl Overlay {
 }
 
 impl Broker {
-    /// Where other brokers can be reached has changed, perhaps: who can be reached again is told at once what it may have missed.
+    /// Where other brokers can be reached has changed, perhaps: who can be reached again is told at
+    /// once what it may have missed.
     pub(super) fn check_topology(&mut self, now: Time, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         if overlay.watch.version == overlay.topology.version() {
@@ -79,7 +85,8 @@ impl Broker {
         self.check_joining(now, |_| (), out);
     }
 
-    /// Who can be reached has changed, perhaps: for sessions that counts not too soon after the last time.
+    /// Who can be reached has changed, perhaps: for sessions that counts not too soon after the
+    /// last time.
     pub(super) fn watch_map(&mut self, now: Time, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         if now < overlay.watch.map_at {

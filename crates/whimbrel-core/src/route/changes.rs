@@ -13,7 +13,8 @@ use crate::store::DurableNo;
 const OLD: u64 = 1 << 32;
 
 impl Router {
-    /// From now on [`Router::take_changes`] tells of subscriptions that come and go, beginning with those that there are.
+    /// From now on [`Router::take_changes`] tells of subscriptions that come and go, beginning with
+    /// those that there are.
     pub(crate) fn watch(&mut self) {
         let mut changes = Vec::new();
         for (id, known) in (0..).zip(&self.subscriptions) {
@@ -25,7 +26,8 @@ impl Router {
         self.changes = Some(changes);
     }
 
-    /// A durable subscription has another selector: what the old one wants is wanted of other brokers until it has got that.
+    /// A durable subscription has another selector: what the old one wants is wanted of other
+    /// brokers until it has got that.
     pub(crate) fn keep_old_interest(&mut self, number: DurableNo, text: &str, selector: Option<&str>) {
         let Some(changes) = &mut self.changes else { return };
         let filter = SharedFilter::checked(text).filter.as_str().into();

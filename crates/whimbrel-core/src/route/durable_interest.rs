@@ -1,4 +1,5 @@
-//! What is to be logged for subscriptions that are not there yet, or not any more, or at other brokers.
+//! What is to be logged for subscriptions that are not there yet, or not any more, or at other
+//! brokers.
 
 use whimbrel_selector::{Selector, TopicFilter};
 
@@ -7,8 +8,9 @@ use super::{DurableInterest, Router};
 use crate::store::DurableNo;
 
 impl Router {
-    /// What matches is logged from now on, although nobody gets it, until [`Router::remove_interest`].
-    /// Whoever has it is named `by` its number and, if it is a subscription that was there before, its cursor; one that is ending needs no name.
+    /// What matches is logged from now on, although nobody gets it, until
+    /// [`Router::remove_interest`]. Whoever has it is named `by` its number and, if it is a
+    /// subscription that was there before, its cursor; one that is ending needs no name.
     pub(crate) fn insert_interest(
         &mut self,
         filter: TopicFilter<'_>,

@@ -1,4 +1,5 @@
-//! Who wants an event: all subscriptions, the index over their filters and selectors, and a cache of what the index says of topics.
+//! Who wants an event: all subscriptions, the index over their filters and selectors, and a cache
+//! of what the index says of topics.
 
 mod changes;
 mod durable_interest;
@@ -57,7 +58,8 @@ pub(crate) struct TopicInterest<'a> {
     pub(crate) is_durable: bool,
 }
 
-/// Where the answer for a topic is remembered; valid until another topic is asked for, or a subscription changes.
+/// Where the answer for a topic is remembered; valid until another topic is asked for, or a
+/// subscription changes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RouteAt(usize);
 
@@ -104,8 +106,8 @@ pub(crate) struct Router {
     by_text: HashTable<u32>,
     index: MatchIndex<u32>,
     routes: TopicRoutes,
-    /// Grows when a wildcard filter, or the first or last selector under one, comes or goes: every remembered answer may be wrong
-    /// then.
+    /// Grows when a wildcard filter, or the first or last selector under one, comes or goes: every
+    /// remembered answer may be wrong then.
     epoch: u64,
     hasher: Seeded,
     count: usize,
@@ -166,7 +168,8 @@ impl Router {
             .copied()
     }
 
-    /// Adds a subscription that [`Router::find`] does not know. It gets nothing before [`Router::place`].
+    /// Adds a subscription that [`Router::find`] does not know. It gets nothing before
+    /// [`Router::place`].
     pub(crate) fn insert(&mut self, subscription: Subscription) -> u32 {
         let hash = self.hasher.hash_one((subscription.session, &*subscription.text));
         let id = match self.free.pop() {
@@ -287,8 +290,8 @@ impl Router {
         self.take(filter, spot, number | BROKER_BIT);
     }
 
-    /// Puts a key into the index. Routes name keys without selector, and filters under which there are selectors at all: only if
-    /// one of these is new are they forgotten.
+    /// Puts a key into the index. Routes name keys without selector, and filters under which there
+    /// are selectors at all: only if one of these is new are they forgotten.
     fn put(&mut self, filter: TopicFilter<'_>, selector: Option<&Selector>, key: u32) -> IndexSpot {
         self.record_change(filter, selector, key, true);
         let (place, group_is_new) = self.index.insert(filter, selector, key);
@@ -311,7 +314,8 @@ impl Router {
         }
     }
 
-    /// Gives a key another selector. The new one comes first, so that the filter is not without selectors for a moment.
+    /// Gives a key another selector. The new one comes first, so that the filter is not without
+    /// selectors for a moment.
     fn replace(&mut self, filter: TopicFilter<'_>, old: IndexSpot, selector: Option<&Selector>, key: u32) -> IndexSpot {
         if selector.is_none() && !old.selective {
             // Its place stays, but routes also say with which options a target is served.
@@ -376,7 +380,8 @@ impl Router {
         !spot.selective || self.index.is_selected(spot.place, subject)
     }
 
-    /// Whether a subscription at a spot under that filter wants a cached event, which is the one with that serial.
+    /// Whether a subscription at a spot under that filter wants a cached event, which is the one
+    /// with that serial.
     pub(crate) fn wants_cached(&mut self, number: u32, serial: u64, event: Packed<'_>) -> bool {
         let Router { index, subscriptions, verdicts, .. } = self;
         let known = subscriptions[number as usize].as_ref().expect("a subscription id in use");
@@ -399,7 +404,8 @@ impl Router {
         self.is_under(number, event) && self.is_selected(spot, &Content(event.unpack()))
     }
 
-    /// Who wants an event by its content, in an order that depends only on what was subscribed and unsubscribed so far.
+    /// Who wants an event by its content, in an order that depends only on what was subscribed and
+    /// unsubscribed so far.
     pub(crate) fn select(&mut self, groups: &[GroupId], subject: &dyn Subject) -> &[Target] {
         let Router { index, subscriptions, selected, .. } = self;
         selected.clear();
@@ -419,8 +425,8 @@ impl Router {
         }
     }
 
-    /// Who wants the events of `topic`, as far as the topic tells. Costs one look-up if the answer is remembered, else a walk of the
-    /// index.
+    /// Who wants the events of `topic`, as far as the topic tells. Costs one look-up if the answer
+    /// is remembered, else a walk of the index.
     ///
     /// # Errors
     /// When `topic` is no topic name.

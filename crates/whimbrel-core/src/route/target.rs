@@ -11,7 +11,8 @@ pub(super) const GROUP_BIT: u32 = 1 << 31;
 /// Marks index keys that are partitions of the cache.
 pub(super) const PARTITION_BIT: u32 = 1 << 30;
 
-/// Marks index keys that are durable interests: subscriptions that are not there yet, or not any more.
+/// Marks index keys that are durable interests: subscriptions that are not there yet, or not any
+/// more.
 pub(super) const INTEREST_BIT: u32 = 1 << 29;
 
 /// Marks index keys that are other brokers.
@@ -67,7 +68,8 @@ pub(crate) struct Subscription {
     pub(crate) selector_bytes: u32,
     /// Its selector, if its session is remembered.
     pub(crate) selector: Option<Box<str>>,
-    /// Set by [`super::Router::place`]; `None` for one of a group, which is in the index only once for all its members.
+    /// Set by [`super::Router::place`]; `None` for one of a group, which is in the index only once
+    /// for all its members.
     pub(crate) spot: Option<IndexSpot>,
 }
 

@@ -1,4 +1,5 @@
-//! Delivery with back-pressure: what goes out at once, what waits, and what is dropped when a bound is reached.
+//! Delivery with back-pressure: what goes out at once, what waits, and what is dropped when a bound
+//! is reached.
 
 use core::time::Duration;
 
@@ -24,7 +25,8 @@ const BURST_SPAN: Duration = Duration::from_secs(1);
 /// same.
 pub const BURST_FACTOR: usize = 16;
 
-/// An accepted event on its way to its subscriptions; kept (copied) only if somebody has to wait for it.
+/// An accepted event on its way to its subscriptions; kept (copied) only if somebody has to wait
+/// for it.
 pub(crate) struct Publication<'a> {
     pub(crate) event: EventRef<'a>,
     pub(crate) id: EventId,
@@ -211,7 +213,8 @@ impl Session {
     /// Puts a reliable delivery into the window and hands it out, or has it prepared. The caller
     /// has asked for room.
     fn hand_out(&mut self, publication: &mut Publication<'_>, terms: Terms, to: &mut Outgoing<'_>) -> Fate {
-        // A session that ends with its connection never sends again, unless another member has to take over.
+        // A session that ends with its connection never sends again, unless another member has to
+        // take over.
         let keep = self.is_persistent() || self.prepares(terms.qos) || terms.group != NO_GROUP;
         let event = keep.then(|| publication.keep());
         let prepares = self.prepares(terms.qos);
@@ -263,8 +266,8 @@ impl Sessions {
         true
     }
 
-    /// Delivers an event to a session for a tracked subscription, now or later, in the order of the calls; `false` if it would have to
-    /// wait and may not: nothing has happened then.
+    /// Delivers an event to a session for a tracked subscription, now or later, in the order of the
+    /// calls; `false` if it would have to wait and may not: nothing has happened then.
     pub(crate) fn offer_tracked(
         &mut self,
         to: u32,
@@ -416,8 +419,8 @@ impl Session {
         waiting == 0 && self.inflight.is_resent() && self.inflight.stale_count() == 0
     }
 
-    /// Takes out what goes next of what waits, if the window takes it: from the two queues in turns, where both have something and nothing has to
-    /// go first.
+    /// Takes out what goes next of what waits, if the window takes it: from the two queues in
+    /// turns, where both have something and nothing has to go first.
     pub(super) fn next_waiting(&mut self, now: Time, stats: &mut Stats) -> Option<Queued> {
         let plain = first_live(&mut self.waiting, now, stats).is_some_and(|qos| self.has_room(qos));
         let tracked = first_live(&mut self.follow.queue, now, stats).is_some_and(|qos| self.has_room(qos));

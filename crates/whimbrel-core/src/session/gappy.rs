@@ -19,7 +19,8 @@ fn record_gappy(gappy: &mut Vec<(Box<str>, u64)>, session: &Session) {
 }
 
 impl Sessions {
-    /// A subscription of that session has been told that something may be missing, or would have been.
+    /// A subscription of that session has been told that something may be missing, or would have
+    /// been.
     pub(crate) fn count_gap(&mut self, index: u32, class: GapClass, reason: GapReason) {
         let Sessions { slots, stats, gappy, gaps, .. } = self;
         stats.count_gap(reason);

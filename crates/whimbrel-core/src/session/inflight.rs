@@ -19,7 +19,8 @@ use stale_ids::StaleIds;
 /// Tags go from 1 to this number and then begin again.
 const TAGS: u16 = 65_535;
 
-/// The oldest unsettled and the newest tag are never further apart than this, so that a tag names one delivery.
+/// The oldest unsettled and the newest tag are never further apart than this, so that a tag names
+/// one delivery.
 const SPAN_MAX: usize = 32_768;
 
 /// The unsettled deliveries of a session, oldest first.
@@ -30,7 +31,8 @@ pub(crate) struct Inflight {
     first: u16,
     /// Deliveries that occupy the client's window: sent on this connection and not settled.
     occupied: u16,
-    /// How many slots at the back wait to be sent, or to be sent again; nothing new is sent before they have been.
+    /// How many slots at the back wait to be sent, or to be sent again; nothing new is sent before
+    /// they have been.
     unsent: u16,
     /// How many of these were never sent: they are being prepared.
     prepared: u16,
@@ -39,7 +41,8 @@ pub(crate) struct Inflight {
     window: u16,
     /// The rank of what was handed out last.
     rank: u64,
-    /// Tags of what is to be sent before anything else, in order: what is not sent in the order of its tag.
+    /// Tags of what is to be sent before anything else, in order: what is not sent in the order of
+    /// its tag.
     first_again: VecDeque<u16>,
     /// Tags that the client may mean for something else.
     stale: Option<Box<StaleIds>>,
@@ -108,7 +111,8 @@ impl Inflight {
         self.first
     }
 
-    /// A connection with that window begins: everything unsettled is to be sent again, in order. If that is nothing, tags go on after `last_tag`.
+    /// A connection with that window begins: everything unsettled is to be sent again, in order. If
+    /// that is nothing, tags go on after `last_tag`.
     pub(crate) fn begin(&mut self, window: u16, last_tag: u16) {
         self.window = window.max(1);
         if self.slots.is_empty() && last_tag != 0 {
@@ -153,18 +157,21 @@ impl Inflight {
         self.unsent == 0 && self.first_again.is_empty()
     }
 
-    /// Whether everything of earlier connections has been sent again; what is new may be being prepared.
+    /// Whether everything of earlier connections has been sent again; what is new may be being
+    /// prepared.
     pub(crate) fn is_past_repeats(&self) -> bool {
         self.unsent == self.prepared && self.first_again.is_empty()
     }
 
-    /// Whether another delivery can be prepared: the window has room for it and all that are being prepared.
+    /// Whether another delivery can be prepared: the window has room for it and all that are being
+    /// prepared.
     pub(crate) fn can_prepare(&self) -> bool {
         let has_room = self.occupied.saturating_add(self.unsent) < self.window && self.slots.len() < SPAN_MAX;
         self.is_past_repeats() && has_room && self.is_next_free()
     }
 
-    /// Takes a new delivery that is sent later, and names it. The caller has asked [`Inflight::can_prepare`].
+    /// Takes a new delivery that is sent later, and names it. The caller has asked
+    /// [`Inflight::can_prepare`].
     pub(crate) fn prepare(&mut self, slot: Slot) -> u16 {
         debug_assert!(self.can_prepare() && !slot.sent);
         (self.unsent, self.prepared) = (self.unsent + 1, self.prepared + 1);
@@ -206,8 +213,9 @@ impl Inflight {
         self.first_again.push_back(tag);
     }
 
-    /// The events of deliveries from before a restart are gone that `is_gone` names. The client may have them under their tags, and has
-    /// to forget these before other events get them. Whether there are such.
+    /// The events of deliveries from before a restart are gone that `is_gone` names. The client may
+    /// have them under their tags, and has to forget these before other events get them. Whether
+    /// there are such.
     pub(crate) fn lose_loading(
         &mut self,
         cursor: u32,
@@ -236,7 +244,8 @@ impl Inflight {
         self.loading < before
     }
 
-    /// That the client has the event of a delivery has to be durable before it is told anything of it.
+    /// That the client has the event of a delivery has to be durable before it is told anything of
+    /// it.
     pub(crate) fn receive(&mut self, tag: u16) {
         if let Some(slot) = self.slot(tag).filter(|slot| slot.stage == Stage::ExpectCompleted) {
             slot.stage = Stage::Receiving;
@@ -264,8 +273,9 @@ impl Inflight {
         self.add(slot)
     }
 
-    /// The next delivery that is to be sent, now marked as sent, unless it still has to wait. The caller has asked [`Inflight::has_room`]
-    /// (telling a client to forget a tag needs no room, and occupies it all the same until it answers).
+    /// The next delivery that is to be sent, now marked as sent, unless it still has to wait. The
+    /// caller has asked [`Inflight::has_room`] (telling a client to forget a tag needs no room, and
+    /// occupies it all the same until it answers).
     pub(crate) fn resend(&mut self) -> Option<(u16, &Slot)> {
         while let Some(tag) = self.first_again.front().copied() {
             let index = self.index(tag);
@@ -341,7 +351,8 @@ impl Inflight {
 
     fn finish(&mut self, index: usize, waker: &mut Waker<'_>) {
         let slot = self.free(index, waker);
-        // What a notice told holds for what is read again, for as long as something before it is open.
+        // What a notice told holds for what is read again, for as long as something before it is
+        // open.
         if !slot.is_notice() {
             slot.event = None;
         }
@@ -372,9 +383,10 @@ impl Inflight {
         self.first = ((self.first as usize + popped) % TAGS as usize) as u16;
     }
 
-    /// Takes out what shared subscriptions (`groups`, ascending) may give to other members: at-least-once deliveries that the client has
-    /// not acknowledged, oldest first, and exactly-once ones that were never sent. The others stay: the protocol forbids to give them to
-    /// anyone else.
+    /// Takes out what shared subscriptions (`groups`, ascending) may give to other members:
+    /// at-least-once deliveries that the client has not acknowledged, oldest first, and
+    /// exactly-once ones that were never sent. The others stay: the protocol forbids to give them
+    /// to anyone else.
     pub(crate) fn take_groups(&mut self, groups: &[u32], waker: &mut Waker<'_>) -> Vec<ReassignedDelivery> {
         let mut taken = Vec::new();
         for index in 0..self.slots.len() {
@@ -405,8 +417,8 @@ impl Inflight {
         Some(ReassignedDelivery { group, origin, event, tag, is_written: qos == Qos::ExactlyOnce })
     }
 
-    /// What was delivered for shared subscriptions and the client has not got yet: the subscriptions, and which deliveries to their own
-    /// sessions that fulfils.
+    /// What was delivered for shared subscriptions and the client has not got yet: the
+    /// subscriptions, and which deliveries to their own sessions that fulfils.
     pub(crate) fn unsettled_of_groups(&self) -> impl Iterator<Item = (u32, u16)> {
         let unsettled = self.slots.iter().filter(|slot| slot.origin != 0 && !slot.is_had());
         unsettled.map(|slot| (slot.group, slot.origin))
@@ -429,9 +441,10 @@ impl Inflight {
         }
     }
 
-    /// Lets go of what is for these tracked subscriptions: their client says itself up to where it has got. What was sent on the present
-    /// connection only if that has ended: the client still counts it in its window. Exactly-once deliveries stay: the client may wait
-    /// for their second phase.
+    /// Lets go of what is for these tracked subscriptions: their client says itself up to where it
+    /// has got. What was sent on the present connection only if that has ended: the client still
+    /// counts it in its window. Exactly-once deliveries stay: the client may wait for their second
+    /// phase.
     pub(crate) fn let_go(&mut self, waker: &mut Waker<'_>, is_let_go: impl Fn(u32) -> bool, has_ended: bool) {
         for index in 0..self.slots.len() {
             let slot = &self.slots[index];
@@ -443,8 +456,9 @@ impl Inflight {
         self.drop_settled();
     }
 
-    /// A tracked subscription begins at a place that its client has named. What it was sent before stays in flight, but that it is answered says
-    /// nothing of what comes from there, and comes again. What its session hands over exactly once is not handed over twice.
+    /// A tracked subscription begins at a place that its client has named. What it was sent before
+    /// stays in flight, but that it is answered says nothing of what comes from there, and comes
+    /// again. What its session hands over exactly once is not handed over twice.
     pub(crate) fn leave_behind(&mut self, cursor: u32, by_token: bool, waker: &mut Waker<'_>) {
         if by_token {
             return self.forget_cursor(cursor, true, waker);
@@ -453,21 +467,23 @@ impl Inflight {
         self.slots.iter_mut().filter(is_left).for_each(|slot| slot.cursor = ENDED);
     }
 
-    /// What is in flight for a tracked subscription that has ended stays with the session, or with the connection if its client kept the
-    /// position.
+    /// What is in flight for a tracked subscription that has ended stays with the session, or with
+    /// the connection if its client kept the position.
     pub(crate) fn forget_cursor(&mut self, cursor: u32, by_token: bool, waker: &mut Waker<'_>) {
         self.lose_loading(cursor, waker, |_| true);
         let of_cursor = self.slots.iter_mut().filter(|slot| slot.cursor == cursor);
         of_cursor.for_each(|slot| slot.cursor = if by_token { ENDED_BY_TOKEN } else { ENDED });
     }
 
-    /// Whether an earlier event of the same stream is not answered for that subscription: it may have a later tag after a restart, or a move.
+    /// Whether an earlier event of the same stream is not answered for that subscription: it may
+    /// have a later tag after a restart, or a move.
     pub(crate) fn lacks_before(&self, cursor: u32, id: EventId) -> bool {
         let is_before = |slot: &&Slot| slot.cursor == cursor && slot.id.pubend == id.pubend && slot.id.tick < id.tick;
         self.slots.iter().filter(is_before).any(|slot| !slot.is_had())
     }
 
-    /// The deliveries of a tracked subscription that the client has not answered, and whether each was sent on the present connection.
+    /// The deliveries of a tracked subscription that the client has not answered, and whether each
+    /// was sent on the present connection.
     pub(crate) fn open_of_cursor(&self, cursor: u32) -> impl Iterator<Item = (EventId, bool)> {
         let of_cursor = self.slots.iter().filter(move |slot| slot.cursor == cursor);
         let open = of_cursor.filter(|slot| !slot.is_had());
@@ -487,7 +503,8 @@ impl Inflight {
         slots.map(|(index, _)| self.tag(index)).collect()
     }
 
-    /// What came from shared subscriptions (`groups`, ascending) that the session has left stays with the session.
+    /// What came from shared subscriptions (`groups`, ascending) that the session has left stays
+    /// with the session.
     pub(crate) fn forget_groups(&mut self, groups: &[u32]) {
         let left = self.slots.iter_mut().filter(|slot| groups.binary_search(&slot.group).is_ok());
         left.for_each(|slot| (slot.group, slot.origin) = (crate::route::NO_GROUP, 0));

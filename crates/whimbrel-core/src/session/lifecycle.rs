@@ -21,7 +21,8 @@ impl Broker {
             return out.refused(attach.link, Refusal::TooLargeForLog);
         }
         let here = self.sessions.find(attach.client_id).map(|index| self.sessions.get(index));
-        // Of what was given away from here, whoever has it by now knows best whose it is, and is asked.
+        // Of what was given away from here, whoever has it by now knows best whose it is, and is
+        // asked.
         let seeks = self.has_to_seek(now);
         let is_own = |session: &&Session| !(seeks && session.is_given());
         if here.filter(is_own).is_some_and(|session| session.is_foreign_to(attach.principal.as_ref())) {
@@ -34,7 +35,8 @@ impl Broker {
         self.admit(now, attach, (None, false), out);
     }
 
-    /// Attaches a client whose session is here, if it has one: from now on it is `place`; `has_come`: the session has just come from another broker.
+    /// Attaches a client whose session is here, if it has one: from now on it is `place`;
+    /// `has_come`: the session has just come from another broker.
     pub(crate) fn admit(
         &mut self,
         now: Time,
@@ -120,7 +122,8 @@ impl Broker {
         self.resume(now, index, out);
     }
 
-    /// Ends the connection of a session, and the session with it if it does not outlive its connection.
+    /// Ends the connection of a session, and the session with it if it does not outlive its
+    /// connection.
     pub(crate) fn detach(&mut self, now: Time, index: u32, publish_will: bool, out: &mut dyn Output) {
         self.drop_early(index);
         if let Some(link) = self.sessions.get(index).link() {
@@ -174,7 +177,8 @@ impl Broker {
         self.end(now, index, out);
     }
 
-    /// A session ends whose will cannot be logged at present: another one that nobody finds tries it again when its time has come.
+    /// A session ends whose will cannot be logged at present: another one that nobody finds tries
+    /// it again when its time has come.
     fn leave_will_behind(&mut self, now: Time, index: u32) {
         let session = self.sessions.get_mut(index);
         let (client_id, will) = (session.client_id.clone(), session.will.take());
@@ -194,7 +198,8 @@ impl Broker {
         let session = self.sessions.get_mut(index);
         session.expires_at = None;
         if session.memory.is_kept && self.store.disk == Disk::Poisoned {
-            // That it has ended cannot be written: it would be there again after the restart, and expires then.
+            // That it has ended cannot be written: it would be there again after the restart, and
+            // expires then.
             self.publish_will(now, index, out);
             return;
         }
@@ -202,7 +207,8 @@ impl Broker {
         self.end(now, index, out);
     }
 
-    /// Ends a detached session: its will is due, its subscriptions end, what it shared goes to others.
+    /// Ends a detached session: its will is due, its subscriptions end, what it shared goes to
+    /// others.
     pub(crate) fn end(&mut self, now: Time, index: u32, out: &mut dyn Output) {
         if !self.publish_will(now, index, out) {
             self.leave_will_behind(now, index);

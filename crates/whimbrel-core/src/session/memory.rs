@@ -58,7 +58,8 @@ pub(crate) struct PendingWork {
     pub(crate) abandoned: Vec<Abandoned>,
     /// Exactly-once publishes that the client has not released.
     pub(crate) unreleased: BTreeMap<u16, Unreleased>,
-    /// The number of an event that was refused on the present connection: greater ones are, too, until it comes again.
+    /// The number of an event that was refused on the present connection: greater ones are, too,
+    /// until it comes again.
     pub(crate) refused_number: Option<u64>,
 }
 

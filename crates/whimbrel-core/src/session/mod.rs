@@ -54,11 +54,13 @@ struct LinkAttachment {
     attachment: u32,
     /// Answers to it that wait in the line.
     in_commit_queue: u32,
-    /// The tag that was given last before the deliveries were put to rest: the client may still mean it.
+    /// The tag that was given last before the deliveries were put to rest: the client may still
+    /// mean it.
     last_tag: u16,
     /// Nothing is read from it for now, for each [`Pause`].
     paused: [bool; 2],
-    /// It began when a broker had been started again not long ago: of what that had accepted and not logged nobody may know the number.
+    /// It began when a broker had been started again not long ago: of what that had accepted and
+    /// not logged nobody may know the number.
     is_after_restart: bool,
 }
 
@@ -157,7 +159,8 @@ pub(crate) struct SessionCursors {
     pub(crate) queue: Queue,
     /// What waited last was taken from `queue`.
     turn: bool,
-    /// What waits plainly goes first if it came up to this event: a subscription that is tracked now was not before. 0: none.
+    /// What waits plainly goes first if it came up to this event: a subscription that is tracked
+    /// now was not before. 0: none.
     plain_until: u64,
     /// Whoever catches up goes before what waits, next time.
     pub(crate) catches_up_first: bool,
@@ -181,7 +184,8 @@ at_rest!(
 /// All sessions, and the bounds and counters of what they hold.
 #[derive(Debug)]
 pub(crate) struct Sessions {
-    /// Boxed, so that growing moves pointers: no copy of all sessions, and no memory for twice as many.
+    /// Boxed, so that growing moves pointers: no copy of all sessions, and no memory for twice as
+    /// many.
     slots: Vec<Option<Box<Session>>>,
     free: Vec<u32>,
     by_client: HashTable<u32>,
@@ -194,11 +198,13 @@ pub(crate) struct Sessions {
     /// The present moment.
     pub(crate) now: Time,
     pub(crate) stats: Stats,
-    /// Deliveries of this step that have to be durable before they are sent: session, tag, and the session's number.
+    /// Deliveries of this step that have to be durable before they are sent: session, tag, and the
+    /// session's number.
     pub(crate) prepared: VecDeque<(u32, u16, SessionNo)>,
     /// Sessions of which deliveries were dropped in this step.
     pub(crate) dropped: Vec<(u32, SessionNo)>,
-    /// What was delivered to shared subscriptions' own sessions in this step, and is to be handed out.
+    /// What was delivered to shared subscriptions' own sessions in this step, and is to be handed
+    /// out.
     pub(crate) handed: VecDeque<Handed>,
     /// Deliveries of shared subscriptions that are over.
     pub(crate) fulfilled: Vec<Fulfilled>,
@@ -424,7 +430,8 @@ impl Sessions {
         self.get_mut(index).open = true;
     }
 
-    /// Takes a session out of those that wait for their turn to catch up; `false` if it is none of them.
+    /// Takes a session out of those that wait for their turn to catch up; `false` if it is none of
+    /// them.
     pub(crate) fn take_turn(&mut self, index: u32) -> bool {
         let session = self.slots[index as usize].as_mut();
         session.is_some_and(|session| core::mem::take(&mut session.follow.catching_up))

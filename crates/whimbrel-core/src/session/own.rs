@@ -1,5 +1,6 @@
-//! Sessions that shared subscriptions have of their own. Nobody is connected to such a session: what is delivered to it is handed out
-//! among the members, and is settled when the member that got it has it.
+//! Sessions that shared subscriptions have of their own. Nobody is connected to such a session:
+//! what is delivered to it is handed out among the members, and is settled when the member that got
+//! it has it.
 
 use whimbrel_event::{Event, Qos, Time};
 
@@ -15,7 +16,8 @@ const WITHIN: u32 = DETACHED - 1;
 /// Nobody: who asks for something on behalf of such a session.
 pub(crate) const NOBODY: Recipient = Recipient { link: Link(WITHIN), attachment: 0 };
 
-/// Events of a durable shared subscription that wait for a member or are on their way to one, at most; the others stay in the log.
+/// Events of a durable shared subscription that wait for a member or are on their way to one, at
+/// most; the others stay in the log.
 pub(crate) const SHARED_WINDOW: u16 = 4096;
 
 /// What the client id of such a session begins with: MQTT forbids it to clients.
@@ -26,7 +28,8 @@ pub(crate) fn own_client_id(text: &str) -> String {
     format!("{MARK}{text}")
 }
 
-/// A client id as people are shown it: that of a shared subscription's own session is the text of the subscription.
+/// A client id as people are shown it: that of a shared subscription's own session is the text of
+/// the subscription.
 pub(crate) fn shown(client_id: &str) -> &str {
     shared_text(client_id).unwrap_or(client_id)
 }
@@ -94,8 +97,8 @@ impl Session {
 }
 
 impl Sessions {
-    /// A shared subscription's own session is served from now on. What it had under way is handed out again, but for what members still
-    /// `have`.
+    /// A shared subscription's own session is served from now on. What it had under way is handed
+    /// out again, but for what members still `have`.
     pub(crate) fn bind_within(&mut self, index: u32, have: impl Iterator<Item = u16>) {
         let session = self.get_mut(index);
         assert!(!session.is_attached() && session.shares().is_some(), "only such a session is served without a link");
@@ -113,7 +116,8 @@ impl Sessions {
         self.handed.retain(|handed| handed.session != index);
     }
 
-    /// Has an event handed out that is delivered to a shared subscription's own session. The caller has asked for room.
+    /// Has an event handed out that is delivered to a shared subscription's own session. The caller
+    /// has asked for room.
     pub(super) fn hand_within(&mut self, index: u32, event: Event, terms: Terms) {
         let session = self.slots[index as usize].as_mut().expect("cursors lead to sessions");
         self.handed.push_back(session.put_within(index, event, terms));
@@ -138,7 +142,8 @@ impl Sessions {
         }
     }
 
-    /// A member of a shared subscription has what that was given as `tag`, or it is over for another reason.
+    /// A member of a shared subscription has what that was given as `tag`, or it is over for
+    /// another reason.
     pub(crate) fn fulfil(&mut self, account: Account, tag: u16) {
         let number = match account {
             Account::Own(own) => self.get(own).memory.number,

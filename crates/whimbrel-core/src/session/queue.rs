@@ -33,7 +33,8 @@ impl Queued {
         Queued { event, identifier: 0, group, origin, qos, retain: false, naming, cursor: NO_CURSOR, serial: 0 }
     }
 
-    /// What it costs to wait, bytes. The event is counted in every queue that holds it, which overstates it.
+    /// What it costs to wait, bytes. The event is counted in every queue that holds it, which
+    /// overstates it.
     pub(crate) fn weight(&self) -> usize {
         size_of::<Queued>() + self.event.weight()
     }

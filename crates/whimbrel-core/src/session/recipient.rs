@@ -1,4 +1,5 @@
-//! Who asked, by the time that an answer is due: clients may have left, or others have come to the same place.
+//! Who asked, by the time that an answer is due: clients may have left, or others have come to the
+//! same place.
 
 use whimbrel_event::Qos;
 
@@ -45,15 +46,16 @@ impl Sessions {
         (session.attached.attachment == whom.attachment).then_some(&mut **session)
     }
 
-    /// The session at that place, if it is the one with that number, or, if it is not remembered, the one of that attachment.
+    /// The session at that place, if it is the one with that number, or, if it is not remembered,
+    /// the one of that attachment.
     pub(crate) fn of_answer(&mut self, index: u32, number: SessionNo, whom: Recipient) -> Option<&mut Session> {
         let session = self.slots.get_mut(index as usize)?.as_deref_mut()?;
         let is_same = session.memory.is_kept || session.attached.attachment == whom.attachment;
         (session.memory.number == number && is_same).then_some(session)
     }
 
-    /// Whether a publish that came again, known by its number or else by its tag, repeats one that was not taken back meanwhile, as far as its
-    /// client is there.
+    /// Whether a publish that came again, known by its number or else by its tag, repeats one that
+    /// was not taken back meanwhile, as far as its client is there.
     pub(crate) fn is_still_repeat(
         &mut self,
         whom: Recipient,
@@ -93,7 +95,8 @@ impl Sessions {
         })
     }
 
-    /// Notes whether the client of the session at that place is read, as far as that reason goes; its link, if there is one and that is news.
+    /// Notes whether the client of the session at that place is read, as far as that reason goes;
+    /// its link, if there is one and that is news.
     pub(crate) fn set_paused(&mut self, index: u32, why: Pause, is_paused: bool) -> Option<Link> {
         let session = self.get_mut(index);
         let link = session.link()?;

@@ -11,7 +11,8 @@ use crate::route::NO_CURSOR;
 pub(crate) enum Stage {
     /// None yet: that it is on its way has to be durable first.
     Preparing,
-    /// None yet: it was on its way before a restart, and is sent again when its subscription gets there in the log.
+    /// None yet: it was on its way before a restart, and is sent again when its subscription gets
+    /// there in the log.
     Loading,
     /// Acknowledgement (at least once), or the first phase (exactly once).
     Expect,
@@ -45,7 +46,8 @@ pub(crate) struct Slot {
     pub(crate) sent: bool,
     /// It has been sent on an earlier one.
     pub(crate) repeated: bool,
-    /// Its place among all that were handed out since the session began: what is sent again is sent in this order.
+    /// Its place among all that were handed out since the session began: what is sent again is sent
+    /// in this order.
     pub(crate) rank: u64,
 }
 

@@ -1,8 +1,10 @@
 //! A session is taken from its connection: what that connection has already sent is handled first.
 //!
-//! A client that closes one connection and opens the next has its bytes in two sockets, and drivers read sockets in any order. So a claimant of an
-//! attached session (a connection here, or another broker) waits until the edge says that the old connection has been read to its end, until that
-//! connection ends by itself, or for [`READ_OUT_MAX`]. Claimants of one session are served in the order in which they came.
+//! A client that closes one connection and opens the next has its bytes in two sockets, and drivers
+//! read sockets in any order. So a claimant of an attached session (a connection here, or another
+//! broker) waits until the edge says that the old connection has been read to its end, until that
+//! connection ends by itself, or for [`READ_OUT_MAX`]. Claimants of one session are served in the
+//! order in which they came.
 
 use core::time::Duration;
 use std::collections::btree_map::Entry;
@@ -72,7 +74,8 @@ impl Supersessions {
         Some(superseded.until)
     }
 
-    /// Adds a claimant of a connection that is waited for; the one that has to give way to it, if any.
+    /// Adds a claimant of a connection that is waited for; the one that has to give way to it, if
+    /// any.
     fn add(&mut self, link: Link, claimant: Claimant) -> Option<Claimant> {
         let claimants = &mut self.waiting.get_mut(&link).expect("it is waited for").claimants;
         let is_repeat = |known: &Claimant| match (known, &claimant) {
@@ -167,8 +170,8 @@ impl Broker {
         until.is_some()
     }
 
-    /// Serves claimants whose connections need not be waited for any longer, in the order in which they came.
-    /// The first gets the session; those behind it may have to wait for its connection.
+    /// Serves claimants whose connections need not be waited for any longer, in the order in which
+    /// they came. The first gets the session; those behind it may have to wait for its connection.
     pub(crate) fn serve_claimants(&mut self, now: Time, out: &mut dyn Output) {
         while let Some((link, claimants)) = self.sessions.supersessions.ready.pop_front() {
             self.sessions.supersessions.served = Some(link);

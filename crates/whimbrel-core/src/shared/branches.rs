@@ -1,4 +1,5 @@
-//! What the home of a shared subscription has of other brokers with members: how many events they take, and which they have.
+//! What the home of a shared subscription has of other brokers with members: how many events they
+//! take, and which they have.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -12,11 +13,13 @@ use crate::session::{Queued, Sessions};
 /// A branch that says nothing for so long is gone.
 pub(crate) const BRANCH_SILENT_MAX: Duration = Duration::from_secs(5);
 
-/// An event is handed again to a branch that does not say that it has come: after so long, doubling.
+/// An event is handed again to a branch that does not say that it has come: after so long,
+/// doubling.
 const AGAIN: Duration = Duration::from_millis(500);
 const AGAIN_MAX: Duration = Duration::from_secs(8);
 
-/// A branch is asked so often whether it still has what has come: what it said of that may have been lost.
+/// A branch is asked so often whether it still has what has come: what it said of that may have
+/// been lost.
 const CHECK_EVERY: Duration = Duration::from_secs(5);
 
 /// Since when other brokers know of a home: an event that they publish from then on comes to it.
@@ -134,7 +137,8 @@ impl Groups {
         self.group(id).branches.push(branch);
     }
 
-    /// This broker is not the home any more: branches have what they have, and are told by another one.
+    /// This broker is not the home any more: branches have what they have, and are told by another
+    /// one.
     pub(crate) fn clear_branches(&mut self, id: u32) {
         self.group(id).branches.clear();
     }
@@ -159,7 +163,8 @@ impl Groups {
         true
     }
 
-    /// A branch has found no member for an event: it waits before everything else. Whether the branch had it.
+    /// A branch has found no member for an event: it waits before everything else. Whether the
+    /// branch had it.
     pub(crate) fn take_back(&mut self, id: u32, host: HostId, number: u64, sessions: &mut Sessions) -> bool {
         let group = self.group(id);
         let branch = group.branches.iter_mut().find(|branch| branch.host == host);
@@ -197,7 +202,8 @@ impl Groups {
         }
     }
 
-    /// What is written to a branch of an event, which is handed again if nothing is heard of it; `None`: it is over.
+    /// What is written to a branch of an event, which is handed again if nothing is heard of it;
+    /// `None`: it is over.
     pub(crate) fn hand_now(
         &mut self,
         now: Time,

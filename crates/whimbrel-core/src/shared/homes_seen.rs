@@ -1,4 +1,5 @@
-//! What a branch of a shared subscription has of its home: whether that knows of the members here, and which of its events they have.
+//! What a branch of a shared subscription has of its home: whether that knows of the members here,
+//! and which of its events they have.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -8,7 +9,8 @@ use whimbrel_wire::{HANDED_MAX, MembersAnswer};
 use super::{Counting, Group, Groups};
 use crate::session::Sessions;
 
-/// Events that were settled or returned and are remembered, so that one that comes twice is not delivered twice.
+/// Events that were settled or returned and are remembered, so that one that comes twice is not
+/// delivered twice.
 const OVER_MAX: usize = 4 * HANDED_MAX;
 
 /// Events that were refused and are remembered, so that one that comes once more is over.
@@ -283,7 +285,8 @@ impl Groups {
         is_away || !group.branches.is_empty() || group.counting != Counting::Yes
     }
 
-    /// If the home is elsewhere: it has to hear of the members here, and if they want something else than it knows, it has to answer.
+    /// If the home is elsewhere: it has to hear of the members here, and if they want something
+    /// else than it knows, it has to answer.
     pub(crate) fn record_said(&mut self, id: u32) {
         let (group, post) = self.with_post(id);
         let said = group.said();
@@ -302,7 +305,8 @@ impl Groups {
         self.record_said(id);
     }
 
-    /// What is told to a home: what is asked for, how many members there are, and how many events they take.
+    /// What is told to a home: what is asked for, how many members there are, and how many events
+    /// they take.
     pub(crate) fn members(&self, id: u32, sessions: &Sessions) -> (MembersSaid, u32, u32) {
         let group = self.get(id);
         let members = group.members.iter().filter(|m| !m.is_leaving);
@@ -370,7 +374,8 @@ impl Groups {
         sessions.stats.queued_bytes -= bytes as u64;
     }
 
-    /// What members have, or waits for them, is from now on nobody else's: somebody else has it all, and hands it out again.
+    /// What members have, or waits for them, is from now on nobody else's: somebody else has it
+    /// all, and hands it out again.
     pub(crate) fn forget_origins(&mut self, id: u32, sessions: &mut Sessions) {
         self.drop_waiting_for_others(id, sessions);
         let group = self.group(id);

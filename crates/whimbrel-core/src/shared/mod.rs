@@ -1,11 +1,13 @@
 //! Shared subscriptions: one subscription whose events are handed out among its members.
 //!
-//! One that is durable has a session of its own, with the position: what is delivered to that is handed out here, and settled there when
-//! a member has it. How such a session comes and goes: [`crate::sharing`].
+//! One that is durable has a session of its own, with the position: what is delivered to that is
+//! handed out here, and settled there when a member has it. How such a session comes and goes:
+//! [`crate::sharing`].
 //!
-//! Where there are several brokers, one of them is the shared subscription's *home*: it alone wants events and has a position. Brokers with members that
-//! are not the home are *branches*; they get events from it. `branches`: what a home has of them. `visit`: what a branch has of its home. What they tell each
-//! other: [`crate::overlay`].
+//! Where there are several brokers, one of them is the shared subscription's *home*: it alone wants
+//! events and has a position. Brokers with members that are not the home are *branches*; they get
+//! events from it. `branches`: what a home has of them. `visit`: what a branch has of its home.
+//! What they tell each other: [`crate::overlay`].
 
 mod branches;
 mod choice;
@@ -37,7 +39,8 @@ struct Member {
     marks: Marks,
     /// The shared subscription is durable because of it.
     lasts: bool,
-    /// It has unsubscribed and has not settled everything: it gets nothing more, and what it does not settle goes to others.
+    /// It has unsubscribed and has not settled everything: it gets nothing more, and what it does
+    /// not settle goes to others.
     is_leaving: bool,
 }
 
@@ -247,7 +250,8 @@ impl Groups {
         self.get(id).own.filter(|_| self.get(id).is_durable)
     }
 
-    /// The subscription of a shared subscription's own session is confirmed. Gives where it stood in the index before.
+    /// The subscription of a shared subscription's own session is confirmed. Gives where it stood
+    /// in the index before.
     pub(crate) fn set_durable(&mut self, id: u32) -> Option<IndexSpot> {
         let group = self.group(id);
         group.is_durable = true;
@@ -316,7 +320,8 @@ impl Groups {
         }
     }
 
-    /// The deliveries to the own session of a shared subscription that members have and have not settled.
+    /// The deliveries to the own session of a shared subscription that members have and have not
+    /// settled.
     pub(crate) fn unsettled_of_members(&self, id: u32, sessions: &Sessions) -> Vec<u16> {
         let members = self.get(id).members.iter().map(|m| &sessions.get(m.session).inflight);
         let unsettled = members.flat_map(|inflight| inflight.unsettled_of_groups()).filter(|(group, _)| *group == id);
@@ -331,8 +336,9 @@ impl Groups {
         sessions.stats.queued_bytes -= bytes as u64;
     }
 
-    /// Gives an event to the least loaded member that takes it at once. What nobody takes waits in the group, never in a member's own
-    /// queue, so that whoever has room first gets it; best-effort events only pass.
+    /// Gives an event to the least loaded member that takes it at once. What nobody takes waits in
+    /// the group, never in a member's own queue, so that whoever has room first gets it;
+    /// best-effort events only pass.
     pub(crate) fn offer(
         &mut self,
         id: u32,
@@ -365,8 +371,8 @@ impl Groups {
         }
     }
 
-    /// Gives what was delivered to its own session to a member, or has it wait for one: no more does so than the window of that session
-    /// takes. Best-effort events only pass.
+    /// Gives what was delivered to its own session to a member, or has it wait for one: no more
+    /// does so than the window of that session takes. Best-effort events only pass.
     pub(crate) fn hand(&mut self, id: u32, handed: Handed, now: Time, sessions: &mut Sessions, out: &mut dyn Output) {
         let Handed { tag: origin, event, .. } = handed;
         let (group, post) = self.with_post(id);

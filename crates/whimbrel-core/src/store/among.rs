@@ -1,7 +1,10 @@
-//! Where a subscription stands, as it is told to a broker that knows of the same streams: at one tick in most of them, so only the others are named.
+//! Where a subscription stands, as it is told to a broker that knows of the same streams: at one
+//! tick in most of them, so only the others are named.
 //!
-//! A copy of a session would else name all streams of all brokers each time that something is acknowledged, and its replica would hold them. The tick is one that
-//! it has passed in all streams, and after which nothing came of them for it ([`Broker::is_silent_between`]): whoever goes on from the copy reads silence at most.
+//! A copy of a session would else name all streams of all brokers each time that something is
+//! acknowledged, and its replica would hold them. The tick is one that it has passed in all
+//! streams, and after which nothing came of them for it ([`Broker::is_silent_between`]): whoever
+//! goes on from the copy reads silence at most.
 //!
 //! [`Broker::is_silent_between`]: crate::broker::Broker
 
@@ -20,7 +23,8 @@ pub(crate) struct LowWatermark {
     pub(crate) since: Option<Tick>,
 }
 
-/// What is told of a level: that there is one; that what it wants is in no log; that it stands nowhere in streams of best effort, which have begun since.
+/// What is told of a level: that there is one; that what it wants is in no log; that it stands
+/// nowhere in streams of best effort, which have begun since.
 const HAS_WATERMARK: u8 = 1;
 const NOT_LOGGED: u8 = 2;
 const LACKS_BEST_EFFORT: u8 = 4;

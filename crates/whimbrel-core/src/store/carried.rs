@@ -1,7 +1,8 @@
-//! A session as it goes to another broker. Streams have their full names in it, so that own ones and others' are alike; times are ages, as the clocks of two
-//! brokers differ.
+//! A session as it goes to another broker. Streams have their full names in it, so that own ones
+//! and others' are alike; times are ages, as the clocks of two brokers differ.
 //!
-//! It has two parts: what seldom changes, and what each acknowledgement moves. A copy is kept up to date by sending the second alone.
+//! It has two parts: what seldom changes, and what each acknowledgement moves. A copy is kept up to
+//! date by sending the second alone.
 
 use core::time::Duration;
 
@@ -25,7 +26,8 @@ const FORM_AMONG: u8 = 4;
 /// Most of any list: what is read is bounded by the bytes that are there as well.
 const LIST_MAX: u64 = 1 << 20;
 
-/// Streams of all subscriptions of a session that are not named in a copy of it, at most: whoever goes on from it has them named.
+/// Streams of all subscriptions of a session that are not named in a copy of it, at most: whoever
+/// goes on from it has them named.
 pub(crate) const NAMED_MAX: usize = 1 << 20;
 
 /// What seldom changes.
@@ -77,7 +79,8 @@ pub(crate) struct Moving {
     /// Where the subscriptions stand, in their order; of those that stand nowhere, nothing.
     pub(crate) positions: Vec<CarriedPosition>,
     pub(crate) flights: Vec<CarriedFlight>,
-    /// Gaps of which a notice is on its way, or that the client has acknowledged (0) before something older: under which tag, and of which subscription.
+    /// Gaps of which a notice is on its way, or that the client has acknowledged (0) before
+    /// something older: under which tag, and of which subscription.
     pub(crate) gaps: Vec<(u16, u32, Gap)>,
     /// Tags of exactly-once publishes that the client has not released, ascending.
     pub(crate) unreleased: Vec<u16>,
@@ -87,7 +90,8 @@ pub(crate) struct Moving {
     pub(crate) stale_ids: u16,
     /// The number that the client gave to its last event.
     pub(crate) number: Option<u64>,
-    /// The last reliable event that it published, and what may have to come before that; the latest first.
+    /// The last reliable event that it published, and what may have to come before that; the latest
+    /// first.
     pub(crate) lasts: PredecessorsBuf,
     /// It may have given greater numbers, and have published later, where nobody could be asked.
     pub(crate) maybe_repeats: bool,
@@ -96,7 +100,8 @@ pub(crate) struct Moving {
 /// Where a subscription stands.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct CarriedPosition {
-    /// Per stream, ascending: after which tick what it wants was logged there, if it is; and up to where it has acknowledged everything.
+    /// Per stream, ascending: after which tick what it wants was logged there, if it is; and up to
+    /// where it has acknowledged everything.
     pub(crate) streams: Vec<(PubendId, Option<Tick>, Tick)>,
     /// What it has acknowledged beyond that.
     pub(crate) beyond: Vec<EventId>,
@@ -245,7 +250,8 @@ impl<'a> Structure<'a> {
     }
 }
 
-/// Up to where something is acknowledged, as what it is away from another tick, and after which it was logged, if it was.
+/// Up to where something is acknowledged, as what it is away from another tick, and after which it
+/// was logged, if it was.
 pub(super) fn put_tick(out: &mut Vec<u8>, (since, acked): (Option<Tick>, Tick), before: u64) {
     put_varint(out, zigzag(acked.0.wrapping_sub(before) as i64));
     // What it wants may be logged only from further on than it has got.
@@ -315,8 +321,9 @@ impl Moving {
         self.put_as(out, FORM, |out, position, _| position.put(out));
     }
 
-    /// As [`Moving::put`], for somebody who knows of these streams alone. `watermark` says of a subscription, by its place, at which tick and from where on it stands mostly,
-    /// if it does; and whether it may as well stand there in a stream in which it stands at another tick.
+    /// As [`Moving::put`], for somebody who knows of these streams alone. `watermark` says of a
+    /// subscription, by its place, at which tick and from where on it stands mostly, if it does;
+    /// and whether it may as well stand there in a stream in which it stands at another tick.
     pub(crate) fn put_among(
         &self,
         out: &mut Vec<u8>,
@@ -365,7 +372,8 @@ impl Moving {
         Moving::read_as(bytes, *form, CarriedPosition::read)
     }
 
-    /// Reads what [`Moving::put_among`] has written, of the same streams; `None` if it makes no sense.
+    /// Reads what [`Moving::put_among`] has written, of the same streams; `None` if it makes no
+    /// sense.
     pub(crate) fn read_among(bytes: &[u8], streams: &[PubendId]) -> Option<Self> {
         bytes.first().filter(|form| **form == FORM_AMONG)?;
         let mut left = NAMED_MAX;

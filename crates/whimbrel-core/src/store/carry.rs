@@ -175,7 +175,8 @@ impl Broker {
             None => durable.remote.counts_from(pubend, acked),
         };
         let streams = all.iter().map(|(pubend, acked)| (*pubend, since(*pubend), *acked)).collect();
-        // Whoever takes it over writes the position before gaps whose notices are open: what was acknowledged behind them goes along.
+        // Whoever takes it over writes the position before gaps whose notices are open: what was
+        // acknowledged behind them goes along.
         let has_open = self.sessions.get(index).inflight.unanswered_gaps(cursor).next().is_some();
         let written = if has_open { &self.written_position(cursor) } else { &position };
         let own = written.beyond.iter().map(|(own, tick)| EventId { pubend: host.pubend(*own), tick: *tick });
@@ -235,7 +236,8 @@ impl Broker {
         Some(index)
     }
 
-    /// How many tags the client of a session may mean for what its former owner gave after the copy was made.
+    /// How many tags the client of a session may mean for what its former owner gave after the copy
+    /// was made.
     fn stale_of_copy(&self, index: u32, structure: &Structure<'_>, moving: &Moving) -> u16 {
         if fault!(self, TagsTrusted) {
             return 0;
@@ -338,7 +340,8 @@ impl Broker {
         Some((cursor, confirmed.map(|confirmed| confirmed.number)))
     }
 
-    /// After a restart it is known again up to where filter records do not name subscriptions that have come from elsewhere.
+    /// After a restart it is known again up to where filter records do not name subscriptions that
+    /// have come from elsewhere.
     pub(super) fn restore_unnamed(
         &mut self,
         unnamed: &BTreeMap<DurableNo, OwnTicks>,
@@ -358,7 +361,8 @@ impl Broker {
         }
     }
 
-    /// Whoever came from elsewhere may stand in own streams before what it wants was logged here: what lies between was not told yet when this broker ended.
+    /// Whoever came from elsewhere may stand in own streams before what it wants was logged here:
+    /// what lies between was not told yet when this broker ended.
     fn restore_untold(&mut self, cursor: u32, acked: &OwnTicks) {
         let host = self.streams.own.host();
         let cursor = self.cursors.get_mut(cursor);
@@ -373,7 +377,8 @@ impl Broker {
         None
     }
 
-    /// After which ticks of the own streams what it wants was logged: as it was told to the broker that it comes from, or from now on.
+    /// After which ticks of the own streams what it wants was logged: as it was told to the broker
+    /// that it comes from, or from now on.
     fn import_start(&self, streams: &[(PubendId, Option<Tick>, Tick)]) -> OwnTicks {
         let mut start = self.streams.own.assigned();
         for (pubend, since, _) in streams {
@@ -384,7 +389,8 @@ impl Broker {
         start
     }
 
-    /// What is written of a subscription that has come is not behind what it has had elsewhere, nor where another selector counted.
+    /// What is written of a subscription that has come is not behind what it has had elsewhere, nor
+    /// where another selector counted.
     fn mark_imported(&mut self, cursor: u32, position: &CarriedPosition, old: &[CarriedOld<'_>]) {
         let acked = position.streams.iter().map(|(pubend, _, acked)| (*pubend, *acked));
         let beyond = position.beyond.iter().map(|id| (id.pubend, id.tick));
@@ -393,8 +399,9 @@ impl Broker {
         acked.chain(beyond).chain(upto).for_each(|(pubend, tick)| cursor.mark(pubend, tick));
     }
 
-    /// Logs of others that are not said to count for a subscription that has come may have something for it all the same: a copy may have been made before that was
-    /// told. A stream that has begun only where it stands is left out: its log would be read from the beginning.
+    /// Logs of others that are not said to count for a subscription that has come may have
+    /// something for it all the same: a copy may have been made before that was told. A stream that
+    /// has begun only where it stands is left out: its log would be read from the beginning.
     fn check_logs(&mut self, cursor: u32, position: &CarriedPosition) {
         let is_older = |pubend: PubendId, acked: Tick| {
             let mut known = self.streams.of_host(pubend.host());

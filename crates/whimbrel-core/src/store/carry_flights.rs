@@ -14,7 +14,8 @@ use crate::route::{NO_CURSOR, NO_GROUP};
 use crate::session::{Slot, Stage, Unreleased};
 
 impl Broker {
-    /// Takes over what was in flight, oldest first: behind the largest range of tags that are not used.
+    /// Takes over what was in flight, oldest first: behind the largest range of tags that are not
+    /// used.
     pub(super) fn import_flights(
         &mut self,
         now: Time,
@@ -25,10 +26,12 @@ impl Broker {
     ) {
         let flights = moving.flights.iter().map(|flight| (flight.tag, *flight));
         let mut flights: BTreeMap<u16, CarriedFlight> = flights.collect();
-        // What was sent at least once comes again anyway: under its tag if nothing can have happened to that since.
+        // What was sent at least once comes again anyway: under its tag if nothing can have
+        // happened to that since.
         let is_whole = source == SessionSource::Owner;
         flights.retain(|_, flight| flight.qos == Qos::ExactlyOnce || is_whole && flight.of.is_some());
-        // A notice would overtake what is read again before it: the gap is told anew, in its place. One behind which everything was had comes as it was.
+        // A notice would overtake what is read again before it: the gap is told anew, in its place.
+        // One behind which everything was had comes as it was.
         let mut notices: BTreeMap<u16, (u32, Gap)> = BTreeMap::new();
         for (tag, ordinal, gap) in &moving.gaps {
             let Some((cursor, _)) = cursors.get(*ordinal as usize).copied().flatten() else { continue };

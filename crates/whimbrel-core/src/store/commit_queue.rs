@@ -15,7 +15,8 @@ pub(crate) const COMMIT_QUEUE_MAX: usize = 65_536;
 /// Bytes of waiting events above which no more is accepted from clients.
 pub(crate) const COMMIT_QUEUE_BYTES_MAX: usize = 16 << 20;
 
-/// Who is answered: a link, and which attachment to a session it was at the time; links are used again.
+/// Who is answered: a link, and which attachment to a session it was at the time; links are used
+/// again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Recipient {
     pub(crate) link: Link,
@@ -83,9 +84,11 @@ pub(crate) enum Wait {
     },
     /// A client may be told what it is told.
     Uncork(Recipient),
-    /// That the session at that place, if it still has that number, was given to another broker is durable, and all that its client did.
+    /// That the session at that place, if it still has that number, was given to another broker is
+    /// durable, and all that its client did.
     Gave { session: u32, number: SessionNo },
-    /// Another broker is told, under the number of its question, that a client's session has ended, and what the client published last.
+    /// Another broker is told, under the number of its question, that a client's session has ended,
+    /// and what the client published last.
     TellEnded { to: HostId, number: u64, client: Box<str> },
     /// Ticks up to this one are reserved.
     Reserved(Tick),
@@ -179,9 +182,10 @@ impl CommitQueue {
         Some(wait)
     }
 
-    /// Gives every entry that waits for something that was refused to `refuse`, in order: the events that wait for one of these batches of
-    /// their own (ascending), which never will be durable, and all answers. What it makes of them keeps the place, so that nobody is
-    /// answered out of turn; what only stood behind a refused event waits for what is left before it.
+    /// Gives every entry that waits for something that was refused to `refuse`, in order: the
+    /// events that wait for one of these batches of their own (ascending), which never will be
+    /// durable, and all answers. What it makes of them keeps the place, so that nobody is answered
+    /// out of turn; what only stood behind a refused event waits for what is left before it.
     pub(crate) fn refuse(&mut self, refused: &[BatchNo], mut refuse: impl FnMut(BatchNo, Wait) -> Option<Wait>) {
         let mut last = BatchNo(0);
         for (batch, wait) in core::mem::take(&mut self.entries) {

@@ -1,10 +1,12 @@
 //! A broker goes on from a copy of its log that was made some time ago.
 //!
-//! Whatever was written after the copy is gone, and clients know of it: events that they have got, positions, tags. So that nobody takes
-//! silence for the truth, the part of each stream between the last event of the copy and the moment of the restart is *lost*, for durable
-//! subscriptions too, and that is remembered: a position may come back much later. All ticks from now on are greater than that moment.
-//! Sessions of the copy are told to their clients as new, once, so that these forget their tags: what is in flight here and there need not
-//! be the same. Subscriptions, and positions as they were, stay.
+//! Whatever was written after the copy is gone, and clients know of it: events that they have got,
+//! positions, tags. So that nobody takes silence for the truth, the part of each stream between the
+//! last event of the copy and the moment of the restart is *lost*, for durable subscriptions too,
+//! and that is remembered: a position may come back much later. All ticks from now on are greater
+//! than that moment. Sessions of the copy are told to their clients as new, once, so that these
+//! forget their tags: what is in flight here and there need not be the same. Subscriptions, and
+//! positions as they were, stay.
 
 use whimbrel_event::{Tick, Time};
 
@@ -13,7 +15,8 @@ use super::wire::{ByteReader, put_varint};
 use crate::broker::Broker;
 use crate::cursor::{CatchUp, Gap, GapReason, RemoteLogs};
 
-/// Lost parts of one stream that are remembered; if there are more, the first two and what lies between them become one.
+/// Lost parts of one stream that are remembered; if there are more, the first two and what lies
+/// between them become one.
 const LOST_MAX: usize = 16;
 
 /// Parts of one stream that are lost: each after the first tick, up to the second. Ascending.
@@ -61,7 +64,8 @@ impl MapValue<'_> for LostParts {
 pub(crate) struct Lost(pub(crate) [LostParts; OWN]);
 
 impl Lost {
-    /// When the broker went on from a copy for the last time; what clients remember from before need not fit.
+    /// When the broker went on from a copy for the last time; what clients remember from before
+    /// need not fit.
     pub(crate) fn since(&self) -> Option<Time> {
         let ends = self.0.iter().filter_map(|parts| parts.0.last()).map(|(_, to)| *to);
         ends.max().map(|to| Time::from_nanos(to.0))
@@ -81,8 +85,8 @@ impl Broker {
         self.reserve_ticks(now, to);
     }
 
-    /// As [`Broker::record_lost`], of one that lags and has got there, although its position may be ahead: what nobody holds is given up, and
-    /// with it the place where something was lost.
+    /// As [`Broker::record_lost`], of one that lags and has got there, although its position may be
+    /// ahead: what nobody holds is given up, and with it the place where something was lost.
     pub(super) fn record_lost_of(&mut self, cursor: u32, at: &OwnTicks) {
         if let Some(mut catch_up) = self.cursors.get_mut(cursor).catch_up.take() {
             self.record_lost_behind(Some(cursor), &mut catch_up, at);
@@ -97,7 +101,8 @@ impl Broker {
         self.record_lost_behind(cursor, catch_up, &at);
     }
 
-    /// What is lost to this broker of another's stream may be in the log there: if that counts for the subscription, it is read.
+    /// What is lost to this broker of another's stream may be in the log there: if that counts for
+    /// the subscription, it is read.
     fn record_lost_behind(&mut self, cursor: Option<u32>, catch_up: &mut CatchUp, at: &OwnTicks) {
         let host = self.streams.logged().host();
         for ((own, parts), at) in (0..).zip(&self.store.lost.0).zip(at) {

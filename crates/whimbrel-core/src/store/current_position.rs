@@ -13,8 +13,9 @@ impl Broker {
         self.position_with(id, false)
     }
 
-    /// The same as it is written. Notices of gaps that are on their way die with this broker: so a gap counts as told once its notice was acknowledged, else
-    /// it would lie before the position, and be told to nobody.
+    /// The same as it is written. Notices of gaps that are on their way die with this broker: so a
+    /// gap counts as told once its notice was acknowledged, else it would lie before the position,
+    /// and be told to nobody.
     pub(super) fn written_position(&self, id: u32) -> DurablePosition {
         self.position_with(id, true)
     }
@@ -52,7 +53,8 @@ impl Broker {
         for id in open.filter(|id| id.pubend != NO_PUBEND) {
             reach(&mut durable_position, id.pubend, Tick(id.tick.0 - 1));
         }
-        // Before what is beyond is looked for: of what was acknowledged behind such a gap nothing comes again.
+        // Before what is beyond is looked for: of what was acknowledged behind such a gap nothing
+        // comes again.
         let unanswered = session.inflight.unanswered_gaps(id).filter(|_| with_notices);
         unanswered.for_each(|gap| reach(&mut durable_position, gap.pubend, gap.from));
         let settled = flying.filter(|(_, is_settled)| *is_settled).map(|(id, _)| id);
@@ -77,7 +79,8 @@ impl Broker {
         DurablePosition { acked: core::array::from_fn(acked), remote: remote.collect(), ..DurablePosition::default() }
     }
 
-    /// A durable subscription goes on where it stood in a stream of another broker, and reads its log from there. What it wants of that is not known.
+    /// A durable subscription goes on where it stood in a stream of another broker, and reads its
+    /// log from there. What it wants of that is not known.
     pub(super) fn restore_remote(&mut self, id: u32, remote: &RemotePosition) {
         let RemotePosition { pubend, since, acked } = *remote;
         let ended = self.streams.ended_at(pubend.host());
@@ -86,8 +89,9 @@ impl Broker {
         if let Some(to) = ended {
             catch_up.gaps.add(Gap { pubend, from: acked, to, reason: GapReason::Lost });
             if acked < to && !cursor.by_token {
-                // It stands there until it was told: else another restart before that would forget the gap, and so would whoever takes it over. What has no
-                // position is where its gap begins; and nothing is held of what has ended.
+                // It stands there until it was told: else another restart before that would forget
+                // the gap, and so would whoever takes it over. What has no position is where its
+                // gap begins; and nothing is held of what has ended.
                 let durable = cursor.durable.as_deref_mut().expect("a durable subscription");
                 durable.remote.since.set(pubend, since);
             }
@@ -116,7 +120,8 @@ impl Broker {
         }
         if !durable_position.remote.is_empty() {
             durable.remote.written = written;
-            // A selector that it had before counts up to there: what comes before is not looked at under the present one.
+            // A selector that it had before counts up to there: what comes before is not looked at
+            // under the present one.
             let upto: Vec<_> = durable.old.iter().flat_map(|old| old.remote.iter()).collect();
             upto.into_iter().for_each(|(pubend, tick)| durable.remote.written.mark(pubend, tick));
             if durable.old.is_empty() {
@@ -129,7 +134,8 @@ impl Broker {
         self.share_positions(id);
     }
 
-    /// Where a subscription stands has come as a whole: what others have in common with it is held once.
+    /// Where a subscription stands has come as a whole: what others have in common with it is held
+    /// once.
     pub(super) fn share_positions(&mut self, id: u32) {
         let (cursor, common) = self.cursors.get_with_common(id);
         common.share(cursor);

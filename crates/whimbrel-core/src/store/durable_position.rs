@@ -1,4 +1,5 @@
-//! Where a durable subscription stands; and what is on its way to it, as it is written: the first version of that knew of own streams only, and can be read.
+//! Where a durable subscription stands; and what is on its way to it, as it is written: the first
+//! version of that knew of own streams only, and can be read.
 
 use std::borrow::Cow;
 
@@ -15,7 +16,8 @@ pub(crate) struct DurablePosition {
     pub(crate) acked: OwnTicks,
     /// What it has acknowledged beyond: index of the pubend and tick, ascending.
     pub(crate) beyond: Vec<(u8, Tick)>,
-    /// The same of other brokers' reliable streams of which the log counts for it; ascending by pubend.
+    /// The same of other brokers' reliable streams of which the log counts for it; ascending by
+    /// pubend.
     pub(crate) remote: Vec<RemotePosition>,
     /// What it has acknowledged beyond in these, ascending.
     pub(crate) remote_beyond: Vec<EventId>,
@@ -38,13 +40,15 @@ impl DurablePosition {
         own.chain(self.remote_beyond.iter().copied()).collect()
     }
 
-    /// Up to where it has acknowledged everything of another broker's stream of which the log counts for it.
+    /// Up to where it has acknowledged everything of another broker's stream of which the log
+    /// counts for it.
     pub(crate) fn remote(&self, pubend: PubendId) -> Option<Tick> {
         let at = self.remote.binary_search_by_key(&pubend, |remote| remote.pubend).ok()?;
         Some(self.remote[at].acked)
     }
 
-    /// The same without streams of which it is not known from where on the log counts: after a restart a gap is told of those.
+    /// The same without streams of which it is not known from where on the log counts: after a
+    /// restart a gap is told of those.
     pub(super) fn counted(&self, remote: &RemoteLogs) -> Cow<'_, DurablePosition> {
         if remote.unsure.is_empty() {
             return Cow::Borrowed(self);
@@ -66,7 +70,8 @@ impl DurablePosition {
     }
 }
 
-/// Where a subscription stands in other brokers' streams, and what is beyond, as the second version had it in one entry.
+/// Where a subscription stands in other brokers' streams, and what is beyond, as the second version
+/// had it in one entry.
 pub(super) fn read_remote_positions(bytes: &mut ByteReader<'_>) -> Option<(Vec<RemotePosition>, Vec<EventId>)> {
     let (mut remote, mut beyond) = (Vec::new(), Vec::new());
     let (mut pubend, mut since) = (0_u64, 0_u64);

@@ -1,15 +1,19 @@
-//! Filter records: for which durable subscriptions an event was logged. Whoever catches up finds by them the few events of the log that
-//! it wants, without looking at the others.
+//! Filter records: for which durable subscriptions an event was logged. Whoever catches up finds by
+//! them the few events of the log that it wants, without looking at the others.
 //!
-//! A record belongs to one event, at whose tick it lies, in a stream of its own per pubend and *shard* of the subscriptions' numbers. It
-//! names those that want the event, ascending, and with each the tick of the event before that it wanted: a chain through the log, of
-//! which the subscription knows the last member (`Durable::newest`). Records are hints: whoever is named looks at the event again. What
-//! must never happen is that one is missing, so a record without names means everybody, and a chain that breaks, after a restart for
-//! instance, is replaced by reading all records.
+//! A record belongs to one event, at whose tick it lies, in a stream of its own per pubend and
+//! *shard* of the subscriptions' numbers. It names those that want the event, ascending, and with
+//! each the tick of the event before that it wanted: a chain through the log, of which the
+//! subscription knows the last member (`Durable::newest`). Records are hints: whoever is named
+//! looks at the event again. What must never happen is that one is missing, so a record without
+//! names means everybody, and a chain that breaks, after a restart for instance, is replaced by
+//! reading all records.
 //!
-//! Other brokers that are owed something are named in the same way, each as one, in a shard of their own, by their numbers alone.
+//! Other brokers that are owed something are named in the same way, each as one, in a shard of
+//! their own, by their numbers alone.
 //!
-//! After the persistent filtering subsystem of Gryphon ("Scalably supporting durable subscriptions in a publish/subscribe system", 2003).
+//! After the persistent filtering subsystem of Gryphon ("Scalably supporting durable subscriptions
+//! in a publish/subscribe system", 2003).
 
 use std::collections::BTreeMap;
 
@@ -25,16 +29,19 @@ use crate::route::{Router, TargetKind};
 /// The form of a record, its first byte: names of [`NAME`] bytes.
 const FORMAT: u8 = 1;
 
-/// That of a record which says nothing of the events before, as they are of brokers: numbers within the shard alone, two bytes each.
+/// That of a record which says nothing of the events before, as they are of brokers: numbers within
+/// the shard alone, two bytes each.
 const BARE: u8 = 2;
 
-/// Bytes of one name: two for the number within the shard, seven for how far its last event lies back.
+/// Bytes of one name: two for the number within the shard, seven for how far its last event lies
+/// back.
 const NAME: usize = 9;
 
 /// An event that lies farther back than this cannot be named; about two years.
 const DISTANCE_MAX: u64 = (1 << 56) - 1;
 
-/// Subscriptions that the records of one event name; for more of them, everybody is meant. Bounds the records of an event to 128 KiB.
+/// Subscriptions that the records of one event name; for more of them, everybody is meant. Bounds
+/// the records of an event to 128 KiB.
 const NAMES_MAX: usize = (128 << 10) / NAME;
 
 /// Events that are found by following the chain; of more, all records are read.
@@ -87,7 +94,8 @@ pub(crate) fn look_up(tick: Tick, body: &[u8], number: DurableNo) -> NamedIn {
     }
 }
 
-/// Which subscriptions of its shard a record names, by their numbers there; `None`: everybody is meant.
+/// Which subscriptions of its shard a record names, by their numbers there; `None`: everybody is
+/// meant.
 pub(super) fn names(body: &[u8]) -> Option<impl Iterator<Item = u16>> {
     known_names(body).map(|names| names.iter().map(number_of))
 }
@@ -149,7 +157,8 @@ pub(crate) struct FilterRecords {
 }
 
 impl FilterRecords {
-    /// A fault: drops from the next record the wishes that are debts to other brokers, or all other wishes.
+    /// A fault: drops from the next record the wishes that are debts to other brokers, or all other
+    /// wishes.
     pub(crate) fn leave_out(&mut self, holds: bool, router: &Router) {
         let is_hold = |to: u32| router.interest_owner(to).is_some_and(|(number, _)| number.is_hold());
         self.wanted.retain(|(kind, to)| *kind != TargetKind::Interest || is_hold(*to) != holds);
@@ -188,7 +197,8 @@ impl FilterRecords {
             };
             names.push((number, core::mem::replace(&mut newest[own], tick)));
         }
-        // One that changes may have wanted it before, too: then it was found at this tick the second time.
+        // One that changes may have wanted it before, too: then it was found at this tick the
+        // second time.
         names.sort_unstable();
         names.dedup_by_key(|(number, _)| *number);
         let is_blind = names.len() > NAMES_MAX;
@@ -247,8 +257,10 @@ impl LogPlan {
         (self.from, self.upto, self.ticks) = (self.upto, upto, ticks);
     }
 
-    /// Follows the chain of what a subscription wants, from the newest, if its record can be read, back to where it stands, as far as records
-    /// have been read. If it gets there, what is wanted up to `lacks` is known; else tells which part of the filter stream is to be read, if that is worth it.
+    /// Follows the chain of what a subscription wants, from the newest, if its record can be read,
+    /// back to where it stands, as far as records have been read. If it gets there, what is wanted
+    /// up to `lacks` is known; else tells which part of the filter stream is to be read, if that is
+    /// worth it.
     pub(crate) fn follow_chain<'a>(
         &mut self,
         (newest, from, lacks): (Option<Tick>, Tick, Tick),
@@ -285,8 +297,8 @@ impl LogPlan {
         None
     }
 
-    /// Unless it is known already, learns from a part of the filter stream that was read what is wanted in it; without one, tells which is to be
-    /// read.
+    /// Unless it is known already, learns from a part of the filter stream that was read what is
+    /// wanted in it; without one, tells which is to be read.
     pub(crate) fn read_on(
         &mut self,
         (from, lacks): (Tick, Tick),

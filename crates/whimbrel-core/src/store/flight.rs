@@ -1,5 +1,6 @@
-//! Deliveries at exactly once in sessions that are remembered: that one is on its way is durable before it is sent, that the client has it
-//! before it is told to forget the tag. So neither a tag nor an event is ever used twice.
+//! Deliveries at exactly once in sessions that are remembered: that one is on its way is durable
+//! before it is sent, that the client has it before it is told to forget the tag. So neither a tag
+//! nor an event is ever used twice.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +15,8 @@ use crate::route::{NO_CURSOR, NO_GROUP};
 use crate::session::{Abandoned, Settled, Slot, Stage};
 
 impl Broker {
-    /// Writes what is to be sent, in the order in which it will be, and forgets what is not sent after all.
+    /// Writes what is to be sent, in the order in which it will be, and forgets what is not sent
+    /// after all.
     pub(crate) fn prepare(&mut self) {
         for (index, number) in core::mem::take(&mut self.sessions.dropped) {
             if !self.sessions.is_numbered(index, number) {
@@ -45,7 +47,8 @@ impl Broker {
             };
             self.store.write_queue.put(|key| Key::InFlight(number, tag).put(key), |value| flight.put_versioned(value));
             let batch = self.store.write_queue.seal();
-            // A client that answers nothing has it all the same: whoever goes on from a copy must know under which tag.
+            // A client that answers nothing has it all the same: whoever goes on from a copy must
+            // know under which tag.
             self.record_moved(index);
             let batch = if fault!(self, PublishBeforePut) { self.store.commit_queue.last() } else { batch };
             // Once the log has failed, nothing is sent that would have to be remembered.
@@ -55,7 +58,8 @@ impl Broker {
         }
     }
 
-    /// How a delivery is found again after a restart, if it is: for which subscription, and which event of which stream.
+    /// How a delivery is found again after a restart, if it is: for which subscription, and which
+    /// event of which stream.
     fn flight(&self, cursor: u32, id: Option<EventId>) -> Option<(DurableNo, FlightStream, Tick)> {
         let (durable, id) = (self.cursors.durable(cursor)?, id?);
         let whose = match self.streams.own_reliable(id.pubend) {
@@ -65,8 +69,9 @@ impl Broker {
         Some((durable.number, whose, id.tick))
     }
 
-    /// A subscription counts on the log of a stream from now on: what it was given of that before, and has not settled, is found there after a restart. Without
-    /// that it would come again, under another tag.
+    /// A subscription counts on the log of a stream from now on: what it was given of that before,
+    /// and has not settled, is found there after a restart. Without that it would come again, under
+    /// another tag.
     pub(crate) fn keep_flights(&mut self, cursor: u32, pubend: PubendId) {
         let index = self.cursors.get(cursor).session;
         let session = self.sessions.get(index);
@@ -154,8 +159,9 @@ impl Broker {
         }
     }
 
-    /// A client has answered a delivery: of one from before a restart, before its subscription has got there in the log, it is noted that the
-    /// client has it. So it is if one before it is still open behind it, as may be of those that are repeated.
+    /// A client has answered a delivery: of one from before a restart, before its subscription has
+    /// got there in the log, it is noted that the client has it. So it is if one before it is still
+    /// open behind it, as may be of those that are repeated.
     pub(crate) fn record_beyond(&mut self, cursor: u32, id: Option<EventId>, is_repeated: bool) {
         if self.cursors.durable(cursor).is_none() {
             return;
@@ -173,7 +179,8 @@ impl Broker {
         }
     }
 
-    /// The tick of a stream after which a durable subscription goes on, though it may be set aside, or not be known here yet.
+    /// The tick of a stream after which a durable subscription goes on, though it may be set aside,
+    /// or not be known here yet.
     fn resumes_after(&self, cursor: u32, pubend: PubendId) -> Tick {
         let cursor = self.cursors.get(cursor);
         let remote = &cursor.durable.as_deref().expect("the caller has looked").remote;
@@ -186,7 +193,8 @@ impl Broker {
         }
     }
 
-    /// Writes that the client has the event of a delivery, and has it told to forget the tag when that is durable; false if it never will be.
+    /// Writes that the client has the event of a delivery, and has it told to forget the tag when
+    /// that is durable; false if it never will be.
     fn record_received(&mut self, index: u32, (whom, tag): (Recipient, u16), cursor: u32, id: Option<EventId>) -> bool {
         let number = self.sessions.get(index).memory.number;
         let received = match self.flight(cursor, id) {
@@ -224,7 +232,8 @@ impl Broker {
         }
     }
 
-    /// Takes over what was in flight, oldest first: behind the largest range of tags that are not used.
+    /// Takes over what was in flight, oldest first: behind the largest range of tags that are not
+    /// used.
     pub(super) fn restore_flights(
         &mut self,
         index: u32,
@@ -265,7 +274,8 @@ impl Broker {
                 // What it has not got is read anew, under another tag.
                 continue;
             }
-            // What is behind where its subscription goes on, or whose subscription has ended, does not come in the log.
+            // What is behind where its subscription goes on, or whose subscription has ended, does
+            // not come in the log.
             let is_ahead = cursor
                 .and_then(|cursor| self.cursors.catch_up_mut(cursor))
                 .is_some_and(|catch_up| catch_up.positions.get(id.pubend) < id.tick);

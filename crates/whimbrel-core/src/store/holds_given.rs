@@ -1,7 +1,9 @@
-//! What this broker owes others: their durable subscriptions' interest, for which events are logged, and how far the log is held for them.
+//! What this broker owes others: their durable subscriptions' interest, for which events are
+//! logged, and how far the log is held for them.
 //!
-//! It outlives links, restarts of both, and partitions. What a broker is owed is held until it says that it needs it no more; [`HoldRecord`] has that as it was
-//! reported last. What it began to want with a later version of its interest than the report knows of is held from where that began.
+//! It outlives links, restarts of both, and partitions. What a broker is owed is held until it says
+//! that it needs it no more; [`HoldRecord`] has that as it was reported last. What it began to want
+//! with a later version of its interest than the report knows of is held from where that began.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +17,8 @@ use crate::cursor::NOTHING;
 use crate::route;
 use whimbrel_wire::PreviousIdentity;
 
-/// Brokers that are owed something, those included whose sessions have gone to others or have been given up. Others are told that there is no log.
+/// Brokers that are owed something, those included whose sessions have gone to others or have been
+/// given up. Others are told that there is no log.
 pub(crate) const HOLDS_GIVEN_MAX: usize = 1_024;
 
 /// Entries that have gone, and of which a broker has not reported, that are told apart.
@@ -79,9 +82,11 @@ pub(crate) struct HoldRecord {
     pub(crate) has_ended: bool,
     /// When it was heard of last.
     pub(crate) at: Time,
-    /// Up to here what it was owed may have been given up although it had not said so; [`NOTHING`]: all, and nothing is held any more.
+    /// Up to here what it was owed may have been given up although it had not said so; [`NOTHING`]:
+    /// all, and nothing is held any more.
     pub(crate) forfeited: OwnTicks,
-    /// How filter records name it; `None` only between reading what an earlier version has written and going on from that.
+    /// How filter records name it; `None` only between reading what an earlier version has written
+    /// and going on from that.
     pub(crate) number: Option<HoldNo>,
     /// They do so after these ticks, as far as it was owed what it wanted.
     pub(crate) named: OwnTicks,
@@ -143,7 +148,8 @@ impl MapValue<'_> for HoldRecord {
 pub(crate) struct HoldGiven {
     pub(crate) record: HoldRecord,
     pub(crate) entries: BTreeMap<InterestKey, HeldInterest>,
-    /// Of entries that have gone before it has reported where it stands under them: their versions, and after which ticks they count.
+    /// Of entries that have gone before it has reported where it stands under them: their versions,
+    /// and after which ticks they count.
     pub(crate) dropped: Vec<(u64, OwnTicks)>,
     /// The number of the last entry.
     pub(crate) last: u32,
@@ -153,7 +159,8 @@ pub(crate) struct HoldGiven {
     pub(crate) batch: BatchNo,
     /// What the log is held for, as it was counted.
     pub(crate) counted: OwnTicks,
-    /// What it needs for those who are there and live, if it has said so in this life of this broker.
+    /// What it needs for those who are there and live, if it has said so in this life of this
+    /// broker.
     pub(crate) connected: Option<OwnTicks>,
     /// When it reported last in this life, or this life began.
     pub(crate) heard: Time,
@@ -162,7 +169,8 @@ pub(crate) struct HoldGiven {
 }
 
 impl HoldGiven {
-    /// Nothing is owed yet; what is to be will be under that number in filter records after these ticks.
+    /// Nothing is owed yet; what is to be will be under that number in filter records after these
+    /// ticks.
     pub(crate) fn new(now: Time, name: &str, (number, named): (HoldNo, OwnTicks)) -> HoldGiven {
         let hold = HoldRecord {
             name: name.into(),
@@ -196,7 +204,8 @@ impl HoldGiven {
         }
     }
 
-    /// An entry has gone. If it has not said yet what it needs under that one, it may need all of it: others that have come may cover it.
+    /// An entry has gone. If it has not said yet what it needs under that one, it may need all of
+    /// it: others that have come may cover it.
     pub(crate) fn record_dropped(&mut self, interest: &HeldInterest) {
         if interest.version <= self.record.version {
             return;
@@ -313,7 +322,8 @@ impl MapValue<'_> for EndedHostRecord {
 #[derive(Debug, Default)]
 pub(crate) struct HoldsGiven {
     pub(crate) of: BTreeMap<HostId, HoldGiven>,
-    /// Hosts that were forgotten at this broker, those last that were last; at most [`whimbrel_wire::PREVIOUS_IDENTITIES_MAX`].
+    /// Hosts that were forgotten at this broker, those last that were last; at most
+    /// [`whimbrel_wire::PREVIOUS_IDENTITIES_MAX`].
     pub(crate) retired: Vec<PreviousIdentity>,
 }
 

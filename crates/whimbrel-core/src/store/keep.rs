@@ -12,7 +12,8 @@ use crate::broker::Broker;
 use crate::route::NO_CURSOR;
 use crate::session::Session;
 
-/// How often that is written which may be forgotten in a crash: retained messages and numbers of events that are not logged.
+/// How often that is written which may be forgotten in a crash: retained messages and numbers of
+/// events that are not logged.
 pub(crate) const LAZILY_EVERY: Duration = Duration::from_secs(1);
 
 /// Topics, and numbers, that are written so in one turn; how long others have their turn then, if
@@ -49,7 +50,8 @@ impl Broker {
         self.has_log() && self.sessions.get(index).memory.is_kept
     }
 
-    /// Writes a session as it is, if it outlives its connection, and its will; `left`: when its client left.
+    /// Writes a session as it is, if it outlives its connection, and its will; `left`: when its
+    /// client left.
     pub(crate) fn remember_session(&mut self, index: u32, left: Option<Time>) {
         if !self.has_log() {
             return;
@@ -83,8 +85,8 @@ impl Broker {
         store.write_queue.seal();
     }
 
-    /// A session ends: everything that is written of it is forgotten, the session itself last, so that a crash in between leaves one that
-    /// ends again.
+    /// A session ends: everything that is written of it is forgotten, the session itself last, so
+    /// that a crash in between leaves one that ends again.
     pub(crate) fn forget_session(&mut self, index: u32) {
         let session = self.sessions.get(index);
         let (number, is_kept) = (session.memory.number, session.memory.is_kept);
@@ -118,7 +120,8 @@ impl Broker {
         write_queue.seal();
     }
 
-    /// Writes what is to be remembered of a subscription as it is now; of one that is none, nothing.
+    /// Writes what is to be remembered of a subscription as it is now; of one that is none,
+    /// nothing.
     pub(crate) fn remember_subscription(&mut self, index: u32, text: &str) {
         let session = self.sessions.get(index).memory.number;
         let Some(id) = self.router.find(index, text) else {
@@ -155,7 +158,8 @@ impl Broker {
             .put(|key| Key::Subscription(session, text).put(key), |value| record.put_versioned(value));
     }
 
-    /// A client is told nothing before what was written so far is durable: it begins anew, and the old must not come back.
+    /// A client is told nothing before what was written so far is durable: it begins anew, and the
+    /// old must not come back.
     pub(crate) fn cork_until_durable(&mut self, whom: Recipient, out: &mut dyn Output) {
         let batch = self.store.write_queue.last();
         let batch = if fault!(self, OldSessionBack) { BatchNo(0) } else { batch };
@@ -174,7 +178,8 @@ impl Broker {
         let (number, known) = (session.memory.number, session.memory.unreleased.remove(&tag));
         let mut after = known.map_or(BatchNo(0), |known| known.batch);
         if known.is_some_and(|known| known.is_written) {
-            // Before it is told that the tag is free: a new publish with it would be taken for a repeat after a crash.
+            // Before it is told that the tag is free: a new publish with it would be taken for a
+            // repeat after a crash.
             self.store.write_queue.forget(|key| Key::Unreleased(number, tag).put(key));
             after = self.store.write_queue.seal();
         }

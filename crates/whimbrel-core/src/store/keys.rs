@@ -1,7 +1,8 @@
 //! What the map of the log holds: one entry for each thing that has to survive a restart.
 //!
-//! A key begins with a letter that says what it is about, a value with the version of its form. All versions that were ever written can be
-//! read; a message or a version that is not known here was written by a newer broker, and is refused.
+//! A key begins with a letter that says what it is about, a value with the version of its form. All
+//! versions that were ever written can be read; a message or a version that is not known here was
+//! written by a newer broker, and is refused.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -22,7 +23,8 @@ pub(crate) type OwnTicks = [Tick; OWN];
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub(crate) struct SessionNo(pub(crate) u64);
 
-/// The number of a durable subscription. Never given twice. The last 2^16 are those of brokers, see [`super::numbers::HoldNo`].
+/// The number of a durable subscription. Never given twice. The last 2^16 are those of brokers, see
+/// [`super::numbers::HoldNo`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub(crate) struct DurableNo(pub(crate) u32);
 
@@ -51,19 +53,24 @@ pub(crate) enum Key<'a> {
     Retained(&'a str),
     /// The last number that a publisher gave to an event, by client id; [`super::Numbered`].
     Number(&'a str),
-    /// Up to where a stream was given up although it was not acknowledged, by its index; a [`Tick`].
+    /// Up to where a stream was given up although it was not acknowledged, by its index; a
+    /// [`Tick`].
     Early(u8),
     /// After which ticks logged events have filter records; [`OwnTicks`].
     Filtered,
-    /// Which attachment of its client a session is for, and whether it was given away; [`super::AttachmentRecord`].
+    /// Which attachment of its client a session is for, and whether it was given away;
+    /// [`super::AttachmentRecord`].
     Placed(SessionNo),
-    /// Up to where filter records do not name a durable subscription, which has come from another broker; [`OwnTicks`].
+    /// Up to where filter records do not name a durable subscription, which has come from another
+    /// broker; [`OwnTicks`].
     Unnamed(DurableNo),
     /// Another broker that there is or was; [`super::KnownBrokerRecord`].
     Known(HostId),
-    /// What is lost of a stream since the broker went on from a copy, by its index; [`super::copied::LostParts`].
+    /// What is lost of a stream since the broker went on from a copy, by its index;
+    /// [`super::copied::LostParts`].
     Lost(u8),
-    /// One thing that another broker's durable subscriptions want, by its number; [`super::HeldInterestRecord`].
+    /// One thing that another broker's durable subscriptions want, by its number;
+    /// [`super::HeldInterestRecord`].
     HeldInterest(HostId, u32),
     /// How far the log is held for another broker; [`super::HoldRecord`].
     Hold(HostId),
@@ -240,7 +247,8 @@ pub(crate) struct SessionRecord {
     pub(crate) expiry: Duration,
     /// When its client left; `None`: it is there.
     pub(crate) left: Option<Time>,
-    /// The tag that was given last by then: its client may still mean earlier ones, also those that another broker gave.
+    /// The tag that was given last by then: its client may still mean earlier ones, also those that
+    /// another broker gave.
     pub(crate) last_tag: u16,
     /// How many tags, from the next one on, its client may mean for something that is not known.
     pub(crate) stale_ids: u16,
@@ -346,7 +354,8 @@ impl MapValue<'_> for OwnTicks {
     }
 }
 
-/// The first as it is, each other as how far it is from the one before: the streams of a broker mostly stand at nearly the same tick.
+/// The first as it is, each other as how far it is from the one before: the streams of a broker
+/// mostly stand at nearly the same tick.
 pub(super) fn put_ticks(out: &mut Vec<u8>, ticks: &OwnTicks) {
     let mut before = 0;
     for Tick(tick) in ticks {

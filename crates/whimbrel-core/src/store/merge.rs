@@ -1,4 +1,5 @@
-//! Two states of one session meet: each client was at both brokers while these could not reach each other. What it has acknowledged at either counts.
+//! Two states of one session meet: each client was at both brokers while these could not reach each
+//! other. What it has acknowledged at either counts.
 
 use super::carried::CarriedPosition;
 use crate::broker::Broker;
@@ -15,7 +16,8 @@ impl Broker {
         durable.map(|known| (known.text.clone(), self.told_position(index, known.cursor))).collect()
     }
 
-    /// Where a subscription stands, before each gap whose notice its client has not acknowledged: notices do not go along, so these gaps are told again.
+    /// Where a subscription stands, before each gap whose notice its client has not acknowledged:
+    /// notices do not go along, so these gaps are told again.
     fn told_position(&self, index: u32, cursor: u32) -> CarriedPosition {
         let mut position = self.carried_position(index, cursor);
         for gap in self.sessions.get(index).inflight.unanswered_gaps(cursor) {
@@ -25,7 +27,8 @@ impl Broker {
         position
     }
 
-    /// A session that has just come here goes on from the farther of where it stands and where it stood here.
+    /// A session that has just come here goes on from the farther of where it stands and where it
+    /// stood here.
     pub(crate) fn merge_positions(&mut self, index: u32, stood: &CarriedPositions) {
         for (text, position) in stood {
             let Some(cursor) = self.router.cursor_of(index, text) else { continue };

@@ -1,9 +1,12 @@
-//! What is to outlive the process: the core says what is to be written, in which order, and is told how far it is durable.
+//! What is to outlive the process: the core says what is to be written, in which order, and is told
+//! how far it is durable.
 //!
-//! The core does no IO. What it wants written is a sequence of *batches* ([`Batch`]), each of which is there as a whole after a crash or not
-//! at all; after a crash the disk holds a prefix of the sequence. The driver takes them with [`crate::Broker::batch`] and
-//! [`crate::Broker::submitted`], in order, and says with [`crate::Input::Committed`] how far they are durable. Nobody is told of what an
-//! batch holds before that: events, answers and subscriptions wait in the *line*, in the order in which they were accepted.
+//! The core does no IO. What it wants written is a sequence of *batches* ([`Batch`]), each of which
+//! is there as a whole after a crash or not at all; after a crash the disk holds a prefix of the
+//! sequence. The driver takes them with [`crate::Broker::batch`] and [`crate::Broker::submitted`],
+//! in order, and says with [`crate::Input::Committed`] how far they are durable. Nobody is told of
+//! what an batch holds before that: events, answers and subscriptions wait in the *line*, in the
+//! order in which they were accepted.
 
 mod among;
 mod carried;
@@ -76,21 +79,24 @@ pub(crate) use written::Written;
 /// The format of a logged event, its first byte.
 pub const EVENT_FORMAT: u8 = 1;
 
-/// Leading bytes of a packed event that its record does not repeat: they are the record's stream and tick.
+/// Leading bytes of a packed event that its record does not repeat: they are the record's stream
+/// and tick.
 pub const EVENT_HEAD: usize = 16;
 
 /// A stream of the log.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum StreamName {
-    /// The events of the reliable pubend with that index. A record is [`EVENT_FORMAT`] and then the packed event without its first
-    /// [`EVENT_HEAD`] bytes.
+    /// The events of the reliable pubend with that index. A record is [`EVENT_FORMAT`] and then the
+    /// packed event without its first [`EVENT_HEAD`] bytes.
     Events(u8),
-    /// Which durable subscriptions logged events are for, as far as their numbers belong to that part of all. It is given up together with the
-    /// events of its pubend, by whoever gives up these: there are no writes for that.
+    /// Which durable subscriptions logged events are for, as far as their numbers belong to that
+    /// part of all. It is given up together with the events of its pubend, by whoever gives up
+    /// these: there are no writes for that.
     Filter {
         /// The pubend's index.
         pubend: u8,
-        /// Subscriptions with numbers of this part of all; in [`HOLDS_SHARD`] it is other brokers that events are logged for.
+        /// Subscriptions with numbers of this part of all; in [`HOLDS_SHARD`] it is other brokers
+        /// that events are logged for.
         shard: u16,
     },
     /// Holds no records: what is reserved of it bounds the ticks of all own pubends.
@@ -130,7 +136,8 @@ pub enum Write<'a> {
         /// Which.
         key: &'a [u8],
     },
-    /// Gives up a stream's records, and with those of a stream of events its filter records of all shards.
+    /// Gives up a stream's records, and with those of a stream of events its filter records of all
+    /// shards.
     Chop {
         /// Of which stream.
         stream: StreamName,
@@ -198,6 +205,7 @@ pub enum Disk {
     Open,
     /// No events; what frees space, and what little the broker has to remember, as far as it goes.
     Full,
-    /// Nothing any more: a write or a sync has failed. What became of the batches that are not committed is not known.
+    /// Nothing any more: a write or a sync has failed. What became of the batches that are not
+    /// committed is not known.
     Poisoned,
 }

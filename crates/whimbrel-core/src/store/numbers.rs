@@ -1,4 +1,5 @@
-//! Numbers that are given once, also after a restart: those of sessions and of durable subscriptions; and those of brokers that are owed something.
+//! Numbers that are given once, also after a restart: those of sessions and of durable
+//! subscriptions; and those of brokers that are owed something.
 
 use super::keys::{DurableNo, Key, MapValue, Own, SessionNo};
 use super::write_queue::WriteQueue;
@@ -9,10 +10,12 @@ const RESERVED_AT_ONCE: u32 = 4096;
 /// The first number that no subscription has.
 const HOLDS_FIRST: u32 = (HOLDS_SHARD as u32) << 16;
 
-/// The part of all numbers that are those of brokers which are owed something, in the names of filter streams.
+/// The part of all numbers that are those of brokers which are owed something, in the names of
+/// filter streams.
 pub const HOLDS_SHARD: u16 = u16::MAX;
 
-/// The number by which filter records name a broker that is owed something. Given again when nothing is owed to it any more.
+/// The number by which filter records name a broker that is owed something. Given again when
+/// nothing is owed to it any more.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct HoldNo(pub(crate) u16);
 
@@ -62,7 +65,8 @@ impl Numbers {
         SessionNo(self.session)
     }
 
-    /// A number for a durable subscription. What sets it aside is added to the open batch, if need be.
+    /// A number for a durable subscription. What sets it aside is added to the open batch, if need
+    /// be.
     ///
     /// # Panics
     /// After 2^32 - 2^16 of them.

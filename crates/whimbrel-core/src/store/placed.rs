@@ -1,4 +1,5 @@
-//! Which attachment of its client a session is for, and which other brokers there are, as it is written.
+//! Which attachment of its client a session is for, and which other brokers there are, as it is
+//! written.
 
 use whimbrel_event::{EventId, HostId, PREDECESSORS_MAX, PredecessorsBuf, PubendId, Tick};
 

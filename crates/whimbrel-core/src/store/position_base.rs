@@ -1,7 +1,10 @@
-//! Where all streams of other brokers stood at a moment, written once for the positions of all durable subscriptions.
+//! Where all streams of other brokers stood at a moment, written once for the positions of all
+//! durable subscriptions.
 //!
-//! A base is never changed. A position that is written refers to one, and says only where it differs; what refers to a base is counted, and one to which nothing
-//! refers is forgotten, unless it is the last: that one is for what is written next. So there are at most as many as positions, and one more.
+//! A base is never changed. A position that is written refers to one, and says only where it
+//! differs; what refers to a base is counted, and one to which nothing refers is forgotten, unless
+//! it is the last: that one is for what is written next. So there are at most as many as positions,
+//! and one more.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -19,10 +22,12 @@ use crate::cursor::{Common, Positions};
 /// Most streams of a base that are read.
 const STREAMS_MAX: u64 = 1 << 20;
 
-/// A position that has not been written since so many bases were made is looked at: most likely it may refer to the last one.
+/// A position that has not been written since so many bases were made is looked at: most likely it
+/// may refer to the last one.
 const BEHIND_MAX: u64 = 4;
 
-/// While so many bases are referred to, others are made as seldom as is said; beyond that half as often for each one.
+/// While so many bases are referred to, others are made as seldom as is said; beyond that half as
+/// often for each one.
 const OFTEN_MAX: u32 = 8;
 
 /// Doublings of that at most.
@@ -88,7 +93,8 @@ pub(crate) struct PositionBases {
     made_at: Time,
     /// When it is looked at again which streams it lacks.
     check_at: Time,
-    /// The place of the subscription that is looked at next, while positions are looked at that refer to one of long ago.
+    /// The place of the subscription that is looked at next, while positions are looked at that
+    /// refer to one of long ago.
     place: Option<u32>,
 }
 
@@ -125,7 +131,8 @@ impl PositionBases {
         }
     }
 
-    /// A position does not refer to that base any more. Whether it is to be forgotten, as nothing does.
+    /// A position does not refer to that base any more. Whether it is to be forgotten, as nothing
+    /// does.
     pub(super) fn let_go(&mut self, number: BaseNo) -> bool {
         let Some(base) = self.of.get_mut(&number) else { return false };
         base.count -= 1;
@@ -145,8 +152,9 @@ impl PositionBases {
         unused
     }
 
-    /// How far any of them is in a stream. Later ones are never behind: what a position refers to was passed, and must not come again. So the last that has
-    /// the stream is the farthest, and those before it need not be looked at: there may be thousands.
+    /// How far any of them is in a stream. Later ones are never behind: what a position refers to
+    /// was passed, and must not come again. So the last that has the stream is the farthest, and
+    /// those before it need not be looked at: there may be thousands.
     fn farthest(&self, pubend: PubendId) -> Tick {
         self.of.values().rev().find_map(|base| tick_of(&base.ticks, pubend)).unwrap_or_default()
     }
@@ -171,7 +179,8 @@ impl PositionBases {
 }
 
 impl Broker {
-    /// Makes a base if the last one is old, or lacks many of the streams that there are: so those that come make it again and again, but log n times.
+    /// Makes a base if the last one is old, or lacks many of the streams that there are: so those
+    /// that come make it again and again, but log n times.
     pub(super) fn renew_base(&mut self, now: Time) {
         let bases = &mut self.store.bases;
         let seldom = (bases.of.len() as u32).saturating_sub(OFTEN_MAX).min(SELDOM_MAX);
@@ -188,7 +197,8 @@ impl Broker {
         }
     }
 
-    /// The streams of which a base has ticks, with where they stand: reliable ones that are followed, of brokers that have a log.
+    /// The streams of which a base has ticks, with where they stand: reliable ones that are
+    /// followed, of brokers that have a log.
     fn base_streams(&self) -> impl Iterator<Item = (PubendId, Tick)> + '_ {
         let followed = self.streams.remote_positions();
         followed.filter(|(pubend, _)| {
@@ -207,7 +217,8 @@ impl Broker {
             return;
         }
         let bases = &self.store.bases;
-        // One tick for all that are beyond: nothing but what was given since differs from that, and a subscription that has left may stand there as well.
+        // One tick for all that are beyond: nothing but what was given since differs from that, and
+        // a subscription that has left may stand there as well.
         let watermark = self.streams.low_watermark();
         let tick = |(pubend, tick): (PubendId, Tick)| (pubend, tick.min(watermark).max(bases.farthest(pubend)));
         let ticks: Common = self.base_streams().map(tick).collect();
@@ -224,7 +235,8 @@ impl Broker {
         self.store.write_queue.seal();
     }
 
-    /// Has positions that refer to a base of long ago looked at: those who get nothing do not move, and would have it kept.
+    /// Has positions that refer to a base of long ago looked at: those who get nothing do not move,
+    /// and would have it kept.
     pub(super) fn check_bases(&mut self) {
         let bases = &mut self.store.bases;
         let Some(place) = bases.place else { return };
@@ -241,7 +253,8 @@ impl Broker {
         behind.into_iter().for_each(|id| self.cursors.touch(id));
     }
 
-    /// Positions of other brokers' streams, as they are in the last base, if they have been passed here.
+    /// Positions of other brokers' streams, as they are in the last base, if they have been passed
+    /// here.
     pub(super) fn base_positions(&self) -> Positions {
         let ticks = self.store.bases.ticks(self.store.bases.current).iter();
         ticks.map(|(pubend, tick)| (*pubend, (*tick).min(self.streams.passed(*pubend)))).collect()

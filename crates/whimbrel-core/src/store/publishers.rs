@@ -1,4 +1,5 @@
-//! The numbers that publishers give to their events: one that is not greater than the last is a repeat.
+//! The numbers that publishers give to their events: one that is not greater than the last is a
+//! repeat.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -66,7 +67,8 @@ pub(crate) struct Publishers {
     by_age: BTreeSet<(u32, Box<str>)>,
     /// Those whose last number is not written.
     dirty: BTreeSet<Box<str>>,
-    /// When the broker went on after an end, in which it may have forgotten numbers of what it had not logged.
+    /// When the broker went on after an end, in which it may have forgotten numbers of what it had
+    /// not logged.
     restarted_at: Option<Time>,
 }
 
@@ -107,7 +109,8 @@ impl Publishers {
         self.all.get(client_id).is_some_and(|known| known.numbered.epoch > 0)
     }
 
-    /// Publishers that have numbered something here in this hour or the last one, latest first, and in which attachment.
+    /// Publishers that have numbered something here in this hour or the last one, latest first, and
+    /// in which attachment.
     pub(crate) fn recent(&self, now: Time) -> impl Iterator<Item = (&str, Numbered)> {
         let oldest = hour(now).saturating_sub(1);
         let recent = self.by_age.iter().rev().take_while(move |(hour, _)| *hour >= oldest);
@@ -123,7 +126,8 @@ impl Publishers {
         numbered
     }
 
-    /// Whether another publisher's numbers can be noted; one that has been silent for long makes room.
+    /// Whether another publisher's numbers can be noted; one that has been silent for long makes
+    /// room.
     pub(crate) fn has_room(&mut self, client_id: &str, now: Time) -> bool {
         if self.all.len() < PUBLISHERS_MAX || self.all.contains_key(client_id) {
             return true;
@@ -141,7 +145,8 @@ impl Publishers {
         }
     }
 
-    /// Notes the number of an event that is accepted. If it is logged, the number belongs to its batch, else it is written lazily.
+    /// Notes the number of an event that is accepted. If it is logged, the number belongs to its
+    /// batch, else it is written lazily.
     pub(crate) fn record(
         &mut self,
         client_id: &str,

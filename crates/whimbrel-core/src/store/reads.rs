@@ -1,4 +1,5 @@
-//! What is read from the log: parts of streams, asked for once for all who want them, and kept for a while.
+//! What is read from the log: parts of streams, asked for once for all who want them, and kept for
+//! a while.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -46,7 +47,8 @@ pub struct Fetched<'a> {
     pub number: u32,
     /// In the order of their ticks.
     pub records: &'a [(Tick, &'a [u8])],
-    /// How far the stream was read: what is wanted up to here is in `records`. Below what was asked if there is more.
+    /// How far the stream was read: what is wanted up to here is in `records`. Below what was asked
+    /// if there is more.
     pub upto: Tick,
     /// A range, without its first tick, of which the records cannot be read.
     pub lost: Option<(Tick, Tick)>,
@@ -100,7 +102,8 @@ pub(crate) struct Reads {
 }
 
 impl OpenRead {
-    /// Whoever wants that part waits for this one, too: it begins there, or is large, and what begins up to `span` behind it will be in it.
+    /// Whoever wants that part waits for this one, too: it begins there, or is large, and what
+    /// begins up to `span` behind it will be in it.
     fn serves(&self, part: &WantedPart, span: u64) -> bool {
         let is_large = self.fetch.bytes == FETCH_BYTES && part.bytes == FETCH_BYTES;
         let behind = part.after.0.checked_sub(self.fetch.after.0);
@@ -114,7 +117,8 @@ impl Reads {
         self.slices.iter().rev().find(|slice| slice.stream == stream && slice.after <= after && after < slice.upto)
     }
 
-    /// Has a part of a stream read for a session, which has its turn to catch up when it has been, or when something near has been.
+    /// Has a part of a stream read for a session, which has its turn to catch up when it has been,
+    /// or when something near has been.
     pub(crate) fn ask(&mut self, session: u32, part: WantedPart) {
         if let Some(asked) = self.asked.iter_mut().find(|asked| asked.serves(&part, self.span)) {
             // Others may have asked for the session before.
@@ -142,8 +146,8 @@ impl Reads {
         Some(asked.fetch)
     }
 
-    /// Keeps what was read; `host` has the streams. Tells the sessions that have waited for it, and as many that have waited for a place as
-    /// there are places.
+    /// Keeps what was read; `host` has the streams. Tells the sessions that have waited for it, and
+    /// as many that have waited for a place as there are places.
     ///
     /// # Panics
     /// When it was not asked for.

@@ -1,4 +1,5 @@
-//! Positions of durable subscriptions are written, and what all of them have acknowledged is given up.
+//! Positions of durable subscriptions are written, and what all of them have acknowledged is given
+//! up.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -11,7 +12,8 @@ use super::{BatchNo, Disk, StreamName};
 use crate::broker::Broker;
 use crate::cursor::{Cursor, NOTHING, Positions, early_grace};
 
-/// Positions are written at most so often: after a crash, what was acknowledged since the last time comes again.
+/// Positions are written at most so often: after a crash, what was acknowledged since the last time
+/// comes again.
 pub(crate) const POSITIONS_EVERY: Duration = Duration::from_millis(10);
 
 /// The log is given up at most so often.
@@ -59,12 +61,14 @@ impl Holds {
     }
 }
 
-/// Everybody who is there and live has the position written, also those for whom nothing comes: before what is older is given up
-/// early, so that nobody who has missed nothing is told so after a crash. While a stream is given up early that takes one write per such
-/// subscription and [`crate::Limits::max_retain`].
+/// Everybody who is there and live has the position written, also those for whom nothing comes:
+/// before what is older is given up early, so that nobody who has missed nothing is told so after a
+/// crash. While a stream is given up early that takes one write per such subscription and
+/// [`crate::Limits::max_retain`].
 #[derive(Debug)]
 struct ReleaseRound {
-    /// Where the streams stood when it began, and so at least where they will stand whose positions are written.
+    /// Where the streams stood when it began, and so at least where they will stand whose positions
+    /// are written.
     target: OwnTicks,
     /// The same of other brokers' streams.
     remote: Positions,
@@ -87,11 +91,13 @@ pub(crate) struct Release {
     pub(crate) chopped: OwnTicks,
     /// Up to where they were given up although somebody held them.
     pub(crate) early: OwnTicks,
-    /// The written positions of those who are there and live are here, or further on, or they hold the streams.
+    /// The written positions of those who are there and live are here, or further on, or they hold
+    /// the streams.
     assured: OwnTicks,
     /// That is being brought about.
     round: Option<ReleaseRound>,
-    /// Up to where it is known who holds the streams: nobody who may want what came before has not been counted since.
+    /// Up to where it is known who holds the streams: nobody who may want what came before has not
+    /// been counted since.
     counted: OwnTicks,
     /// Subscriptions whose positions have to be written, with their cursors.
     moved: BTreeMap<DurableNo, u32>,
@@ -146,7 +152,8 @@ impl Broker {
         (0..OWN).any(|own| self.releasable(own) > self.store.release.chopped[own])
     }
 
-    /// Up to where a stream of which something is left can be given up: as far as it is known who holds it.
+    /// Up to where a stream of which something is left can be given up: as far as it is known who
+    /// holds it.
     fn releasable(&self, own: usize) -> Tick {
         let Release { holds, logged, chopped, counted, .. } = &self.store.release;
         if fault!(self, ReleasesInFlight) && logged[own] > chopped[own] {
@@ -166,7 +173,8 @@ impl Broker {
             let durable = cursor.durable.as_deref_mut().expect("durable subscriptions are dirty");
             durable.remote.pass_unsure(&position.remote);
             let mut held = durable.hold(&position.acked);
-            // What it wants and has not passed yet is behind what is given up. A gap that it is to be told may lie before.
+            // What it wants and has not passed yet is behind what is given up. A gap that it is to
+            // be told may lie before.
             let passed = self.streams.logged().positions();
             for (own, held) in held.iter_mut().enumerate() {
                 let has_got = (*held).max(self.store.release.chopped[own]);
@@ -203,7 +211,8 @@ impl Broker {
         }
     }
 
-    /// Counts anew what all subscriptions hold that may have moved, as many as are counted in one go, also if that was done just now.
+    /// Counts anew what all subscriptions hold that may have moved, as many as are counted in one
+    /// go, also if that was done just now.
     pub(crate) fn count_all_holds(&mut self, now: Time) {
         if self.has_log() && self.cursors.has_dirty() {
             self.count_holds(now);
@@ -221,7 +230,8 @@ impl Broker {
         }
     }
 
-    /// Writes the position of a durable subscription, and forgets the deliveries that are over with it. With which batch that is durable.
+    /// Writes the position of a durable subscription, and forgets the deliveries that are over with
+    /// it. With which batch that is durable.
     pub(crate) fn write_position(&mut self, id: u32) -> BatchNo {
         let position = self.written_position(id);
         let cursor = self.cursors.get_mut(id);
@@ -298,14 +308,16 @@ impl Broker {
             let release = &mut self.store.release;
             if upto > release.chopped[own] && release.logged[own] > release.chopped[own] {
                 release.chopped[own] = upto;
-                // One that proves acknowledgement needs nothing before it, and may be what lets everything else go on.
+                // One that proves acknowledgement needs nothing before it, and may be what lets
+                // everything else go on.
                 let is_urgent = self.store.disk == Disk::Full && early <= released;
                 self.store.write_queue.chop(name, upto, is_urgent);
             }
         }
     }
 
-    /// Goes on with a round, and ends it when all positions that it is about are on their way to the disk.
+    /// Goes on with a round, and ends it when all positions that it is about are on their way to
+    /// the disk.
     fn go_round(&mut self) {
         let Some(round) = &mut self.store.release.round else { return };
         let part = self.cursors.from(round.place).take(ROUND_MAX);
@@ -326,7 +338,8 @@ impl Broker {
         }
     }
 
-    /// Everybody who is there and live has the position written, unless that is going on: where it refers to a base, to one that is made now.
+    /// Everybody who is there and live has the position written, unless that is going on: where it
+    /// refers to a base, to one that is made now.
     pub(crate) fn begin_round(&mut self) {
         if self.store.release.round.is_none() {
             self.make_base(self.now);
@@ -339,14 +352,16 @@ impl Broker {
     fn early(&self, now: Time, own: usize) -> Tick {
         let Some(max) = self.sessions.limits.max_retain else { return Tick(0) };
         if !self.store.release.moved.is_empty() {
-            // Whoever has just got further may not hold the stream any more, and would be told a gap after a crash.
+            // Whoever has just got further may not hold the stream any more, and would be told a
+            // gap after a crash.
             return Tick(0);
         }
         // Nobody who is here stands earlier in the own streams than it may.
         let grace = if self.overlay.is_some() { early_grace(max) } else { Duration::ZERO };
         let age = Tick(now.as_nanos().saturating_sub(max.saturating_add(grace).as_nanos() as u64));
         let connected = age.min(self.store.release.counted[own]).min(self.store.release.connected.released(own));
-        // Who has not reported for so long is not there. Who has not reported at all since this broker began may be.
+        // Who has not reported for so long is not there. Who has not reported at all since this
+        // broker began may be.
         let holds_given = self
             .store
             .holds_given

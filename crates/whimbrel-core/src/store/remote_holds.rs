@@ -1,4 +1,5 @@
-//! What durable subscriptions here hold of other brokers' streams, counted as what they hold of own ones is.
+//! What durable subscriptions here hold of other brokers' streams, counted as what they hold of own
+//! ones is.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +9,8 @@ use super::DurablePosition;
 use crate::broker::Broker;
 use crate::cursor::{Durable, NOTHING, Positions};
 
-/// So many times in the life of what is kept at most, the positions of all who are there and live are written.
+/// So many times in the life of what is kept at most, the positions of all who are there and live
+/// are written.
 const ASSURED_TIMES: u32 = 4;
 
 type HeldCount = BTreeMap<(PubendId, Tick), u32>;
@@ -18,7 +20,8 @@ type HeldCount = BTreeMap<(PubendId, Tick), u32>;
 pub(crate) struct RemoteHolds {
     all: HeldCount,
     connected: HeldCount,
-    /// The written positions of those who are there and live are here, or further on, or they hold the streams.
+    /// The written positions of those who are there and live are here, or further on, or they hold
+    /// the streams.
     assured: Positions,
     /// When they were last begun to be written.
     assured_at: Time,
@@ -53,12 +56,14 @@ impl RemoteHolds {
         change(&mut self.connected, if was_connected { before } else { none }, if is_connected { after } else { none });
     }
 
-    /// Up to where nobody holds a stream, and nobody who is there and live; `None`: nobody holds anything.
+    /// Up to where nobody holds a stream, and nobody who is there and live; `None`: nobody holds
+    /// anything.
     pub(crate) fn first(&self, pubend: PubendId) -> (Option<Tick>, Option<Tick>) {
         (first(&self.all, pubend), first(&self.connected, pubend))
     }
 
-    /// Up to where it is known that whoever is there and live has a written position, or holds the stream.
+    /// Up to where it is known that whoever is there and live has a written position, or holds the
+    /// stream.
     pub(crate) fn assured(&self, pubend: PubendId) -> Tick {
         self.assured.get(pubend)
     }
@@ -70,7 +75,8 @@ impl RemoteHolds {
 }
 
 impl Durable {
-    /// What it holds of other brokers' streams, for one that stands there; `passed` tells how far a stream has been passed that has begun here.
+    /// What it holds of other brokers' streams, for one that stands there; `passed` tells how far a
+    /// stream has been passed that has begun here.
     pub(crate) fn hold_remote(
         &mut self,
         position: &DurablePosition,
@@ -101,8 +107,8 @@ impl Durable {
 }
 
 impl Broker {
-    /// Now and then, if logs are given up early anywhere, all who are there and live have their positions written: so that none that has missed nothing is
-    /// told so after a crash.
+    /// Now and then, if logs are given up early anywhere, all who are there and live have their
+    /// positions written: so that none that has missed nothing is told so after a crash.
     pub(crate) fn assure_remote(&mut self, now: Time) {
         let Some(max) = self.sessions.limits.max_retain else { return };
         let remote = &mut self.store.release.remote;

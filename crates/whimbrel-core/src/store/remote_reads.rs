@@ -1,4 +1,5 @@
-//! What is read from other brokers' logs: parts of streams, asked for once for all who lag there, and kept for a while.
+//! What is read from other brokers' logs: parts of streams, asked for once for all who lag there,
+//! and kept for a while.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
@@ -198,7 +199,8 @@ impl RemoteReads {
         asked.iter().filter(|one| one.pubend == pubend).map(|one| one.at).min()
     }
 
-    /// A question was answered by that host: whose turn it is now to read on, with the stream. Nobody's if it is not open.
+    /// A question was answered by that host: whose turn it is now to read on, with the stream.
+    /// Nobody's if it is not open.
     pub(crate) fn keep(&mut self, from: HostId, number: u64, told: ToldPart) -> Option<(PubendId, Vec<u32>)> {
         let at = self.asked.iter().position(|asked| asked.number == number && asked.pubend.host() == from)?;
         let OpenQuestionPart { pubend, after, upto, .. } = self.asked[at];

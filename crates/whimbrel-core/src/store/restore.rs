@@ -98,7 +98,8 @@ impl Restoring {
         self.profiles = profiles;
     }
 
-    /// What was written is a copy that was made some time ago: what came after it is lost, and clients know of it.
+    /// What was written is a copy that was made some time ago: what came after it is lost, and
+    /// clients know of it.
     pub fn mark_as_copy(&mut self) {
         self.is_copy = true;
     }
@@ -175,8 +176,8 @@ impl Restoring {
         Some(())
     }
 
-    /// The core that goes on there; what it writes at once is taken as any other batch. `seed` is its only source of randomness, `now` its first
-    /// moment.
+    /// The core that goes on there; what it writes at once is taken as any other batch. `seed` is
+    /// its only source of randomness, `now` its first moment.
     ///
     /// # Errors
     /// When there are entries, but none that says which broker has written them.
@@ -353,8 +354,9 @@ impl Broker {
         index
     }
 
-    /// A session was there when the broker died, and has left with it: were that not written, its time would begin anew with each restart. A
-    /// shared subscription's own session ends with the last member.
+    /// A session was there when the broker died, and has left with it: were that not written, its
+    /// time would begin anew with each restart. A shared subscription's own session ends with the
+    /// last member.
     fn remember_left(&mut self, now: Time, index: u32, is_copy: bool) {
         let session = self.sessions.get(index);
         if is_copy || session.shares().is_none() {
@@ -374,7 +376,8 @@ impl Broker {
         will: Will,
     ) {
         let index = *places.entry(number).or_insert_with(|| {
-            // Its session was to end with the connection. Another with its client id may have been there later.
+            // Its session was to end with the connection. Another with its client id may have been
+            // there later.
             let index = self.sessions.create_unnamed(client_id);
             let session = self.sessions.get_mut(index);
             (session.memory.number, session.expires_at) = (number, Some(now));
@@ -445,7 +448,8 @@ impl Broker {
             // It held nothing there, but may have wanted what was not logged.
             let unlogged = if durable.may_be_volatile { chopped[own].min(began[own]) } else { Tick(0) };
             catch_up.gaps.add(Gap { pubend, from: had[own].max(to), to: unlogged, reason: GapReason::Overwritten });
-            // A client that stands where it has acknowledged misses nothing, however much was given up since that it did not want.
+            // A client that stands where it has acknowledged misses nothing, however much was given
+            // up since that it did not want.
             cursor_of.acknowledged.set(pubend, stored[own].min(began[own]));
         }
         if !record.by_token {

@@ -1,8 +1,10 @@
-//! After a restart nobody knows which of the logged events a subscription still wants: chains of filter records are followed from
-//! their ends, and the ends were in memory. Until somebody comes back who is away, the log would be held for it, whatever it wants.
+//! After a restart nobody knows which of the logged events a subscription still wants: chains of
+//! filter records are followed from their ends, and the ends were in memory. Until somebody comes
+//! back who is away, the log would be held for it, whatever it wants.
 //!
-//! So the filter records of that time are looked through once, in the background: one part after another, one pass for all subscriptions
-//! of a shard. What was logged before the restart is held until that is known; what comes later is held for those who want it, as ever.
+//! So the filter records of that time are looked through once, in the background: one part after
+//! another, one pass for all subscriptions of a shard. What was logged before the restart is held
+//! until that is known; what comes later is held for those who want it, as ever.
 
 use std::ops::Range;
 
@@ -91,7 +93,8 @@ impl FilterSurvey {
 }
 
 impl Broker {
-    /// Finds out what subscriptions want of the log that is there; ascending by number, with their cursors.
+    /// Finds out what subscriptions want of the log that is there; ascending by number, with their
+    /// cursors.
     pub(super) fn begin_survey(&mut self, subscriptions: impl Iterator<Item = (DurableNo, u32)>) {
         let (begin, end) = (self.store.release.chopped, self.store.release.logged);
         let lacks = |cursor: u32| self.durable_position(cursor).acked.iter().zip(&end).any(|(acked, end)| acked < end);
@@ -138,7 +141,8 @@ impl Broker {
         let survey = &self.store.survey;
         let (own, upto) = (survey.own, survey.end[survey.own]);
         let stream = stream_of(own, survey.askers[survey.shard.start].number);
-        // What was given up meanwhile cannot be read. If that is all, the read brings nothing, and the stream is done.
+        // What was given up meanwhile cannot be read. If that is all, the read brings nothing, and
+        // the stream is done.
         let after = survey.upto.max(self.store.release.chopped[own]).min(Tick(upto.0 - 1));
         self.store.reads.ask(SURVEYOR, WantedPart { stream, after, upto, bytes: SURVEY_BYTES });
     }

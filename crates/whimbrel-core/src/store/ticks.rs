@@ -11,7 +11,8 @@ use crate::broker::Broker;
 const RESERVE_SPAN: Duration = Duration::from_secs(1);
 
 impl Broker {
-    /// Reserves ticks if more than half of those that are reserved are used. An idle broker reserves nothing.
+    /// Reserves ticks if more than half of those that are reserved are used. An idle broker
+    /// reserves nothing.
     pub(crate) fn renew_reservation(&mut self, now: Time) {
         let used = self.streams.own.farthest();
         let half = RESERVE_SPAN.as_nanos() as u64 / 2;

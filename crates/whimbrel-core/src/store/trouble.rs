@@ -11,7 +11,8 @@ impl Broker {
     /// What the log takes has changed.
     ///
     /// # Panics
-    /// When a log that has failed is said to take something again: it does so only after it was opened anew, and so has the core been.
+    /// When a log that has failed is said to take something again: it does so only after it was
+    /// opened anew, and so has the core been.
     pub(crate) fn disk_changed(&mut self, now: Time, disk: Disk, out: &mut dyn Output) {
         let before = core::mem::replace(&mut self.store.disk, disk);
         assert!(before != Disk::Poisoned || disk == Disk::Poisoned, "a log that has failed stays so");
@@ -29,7 +30,8 @@ impl Broker {
         self.pass_committed(now, out);
     }
 
-    /// The log has no room for the events that were not taken: their publishers are told so, in their turn.
+    /// The log has no room for the events that were not taken: their publishers are told so, in
+    /// their turn.
     fn refuse_waiting(&mut self) {
         let refused = self.store.write_queue.refuse_events();
         let Broker { sessions, store, streams, .. } = self;
@@ -67,8 +69,9 @@ impl Broker {
         });
     }
 
-    /// Nobody knows whether what waits is on the disk. To refuse it could be a lie, as it may be there after a restart, and so could be
-    /// to accept it: whoever waits is disconnected, and may repeat it.
+    /// Nobody knows whether what waits is on the disk. To refuse it could be a lie, as it may be
+    /// there after a restart, and so could be to accept it: whoever waits is disconnected, and may
+    /// repeat it.
     fn drop_waiting(&mut self, now: Time, out: &mut dyn Output) {
         let unknown = self.store.commit_queue.take_unknown();
         self.store.write_queue.close();

@@ -31,7 +31,8 @@ pub(crate) fn duration(bytes: &mut ByteReader<'_>) -> Option<Duration> {
     Some(if millis == u64::MAX { Duration::MAX } else { Duration::from_millis(millis) })
 }
 
-/// Reads one thing after the other. `None` means that there are too few bytes, or that they make no sense.
+/// Reads one thing after the other. `None` means that there are too few bytes, or that they make no
+/// sense.
 #[derive(Clone, Copy)]
 pub(crate) struct ByteReader<'a>(pub(crate) &'a [u8]);
 

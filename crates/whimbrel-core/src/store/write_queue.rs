@@ -42,7 +42,8 @@ struct BatchHead {
     has_event: bool,
 }
 
-/// Atoms in the order in which they were made; what is added belongs to the next one until [`WriteQueue::seal`].
+/// Atoms in the order in which they were made; what is added belongs to the next one until
+/// [`WriteQueue::seal`].
 #[derive(Debug, Default)]
 pub(crate) struct WriteQueue {
     batches: VecDeque<BatchHead>,
@@ -79,7 +80,8 @@ impl WriteQueue {
         BatchNo(self.last + 1)
     }
 
-    /// What was added so far is a batch if it is large: what belongs together must be added between two calls.
+    /// What was added so far is a batch if it is large: what belongs together must be added between
+    /// two calls.
     pub(crate) fn seal_large(&mut self) {
         if self.open_weight > BATCH_BYTES_MAX {
             self.seal();
@@ -140,7 +142,8 @@ impl WriteQueue {
         self.add(Op::Forget { key }, weight);
     }
 
-    /// Gives up a part of a stream, before everything that waits if that `is_urgent`: then nothing of it may need it.
+    /// Gives up a part of a stream, before everything that waits if that `is_urgent`: then nothing
+    /// of it may need it.
     pub(crate) fn chop(&mut self, stream: StreamName, upto: Tick, is_urgent: bool) {
         if is_urgent && !self.is_closed {
             // Nobody waits for it: it counts as what was taken before it.
@@ -156,7 +159,8 @@ impl WriteQueue {
         self.add(Op::Reserve { upto }, 0);
     }
 
-    /// What was added since the last time is a batch; without any, there is none, and the last one is given.
+    /// What was added since the last time is a batch; without any, there is none, and the last one
+    /// is given.
     pub(crate) fn seal(&mut self) -> BatchNo {
         let ops = core::mem::take(&mut self.open_ops);
         if self.is_closed {

@@ -1,8 +1,11 @@
-//! A position as it is written: in parts, so that only what has changed is written, and only what differs from where all streams stand.
+//! A position as it is written: in parts, so that only what has changed is written, and only what
+//! differs from where all streams stand.
 //!
-//! One entry has the own streams and refers to a base. Each other broker in whose streams the subscription differs from that has an entry of its own, its *part*. In
-//! the streams of all others the subscription stands, as far as is written, where the base does. That may lie before where it really stands, but never before
-//! anything that it was given, or told: up to there it is *marked*. So whatever it reads again after a restart is silence.
+//! One entry has the own streams and refers to a base. Each other broker in whose streams the
+//! subscription differs from that has an entry of its own, its *part*. In the streams of all others
+//! the subscription stands, as far as is written, where the base does. That may lie before where it
+//! really stands, but never before anything that it was given, or told: up to there it is *marked*.
+//! So whatever it reads again after a restart is silence.
 
 use std::collections::BTreeMap;
 
@@ -17,10 +20,12 @@ use crate::broker::Broker;
 use crate::cursor::{Common, Cursor, Positions};
 use crate::stream::low_watermark_of;
 
-/// A position does not change over to a base that has more brokers than these on whose logs it does not count.
+/// A position does not change over to a base that has more brokers than these on whose logs it does
+/// not count.
 const LACKS_MAX: usize = 16;
 
-/// Nor does one that refers to none as long as there is more than one such broker for so many on whose logs it counts: it has just begun.
+/// Nor does one that refers to none as long as there is more than one such broker for so many on
+/// whose logs it counts: it has just begun.
 const LACKS_PART: usize = 8;
 
 /// Most of any list that is read.
@@ -35,7 +40,8 @@ pub(crate) struct PositionHead {
     pub(crate) beyond: Vec<(u8, Tick)>,
     /// The base that it refers to; none: it has parts for all brokers on whose logs it counts.
     pub(crate) base: BaseNo,
-    /// Where it stands where a base does, it stands at least here, and from here on the log counts for it.
+    /// Where it stands where a base does, it stands at least here, and from here on the log counts
+    /// for it.
     pub(crate) watermark: Tick,
     /// Brokers in the base that have no part, and on whose logs it does not count, ascending.
     pub(crate) lacks: Vec<HostId>,
@@ -168,8 +174,8 @@ pub(crate) struct Written {
     pub(crate) base: BaseNo,
     watermark: Tick,
     parts: BTreeMap<HostId, PositionPart>,
-    /// Up to where it was given something of a stream, or told that it misses something: what is written is never behind that. Not of streams of which the base is
-    /// as far.
+    /// Up to where it was given something of a stream, or told that it misses something: what is
+    /// written is never behind that. Not of streams of which the base is as far.
     marks: Positions,
 }
 
@@ -184,8 +190,9 @@ impl Written {
         self.marks.advance(pubend, tick);
     }
 
-    /// From now on the log of a stream counts, behind `since`; it has had everything up to `had`. As long as it refers to no base, and whatever differs is written
-    /// anyway, one tick says so of all streams.
+    /// From now on the log of a stream counts, behind `since`; it has had everything up to `had`.
+    /// As long as it refers to no base, and whatever differs is written anyway, one tick says so of
+    /// all streams.
     pub(crate) fn count(&mut self, pubend: PubendId, since: Tick, had: Tick) {
         match self.base {
             BaseNo(0) => self.watermark = self.watermark.max(since).max(had),
@@ -193,7 +200,8 @@ impl Written {
         }
     }
 
-    /// Up to where it may have been given something of a stream: nothing that it was given lies beyond.
+    /// Up to where it may have been given something of a stream: nothing that it was given lies
+    /// beyond.
     pub(crate) fn given(&self, pubend: PubendId, bases: &PositionBases) -> Tick {
         let of_base = tick_of(bases.ticks(self.base), pubend).unwrap_or_default();
         self.marks.get(pubend).max(of_base).max(self.watermark)
@@ -303,7 +311,8 @@ fn by_host(position: &DurablePosition) -> impl Iterator<Item = OfHost<'_>> {
 }
 
 impl OfHost<'_> {
-    /// Whether it may be written as standing where a base does, in each stream not before `watermark`.
+    /// Whether it may be written as standing where a base does, in each stream not before
+    /// `watermark`.
     fn fits(&self, base: &[(PubendId, Tick)], watermark: Tick, marks: &Positions) -> bool {
         let first = base.partition_point(|(pubend, _)| *pubend < self.host.pubend(0));
         let of_base = base[first..].iter().take_while(|(pubend, _)| pubend.host() == self.host);
@@ -316,7 +325,8 @@ impl OfHost<'_> {
             && self.streams.iter().zip(of_base).all(|(remote, known)| fits(remote, known))
     }
 
-    /// Whether what was written of it still does; it is not behind `least` unless the subscription is.
+    /// Whether what was written of it still does; it is not behind `least` unless the subscription
+    /// is.
     fn is_told_by(&self, part: &PositionPart, least: impl Fn(PubendId) -> Tick, marks: &Positions) -> bool {
         let tells = |(remote, known): (&RemotePosition, RemotePosition)| {
             let is_near = known.acked <= remote.acked
@@ -357,7 +367,8 @@ impl Broker {
         let mut apart = under.parts.iter().peekable();
         for of in by_host(position).filter(|of| apart.next_if_eq(&&of.host).is_some()) {
             let has_ended = self.streams.has_ended(of.host);
-            // Nor is it behind the base that it is about to leave, or behind its level: up to there nothing is marked.
+            // Nor is it behind the base that it is about to leave, or behind its level: up to there
+            // nothing is marked.
             let of_bases = |pubend| tick_of(newest, pubend).max(tick_of(former, pubend));
             let least = |pubend| of_bases(pubend).unwrap_or_default().max(watermark);
             let least = |pubend| if has_ended { Tick(u64::MAX) } else { least(pubend) };
@@ -372,7 +383,8 @@ impl Broker {
         PositionChange { digest: head.digest(), head, parts, gone }
     }
 
-    /// Under which base a position takes least: the last one, if it may; that to which it refers; or none.
+    /// Under which base a position takes least: the last one, if it may; that to which it refers;
+    /// or none.
     fn base_for(&self, cursor: &Cursor, at: &DurablePosition, marks: &Positions, left: Option<Tick>) -> UnderBase<'_> {
         let durable = cursor.durable.as_deref().expect("a durable subscription");
         let bases = &self.store.bases;
@@ -406,7 +418,8 @@ impl Broker {
             Some(last) if last.cost() < other.cost() || may_stay && last.cost() == other.cost() => last,
             _ => other,
         };
-        // Where it stands at one tick that is beyond all that it may have been given under its base, the first base serves as well, and those in between need not be kept.
+        // Where it stands at one tick that is beyond all that it may have been given under its
+        // base, the first base serves as well, and those in between need not be kept.
         let is_beyond = || bases.ticks(own).iter().all(|(_, tick)| *tick <= watermark);
         if left.is_none() || best.number == BaseNo(0) || !is_beyond() {
             return best;
@@ -415,7 +428,8 @@ impl Broker {
         if first.number != BaseNo(0) && first.cost() <= best.cost() { first } else { best }
     }
 
-    /// Where whoever has left stands in most streams, if logs may be given up that it has passed: it is not to be told of these, also not after a restart.
+    /// Where whoever has left stands in most streams, if logs may be given up that it has passed:
+    /// it is not to be told of these, also not after a restart.
     fn left_at(&self, cursor: &Cursor, position: &DurablePosition) -> Option<Tick> {
         let is_gone = !cursor.by_token && cursor.catch_up.is_some() && !self.sessions.is_attached(cursor.session);
         let is_given_up = self.sessions.limits.max_retain.is_some();
@@ -441,8 +455,8 @@ impl Broker {
         digest != durable.written || !parts.is_empty() || !gone.is_empty()
     }
 
-    /// Writes what has changed of a position, which is `position`. Each broker's streams stand for themselves; what refers to a base comes after that, and
-    /// a base is forgotten last.
+    /// Writes what has changed of a position, which is `position`. Each broker's streams stand for
+    /// themselves; what refers to a base comes after that, and a base is forgotten last.
     pub(super) fn write_changed(&mut self, id: u32, position: &DurablePosition) {
         let PositionChange { head, digest, parts, gone } = self.change_of(id, position);
         let Broker { store, cursors, .. } = self;

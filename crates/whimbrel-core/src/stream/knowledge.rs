@@ -46,7 +46,8 @@ pub enum TickState {
     Data,
 }
 
-/// A part of a stream, as [`Knowledge::advance`] passes it. Ranges are without their first and with their last tick.
+/// A part of a stream, as [`Knowledge::advance`] passes it. Ranges are without their first and with
+/// their last tick.
 #[derive(Debug)]
 pub enum Passed {
     /// An event.
@@ -67,16 +68,18 @@ pub enum Passed {
     },
 }
 
-/// What is known of one stream under a fixed interest, after Bhola, Strom, Bagchi, Zhao, Auerbach, "Exactly-once
-/// Delivery in a Content-based Publish-Subscribe System" (2002).
+/// What is known of one stream under a fixed interest, after Bhola, Strom, Bagchi, Zhao, Auerbach,
+/// "Exactly-once Delivery in a Content-based Publish-Subscribe System" (2002).
 ///
-/// Each tick is unknown, lost, silent, or holds an event, and knowledge grows in this order: telling and merging take the
-/// greater per tick. So they are commutative, associative and idempotent; it does not matter in which order knowledge
-/// comes, on how many ways, and how often. What the stream's reader has passed, up to the *base*, is forgotten, and
-/// whatever is told of it afterwards is ignored.
+/// Each tick is unknown, lost, silent, or holds an event, and knowledge grows in this order:
+/// telling and merging take the greater per tick. So they are commutative, associative and
+/// idempotent; it does not matter in which order knowledge comes, on how many ways, and how often.
+/// What the stream's reader has passed, up to the *base*, is forgotten, and whatever is told of it
+/// afterwards is ignored.
 ///
-/// What is kept is bounded by [`KNOWLEDGE_ENTRIES_MAX`] and [`KNOWLEDGE_BYTES_MAX`]. Beyond that the ticks farthest from
-/// the base become unknown again, so that what comes next is never in the way of what is far off.
+/// What is kept is bounded by [`KNOWLEDGE_ENTRIES_MAX`] and [`KNOWLEDGE_BYTES_MAX`]. Beyond that
+/// the ticks farthest from the base become unknown again, so that what comes next is never in the
+/// way of what is far off.
 ///
 /// Ranges are given as the tick before them and their last tick.
 ///
@@ -101,8 +104,9 @@ pub enum Passed {
 pub struct Knowledge<I: Interest> {
     pubend: PubendId,
     base: Tick,
-    /// The ticks that are not unknown, as runs by the tick before each: disjoint, above the base, and none continues
-    /// another of the same kind. A tick with an event counts as silent here, so that a stream without holes is one run.
+    /// The ticks that are not unknown, as runs by the tick before each: disjoint, above the base,
+    /// and none continues another of the same kind. A tick with an event counts as silent here, so
+    /// that a stream without holes is one run.
     runs: BTreeMap<Tick, Run>,
     /// The events, each within a silent run.
     events: BTreeMap<Tick, Event>,
@@ -223,7 +227,8 @@ impl<I: Interest> Knowledge<I> {
         self.advance_while(|_| true, visit);
     }
 
-    /// As [`Knowledge::advance`], up to the first event that may not be passed yet: that one stays, and what comes behind it.
+    /// As [`Knowledge::advance`], up to the first event that may not be passed yet: that one stays,
+    /// and what comes behind it.
     pub fn advance_while(&mut self, may_pass: impl Fn(&Event) -> bool, mut visit: impl FnMut(Passed)) {
         while let Some(first) = self.runs.first_entry().filter(|first| *first.key() == self.base) {
             let Run { upto, state } = first.remove();
@@ -316,15 +321,16 @@ impl<I: Interest> Knowledge<I> {
         before.into_iter().chain(self.runs.range(after..=upto)).map(|(&from, &run)| (from, run)).collect()
     }
 
-    /// Forgets from the far end until the bounds hold. The nearest event is kept whatever it weighs: it is what the
-    /// reader needs next.
+    /// Forgets from the far end until the bounds hold. The nearest event is kept whatever it
+    /// weighs: it is what the reader needs next.
     fn keep_bounds(&mut self) {
         while self.entries() > KNOWLEDGE_ENTRIES_MAX || (self.bytes > KNOWLEDGE_BYTES_MAX && self.events.len() > 1) {
             self.forget_farthest();
         }
     }
 
-    /// Forgets the last event and what is beyond it, or the last run if that is beyond the last event.
+    /// Forgets the last event and what is beyond it, or the last run if that is beyond the last
+    /// event.
     fn forget_farthest(&mut self) {
         let (after, run) = self.runs.pop_last().expect("events are within runs");
         if let Some(last) = self.events.last_entry().filter(|last| *last.key() > after) {

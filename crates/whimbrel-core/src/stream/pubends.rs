@@ -10,13 +10,14 @@ use crate::fault::Faults;
 /// How far the ticks of a stream may be ahead of the clock before its publishers are to be slowed.
 pub const AHEAD_MAX: Duration = Duration::from_secs(1);
 
-/// One hosted stream. An event has its tick from its *assignment* on, and others learn of it at its *pass*; in between it may wait for the
-/// disk. Events pass in the order of their ticks.
+/// One hosted stream. An event has its tick from its *assignment* on, and others learn of it at its
+/// *pass*; in between it may wait for the disk. Events pass in the order of their ticks.
 #[derive(Clone, Copy, Debug)]
 struct Stream {
     /// The last tick that an event was given, or that none will be given.
     assigned: Tick,
-    /// The last tick that the consolidated stream has passed: no event at or below it will come any more. Never above `assigned`.
+    /// The last tick that the consolidated stream has passed: no event at or below it will come any
+    /// more. Never above `assigned`.
     passed: Tick,
     /// Events that have their ticks and have not passed.
     waiting: u32,
@@ -37,8 +38,8 @@ impl Stream {
         self.waiting = self.waiting.checked_sub(1).expect("an event that waits");
     }
 
-    /// Passes the silence after the last event if none waits before it. Above `bound`, ticks that no event has are not named: after a
-    /// crash they could be given out again.
+    /// Passes the silence after the last event if none waits before it. Above `bound`, ticks that
+    /// no event has are not named: after a crash they could be given out again.
     fn pass_silence(&mut self, bound: Tick) {
         if self.waiting == 0 {
             self.passed = self.passed.max(self.assigned.min(bound));
@@ -52,9 +53,11 @@ pub struct Streams {
     host: HostId,
     /// First the reliable ones, then those of best effort.
     each: [Stream; Streams::COUNT],
-    /// Up to where silence has been declared, though streams in which events waited have not passed it.
+    /// Up to where silence has been declared, though streams in which events waited have not passed
+    /// it.
     closed: Tick,
-    /// Ticks up to this one are not given out again, whatever happens to this process; `None`: nobody cares, as the host dies with it.
+    /// Ticks up to this one are not given out again, whatever happens to this process; `None`:
+    /// nobody cares, as the host dies with it.
     reserved: Option<Tick>,
     pub(crate) faults: Faults,
 }
@@ -67,14 +70,14 @@ impl Streams {
     /// All streams of a broker. Their places here are the indices of their pubends.
     pub const COUNT: usize = (Streams::RELIABLE + Streams::BEST_EFFORT) as usize;
 
-    /// New streams, all of whose ticks are greater than `floor`, of a host that dies with the process. The seed alone decides what their
-    /// host is.
+    /// New streams, all of whose ticks are greater than `floor`, of a host that dies with the
+    /// process. The seed alone decides what their host is.
     pub fn new(mut seed: u64, floor: Tick) -> Self {
         Streams::with(HostId::new(split_mix(&mut seed)), [floor; Streams::COUNT], None)
     }
 
-    /// The streams of a host that was here before, each with the last tick that it can have used or named then. Nothing is reserved for
-    /// it yet.
+    /// The streams of a host that was here before, each with the last tick that it can have used or
+    /// named then. Nothing is reserved for it yet.
     pub fn restored(host: HostId, last: [Tick; Streams::COUNT]) -> Self {
         Streams::with(host, last, Some(Tick(0)))
     }
@@ -93,8 +96,8 @@ impl Streams {
         (client_hash % u64::from(Streams::RELIABLE)) as u8
     }
 
-    /// Gives the next event of a publisher with that binding its id. The event waits until it has [`Streams::passed`] or is
-    /// [`Streams::withdrawn`].
+    /// Gives the next event of a publisher with that binding its id. The event waits until it has
+    /// [`Streams::passed`] or is [`Streams::withdrawn`].
     pub fn assign(&mut self, binding: u8, reliability: Reliability, now: Time) -> EventId {
         let index = Streams::index(binding, reliability);
         let stream = &mut self.each[usize::from(index)];
@@ -109,8 +112,8 @@ impl Streams {
         EventId { pubend: self.host.pubend(index), tick: Tick::next(self.each[usize::from(index)].assigned, now) }
     }
 
-    /// The consolidated stream passes an event that was assigned. Other brokers are told of it, and of nothing else since the tick that is
-    /// returned.
+    /// The consolidated stream passes an event that was assigned. Other brokers are told of it, and
+    /// of nothing else since the tick that is returned.
     ///
     /// # Panics
     /// When nothing waits in that stream, or something with a later tick has passed before.
@@ -144,7 +147,8 @@ impl Streams {
         }
     }
 
-    /// Ticks up to that one will not be given out by a later process. Before the first call, all ticks of new streams may be used.
+    /// Ticks up to that one will not be given out by a later process. Before the first call, all
+    /// ticks of new streams may be used.
     pub fn reserve(&mut self, upto: Tick) {
         self.reserved = self.reserved.max(Some(upto));
     }
@@ -158,9 +162,10 @@ impl Streams {
         self.reserved.unwrap_or(Tick(u64::MAX))
     }
 
-    /// Declares silence in all streams from the last event of each up to the clock's tick, as far as ticks are reserved; up to where is
-    /// returned. What is assigned from now on comes after it, and in a stream that is ahead of the clock after its last event. Streams
-    /// in which events wait stay before these: they pass the silence together with the last of them.
+    /// Declares silence in all streams from the last event of each up to the clock's tick, as far
+    /// as ticks are reserved; up to where is returned. What is assigned from now on comes after it,
+    /// and in a stream that is ahead of the clock after its last event. Streams in which events
+    /// wait stay before these: they pass the silence together with the last of them.
     pub fn close(&mut self, now: Time) -> Tick {
         let bound = self.bound();
         let upto = Tick(now.as_nanos()).min(bound);
@@ -176,8 +181,8 @@ impl Streams {
         (pubend.host() == self.host).then(|| self.each.get(usize::from(pubend.index()))).flatten()
     }
 
-    /// The last tick of a stream that has been passed; `None` if it is not hosted here. Tokens that speak of what a subscription was given
-    /// name no later one.
+    /// The last tick of a stream that has been passed; `None` if it is not hosted here. Tokens that
+    /// speak of what a subscription was given name no later one.
     pub fn position(&self, pubend: PubendId) -> Option<Tick> {
         self.of(pubend).map(|stream| self.shown(stream))
     }
@@ -190,8 +195,9 @@ impl Streams {
         stream.passed
     }
 
-    /// The last tick of a stream that a client can name; `None` if it is not hosted here. While events wait it may be later than
-    /// [`Streams::position`]: a client that wants only what comes after a certain time names that time.
+    /// The last tick of a stream that a client can name; `None` if it is not hosted here. While
+    /// events wait it may be later than [`Streams::position`]: a client that wants only what comes
+    /// after a certain time names that time.
     pub fn closed(&self, pubend: PubendId) -> Option<Tick> {
         self.of(pubend).map(|stream| stream.passed.max(self.closed))
     }
@@ -206,7 +212,8 @@ impl Streams {
         self.of(pubend).map_or(0, |stream| stream.waiting)
     }
 
-    /// The last tick of a stream before this process: nothing in its memory is as old; `None` if it is not hosted here.
+    /// The last tick of a stream before this process: nothing in its memory is as old; `None` if it
+    /// is not hosted here.
     pub fn began(&self, pubend: PubendId) -> Option<Tick> {
         self.of(pubend).map(|stream| stream.began)
     }

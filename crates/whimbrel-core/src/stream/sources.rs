@@ -1,4 +1,5 @@
-//! All streams that a broker passes on: its own, and those of other brokers as far as it is told of them.
+//! All streams that a broker passes on: its own, and those of other brokers as far as it is told of
+//! them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,10 +15,12 @@ use crate::overlay::Stalled;
 use crate::store::LostParts;
 use whimbrel_wire::PreviousIdentity;
 
-/// Other hosts that a broker takes notice of; a token covers them all, and the broker's own, of which there are two after its log has failed.
+/// Other hosts that a broker takes notice of; a token covers them all, and the broker's own, of
+/// which there are two after its log has failed.
 pub const HOSTS_MAX: usize = CheckpointToken::HOSTS_MAX - 2;
 
-/// Hosts that have ended and are still followed as far as they were, so that what is cached of them is found.
+/// Hosts that have ended and are still followed as far as they were, so that what is cached of them
+/// is found.
 pub const ENDED_MAX: usize = 16;
 
 /// A stream of another broker.
@@ -27,7 +30,8 @@ pub(crate) struct RemoteStream {
     pub(crate) birth: Tick,
     /// What the consolidated stream has passed.
     pub(crate) passed: Tick,
-    /// The last tick of that which was no silence: an event, or something that is lost, or where it began here.
+    /// The last tick of that which was no silence: an event, or something that is lost, or where it
+    /// began here.
     pub(crate) spoke: Tick,
     /// What is known beyond that.
     pub(crate) knowledge: Knowledge<Consolidated>,
@@ -86,7 +90,8 @@ struct Host {
 #[derive(Debug)]
 pub(crate) struct Sources {
     pub(crate) own: Streams,
-    /// Those that were the own ones until the log failed: what became of their last events is not known before a restart.
+    /// Those that were the own ones until the log failed: what became of their last events is not
+    /// known before a restart.
     retired: Option<(Streams, Tick)>,
     /// An event that has waited, and is published now.
     #[cfg(test)]
@@ -106,7 +111,8 @@ pub(crate) struct Sources {
     pub(super) stream_set: Option<StreamSet>,
     /// Those that wait for events of others.
     pub(crate) stalled: BTreeMap<PubendId, Stalled>,
-    /// Sessions whose clients have published at another broker before, and what they publish here waits for that.
+    /// Sessions whose clients have published at another broker before, and what they publish here
+    /// waits for that.
     pub(crate) early: Vec<u32>,
     /// These are being accepted.
     pub(crate) is_accepting: bool,
@@ -120,8 +126,8 @@ impl Sources {
         Sources::with(own, birth)
     }
 
-    /// The own streams are those of a host that was here before: when they began, and the last tick of each that it can have used or
-    /// named.
+    /// The own streams are those of a host that was here before: when they began, and the last tick
+    /// of each that it can have used or named.
     pub(crate) fn restored(host: HostId, birth: Tick, last: [Tick; Streams::COUNT]) -> Self {
         Sources::with(Streams::restored(host, last.map(|last| last.max(birth))), birth)
     }
@@ -170,7 +176,8 @@ impl Sources {
         self.retired.as_ref().map_or(&self.own, |(streams, _)| streams)
     }
 
-    /// The log has failed: the own streams stay as they are, and what comes goes to new ones that die with the process.
+    /// The log has failed: the own streams stay as they are, and what comes goes to new ones that
+    /// die with the process.
     pub(crate) fn retire(&mut self, seed: u64, now: Time) {
         let fresh = Sources::new(seed, Tick(0), now);
         self.retired = Some((core::mem::replace(&mut self.own, fresh.own), self.birth));
@@ -178,7 +185,8 @@ impl Sources {
         self.stream_set = None;
     }
 
-    /// Takes notice of another broker's streams, which began at `birth`; `false` if it is known, or one too many.
+    /// Takes notice of another broker's streams, which began at `birth`; `false` if it is known, or
+    /// one too many.
     pub(crate) fn add_host(
         &mut self,
         id: HostId,
@@ -237,7 +245,8 @@ impl Sources {
         Some(&*host.name).filter(|name| !name.is_empty())
     }
 
-    /// The hosts of that name whose streams are followed or have ended, those last that were known last; whether each has ended.
+    /// The hosts of that name whose streams are followed or have ended, those last that were known
+    /// last; whether each has ended.
     pub(crate) fn of_name(&self, name: &str) -> impl Iterator<Item = (PreviousIdentity, bool)> {
         let followed = self.by_name.get(name).map(Vec::as_slice).unwrap_or_default();
         let ended_hosts = self.ended_of(name).map(|previous| (previous, true));
@@ -290,7 +299,8 @@ impl Sources {
         self.ended_hosts.record(ended, name);
     }
 
-    /// Up to which tick the streams have ended of that host which ended last, of those that are not followed any more.
+    /// Up to which tick the streams have ended of that host which ended last, of those that are not
+    /// followed any more.
     pub(crate) fn last_end(&self) -> Option<Tick> {
         self.ended_hosts.last_end()
     }
@@ -330,7 +340,8 @@ impl Sources {
         Some(&mut self.remotes[at])
     }
 
-    /// All pubends with the tick up to which the consolidated stream has passed them; nothing below it will come any more.
+    /// All pubends with the tick up to which the consolidated stream has passed them; nothing below
+    /// it will come any more.
     pub(crate) fn positions(&self) -> impl Iterator<Item = (PubendId, Tick)> + '_ {
         let retired = self.retired.iter().flat_map(|(streams, _)| streams.pubends());
         self.own.pubends().chain(retired).chain(self.remotes.iter().map(|remote| (remote.pubend, remote.passed)))
@@ -358,7 +369,8 @@ impl Sources {
         own.chain(retired).chain(self.remotes.iter().map(|remote| (remote.pubend, remote.birth)))
     }
 
-    /// Whether an event of another broker has not been passed yet, and will be, as that broker knows this version of the own interest.
+    /// Whether an event of another broker has not been passed yet, and will be, as that broker
+    /// knows this version of the own interest.
     pub(crate) fn is_to_come(&self, id: EventId, version: u64) -> bool {
         let at = self.remotes.binary_search_by_key(&id.pubend, |remote| remote.pubend);
         at.is_ok_and(|at| self.remotes[at].told >= version.max(1) && self.remotes[at].passed < id.tick)
@@ -371,7 +383,8 @@ impl Sources {
         (remote.told > 0 && !remote.is_held).then_some(remote.passed)
     }
 
-    /// What the consolidated stream has passed of another broker's stream; tick 0 if that is not known here.
+    /// What the consolidated stream has passed of another broker's stream; tick 0 if that is not
+    /// known here.
     pub(crate) fn passed(&self, pubend: PubendId) -> Tick {
         let at = self.remotes.binary_search_by_key(&pubend, |remote| remote.pubend);
         at.map_or(Tick(0), |at| self.remotes[at].passed)
@@ -387,7 +400,8 @@ impl Sources {
         self.birth
     }
 
-    /// A host that has become known, or has come back, is followed from that version of the own interest on.
+    /// A host that has become known, or has come back, is followed from that version of the own
+    /// interest on.
     pub(crate) fn follow_from(&mut self, host: HostId, least: u64) {
         let of_host = self.range_of(host);
         self.remotes[of_host].iter_mut().for_each(|remote| remote.least = remote.least.max(least));
@@ -398,7 +412,8 @@ impl Sources {
         self.remotes[self.range_of(host)].iter()
     }
 
-    /// Where the streams of a host stand. This is asked for each broker whenever a subscription waits for all of them.
+    /// Where the streams of a host stand. This is asked for each broker whenever a subscription
+    /// waits for all of them.
     fn range_of(&self, host: HostId) -> core::ops::Range<usize> {
         let from = self.remotes.partition_point(|remote| remote.pubend < host.pubend(0));
         let count = self.remotes[from..].iter().take_while(|remote| remote.pubend.host() == host).count();
@@ -410,19 +425,22 @@ impl Sources {
         self.remotes.iter().map(|remote| (remote.pubend, remote.passed))
     }
 
-    /// The same, each also with the tick after which the version of the own interest is in force that its broker has told of.
+    /// The same, each also with the tick after which the version of the own interest is in force
+    /// that its broker has told of.
     pub(crate) fn remote_reaches(&self) -> impl Iterator<Item = (PubendId, Tick, Tick)> + '_ {
         self.remotes.iter().map(|remote| (remote.pubend, remote.passed, remote.since))
     }
 
-    /// After which tick a version of the own interest is in force in all streams. Of brokers that are not there, and have not told that they know of it, what comes
-    /// after what has been passed is asked for when they are. Costs a look at each stream.
+    /// After which tick a version of the own interest is in force in all streams. Of brokers that
+    /// are not there, and have not told that they know of it, what comes after what has been passed
+    /// is asked for when they are. Costs a look at each stream.
     pub(crate) fn in_force(&self, version: u64) -> Tick {
         let of = |remote: &RemoteStream| if remote.told >= version { remote.since } else { remote.passed };
         self.remotes.iter().map(of).max().unwrap_or_default()
     }
 
-    /// How many streams of other brokers are followed, and how many bytes they take without events that wait, about.
+    /// How many streams of other brokers are followed, and how many bytes they take without events
+    /// that wait, about.
     pub(crate) fn size(&self) -> (usize, usize) {
         let hosts = self.hosts.len() * (size_of::<Host>() + 2 * size_of::<HostId>());
         (self.remotes.len(), hosts + self.remotes.len() * size_of::<RemoteStream>())
@@ -434,12 +452,14 @@ impl Sources {
             || self.remotes.binary_search_by_key(&pubend, |remote| remote.pubend).is_ok()
     }
 
-    /// Of an own stream, the last tick that a client can name: that of an event that has passed, or one that a token has named.
+    /// Of an own stream, the last tick that a client can name: that of an event that has passed, or
+    /// one that a token has named.
     pub(crate) fn closed(&self, pubend: PubendId) -> Option<Tick> {
         self.own.closed(pubend).or_else(|| self.logged().closed(pubend))
     }
 
-    /// Declares silence on all own streams up to the tick that is returned, except on those in which events wait.
+    /// Declares silence on all own streams up to the tick that is returned, except on those in
+    /// which events wait.
     pub(crate) fn close(&mut self, now: Time) -> Tick {
         self.own.close(now)
     }
@@ -467,8 +487,9 @@ impl Sources {
         token
     }
 
-    /// Which of these positions lie ahead of what the consolidated stream has passed, or in streams that are not known yet. In an own
-    /// stream that is so while an event waits that a client does not want, because it asked for what comes after a later moment.
+    /// Which of these positions lie ahead of what the consolidated stream has passed, or in streams
+    /// that are not known yet. In an own stream that is so while an event waits that a client does
+    /// not want, because it asked for what comes after a later moment.
     pub(crate) fn ahead_of(&self, positions: &Positions) -> Positions {
         let passed: Positions = self.positions().collect();
         positions.iter().filter(|(pubend, tick)| *tick > passed.get(*pubend)).collect()

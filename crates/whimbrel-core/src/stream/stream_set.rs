@@ -1,4 +1,5 @@
-//! Which streams there are: so that two brokers that know the same ones need not name them to each other.
+//! Which streams there are: so that two brokers that know the same ones need not name them to each
+//! other.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -21,7 +22,8 @@ pub(crate) struct StreamSet {
 }
 
 impl Sources {
-    /// Which streams there are. Found out anew, in n log n, when that has changed since it was last asked.
+    /// Which streams there are. Found out anew, in n log n, when that has changed since it was last
+    /// asked.
     pub(crate) fn stream_set(&mut self) -> &StreamSet {
         if self.stream_set.is_none() {
             let own = self.own.pubends().map(|(pubend, _)| pubend);
@@ -43,25 +45,30 @@ impl Sources {
         )
     }
 
-    /// A tick beyond which no stream was passed, nor the own clock has got: clocks of others may be ahead, and the own one may have been set back.
+    /// A tick beyond which no stream was passed, nor the own clock has got: clocks of others may be
+    /// ahead, and the own one may have been set back.
     pub(crate) fn reached(&self, now: Time) -> Tick {
         self.positions().map(|(_, passed)| passed).fold(Tick(now.as_nanos()), Tick::max)
     }
 
-    /// The last tick of another broker's stream that was passed and was no silence, if it is followed.
+    /// The last tick of another broker's stream that was passed and was no silence, if it is
+    /// followed.
     pub(crate) fn spoke(&self, pubend: PubendId) -> Option<Tick> {
         let at = self.remotes.binary_search_by_key(&pubend, |remote| remote.pubend).ok()?;
         Some(self.remotes[at].spoke)
     }
 }
 
-/// Streams that stand still for longer than others by so much are not reckoned with: their broker is away, or its clock is behind.
+/// Streams that stand still for longer than others by so much are not reckoned with: their broker
+/// is away, or its clock is behind.
 const STANDS_STILL: u64 = 2 * QUIET_MAX.as_nanos() as u64;
 
-/// The level is mostly not older than that: the stream that is in the middle of all has moved so lately, and what is reckoned with is not further behind.
+/// The level is mostly not older than that: the stream that is in the middle of all has moved so
+/// lately, and what is reckoned with is not further behind.
 pub(crate) const WATERMARK_AGE: Duration = QUIET_MAX.saturating_mul(3);
 
-/// The tick that most streams have passed: the least, but for those that stand far behind half of them.
+/// The tick that most streams have passed: the least, but for those that stand far behind half of
+/// them.
 pub(crate) fn low_watermark_of(ticks: impl Iterator<Item = Tick>) -> Tick {
     let mut ticks: Vec<Tick> = ticks.collect();
     if ticks.is_empty() {

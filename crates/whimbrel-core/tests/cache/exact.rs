@@ -1,4 +1,5 @@
-//! What each policy keeps is exactly what its definition says, replayed over the list of all events.
+//! What each policy keeps is exactly what its definition says, replayed over the list of all
+//! events.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -107,7 +108,8 @@ fn random_overwrites_any_event_with_equal_probability() {
         held.iter().for_each(|serial| by_age[((serial - 1) / 500) as usize] += 1);
     }
     for (place, count) in by_age.iter().enumerate() {
-        // Each write after the event, once the partition was full, has overwritten it with the same probability.
+        // Each write after the event, once the partition was full, has overwritten it with the same
+        // probability.
         let expected: f64 = (place as u64 * 500..(place as u64 + 1) * 500)
             .map(|at| (1.0 - 1.0 / KEPT as f64).powi((WRITTEN - at.max(KEPT)) as i32))
             .sum::<f64>()
@@ -126,7 +128,8 @@ fn random_is_fair_to_large_and_small_events() {
     }
     let held = world.held(0);
     for from in [0, 1_000, 2_000, 3_000] {
-        // A thousand writes have overwritten each with the same probability: 0.78 of them stay, 13 of a thousand more or less.
+        // A thousand writes have overwritten each with the same probability: 0.78 of them stay, 13
+        // of a thousand more or less.
         let stay = held.iter().filter(|serial| (from + 1..=from + 1_000).contains(*serial)).count();
         assert!((715..845).contains(&stay), "{stay} of a thousand after {from}");
     }

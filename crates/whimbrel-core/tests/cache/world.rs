@@ -149,8 +149,9 @@ impl World {
         (0..partitions).filter(|_| self.random.below(3) > 0).collect()
     }
 
-    /// Asserts of a reader that knows all events up to `after(pubend)` and reads `set` in pieces: everything after that it is shown once, or it lies
-    /// in a hole that it was shown, or the partitions are incomplete there; and holes come before what follows them.
+    /// Asserts of a reader that knows all events up to `after(pubend)` and reads `set` in pieces:
+    /// everything after that it is shown once, or it lies in a hole that it was shown, or the
+    /// partitions are incomplete there; and holes come before what follows them.
     pub fn check_reader(&mut self, set: &PartitionSet, pubends: u64, after: &dyn Fn(u64) -> u64) {
         let from = (1..=pubends).map(|p| self.cache.serial_for(PubendId(p), Tick(after(p)))).min().expect("a pubend");
         let mut budgets = Random::new(self.random.below(1 << 40));

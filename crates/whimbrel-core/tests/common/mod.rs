@@ -286,7 +286,8 @@ impl Rig {
         told.iter().any(|told| matches!(told, Told::Release { tag: known, .. } if *known == tag))
     }
 
-    /// The deliveries to a link whose client settles them all, and what follows them in the same moment.
+    /// The deliveries to a link whose client settles them all, and what follows them in the same
+    /// moment.
     pub fn settled_events(&mut self, link: u32) -> Vec<Got> {
         let mut all = Vec::new();
         loop {

@@ -1,4 +1,5 @@
-//! A broker goes on from a copy of its log: what came after the copy is lost, and nobody takes that for silence.
+//! A broker goes on from a copy of its log: what came after the copy is lost, and nobody takes that
+//! for silence.
 
 use whimbrel_core::{Following, NOTICE_TOPIC};
 

@@ -222,7 +222,8 @@ impl Logged {
         self.rig = open(&self.disk, &self.limits, &self.profiles, self.seed, now);
     }
 
-    /// The process is lost with its disk, and another goes on with a copy that was made some time ago.
+    /// The process is lost with its disk, and another goes on with a copy that was made some time
+    /// ago.
     pub fn go_on_from(&mut self, copy: &Durable) {
         self.pending.clear();
         self.seed += 1;

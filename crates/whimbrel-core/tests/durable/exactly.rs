@@ -126,7 +126,8 @@ fn a_window_takes_what_it_has_room_for() {
     assert_eq!(payloads(&received(&mut world)), ["2"]);
 }
 
-/// Events of all kinds, delivered and not answered when the broker ends: `a` and `c` at least once, `b` and `d` exactly once.
+/// Events of all kinds, delivered and not answered when the broker ends: `a` and `c` at least once,
+/// `b` and `d` exactly once.
 fn unanswered() -> (Logged, Vec<Got>) {
     let mut world = world("t/#", Qos::ExactlyOnce);
     for (payload, qos) in

@@ -41,7 +41,8 @@ fn many(world: &mut Logged, events: usize, each: usize) -> Vec<String> {
     wanted
 }
 
-/// The subscriber is back: what it gets, and how many events and filter records had to be read for it.
+/// The subscriber is back: what it gets, and how many events and filter records had to be read for
+/// it.
 fn back(world: &mut Logged) -> (Vec<String>, (usize, usize)) {
     world.read = (0, 0);
     come_back(world);
@@ -113,7 +114,8 @@ fn without_a_name_it_would_be_missed() {
     assert_eq!(back(&mut world).0, wanted);
 }
 
-/// An event comes between the request and the confirmation of a subscription, and others after its client has left.
+/// An event comes between the request and the confirmation of a subscription, and others after its
+/// client has left.
 fn come_early(world: &mut Logged) -> Vec<String> {
     world.rig.attach(SUB, "subscriber", KEPT);
     world.settle();

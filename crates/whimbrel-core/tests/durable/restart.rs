@@ -1,5 +1,5 @@
-//! What is noted holds when clients do not do what they did before: refused numbers, sessions that were left in a crash, positions of those
-//! who want nothing.
+//! What is noted holds when clients do not do what they did before: refused numbers, sessions that
+//! were left in a crash, positions of those who want nothing.
 
 use super::*;
 use whimbrel_core::overlay::ENDED_LIFETIME;
@@ -83,7 +83,8 @@ fn a_will_is_published_in_time_however_often_the_broker_restarts() {
 /// Somebody who is away.
 const AWAY: u32 = 3;
 
-/// A broker with somebody who has left behind a subscription to `filter`, and somebody who wants `t/#`.
+/// A broker with somebody who has left behind a subscription to `filter`, and somebody who wants
+/// `t/#`.
 fn left_behind(filter: &str) -> Logged {
     let mut world = world("t/#", Qos::AtLeastOnce);
     leave_behind(&mut world, filter);
@@ -230,7 +231,8 @@ fn who_held_nothing_is_told_of_what_was_not_logged() {
     assert!(from < published.as_nanos() && published.as_nanos() < after.tick.0, "{told:?}");
 }
 
-/// The payloads that somebody who has just come gets of these events of the publisher, and whether each is marked as one that may have come before.
+/// The payloads that somebody who has just come gets of these events of the publisher, and whether
+/// each is marked as one that may have come before.
 fn marked(world: &mut Logged, events: &[(Option<u64>, &str)]) -> Vec<(String, bool)> {
     let mut got = marked_unwritten(world, events);
     // Their ticks may have to be reserved first.

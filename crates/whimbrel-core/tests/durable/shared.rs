@@ -1,4 +1,5 @@
-//! Durable shared subscriptions: what is acknowledged reaches some member at least once, through any crash.
+//! Durable shared subscriptions: what is acknowledged reaches some member at least once, through
+//! any crash.
 
 use std::collections::BTreeMap;
 
@@ -100,7 +101,8 @@ fn once(payloads: impl IntoIterator<Item = impl ToString>) -> BTreeMap<String, u
     payloads.into_iter().map(|payload| (payload.to_string(), 1)).collect()
 }
 
-/// Nothing of a shared subscription or of its members' subscriptions is left on the disk, and nothing is held.
+/// Nothing of a shared subscription or of its members' subscriptions is left on the disk, and
+/// nothing is held.
 fn assert_nothing_is_left(world: &mut Logged, sessions: usize) {
     world.advance(Duration::from_secs(1));
     let keys = [b'd', b'p', b'i', b's'].map(|message| world.disk.keys(message));
@@ -252,8 +254,8 @@ fn what_was_acknowledged_does_not_come_again_after_a_restart() {
     assert_eq!(world.disk.events(), 0);
 }
 
-/// A life of a shared subscription of which only the first batches become durable; returns what its publisher was told is accepted, and what
-/// members have acknowledged.
+/// A life of a shared subscription of which only the first batches become durable; returns what its
+/// publisher was told is accepted, and what members have acknowledged.
 fn life(world: &mut Logged, mut batches: usize) -> (usize, BTreeMap<String, usize>) {
     let mut told = 0;
     let mut had = BTreeMap::new();
@@ -309,7 +311,8 @@ fn nothing_is_lost_wherever_the_broker_dies() {
             world.settle();
         }
         share(&mut world, &[ONE, TWO]).into_iter().for_each(|(payload, _)| *had.entry(payload).or_default() += 1);
-        // Nobody is promised anything before the first request is durable, and after the last member's end is.
+        // Nobody is promised anything before the first request is durable, and after the last
+        // member's end is.
         let lacking: Vec<_> = order[..told].iter().filter(|payload| !had.contains_key(**payload)).collect();
         let was_there = world.disk.keys(b'd') > 0;
         assert!(lacking.is_empty() || !was_there, "{batches} of {all} batches: {lacking:?} of {told} accepted");

@@ -1,4 +1,5 @@
-//! Random worlds of one shared subscription: members that come, go, subscribe and unsubscribe, and crashes at every moment.
+//! Random worlds of one shared subscription: members that come, go, subscribe and unsubscribe, and
+//! crashes at every moment.
 
 use std::collections::BTreeMap;
 
@@ -158,7 +159,8 @@ impl World {
                         world.rig.input(Input::Unsubscribe { link: Link(member.link), tag: 1, filters: &[SHARE] });
                     }
                     11 => member.subscribe(world),
-                    // What it has not acknowledged at least once goes to others; at exactly once nobody else might get it.
+                    // What it has not acknowledged at least once goes to others; at exactly once
+                    // nobody else might get it.
                     10 if at == 3 && random.below(4) == 0 => {
                         world.rig.input(Input::DropSession { client_id: member.name });
                         world.rig.take(member.link);

@@ -113,8 +113,8 @@ fn a_position_that_is_said_to_be_known_too_early_is_lost() {
     assert_eq!(payloads(&again), ["one"]);
 }
 
-/// The subscriber asks for its first event again, is gone before that is durable, and is back over another connection: what it gets there
-/// before it has said anything.
+/// The subscriber asks for its first event again, is gone before that is durable, and is back over
+/// another connection: what it gets there before it has said anything.
 fn another_connection(world: &mut Logged, begin: &CheckpointToken) -> Vec<Got> {
     let filters = &[by_token(Start::Token(begin, &[]))];
     world.rig.input(Input::Subscribe { link: Link(SUB), tag: 1, filters });

@@ -1,5 +1,5 @@
-//! Durable subscriptions where things meet: requests that wait for one another, clients that leave at the wrong moment, a log that is full
-//! or fails.
+//! Durable subscriptions where things meet: requests that wait for one another, clients that leave
+//! at the wrong moment, a log that is full or fails.
 
 use crate::common::*;
 use core::time::Duration;

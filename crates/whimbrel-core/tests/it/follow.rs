@@ -205,7 +205,8 @@ fn small_cache(rig: &mut Rig, events: u64, policy: Policy) {
     rig.core.set_cache(rig.now, Plan { default, ..Plan::default() });
 }
 
-/// What a subscriber can say of numbered events of one stream: those it got, and those within gaps it was told of, by tick.
+/// What a subscriber can say of numbered events of one stream: those it got, and those within gaps
+/// it was told of, by tick.
 fn covered(got: &[Got], ids: &[EventId]) -> Vec<bool> {
     let gaps: Vec<(String, u64, u64)> =
         got.iter().filter(|got| got.payload.contains(r#""kind":"gap""#)).map(gap).collect();

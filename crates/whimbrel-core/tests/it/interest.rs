@@ -1,4 +1,5 @@
-//! What a broker tells others of its subscribers' wishes: never less than they want, bounded, and little more.
+//! What a broker tells others of its subscribers' wishes: never less than they want, bounded, and
+//! little more.
 
 use proptest::prelude::*;
 use whimbrel_core::overlay::reduce::{
@@ -250,7 +251,8 @@ fn value() -> impl Strategy<Value = Option<String>> {
 #[derive(Clone, Debug)]
 struct Case {
     wanted: Vec<(String, String)>,
-    /// After how many insertions the entries are asked for, and each how many of them something is removed.
+    /// After how many insertions the entries are asked for, and each how many of them something is
+    /// removed.
     steps: (usize, usize),
     events: Vec<(String, Option<String>, Option<String>)>,
 }
@@ -270,7 +272,8 @@ fn case() -> impl Strategy<Value = Case> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever is wanted at any moment is wanted by an entry, too; the entries stay within their bound and depend on nothing else.
+    /// Whatever is wanted at any moment is wanted by an entry, too; the entries stay within their
+    /// bound and depend on nothing else.
     #[test]
     fn whatever_is_wanted_is_told(case in case()) {
         let (mut one, mut two) = (Reduction::new(), Reduction::new());

@@ -54,7 +54,8 @@ fn events(draw: &mut Draw) -> Vec<(String, String, String)> {
     (0..EVENTS).map(|_| (topic(draw), draw.below(VALUES).to_string(), format!("k{}", draw.below(10_000)))).collect()
 }
 
-/// Shares of all events that reach a broker: those that somebody there wants, and those that its entries let in.
+/// Shares of all events that reach a broker: those that somebody there wants, and those that its
+/// entries let in.
 fn shares(name: &str, wanted_by: impl Fn(&mut Draw) -> Wanted) -> (f64, f64) {
     let mut draw = Draw(11);
     let events = events(&mut draw);

@@ -1,4 +1,5 @@
-//! Copies of sessions name only the streams in which a subscription does not stand where others do, and whoever goes on from one misses nothing and gets nothing twice.
+//! Copies of sessions name only the streams in which a subscription does not stand where others do,
+//! and whoever goes on from one misses nothing and gets nothing twice.
 
 use core::time::Duration;
 
@@ -142,7 +143,8 @@ fn with_notices() -> Filter<'static> {
     Filter { following, ..plain("t", Qos::AtLeastOnce) }
 }
 
-/// The owner has heard that other brokers owe it what its subscriber wants, and dies before the replica knows that. It may be the replica itself who does.
+/// The owner has heard that other brokers owe it what its subscriber wants, and dies before the
+/// replica knows that. It may be the replica itself who does.
 #[test]
 fn whoever_goes_on_from_a_copy_made_before_a_log_counted_gets_what_that_has() {
     for (client, to) in (0..4).flat_map(|client| [0, 2].map(|to| (format!("s{client}"), to))) {

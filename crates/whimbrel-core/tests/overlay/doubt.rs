@@ -1,4 +1,5 @@
-//! Publishers that number their events and move while a broker is away that may have accepted more of them: nobody takes one for new that it has.
+//! Publishers that number their events and move while a broker is away that may have accepted more
+//! of them: nobody takes one for new that it has.
 
 use core::time::Duration;
 
@@ -32,7 +33,8 @@ impl Net {
         assert!(self.answer(node, 9).is_some(), "{client} at {node}");
     }
 
-    /// What the subscriber gets and settles: each with whether it may be a repeat, and what it comes after.
+    /// What the subscriber gets and settles: each with whether it may be a repeat, and what it
+    /// comes after.
     fn told_of(&mut self) -> Vec<(String, bool, Option<EventId>)> {
         let mut all = Vec::new();
         for _ in 0..100 {
@@ -51,8 +53,9 @@ impl Net {
     }
 }
 
-/// A publisher's broker is killed as it has logged its second and third event, before the publisher knows; that has gone to another one, where it publishes what is said, and leaves.
-/// A subscriber is at the third. With the name of that third event.
+/// A publisher's broker is killed as it has logged its second and third event, before the publisher
+/// knows; that has gone to another one, where it publishes what is said, and leaves. A subscriber
+/// is at the third. With the name of that third event.
 fn stranded(client: &str, how: How, elsewhere: &[u64]) -> (Net, EventId) {
     let mut net = Net::mesh(3);
     assert_eq!(net.connect(2, 1, "sub"), Some(false));
@@ -123,7 +126,8 @@ fn what_is_read_when_the_next_broker_has_asked_is_known_there() {
     }
 }
 
-/// One that has lost its disk is greeted by another one, which knows who had its name before and has not been able to tell.
+/// One that has lost its disk is greeted by another one, which knows who had its name before and
+/// has not been able to tell.
 #[test]
 fn who_is_only_just_met_may_know_of_one_that_is_gone() {
     for (client, how) in CLIENTS.iter().flat_map(|client| WAYS.map(|how| (*client, how))) {
@@ -144,7 +148,8 @@ fn who_is_only_just_met_may_know_of_one_that_is_gone() {
     }
 }
 
-/// The greater number is no sign that it was the only one: each side of a cut has something that the other one has not.
+/// The greater number is no sign that it was the only one: each side of a cut has something that
+/// the other one has not.
 #[test]
 fn what_was_published_on_both_sides_of_a_cut_comes_before_what_follows() {
     for (client, how) in CLIENTS.iter().flat_map(|client| WAYS.map(|how| (*client, how))) {
@@ -172,7 +177,8 @@ fn what_was_published_on_both_sides_of_a_cut_comes_before_what_follows() {
     }
 }
 
-/// The broker that has more of a publisher's events comes back while that one's session, or where it ended, is fetched from somebody else.
+/// The broker that has more of a publisher's events comes back while that one's session, or where
+/// it ended, is fetched from somebody else.
 #[test]
 fn who_comes_back_while_a_session_is_fetched_elsewhere_is_asked_all_the_same() {
     let cases = CLIENTS.iter().flat_map(|client| WAYS.map(|how| (*client, how)));
@@ -204,7 +210,8 @@ fn who_comes_back_while_a_session_is_fetched_elsewhere_is_asked_all_the_same() {
     }
 }
 
-/// What it had taken nobody can be asked any more, and whoever knows that it is gone may have been started again since.
+/// What it had taken nobody can be asked any more, and whoever knows that it is gone may have been
+/// started again since.
 #[test]
 fn whoever_is_started_again_knows_that_a_broker_has_lost_what_publishers_had_said_there() {
     for (client, how) in CLIENTS.iter().flat_map(|client| WAYS.map(|how| (*client, how))) {
@@ -307,7 +314,8 @@ fn who_was_started_again_may_have_forgotten_what_it_had_not_logged() {
     }
 }
 
-/// An answer of a broker that was started again may come by another way than its new link state, and before it.
+/// An answer of a broker that was started again may come by another way than its new link state,
+/// and before it.
 #[test]
 fn who_writes_in_a_life_of_which_nobody_was_told_was_started_again() {
     for (is_later, mark) in [(false, false), (true, true)] {

@@ -1,4 +1,5 @@
-//! What a publisher that has moved publishes at its new broker, where its last event before has not come yet.
+//! What a publisher that has moved publishes at its new broker, where its last event before has not
+//! come yet.
 
 use core::time::Duration;
 
@@ -14,7 +15,8 @@ use super::net::{Net, frame};
 
 const MILLI: Duration = Duration::from_millis(1);
 
-/// Three brokers, a subscriber at the third, and a publisher that has gone there from the first: what it published last is lost on its way.
+/// Three brokers, a subscriber at the third, and a publisher that has gone there from the first:
+/// what it published last is lost on its way.
 fn follower_at_the_new_broker() -> Net {
     let mut net = world(Qos::AtLeastOnce);
     assert_eq!(net.connect(2, 1, "local"), Some(false));
@@ -124,7 +126,8 @@ fn at_a_broker_where_nobody_wants_anything_nothing_is_waited_for() {
     }
 }
 
-/// What was on its way to a client as its broker was killed comes out of two logs, of which one answers later.
+/// What was on its way to a client as its broker was killed comes out of two logs, of which one
+/// answers later.
 #[test]
 fn what_was_on_its_way_keeps_its_order_through_a_restart() {
     for qos in [Qos::AtLeastOnce, Qos::ExactlyOnce] {

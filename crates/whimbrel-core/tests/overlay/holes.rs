@@ -12,7 +12,8 @@ use super::SECOND;
 use super::common::plain;
 use super::net::{Net, frame};
 
-/// Silence follows the events that it is about; where none of best effort were sent it takes one frame.
+/// Silence follows the events that it is about; where none of best effort were sent it takes one
+/// frame.
 #[test]
 fn silence_takes_a_frame_of_its_own_behind_events_of_best_effort() {
     let mut net = Net::line(2);

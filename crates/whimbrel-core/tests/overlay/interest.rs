@@ -1,4 +1,5 @@
-//! A client says again where it begins, at a broker where its subscription has been: from some tick on all that it wants has come there.
+//! A client says again where it begins, at a broker where its subscription has been: from some tick
+//! on all that it wants has come there.
 
 use core::time::Duration;
 
@@ -14,7 +15,8 @@ use super::net::{Net, frame};
 
 const MILLI: Duration = Duration::from_millis(1);
 
-/// Two brokers; the client `s` has been at the second, and said where its subscription began there. Its session has ended.
+/// Two brokers; the client `s` has been at the second, and said where its subscription began there.
+/// Its session has ended.
 fn was_there() -> (Net, CheckpointToken) {
     let mut net = Net::line(2);
     assert_eq!(net.connect(1, 9, "other"), Some(false));
@@ -184,7 +186,8 @@ fn who_has_begun_with_what_comes_is_told_no_gap_when_it_goes_on_where_it_stood()
     }
 }
 
-/// Another subscription to the same, asked for before the first one was confirmed, is not in force since that.
+/// Another subscription to the same, asked for before the first one was confirmed, is not in force
+/// since that.
 #[test]
 fn what_is_asked_for_again_before_it_is_confirmed_counts_from_when_that_is() {
     let (mut net, start) = was_there();

@@ -1,4 +1,5 @@
-//! Brokers begin, end and come back as others, and subscribers that move between them know what they have missed.
+//! Brokers begin, end and come back as others, and subscribers that move between them know what
+//! they have missed.
 
 use core::time::Duration;
 
@@ -74,7 +75,8 @@ pub(super) fn part<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     rest.split('"').next()
 }
 
-/// What came of the streams that had events, or else of all, each by itself: events by their payload, gaps by their reason. Silence is left out.
+/// What came of the streams that had events, or else of all, each by itself: events by their
+/// payload, gaps by their reason. Silence is left out.
 pub(super) fn story(got: &[Got]) -> Vec<String> {
     let line = |got: &Got| {
         if got.topic != NOTICE_TOPIC {
@@ -239,7 +241,8 @@ fn who_has_only_been_told_that_there_are_others_does_not_take_itself_for_alone()
     assert_eq!(net.nodes[1].side.pending, [whimbrel_core::ALL_OTHERS.into()]);
 }
 
-/// What comes again to who goes on with a token of a broker that was never linked with the others, and had one of another broker.
+/// What comes again to who goes on with a token of a broker that was never linked with the others,
+/// and had one of another broker.
 fn again_after_a_lone_one(prepare: impl Fn(&mut Broker)) -> Vec<EventId> {
     let mut net = Net::line(2);
     net.attach(1, 1, "s");
@@ -248,7 +251,8 @@ fn again_after_a_lone_one(prepare: impl Fn(&mut Broker)) -> Vec<EventId> {
     net.publish(0, 1, "a", "one", Qos::AtLeastOnce);
     net.advance(SECOND);
     let got = names(&net.got(1, 1));
-    // It comes to one that was never linked with the others, and goes on with the token of that one.
+    // It comes to one that was never linked with the others, and goes on with the token of that
+    // one.
     let lone = 2;
     net.nodes.push(Net::node(lone, 55, net.now));
     prepare(&mut net.nodes[lone].core);

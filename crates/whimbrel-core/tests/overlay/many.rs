@@ -62,7 +62,8 @@ fn many_changes_are_looked_at_together_and_repeated_states_not_at_all() {
     assert_eq!(counted(&net, |stats| stats.ways_computed), ways);
 }
 
-/// While nobody has told everybody what it has, each search asks all brokers: only one of them may name all of those that it does not know of.
+/// While nobody has told everybody what it has, each search asks all brokers: only one of them may
+/// name all of those that it does not know of.
 #[test]
 fn who_comes_to_brokers_that_have_just_begun_is_told_once_who_may_know_more() {
     let mut net = ring(BROKERS);

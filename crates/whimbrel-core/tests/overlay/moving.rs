@@ -1,4 +1,5 @@
-//! Sessions move with their clients: between live brokers, from copies, through crashes and partitions.
+//! Sessions move with their clients: between live brokers, from copies, through crashes and
+//! partitions.
 
 use core::time::Duration;
 
@@ -184,7 +185,8 @@ fn a_connection_that_has_not_its_session_yet_takes_the_place_of_an_older_one() {
     assert_eq!(net.connect(0, 3, "sub"), Some(true));
 }
 
-/// A session is fetched over a slow link. Meanwhile its client begins anew elsewhere, and then comes back to where the search still goes on.
+/// A session is fetched over a slow link. Meanwhile its client begins anew elsewhere, and then
+/// comes back to where the search still goes on.
 #[test]
 fn a_connection_that_takes_over_a_search_is_not_attached_to_what_that_found() {
     let mut net = world(Qos::AtLeastOnce);
@@ -205,8 +207,8 @@ fn a_connection_that_takes_over_a_search_is_not_attached_to_what_that_found() {
     assert_eq!(net.settled(2, 3, SECOND), ["1"]);
 }
 
-/// Whoever has a session is asked for it several times before its first answer comes; all of them say that its client is there by now, which it was, and is not any
-/// more.
+/// Whoever has a session is asked for it several times before its first answer comes; all of them
+/// say that its client is there by now, which it was, and is not any more.
 #[test]
 fn the_newest_connection_is_not_refused_for_what_was_asked_for_an_older_one() {
     // The clerk of this one is the first broker.
@@ -217,7 +219,8 @@ fn the_newest_connection_is_not_refused_for_what_was_asked_for_an_older_one() {
     net.advance(SECOND);
     net.delay([0, 2], MILLI * 10);
     net.delay([1, 2], MILLI * 120);
-    // The first question to the clerk is lost, so nobody knows of this one when the client comes back to where it was.
+    // The first question to the clerk is lost, so nobody knows of this one when the client comes
+    // back to where it was.
     net.drops = Box::new(|node, _, _| node == 2);
     net.connect_as(2, 1, client, RETURN);
     net.advance(MILLI);
@@ -327,7 +330,8 @@ fn a_client_forgets_what_a_keeper_that_is_dead_may_have_given_before_that_is_giv
     let mut net = world(Qos::ExactlyOnce);
     let (mut at, mut asked) = (1, 0);
     for payload in ["1", "2", "3"] {
-        // Before its replica has heard of it the owner dies: nobody knows under which tag that came.
+        // Before its replica has heard of it the owner dies: nobody knows under which tag that
+        // came.
         net.kill(at);
         at = 3 - at;
         net.advance(SECOND);
@@ -440,7 +444,8 @@ fn nobody_begins_anew_while_a_session_is_out_of_reach() {
     assert_eq!(net.connect(0, 3, "somebody-else"), Some(false));
 }
 
-/// A broker that all others were linked over has lost its disk, and only one of them is linked with it again, which tells it of the others.
+/// A broker that all others were linked over has lost its disk, and only one of them is linked with
+/// it again, which tells it of the others.
 #[test]
 fn who_has_just_begun_begins_no_session_that_may_be_with_somebody_it_was_only_told_of() {
     let mut refused = 0;
@@ -686,7 +691,8 @@ pub(super) fn exactly(
     all
 }
 
-/// A client wanders, quickly, and then goes to a broker that dies so soon; nothing that it has had comes again.
+/// A client wanders, quickly, and then goes to a broker that dies so soon; nothing that it has had
+/// comes again.
 fn wanders(client: &str, (hops, restarts): (&[usize], bool), (last, pause): (Duration, Duration)) {
     let mut net = Net::mesh(3);
     let at_each = 100..103;
@@ -769,7 +775,8 @@ fn whoever_asks_for_a_session_and_dies_leaves_it_where_it_was() {
     }
 }
 
-/// A broker that has just begun reads what a client lacks in the log before anybody knows that it is wanted there.
+/// A broker that has just begun reads what a client lacks in the log before anybody knows that it
+/// is wanted there.
 #[test]
 fn whoever_comes_to_a_broker_that_has_just_begun_is_told_no_gap() {
     for (pause, after) in (0..16).flat_map(|pause| [(pause, 0), (pause, 100)]) {
@@ -822,7 +829,8 @@ fn tells_of_best_effort(payload: &str) -> bool {
     first.is_some_and(|first| first.pubend.reliability() == Reliability::BestEffort)
 }
 
-/// What is sent again out of a log, before anybody knows that it is wanted there, and is acknowledged, does not come again after the next move.
+/// What is sent again out of a log, before anybody knows that it is wanted there, and is
+/// acknowledged, does not come again after the next move.
 #[test]
 fn what_a_broker_that_has_just_begun_sends_again_is_not_given_again_by_the_next() {
     for steps in 0..40 {
@@ -857,8 +865,8 @@ fn what_a_broker_that_has_just_begun_sends_again_is_not_given_again_by_the_next(
     }
 }
 
-/// The stream that has to wait rejoins as its broker, which has just begun again, says that it knows of the interest of the one that its subscriber has come
-/// to: it waits on.
+/// The stream that has to wait rejoins as its broker, which has just begun again, says that it
+/// knows of the interest of the one that its subscriber has come to: it waits on.
 #[test]
 fn what_a_publisher_published_before_it_moved_comes_first_where_both_logs_are_read() {
     let mut net = Net::mesh(3);

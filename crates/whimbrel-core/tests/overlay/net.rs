@@ -110,7 +110,8 @@ impl Net {
         self.nodes[number].is_dead = true;
     }
 
-    /// A broker ends in good order, as a server has it: its clients have left it, it waits until it is handed over, for so long at most, and what it has sent comes.
+    /// A broker ends in good order, as a server has it: its clients have left it, it waits until it
+    /// is handed over, for so long at most, and what it has sent comes.
     pub fn end(&mut self, number: usize, limit: Duration) {
         let until = self.now.after(limit);
         while self.now < until && !self.nodes[number].core.is_handed_over() {
@@ -143,7 +144,8 @@ impl Net {
         }
     }
 
-    /// One that was killed goes on with its disk, or with another one, and is linked with all that live.
+    /// One that was killed goes on with its disk, or with another one, and is linked with all that
+    /// live.
     pub fn revive(&mut self, number: usize, with_disk: bool) {
         self.now = self.now.after(Duration::from_millis(50));
         let disk = self.nodes[number].disk.take().filter(|_| with_disk).unwrap_or_default();

@@ -1,4 +1,5 @@
-//! Whose a session is goes with it: nobody else gets it, at whichever broker they ask for it, and whatever has become of the one that had it.
+//! Whose a session is goes with it: nobody else gets it, at whichever broker they ask for it, and
+//! whatever has become of the one that had it.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -133,7 +134,8 @@ fn what_has_ended_is_nobodys() {
     assert_eq!(net.connect_of(0, 3, "bus", of("ann")), Err(Refusal::ForeignSession));
 }
 
-/// The one that has the copy is cut off from the owner: whoever is refused there leaves the session where it is.
+/// The one that has the copy is cut off from the owner: whoever is refused there leaves the session
+/// where it is.
 #[test]
 fn who_is_refused_where_the_copy_is_moves_nothing() {
     for cut in [1, 2] {

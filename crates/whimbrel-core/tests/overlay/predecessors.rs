@@ -1,4 +1,5 @@
-//! Publishers that move: what one publishes at another broker does not overtake what it published before.
+//! Publishers that move: what one publishes at another broker does not overtake what it published
+//! before.
 
 use core::time::Duration;
 
@@ -29,7 +30,8 @@ impl Net {
     }
 }
 
-/// A publisher at the first broker, the same at the third, and between them one that follows both. What the first one sends of events is lost.
+/// A publisher at the first broker, the same at the third, and between them one that follows both.
+/// What the first one sends of events is lost.
 fn moving() -> (Net, EventId) {
     let mut net = Net::line(3);
     for node in [0, 2] {

@@ -1,4 +1,5 @@
-//! Brokers that are started again, with their disks or without, while something is still to be told of them, or asked.
+//! Brokers that are started again, with their disks or without, while something is still to be told
+//! of them, or asked.
 
 use core::time::Duration;
 use std::collections::BTreeSet;
@@ -73,7 +74,8 @@ fn what_is_lost_is_told_however_often_whoever_is_to_tell_it_is_started_again() {
     }
 }
 
-/// The streams of that broker begin while nobody is there for the subscription, so it has no place in them.
+/// The streams of that broker begin while nobody is there for the subscription, so it has no place
+/// in them.
 #[test]
 fn what_is_lost_of_a_broker_that_has_come_while_a_client_was_away_is_told() {
     let mut net = Net::mesh(2);
@@ -101,8 +103,9 @@ fn what_is_lost_of_a_broker_that_has_come_while_a_client_was_away_is_told() {
     }
 }
 
-/// A client goes to a broker that knows more of a stream than what it has passed, as something that was lost on the way lies before that: it was told under what was wanted
-/// there before the client came. Then the stream ends.
+/// A client goes to a broker that knows more of a stream than what it has passed, as something that
+/// was lost on the way lies before that: it was told under what was wanted there before the client
+/// came. Then the stream ends.
 #[test]
 fn what_was_known_where_a_client_comes_says_nothing_of_what_it_wants_when_a_stream_ends() {
     let mut net = Net::mesh(3);
@@ -140,7 +143,8 @@ fn what_was_known_where_a_client_comes_says_nothing_of_what_it_wants_when_a_stre
     }
 }
 
-/// Three brokers. A client has subscribed at the first and left, something came for it at the second, and the first is gone.
+/// Three brokers. A client has subscribed at the first and left, something came for it at the
+/// second, and the first is gone.
 fn something_is_owed(client: &str) -> Net {
     let mut net = Net::mesh(3);
     assert_eq!(net.connect(1, 9, "publisher"), Some(false));
@@ -174,8 +178,9 @@ fn keeper_is_gone(client: &str) -> Net {
     net
 }
 
-/// A broker has lost its disk, and a session of its former life comes back to it from a copy. What was owed to that life is kept until others know what is needed for
-/// the session by now, and no longer.
+/// A broker has lost its disk, and a session of its former life comes back to it from a copy. What
+/// was owed to that life is kept until others know what is needed for the session by now, and no
+/// longer.
 #[test]
 fn what_is_owed_to_a_broker_that_has_ended_is_kept_until_its_sessions_are_safe_elsewhere() {
     for client in CLIENTS {
@@ -198,7 +203,8 @@ fn what_is_owed_to_a_broker_that_has_ended_is_kept_until_its_sessions_are_safe_e
     }
 }
 
-/// Its session has gone to a third broker, and ends there, which loses its disk before it has said that it is safe.
+/// Its session has gone to a third broker, and ends there, which loses its disk before it has said
+/// that it is safe.
 #[test]
 fn nothing_is_owed_for_a_session_that_ended_with_the_broker_that_had_it_last() {
     for client in CLIENTS {
@@ -222,7 +228,8 @@ fn nothing_is_owed_for_a_session_that_ended_with_the_broker_that_had_it_last() {
     }
 }
 
-/// The same where whoever has the copy is not answered for long when it asks who else has the session.
+/// The same where whoever has the copy is not answered for long when it asks who else has the
+/// session.
 #[test]
 fn what_is_owed_to_a_broker_that_has_ended_is_kept_while_its_sessions_are_sought_in_vain() {
     for client in CLIENTS {
@@ -240,7 +247,8 @@ fn what_is_owed_to_a_broker_that_has_ended_is_kept_while_its_sessions_are_sought
     }
 }
 
-/// There are copies of its session from when it was somewhere else, and they are sought when that broker has ended.
+/// There are copies of its session from when it was somewhere else, and they are sought when that
+/// broker has ended.
 #[test]
 fn who_is_attached_elsewhere_stays_so_when_a_former_keeper_ends() {
     for (client, pause) in (0..16).flat_map(|client| [0, 15].map(|pause| (format!("s{client}"), pause))) {
@@ -310,7 +318,8 @@ fn a_copy_that_is_forgotten_while_it_is_asked_for_is_not_taken_for_none() {
     assert!(refused > 0);
 }
 
-/// One that has lost its disk hears of a broker that is gone from another one, and is started again before that one's name is there again.
+/// One that has lost its disk hears of a broker that is gone from another one, and is started again
+/// before that one's name is there again.
 #[test]
 fn who_has_heard_of_a_broker_that_is_gone_tells_whoever_has_its_name_by_then() {
     let mut net = Net::mesh(3);
@@ -338,8 +347,9 @@ fn publish_exactly(net: &mut Net, payload: &str) {
     net.input(0, Input::Release { link: Link(9), tag: 77 });
 }
 
-/// Brokers of which the first has what is left of a session that went to the third, which is out of reach; the second, which may have a copy, was started again.
-/// The brokers have been the same for that long before. Gives also what its client knows.
+/// Brokers of which the first has what is left of a session that went to the third, which is out of
+/// reach; the second, which may have a copy, was started again. The brokers have been the same for
+/// that long before. Gives also what its client knows.
 fn went_to_one_that_is_gone(count: usize, client: &str, calm: Duration) -> (Net, BTreeSet<u16>) {
     let mut net = Net::mesh(count);
     assert_eq!(net.connect(0, 9, "publisher"), Some(false));
@@ -359,7 +369,8 @@ fn went_to_one_that_is_gone(count: usize, client: &str, calm: Duration) -> (Net,
     (net, known)
 }
 
-/// Its session went to a broker that has had it for long, and the one that has a copy is started again as that one is gone: what is left where it was before is old.
+/// Its session went to a broker that has had it for long, and the one that has a copy is started
+/// again as that one is gone: what is left where it was before is old.
 #[test]
 fn what_was_copied_where_it_went_does_not_go_on_from_where_it_was_before() {
     let mut refused = 0;
@@ -379,7 +390,8 @@ fn what_was_copied_where_it_went_does_not_go_on_from_where_it_was_before() {
     assert!(refused > 0);
 }
 
-/// The same at a broker that had nothing to do with it: it waits, and the owner comes back meanwhile.
+/// The same at a broker that had nothing to do with it: it waits, and the owner comes back
+/// meanwhile.
 #[test]
 fn a_keeper_that_comes_back_while_an_older_state_is_asked_for_is_asked() {
     let mut waited = 0;
@@ -403,7 +415,8 @@ fn a_keeper_that_comes_back_while_an_older_state_is_asked_for_is_asked() {
     assert!(waited > 0);
 }
 
-/// The owner is gone, nobody but the replica knows of the session, and that is started again, too. The owner comes back while the copy is asked for.
+/// The owner is gone, nobody but the replica knows of the session, and that is started again, too.
+/// The owner comes back while the copy is asked for.
 #[test]
 fn a_keeper_that_comes_back_while_a_copy_is_asked_for_that_is_gone_is_asked() {
     let mut found = 0;

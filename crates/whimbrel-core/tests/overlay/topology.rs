@@ -184,7 +184,8 @@ fn the_version_grows_when_the_graph_changes_and_only_then() {
 
 const BROKERS: u64 = 5;
 
-/// States of a few brokers with several incarnations and sequences, each of which always says the same.
+/// States of a few brokers with several incarnations and sequences, each of which always says the
+/// same.
 fn messages() -> impl Strategy<Value = Vec<LinkState>> {
     let message = (0..BROKERS, 1..4_u64, 1..4_u64).prop_map(|(number, incarnation, sequence)| {
         let is_linked = |to: &u64| *to != number && !(number * 7 + to * 5 + incarnation + sequence).is_multiple_of(3);

@@ -7,10 +7,12 @@ use whimbrel_event::HostId;
 
 use crate::world::{World, at, end, host, routes, some_of, state, world};
 
-/// Follows the ports from node to node through what the brokers say of their links: all destinations with the hosts on the way.
+/// Follows the ports from node to node through what the brokers say of their links: all
+/// destinations with the hosts on the way.
 fn walk(topology: &Topology, tree: &Tree) -> Vec<(u16, Vec<HostId>)> {
     let mut found = Vec::new();
-    // The way to the present node, and how many children of each node on it are to come, with the port of the last one.
+    // The way to the present node, and how many children of each node on it are to come, with the
+    // port of the last one.
     let mut way: Vec<(HostId, u16, Option<u16>)> = Vec::new();
     for (place, node) in tree.nodes.iter().enumerate() {
         if place == 0 {

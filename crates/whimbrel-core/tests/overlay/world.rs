@@ -32,7 +32,8 @@ pub fn state(number: u64, incarnation: u64, sequence: u64, neighbours: Vec<Neigh
     }
 }
 
-/// What a broker calls the link to another one: not in the order of hosts, and not the same at both ends.
+/// What a broker calls the link to another one: not in the order of hosts, and not the same at both
+/// ends.
 pub fn port(of: u64, to: u64) -> u16 {
     const PRIME: u64 = 10_007;
     ((to * 311 + of * 17) % PRIME) as u16

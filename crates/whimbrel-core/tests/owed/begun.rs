@@ -1,4 +1,5 @@
-//! What a subscription was given before what is written of it changes in kind, and has acknowledged since, does not come again after a restart.
+//! What a subscription was given before what is written of it changes in kind, and has acknowledged
+//! since, does not come again after a restart.
 
 use core::time::Duration;
 
@@ -9,7 +10,8 @@ use crate::common::{CLEAN, Got, Told, plain};
 use crate::net::Net;
 use crate::{PUB, SECOND, SUB, WIDE};
 
-/// Another client of the broker in the middle, which has acknowledged one event: so there is a base.
+/// Another client of the broker in the middle, which has acknowledged one event: so there is a
+/// base.
 const OTHER: u32 = 3;
 
 fn durable(text: &str) -> Filter<'_> {
@@ -92,8 +94,8 @@ fn what_was_acknowledged_as_a_position_ceased_to_refer_to_a_base_does_not_come_a
     let last = given(&mut net, 1, SUB);
     acknowledge(&mut net, 1, SUB, &last);
     net.advance(Duration::from_millis(200));
-    // Something is counted, and in the moment after that all of the rest happens, before it is counted again. The log is held
-    // for the other one.
+    // Something is counted, and in the moment after that all of the rest happens, before it is
+    // counted again. The log is held for the other one.
     let others = given(&mut net, 1, OTHER);
     acknowledge(&mut net, 1, OTHER, &others[2..]);
     net.publish(2, PUB, "t/b", "later");

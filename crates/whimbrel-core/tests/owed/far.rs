@@ -144,7 +144,8 @@ fn what_was_wanted_for_a_moment_is_not_held_for_ever() {
     assert_eq!(net.nodes[0].disk.events(), 0);
 }
 
-/// Whether a SUBSCRIBE is answered while the disk of another broker takes its time, and what comes of what was published once both have died after that.
+/// Whether a SUBSCRIBE is answered while the disk of another broker takes its time, and what comes
+/// of what was published once both have died after that.
 fn subscribed_while_stuck(mut net: Net) -> (bool, Vec<String>) {
     net.attach(0, PUB, "publisher", CLEAN);
     net.attach(1, SUB, "subscriber", WIDE);

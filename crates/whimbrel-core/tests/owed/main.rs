@@ -1,4 +1,5 @@
-//! Durable subscriptions at one broker, publishers at another: what was acknowledged to these comes exactly once, whoever dies and comes back.
+//! Durable subscriptions at one broker, publishers at another: what was acknowledged to these comes
+//! exactly once, whoever dies and comes back.
 
 mod begun;
 #[path = "../common/mod.rs"]
@@ -30,7 +31,8 @@ const SUB: u32 = 2;
 
 const WIDE: Client = Client { window: 200, ..KEPT };
 
-/// A publisher at the first of these brokers, and a subscriber at the last, whose subscription has been answered.
+/// A publisher at the first of these brokers, and a subscriber at the last, whose subscription has
+/// been answered.
 fn world(brokers: usize) -> Net {
     with(Net::line(brokers))
 }
@@ -116,7 +118,8 @@ fn a_subscription_that_is_made_in_the_step_that_tells_the_interest_is_not_answer
     (0..WAITING).for_each(|_| net.publish(1, 4, "nobody", "behind it"));
     net.input(1, Input::Subscribe { link: Link(3), tag: 1, filters: &[plain("u/#", Qos::AtLeastOnce)] });
     net.nodes[1].is_stuck = false;
-    // Something else is to be told at once, and the other subscription is made at the end of what waits.
+    // Something else is to be told at once, and the other subscription is made at the end of what
+    // waits.
     net.input(1, Input::Subscribe { link: Link(4), tag: 1, filters: &[plain("v/#", Qos::AtMostOnce)] });
     while !net.told(1, 3).iter().any(|told| matches!(told, Told::Subscribed(_))) {
         net.advance(Duration::from_millis(1));

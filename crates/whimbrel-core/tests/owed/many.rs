@@ -151,7 +151,8 @@ fn place(got: &[Got]) -> CheckpointToken {
     token.split('"').next().expect("a text").parse().expect("a token")
 }
 
-/// Bytes that each more subscription takes whose client has left, each at another moment; and what it takes once its broker was started again.
+/// Bytes that each more subscription takes whose client has left, each at another moment; and what
+/// it takes once its broker was started again.
 fn away_each(brokers: usize, what: Asked) -> [usize; 2] {
     let limits = match what {
         Asked::GivenUp => Limits { max_retain: Some(SECOND * 3_600), ..Limits::default() },
@@ -237,7 +238,8 @@ fn what_is_written_is_what_differs_from_where_all_streams_stand() {
         let (_, written) = held(&net, BROKERS - 1);
         let (parts, bases) = (entries(&net, b'q'), entries(&net, b'c'));
         println!("{parts} parts, {bases} bases");
-        // The broker in whose stream something came, once the others have said anything since it began.
+        // The broker in whose stream something came, once the others have said anything since it
+        // began.
         assert!(at < 3 || parts <= SUBSCRIBERS as usize * 2, "{parts} parts");
         assert!(at < 3 || written < SUBSCRIBERS as usize * 160, "{written} bytes");
         assert!((1..=2).contains(&bases), "{bases} bases");

@@ -1,4 +1,5 @@
-//! Filter records name the brokers for whom an event is logged: of the log only that is looked at for each.
+//! Filter records name the brokers for whom an event is logged: of the log only that is looked at
+//! for each.
 
 use core::time::Duration;
 

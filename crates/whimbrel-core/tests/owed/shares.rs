@@ -1,4 +1,5 @@
-//! Durable shared subscriptions with members at several brokers: nothing is lost, whichever broker is the home, dies or takes over.
+//! Durable shared subscriptions with members at several brokers: nothing is lost, whichever broker
+//! is the home, dies or takes over.
 
 use std::collections::BTreeSet;
 

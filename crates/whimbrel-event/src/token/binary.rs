@@ -14,19 +14,20 @@
 //! | each exception, in ascending order: place of the host in the list * 16 + index, | varint |
 //! | common tick - position, modulo 2^64, as a signed number in zigzag | varint |
 //!
-//! Numbers of fixed length are big-endian; a varint has seven bits per byte, least significant first, and no byte
-//! more than it needs. So there is one way to write a token.
+//! Numbers of fixed length are big-endian; a varint has seven bits per byte, least significant
+//! first, and no byte more than it needs. So there is one way to write a token.
 //!
-//! Of more hosts or streams than [`FEW_HOSTS`] and [`FEW_PUBENDS`] layout 2 tells more shortly that most streams of a
-//! host stand at one place, as they do when it has told all of them at once. Each host then has one more field, and
-//! the exceptions are from that:
+//! Of more hosts or streams than [`FEW_HOSTS`] and [`FEW_PUBENDS`] layout 2 tells more shortly that
+//! most streams of a host stand at one place, as they do when it has told all of them at once. Each
+//! host then has one more field, and the exceptions are from that:
 //!
 //! | field | bytes |
 //! |---|---|
 //! | common tick - place of the host, as above: where most of its pubends stand, of several such that of the first | varint |
 //!
-//! There are at most [`EXCEPTIONS_MAX`] of those. If there were more, hosts are told as if all of their streams stood where
-//! the last of them does, those first whose streams lie closest together: what is between may come again.
+//! There are at most [`EXCEPTIONS_MAX`] of those. If there were more, hosts are told as if all of
+//! their streams stood where the last of them does, those first whose streams lie closest together:
+//! what is between may come again.
 
 use super::{CheckpointToken, Covered, Deployment, InvalidToken};
 use crate::{HOST_PUBENDS_MAX, HostId, PubendId, Tick};
@@ -136,7 +137,8 @@ fn encode_few(token: &CheckpointToken) -> Vec<u8> {
     bytes
 }
 
-/// Reads a token. Of a text that is damaged it says what is likelier: too short for what it announces, or altered.
+/// Reads a token. Of a text that is damaged it says what is likelier: too short for what it
+/// announces, or altered.
 pub(super) fn decode(bytes: &[u8]) -> Result<CheckpointToken, InvalidToken> {
     match bytes {
         [] | [VERSION | MANY] => Err(InvalidToken::Truncated),
@@ -144,7 +146,8 @@ pub(super) fn decode(bytes: &[u8]) -> Result<CheckpointToken, InvalidToken> {
             match read(&mut Reader(checked), *version == MANY) {
                 Err(InvalidToken::Truncated) => Err(InvalidToken::Truncated),
                 _ if *check_byte != check(checked) => Err(InvalidToken::Altered),
-                // Which place is that of a host, and which layout a token has, follows from its positions.
+                // Which place is that of a host, and which layout a token has, follows from its
+                // positions.
                 Ok(token) if *version == MANY && encode(&token) != bytes => Err(InvalidToken::Malformed),
                 token => token,
             }
@@ -160,8 +163,8 @@ fn read(input: &mut Reader<'_>, is_many: bool) -> Result<CheckpointToken, Invali
     }
     let mut token = CheckpointToken::new(deployment, Tick(input.u64()?));
     let count = input.varint()?;
-    // The list is in ascending order and each entry took nine bytes: it is as long as the token's own, and no longer
-    // than the input.
+    // The list is in ascending order and each entry took nine bytes: it is as long as the token's
+    // own, and no longer than the input.
     let mut hosts: Vec<(HostId, Tick)> = Vec::new();
     for _ in 0..count {
         let (host, covered) = read_host(input, &mut token)?;
@@ -253,7 +256,8 @@ fn put_varint(bytes: &mut Vec<u8>, mut number: u64) {
     bytes.push(number as u8);
 }
 
-/// Small numbers of either sign as small numbers without one: 0, -1, 1, -2, ... become 0, 1, 2, 3, ...
+/// Small numbers of either sign as small numbers without one: 0, -1, 1, -2, ... become 0, 1, 2, 3,
+/// ...
 fn zigzag(number: i64) -> u64 {
     (number << 1 ^ number >> 63) as u64
 }
@@ -262,10 +266,10 @@ fn unzigzag(number: u64) -> i64 {
     (number >> 1) as i64 ^ -((number & 1) as i64)
 }
 
-/// A cyclic redundancy check of 8 bits (polynomial x^8 + x^2 + x + 1), taken from the last bit to the first, so that
-/// the check byte, which stands before what it checks, is where a code word ends. Then no damage within 8
-/// neighbouring bits goes unseen, and so none of a single character of the text. It starts with ones so that zeros at
-/// the end count.
+/// A cyclic redundancy check of 8 bits (polynomial x^8 + x^2 + x + 1), taken from the last bit to
+/// the first, so that the check byte, which stands before what it checks, is where a code word
+/// ends. Then no damage within 8 neighbouring bits goes unseen, and so none of a single character
+/// of the text. It starts with ones so that zeros at the end count.
 fn check(bytes: &[u8]) -> u8 {
     bytes
         .iter()

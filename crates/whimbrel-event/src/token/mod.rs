@@ -9,14 +9,14 @@ use std::collections::BTreeMap;
 
 use crate::{EventId, HOST_PUBENDS_MAX, HOST_RELIABLE_MAX, HostId, PubendId, Tick};
 
-/// Which deployment a token belongs to: a hash of the deployment's name. It tells a token that strayed from another
-/// system; it is no protection against one that was forged.
+/// Which deployment a token belongs to: a hash of the deployment's name. It tells a token that
+/// strayed from another system; it is no protection against one that was forged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Deployment(pub u32);
 
 impl Deployment {
-    /// The deployment of that name: FNV-1a of 32 bits over its UTF-8 bytes. Never to change, for tokens are kept by
-    /// clients.
+    /// The deployment of that name: FNV-1a of 32 bits over its UTF-8 bytes. Never to change, for
+    /// tokens are kept by clients.
     pub fn named(name: &str) -> Deployment {
         Deployment(name.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)))
     }
@@ -28,14 +28,15 @@ impl fmt::Display for Deployment {
     }
 }
 
-/// Where one subscription stands: everything up to and including a stream's position was delivered, or did not match,
-/// or was told as a gap.
+/// Where one subscription stands: everything up to and including a stream's position was delivered,
+/// or did not match, or was told as a gap.
 ///
-/// A token covers the pubends of the hosts that it lists. They stand at the common tick, except those that it names.
-/// A pubend that it does not cover was registered later: its reader begins at the stream's birth.
+/// A token covers the pubends of the hosts that it lists. They stand at the common tick, except
+/// those that it names. A pubend that it does not cover was registered later: its reader begins at
+/// the stream's birth.
 ///
-/// Printed, a token is base64url without padding; equal tokens print equally. What is read again is the same token, within
-/// [`CheckpointToken::EXCEPTIONS_MAX`].
+/// Printed, a token is base64url without padding; equal tokens print equally. What is read again is
+/// the same token, within [`CheckpointToken::EXCEPTIONS_MAX`].
 ///
 /// ```
 /// use whimbrel_event::{CheckpointToken, Deployment, HostId, Tick};
@@ -105,9 +106,10 @@ impl CheckpointToken {
     pub const HOSTS_MAX: usize = 1_536;
     /// Most pubends that a token covers: eight of each host.
     pub const PUBENDS_MAX: usize = 8 * CheckpointToken::HOSTS_MAX;
-    /// Streams that may stand elsewhere than most of their host's in the text of a token with more than 1,024 hosts or 3,072 pubends, so that it
-    /// prints within [`CheckpointToken::TEXT_MAX`]. Of more than that, some hosts are told as if all of their streams stood where the last of them
-    /// does: what is between may come again, nothing is lost.
+    /// Streams that may stand elsewhere than most of their host's in the text of a token with more
+    /// than 1,024 hosts or 3,072 pubends, so that it prints within [`CheckpointToken::TEXT_MAX`].
+    /// Of more than that, some hosts are told as if all of their streams stood where the last of
+    /// them does: what is between may come again, nothing is lost.
     pub const EXCEPTIONS_MAX: usize = binary::EXCEPTIONS_MAX;
     /// Longest text of a token in bytes: the longest string of MQTT.
     pub const TEXT_MAX: usize = 65_535;
@@ -117,8 +119,9 @@ impl CheckpointToken {
         CheckpointToken { deployment, common, hosts: BTreeMap::new(), pubends: 0, exceptions: BTreeMap::new() }
     }
 
-    /// Covers so many reliable and best-effort pubends of a host. What it did not cover before stands at the common
-    /// tick. A host that is covered already gets these counts; exceptions beyond them are forgotten.
+    /// Covers so many reliable and best-effort pubends of a host. What it did not cover before
+    /// stands at the common tick. A host that is covered already gets these counts; exceptions
+    /// beyond them are forgotten.
     ///
     /// # Errors
     /// When the token covers too much already; it is unchanged then.
@@ -157,11 +160,11 @@ impl CheckpointToken {
         }
     }
 
-    /// Takes note of an event that the application has dealt with: the position in its stream becomes the event's
-    /// tick, unless it is further already.
+    /// Takes note of an event that the application has dealt with: the position in its stream
+    /// becomes the event's tick, unless it is further already.
     ///
-    /// If the token did not cover that stream it does now; streams of the same host that had to be covered with it
-    /// stand at their birth as before.
+    /// If the token did not cover that stream it does now; streams of the same host that had to be
+    /// covered with it stand at their birth as before.
     ///
     /// # Errors
     /// When the token covers too much already; it is unchanged then.
@@ -185,7 +188,8 @@ impl CheckpointToken {
         self.hosts.get(&pubend.host()).is_some_and(|covered| covered.contains(pubend.index()))
     }
 
-    /// The last tick of that stream that is dealt with; `None` if the token does not cover the stream.
+    /// The last tick of that stream that is dealt with; `None` if the token does not cover the
+    /// stream.
     pub fn position(&self, pubend: PubendId) -> Option<Tick> {
         self.covers(pubend).then(|| self.exceptions.get(&pubend).copied().unwrap_or(self.common))
     }
@@ -229,7 +233,8 @@ impl FromStr for CheckpointToken {
     }
 }
 
-/// A token that cannot cover more (see [`CheckpointToken::HOSTS_MAX`] and [`CheckpointToken::PUBENDS_MAX`]).
+/// A token that cannot cover more (see [`CheckpointToken::HOSTS_MAX`] and
+/// [`CheckpointToken::PUBENDS_MAX`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenFull;
 

@@ -12,8 +12,9 @@ use rustix::fs::FlockOperation;
 use super::{LOCK, fault, segment_name, slot_of};
 use crate::storage::{Fault, Slot, Storage};
 
-/// A directory of segment files that is not changed, whatever is asked: what is written is forgotten, as if the disk had lost it. So a
-/// journal can be opened on it to be looked at. Locked against other processes for as long as this lives, as far as there is a lock.
+/// A directory of segment files that is not changed, whatever is asked: what is written is
+/// forgotten, as if the disk had lost it. So a journal can be opened on it to be looked at. Locked
+/// against other processes for as long as this lives, as far as there is a lock.
 #[derive(Debug)]
 pub struct View {
     path: PathBuf,

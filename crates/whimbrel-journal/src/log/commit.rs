@@ -9,8 +9,8 @@ use crate::storage::{Fault, Slot};
 use crate::types::{Damage, Tick, Ticket};
 
 impl Log {
-    /// Takes the outcome of a write: an error of the write, or of the sync after it, poisons the journal. Returns the ticket up to
-    /// which everything is durable.
+    /// Takes the outcome of a write: an error of the write, or of the sync after it, poisons the
+    /// journal. Returns the ticket up to which everything is durable.
     pub fn written(&mut self, step: WriteStep, outcome: Result<(), Fault>) -> Ticket {
         assert!(self.flying, "a write is reported once");
         self.flying = false;
@@ -98,7 +98,8 @@ impl Log {
         }
     }
 
-    /// Adds the records of a section to what can be read. The frame lies at `place`, in the active segment.
+    /// Adds the records of a section to what can be read. The frame lies at `place`, in the active
+    /// segment.
     pub(crate) fn apply_section(&mut self, entry: &Entry, place: (u32, u32)) {
         let spacing = self.extent_spacing();
         let Log { streams, segments, active, .. } = self;
@@ -145,7 +146,8 @@ impl Log {
         self.cover(entry.stream, (entry.after, entry.last), RunRef { seq, run, after: entry.after });
     }
 
-    /// Lets a stream use a part of a run for the ticks of this range, instead of what it used there before.
+    /// Lets a stream use a part of a run for the ticks of this range, instead of what it used there
+    /// before.
     pub(crate) fn cover(&mut self, stream: u32, (after, last): (Tick, Tick), new: RunRef) {
         let state = self.streams.get_mut(&stream).expect("only streams that are known are covered");
         let from = after.max(state.durable.map_or(0, |durable| durable.chopped));
@@ -263,7 +265,8 @@ impl Log {
         self.space.disk_full = false;
     }
 
-    /// Tries again to make files after the disk was full. To be called now and then, at a pace that the driver chooses.
+    /// Tries again to make files after the disk was full. To be called now and then, at a pace that
+    /// the driver chooses.
     pub fn retry_space(&mut self) {
         self.space.disk_full = false;
         self.space.failed = false;

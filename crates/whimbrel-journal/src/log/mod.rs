@@ -1,8 +1,10 @@
-//! The journal as a state machine: it takes operations, says what is to be written, and is told what became of it.
+//! The journal as a state machine: it takes operations, says what is to be written, and is told
+//! what became of it.
 //!
-//! It does no IO. Its driver asks [`Log::next_write`] for what to write and sync and hands the outcome back with
-//! [`Log::written`]; there is never more than one such write at a time, and meanwhile the next batch collects. Beside it the driver asks
-//! [`Log::next_chore`] for what may take long: making and removing files, reading what is to be relocated.
+//! It does no IO. Its driver asks [`Log::next_write`] for what to write and sync and hands the
+//! outcome back with [`Log::written`]; there is never more than one such write at a time, and
+//! meanwhile the next batch collects. Beside it the driver asks [`Log::next_chore`] for what may
+//! take long: making and removing files, reading what is to be relocated.
 
 mod commit;
 mod mover;
@@ -42,7 +44,8 @@ pub(crate) struct RunRef {
     pub after: Tick,
 }
 
-/// A stream. Whether it is known on disk, and its values there, stand in `durable`; the others run ahead of it.
+/// A stream. Whether it is known on disk, and its values there, stand in `durable`; the others run
+/// ahead of it.
 #[derive(Clone, Debug)]
 pub(crate) struct StreamState {
     pub id: StreamId,
@@ -117,8 +120,9 @@ pub(crate) struct Active {
     pub flying_sections: usize,
 }
 
-/// The journal's state. Memory: about 300 bytes per stream, 120 per stream and segment that it has live records in, and for the segment that
-/// is written at most 16 bytes per KiB (1 MiB for 64 MiB), beside two batches.
+/// The journal's state. Memory: about 300 bytes per stream, 120 per stream and segment that it has
+/// live records in, and for the segment that is written at most 16 bytes per KiB (1 MiB for 64
+/// MiB), beside two batches.
 #[derive(Debug)]
 pub struct Log {
     options: Options,
@@ -150,7 +154,8 @@ pub struct Counters {
     pub commits: u64,
     /// Records appended and durable.
     pub records: u64,
-    /// Bytes of these records with what each needs in its section (1 to 5 bytes for the length, as many for the distance to the one before).
+    /// Bytes of these records with what each needs in its section (1 to 5 bytes for the length, as
+    /// many for the distance to the one before).
     pub record_bytes: u64,
     /// Bytes of relocated records.
     pub moved_bytes: u64,
@@ -161,11 +166,12 @@ pub struct Counters {
 }
 
 impl Log {
-    /// The stream of this name; it is born if there is none. A birth counts as an operation and is durable with its ticket; what is
-    /// appended afterwards is never durable without it.
+    /// The stream of this name; it is born if there is none. A birth counts as an operation and is
+    /// durable with its ticket; what is appended afterwards is never durable without it.
     ///
     /// # Errors
-    /// Only if it must be born: [`Refused::Busy`], [`Refused::Full`], [`Refused::Poisoned`], [`Refused::TooManyStreams`].
+    /// Only if it must be born: [`Refused::Busy`], [`Refused::Full`], [`Refused::Poisoned`],
+    /// [`Refused::TooManyStreams`].
     pub fn open_stream(&mut self, id: StreamId) -> Result<(Stream, Ticket), Refused> {
         if let Some(number) = self.names.get(&id) {
             return Ok((Stream(*number), Ticket(self.accepted)));
@@ -181,9 +187,10 @@ impl Log {
         Ok((Stream(stream), self.accept()))
     }
 
-    /// Appends a record, given in parts that are joined. Its tick must be greater than every tick used or chopped in this
-    /// stream. It is durable when its ticket is committed. Allocates nothing but what the batch needs to grow. It does not take the space
-    /// that is kept for maps, see [`crate::MAP_SEGMENTS`].
+    /// Appends a record, given in parts that are joined. Its tick must be greater than every tick
+    /// used or chopped in this stream. It is durable when its ticket is committed. Allocates
+    /// nothing but what the batch needs to grow. It does not take the space that is kept for maps,
+    /// see [`crate::MAP_SEGMENTS`].
     ///
     /// # Errors
     /// Any [`Refused`]; the journal is as before then.
@@ -232,12 +239,14 @@ impl Log {
         Ok(self.accept())
     }
 
-    /// Gives up every record up to and including this tick, whether or not there are any. What is chopped cannot be appended any more.
-    /// Chopping less than before changes nothing. It is accepted also when the journal is full.
+    /// Gives up every record up to and including this tick, whether or not there are any. What is
+    /// chopped cannot be appended any more. Chopping less than before changes nothing. It is
+    /// accepted also when the journal is full.
     ///
     /// # Errors
-    /// [`Refused::Busy`], [`Refused::Poisoned`], [`Refused::Unknown`]; [`Refused::Full`] only if the reserve is used up, which takes
-    /// a segment's worth of control entries that give nothing back.
+    /// [`Refused::Busy`], [`Refused::Poisoned`], [`Refused::Unknown`]; [`Refused::Full`] only if
+    /// the reserve is used up, which takes a segment's worth of control entries that give nothing
+    /// back.
     pub fn chop(&mut self, stream: Stream, upto: Tick) -> Result<Ticket, Refused> {
         let state = self.state(stream)?;
         if upto > state.chopped {
@@ -248,8 +257,8 @@ impl Log {
         Ok(Ticket(self.accepted))
     }
 
-    /// Makes durable that ticks up to this one may have been used. It is known after recovery, without any record. Reserving less
-    /// than before changes nothing.
+    /// Makes durable that ticks up to this one may have been used. It is known after recovery,
+    /// without any record. Reserving less than before changes nothing.
     ///
     /// # Errors
     /// As [`Log::chop`].
@@ -285,7 +294,8 @@ impl Log {
         Ticket(self.accepted)
     }
 
-    /// Why nothing more is written, if so. What was accepted and is not committed may or may not be there after recovery.
+    /// Why nothing more is written, if so. What was accepted and is not committed may or may not be
+    /// there after recovery.
     pub fn poisoned(&self) -> Option<&Fault> {
         self.poison.as_ref()
     }
@@ -313,7 +323,8 @@ impl Log {
         &self.options
     }
 
-    /// Stops a stream in which damage was found: it takes no more records until the damage is chopped.
+    /// Stops a stream in which damage was found: it takes no more records until the damage is
+    /// chopped.
     pub fn stop(&mut self, damage: Damage) {
         let Some((id, _, last)) = damage.lost else { return };
         let Some(state) = self.names.get(&id).and_then(|number| self.streams.get_mut(number)) else { return };
@@ -322,7 +333,8 @@ impl Log {
         }
     }
 
-    /// Whether the stream takes records at all: for what is to be appended together with something else, see [`Log::require`].
+    /// Whether the stream takes records at all: for what is to be appended together with something
+    /// else, see [`Log::require`].
     ///
     /// # Errors
     /// [`Refused::Stopped`], [`Refused::Unknown`].

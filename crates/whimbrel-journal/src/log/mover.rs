@@ -1,9 +1,10 @@
-//! Relocation: what little is still needed in an old segment is copied into the present batch, so that the segment can be
-//! used anew.
+//! Relocation: what little is still needed in an old segment is copied into the present batch, so
+//! that the segment can be used anew.
 //!
-//! A copy covers the ticks from where the stream's use of the old segment began. When it is durable the stream uses the copy for these
-//! ticks, in memory at once and after recovery because the copy stands in a later segment. Nothing is ever lost by a crash between
-//! two steps: the old segment is reused only when nothing in it is used.
+//! A copy covers the ticks from where the stream's use of the old segment began. When it is durable
+//! the stream uses the copy for these ticks, in memory at once and after recovery because the copy
+//! stands in a later segment. Nothing is ever lost by a crash between two steps: the old segment is
+//! reused only when nothing in it is used.
 
 use super::space::EXTENT_BYTES;
 use super::step::Chore;
@@ -15,10 +16,12 @@ use crate::storage::Fault;
 use crate::types::{RESERVE_SEGMENTS, SECTOR, Tick};
 use crate::wire::Salt;
 
-/// Relocation writes at most one byte for this many appended ones, except when the journal is full and it is what gives back space.
+/// Relocation writes at most one byte for this many appended ones, except when the journal is full
+/// and it is what gives back space.
 pub const RELOCATION_SHARE: u64 = 4;
-/// A segment is relocated when less than one part of this many of it is in use; when the journal is full, when its copy takes less
-/// than three quarters of a segment, so that each one gives back more than it takes.
+/// A segment is relocated when less than one part of this many of it is in use; when the journal is
+/// full, when its copy takes less than three quarters of a segment, so that each one gives back
+/// more than it takes.
 pub const RELOCATION_PART: u64 = 4;
 
 /// What a copy needs beside its records, at most, if nothing else is in its frame.
@@ -128,8 +131,8 @@ impl Log {
         self.mover.target.is_some()
     }
 
-    /// How much what is used of a segment takes when it is copied, at most: two copies that follow each other are together longer than one
-    /// may be, unless an extent ends there.
+    /// How much what is used of a segment takes when it is copied, at most: two copies that follow
+    /// each other are together longer than one may be, unless an extent ends there.
     fn copy_bytes(&self, segment: &Segment) -> u64 {
         let extents = u64::from(self.options.segment_bytes / EXTENT_BYTES) + 1;
         let room = self.options.move_room() as u64;

@@ -31,7 +31,8 @@ impl Need {
         self.bytes += bytes;
     }
 
-    /// Adds a [`crate::Map::put`], or with an empty value a [`crate::Map::remove`], of this many bytes.
+    /// Adds a [`crate::Map::put`], or with an empty value a [`crate::Map::remove`], of this many
+    /// bytes.
     pub fn put(&mut self, key: usize, value: usize) {
         self.puts += 1;
         self.bytes += RECORD_HEAD + key + value;
@@ -39,15 +40,17 @@ impl Need {
 }
 
 impl Log {
-    /// Whether all of this can be accepted now, in one batch. If so, these operations are not refused for want of room when they
-    /// follow before anything else (under the same lock), and become durable together: they are all there after a crash, or none
-    /// of them is. What it does not know is whether a stream is stopped: see [`Log::check_stream`].
+    /// Whether all of this can be accepted now, in one batch. If so, these operations are not
+    /// refused for want of room when they follow before anything else (under the same lock), and
+    /// become durable together: they are all there after a crash, or none of them is. What it does
+    /// not know is whether a stream is stopped: see [`Log::check_stream`].
     ///
-    /// Nothing follows from asking. So it also tells whether a journal that was full has room again.
+    /// Nothing follows from asking. So it also tells whether a journal that was full has room
+    /// again.
     ///
     /// # Errors
-    /// [`Refused::Busy`], [`Refused::Full`] and [`Refused::Poisoned`] as the operations themselves; [`Refused::TooLong`] if no batch
-    /// could ever hold it.
+    /// [`Refused::Busy`], [`Refused::Full`] and [`Refused::Poisoned`] as the operations themselves;
+    /// [`Refused::TooLong`] if no batch could ever hold it.
     pub fn require(&mut self, need: Need) -> Result<(), Refused> {
         self.check_poison()?;
         let bytes = need.bytes + (need.records + need.puts) * 2 * VARINT_MAX + need.streams * SECTION_ROOM;

@@ -13,10 +13,12 @@ const SPARE_KEEP: usize = 2;
 /// Spare files that there should always be: what is kept for maps, and the reserve.
 const KEPT: usize = (RESERVE_SEGMENTS + MAP_SEGMENTS) as usize;
 
-/// What kind of record wants room. The journal does not remember it: it only decides what is accepted.
+/// What kind of record wants room. The journal does not remember it: it only decides what is
+/// accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
-    /// Whatever its user appends. May be much, and is given back only by chops, for which its user may need a map.
+    /// Whatever its user appends. May be much, and is given back only by chops, for which its user
+    /// may need a map.
     Data,
     /// What a map appends. Little, and cleaned by the map itself.
     Map,
@@ -35,7 +37,8 @@ pub(crate) struct Space {
     pub busy: bool,
     /// The disk had no room for another file.
     pub disk_full: bool,
-    /// It cannot make files for another reason; appends are refused when those that there are are full.
+    /// It cannot make files for another reason; appends are refused when those that there are are
+    /// full.
     pub failed: bool,
     /// Whether records of each class have room, while nothing has changed that.
     pub room: [Option<bool>; 2],
@@ -80,8 +83,8 @@ impl Log {
         self.space.spare.len() <= KEPT && !self.may_grow()
     }
 
-    /// Whether the batch that collects can be written when it is full: where the present one ends, or in the next segment, with which
-    /// `keep` spare files remain.
+    /// Whether the batch that collects can be written when it is full: where the present one ends,
+    /// or in the next segment, with which `keep` spare files remain.
     pub(super) fn has_room(&self, keep: u32) -> bool {
         self.space.spare.len() > keep as usize || self.active_has_room()
     }
@@ -91,8 +94,8 @@ impl Log {
             && self.fits_active((self.options.frame_max() + self.options.batch_bytes) as usize)
     }
 
-    /// Whether a record of this class has room. The answer is kept until a step or a chore begins or ends, as this is asked for each
-    /// record. What data may take, a map may take too.
+    /// Whether a record of this class has room. The answer is kept until a step or a chore begins
+    /// or ends, as this is asked for each record. What data may take, a map may take too.
     pub(super) fn check_room(&mut self, class: Class) -> Result<(), Refused> {
         let room = match self.space.room[class as usize] {
             Some(room) => room,
@@ -102,9 +105,10 @@ impl Log {
         if room { Ok(()) } else { Err(self.no_room()) }
     }
 
-    /// Lets records of every class have the reserve too, or no longer. For the little that whoever uses the journal has to write before
-    /// it can give anything back, such as at its start: a journal that is full could not be used again otherwise. What is written so
-    /// often must itself be bounded, as puts of the same keys are.
+    /// Lets records of every class have the reserve too, or no longer. For the little that whoever
+    /// uses the journal has to write before it can give anything back, such as at its start: a
+    /// journal that is full could not be used again otherwise. What is written so often must itself
+    /// be bounded, as puts of the same keys are.
     pub fn lend_reserve(&mut self, lent: bool) {
         (self.space.lent, self.space.room) = (lent, [None; 2]);
     }
@@ -124,8 +128,9 @@ impl Log {
         spare > keep || (spare >= keep || self.is_young()) && self.active_has_room()
     }
 
-    /// Whether this is a new journal, which is used while the files that are kept are still being made. But should the disk have no room
-    /// for them, half of the first segment is left for chops.
+    /// Whether this is a new journal, which is used while the files that are kept are still being
+    /// made. But should the disk have no room for them, half of the first segment is left for
+    /// chops.
     fn is_young(&self) -> bool {
         let first = self.segments.first_key_value().filter(|_| self.segments.len() == 1);
         first.is_some_and(|(_, segment)| segment.end <= self.options.segment_bytes / 2)
@@ -142,7 +147,8 @@ impl Log {
         }
     }
 
-    /// Whether a frame of this length, with its runs in the index, fits behind what is there and in flight.
+    /// Whether a frame of this length, with its runs in the index, fits behind what is there and in
+    /// flight.
     fn fits_active(&self, length: usize) -> bool {
         let Some(active) = &self.active else { return false };
         let segment = &self.segments[&active.seq];
@@ -165,13 +171,14 @@ impl Log {
         self.takes_frames_of(length as u32) && self.fits_active(length + sections * (RUN_ROOM + 4 + EXTENT_ROOM))
     }
 
-    /// Whether frames of this length are allowed in the active segment: it may have been begun with smaller batches.
+    /// Whether frames of this length are allowed in the active segment: it may have been begun with
+    /// smaller batches.
     fn takes_frames_of(&self, length: u32) -> bool {
         self.active.as_ref().is_some_and(|active| length <= self.segments[&active.seq].frame_max)
     }
 
-    /// How far apart the extents of a run are at least. They become sparser as the table fills, so that it stays bounded whatever
-    /// the number of streams: see [`Log::extents_max`].
+    /// How far apart the extents of a run are at least. They become sparser as the table fills, so
+    /// that it stays bounded whatever the number of streams: see [`Log::extents_max`].
     pub(super) fn extent_spacing(&self) -> u32 {
         let total = self.active.as_ref().map_or(0, |active| active.extents_total);
         (EXTENT_BYTES << (8 * total / self.extents_max()).min(15)).min(self.options.segment_bytes)
@@ -193,7 +200,8 @@ impl Log {
         (self.space.disk_full || self.space.failed) && self.space.spare.len() <= KEPT
     }
 
-    /// Whether an operation was refused for want of room since this was asked last: then [`Log::next_chore`] may have one.
+    /// Whether an operation was refused for want of room since this was asked last: then
+    /// [`Log::next_chore`] may have one.
     pub fn wants_chore(&mut self) -> bool {
         std::mem::take(&mut self.space.refused)
     }

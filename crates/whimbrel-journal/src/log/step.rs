@@ -34,8 +34,9 @@ impl WriteStep {
         self.slot
     }
 
-    /// Puts what is to be written into `out` (which is emptied) and says which part of it belongs at which offset. The order of the
-    /// parts does not matter. Not part of [`Log`], so that it need not be done under its lock.
+    /// Puts what is to be written into `out` (which is emptied) and says which part of it belongs
+    /// at which offset. The order of the parts does not matter. Not part of [`Log`], so that it
+    /// need not be done under its lock.
     pub fn encode(&self, out: &mut Vec<u8>) -> [(u64, Range<usize>); 2] {
         out.clear();
         match &self.what {
@@ -57,7 +58,8 @@ impl WriteStep {
     }
 }
 
-/// Something that may take long and runs beside the writing, see [`crate::perform_chore`]. One at a time.
+/// Something that may take long and runs beside the writing, see [`crate::perform_chore`]. One at a
+/// time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Chore {
     /// [`crate::Storage::create`].
@@ -84,8 +86,8 @@ pub enum Chore {
 }
 
 impl Log {
-    /// What is to be written and synced next. Nothing while the last one has not been [`Log::written`], or while there is nothing to
-    /// write, or no place.
+    /// What is to be written and synced next. Nothing while the last one has not been
+    /// [`Log::written`], or while there is nothing to write, or no place.
     pub fn next_write(&mut self) -> Option<WriteStep> {
         self.space.room = [None; 2];
         if self.flying || self.poison.is_some() {

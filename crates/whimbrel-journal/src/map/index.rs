@@ -7,13 +7,13 @@ use siphasher::sip128::SipHasher13;
 
 use crate::types::Tick;
 
-/// Tables that grow one at a time. A table doubles when it is full; the shares of these grow by the same factor from each to the next,
-/// so that at any number of keys they are spread evenly between half full and full. Together they never double, and growing one
-/// moves a fiftieth of all keys.
+/// Tables that grow one at a time. A table doubles when it is full; the shares of these grow by the
+/// same factor from each to the next, so that at any number of keys they are spread evenly between
+/// half full and full. Together they never double, and growing one moves a fiftieth of all keys.
 const SHARDS: usize = 64;
 
-/// What is kept of a key: 96 bits of a keyed hash, and the choice of the shard holds 6 more. That two of n keys are taken for one
-/// has the probability n² / 2^103: 10^-17 for ten million.
+/// What is kept of a key: 96 bits of a keyed hash, and the choice of the shard holds 6 more. That
+/// two of n keys are taken for one has the probability n² / 2^103: 10^-17 for ten million.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Digest {
     bits: [u32; 3],

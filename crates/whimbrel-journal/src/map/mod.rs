@@ -1,14 +1,15 @@
 //! A durable map on one stream of the journal: the last record of a key counts.
 //!
-//! It remembers where the last record of each key is, and not what is in it: whoever uses it has the values in memory, in a form of his
-//! own. Once the stream holds much more than what counts, its oldest records are read; those that still count are appended
-//! again, and then all of them are chopped. There are no pauses, no snapshot, and no second file.
+//! It remembers where the last record of each key is, and not what is in it: whoever uses it has
+//! the values in memory, in a form of his own. Once the stream holds much more than what counts,
+//! its oldest records are read; those that still count are appended again, and then all of them are
+//! chopped. There are no pauses, no snapshot, and no second file.
 //!
-//! A removal is a record, too, and needs nothing else: when the cleaning comes to it, everything before it is chopped together with it, so
-//! no older record of its key can come back.
+//! A removal is a record, too, and needs nothing else: when the cleaning comes to it, everything
+//! before it is chopped together with it, so no older record of its key can come back.
 //!
-//! Like [`Log`], it does no IO. Its driver reads what [`Map::wanted`] asks for, outside any lock, and gives it to [`Map::take`];
-//! [`Map::clean`] uses it, under the lock of the submission.
+//! Like [`Log`], it does no IO. Its driver reads what [`Map::wanted`] asks for, outside any lock,
+//! and gives it to [`Map::take`]; [`Map::clean`] uses it, under the lock of the submission.
 
 mod index;
 mod record;
@@ -29,16 +30,18 @@ pub const KEY_MAX: usize = (64 << 10) + 64;
 pub const CLEAN_ABOVE: u64 = 2;
 /// Default of [`MapOptions::clean_min`].
 pub const CLEAN_MIN: u64 = 4 << 20;
-/// For each byte that ceases to count, this many bytes of old records are cleaned. At 4 a round through a stream that holds twice what
-/// counts ends before it has grown by half of what counts.
+/// For each byte that ceases to count, this many bytes of old records are cleaned. At 4 a round
+/// through a stream that holds twice what counts ends before it has grown by half of what counts.
 pub const CLEAN_RATE: u64 = 4;
-/// Bytes of old records that are read at once, and cleaned at once at most (one record if it is longer).
+/// Bytes of old records that are read at once, and cleaned at once at most (one record if it is
+/// longer).
 pub const CLEAN_PIECE: usize = 256 << 10;
 
 /// Settings of a map.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct MapOptions {
-    /// A secret, for a hash of the keys that strangers cannot aim at. It may differ from one opening to the next.
+    /// A secret, for a hash of the keys that strangers cannot aim at. It may differ from one
+    /// opening to the next.
     pub seed: u128,
     /// While the stream holds no more bytes than this, it is not cleaned.
     pub clean_min: u64,
@@ -69,7 +72,8 @@ pub struct MapInfo {
     pub failed_reads: u64,
 }
 
-/// The map. Memory: about 40 bytes per key, and one [`CLEAN_PIECE`] or the longest record while it is cleaned.
+/// The map. Memory: about 40 bytes per key, and one [`CLEAN_PIECE`] or the longest record while it
+/// is cleaned.
 #[derive(Debug)]
 pub struct Map {
     stream: Stream,
@@ -115,18 +119,18 @@ impl Map {
         }
     }
 
-    /// Gives a key a value, instead of the one that it has. Durable with its ticket. To do several things together,
-    /// ask [`Log::require`] before.
+    /// Gives a key a value, instead of the one that it has. Durable with its ticket. To do several
+    /// things together, ask [`Log::require`] before.
     ///
     /// # Errors
-    /// [`Refused::KeyTooLong`]; [`Refused::TooLong`] if key, value and [`RECORD_HEAD`] are longer than a record can be; else as
-    /// [`Log::append`]. The map is as before then.
+    /// [`Refused::KeyTooLong`]; [`Refused::TooLong`] if key, value and [`RECORD_HEAD`] are longer
+    /// than a record can be; else as [`Log::append`]. The map is as before then.
     pub fn put(&mut self, log: &mut Log, key: &[u8], value: &[u8]) -> Result<Ticket, Refused> {
         self.write(log, Record { key, value: Some(value) })
     }
 
-    /// Takes the value of a key away. Durable with its ticket. If it has none, nothing is written, and the ticket is that of the last
-    /// operation accepted.
+    /// Takes the value of a key away. Durable with its ticket. If it has none, nothing is written,
+    /// and the ticket is that of the last operation accepted.
     ///
     /// # Errors
     /// As [`Map::put`].
@@ -163,12 +167,14 @@ impl Map {
         let ticket = log.append_as(Class::Map, (self.stream, self.last + 1), &[&self.head, key, body])?;
         let place = Place { tick: self.last + 1, bytes: (self.head.len() + key.len() + body.len()) as u32 };
         let dead = self.note(self.index.digest(key), place, value.is_some());
-        // Nothing is earned in advance: what was written while there was no need is not made up for.
+        // Nothing is earned in advance: what was written while there was no need is not made up
+        // for.
         self.credit = if self.is_due() { (self.credit + CLEAN_RATE * dead).min(self.held) } else { 0 };
         Ok(ticket)
     }
 
-    /// The record at this place is the newest one, and that of this key. Returns the bytes that count no more.
+    /// The record at this place is the newest one, and that of this key. Returns the bytes that
+    /// count no more.
     fn note(&mut self, key: Digest, place: Place, has_value: bool) -> u64 {
         let bytes = u64::from(place.bytes);
         self.last = place.tick;
@@ -193,8 +199,8 @@ impl Map {
         self.held > self.clean_min.max(CLEAN_ABOVE * self.live)
     }
 
-    /// What is to be read for the cleaning, if anything: with [`Piece::read`], outside any lock. What became of it must be told to
-    /// [`Map::take`].
+    /// What is to be read for the cleaning, if anything: with [`Piece::read`], outside any lock.
+    /// What became of it must be told to [`Map::take`].
     pub fn wanted(&mut self) -> Option<Wanted> {
         if self.reading || !self.piece.is_empty() || self.credit == 0 || !self.is_due() {
             return None;
@@ -203,7 +209,8 @@ impl Map {
         Some(Wanted { from: self.cleaned + 1, to: self.last, budget: CLEAN_PIECE })
     }
 
-    /// Takes what was read. If it could not be, or nothing of it is durable yet, the next one is wanted only when more has ceased to count.
+    /// Takes what was read. If it could not be, or nothing of it is durable yet, the next one is
+    /// wanted only when more has ceased to count.
     pub fn take(&mut self, outcome: Result<Piece, ReadError>) {
         self.reading = false;
         match outcome {
@@ -215,8 +222,9 @@ impl Map {
         }
     }
 
-    /// Cleans as much as has been earned and read. To be called after the operations of a submission (it uses room in the batch), and
-    /// after [`Map::take`]. What is refused is left for the next time.
+    /// Cleans as much as has been earned and read. To be called after the operations of a
+    /// submission (it uses room in the batch), and after [`Map::take`]. What is refused is left for
+    /// the next time.
     pub fn clean(&mut self, log: &mut Log) {
         let mut stopped = false;
         while self.credit > 0

@@ -1,4 +1,5 @@
-//! What a record of the map looks like: a varint, length of the key × 4 + kind; the key; the value to the end of the record.
+//! What a record of the map looks like: a varint, length of the key × 4 + kind; the key; the value
+//! to the end of the record.
 
 use crate::wire::{Bytes, VARINT_MAX, put_varint};
 

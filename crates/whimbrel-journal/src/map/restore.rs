@@ -80,7 +80,8 @@ impl<S: Storage> Readable for (&Log, &S) {
 /// Why a map cannot be restored.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RestoreError {
-    /// Its stream cannot be read. With damage, what is left could tell of keys that were removed, or of values that were replaced.
+    /// Its stream cannot be read. With damage, what is left could tell of keys that were removed,
+    /// or of values that were replaced.
     #[error(transparent)]
     Read(#[from] ReadError),
     /// A record is none of a map, or of a later version, or does not follow the one before it.
@@ -132,9 +133,11 @@ impl Piece {
 }
 
 impl Map {
-    /// The map that is in a stream, which must hold nothing else and to which nothing may have been appended since the journal was
-    /// opened. `sink` is given each key with its value, in the order in which they were last written (cleaning writes, too). Reads the
-    /// stream twice, first the keys and then the values that count, and so needs no memory for values, but a bit for each record.
+    /// The map that is in a stream, which must hold nothing else and to which nothing may have been
+    /// appended since the journal was opened. `sink` is given each key with its value, in the order
+    /// in which they were last written (cleaning writes, too). Reads the stream twice, first the
+    /// keys and then the values that count, and so needs no memory for values, but a bit for each
+    /// record.
     ///
     /// # Errors
     /// See [`RestoreError`]. What was given until then is incomplete.

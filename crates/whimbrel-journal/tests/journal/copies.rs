@@ -57,7 +57,8 @@ fn a_copy_is_the_same_in_whatever_pieces_it_is_read() {
     }
     journal.settle();
     let cut = journal.log.begin_cut();
-    // The segment that was written is sealed after the cut: what its head says then is not of that moment.
+    // The segment that was written is sealed after the cut: what its head says then is not of that
+    // moment.
     let tail = cut.files().last().unwrap();
     let head = twin.contents(tail.slot).unwrap()[..4096].to_vec();
     for tick in 401..=800 {

@@ -1,4 +1,5 @@
-//! Crashes at every point: what was reported durable is there, in order; nothing is invented; a torn end is no damage.
+//! Crashes at every point: what was reported durable is there, in order; nothing is invented; a
+//! torn end is no damage.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +20,8 @@ fn reopen(mut twin: Twin, rng: &mut fastrand::Rng, place: &str) -> Twin {
     twin
 }
 
-/// One life: opens, compares, works until the disk fails. Returns the disk after the crash and what must be, and may be, on it.
+/// One life: opens, compares, works until the disk fails. Returns the disk after the crash and what
+/// must be, and may be, on it.
 fn live(twin: &Twin, base: &BTreeMap<u64, Model>, (steps, crash_at): (u32, u64), rng: &mut fastrand::Rng) -> Life {
     let (log, report) = Log::open(twin, SMALL, 7).unwrap();
     assert_eq!(report.damages, []);

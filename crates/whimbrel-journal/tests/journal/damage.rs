@@ -12,7 +12,8 @@ const STREAMS: u64 = 4;
 /// Of each stream, the records in order.
 type Written = BTreeMap<u64, Vec<(u64, Vec<u8>)>>;
 
-/// A journal of several segments; its last frame holds a record of a stream of its own, so that it alone is what may be cut.
+/// A journal of several segments; its last frame holds a record of a stream of its own, so that it
+/// alone is what may be cut.
 fn sample() -> (Twin, Written) {
     let twin = Twin::new();
     let mut journal = open(&twin);
@@ -40,7 +41,8 @@ fn stream(journal: &Stepped<'_, Twin>, number: u64) -> Stream {
     journal.log.streams().find(|(name, _)| *name == id(number)).expect("the stream is known").1
 }
 
-/// Reads a stream around its damage; returns the damage. Panics if anything is lost silently or invented.
+/// Reads a stream around its damage; returns the damage. Panics if anything is lost silently or
+/// invented.
 fn read_around(journal: &mut Stepped<'_, Twin>, number: u64, written: &[(u64, Vec<u8>)]) -> Vec<Damage> {
     let stream = stream(journal, number);
     let mut found = Vec::new();
@@ -132,7 +134,8 @@ fn a_lost_page_or_file_is_never_passed_over_silently() {
             continue;
         }
         twin.corrupt(slot, page * HEAD as u64, |bytes| bytes.fill(0), HEAD);
-        // A page of the checkpoint holds both copies while there are few streams; that is said, and nothing is guessed.
+        // A page of the checkpoint holds both copies while there are few streams; that is said, and
+        // nothing is guessed.
         let (log, report) = match Log::open(&twin, SMALL, 7) {
             Ok(opened) => opened,
             Err(error) => {
@@ -231,7 +234,8 @@ fn a_damaged_stream_goes_on_when_the_damage_is_chopped() {
     let (again, report) = Log::open(&twin, SMALL, 7).unwrap();
     assert_eq!((report.damages.len(), again.info(stream).unwrap().stopped.is_some()), (1, true), "it is found again");
 
-    // Chopped in its middle, the rest of it is still told of, but not to whoever wants only what was chopped.
+    // Chopped in its middle, the rest of it is still told of, but not to whoever wants only what
+    // was chopped.
     journal.log.chop(stream, last - 1).unwrap();
     journal.settle();
     let read = |from, to| {

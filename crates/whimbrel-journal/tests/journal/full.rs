@@ -54,7 +54,8 @@ impl<'a> Full<'a> {
         }
     }
 
-    /// Does `turns` of that, in commits of some, and cleans the map; events are refused all the time.
+    /// Does `turns` of that, in commits of some, and cleans the map; events are refused all the
+    /// time.
     fn work(&mut self, turns: std::ops::Range<u64>, together: u64, rng: &mut fastrand::Rng) {
         for turn in turns {
             self.submit(turn, rng);

@@ -1,4 +1,5 @@
-//! The journal as those who use it see it. One program, so that what the tests share is built and linked once.
+//! The journal as those who use it see it. One program, so that what the tests share is built and
+//! linked once.
 
 mod common;
 mod copies;

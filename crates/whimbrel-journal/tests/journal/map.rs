@@ -51,7 +51,8 @@ fn values_come_back_in_the_order_in_which_they_were_last_written() {
 
 #[test]
 fn the_stream_stays_below_two_and_a_half_times_what_counts() {
-    // Overwriting keys at random, a few of them, and all in turn; the last is the hardest for a cleaning that begins with the oldest.
+    // Overwriting keys at random, a few of them, and all in turn; the last is the hardest for a
+    // cleaning that begins with the oldest.
     for style in 0..3 {
         let twin = Twin::new();
         let options = Options { max_bytes: 4 << 20, ..SMALL };
@@ -330,7 +331,8 @@ fn what_is_required_is_reckoned_and_told() {
         log.require(Need { changes: fits.changes + 1, ..fits }),
         Err(Refused::TooLong { bytes: control + change, max: control })
     );
-    // What is collected takes its part: a change four bytes here, a record its length and a byte more.
+    // What is collected takes its part: a change four bytes here, a record its length and a byte
+    // more.
     for upto in 128..153 {
         log.chop(stream, upto).unwrap();
     }

@@ -1,4 +1,5 @@
-//! Crashes of a map at every point: what is restored is what a prefix of all submissions has made, with everything that was committed.
+//! Crashes of a map at every point: what is restored is what a prefix of all submissions has made,
+//! with everything that was committed.
 
 use crate::common::mapping::{HASTY, Held, Mapping, Shape, restore, streams};
 use crate::common::{SMALL, fates, open};
@@ -17,7 +18,8 @@ struct Seen {
     full: u64,
 }
 
-/// One life: opens, works until the disk fails or the steps are done; returns the disk after the crash and what may be on it.
+/// One life: opens, works until the disk fails or the steps are done; returns the disk after the
+/// crash and what may be on it.
 fn live(
     (twin, options): (&Twin, Options),
     (shape, steps, crash_at): (Shape, u32, u64),

@@ -1,4 +1,5 @@
-//! Relocation: how much of it there is, what it can do with odd frames, and with segments that cannot be read.
+//! Relocation: how much of it there is, what it can do with odd frames, and with segments that
+//! cannot be read.
 
 use crate::common::mapping::restore;
 use crate::common::{SMALL, fill, id, open, payload, places, read_all, try_read_all, until_not_busy};
@@ -14,7 +15,8 @@ fn record(number: u64, tick: u64) -> Vec<u8> {
 
 const LARGE: Options = Options { segment_bytes: 512 << 10, batch_bytes: 16 << 10, max_bytes: 8 << 20 };
 
-/// A journal of some segments in which one of ten records is of a slow stream; returns it with the last tick.
+/// A journal of some segments in which one of ten records is of a slow stream; returns it with the
+/// last tick.
 fn mixed<'a>(twin: &'a Twin, options: Options, bytes: u64) -> (Stepped<'a, Twin>, [Stream; 2], u64) {
     let mut journal = Stepped::new(Log::open(twin, options, 7).unwrap().0, twin);
     let streams = [0, 1].map(|number| journal.log.open_stream(id(number)).unwrap().0);
@@ -42,7 +44,8 @@ fn while_there_is_space_relocation_takes_its_share_and_no_more() {
         let (mut journal, [slow_stream, fast], last) = mixed(&twin, ample, 600 << 10);
         let mut earned = 0;
         if scarce {
-            // No further file may be made, but those there are suffice for now. What was earned before is forgotten.
+            // No further file may be made, but those there are suffice for now. What was earned
+            // before is forgotten.
             let bound = journal.log.files() * u64::from(SMALL.segment_bytes);
             let options = Options { max_bytes: bound, ..SMALL };
             journal = Stepped::new(Log::open(&twin, options, 7).unwrap().0, &twin);
@@ -68,7 +71,8 @@ fn while_there_is_space_relocation_takes_its_share_and_no_more() {
 
 #[test]
 fn long_records_and_many_in_one_frame_are_relocated_from_wherever_they_lie_in_a_segment() {
-    // Of the slow stream: how many records in a frame, of how many bytes, and in how many frames there are any.
+    // Of the slow stream: how many records in a frame, of how many bytes, and in how many frames
+    // there are any.
     for (together, bytes, every) in [(1, 7000, 20), (12, 900, 60), (3, 100, 200), (1, 4080, 3)] {
         let twin = Twin::new();
         let mut journal = Stepped::new(Log::open(&twin, LARGE, 7).unwrap().0, &twin);
@@ -199,7 +203,8 @@ fn a_copy_that_is_damaged_takes_no_doubt_away() {
     journal.log.chop(fast, last).unwrap();
     journal.settle();
     assert_eq!((slot, slot), (same, tail(&mut journal).0));
-    // A frame is lost, and behind it is a copy of records of the slow stream, damaged too; those are still where they were before.
+    // A frame is lost, and behind it is a copy of records of the slow stream, damaged too; those
+    // are still where they were before.
     let bytes = twin.contents(slot).unwrap();
     let copied = slow(last).into_iter().find_map(|(_, record)| {
         let behind = &bytes[end as usize..];
@@ -213,7 +218,8 @@ fn a_copy_that_is_damaged_takes_no_doubt_away() {
     assert!(log.check_stream(slow_stream).is_err());
 }
 
-/// Fills a journal with two streams, of which the first has one record of five; returns the last tick.
+/// Fills a journal with two streams, of which the first has one record of five; returns the last
+/// tick.
 fn fill_two(journal: &mut Stepped<'_, Twin>, streams: [Stream; 2]) -> u64 {
     for tick in 1.. {
         let stream = streams[usize::from(tick % 5 > 0)];
@@ -274,7 +280,8 @@ fn relocation_goes_on_when_nothing_but_the_reserve_is_left() {
         cut.files().count() as u64
     };
     assert_eq!(used(&mut journal), files - u64::from(RESERVE_SEGMENTS));
-    // Each segment but those of the map keeps a fifth, and goes on giving back until there is more than is kept.
+    // Each segment but those of the map keeps a fifth, and goes on giving back until there is more
+    // than is kept.
     journal.log.chop(streams[1], last).unwrap();
     journal.settle();
     assert!(used(&mut journal) < files - u64::from(RESERVE_SEGMENTS + MAP_SEGMENTS), "{}", used(&mut journal));

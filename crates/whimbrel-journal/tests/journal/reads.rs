@@ -52,7 +52,8 @@ fn a_single_record_costs_little_reading() {
 
 #[test]
 fn directories_that_reach_beyond_what_was_read_are_read_on() {
-    // Long directories and short records, read in small pieces, of the segment that is written and of others.
+    // Long directories and short records, read in small pieces, of the segment that is written and
+    // of others.
     let options = Options { segment_bytes: 256 << 10, batch_bytes: 32 << 10, max_bytes: 16 << 20 };
     let twin = Twin::new();
     let mut journal = Stepped::new(Log::open(&twin, options, 7).unwrap().0, &twin);

@@ -1,4 +1,5 @@
-//! What opening says of each thing that it finds, down to the file and the offset, and what it does with files that say nothing.
+//! What opening says of each thing that it finds, down to the file and the offset, and what it does
+//! with files that say nothing.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +24,8 @@ fn tail(journal: &mut Stepped<'_, Twin>) -> (u32, u64) {
     cut.files().last().map(|file| (file.slot, file.used)).expect("a segment is written")
 }
 
-/// Appends a record of some bytes, alone in its frame; returns the place of the frame, if no new segment was begun for it.
+/// Appends a record of some bytes, alone in its frame; returns the place of the frame, if no new
+/// segment was begun for it.
 fn alone(journal: &mut Stepped<'_, Twin>, (stream, number): (Stream, u64), tick: Tick) -> Option<(u32, u64, u64)> {
     let (before, begin) = tail(journal);
     journal.log.append(stream, tick, &[&payload(number, tick, 200)]).unwrap();
@@ -32,7 +34,8 @@ fn alone(journal: &mut Stepped<'_, Twin>, (stream, number): (Stream, u64), tick:
     (slot == before).then_some((slot, begin, end))
 }
 
-/// A journal with three streams in one segment, and the frames of the records 1, 2, … of these numbers.
+/// A journal with three streams in one segment, and the frames of the records 1, 2, … of these
+/// numbers.
 fn frames(twin: &Twin, numbers: &[u64]) -> ([Stream; 3], Vec<(u32, u64, u64)>) {
     let mut journal = open(twin);
     let streams = [0, 1, 2].map(|number| journal.log.open_stream(id(number)).unwrap().0);
@@ -56,7 +59,8 @@ fn hole(number: u64, after: Tick, last: Tick, what: &'static str) -> Damage {
     Damage { file: None, offset: 0, lost: Some((id(number), after, last)), what }
 }
 
-/// A journal with one stream in several sealed segments and one that is written, and for each tick the file that it is in.
+/// A journal with one stream in several sealed segments and one that is written, and for each tick
+/// the file that it is in.
 fn sealed(twin: &Twin) -> (Stream, BTreeMap<Tick, u32>) {
     let mut journal = open(twin);
     let (stream, _) = journal.log.open_stream(id(1)).unwrap();
@@ -446,7 +450,8 @@ fn a_long_tail_is_walked_once_wherever_its_frames_lie() {
     let (log, report) = Log::open(&twin, options, 7).unwrap();
     assert_eq!((report.damages.as_slice(), report.torn), ([].as_slice(), None));
     assert_eq!((report.bytes_read, report.tail_bytes), (twin.bytes_read() - before, end - HEAD as u64));
-    // Once, but for the first piece of it, which is looked at for the states; and what may follow it.
+    // Once, but for the first piece of it, which is looked at for the states; and what may follow
+    // it.
     let more = 2 * (256 << 10) + 2 * u64::from(options.batch_bytes) + (report.files * HEAD) as u64;
     assert!(report.bytes_read <= report.tail_bytes + more, "{report:?}");
     let journal = Stepped::new(log, &twin);

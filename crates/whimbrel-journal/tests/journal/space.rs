@@ -293,7 +293,8 @@ fn whatever_is_accepted_finds_its_place_also_where_there_is_little() {
 
 #[test]
 fn what_is_said_of_many_streams_fits_behind_their_frames() {
-    // As long as it can be: the ticks are far apart, and every stream is in every part of the segment.
+    // As long as it can be: the ticks are far apart, and every stream is in every part of the
+    // segment.
     let options = Options { segment_bytes: 1 << 20, batch_bytes: 16 << 10, max_bytes: 64 << 20 };
     for bytes in [1, 20, 45, 70, 90, 110] {
         let twin = Twin::new();

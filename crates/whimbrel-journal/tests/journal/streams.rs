@@ -219,7 +219,8 @@ fn changes_fill_their_part_of_a_batch_and_no_more() {
     let mut journal = open(&twin);
     let (a, _) = journal.log.open_stream(id(1)).unwrap();
     journal.settle();
-    // An eighth of a batch, and four bytes for each change: one for kind and stream, two for the tick, one for what it does not need.
+    // An eighth of a batch, and four bytes for each change: one for kind and stream, two for the
+    // tick, one for what it does not need.
     let most = u64::from(SMALL.batch_bytes) / 8 / 4;
     for upto in 128..128 + most {
         journal.log.chop(a, upto).unwrap();

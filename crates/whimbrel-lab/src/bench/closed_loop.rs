@@ -1,7 +1,8 @@
-//! Throughput: publishers that never have more than a window of messages on the way to the slowest subscriber.
+//! Throughput: publishers that never have more than a window of messages on the way to the slowest
+//! subscriber.
 //!
-//! One thread drives all connections. What is counted is what subscribers received, in sequence; a message that the broker drops is
-//! a loss, reported and never counted as delivered.
+//! One thread drives all connections. What is counted is what subscribers received, in sequence; a
+//! message that the broker drops is a loss, reported and never counted as delivered.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -22,12 +23,13 @@ const STALLED_AFTER: Duration = Duration::from_secs(5);
 /// A publisher makes no more messages while this many bytes wait for its socket.
 const UNSENT_LIMIT: usize = 256 * 1024;
 
-/// A subscriber (and a publisher that waits for acknowledgements) is woken once this part of the window has come, so that reading
-/// costs the generator little and the broker no wake-ups. Half a window is then still on the way: the broker does not run dry.
+/// A subscriber (and a publisher that waits for acknowledgements) is woken once this part of the
+/// window has come, so that reading costs the generator little and the broker no wake-ups. Half a
+/// window is then still on the way: the broker does not run dry.
 const WAKE_PART: u64 = 2;
 
-/// Sockets are read without having become readable after this long: what is there may be all that the broker will send, for
-/// example if it has a window of its own that is smaller than a batch.
+/// Sockets are read without having become readable after this long: what is there may be all that
+/// the broker will send, for example if it has a window of its own that is smaller than a batch.
 const SWEEP_AFTER: Duration = Duration::from_millis(2);
 
 /// Bytes of an MQTT PUBACK; JetStream's acknowledgements are longer.
@@ -97,7 +99,8 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// The broker's CPU microseconds per delivered message, which are also CPU seconds per million of them.
+    /// The broker's CPU microseconds per delivered message, which are also CPU seconds per million
+    /// of them.
     pub fn broker_micros(&self) -> Option<f64> {
         self.broker_cpu.map(|cpu| cpu.as_secs_f64() * 1e6 / self.delivered as f64)
     }
@@ -121,7 +124,8 @@ impl Outcome {
 /// Runs `load` against `target`; `broker` is the clock of the broker's process, where it is known.
 ///
 /// # Errors
-/// When the broker refuses or breaks a connection, breaks the protocol, or delivers nothing for five seconds.
+/// When the broker refuses or breaks a connection, breaks the protocol, or delivers nothing for
+/// five seconds.
 pub fn run(target: Target, load: &Load, timing: &Timing, broker: Option<CpuClock>) -> Result<Outcome> {
     let mut generator = Generator::connect(target, load)?;
     generator.turn_until(Instant::now() + timing.warm_up)?;
@@ -129,7 +133,8 @@ pub fn run(target: Target, load: &Load, timing: &Timing, broker: Option<CpuClock
     generator.turn_until(start.at + timing.measure)?;
     let mut end = Reading::take(&generator, broker)?;
     while end.delivered == start.delivered {
-        // A machine in use may let nobody run for the whole interval: it is extended, and `STALLED_AFTER` bounds it.
+        // A machine in use may let nobody run for the whole interval: it is extended, and
+        // `STALLED_AFTER` bounds it.
         generator.turn_until(end.at + SWEEP_AFTER)?;
         end = Reading::take(&generator, broker)?;
     }
@@ -326,7 +331,8 @@ impl Generator {
         self.update_windows()
     }
 
-    /// Reads what has come for the connection of number `token`: first the publishers, then the subscribers.
+    /// Reads what has come for the connection of number `token`: first the publishers, then the
+    /// subscribers.
     fn receive(&mut self, token: usize) -> Result<()> {
         let Some(publisher) = self.publishers.get_mut(token) else {
             return self.receive_delivered(token - self.publishers.len());
@@ -369,7 +375,8 @@ impl Generator {
         Ok(())
     }
 
-    /// Sends no more, waits for what is on the way, and returns the number of messages lost in the whole run.
+    /// Sends no more, waits for what is on the way, and returns the number of messages lost in the
+    /// whole run.
     fn finish(&mut self) -> Result<u64> {
         for publisher in &mut self.publishers {
             publisher.stopped = true;

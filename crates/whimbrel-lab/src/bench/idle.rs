@@ -10,7 +10,8 @@ use super::process;
 use super::target::Target;
 use super::wire::{Frame, Protocol, QoS};
 
-/// Connections that are being opened at the same time: below the shortest listen queue of the brokers (100).
+/// Connections that are being opened at the same time: below the shortest listen queue of the
+/// brokers (100).
 const AT_ONCE: usize = 64;
 
 /// Without any progress for this long the broker counts as stuck.
@@ -24,12 +25,14 @@ const OTHER_FILES: u64 = 100;
 pub struct Idle {
     /// Connections opened and subscribed per second.
     pub connects_per_second: f64,
-    /// By how much the broker's resident memory grew per connection, in bytes. Sockets are the kernel's memory and are not in it.
+    /// By how much the broker's resident memory grew per connection, in bytes. Sockets are the
+    /// kernel's memory and are not in it.
     pub bytes_per_connection: Option<f64>,
 }
 
-/// Opens `connections` connections, each with one subscription of its own to a topic of its own. `pid` is the broker; it should be
-/// freshly started, since memory that an earlier load has left behind hides growth.
+/// Opens `connections` connections, each with one subscription of its own to a topic of its own.
+/// `pid` is the broker; it should be freshly started, since memory that an earlier load has left
+/// behind hides growth.
 ///
 /// # Errors
 /// When the broker refuses or breaks a connection, or the limit of open files is too low.

@@ -1,7 +1,8 @@
 //! Latency: an open loop at a fixed pace, one publisher and one subscriber whose delays count.
 //!
-//! The pace does not depend on the broker: a message is due at its time, and its latency counts from then, whether or not the
-//! publisher was late. One thread sends and receives without ever sleeping, so that no wake-up but the broker's is measured.
+//! The pace does not depend on the broker: a message is due at its time, and its latency counts
+//! from then, whether or not the publisher was late. One thread sends and receives without ever
+//! sleeping, so that no wake-up but the broker's is measured.
 
 use std::time::{Duration, Instant};
 
@@ -25,8 +26,8 @@ const UNSENT_LIMIT: usize = 16 * 1024 * 1024;
 /// Receive buffer of the subscriber that stops reading: small, so that the broker feels it soon.
 const STUCK_BUFFER: usize = 4096;
 
-/// Time for the buffers of the subscriber that stops reading to fill up: with 1,000-byte bodies 5 MB, more than the kernel's
-/// largest send buffer by default.
+/// Time for the buffers of the subscriber that stops reading to fill up: with 1,000-byte bodies 5
+/// MB, more than the kernel's largest send buffer by default.
 pub const FILL: Duration = Duration::from_secs(1);
 
 /// Latencies of one measurement.
@@ -72,8 +73,9 @@ impl Ends {
     }
 }
 
-/// Measures between two brokers for `measure` after `warm_up`, with bodies of `body` bytes; `mark` is called when the measurement begins and when its last message is
-/// sent. Nothing is measured, `None`, if the subscriber wants nothing.
+/// Measures between two brokers for `measure` after `warm_up`, with bodies of `body` bytes; `mark`
+/// is called when the measurement begins and when its last message is sent. Nothing is measured,
+/// `None`, if the subscriber wants nothing.
 ///
 /// # Errors
 /// As [`run`].
@@ -96,7 +98,8 @@ pub fn run_between(
     Ok(None)
 }
 
-/// Measures before and after a second subscriber of the same topic stops reading; `fill` passes before the second measurement.
+/// Measures before and after a second subscriber of the same topic stops reading; `fill` passes
+/// before the second measurement.
 ///
 /// # Errors
 /// As [`run`].

@@ -22,7 +22,8 @@ const STREAM: &str = "BENCH";
 /// Bytes that a JetStream stream on a disk holds.
 const STREAM_BYTES: u64 = 256 << 20;
 
-/// Space for bytes read at once. Larger than any frame the load produces, small enough to stay in the second-level cache.
+/// Space for bytes read at once. Larger than any frame the load produces, small enough to stay in
+/// the second-level cache.
 pub const SCRATCH_BYTES: usize = 256 * 1024;
 
 /// What opens a connection: the broker answers it with [`Frame::Ready`].
@@ -46,7 +47,8 @@ pub fn hello_lasting(protocol: Protocol, name: &str) -> Vec<u8> {
     out
 }
 
-/// A subscription that the broker answers with [`Frame::Subscribed`] (MQTT) or [`Frame::Ready`] (NATS). Not for JetStream.
+/// A subscription that the broker answers with [`Frame::Subscribed`] (MQTT) or [`Frame::Ready`]
+/// (NATS). Not for JetStream.
 pub fn subscription(protocol: Protocol, topic: &str, qos: QoS) -> Vec<u8> {
     let mut out = Vec::new();
     match protocol {
@@ -97,7 +99,8 @@ impl Link {
         Ok(link)
     }
 
-    /// Subscribes to topic number `index` and waits until the broker has confirmed it. `name` must differ among connections.
+    /// Subscribes to topic number `index` and waits until the broker has confirmed it. `name` must
+    /// differ among connections.
     ///
     /// # Errors
     /// When the broker refuses, or does not answer within ten seconds.
@@ -112,7 +115,8 @@ impl Link {
         })
     }
 
-    /// Subscribes to a topic filter with user properties (MQTT 5) and returns where the subscription begins, as the broker says.
+    /// Subscribes to a topic filter with user properties (MQTT 5) and returns where the
+    /// subscription begins, as the broker says.
     ///
     /// # Errors
     /// When the broker refuses, or does not answer within ten seconds.
@@ -126,7 +130,8 @@ impl Link {
         })
     }
 
-    /// Prepares the connection for publishing to topic number `index` at `qos`: JetStream's acknowledgements need a subscription.
+    /// Prepares the connection for publishing to topic number `index` at `qos`: JetStream's
+    /// acknowledgements need a subscription.
     ///
     /// # Errors
     /// When the broker refuses, or does not answer within ten seconds.
@@ -140,8 +145,8 @@ impl Link {
         }
     }
 
-    /// Makes the JetStream stream anew: in memory, a message being kept until every consumer has acknowledged it, which is what
-    /// MQTT's QoS 1 asks of a broker.
+    /// Makes the JetStream stream anew: in memory, a message being kept until every consumer has
+    /// acknowledged it, which is what MQTT's QoS 1 asks of a broker.
     ///
     /// # Errors
     /// When JetStream is not enabled.
@@ -150,7 +155,8 @@ impl Link {
         self.make_stream_as(name, &config)
     }
 
-    /// Makes the JetStream stream anew: in files, of a bounded size, the oldest messages being dropped.
+    /// Makes the JetStream stream anew: in files, of a bounded size, the oldest messages being
+    /// dropped.
     ///
     /// # Errors
     /// When JetStream is not enabled.
@@ -232,7 +238,8 @@ impl Link {
         }
     }
 
-    /// Says goodbye and waits until the broker has closed the connection, of MQTT: its session knows that nobody is there.
+    /// Says goodbye and waits until the broker has closed the connection, of MQTT: its session
+    /// knows that nobody is there.
     ///
     /// # Errors
     /// When the broker does not close it within ten seconds.
@@ -277,8 +284,8 @@ impl Endpoint {
         Ok(Endpoint { stream, protocol: target.protocol, partial: Vec::new(), out, written: 0 })
     }
 
-    /// Reads all there is and hands every frame to `on`, which may append answers to the bytes to be sent. Returns the number of
-    /// read calls that brought bytes.
+    /// Reads all there is and hands every frame to `on`, which may append answers to the bytes to
+    /// be sent. Returns the number of read calls that brought bytes.
     ///
     /// # Errors
     /// When the broker closed the connection, sent something malformed, or `on` fails.

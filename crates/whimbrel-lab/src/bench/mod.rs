@@ -54,7 +54,8 @@ enum Command {
     Compare(compare::CompareArgs),
     /// Measure what semi-durable subscriptions cost
     SemiDurable(Box<semi::SemiArgs>),
-    /// Measure what the journal and durable subscriptions cost, beside the disk alone and beside other brokers
+    /// Measure what the journal and durable subscriptions cost, beside the disk alone and beside
+    /// other brokers
     Durable(Box<durable::DurableArgs>),
     /// Open connections to a running broker at a pace, and hold them
     Conn(clients::conn::Args),
@@ -99,7 +100,8 @@ struct OneArgs {
     #[arg(long)]
     generator_core: Option<usize>,
 
-    /// Instead, measure what each operation of brokers of this program costs, as the modelled rows of experiments do in their own run
+    /// Instead, measure what each operation of brokers of this program costs, as the modelled rows
+    /// of experiments do in their own run
     #[arg(long, conflicts_with_all = ["target", "pid", "cases"])]
     calibrate: bool,
 
@@ -115,8 +117,9 @@ struct LoadArgs {
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(8..=65_536))]
     body: u32,
 
-    /// Messages of a publisher that its slowest subscriber has not received yet, at most: enough for a broker to batch (100 KB
-    /// with 100-byte bodies), and few enough that no broker's queue drops any
+    /// Messages of a publisher that its slowest subscriber has not received yet, at most: enough
+    /// for a broker to batch (100 KB with 100-byte bodies), and few enough that no broker's queue
+    /// drops any
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     window: u64,
 
@@ -156,7 +159,8 @@ fn seconds(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs_f64(seconds))
 }
 
-/// Runs the measurement that `args` asks for and prints it. The exit code is 1 when messages were lost or a goal was missed.
+/// Runs the measurement that `args` asks for and prints it. The exit code is 1 when messages were
+/// lost or a goal was missed.
 ///
 /// # Errors
 /// When a broker cannot be started or reached, refuses, or breaks the protocol.

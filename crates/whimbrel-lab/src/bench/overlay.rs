@@ -1,7 +1,8 @@
-//! What a hop between brokers adds: a chain of three brokers on this machine, one publisher and one subscriber at the same broker, at neighbours, and with a
-//! broker between them.
+//! What a hop between brokers adds: a chain of three brokers on this machine, one publisher and one
+//! subscriber at the same broker, at neighbours, and with a broker between them.
 //!
-//! All are measured in one run, in turns, so that what else the machine does weighs on each of them alike.
+//! All are measured in one run, in turns, so that what else the machine does weighs on each of them
+//! alike.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;

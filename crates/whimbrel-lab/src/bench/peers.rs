@@ -135,8 +135,8 @@ pub struct Setup<'a> {
     pub own_core: Option<usize>,
     /// Settings of our own broker, as in its configuration file.
     pub settings: &'a str,
-    /// Where its data are kept on a disk: our own broker logs to it, nats-server syncs what it stores before it answers. Otherwise nothing is
-    /// written to a disk.
+    /// Where its data are kept on a disk: our own broker logs to it, nats-server syncs what it
+    /// stores before it answers. Otherwise nothing is written to a disk.
     pub disk: Option<&'a Path>,
 }
 
@@ -153,17 +153,20 @@ struct Ending(Child);
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        // The broker holds nothing that would have to be saved; a failure means that it has ended already.
+        // The broker holds nothing that would have to be saved; a failure means that it has ended
+        // already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
 impl Running {
-    /// Starts `peer` on free ports, bound to `core` from its first instruction on, and waits until it serves.
+    /// Starts `peer` on free ports, bound to `core` from its first instruction on, and waits until
+    /// it serves.
     ///
     /// # Errors
-    /// When it cannot be started or does not serve within ten seconds; the message holds the end of its log.
+    /// When it cannot be started or does not serve within ten seconds; the message holds the end of
+    /// its log.
     pub fn start(peer: Peer, programs: &Programs, core: usize, own_core: usize) -> Result<Running> {
         Running::start_with(peer, programs, Setup { core: Some(core), own_core: Some(own_core), ..Setup::default() })
     }
@@ -195,7 +198,8 @@ impl Running {
         self.child.0.id()
     }
 
-    /// Ends it in the middle of what it does, and starts it again with what it has left on the disk; `meanwhile` runs between the two.
+    /// Ends it in the middle of what it does, and starts it again with what it has left on the
+    /// disk; `meanwhile` runs between the two.
     ///
     /// # Errors
     /// As [`Running::start`], and whatever `meanwhile` says.
@@ -230,7 +234,8 @@ impl Running {
         }
     }
 
-    /// The MQTT address of the line `{"ready":true,"mqtt":"ADDR:PORT",...}` that `whimbrel serve` prints.
+    /// The MQTT address of the line `{"ready":true,"mqtt":"ADDR:PORT",...}` that `whimbrel serve`
+    /// prints.
     fn ready_address(&mut self) -> Result<SocketAddr> {
         let stdout = self.child.0.stdout.take().context("its output is not connected")?;
         let mut line = String::new();
@@ -299,8 +304,8 @@ fn free_ports() -> Result<[u16; 2]> {
     Ok([listeners[0].local_addr()?.port(), listeners[1].local_addr()?.port()])
 }
 
-/// A folder for one broker's configuration, log and data; removed with this value. Without a disk to take part it is in memory where
-/// there is such a thing.
+/// A folder for one broker's configuration, log and data; removed with this value. Without a disk
+/// to take part it is in memory where there is such a thing.
 struct ScratchFolder(PathBuf);
 
 impl ScratchFolder {

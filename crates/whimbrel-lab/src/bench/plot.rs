@@ -17,7 +17,8 @@ const SIZE: (u32, u32) = (1000, 460);
 /// Columns between two groups of bars.
 const GAP: usize = 1;
 
-/// Colours that people with colour-blindness can tell apart (Okabe and Ito), in the order of [`Peer::ALL`].
+/// Colours that people with colour-blindness can tell apart (Okabe and Ito), in the order of
+/// [`Peer::ALL`].
 const COLOURS: [RGBColor; 6] = [
     RGBColor(0xD5, 0x5E, 0x00),
     RGBColor(0x00, 0x72, 0xB2),
@@ -35,7 +36,8 @@ pub struct Bars<'a> {
     pub unit: &'a str,
     /// What the colours mean.
     pub names: &'a [&'a str],
-    /// Groups from left to right: what each is called, and its bars, each with its place in `names`.
+    /// Groups from left to right: what each is called, and its bars, each with its place in
+    /// `names`.
     pub groups: Vec<(String, Vec<(usize, Summary)>)>,
 }
 
@@ -85,7 +87,8 @@ fn draw<B: DrawingBackend>(
     area.fill(&WHITE)?;
     let bars = bars(&plot.groups);
     let columns = bars.iter().map(|bar| bar.column + 1).max().unwrap_or(1);
-    // In halves of a column, so that every middle of a group is a place for a label; the part on the right is the legend's.
+    // In halves of a column, so that every middle of a group is a place for a label; the part on
+    // the right is the legend's.
     let width = 2 * (columns + GAP) + columns / 2;
     let low = bars.iter().map(|bar| bar.value.spread[0]).fold(f64::MAX, f64::min) / 2.0;
     let high = bars.iter().map(|bar| bar.value.spread[1]).fold(f64::MIN, f64::max) * 1.5;

@@ -8,10 +8,12 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::time::ClockId;
 use nix::unistd::Pid;
 
-/// The CPU-time clock of a process: user and system time of all its threads, those that have ended included, in nanoseconds.
+/// The CPU-time clock of a process: user and system time of all its threads, those that have ended
+/// included, in nanoseconds.
 ///
-/// `/proc/PID/stat` has the same sum in ticks of 10 ms. The `schedstat` files are per thread (`/proc/PID/schedstat` is the main
-/// thread's alone), lose the threads that end, and are brought up to date only at scheduler ticks.
+/// `/proc/PID/stat` has the same sum in ticks of 10 ms. The `schedstat` files are per thread
+/// (`/proc/PID/schedstat` is the main thread's alone), lose the threads that end, and are brought
+/// up to date only at scheduler ticks.
 #[derive(Clone, Copy, Debug)]
 pub struct CpuClock(ClockId);
 
@@ -106,7 +108,8 @@ pub fn allow_open_files(files: u64) -> Result<()> {
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).context("raising the limit of open files")
 }
 
-/// The cores of this process, as found when it was asked first: a thread that is bound to one sees only that.
+/// The cores of this process, as found when it was asked first: a thread that is bound to one sees
+/// only that.
 fn all() -> CpuSet {
     static ALL: std::sync::OnceLock<CpuSet> = std::sync::OnceLock::new();
     *ALL.get_or_init(|| sched_getaffinity(Pid::from_raw(0)).unwrap_or_default())
@@ -144,7 +147,8 @@ fn unix_pid(pid: u32) -> Result<Pid> {
 mod tests {
     use super::*;
 
-    /// utime + stime of /proc/PID/stat, in ticks of 10 ms (USER_HZ is 100 on every Linux this runs on).
+    /// utime + stime of /proc/PID/stat, in ticks of 10 ms (USER_HZ is 100 on every Linux this runs
+    /// on).
     fn ticks(pid: u32) -> u64 {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("own stat");
         let after_name = stat.rsplit_once(") ").expect("a name in brackets").1;
@@ -163,7 +167,8 @@ mod tests {
             }
         });
         worker.join().expect("the worker ends");
-        // Other tests may use CPU time in between, so the figure of /proc must lie between two readings of the clock.
+        // Other tests may use CPU time in between, so the figure of /proc must lie between two
+        // readings of the clock.
         let before = clock.read().expect("running").as_millis() as u64;
         let stat = ticks(pid) * 10;
         let after = clock.read().expect("running").as_millis() as u64;

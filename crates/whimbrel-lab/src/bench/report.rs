@@ -13,8 +13,8 @@ use super::process;
 use super::stats::Summary;
 use crate::goal::Goal;
 
-/// If the generator was later than this (99th percentile, microseconds; on an idle machine it is less than one), a latency says
-/// more about the machine than about the broker.
+/// If the generator was later than this (99th percentile, microseconds; on an idle machine it is
+/// less than one), a latency says more about the machine than about the broker.
 const LATENESS_LIMIT: f64 = 20.0;
 
 /// How the measurements were made.

@@ -10,7 +10,8 @@ pub struct Summary {
     pub median: f64,
     /// The smallest and the largest.
     pub spread: [f64; 2],
-    /// The interval that holds the median of the population with 95 % confidence (percentile bootstrap).
+    /// The interval that holds the median of the population with 95 % confidence (percentile
+    /// bootstrap).
     pub interval: [f64; 2],
 }
 

@@ -18,8 +18,8 @@ pub struct Target {
 }
 
 impl Target {
-    /// The topic number `index` of the load, in this protocol's spelling. What goes through JetStream is apart: a stream would take in
-    /// every message of its subjects.
+    /// The topic number `index` of the load, in this protocol's spelling. What goes through
+    /// JetStream is apart: a stream would take in every message of its subjects.
     pub fn topic(&self, index: usize, qos: QoS) -> String {
         match (self.protocol, qos) {
             (Protocol::Nats, QoS::AtMostOnce) => format!("b.{index}"),

@@ -1,4 +1,5 @@
-//! A broker of a few lines for tests of the generator: MQTT 3.1.1 over loopback, with faults on demand.
+//! A broker of a few lines for tests of the generator: MQTT 3.1.1 over loopback, with faults on
+//! demand.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -1,14 +1,17 @@
-//! What the load generator says and hears: just enough MQTT and NATS to publish, subscribe, acknowledge and count.
+//! What the load generator says and hears: just enough MQTT and NATS to publish, subscribe,
+//! acknowledge and count.
 //!
-//! It is its own code, not the broker's codec: a generator that shared a mistake with the broker could not see it, and one that
-//! built whole packets would cost more than some of the brokers it measures.
+//! It is its own code, not the broker's codec: a generator that shared a mistake with the broker
+//! could not see it, and one that built whole packets would cost more than some of the brokers it
+//! measures.
 
 pub mod mqtt;
 pub mod nats;
 
 use std::fmt;
 
-/// Bytes at the start of every body that carry the sequence number (throughput) or the intended sending time (latency).
+/// Bytes at the start of every body that carry the sequence number (throughput) or the intended
+/// sending time (latency).
 pub const STAMP_BYTES: usize = 8;
 
 /// The protocol that a connection speaks.
@@ -55,7 +58,8 @@ pub enum Ack<'a> {
 /// One frame from the broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frame<'a> {
-    /// The connection is accepted (CONNACK), or everything sent so far has been processed (NATS PONG).
+    /// The connection is accepted (CONNACK), or everything sent so far has been processed (NATS
+    /// PONG).
     Ready,
     /// A subscription is accepted (SUBACK).
     Subscribed {
@@ -73,7 +77,8 @@ pub enum Frame<'a> {
         /// What it asks for.
         ack: Ack<'a>,
     },
-    /// The broker took over one of our messages. MQTT names its packet identifier; JetStream does not.
+    /// The broker took over one of our messages. MQTT names its packet identifier; JetStream does
+    /// not.
     Accepted(Option<u16>),
     /// The broker wants a NATS PONG.
     Ping,
@@ -92,10 +97,12 @@ pub enum WireError {
     Refused(String),
 }
 
-/// Reads one frame from the start of `bytes`: the frame and its length, or `None` if more bytes are needed.
+/// Reads one frame from the start of `bytes`: the frame and its length, or `None` if more bytes are
+/// needed.
 ///
 /// # Errors
-/// [`WireError`] when the bytes are malformed or the broker reports an error; the connection is of no more use.
+/// [`WireError`] when the bytes are malformed or the broker reports an error; the connection is of
+/// no more use.
 pub fn parse(protocol: Protocol, bytes: &[u8]) -> Result<Option<(Frame<'_>, usize)>, WireError> {
     match protocol {
         Protocol::Mqtt311 | Protocol::Mqtt5 => mqtt::parse(protocol == Protocol::Mqtt5, bytes),

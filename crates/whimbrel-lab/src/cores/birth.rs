@@ -1,4 +1,5 @@
-//! How a broker's process begins, which it does in the same way when what came to it is played again.
+//! How a broker's process begins, which it does in the same way when what came to it is played
+//! again.
 
 use whimbrel_core::{Broker, Limits, OverlayConfig};
 use whimbrel_event::Time;

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// CPU time of each operation, of a broker process as a whole: its sockets, its journal and its core. [`Costs::FREE`]: nothing takes any time.
+/// CPU time of each operation, of a broker process as a whole: its sockets, its journal and its
+/// core. [`Costs::FREE`]: nothing takes any time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Costs {
     /// An event is accepted from a publisher, logged, and its publisher is answered.

@@ -1,4 +1,5 @@
-//! A log in memory: commits one after the other, each of which takes a while and makes durable what waited when it began.
+//! A log in memory: commits one after the other, each of which takes a while and makes durable what
+//! waited when it began.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -85,7 +86,8 @@ impl Log {
         self.fetches.clear();
     }
 
-    /// Takes what a core wants written and read. Returns whether a commit begins, and how many reads do.
+    /// Takes what a core wants written and read. Returns whether a commit begins, and how many
+    /// reads do.
     pub fn take(&mut self, core: &mut Broker) -> (bool, usize) {
         while let Some(batch) = core.batch() {
             let writes = batch.writes().map(|write| match write {

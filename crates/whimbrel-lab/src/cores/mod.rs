@@ -1,8 +1,10 @@
-//! Brokers' cores in virtual time, for experiments: linked by the broker's own overlay over links of fixed delays, each with a processor of its own that is busy for as
-//! long as what it does costs, and with a log if it is to have one.
+//! Brokers' cores in virtual time, for experiments: linked by the broker's own overlay over links
+//! of fixed delays, each with a processor of its own that is busy for as long as what it does
+//! costs, and with a log if it is to have one.
 //!
-//! Simpler than the worlds of `whimbrel-sim`, which look for faults: nothing is lost on a link and no link is full, clients speak to the core without MQTT, and a disk does not
-//! fail. What an experiment wants to see of the clients it is told through [`Clients`].
+//! Simpler than the worlds of `whimbrel-sim`, which look for faults: nothing is lost on a link and
+//! no link is full, clients speak to the core without MQTT, and a disk does not fail. What an
+//! experiment wants to see of the clients it is told through [`Clients`].
 
 mod birth;
 pub mod costs;
@@ -60,7 +62,8 @@ pub struct Wish {
 /// What a client asks of its broker.
 #[derive(Clone, Debug)]
 pub enum Ask {
-    /// It connects. `lasting`: how long its session outlives the connection; zero: it begins a new one.
+    /// It connects. `lasting`: how long its session outlives the connection; zero: it begins a new
+    /// one.
     Attach {
         /// The name of the connection.
         link: Link,
@@ -243,7 +246,8 @@ impl Net {
         }
     }
 
-    /// A broker's process ends without a word; its links end, but for those that are cut, and its clients are gone.
+    /// A broker's process ends without a word; its links end, but for those that are cut, and its
+    /// clients are gone.
     pub fn kill(&mut self, number: usize) {
         let node = &mut self.nodes[number];
         (node.core, node.due, node.is_waking) = (None, None, false);
@@ -293,7 +297,8 @@ impl Net {
         self.nodes[number].core.as_ref().expect("it runs")
     }
 
-    /// Plays what has come to a broker's process so far to another core like it, which has this thread's processor to itself. It is not recorded any more.
+    /// Plays what has come to a broker's process so far to another core like it, which has this
+    /// thread's processor to itself. It is not recorded any more.
     ///
     /// # Panics
     /// If the broker is not recorded.

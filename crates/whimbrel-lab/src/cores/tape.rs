@@ -1,7 +1,9 @@
 //! What came to a broker, played again to a core that has a processor to itself.
 //!
-//! Brokers of a simulation take turns on one processor, and the memory of all others goes through its caches between two turns of one. A broker of a deployment has its
-//! machine's caches for itself. As a core is deterministic, the same inputs at the same moments make it do the same again, alone.
+//! Brokers of a simulation take turns on one processor, and the memory of all others goes through
+//! its caches between two turns of one. A broker of a deployment has its machine's caches for
+//! itself. As a core is deterministic, the same inputs at the same moments make it do the same
+//! again, alone.
 
 use std::time::Duration;
 
@@ -23,7 +25,8 @@ pub struct Tape {
 /// What a core did that was given a [`Tape`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Replayed {
-    /// What its turns have taken of the processor from a moment on, each to the next deadline that comes of it.
+    /// What its turns have taken of the processor from a moment on, each to the next deadline that
+    /// comes of it.
     pub spent: Duration,
     /// Bytes that it gave to links in all: as many as the broker itself, or it did something else.
     pub said: u64,

@@ -1,5 +1,5 @@
-//! Subscribers that acknowledge each event before they get the next one, while the broker keeps their positions: what is called
-//! auto-acknowledge elsewhere.
+//! Subscribers that acknowledge each event before they get the next one, while the broker keeps
+//! their positions: what is called auto-acknowledge elsewhere.
 
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,9 @@
-//! What each operation of a broker costs on this machine, as CPU time of broker processes: for models of brokers on processors of their own.
+//! What each operation of a broker costs on this machine, as CPU time of broker processes: for
+//! models of brokers on processors of their own.
 //!
-//! A few loads that differ in one operation each; the differences are the costs. They are taken at the rates at which the operations happen in the experiment, as a wake-up for
-//! one event costs more than what it is for.
+//! A few loads that differ in one operation each; the differences are the costs. They are taken at
+//! the rates at which the operations happen in the experiment, as a wake-up for one event costs
+//! more than what it is for.
 
 use std::time::{Duration, Instant};
 
@@ -108,7 +110,8 @@ fn once(quick: bool, bar: &ProgressBar) -> Result<Calibration> {
     Ok(Calibration { costs: solve(few, star, [less, more, often])?, commit })
 }
 
-/// Costs that explain these loads: with one and with four SHBs and few subscribers; with some subscribers, with more of them, and with as many that acknowledge oftener.
+/// Costs that explain these loads: with one and with four SHBs and few subscribers; with some
+/// subscribers, with more of them, and with as many that acknowledge oftener.
 fn solve(few: Load, star: Load, [less, more, often]: [Load; 3]) -> Result<Costs> {
     let per_event = |load: Load| load.phb / load.events;
     let forward = ((per_event(star) - per_event(few)) / 3.0).max(0.0);

@@ -1,7 +1,9 @@
-//! How late events are after five hops: a chain of six broker processes, publishers at the first, durable subscribers at the last.
+//! How late events are after five hops: a chain of six broker processes, publishers at the first,
+//! durable subscribers at the last.
 //!
-//! An event is passed on when it is durable, which is when its publisher is answered: what is beyond that is the way. The path delay of this machine's loopback is nothing; what
-//! path delays add is seen in the virtual driver.
+//! An event is passed on when it is durable, which is when its publisher is answered: what is
+//! beyond that is the way. The path delay of this machine's loopback is nothing; what path delays
+//! add is seen in the virtual driver.
 
 use std::time::Duration;
 

@@ -1,7 +1,8 @@
 //! An SHB is killed and has nothing left but its log; those who were at it come back at once.
 //!
-//! As in the paper, forty come back together only when the SHB has itself caught up. Two other groups are watched meanwhile: as many at the same SHB, who come back as
-//! soon as it is there, and as many at another SHB.
+//! As in the paper, forty come back together only when the SHB has itself caught up. Two other
+//! groups are watched meanwhile: as many at the same SHB, who come back as soon as it is there, and
+//! as many at another SHB.
 
 use std::time::{Duration, Instant};
 
@@ -105,14 +106,17 @@ impl Scale {
 
 /// What came of it.
 struct Outcome {
-    /// Seconds until all had caught up, how many events each got for that, and for how long they were away.
+    /// Seconds until all had caught up, how many events each got for that, and for how long they
+    /// were away.
     caught_up: f64,
     recovered: u64,
     away: f64,
-    /// 99th percentiles of latencies of those at this SHB, and at the other one, before and meanwhile, ms.
+    /// 99th percentiles of latencies of those at this SHB, and at the other one, before and
+    /// meanwhile, ms.
     latency: [[f64; 2]; 2],
     counts: Counts,
-    /// Events that were published while the forty were away, and that the PHB sent again before they came back, and while they caught up.
+    /// Events that were published while the forty were away, and that the PHB sent again before
+    /// they came back, and while they caught up.
     missed: u64,
     again: [f64; 2],
     /// The part of a core that the PHB used before, and while the forty caught up.
@@ -142,7 +146,8 @@ impl Busy {
 }
 
 fn once(scale: &Scale, seed: u64) -> Result<Outcome> {
-    // Who is at another SHB is not disturbed by having to share a core with the one that catches up.
+    // Who is at another SHB is not disturbed by having to share a core with the one that catches
+    // up.
     let mut topology = Topology::star_on(&[CORES.0, CORES.1])?;
     let mut crowd = Crowd::connect(&topology, Keeper::Client, LOOK, seed)?;
     let others = crowd.add_subscribers_at(KILLED, scale.each)?;
@@ -164,7 +169,8 @@ fn once(scale: &Scale, seed: u64) -> Result<Outcome> {
     topology.shb(KILLED).await_links(1)?;
     crowd.come(others.clone())?;
     crowd.run(scale.away.saturating_sub(left.elapsed()))?;
-    // As in the paper, all come back when the SHB has itself caught up; that is later than they should if it takes longer.
+    // As in the paper, all come back when the SHB has itself caught up; that is later than they
+    // should if it takes longer.
     crowd.catch_up(others)?;
     p99(&mut crowd);
     busy.take()?;
@@ -219,7 +225,8 @@ impl Outcome {
     }
 }
 
-/// Who has lost events has not asked for them as often as it should have: then nothing is told of the load.
+/// Who has lost events has not asked for them as often as it should have: then nothing is told of
+/// the load.
 fn extra_row(outcomes: &[Outcome]) -> Row {
     let wrong: u64 = outcomes.iter().map(|outcome| outcome.counts.wrong()).sum();
     if wrong > 0 {

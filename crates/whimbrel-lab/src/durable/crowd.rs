@@ -1,6 +1,8 @@
-//! Publishers and subscribers over sockets, driven by one thread: events come by the clock, whether the broker keeps up or not.
+//! Publishers and subscribers over sockets, driven by one thread: events come by the clock, whether
+//! the broker keeps up or not.
 //!
-//! Sockets are looked at in turn, not waited for: with a thousand subscribers that is the cheaper way, and it wakes nobody for a single event.
+//! Sockets are looked at in turn, not waited for: with a thousand subscribers that is the cheaper
+//! way, and it wakes nobody for a single event.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -256,7 +258,8 @@ impl Crowd {
         Ok(())
     }
 
-    /// Events go on for that long, and on until each who is there has heard of every publisher, and so knows what comes next.
+    /// Events go on for that long, and on until each who is there has heard of every publisher, and
+    /// so knows what comes next.
     ///
     /// # Errors
     /// When that takes too long, or the broker refuses, or breaks the protocol.
@@ -270,7 +273,8 @@ impl Crowd {
         Ok(())
     }
 
-    /// Waits until these are there and have everything that was sent before they came; events go on.
+    /// Waits until these are there and have everything that was sent before they came; events go
+    /// on.
     ///
     /// # Errors
     /// When that takes too long, or the broker refuses, or breaks the protocol.
@@ -385,14 +389,16 @@ impl Crowd {
         self.subscribers.iter().flat_map(Subscriber::notes).take(WRONGS_MAX).collect()
     }
 
-    /// How long ago the oldest event was due that a subscriber who is there, and has caught up with what it missed, has not got.
+    /// How long ago the oldest event was due that a subscriber who is there, and has caught up with
+    /// what it missed, has not got.
     pub fn lag(&self) -> Duration {
         let live = self.subscribers.iter().filter(|subscriber| subscriber.is_live());
         let oldest = live.map(|subscriber| subscriber.reached().0).min().unwrap_or(self.sent);
         Instant::now().saturating_duration_since(self.start + self.due(oldest))
     }
 
-    /// From now on latencies of these subscribers, who are in no other group, are noted; the name of the group.
+    /// From now on latencies of these subscribers, who are in no other group, are noted; the name
+    /// of the group.
     ///
     /// # Errors
     /// When there is no memory for it.
@@ -406,7 +412,8 @@ impl Crowd {
         take_quantile(&mut self.observed[group].latencies, quantile)
     }
 
-    /// A quantile of the observed latencies of a group since the last call of [`Crowd::latency`], ms.
+    /// A quantile of the observed latencies of a group since the last call of [`Crowd::latency`],
+    /// ms.
     pub fn latency_beside(&self, group: usize, quantile: f64) -> f64 {
         self.observed[group].latencies.value_at_quantile(quantile) as f64 / 1e3
     }
@@ -416,7 +423,8 @@ impl Crowd {
         take_quantile(&mut self.answers, quantile)
     }
 
-    /// What the slowest of those who are there has got, if anybody is, and what all, there or not, have acknowledged: seconds of events.
+    /// What the slowest of those who are there has got, if anybody is, and what all, there or not,
+    /// have acknowledged: seconds of events.
     fn progress(&self) -> (Option<f64>, f64) {
         let seconds = |number: u64| number as f64 / self.rate as f64;
         let there = self.subscribers.iter().filter(|subscriber| subscriber.is_live());

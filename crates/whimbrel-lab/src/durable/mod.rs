@@ -1,8 +1,10 @@
-//! The experiment of durable subscriptions: a broker that logs each event once, and subscribers that go and come back, also after its crash.
+//! The experiment of durable subscriptions: a broker that logs each event once, and subscribers
+//! that go and come back, also after its crash.
 //!
-//! After Bhola, Zhao and Auerbach, "Scalably supporting durable subscriptions in a publish/subscribe system". A publishers' broker (PHB) logs, and brokers for
-//! subscribers (SHBs) are linked with it; each is a process with a data directory on disk, and is spoken to over sockets. What needs more cores than there are is
-//! modelled: `modelled`.
+//! After Bhola, Zhao and Auerbach, "Scalably supporting durable subscriptions in a
+//! publish/subscribe system". A publishers' broker (PHB) logs, and brokers for subscribers (SHBs)
+//! are linked with it; each is a process with a data directory on disk, and is spoken to over
+//! sockets. What needs more cores than there are is modelled: `modelled`.
 
 mod acknowledge;
 pub mod calibrate;
@@ -46,7 +48,8 @@ const PUBLISHERS: usize = 4;
 /// Kinds of events; a subscriber wants one of them.
 const CLASSES: usize = 4;
 
-/// Bytes of an event's body; with topic and attributes it is about as long as the paper's (418 bytes).
+/// Bytes of an event's body; with topic and attributes it is about as long as the paper's (418
+/// bytes).
 const BODY: usize = 250;
 
 /// Where events are published.

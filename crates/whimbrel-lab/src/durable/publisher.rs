@@ -79,7 +79,8 @@ impl Publisher {
         self.due.push_back(number);
     }
 
-    /// Writes what is due and may be sent, and reads answers; `answered` is told the number of each event that the broker has accepted.
+    /// Writes what is due and may be sent, and reads answers; `answered` is told the number of each
+    /// event that the broker has accepted.
     ///
     /// # Errors
     /// When the broker refuses or ends the connection.

@@ -1,4 +1,5 @@
-//! How much one SHB delivers on one core: with everybody there, and while subscribers go and come back. And the same of a broker that is its own PHB.
+//! How much one SHB delivers on one core: with everybody there, and while subscribers go and come
+//! back. And the same of a broker that is its own PHB.
 
 use std::time::{Duration, Instant};
 
@@ -171,12 +172,14 @@ impl Step {
     }
 }
 
-/// How many subscribers are tried next: while the SHB has much of its core left, most of what it seems to have room for.
+/// How many subscribers are tried next: while the SHB has much of its core left, most of what it
+/// seems to have room for.
 fn next_size(now: &Step, step: usize) -> usize {
     /// Above that part of the core, and from then on, each step is a small one.
     const NEAR: f64 = 0.75;
     let room = if now.busy[0] > 0.0 { (NEAR * now.subscribers as f64 / now.busy[0]) as usize } else { 0 };
-    // Costs of a delivery fall with the load, so what seems to be there is there; the generator may be the narrower one.
+    // Costs of a delivery fall with the load, so what seems to be there is there; the generator may
+    // be the narrower one.
     let room = room.min(2 * now.subscribers);
     (room / step * step).max(now.subscribers + step)
 }
@@ -193,8 +196,9 @@ fn observe(crowd: &mut Crowd, topology: &mut Topology, span: Duration) -> Result
     Ok(Step { subscribers: crowd.subscribers.len(), rate, lag: crowd.lag(), busy })
 }
 
-/// Adds subscribers until the broker does not keep up; gives the last number that it did, and how often each event was logged in all brokers.
-/// If it does not keep up with the first ones either, as on a machine that others use, what it delivered to these is the most that was seen.
+/// Adds subscribers until the broker does not keep up; gives the last number that it did, and how
+/// often each event was logged in all brokers. If it does not keep up with the first ones either,
+/// as on a machine that others use, what it delivered to these is the most that was seen.
 fn peak(
     scale: &Scale,
     mut topology: Topology,

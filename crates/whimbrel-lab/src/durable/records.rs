@@ -1,5 +1,6 @@
-//! Filter records beside logging each event for each subscriber that wants it: the microbenchmark of the paper (its section 5.1.2), with records as this
-//! broker writes them, and its journal for both.
+//! Filter records beside logging each event for each subscriber that wants it: the microbenchmark
+//! of the paper (its section 5.1.2), with records as this broker writes them, and its journal for
+//! both.
 
 use std::time::{Duration, Instant};
 
@@ -65,8 +66,8 @@ fn record_size(effort: Effort, seed: u64) -> Result<usize> {
     Ok((bytes / records).ceil() as usize)
 }
 
-/// Appends a record of so many bytes to each of these streams for each event, and waits once per second of events until all are durable. `wanting` says
-/// which streams an event goes to.
+/// Appends a record of so many bytes to each of these streams for each event, and waits once per
+/// second of events until all are durable. `wanting` says which streams an event goes to.
 fn log(streams: usize, size: usize, seconds: u64, wanting: impl Fn(u64, usize) -> bool) -> Result<Logged> {
     let folder = tempfile::tempdir().context("making a folder for the journal")?;
     let refused = |error| anyhow!("the journal refuses: {error}");

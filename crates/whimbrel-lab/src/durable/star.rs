@@ -1,5 +1,7 @@
-//! The paper's load at 1, 2 and 4 SHBs: 100 subscribers to 200 events/s at each. Here all SHBs share a core, so it is no peak: what is seen is that all of it arrives, that each
-//! event is logged once in the whole system, and what an SHB, and the PHB, use of a core as there are more of them.
+//! The paper's load at 1, 2 and 4 SHBs: 100 subscribers to 200 events/s at each. Here all SHBs
+//! share a core, so it is no peak: what is seen is that all of it arrives, that each event is
+//! logged once in the whole system, and what an SHB, and the PHB, use of a core as there are more
+//! of them.
 
 use std::time::{Duration, Instant};
 
@@ -126,7 +128,8 @@ fn measure(effort: Effort, bar: &ProgressBar) -> Result<Part> {
     let of = |figure: fn(&[Outcome; SHBS.len()]) -> f64| -> Vec<f64> { rounds.iter().map(figure).collect() };
     let wrong =
         |round: &[Outcome; SHBS.len()]| -> f64 { round.iter().map(|outcome| outcome.counts.wrong() as f64).sum() };
-    // The offered rate is not reached to the last event: what is on its way at the end is not counted.
+    // The offered rate is not reached to the last event: what is on its way at the end is not
+    // counted.
     let ratio = |round: &[Outcome; SHBS.len()]| round[2].costs[0] / round[0].costs[0];
     Ok(Part {
         rows: vec![

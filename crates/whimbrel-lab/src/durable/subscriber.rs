@@ -1,4 +1,5 @@
-//! A durable subscriber that keeps its position itself, as the paper's do, or leaves that to the broker.
+//! A durable subscriber that keeps its position itself, as the paper's do, or leaves that to the
+//! broker.
 
 use std::time::{Duration, Instant};
 
@@ -85,7 +86,8 @@ pub struct Subscriber {
     keeper: Keeper,
     endpoint: Option<Endpoint>,
     confirmed: bool,
-    /// When its subscription was answered first, and the number of the next event then: from that one on everything has to come.
+    /// When its subscription was answered first, and the number of the next event then: from that
+    /// one on everything has to come.
     answered: Option<(Instant, u64)>,
     /// The first of what went wrong.
     wrong: Vec<Wrong>,
@@ -126,7 +128,8 @@ impl Subscriber {
         }
     }
 
-    /// Connects, from where it is. `sent`: the number of the next event, before which it has to catch up.
+    /// Connects, from where it is. `sent`: the number of the next event, before which it has to
+    /// catch up.
     ///
     /// # Errors
     /// When the system has no sockets left.
@@ -206,7 +209,8 @@ impl Subscriber {
         Ok(true)
     }
 
-    /// Reads what has come; `heard` is told the number of each event. `sent`: the number of the next event.
+    /// Reads what has come; `heard` is told the number of each event. `sent`: the number of the
+    /// next event.
     ///
     /// # Errors
     /// When the broker refuses, ends the connection or sends what nobody asked for.
@@ -223,7 +227,8 @@ impl Subscriber {
                 Frame::Subscribed { token, pending } => {
                     counts.pending += u64::from(pending);
                     let is_first = position.is_none();
-                    // A new one that not all brokers know of yet may miss something: it is asked for until they do.
+                    // A new one that not all brokers know of yet may miss something: it is asked
+                    // for until they do.
                     again = pending && is_first;
                     if again {
                         return Ok(());
@@ -242,7 +247,8 @@ impl Subscriber {
                         bail!("a subscriber to class {class} got event {number}");
                     }
                     wire::acknowledge(out, ack);
-                    // What comes before a new subscription is answered was not promised, and there may be holes in it.
+                    // What comes before a new subscription is answered was not promised, and there
+                    // may be holes in it.
                     let Some((since, from)) = *answered else { return Ok(()) };
                     let stream = (number % PUBLISHERS as u64) as usize;
                     last[stream].clear();
@@ -296,11 +302,13 @@ impl Subscriber {
     /// Whether it has all events before that number that it wants.
     pub fn has_all_before(&self, number: u64) -> bool {
         let step = (PUBLISHERS * CLASSES) as u64;
-        // The next one that it expects of a stream is due only after `number`, or no event of that stream has come since the beginning.
+        // The next one that it expects of a stream is due only after `number`, or no event of that
+        // stream has come since the beginning.
         number < 2 * step || self.next.iter().all(|next| next.is_some_and(|next| next >= number))
     }
 
-    /// The number before which it has everything, and before which it has acknowledged everything; 0: nothing yet.
+    /// The number before which it has everything, and before which it has acknowledged everything;
+    /// 0: nothing yet.
     pub fn reached(&self) -> (u64, u64) {
         let least = |all: &[Option<u64>; PUBLISHERS]| all.iter().map(|next| next.unwrap_or(0)).min().unwrap_or(0);
         (least(&self.next), least(&self.acknowledged))

@@ -1,4 +1,5 @@
-//! The brokers of a run: one that plays all parts, a star around the publishers' broker (PHB) with brokers for subscribers (SHBs), or a chain.
+//! The brokers of a run: one that plays all parts, a star around the publishers' broker (PHB) with
+//! brokers for subscribers (SHBs), or a chain.
 
 use anyhow::Result;
 
@@ -6,7 +7,8 @@ use super::CORES;
 use crate::bench::target::Target;
 use crate::brokers::{Broker, Setup};
 
-/// Counters of events that a broker has sent to another one that lacked them: in answer to nacks, and read in its log.
+/// Counters of events that a broker has sent to another one that lacked them: in answer to nacks,
+/// and read in its log.
 const ASKED_FOR: [&str; 2] = ["whimbrel_overlay_events_answered_total", "whimbrel_overlay_events_lent_total"];
 
 /// See the module's documentation.
@@ -30,7 +32,8 @@ impl Topology {
         Ok(Topology { brokers: vec![Broker::start(setup("alone".to_owned(), CORES.0))?], hosting: vec![0] })
     }
 
-    /// A PHB that shares the generator's core, and so many SHBs that share the other one, each linked with the PHB.
+    /// A PHB that shares the generator's core, and so many SHBs that share the other one, each
+    /// linked with the PHB.
     ///
     /// # Errors
     /// When one cannot be started, or the links do not come up.
@@ -53,7 +56,8 @@ impl Topology {
         Ok(star)
     }
 
-    /// A PHB, a broker linked with it, one linked with that, and so on, with `links` links; subscribers are at the last one.
+    /// A PHB, a broker linked with it, one linked with that, and so on, with `links` links;
+    /// subscribers are at the last one.
     ///
     /// # Errors
     /// As [`Topology::star`].

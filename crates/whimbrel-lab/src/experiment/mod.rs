@@ -1,4 +1,5 @@
-//! What all experiments have in common: rows with goals, charts, and results that a later run takes up again.
+//! What all experiments have in common: rows with goals, charts, and results that a later run takes
+//! up again.
 
 pub mod chart;
 pub mod report;
@@ -39,7 +40,8 @@ struct ScaleOptions {
     #[command(flatten)]
     options: Options,
 
-    /// Folder with measured round trips (`azure_sites.csv`, `azure_rtt.csv`) [default: reckoned from where cities are]
+    /// Folder with measured round trips (`azure_sites.csv`, `azure_rtt.csv`)
+    /// [default: reckoned from where cities are]
     #[arg(long)]
     round_trips: Option<PathBuf>,
 }
@@ -139,7 +141,8 @@ impl Plan {
     }
 }
 
-/// Runs the experiment that `args` asks for and prints it. The exit code is 1 when a goal was missed.
+/// Runs the experiment that `args` asks for and prints it. The exit code is 1 when a goal was
+/// missed.
 ///
 /// # Errors
 /// When a row is not known, a broker cannot be started, or a file cannot be written.

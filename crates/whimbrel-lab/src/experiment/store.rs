@@ -35,7 +35,8 @@ struct Stored {
 }
 
 impl Store {
-    /// The store of one experiment and driver in `folder`, which is made if it is not there. A fresh one finds nothing.
+    /// The store of one experiment and driver in `folder`, which is made if it is not there. A
+    /// fresh one finds nothing.
     ///
     /// # Errors
     /// When the folder cannot be made or the running program's file cannot be found.

@@ -12,8 +12,8 @@ const MQTT_PORT: u16 = 1883;
 /// Consoles that lose their signal: semi-durable ones, and nondurable ones.
 const ROAMING: (u32, u32) = (30, 10);
 
-/// A city's buses over a broker: real or made-up positions, replayed by one MQTT connection per vehicle and checked at
-/// every subscriber.
+/// A city's buses over a broker: real or made-up positions, replayed by one MQTT connection per
+/// vehicle and checked at every subscriber.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "\
 Without --trace it replays ../shared/data/mobility/warsaw_buses_1h_500.csv.zst if that is there, else a synthetic city.
@@ -35,7 +35,8 @@ Examples:
   whimbrel demo --duration 1m --record run              a run that can be read when it has failed
   whimbrel demo --explain run --event clerk-3/17        what became of the 17th order of clerk 3")]
 pub struct Args {
-    /// Positions to replay: CSV, GPX or GTFS-realtime (a file, or a directory of *.pb), also compressed with zstd
+    /// Positions to replay: CSV, GPX or GTFS-realtime (a file, or a directory of *.pb), also
+    /// compressed with zstd
     #[arg(long, value_name = "FILE", conflicts_with = "city")]
     pub trace: Option<PathBuf>,
     /// Replay a synthetic city even if there is a recording
@@ -56,22 +57,23 @@ pub struct Args {
     /// Watchers of one line each, QoS 1, on the busiest lines
     #[arg(long, value_name = "N", default_value_t = 24, value_parser = clap::value_parser!(u32).range(0..=500))]
     pub watchers: u32,
-    /// Consoles that lose their signal now and then and then get what they missed: semi-durable subscribers to a line, or
-    /// a part of the city [default: 30 with an own broker, else 0]
+    /// Consoles that lose their signal now and then and then get what they missed: semi-durable
+    /// subscribers to a line, or a part of the city [default: 30 with an own broker, else 0]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1_000))]
     pub roaming: Option<u32>,
-    /// Consoles that lose their signal and what they miss with it, for comparison: nondurable subscribers [default: 10
-    /// with an own broker, else 0]
+    /// Consoles that lose their signal and what they miss with it, for comparison: nondurable
+    /// subscribers [default: 10 with an own broker, else 0]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1_000))]
     pub forgetful: Option<u32>,
     /// Orders per second at the freight desk, which an own broker must not lose; 0: no freight desk
     #[arg(long, value_name = "N", default_value_t = 40, value_parser = clap::value_parser!(u32).range(0..=1_000))]
     pub orders: u32,
-    /// Regions with a broker each, linked as if they were so far apart: a number, or names as warsaw,frankfurt,stockholm; 1: a single broker
-    /// [default: 3 with own brokers]
+    /// Regions with a broker each, linked as if they were so far apart: a number, or names as
+    /// warsaw,frankfurt,stockholm; 1: a single broker [default: 3 with own brokers]
     #[arg(long, visible_alias = "brokers", value_name = "N|NAMES", conflicts_with = "broker")]
     pub regions: Option<Choice>,
-    /// How long a client stays in its region on average before it goes to another one for a while, or never
+    /// How long a client stays in its region on average before it goes to another one for a while,
+    /// or never
     #[arg(long, value_name = "DURATION", default_value = "45s", value_parser = every)]
     pub move_every: Every,
     /// What becomes of own brokers meanwhile.
@@ -123,11 +125,12 @@ pub struct Recording {
 /// How own brokers end, and how often.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Ends {
-    /// How often an own broker is killed (kill -9) and started again, or a link between regions cut, on average, or never
+    /// How often an own broker is killed (kill -9) and started again, or a link between regions
+    /// cut, on average, or never
     #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = every)]
     pub kill_every: Every,
-    /// Own brokers end in good order (SIGTERM) and start again one after the other, as often as they would be killed, and no link is cut: a
-    /// rolling restart
+    /// Own brokers end in good order (SIGTERM) and start again one after the other, as often as
+    /// they would be killed, and no link is cut: a rolling restart
     #[arg(long, conflicts_with = "broker")]
     pub roll: bool,
     /// They begin as that older whimbrel, and each is started again as this one: a rolling upgrade

@@ -1,9 +1,10 @@
-//! Whose data is shown. The terms of the recording ask for its source, when it was produced and obtained, and how it was
-//! processed, wherever it is shown.
+//! Whose data is shown. The terms of the recording ask for its source, when it was produced and
+//! obtained, and how it was processed, wherever it is shown.
 
 use std::path::{Path, PathBuf};
 
-/// Where the recording of Warsaw's buses is, from the project's root. It is not part of the project.
+/// Where the recording of Warsaw's buses is, from the project's root. It is not part of the
+/// project.
 pub const RECORDING: &str = "../shared/data/mobility/warsaw_buses_1h_500.csv.zst";
 /// Beginning of the names of files with positions of Warsaw's buses.
 const WARSAW: &str = "warsaw_buses";

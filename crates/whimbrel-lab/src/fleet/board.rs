@@ -1,4 +1,5 @@
-//! What all connections of the run write to and what the view reads: one lock, held for microseconds.
+//! What all connections of the run write to and what the view reads: one lock, held for
+//! microseconds.
 
 mod recorded;
 mod shown;
@@ -221,14 +222,16 @@ impl Board {
         self.lost_connection(why);
     }
 
-    /// A connection was lost or cannot be opened, which is no trouble where a broker was killed or a link cut.
+    /// A connection was lost or cannot be opened, which is no trouble where a broker was killed or
+    /// a link cut.
     pub fn lost_connection(&self, why: String) {
         if !self.crashes.are_going_on() && !self.disturbances.is_going_on() {
             self.trouble(why);
         }
     }
 
-    /// Whether all connections that should be open are, but for those of clients that move as they like, and nothing that was sent before that moment is owed at the freight desk.
+    /// Whether all connections that should be open are, but for those of clients that move as they
+    /// like, and nothing that was sent before that moment is owed at the freight desk.
     pub fn is_served(&self, before: Duration) -> bool {
         let is_there = |seats: &Seats| seats.connected + seats.moving == seats.wanted;
         let all_there = self.state().seats.iter().all(|(role, seats)| role.roams() || is_there(seats));
@@ -306,7 +309,8 @@ impl Board {
         state.replayed.millis = fix.millis;
     }
 
-    /// It hands its last message to the broker of this region, which may be the second one that gets it.
+    /// It hands its last message to the broker of this region, which may be the second one that
+    /// gets it.
     pub fn handing(&self, vehicle: u32, seq: u64, region: usize) {
         let now = self.now();
         self.state().checker.handed(vehicle, seq, region, now);

@@ -57,7 +57,8 @@ fn within(rng: &mut Rng, (low, high): (f64, f64)) -> f64 {
     low + rng.f64() * (high - low)
 }
 
-/// The way of a line: crossings, as metres east and north of the centre, each straight from the one before.
+/// The way of a line: crossings, as metres east and north of the centre, each straight from the one
+/// before.
 struct Street {
     corners: Vec<(f64, f64)>,
     /// Metres from the first corner to each.
@@ -119,7 +120,8 @@ struct Hop {
 }
 
 impl Hop {
-    /// Seconds spent speeding up, and seconds at cruising speed. Braking takes as long as speeding up.
+    /// Seconds spent speeding up, and seconds at cruising speed. Braking takes as long as speeding
+    /// up.
     fn phases(&self) -> (f64, f64) {
         let distance = (self.to - self.from).abs();
         let ramp = (self.cruise / ACCELERATION).min((distance / ACCELERATION).sqrt());
@@ -222,7 +224,8 @@ mod tests {
                 let reach = f64::from(REACH) * BLOCK + NOISE + 1.0;
                 assert!(east < reach && north < reach, "seed {seed}: {place:?}");
                 let off = |metres: f64| (metres - (metres / BLOCK).round() * BLOCK).abs();
-                // The plane at the centre and the one halfway differ by some metres at the city's edge.
+                // The plane at the centre and the one halfway differ by some metres at the city's
+                // edge.
                 assert!(off(east).min(off(north)) < NOISE + 8.0, "seed {seed}: {east} m, {north} m off the centre");
             }
         }

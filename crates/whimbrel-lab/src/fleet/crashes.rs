@@ -1,4 +1,5 @@
-//! The run kills its own broker now and then, or has it end and start again: how often, and how long it takes until everybody is served again.
+//! The run kills its own broker now and then, or has it end and start again: how often, and how
+//! long it takes until everybody is served again.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -22,7 +23,8 @@ pub enum Health {
     Served,
     /// It was killed, or asked to end, then, and is not started again yet.
     Down(Duration),
-    /// It was killed, or asked to end, then, runs again, and not everybody has what was sent before.
+    /// It was killed, or asked to end, then, runs again, and not everybody has what was sent
+    /// before.
     Returning(Duration),
 }
 
@@ -38,7 +40,8 @@ pub struct Crashes {
     /// How it is now.
     #[serde(skip)]
     pub health: Health,
-    /// From the last kill, or the last time that it was asked to end, until the broker was ready again, ms.
+    /// From the last kill, or the last time that it was asked to end, until the broker was ready
+    /// again, ms.
     #[serde(rename = "down_ms", serialize_with = "as_millis")]
     pub down: Option<Duration>,
     /// From then until all were served again, ms.

@@ -1,8 +1,8 @@
 //! Named fences of the run, and the checker's own opinion on which side of them a place is.
 //!
-//! The arithmetic here is on purpose plainer than a broker's: great-circle distances by the haversine formula, crossings of
-//! a ray for polygons, and a plane for corridors, whose legs are short enough for that. Where it cannot be trusted, next to
-//! a border, it says so.
+//! The arithmetic here is on purpose plainer than a broker's: great-circle distances by the
+//! haversine formula, crossings of a ray for polygons, and a plane for corridors, whose legs are
+//! short enough for that. Where it cannot be trusted, next to a border, it says so.
 
 use std::fmt::Write;
 
@@ -12,7 +12,8 @@ use super::geo::{EARTH_RADIUS, Place};
 
 /// So close to a border both answers are right, m. The plane's error is a tenth of it.
 pub const TOLERANCE: f64 = 1.0;
-/// Legs of a corridor are at most so long, m: there the plane and the great circle agree within some centimetres.
+/// Legs of a corridor are at most so long, m: there the plane and the great circle agree within
+/// some centimetres.
 const LEG: f64 = 500.0;
 /// Corners of a circle as it is drawn.
 const CORNERS: u32 = 24;
@@ -36,7 +37,8 @@ pub enum Shape {
         /// Metres.
         radius: f64,
     },
-    /// The inside of the first ring without the inside of the others; rings are not closed by repeating their first place.
+    /// The inside of the first ring without the inside of the others; rings are not closed by
+    /// repeating their first place.
     Polygon(Vec<Vec<Place>>),
     /// All that is no further than half of `width` metres from a way of at least two places.
     Corridor {
@@ -59,7 +61,8 @@ pub enum Side {
 }
 
 impl Shape {
-    /// A corridor along a way, whose legs may be of any length; they are cut into pieces of at most 500 m.
+    /// A corridor along a way, whose legs may be of any length; they are cut into pieces of at most
+    /// 500 m.
     pub fn corridor(way: &[Place], width: f64) -> Shape {
         let mut short = Vec::new();
         for leg in way.windows(2) {

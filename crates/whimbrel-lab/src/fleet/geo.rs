@@ -2,7 +2,8 @@
 
 /// Mean radius of the earth, m.
 pub const EARTH_RADIUS: f64 = 6_371_008.8;
-/// Two fixes further apart in time than this say nothing about how the vehicle moved between them, ms.
+/// Two fixes further apart in time than this say nothing about how the vehicle moved between them,
+/// ms.
 const LONGEST_STEP: i64 = 300_000;
 /// Displacements below this are taken for noise of the receiver: they do not turn a vehicle, m.
 const SHORTEST_TURN: f64 = 5.0;
@@ -28,8 +29,8 @@ impl Place {
         Place { lat, lon: self.lon + (east / (EARTH_RADIUS * self.lat.to_radians().cos())).to_degrees() }
     }
 
-    /// Metres east and north from here to `other`, on the plane that touches the earth halfway. The error is below
-    /// 0.1 % within 100 km outside of the polar regions.
+    /// Metres east and north from here to `other`, on the plane that touches the earth halfway. The
+    /// error is below 0.1 % within 100 km outside of the polar regions.
     fn offset(self, other: Place) -> (f64, f64) {
         let mut degrees = other.lon - self.lon;
         if degrees.abs() > 180.0 {
@@ -45,7 +46,8 @@ impl Place {
         east.hypot(north)
     }
 
-    /// Metres from here to `other` along the great circle, by the haversine formula, at any distance.
+    /// Metres from here to `other` along the great circle, by the haversine formula, at any
+    /// distance.
     pub fn great_circle(self, other: Place) -> f64 {
         let half = |degrees: f64| (degrees.to_radians() / 2.0).sin().powi(2);
         let cosines = self.lat.to_radians().cos() * other.lat.to_radians().cos();
@@ -53,7 +55,8 @@ impl Place {
         2.0 * EARTH_RADIUS * haversine.sqrt().min(1.0).asin()
     }
 
-    /// The place at `share` of the way from here (0) to `other` (1), straight in latitude and longitude.
+    /// The place at `share` of the way from here (0) to `other` (1), straight in latitude and
+    /// longitude.
     pub fn between(self, other: Place, share: f64) -> Place {
         let mix = |from: f64, to: f64| from + (to - from) * share;
         Place { lat: mix(self.lat, other.lat), lon: mix(self.lon, other.lon) }
@@ -76,7 +79,8 @@ pub struct Motion {
 }
 
 impl Motion {
-    /// The motion that leads from `before` to `after` in `millis` ms; `last` is the motion at `before`.
+    /// The motion that leads from `before` to `after` in `millis` ms; `last` is the motion at
+    /// `before`.
     pub fn between(before: Place, after: Place, millis: i64, last: Motion) -> Motion {
         if millis <= 0 || millis > LONGEST_STEP {
             return Motion { speed: 0.0, heading: last.heading };

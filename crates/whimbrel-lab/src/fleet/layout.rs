@@ -1,4 +1,5 @@
-//! Where the fences of a run are: chosen from the positions, so that every city has some that matter.
+//! Where the fences of a run are: chosen from the positions, so that every city has some that
+//! matter.
 
 use std::collections::BTreeMap;
 
@@ -30,11 +31,12 @@ const CORNERS: (u32, u32) = (7, 5);
 const HOLE: f64 = 0.35;
 /// The least reach of the centre, m.
 const LEAST_REACH: f64 = 600.0;
-/// No fences further north or south, nor in areas that are wider, degrees: polygons there are no business of a city.
+/// No fences further north or south, nor in areas that are wider, degrees: polygons there are no
+/// business of a city.
 const BOUNDS: (f64, f64) = (80.0, 20.0);
 
-/// A depot where most vehicles stand, the city's centre without its innermost part, the surroundings of busy stops, and a
-/// corridor along the busiest line. None where a city cannot be.
+/// A depot where most vehicles stand, the city's centre without its innermost part, the
+/// surroundings of busy stops, and a corridor along the busiest line. None where a city cannot be.
 pub fn fences(trace: &Trace, busiest: &[u32]) -> Vec<Fence> {
     let places = || trace.positions.iter().map(|position| position.fix.place);
     let lons = places().fold((f64::MAX, f64::MIN), |(low, high), place| (low.min(place.lon), high.max(place.lon)));
@@ -82,7 +84,8 @@ fn dense(places: impl Iterator<Item = Place>, count: usize) -> Vec<Place> {
     found
 }
 
-/// A polygon that holds about a third of the places, around their median, with a hole in its middle.
+/// A polygon that holds about a third of the places, around their median, with a hole in its
+/// middle.
 fn centre(places: Vec<Place>) -> Shape {
     let median = |mut values: Vec<f64>| {
         values.sort_by(f64::total_cmp);

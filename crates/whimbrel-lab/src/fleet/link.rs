@@ -1,4 +1,5 @@
-//! The run's MQTT connections: vehicles that publish, subscribers that tell the board what they get.
+//! The run's MQTT connections: vehicles that publish, subscribers that tell the board what they
+//! get.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,7 +65,8 @@ pub struct Network {
     pub(super) atlas: Arc<Atlas>,
     gate: Arc<Semaphore>,
     pub(super) stop: watch::Receiver<bool>,
-    /// Once it is set, nobody goes to another region any more, and whoever has no signal gets it back.
+    /// Once it is set, nobody goes to another region any more, and whoever has no signal gets it
+    /// back.
     pub(super) calm: watch::Receiver<bool>,
 }
 
@@ -109,8 +111,8 @@ impl Network {
         Travel::new(self.board.clone(), self.atlas.clone(), (Class::Fleet(role), number), self.calm.clone())
     }
 
-    /// Opens the connections of all vehicles; gives the way to each, in the order of the trace's vehicles. Their tasks,
-    /// added to `tasks`, end when the way is closed.
+    /// Opens the connections of all vehicles; gives the way to each, in the order of the trace's
+    /// vehicles. Their tasks, added to `tasks`, end when the way is closed.
     pub async fn open_vehicles(&self, tasks: &mut JoinSet<()>) -> anyhow::Result<Vec<mpsc::Sender<Order>>> {
         let mut opening = JoinSet::new();
         for (vehicle, name) in (0..).zip(&self.board.trace.vehicles) {
@@ -138,7 +140,8 @@ impl Network {
         Ok(ways.into_iter().flatten().collect())
     }
 
-    /// Opens the connections of these subscribers and subscribes; their tasks run until `stop` is set.
+    /// Opens the connections of these subscribers and subscribes; their tasks run until `stop` is
+    /// set.
     pub async fn open_subscribers(&self, wanted: Vec<Asked>, tasks: &mut JoinSet<()>) -> anyhow::Result<()> {
         let mut opening = JoinSet::new();
         for (number, Asked { role, interest, client_id, named }) in wanted.into_iter().enumerate() {
@@ -174,8 +177,8 @@ impl Network {
         Wanted { filter, selector, qos, named: false }
     }
 
-    /// Connects and subscribes. With several regions a subscriber of events that are never logged keeps its position itself: a broker that dies
-    /// takes what it knew of it along.
+    /// Connects and subscribes. With several regions a subscriber of events that are never logged
+    /// keeps its position itself: a broker that dies takes what it knew of it along.
     async fn open(&self, dial: &mut Dial, travel: &mut Travel) -> anyhow::Result<(Client, Events)> {
         let (client, mut events) = self.connect(dial, travel).await?;
         if let Some(Wanted { filter, selector, qos, named }) = &dial.wanted {
@@ -188,7 +191,8 @@ impl Network {
                 subscription = subscription.notices();
             }
             if travel.has_several() {
-                // What vehicles said before is no use to anybody here, and comes at each broker anew.
+                // What vehicles said before is no use to anybody here, and comes at each broker
+                // anew.
                 subscription = subscription.retained(RetainHandling::DoNotSend);
                 // A subscription that names its durability is told which messages may be repeats.
                 let durability = if by_token { Durability::SemiDurable } else { Durability::Nondurable };
@@ -217,9 +221,10 @@ impl Network {
         Ok((client, events))
     }
 
-    /// Opens a connection again that was lost, or given up for another region, after this `pause`. The broker has kept the session of a
-    /// reliable subscriber, and what it missed; subscribing again changes nothing then. What is `pending` of a vehicle goes to whoever answers.
-    /// None once the run stops.
+    /// Opens a connection again that was lost, or given up for another region, after this `pause`.
+    /// The broker has kept the session of a reliable subscriber, and what it missed; subscribing
+    /// again changes nothing then. What is `pending` of a vehicle goes to whoever answers. None
+    /// once the run stops.
     pub(super) async fn come_back(
         &self,
         dial: &mut Dial,
@@ -359,7 +364,8 @@ fn take(network: &Network, dial: &mut Dial, (seat, region): (Seat, usize), messa
         Some(Notice::Gap(gap)) => network.board.gap(seat, gap),
         Some(Notice::Silence { .. }) => {}
         None => {
-            // When a connection breaks, acknowledgements may be lost with it; then QoS 1 sends again, and says so.
+            // When a connection breaks, acknowledgements may be lost with it; then QoS 1 sends
+            // again, and says so.
             let may_repeat = message.dup && !dial.clean;
             network.tell(seat, message, How { may_repeat, region, ..How::default() });
         }

@@ -1,5 +1,6 @@
-//! The main job, `whimbrel demo`: a city's vehicles, one MQTT connection each, tell their positions to dispatch consoles
-//! and watchers through a broker, and a checker that knows only what was sent and what arrived judges the broker.
+//! The main job, `whimbrel demo`: a city's vehicles, one MQTT connection each, tell their positions
+//! to dispatch consoles and watchers through a broker, and a checker that knows only what was sent
+//! and what arrived judges the broker.
 
 mod args;
 pub mod attribution;
@@ -58,17 +59,18 @@ use view::terminal::LiveView;
 
 /// Seconds between two status lines.
 const STATUS_SECONDS: u64 = 5;
-/// Events of the busiest line that an own broker keeps: what comes in about the mean time without a signal.
+/// Events of the busiest line that an own broker keeps: what comes in about the mean time without a
+/// signal.
 const SMALL_CACHE: usize = 12;
 /// Files a run needs besides its connections.
 const SPARE_FILES: u64 = 64;
 
-/// Replays positions through a broker until the duration has passed or the user ends it, shows and checks what happens,
-/// and prints a summary.
+/// Replays positions through a broker until the duration has passed or the user ends it, shows and
+/// checks what happens, and prints a summary.
 ///
 /// # Errors
-/// If the trace cannot be read, the broker cannot be started or reached or ends by itself, or the broker broke a promise:
-/// a reliable delivery was lost, or any was repeated, reordered or altered.
+/// If the trace cannot be read, the broker cannot be started or reached or ends by itself, or the
+/// broker broke a promise: a reliable delivery was lost, or any was repeated, reordered or altered.
 pub async fn run(args: Args) -> anyhow::Result<Summary> {
     let layout = Layout::load(&args.choice(), Path::new(regions::MEASURED))?;
     let centre = if args.broker.is_none() { layout.place(0) } else { city::ATLANTIC };
@@ -184,8 +186,9 @@ fn join(notice: Option<String>, other: Option<&str>) -> Option<String> {
     (!notices.is_empty()).then(|| notices.join(" "))
 }
 
-/// An own broker's: the fences, positions that are never logged, and too small a cache for the busiest line, so that there are gaps
-/// to be told. In several regions each keeps all positions for whoever comes from another one.
+/// An own broker's: the fences, positions that are never logged, and too small a cache for the
+/// busiest line, so that there are gaps to be told. In several regions each keeps all positions for
+/// whoever comes from another one.
 fn configuration(trace: &Trace, selection: &Selection, regions: usize) -> String {
     let mut text = fence::configuration(&selection.fences);
     if regions > 1 {
@@ -243,7 +246,8 @@ async fn wait_for_either(mut interrupt: Signal, mut terminate: Signal, quit: wat
     quit.send_replace(true);
 }
 
-/// Tells the board the seconds, and people how it goes if there is no live view: on standard error if that is wanted.
+/// Tells the board the seconds, and people how it goes if there is no live view: on standard error
+/// if that is wanted.
 async fn beat(board: Arc<Board>, status: Option<bool>) {
     let mut seconds = interval(Duration::from_secs(1));
     seconds.set_missed_tick_behavior(MissedTickBehavior::Skip);

@@ -1,5 +1,5 @@
-//! When consoles lose their signal: the mobility model of the simulations ([`whimbrel_sim::mobility`]) with its defaults, in
-//! the recording's time.
+//! When consoles lose their signal: the mobility model of the simulations
+//! ([`whimbrel_sim::mobility`]) with its defaults, in the recording's time.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! A broker that the run starts for itself: this same program, or an older one, as a process of its own, with a data directory.
+//! A broker that the run starts for itself: this same program, or an older one, as a process of its
+//! own, with a data directory.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -227,7 +228,8 @@ async fn metrics(http: &str) -> Result<String> {
     Ok(page)
 }
 
-/// As [`launch`], with other ports for HTTP and WebSocket if need be: somebody else may just have taken those, and none of the run's clients comes by them.
+/// As [`launch`], with other ports for HTTP and WebSocket if need be: somebody else may just have
+/// taken those, and none of the run's clients comes by them.
 async fn launch_somewhere(start: &Start, mut wanted: Addresses, log: &Log) -> Result<(Child, Addresses)> {
     match launch(start, &wanted, log).await {
         Err(_) if wanted.http != ANY || wanted.ws != ANY => {
@@ -258,14 +260,16 @@ async fn launch(start: &Start, wanted: &Addresses, log: &Log) -> Result<(Child, 
         command.args([format!("--place-lat={}", start.place.lat), format!("--place-lon={}", start.place.lon)]);
     }
     if let Some(name) = &start.name {
-        // The links are those that are asked for: whatever goes from region to region takes the time that it takes there.
+        // The links are those that are asked for: whatever goes from region to region takes the
+        // time that it takes there.
         command.args(["--name", name, "--overlay-links=0"]);
         command.args(start.peers.iter().map(|peer| format!("--peer={peer}")));
     }
     if start.recorder.is_some() {
         command.args(["--log-level", "debug"]);
     }
-    // In a process group of its own it does not get the terminal's Ctrl-C: the run ends it, after the last delivery.
+    // In a process group of its own it does not get the terminal's Ctrl-C: the run ends it, after
+    // the last delivery.
     command.process_group(0).kill_on_drop(true);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().with_context(|| format!("cannot start {} as the broker", program.display()))?;

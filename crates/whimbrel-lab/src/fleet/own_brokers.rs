@@ -1,5 +1,6 @@
-//! The brokers that the run starts for itself, one for each region, and the links between them. The run kills one of them now and then, as
-//! a machine without power would, and starts it again; or it cuts a link for some seconds.
+//! The brokers that the run starts for itself, one for each region, and the links between them. The
+//! run kills one of them now and then, as a machine without power would, and starts it again; or it
+//! cuts a link for some seconds.
 
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -46,7 +47,8 @@ struct Link {
     relay: Relay,
 }
 
-/// What relays run on: a thread of their own, so that a datagram takes as long as it should whatever the fleet is doing.
+/// What relays run on: a thread of their own, so that a datagram takes as long as it should
+/// whatever the fleet is doing.
 struct Roads(Option<Runtime>);
 
 impl Roads {
@@ -97,8 +99,9 @@ pub struct OwnBrokers {
 }
 
 impl OwnBrokers {
-    /// Starts a broker with this configuration in each region, on free ports, and waits until all are linked: of an `older` program, if one is named. Their
-    /// data are in that directory, or in a fresh one that is removed in the end.
+    /// Starts a broker with this configuration in each region, on free ports, and waits until all
+    /// are linked: of an `older` program, if one is named. Their data are in that directory, or in
+    /// a fresh one that is removed in the end.
     ///
     /// # Errors
     /// One does not start, or they do not come to be linked.
@@ -172,8 +175,9 @@ impl OwnBrokers {
         sum
     }
 
-    /// Disturbs them every now and then, `every` after all were served again on average: kills a broker without a word and starts it
-    /// again, or cuts a link; or, if `rolls`, has one after the other end and starts it again. Returns once the run is `calm` and all is whole.
+    /// Disturbs them every now and then, `every` after all were served again on average: kills a
+    /// broker without a word and starts it again, or cuts a link; or, if `rolls`, has one after the
+    /// other end and starts it again. Returns once the run is `calm` and all is whole.
     ///
     /// # Errors
     /// A broker ended by itself, or did not start again.
@@ -244,7 +248,8 @@ impl OwnBrokers {
         Ok(())
     }
 
-    /// Cuts a link; waits until what has met the cut has come by another way, and until the link is whole again.
+    /// Cuts a link; waits until what has met the cut has come by another way, and until the link is
+    /// whole again.
     async fn cut_and_heal(&mut self, board: &Board, link: usize, span: Duration) -> Result<()> {
         let (now, whole) = (board.now(), Instant::now() + span);
         let Link { ends: (one, other), relay } = &self.links[link];

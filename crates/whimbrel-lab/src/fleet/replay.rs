@@ -124,8 +124,8 @@ fn subscriptions(args: &Args, board: &Board) -> Vec<Asked> {
     wanted
 }
 
-/// Consoles that lose their signal. Of each five, one follows the busiest line, two a part of the city if there are
-/// fences, and the others other lines.
+/// Consoles that lose their signal. Of each five, one follows the busiest line, two a part of the
+/// city if there are fences, and the others other lines.
 fn roamers(args: &Args, board: &Board) -> Vec<(Role, Interest, String, Outages)> {
     let (semi_durable, nondurable) = args.roaming();
     let lines = board.watched_lines();

@@ -1,5 +1,5 @@
-//! A console that loses its signal now and then: its connection is cut, without a word to the broker, and later it comes
-//! back with its position, a token and the ids of what it got since.
+//! A console that loses its signal now and then: its connection is cut, without a word to the
+//! broker, and later it comes back with its position, a token and the ids of what it got since.
 
 use std::time::Duration;
 
@@ -48,7 +48,8 @@ enum Cut {
 }
 
 impl Network {
-    /// Opens the connections of these consoles and subscribes; their tasks run until the network stops.
+    /// Opens the connections of these consoles and subscribes; their tasks run until the network
+    /// stops.
     pub async fn open_roamers(&self, roamers: Roamers, tasks: &mut JoinSet<()>) -> Result<()> {
         let mut opening = JoinSet::new();
         for (number, (role, interest, client_id, outages)) in roamers.wanted.into_iter().enumerate() {
@@ -122,7 +123,8 @@ impl Roamer {
                 Cut::NoSignal(until) => {
                     self.travel.is_away();
                     outages += 1;
-                    // Every other time the broker notices at once; otherwise it goes on sending into nowhere until this console is back.
+                    // Every other time the broker notices at once; otherwise it goes on sending
+                    // into nowhere until this console is back.
                     held = outages.is_multiple_of(2).then_some((client, events));
                     until
                 }

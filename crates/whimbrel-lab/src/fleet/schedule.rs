@@ -7,8 +7,8 @@ use super::trace::{Position, Trace};
 
 /// Pause between the end of the trace and its next lap, ms of the trace's time.
 const LAP_GAP: u64 = 1_000;
-/// Step by which the phases of consecutive vehicles within a second differ, ms: the golden section, so that any number
-/// of them is spread evenly.
+/// Step by which the phases of consecutive vehicles within a second differ, ms: the golden section,
+/// so that any number of them is spread evenly.
 const PHASE_STEP: u64 = 618;
 
 /// Positions in the order in which they are due, lap after lap without end.
@@ -25,8 +25,8 @@ pub struct Schedule {
 impl Schedule {
     /// Replays `trace` `speed_up` times as fast as it was recorded.
     ///
-    /// Where all times of the trace are whole seconds, each vehicle gets its own phase within the second: what was
-    /// recorded in one second did not happen at one moment.
+    /// Where all times of the trace are whole seconds, each vehicle gets its own phase within the
+    /// second: what was recorded in one second did not happen at one moment.
     ///
     /// # Panics
     /// If `speed_up` is not a positive number.

@@ -1,5 +1,5 @@
-//! What watchers by content ask for: fences and speeds, as selectors for the broker and as plain comparisons for the
-//! checker.
+//! What watchers by content ask for: fences and speeds, as selectors for the broker and as plain
+//! comparisons for the checker.
 
 use serde::Serialize;
 
@@ -116,8 +116,8 @@ impl Watch {
 }
 
 impl Selection {
-    /// What to watch in a trace: `fenced` if the broker can be told fences. Thresholds are such that some positions, and by
-    /// far not all, exceed them.
+    /// What to watch in a trace: `fenced` if the broker can be told fences. Thresholds are such
+    /// that some positions, and by far not all, exceed them.
     pub fn of(trace: &Trace, busiest: &[u32], fenced: bool) -> Selection {
         let fences = if fenced { layout::fences(trace, busiest) } else { Vec::new() };
         let mut speeds: Vec<f32> = trace.positions.iter().map(|position| position.motion.speed).collect();

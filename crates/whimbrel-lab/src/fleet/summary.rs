@@ -34,7 +34,8 @@ pub struct Summary {
     pub published_per_second: f64,
     /// Deliveries per second.
     pub delivered_per_second: f64,
-    /// From the moment a position was handed to its vehicle until its delivery, ms, all subscribers together.
+    /// From the moment a position was handed to its vehicle until its delivery, ms, all subscribers
+    /// together.
     pub delay_ms: Quantiles,
     /// Subscribers that may lose nothing (QoS 1).
     pub reliable: Tally,
@@ -59,7 +60,8 @@ pub struct Summary {
     pub regions: Option<regions::Snapshot>,
     /// What went wrong, and how often.
     pub troubles: Vec<(String, u64)>,
-    /// Broken promises: reliable losses, and repeated, reordered, altered and foreign deliveries to anyone.
+    /// Broken promises: reliable losses, and repeated, reordered, altered and foreign deliveries to
+    /// anyone.
     pub faults: u64,
 }
 

@@ -1,7 +1,8 @@
 //! A vehicle publishes its positions, one after the other, at the broker of the region where it is.
 //!
-//! With several regions it numbers what it publishes, and sends again at the next broker what the last one has not confirmed; a repeat is
-//! dropped there. With a single broker it goes on with the next position.
+//! With several regions it numbers what it publishes, and sends again at the next broker what the
+//! last one has not confirmed; a repeat is dropped there. With a single broker it goes on with the
+//! next position.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -21,7 +22,8 @@ pub(super) struct Vehicle {
     dial: Dial,
     travel: Travel,
     seq: u64,
-    /// Numbers for the broker begin after this one, and so after those of any earlier run; none with a single broker.
+    /// Numbers for the broker begin after this one, and so after those of any earlier run; none
+    /// with a single broker.
     base: Option<u64>,
     /// The last position has no answer yet.
     is_pending: bool,
@@ -120,7 +122,8 @@ impl Vehicle {
         }
     }
 
-    /// Waits for the answer to what an earlier connection has left without one; the reason if the connection is lost.
+    /// Waits for the answer to what an earlier connection has left without one; the reason if the
+    /// connection is lost.
     async fn finish(&mut self, client: &Client) -> Result<(), String> {
         let receipt = match (self.handing.take(), client.resent().pop()) {
             (Some(publish), _) => Some(self.hand_over(client, publish).await?),
@@ -138,8 +141,8 @@ impl Vehicle {
         }
     }
 
-    /// Publishes a position and waits until the broker has it, or false if it is to leave before it knows; the reason if the connection is
-    /// lost.
+    /// Publishes a position and waits until the broker has it, or false if it is to leave before it
+    /// knows; the reason if the connection is lost.
     async fn publish(&mut self, client: &Client, order: Order) -> Result<bool, String> {
         let board = self.network.board.clone();
         self.seq += 1;

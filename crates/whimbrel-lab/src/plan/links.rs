@@ -1,16 +1,21 @@
 //! Which of many brokers are to be linked, found from how far they are apart.
 //!
-//! The greedy spanner of Althöfer, Das, Dobkin, Joseph and Soares, "On Sparse Spanners of Weighted Graphs", Discrete & Computational Geometry 9 (1993): pairs are looked at from
-//! the nearest to the farthest, and two brokers are linked where the way over the links so far is longer than so many times the direct one. No spanner that keeps to that
-//! is known to need fewer links in general. It may hang on one broker, so whoever alone holds others together is then gone around by the shortest links that do.
+//! The greedy spanner of Althöfer, Das, Dobkin, Joseph and Soares, "On Sparse Spanners of Weighted
+//! Graphs", Discrete & Computational Geometry 9 (1993): pairs are looked at from the nearest to the
+//! farthest, and two brokers are linked where the way over the links so far is longer than so many
+//! times the direct one. No spanner that keeps to that is known to need fewer links in general. It
+//! may hang on one broker, so whoever alone holds others together is then gone around by the
+//! shortest links that do.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Brokers that links are found for at most. With n of them the table of ways takes 8 n² bytes, and each link n² steps.
+/// Brokers that links are found for at most. With n of them the table of ways takes 8 n² bytes, and
+/// each link n² steps.
 pub const BROKERS_MAX: usize = 1024;
 
-/// How much longer than the direct path a way is to be at most, if nothing else is wanted: then a broker has three to four links, some have ten.
+/// How much longer than the direct path a way is to be at most, if nothing else is wanted: then a
+/// broker has three to four links, some have ten.
 pub const STRETCH: f64 = 1.5;
 
 /// Two brokers, and how long it takes from one to the other.
@@ -27,14 +32,17 @@ pub struct Pair {
 pub struct Plan {
     /// Pairs of brokers, in order, the smaller number of each first.
     pub links: Vec<[usize; 2]>,
-    /// Brokers without which others do not reach each other: there is no pair that would lead around them.
+    /// Brokers without which others do not reach each other: there is no pair that would lead
+    /// around them.
     pub holding: Vec<usize>,
     ways: Ways,
 }
 
 impl Plan {
-    /// Finds links among so many brokers, of which those pairs can be linked. Of two pairs that are equally far the one with the smaller numbers comes first, so the same
-    /// pairs in whatever order give the same links. A way is at most `stretch` times as long as the direct one, for each of the pairs.
+    /// Finds links among so many brokers, of which those pairs can be linked. Of two pairs that are
+    /// equally far the one with the smaller numbers comes first, so the same pairs in whatever
+    /// order give the same links. A way is at most `stretch` times as long as the direct one, for
+    /// each of the pairs.
     ///
     /// # Panics
     /// When there are more than [`BROKERS_MAX`] brokers, or a pair is not of two of them in order.

@@ -52,8 +52,9 @@ fn stretch(text: &str) -> Result<f64, String> {
 /// Finds the links; the text to print.
 ///
 /// # Errors
-/// When the file cannot be read or is not what it should be, some brokers do not reach others by what was measured, one would have more peers than may be configured, or there is none of
-/// the wanted name.
+/// When the file cannot be read or is not what it should be, some brokers do not reach others by
+/// what was measured, one would have more peers than may be configured, or there is none of the
+/// wanted name.
 pub fn run(args: &Args) -> Result<String> {
     let trips = Trips::load(&args.file)?;
     let names = &trips.names;

@@ -14,7 +14,8 @@ const NAME_BYTES_MAX: usize = 64;
 /// The longest round trip, ms.
 const ROUND_TRIP_MAX_MS: f64 = 60_000.0;
 
-/// Bytes of a file at most: each pair of [`BROKERS_MAX`] in both directions, with names of middle length.
+/// Bytes of a file at most: each pair of [`BROKERS_MAX`] in both directions, with names of middle
+/// length.
 const FILE_BYTES_MAX: u64 = 128 << 20;
 
 /// What was measured.
@@ -39,11 +40,13 @@ impl Trips {
         Trips::parse(&text).with_context(|| file.display().to_string())
     }
 
-    /// Reads a text. A pair may be measured from either end or from both, of which the mean counts; one that is not there was not measured.
+    /// Reads a text. A pair may be measured from either end or from both, of which the mean counts;
+    /// one that is not there was not measured.
     ///
     /// # Errors
-    /// When a row does not have three fields, names what cannot be a broker, has no round trip of up to a minute, or is there twice; when there are fewer than two brokers, or more
-    /// than [`BROKERS_MAX`].
+    /// When a row does not have three fields, names what cannot be a broker, has no round trip of
+    /// up to a minute, or is there twice; when there are fewer than two brokers, or more than
+    /// [`BROKERS_MAX`].
     pub fn parse(text: &str) -> Result<Trips> {
         let mut measured: BTreeMap<(String, String), f64> = BTreeMap::new();
         let mut numbers: BTreeMap<String, usize> = BTreeMap::new();

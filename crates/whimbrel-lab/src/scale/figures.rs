@@ -28,7 +28,8 @@ const CHURN: Duration = Duration::from_secs(3);
 /// Events of which the cost is the mean.
 const EVENTS: usize = 2_000;
 
-/// So many of them come close together, and so often: brokers share one processor here, and what all others do between two events is not what a broker of its own does.
+/// So many of them come close together, and so often: brokers share one processor here, and what
+/// all others do between two events is not what a broker of its own does.
 const BURST: Burst = Burst { events: 50, pause: Duration::from_micros(10), every: Duration::from_millis(25) };
 
 /// Between two events while something is gone.
@@ -50,7 +51,8 @@ pub struct Figures {
     pub brokers: usize,
     pub subscriptions: usize,
     pub links: usize,
-    /// Since all began in one moment: until all reach each other, and until all that is wanted is in force.
+    /// Since all began in one moment: until all reach each other, and until all that is wanted is
+    /// in force.
     pub start: [f64; 2],
     /// What was sent until then on each link, bytes.
     pub start_bytes: f64,
@@ -59,10 +61,12 @@ pub struct Figures {
     pub bytes: f64,
     /// The process's memory, by broker.
     pub resident: f64,
-    /// Bytes each second on each link, both directions together: at rest, and while each broker gets a subscription each 10 s.
+    /// Bytes each second on each link, both directions together: at rest, and while each broker
+    /// gets a subscription each 10 s.
     pub rest: f64,
     pub churn: f64,
-    /// Processor time of one broker each second, for all that is not about events, at rest: with a processor to itself, and in turn with all others.
+    /// Processor time of one broker each second, for all that is not about events, at rest: with a
+    /// processor to itself, and in turn with all others.
     pub rest_cpu: f64,
     pub rest_cpu_in_turn: f64,
     /// Until a SUBSCRIBE is answered, at rest; the longest while others subscribe.
@@ -74,7 +78,8 @@ pub struct Figures {
     pub event: [f64; 3],
     /// Of an event for a tenth of all brokers, for each of these, at the publisher's.
     pub wide: f64,
-    /// Since a link, or a broker, is gone without a word: until all know it; the longest delay of an event whose way that was.
+    /// Since a link, or a broker, is gone without a word: until all know it; the longest delay of
+    /// an event whose way that was.
     pub link_gone: [f64; 2],
     pub broker_gone: [f64; 2],
     /// What kinds of state there are, as lines of text.
@@ -105,7 +110,8 @@ impl Length {
     }
 }
 
-/// Plays a world and counts. The world is given back: what it frees is taken by the next one, of which the process then seems to grow less.
+/// Plays a world and counts. The world is given back: what it frees is taken by the next one, of
+/// which the process then seems to grow less.
 ///
 /// # Errors
 /// When something does not come about at all.

@@ -24,8 +24,9 @@ pub struct Map {
 }
 
 impl Map {
-    /// So many brokers in the cities of the world: each is linked with the two nearest, and half as many links as there are brokers lead anywhere, so that the number of links
-    /// on a way grows with the logarithm of the brokers. About four links per broker.
+    /// So many brokers in the cities of the world: each is linked with the two nearest, and half as
+    /// many links as there are brokers lead anywhere, so that the number of links on a way grows
+    /// with the logarithm of the brokers. About four links per broker.
     pub fn of_cities(brokers: usize, random: &mut Random) -> Map {
         let trips = RoundTrips::reckoned();
         let cities = trips.sites().len();
@@ -38,7 +39,8 @@ impl Map {
         Map::linked(trips, places, random)
     }
 
-    /// One broker at each of so many sites, linked as `whimbrel plan` proposes it to whoever has measured how far apart they are.
+    /// One broker at each of so many sites, linked as `whimbrel plan` proposes it to whoever has
+    /// measured how far apart they are.
     pub fn of_sites(trips: &RoundTrips, most: usize, random: &mut Random) -> Map {
         let trips = trips.choose(most, random);
         let places = (0..trips.sites().len()).map(|site| (site, Duration::ZERO)).collect();
@@ -78,14 +80,16 @@ impl Map {
         self.places.len()
     }
 
-    /// How long it takes from one broker directly to another, and back as well: round trips that were measured from both ends differ by some milliseconds, though they are
-    /// the same way, so the mean of both counts.
+    /// How long it takes from one broker directly to another, and back as well: round trips that
+    /// were measured from both ends differ by some milliseconds, though they are the same way, so
+    /// the mean of both counts.
     pub fn delay(&self, one: usize, other: usize) -> Duration {
         let ((from, here), (to, there)) = (self.places[one], self.places[other]);
         (self.trips.span(from, to) + self.trips.span(to, from)) / 4 + here + there
     }
 
-    /// How many links it is from one broker to each other one, without those links and brokers that `lacks` tells: a broker is a pair of itself.
+    /// How many links it is from one broker to each other one, without those links and brokers that
+    /// `lacks` tells: a broker is a pair of itself.
     fn distances(&self, from: usize, lacks: &[[usize; 2]]) -> Vec<Option<usize>> {
         let mut near = vec![Vec::new(); self.brokers()];
         let is_gone = |link: &[usize; 2]| lacks.contains(link) || link.iter().any(|end| lacks.contains(&[*end, *end]));
@@ -107,7 +111,8 @@ impl Map {
         found
     }
 
-    /// Whether all other brokers still reach each other without a link, or without a broker, which is given as a pair of itself.
+    /// Whether all other brokers still reach each other without a link, or without a broker, which
+    /// is given as a pair of itself.
     pub fn holds_without(&self, gone: [usize; 2]) -> bool {
         let is_left = |node: &usize| gone != [*node, *node];
         let from = (0..self.brokers()).find(is_left).unwrap_or(0);

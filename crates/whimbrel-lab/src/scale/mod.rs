@@ -1,7 +1,9 @@
-//! Proof of scale: how what brokers hold, say and spend grows with the brokers there are and with their subscriptions, and what fifty regions of a cloud are like.
+//! Proof of scale: how what brokers hold, say and spend grows with the brokers there are and with
+//! their subscriptions, and what fifty regions of a cloud are like.
 //!
-//! Virtual only: cores with their overlay in one thread and simulated time. Bytes, entries and times are exact; what processors spend is this machine's, by the thread's CPU
-//! clock, and so are its ratios.
+//! Virtual only: cores with their overlay in one thread and simulated time. Bytes, entries and
+//! times are exact; what processors spend is this machine's, by the thread's CPU clock, and so are
+//! its ratios.
 
 mod figures;
 mod map;
@@ -78,7 +80,8 @@ const SUBSCRIPTIONS: Plan = Plan {
 /// Subscriptions of each broker while the number of brokers grows.
 const EACH: usize = 5;
 
-/// What grows with n as n log n grows by this power from a hundred to a thousand, and a little for rounding.
+/// What grows with n as n log n grows by this power from a hundred to a thousand, and a little for
+/// rounding.
 const N_LOG_N: f64 = 1.2;
 
 /// What is linear grows by the first power, and a little.
@@ -87,7 +90,8 @@ const LINEAR: f64 = 1.1;
 /// What an event costs is to hang on who wants it, but for looking things up.
 const LOOKING_UP: f64 = 0.35;
 
-/// A link over which nothing comes is given up after 2 s, and looked at each 0.5 s; then it is told over the farthest way, and 1 s beyond.
+/// A link over which nothing comes is given up after 2 s, and looked at each 0.5 s; then it is told
+/// over the farthest way, and 1 s beyond.
 const GONE_SECONDS: f64 = 3.5;
 
 const fn head(id: &'static str, measure: &'static str, unit: &'static str, most: f64) -> Head {
@@ -209,8 +213,9 @@ fn subscriptions(effort: Effort, bar: &ProgressBar) -> Result<Part> {
     Ok(Part { rows, notes: notes(&runs), charts })
 }
 
-/// Plays the worlds of a seed, and tells at once what was found of each: the next one may take ten times as long. None goes before all are done, as what it frees would be
-/// taken by the next one, for which the process would not grow then.
+/// Plays the worlds of a seed, and tells at once what was found of each: the next one may take ten
+/// times as long. None goes before all are done, as what it frees would be taken by the next one,
+/// for which the process would not grow then.
 fn worlds(all: impl Iterator<Item = (Map, Ground)>, effort: Effort, bar: &ProgressBar) -> Result<Vec<Figures>> {
     let (mut found, mut kept) = (Vec::new(), Vec::new());
     for (map, ground) in all {

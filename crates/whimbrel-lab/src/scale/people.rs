@@ -28,7 +28,8 @@ pub struct People {
     pub attached: BTreeSet<Link>,
     /// Connections that were refused, since they were looked at last.
     pub refused: Vec<Link>,
-    /// When each subscription was answered, by its connection and in their order, and how many brokers did not know of it then.
+    /// When each subscription was answered, by its connection and in their order, and how many
+    /// brokers did not know of it then.
     pub answered: BTreeMap<Link, Vec<(Time, usize)>>,
     /// When each event was published.
     pub sent: Vec<Time>,

@@ -1,4 +1,5 @@
-//! Many brokers in virtual time: they begin in the same moment, clients subscribe, and what all that takes is counted.
+//! Many brokers in virtual time: they begin in the same moment, clients subscribe, and what all
+//! that takes is counted.
 
 use std::time::Duration;
 
@@ -23,7 +24,8 @@ const OF_CLIENT: usize = 5_000;
 /// A client that was refused comes again after so long.
 const COME_AGAIN: Duration = Duration::from_millis(250);
 
-/// How often it is looked whether all is as it should be; where there are more brokers than [`FEW`], which takes longer, less often.
+/// How often it is looked whether all is as it should be; where there are more brokers than
+/// [`FEW`], which takes longer, less often.
 const LOOK: Duration = Duration::from_millis(50);
 const FEW: usize = 100;
 
@@ -227,7 +229,8 @@ impl World {
         })
     }
 
-    /// Lets time pass until all clients are answered, and all that is wanted is in force everywhere; how long that took.
+    /// Lets time pass until all clients are answered, and all that is wanted is in force
+    /// everywhere; how long that took.
     ///
     /// # Errors
     /// When it is not in the end.
@@ -264,7 +267,8 @@ impl World {
         Ok(links)
     }
 
-    /// A new client at a broker subscribes: its connection, and how long its answer took, with how many brokers did not know of it.
+    /// A new client at a broker subscribes: its connection, and how long its answer took, with how
+    /// many brokers did not know of it.
     ///
     /// # Errors
     /// When it is not answered.
@@ -364,8 +368,9 @@ impl World {
         (bytes, ends / 2)
     }
 
-    /// Some brokers do again, one after the other, what they have done so far, each with the processor and its caches to itself. What they spend for that from a moment
-    /// on, of what they spent for it in turn with all others since then, which was metered.
+    /// Some brokers do again, one after the other, what they have done so far, each with the
+    /// processor and its caches to itself. What they spend for that from a moment on, of what they
+    /// spent for it in turn with all others since then, which was metered.
     ///
     /// # Errors
     /// When one does not say what it said.

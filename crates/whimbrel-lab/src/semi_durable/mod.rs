@@ -1,6 +1,8 @@
-//! The experiment of semi-durable subscriptions: mobile subscribers that recover what they missed from memory.
+//! The experiment of semi-durable subscriptions: mobile subscribers that recover what they missed
+//! from memory.
 //!
-//! After Farooq, Majumdar and Parsons, "High performance publish/subscribe middleware for mobile wireless networks".
+//! After Farooq, Majumdar and Parsons, "High performance publish/subscribe middleware for mobile
+//! wireless networks".
 
 mod outage;
 mod policy;

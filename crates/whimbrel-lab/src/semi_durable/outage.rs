@@ -2,7 +2,8 @@
 
 /// For how long subscribers stay away after the events that they miss.
 pub trait Away {
-    /// The part of the events published during outages whose subscriber stays away for longer than this many seconds after them.
+    /// The part of the events published during outages whose subscriber stays away for longer than
+    /// this many seconds after them.
     fn residual(&self, seconds: f64) -> f64;
 
     /// The same for a time that is itself exponential with this mean.
@@ -31,8 +32,8 @@ impl Outages {
         Outages { phases: vec![Phase { weight: 1.0, mean }] }
     }
 
-    /// Lengths of two exponential phases with balanced means (both bring the same part of the time down), with this mean in
-    /// seconds and this coefficient of variation, at least 1.
+    /// Lengths of two exponential phases with balanced means (both bring the same part of the time
+    /// down), with this mean in seconds and this coefficient of variation, at least 1.
     pub fn hyper_exponential(mean: f64, variation: f64) -> Outages {
         assert!(variation >= 1.0, "a mixture of exponential lengths varies at least as much as one of them");
         let squared = variation * variation;

@@ -1,8 +1,9 @@
 //! What overwriting policies lose, as computed from the distribution of outages.
 //!
-//! A partition holds `capacity` events and gets `rate` new ones each second, of importance 1 to 10, each equally likely. An event that
-//! is kept until the age `a` is lost for those subscribers whose outage goes on for longer than that after it
-//! ([`Away::residual`]). So a policy is described by the ages until which it keeps what.
+//! A partition holds `capacity` events and gets `rate` new ones each second, of importance 1 to 10,
+//! each equally likely. An event that is kept until the age `a` is lost for those subscribers whose
+//! outage goes on for longer than that after it ([`Away::residual`]). So a policy is described by
+//! the ages until which it keeps what.
 
 use super::outage::{Away, BISECTIONS, Outages};
 
@@ -16,7 +17,8 @@ pub enum Policy {
     Lrp,
     /// Any event is overwritten.
     Random,
-    /// A part of the capacity is lrp; what it overwrites goes to the rest if it is more important than what is there.
+    /// A part of the capacity is lrp; what it overwrites goes to the rest if it is more important
+    /// than what is there.
     Priority {
         /// The part that is lrp.
         share: f64,
@@ -49,10 +51,12 @@ impl Losses {
 }
 
 impl Policy {
-    /// What it loses when it expects `outages`, and `met` is what happens: the same in the long run.
+    /// What it loses when it expects `outages`, and `met` is what happens: the same in the long
+    /// run.
     pub fn losses(self, load: Load, outages: &Outages, met: &impl Away) -> Losses {
         match self {
-            // A victim is any event with the same chance at each write, so ages at the end are exponential.
+            // A victim is any event with the same chance at each write, so ages at the end are
+            // exponential.
             Policy::Random => Losses([met.residual_beyond_exponential(load.capacity / load.rate); LEVELS]),
             _ => {
                 let ages = self.ages(load, outages);
@@ -61,7 +65,8 @@ impl Policy {
         }
     }
 
-    /// How long events are kept, by importance. Not for [`Policy::Random`], whose ages are not a few.
+    /// How long events are kept, by importance. Not for [`Policy::Random`], whose ages are not a
+    /// few.
     pub fn ages(self, load: Load, outages: &Outages) -> [f64; LEVELS] {
         match self {
             Policy::Lrp => [load.capacity / load.rate; LEVELS],
@@ -72,8 +77,9 @@ impl Policy {
     }
 }
 
-/// The rest of the capacity is filled from the most important level down, each event for its lifetime. The level that fits in part has what is
-/// left: there the more important ones that come and go push out the oldest, so each stays for a part of the lifetime.
+/// The rest of the capacity is filled from the most important level down, each event for its
+/// lifetime. The level that fits in part has what is left: there the more important ones that come
+/// and go push out the oldest, so each stays for a part of the lifetime.
 fn priority(load: Load, share: f64, lifetime: f64) -> [f64; LEVELS] {
     let lrp = share * load.capacity / load.rate;
     let mut room = (1.0 - share) * load.capacity;
@@ -87,8 +93,8 @@ fn priority(load: Load, share: f64, lifetime: f64) -> [f64; LEVELS] {
     ages
 }
 
-/// Keeping an event of importance i a moment longer at the age a is worth i × P(outage > a): each is kept until that has fallen to
-/// one level for all, which is such that they fill the capacity.
+/// Keeping an event of importance i a moment longer at the age a is worth i × P(outage > a): each
+/// is kept until that has fallen to one level for all, which is such that they fill the capacity.
 fn optimum(load: Load, outages: &Outages) -> [f64; LEVELS] {
     let ages = |level: f64| -> [f64; LEVELS] {
         std::array::from_fn(|index| outages.time_of_survival(level / (index + 1) as f64))
@@ -107,7 +113,8 @@ fn optimum(load: Load, outages: &Outages) -> [f64; LEVELS] {
 mod tests {
     use super::*;
 
-    /// A partition of the paper's experiment with priorities, at the rate that its policy sustained.
+    /// A partition of the paper's experiment with priorities, at the rate that its policy
+    /// sustained.
     const PAPER: Load = Load { capacity: 2000.0, rate: 25.863 };
 
     fn lost(policy: Policy, load: Load, outages: &Outages) -> Losses {
@@ -126,8 +133,8 @@ mod tests {
 
     #[test]
     fn the_optimum_gains_what_the_means_of_importance_say() {
-        // With exponential outages and room for all levels, the loss of importance is that of lrp times their geometric mean over
-        // their arithmetic mean: 17.7 % less for 1 to 10.
+        // With exponential outages and room for all levels, the loss of importance is that of lrp
+        // times their geometric mean over their arithmetic mean: 17.7 % less for 1 to 10.
         let outages = Outages::exponential(24.0);
         let geometric = (1..=LEVELS).map(|importance| (importance as f64).ln()).sum::<f64>() / LEVELS as f64;
         let expected = geometric.exp() / 5.5 * lost(Policy::Lrp, PAPER, &outages).weighted();
@@ -161,7 +168,8 @@ mod tests {
         assert_eq!(ages[..6], [64.0; 6]);
     }
 
-    /// The policies once more, in the plainest way, with random arrivals: ages at which events were overwritten, by importance.
+    /// The policies once more, in the plainest way, with random arrivals: ages at which events were
+    /// overwritten, by importance.
     mod played {
         use super::*;
         use fastrand::Rng;

@@ -1,5 +1,5 @@
-//! The broker's state machine behind a listener of this test, with someone between it and its clients who may drop,
-//! repeat, swap or change what it sends, or cut a connection.
+//! The broker's state machine behind a listener of this test, with someone between it and its
+//! clients who may drop, repeat, swap or change what it sends, or cut a connection.
 
 use std::collections::HashMap;
 use std::io;

@@ -1,4 +1,5 @@
-//! The checker has to pass a faultless broker and to catch every kind of fault, one at a time, wherever it happens.
+//! The checker has to pass a faultless broker and to catch every kind of fault, one at a time,
+//! wherever it happens.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -64,7 +65,8 @@ fn message(vehicle: u32, seq: u64) -> Message {
     Message { vehicle, content, seq, digest: seq.wrapping_mul(0x9e37_79b9) }
 }
 
-/// Applies one fault at a random place of what a subscriber would get; false if there is no place for it.
+/// Applies one fault at a random place of what a subscriber would get; false if there is no place
+/// for it.
 fn inject(fault: Fault, arrivals: &mut Vec<Message>, interest: Interest, unwanted: &[Message], rng: &mut Rng) -> bool {
     if arrivals.is_empty() {
         return fault == Fault::None;
@@ -97,8 +99,8 @@ fn inject(fault: Fault, arrivals: &mut Vec<Message>, interest: Interest, unwante
     true
 }
 
-/// A random run in which one random subscriber suffers one fault: its tally and the others', or none if there was no
-/// place for the fault.
+/// A random run in which one random subscriber suffers one fault: its tally and the others', or
+/// none if there was no place for the fault.
 fn run(fault: Fault, seed: u64) -> Option<(Tally, Tally)> {
     let mut rng = Rng::with_seed(seed);
     let mut checker = Checker::new(VEHICLES as usize, Arc::new(selection()));
@@ -191,8 +193,9 @@ fn a_message_outside_of_the_subscription_is_caught() {
     check(Fault::Unwanted, |tally| tally.foreign);
 }
 
-/// A checker that takes the fence for a little larger, or a threshold for a little lower, than the broker does, and one
-/// subscriber with that condition gets what the true condition wants: what the checker says of it.
+/// A checker that takes the fence for a little larger, or a threshold for a little lower, than the
+/// broker does, and one subscriber with that condition gets what the true condition wants: what the
+/// checker says of it.
 fn misjudged(condition: usize, change: impl Fn(&mut Selection)) -> Tally {
     let mut changed = selection();
     change(&mut changed);
@@ -423,7 +426,8 @@ fn only_what_lies_in_a_gap_is_reported() {
     for seq in [1, 2, 4, 5] {
         run.checker.named(0, seq, event(7, 10 * seq));
     }
-    // The range of another stream says nothing of this one, and the lower end of a range is not in it.
+    // The range of another stream says nothing of this one, and the lower end of a range is not in
+    // it.
     run.checker.gap(run.console, gap(8, 0, 100));
     run.checker.gap(run.console, gap(7, 10, 30));
     assert_eq!(run.checker.tally_of(run.console).reported, 2, "3 lies where the gap is, as far as anybody knows");
@@ -484,7 +488,8 @@ fn nondurable_consoles_miss_what_comes_while_they_are_away_and_nothing_else() {
 
 #[test]
 fn what_a_broker_took_with_it_lies_in_a_gap_of_its_own_stream() {
-    // Hosts 16 and 32; the vehicle publishes 1 and 2 at the first, and goes to the second when that dies.
+    // Hosts 16 and 32; the vehicle publishes 1 and 2 at the first, and goes to the second when that
+    // dies.
     let mut run = Roaming::new(Promise::Reliable);
     run.publish(1..=4);
     let at = Duration::ZERO;
@@ -496,7 +501,8 @@ fn what_a_broker_took_with_it_lies_in_a_gap_of_its_own_stream() {
         run.checker.named(0, seq, id);
     }
     assert_eq!(run.checker.missing(Promise::Reliable), 1);
-    // Nobody was told the name of 2. A gap of the other broker, and one before 1, say nothing of it.
+    // Nobody was told the name of 2. A gap of the other broker, and one before 1, say nothing of
+    // it.
     run.checker.gap(run.console, gap(32, 100, 300));
     run.checker.gap(run.console, gap(16, 0, 100));
     assert_eq!(run.checker.tally_of(run.console).reported, 0);
@@ -651,7 +657,8 @@ fn what_comes_again_elsewhere_is_ahead_of_others_there_only_from_then_on() {
         };
         assert!(matches!(arrive(2, 1, 100), Verdict::InOrder(_)));
         disturbances.begin(at(gone_at), Sites::one(2));
-        // In another region it comes at a time at which nobody can wait for what was before it, or can.
+        // In another region it comes at a time at which nobody can wait for what was before it, or
+        // can.
         assert_eq!(arrive(2, 0, 2_000), Verdict::Repeated);
         let verdict = arrive(1, 0, 2_100);
         assert_eq!(matches!(verdict, Verdict::InOrder(_)), is_excused, "{verdict:?}");

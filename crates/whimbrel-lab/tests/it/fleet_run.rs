@@ -1,4 +1,5 @@
-//! Whole runs over a real network, against a broker that is right and against one that something is wrong with.
+//! Whole runs over a real network, against a broker that is right and against one that something is
+//! wrong with.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -119,7 +120,8 @@ async fn what_is_sent_again_after_a_broken_connection_is_no_failure() {
     assert_eq!((summary.reliable.duplicated, summary.reliable.lost, summary.faults), (0, 0, 0));
 }
 
-/// Consoles that lose their signal and come back, four that go on where they were and two that do not.
+/// Consoles that lose their signal and come back, four that go on where they were and two that do
+/// not.
 const ROAMING: [&str; 6] = ["--roaming", "4", "--forgetful", "2", "--duration", "3s"];
 
 #[tokio::test(flavor = "multi_thread")]

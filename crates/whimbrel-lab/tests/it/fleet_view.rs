@@ -19,8 +19,8 @@ use whimbrel_lab::fleet::{attribution, city, view};
 const VEHICLES: usize = 60;
 const SEED: u64 = 5;
 
-/// A run of some seconds over a broker that does everything right, except where `spoil` drops what a subscriber would
-/// get.
+/// A run of some seconds over a broker that does everything right, except where `spoil` drops what
+/// a subscriber would get.
 fn flown(spoil: impl Fn(Role, u64) -> bool) -> Board {
     flown_to(|role, _, seq, wanted| wanted && !spoil(role, seq))
 }

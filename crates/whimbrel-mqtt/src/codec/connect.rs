@@ -23,7 +23,8 @@ pub struct Connect<'a> {
     /// 3.1.1 only. It is no part of the standard; bridges of mosquitto set it unless `try_private`
     /// is false.
     pub bridge: bool,
-    /// Begin with a new session. In MQTT 3.1.1 (clean session) the session also ends with the connection.
+    /// Begin with a new session. In MQTT 3.1.1 (clean session) the session also ends with the
+    /// connection.
     pub clean_start: bool,
     /// Seconds between packets from the client at most; 0: no bound.
     pub keep_alive: u16,
@@ -99,9 +100,9 @@ pub struct WillProperties<'a> {
 /// In MQTT 3.1.1, the bit of the protocol level that a bridge sets.
 const BRIDGE: u8 = 0x80;
 
-/// In which version to answer a CONNECT that cannot be served, from what can be read of it: 5 for level 5 and above,
-/// whatever the protocol's name, and 3.1.1 for older ones. `None` if no version of MQTT has an answer; then the connection
-/// is closed without one.
+/// In which version to answer a CONNECT that cannot be served, from what can be read of it: 5 for
+/// level 5 and above, whatever the protocol's name, and 3.1.1 for older ones. `None` if no version
+/// of MQTT has an answer; then the connection is closed without one.
 pub fn answer_version(body: &[u8]) -> Option<Version> {
     let mut reader = Reader::new(body);
     let name = reader.binary().ok()?;

@@ -1,12 +1,14 @@
 //! One packet model for MQTT 3.1.1 and 5, both directions, without IO.
 //!
-//! [`frame`] cuts a byte stream into packets, [`decode`] turns one into a [`Packet`] that borrows from it, and
-//! [`Packet::encode`] is the reverse. PUBLISH, which is nearly all of the traffic, has its own short way in
-//! ([`decode_publish`]) and out ([`encode_publish`], [`PublishLayout::patch`]).
+//! [`frame`] cuts a byte stream into packets, [`decode`] turns one into a [`Packet`] that borrows
+//! from it, and [`Packet::encode`] is the reverse. PUBLISH, which is nearly all of the traffic, has
+//! its own short way in ([`decode_publish`]) and out ([`encode_publish`],
+//! [`PublishLayout::patch`]).
 //!
-//! Decoding checks everything that a packet alone can be wrong in: what is returned obeys the specification's rules of
-//! form and of value. Not checked here, because it takes more than the packet: the syntax of topic filters, packet
-//! ids in use, and which side may send what (see [`Packet::check_from_client`]).
+//! Decoding checks everything that a packet alone can be wrong in: what is returned obeys the
+//! specification's rules of form and of value. Not checked here, because it takes more than the
+//! packet: the syntax of topic filters, packet ids in use, and which side may send what (see
+//! [`Packet::check_from_client`]).
 
 mod ack;
 mod connack;

@@ -92,8 +92,8 @@ pub enum Packet<'a> {
     Auth(Auth<'a>),
 }
 
-/// Decodes the packet that [`super::frame`] cut off. A CONNECT says its version itself; for all others `version` is
-/// that of the connection.
+/// Decodes the packet that [`super::frame`] cut off. A CONNECT says its version itself; for all
+/// others `version` is that of the connection.
 ///
 /// # Errors
 /// Says what rule of the specification the packet breaks.
@@ -190,8 +190,9 @@ impl<'a> Packet<'a> {
         append_packet(self.packet_type().first_byte(), &(version, self), out).map(drop)
     }
 
-    /// Like [`Packet::encode`] for a receiver that takes packets of at most `max` bytes: user properties, and then
-    /// the reason string, are left out of answers that would be larger. Whether nothing was.
+    /// Like [`Packet::encode`] for a receiver that takes packets of at most `max` bytes: user
+    /// properties, and then the reason string, are left out of answers that would be larger.
+    /// Whether nothing was.
     ///
     /// # Errors
     /// When a field is too long, or the packet is too large all the same; `out` is unchanged then.

@@ -216,7 +216,8 @@ fn read_value<'a>(property: u8, r: &mut Reader<'a>) -> Result<Property<'a>, Deco
     })
 }
 
-/// Reads and checks a property section; calls `visit` for each property that is not kept in the result.
+/// Reads and checks a property section; calls `visit` for each property that is not kept in the
+/// result.
 #[inline]
 pub(crate) fn read_properties<'a>(
     reader: &mut Reader<'a>,
@@ -285,8 +286,8 @@ fn checked_properties<'a>(section: &'a [u8]) -> impl Iterator<Item = Property<'a
     })
 }
 
-/// Name and value pairs in the order given; names may repeat. From a decoded packet they are read when iterated;
-/// to be encoded they come from [`Attributes`].
+/// Name and value pairs in the order given; names may repeat. From a decoded packet they are read
+/// when iterated; to be encoded they come from [`Attributes`].
 #[derive(Clone, Copy)]
 pub struct UserProperties<'a> {
     source: PropertySource<'a>,

@@ -85,7 +85,8 @@ pub(crate) fn topic_name(bytes: &[u8]) -> Result<&str, DecodeError> {
     if has_special(bytes) { Err(special_error(bytes)) } else { Ok(name) }
 }
 
-/// Whether any byte is U+0000, `+` or `#`; eight bytes at a time, the last eight perhaps overlapping.
+/// Whether any byte is U+0000, `+` or `#`; eight bytes at a time, the last eight perhaps
+/// overlapping.
 #[inline]
 fn has_special(bytes: &[u8]) -> bool {
     let Some(last) = bytes.last_chunk::<8>() else {
@@ -225,8 +226,8 @@ pub struct PublishLayout {
 }
 
 impl PublishLayout {
-    /// Makes an encoded packet, or a copy, fit for another receiver. QoS 1 and 2 can take each other's place, and
-    /// `packet_id` is used by them alone.
+    /// Makes an encoded packet, or a copy, fit for another receiver. QoS 1 and 2 can take each
+    /// other's place, and `packet_id` is used by them alone.
     ///
     /// # Panics
     /// When `packet` is shorter than the packet that this layout came with.
@@ -240,8 +241,8 @@ impl PublishLayout {
     }
 }
 
-/// Appends a PUBLISH to `out`, with the user properties in `appended` behind its own. MQTT 3.1.1 has no properties;
-/// none are written there.
+/// Appends a PUBLISH to `out`, with the user properties in `appended` behind its own. MQTT 3.1.1
+/// has no properties; none are written there.
 ///
 /// # Errors
 /// When a field or the packet is too long; `out` is unchanged then.

@@ -14,7 +14,8 @@ macro_rules! reason_codes {
         impl ReasonCode {
             $($(#[$doc])* pub const $constant: ReasonCode = ReasonCode($code);)*
 
-            /// The specification's name in lower case; "unknown reason" for codes it does not define.
+            /// The specification's name in lower case; "unknown reason" for codes it does not
+            /// define.
             pub const fn name(self) -> &'static str {
                 match self.0 {
                     $($code => $name,)*

@@ -35,7 +35,8 @@ pub struct Frame<'a> {
 /// Cuts the first packet off a byte stream; `None` if it is not complete yet.
 ///
 /// # Errors
-/// When the length is malformed, or the packet will have more than `max` bytes; both as soon as that is known.
+/// When the length is malformed, or the packet will have more than `max` bytes; both as soon as
+/// that is known.
 #[inline]
 pub fn frame(bytes: &[u8], max: usize) -> Result<Option<Frame<'_>>, DecodeError> {
     let [first_byte, rest @ ..] = bytes else { return Ok(None) };
@@ -156,7 +157,8 @@ impl<'a> Reader<'a> {
 pub(crate) trait Sink {
     fn bytes(&mut self, bytes: &[u8]);
 
-    /// A field that is too long to encode is met; only the counting pass cares, and no other follows it.
+    /// A field that is too long to encode is met; only the counting pass cares, and no other
+    /// follows it.
     fn overlong(&mut self) {}
 
     #[inline]

@@ -9,7 +9,8 @@ use super::refuse::RefusedPublish;
 use super::{MqttBroker, Output};
 use crate::codec::{PacketId, Publish, ReasonCode, SUBSCRIPTION_ID_MAX, UserProperties};
 
-/// The topic to which a client publishes the token that it has safely processed, with or without later event ids. No subscriber ever gets it.
+/// The topic to which a client publishes the token that it has safely processed, with or without
+/// later event ids. No subscriber ever gets it.
 pub(super) const ACK_TOPIC: &str = "$whimbrel/ack";
 
 /// The user property that names the subscription, where the client has several.

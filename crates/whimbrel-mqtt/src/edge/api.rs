@@ -13,7 +13,8 @@ use whimbrel_selector::Fences;
 use super::Origin;
 use crate::config::Access;
 
-/// The driver's name for one open connection: small numbers, unique among open ones, reusable after closing.
+/// The driver's name for one open connection: small numbers, unique among open ones, reusable after
+/// closing.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ConnId(pub u32);
 
@@ -33,7 +34,8 @@ pub struct Credentials<'a> {
 pub struct Identity {
     /// Who.
     pub principal: Principal,
-    /// By a token, not by a password: the mark of its key. It is known as long as there is such a key, or such a user.
+    /// By a token, not by a password: the mark of its key. It is known as long as there is such a
+    /// key, or such a user.
     pub by_token: Option<u64>,
 }
 
@@ -107,8 +109,8 @@ pub enum Input<'a> {
         /// Who it is.
         result: Result<&'a Identity, Unidentified>,
     },
-    /// Who may do what, from now on: connections and subscriptions that are not allowed any more end. That takes several steps, if there are
-    /// many connections.
+    /// Who may do what, from now on: connections and subscriptions that are not allowed any more
+    /// end. That takes several steps, if there are many connections.
     Access(&'a Access),
     /// An operator disconnects a client (0x98). Its session stays for as long as it outlives its
     /// connection.
@@ -123,20 +125,23 @@ pub enum Input<'a> {
         /// Why.
         why: &'static str,
     },
-    /// The next bytes of the connection's stream, cut anywhere. Ignored after the broker closed the connection.
+    /// The next bytes of the connection's stream, cut anywhere. Ignored after the broker closed the
+    /// connection.
     Bytes {
         /// From where.
         conn: ConnId,
         /// At least one.
         bytes: &'a [u8],
     },
-    /// The transport connection is gone without the broker having asked for it. Its name is free, unless [`crate::MqttBroker::is_open`] says that what it
-    /// has sent cannot be handled yet: then once [`Output::close`] is called.
+    /// The transport connection is gone without the broker having asked for it. Its name is free,
+    /// unless [`crate::MqttBroker::is_open`] says that what it has sent cannot be handled yet: then
+    /// once [`Output::close`] is called.
     Closed {
         /// Which.
         conn: ConnId,
     },
-    /// What [`Output::read_out`] has asked for: what the connection had sent by then has been given to the broker.
+    /// What [`Output::read_out`] has asked for: what the connection had sent by then has been given
+    /// to the broker.
     ReadOut {
         /// Which.
         conn: ConnId,
@@ -172,8 +177,9 @@ pub enum Input<'a> {
     },
     /// Something happens on the links to other brokers.
     Peer(PeerInput<'a>),
-    /// The server is about to end: every client is told (0x8B) and disconnected; new ones are refused. Who is owed answers to what it has published or
-    /// asked for gets them before that, for [`crate::ANSWERS_WITHIN`] at most; meanwhile it is not read.
+    /// The server is about to end: every client is told (0x8B) and disconnected; new ones are
+    /// refused. Who is owed answers to what it has published or asked for gets them before that,
+    /// for [`crate::ANSWERS_WITHIN`] at most; meanwhile it is not read.
     Drain {
         /// And no longer than this.
         within: Duration,
@@ -182,12 +188,14 @@ pub enum Input<'a> {
 
 /// Where the broker's output goes.
 pub trait Output {
-    /// Takes bytes for a connection; may swap the vector for an empty one. At most once per connection and step.
+    /// Takes bytes for a connection; may swap the vector for an empty one. At most once per
+    /// connection and step.
     fn send(&mut self, conn: ConnId, bytes: &mut Vec<u8>);
     /// Closes a connection once everything sent has been written. No [`Input::Closed`] follows.
     fn close(&mut self, conn: ConnId);
-    /// Asks for all that a connection has already sent, also if it is paused: given as [`Input::Bytes`], at most [`crate::READ_OUT_BYTES`], and then
-    /// [`Input::ReadOut`], or [`Input::Closed`] where that is its end. A driver that reads nothing late has nothing to do.
+    /// Asks for all that a connection has already sent, also if it is paused: given as
+    /// [`Input::Bytes`], at most [`crate::READ_OUT_BYTES`], and then [`Input::ReadOut`], or
+    /// [`Input::Closed`] where that is its end. A driver that reads nothing late has nothing to do.
     fn read_out(&mut self, _conn: ConnId) -> Unread {
         Unread::Nothing
     }
@@ -197,13 +205,13 @@ pub trait Output {
     fn notify_drained(&mut self, conn: ConnId);
     /// Asks for no more input of a connection for a while: its publisher runs ahead of the clock.
     fn hold(&mut self, _conn: ConnId, _span: Duration) {}
-    /// Asks for no more input of a connection until [`Output::resume`] or its end: enough of what it asked for waits. What was read already may
-    /// still be given to the broker.
+    /// Asks for no more input of a connection until [`Output::resume`] or its end: enough of what
+    /// it asked for waits. What was read already may still be given to the broker.
     fn pause(&mut self, _conn: ConnId) {}
     /// Asks for input of that connection again.
     fn resume(&mut self, _conn: ConnId) {}
-    /// Asks who a client is: [`Input::Identified`] with this ticket is awaited, for [`crate::IDENTIFY_MAX`] at most. Is asked only if
-    /// [`crate::Access::judges`].
+    /// Asks who a client is: [`Input::Identified`] with this ticket is awaited, for
+    /// [`crate::IDENTIFY_MAX`] at most. Is asked only if [`crate::Access::judges`].
     fn identify(&mut self, _conn: ConnId, _ticket: u64, _credentials: Credentials<'_>) {}
     /// A connection is ended before it had a session: its CONNECT was refused, or none came in
     /// time.
@@ -218,7 +226,8 @@ pub trait Output {
     fn step(&mut self, _now: Time, _event: &AcceptedEvent<'_>, _step: EventStep) {}
     /// An event was handed to the client of a connection.
     fn delivered(&mut self, _now: Time, _conn: ConnId, _delivery: &Delivery<'_>) {}
-    /// The client of a connection acknowledges the delivery with that tag for good, or refuses it. It need not have had one.
+    /// The client of a connection acknowledges the delivery with that tag for good, or refuses it.
+    /// It need not have had one.
     fn settled(&mut self, _now: Time, _conn: ConnId, _tag: u16, _is_refused: bool) {}
     /// As [`whimbrel_core::Output::peer_bytes`].
     fn peer_bytes(&mut self, _link: PeerLink, _channel: Channel, _bytes: &[u8]) -> usize {

@@ -35,9 +35,11 @@ pub(crate) enum State {
     Gone,
     /// The first packet must be CONNECT.
     ExpectConnect,
-    /// Its CONNECT is understood, and it is being found out who sent it: nothing of it is read until that is known.
+    /// Its CONNECT is understood, and it is being found out who sent it: nothing of it is read
+    /// until that is known.
     Identifying,
-    /// Its CONNECT is understood, and its session may be at another broker: nothing of it is read until that is known.
+    /// Its CONNECT is understood, and its session may be at another broker: nothing of it is read
+    /// until that is known.
     Awaiting,
     /// It is attached to a session.
     Attached,
@@ -105,8 +107,8 @@ pub(crate) struct Conn {
     pub(crate) corked: bool,
     /// The core waits for room.
     pub(crate) full: bool,
-    /// A publish of it was refused without an answer: until it ends nothing that it asks for is taken or
-    /// acknowledged. What it says of deliveries counts, and so does its DISCONNECT.
+    /// A publish of it was refused without an answer: until it ends nothing that it asks for is
+    /// taken or acknowledged. What it says of deliveries counts, and so does its DISCONNECT.
     pub(crate) deaf: bool,
     /// An incomplete packet.
     pub(crate) partial: Vec<u8>,
@@ -183,7 +185,8 @@ impl Conn {
     }
 }
 
-/// Aliases for the first topics that a connection delivers; when all are given away, further topics go in full.
+/// Aliases for the first topics that a connection delivers; when all are given away, further topics
+/// go in full.
 #[derive(Debug, Default)]
 pub(crate) struct AliasesOut {
     topics: Vec<Box<str>>,

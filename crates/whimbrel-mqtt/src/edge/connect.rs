@@ -170,7 +170,8 @@ impl MqttBroker {
             self.edge.await_session(now, id);
             return Ok(());
         }
-        // The quota begins anew with each connection; what earlier ones left unreleased does not count against it.
+        // The quota begins anew with each connection; what earlier ones left unreleased does not
+        // count against it.
         let carried = self.core.unreleased(Link(id));
         self.edge.conns[id as usize].carry(carried);
         Ok(())
@@ -279,7 +280,8 @@ impl Edge {
         }
     }
 
-    /// A connection waits until it is known who it is. Its CONNECT is kept, and it is read on, so that its end is noticed.
+    /// A connection waits until it is known who it is. Its CONNECT is kept, and it is read on, so
+    /// that its end is noticed.
     fn await_identity(&mut self, now: Time, id: u32, body: &[u8]) -> u64 {
         let ticket = self.guard.ticket();
         let conn = &mut self.conns[id as usize];
@@ -312,7 +314,8 @@ impl Edge {
         greeting.map_or_else(|| core::mem::take(&mut self.greeting), |greeting| *greeting).client_id
     }
 
-    /// A connection need not wait for its identity any more: what it sent meanwhile is handled, unless it waits for its session now.
+    /// A connection need not wait for its identity any more: what it sent meanwhile is handled,
+    /// unless it waits for its session now.
     fn resume(&mut self, id: u32, out: &mut impl Output) {
         let conn = &mut self.conns[id as usize];
         if conn.state != State::Attached {
@@ -360,7 +363,8 @@ impl Edge {
         })
     }
 
-    /// Whether a client wants to go on without what brokers keep of its session, if that cannot be reached.
+    /// Whether a client wants to go on without what brokers keep of its session, if that cannot be
+    /// reached.
     fn resumes_without_copy(&mut self, connect: &Connect<'_>) -> bool {
         let mut resumes = false;
         for (name, value) in connect.properties.user.iter() {
@@ -373,7 +377,8 @@ impl Edge {
         resumes
     }
 
-    /// A connection waits for its session. It is read on, so that its end is noticed: nobody is to get a session who has gone.
+    /// A connection waits for its session. It is read on, so that its end is noticed: nobody is to
+    /// get a session who has gone.
     fn await_session(&mut self, now: Time, id: u32) {
         let greeting = core::mem::take(&mut self.greeting);
         let conn = &mut self.conns[id as usize];

@@ -1,5 +1,5 @@
-//! What the user properties of a SUBSCRIBE say about following the streams: what a subscription gets of its absence, where
-//! it begins, who keeps its position, and whether gaps are told.
+//! What the user properties of a SUBSCRIBE say about following the streams: what a subscription
+//! gets of its absence, where it begins, who keeps its position, and whether gaps are told.
 
 use whimbrel_core::{Durability, Following, Start};
 use whimbrel_event::{CheckpointToken, EventId, Time};
@@ -7,7 +7,8 @@ use whimbrel_event::{CheckpointToken, EventId, Time};
 use crate::codec::UserProperties;
 use crate::moment;
 
-/// The user property that says what a subscription gets of the time in which nobody is there for it.
+/// The user property that says what a subscription gets of the time in which nobody is there for
+/// it.
 const DURABILITY: &str = "w-durability";
 /// The user property that says where a subscription begins.
 const FROM: &str = "w-from";
@@ -21,8 +22,8 @@ const REPLIER: &str = "w-replier";
 /// The properties that are read here.
 const NAMES: [&str; 5] = [DURABILITY, FROM, ACK, NOTICES, REPLIER];
 
-/// Most event ids in one `w-from`. A client names the last one of each stream that it got anything from. (Its text is a
-/// string of MQTT, which is at most 65,535 bytes long.)
+/// Most event ids in one `w-from`. A client names the last one of each stream that it got anything
+/// from. (Its text is a string of MQTT, which is at most 65,535 bytes long.)
 const IDS_MAX: usize = 1024;
 
 /// What a SUBSCRIBE asks for, for all its filters.
@@ -149,7 +150,8 @@ fn no_moment(text: &str) -> Option<String> {
     moment::advice(text).map(|advice| format!("{FROM}: {advice}"))
 }
 
-/// The event ids of a list, but for so many items at its front; `name` is what errors call the list.
+/// The event ids of a list, but for so many items at its front; `name` is what errors call the
+/// list.
 pub(super) fn ids(name: &str, list: &str, skipped: usize) -> Result<Vec<EventId>, String> {
     let items = list.split(',').enumerate().skip(skipped);
     if items.clone().nth(IDS_MAX).is_some() {

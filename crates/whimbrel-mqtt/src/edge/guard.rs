@@ -42,7 +42,8 @@ pub(crate) struct ConnIdentity {
     pub(super) slot: Slot,
     /// Subscriptions of its session that count towards its quota.
     pub(super) subscriptions: u32,
-    /// What is delivered is compared with the rules: there is, or was, a subscription that they do not allow.
+    /// What is delivered is compared with the rules: there is, or was, a subscription that they do
+    /// not allow.
     pub(super) is_strict: bool,
     pub(super) will: Option<Box<WillTerms>>,
 }
@@ -98,7 +99,8 @@ pub(super) struct Guard {
     tickets: u64,
     /// Connections that are not read until then.
     pub(super) throttled: BTreeSet<(Time, u32)>,
-    /// Connections whose sessions the present step has found with subscriptions, which are compared with the rules.
+    /// Connections whose sessions the present step has found with subscriptions, which are compared
+    /// with the rules.
     pub(super) returned: Vec<u32>,
     /// Connections whose subscriptions the present step has changed.
     pub(super) counted: Vec<u32>,

@@ -137,7 +137,8 @@ impl MqttBroker {
             let reason = ReasonCode::RECEIVE_MAXIMUM_EXCEEDED;
             return Err(DecodeError { reason, cause: "more unreleased QoS 2 messages than the receive maximum" });
         }
-        // The topic may live in the alias table while the edge is borrowed by the core: it is lent out and put back.
+        // The topic may live in the alias table while the edge is borrowed by the core: it is lent
+        // out and put back.
         let mut lent: Option<(u16, Box<str>)> = None;
         if let Some(alias) = publish.properties.topic_alias {
             let topic = edge.resolve_alias(id, alias.get(), publish.topic)?;
@@ -197,8 +198,8 @@ impl MqttBroker {
 }
 
 impl Edge {
-    /// Notes in which version a CONNECT must be answered, before it is known to be well-formed. MQTT 3.1.1 has answers only to
-    /// well-formed ones and to unknown versions.
+    /// Notes in which version a CONNECT must be answered, before it is known to be well-formed.
+    /// MQTT 3.1.1 has answers only to well-formed ones and to unknown versions.
     fn record_version(&mut self, id: u32, body: &[u8]) {
         let conn = &mut self.conns[id as usize];
         if let Some(version) = answer_version(body) {
@@ -207,7 +208,8 @@ impl Edge {
         }
     }
 
-    /// The topic that `alias` stands for, after `topic` (if not empty) has been put there; lent from the table.
+    /// The topic that `alias` stands for, after `topic` (if not empty) has been put there; lent
+    /// from the table.
     fn resolve_alias(&mut self, id: u32, alias: u16, topic: &str) -> Result<Box<str>, DecodeError> {
         let invalid = |cause| DecodeError { reason: ReasonCode::TOPIC_ALIAS_INVALID, cause };
         if alias > self.config.limits.topic_alias_maximum {
@@ -285,8 +287,8 @@ pub(super) fn reliability(qos: Qos) -> Reliability {
     if qos == Qos::AtMostOnce { Reliability::BestEffort } else { Reliability::Reliable }
 }
 
-/// Whether a packet asks the broker to take something: PUBLISH, SUBSCRIBE, UNSUBSCRIBE. Others say what
-/// the client has done.
+/// Whether a packet asks the broker to take something: PUBLISH, SUBSCRIBE, UNSUBSCRIBE. Others say
+/// what the client has done.
 fn asks(first: u8) -> bool {
     matches!(first >> 4, 3 | 8 | 10)
 }

@@ -1,5 +1,6 @@
-//! The broker takes leave of its clients. What a connection has already sent is handled first, and a client that is owed answers gets them first: it would
-//! send again, at another broker, what was accepted here.
+//! The broker takes leave of its clients. What a connection has already sent is handled first, and
+//! a client that is owed answers gets them first: it would send again, at another broker, what was
+//! accepted here.
 
 use core::time::Duration;
 
@@ -17,7 +18,8 @@ pub(super) struct Leave {
     waiting: Vec<u32>,
     /// Until when they wait.
     until: Time,
-    /// How many of them are being read to their end. Until none is, all stay: what they have sent may be for each other.
+    /// How many of them are being read to their end. Until none is, all stay: what they have sent
+    /// may be for each other.
     unread: usize,
     /// The last of these has been read just now.
     is_read: bool,

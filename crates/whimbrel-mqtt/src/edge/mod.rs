@@ -125,7 +125,8 @@ pub(crate) struct Greeting {
 }
 
 impl MqttBroker {
-    /// A broker without connections. `seed` is its only source of randomness, `now` its first moment.
+    /// A broker without connections. `seed` is its only source of randomness, `now` its first
+    /// moment.
     pub fn new(config: Config, seed: u64, now: Time) -> MqttBroker {
         let core = Broker::new(config.core.clone(), seed, now);
         MqttBroker::around(core, config, seed, now)
@@ -197,7 +198,8 @@ impl MqttBroker {
             Input::Disk(disk) => {
                 self.core_input(now, CoreInput::Disk(disk), out);
                 if disk == Disk::Open {
-                    // There is room for what was refused: its clients send it again when they are back.
+                    // There is room for what was refused: its clients send it again when they are
+                    // back.
                     self.edge.endings.is_released = true;
                     self.edge.end_due(now);
                 }
@@ -257,7 +259,8 @@ impl MqttBroker {
         self.core.cache_plan()
     }
 
-    /// What each partition of the cache holds and did, in the order of the plan, the default one last.
+    /// What each partition of the cache holds and did, in the order of the plan, the default one
+    /// last.
     pub fn cache_gauges(&self) -> Vec<PartitionGauges> {
         self.core.cache_gauges()
     }
@@ -282,7 +285,8 @@ impl MqttBroker {
         edge.watch(conn.0, now.after(edge.config.limits.connect_timeout));
     }
 
-    /// Whether the broker still needs a connection of which it was told that it is closed, or has not closed it itself.
+    /// Whether the broker still needs a connection of which it was told that it is closed, or has
+    /// not closed it itself.
     pub fn is_open(&self, conn: ConnId) -> bool {
         self.edge.conns.get(conn.0 as usize).is_some_and(|known| known.state != State::Gone)
     }

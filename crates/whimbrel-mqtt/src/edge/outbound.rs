@@ -319,7 +319,8 @@ impl<O: Output> CoreOutput for Outbound<'_, O> {
     fn subscribed(&mut self, link: Link, tag: u16, results: &[Result<Granted, Refusal>], pending: &[Box<str>]) {
         debug_assert!(self.edge.conns[link.0 as usize].state == State::Attached);
         let denied = self.edge.take_denied(link.0, tag);
-        // The answers in the order of the filters; those that were refused before the core heard of them stand between.
+        // The answers in the order of the filters; those that were refused before the core heard of
+        // them stand between.
         let mut answers = results.iter();
         let places = denied.as_ref().map_or(results.len(), |codes| codes.len());
         let answers: Vec<_> = (0..places)

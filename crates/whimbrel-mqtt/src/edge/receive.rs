@@ -1,4 +1,5 @@
-//! Bytes of clients come in: they are cut into packets, and what is left of an incomplete one is kept.
+//! Bytes of clients come in: they are cut into packets, and what is left of an incomplete one is
+//! kept.
 
 use whimbrel_core::{Input as CoreInput, Link};
 use whimbrel_event::Time;
@@ -89,7 +90,8 @@ impl MqttBroker {
                     rest = &rest[len..];
                 }
                 Ok(None) if self.edge.conns[id as usize].state == State::ExpectConnect && rest[0] >> 4 != 1 => {
-                    // Another protocol: its first bytes seldom make a whole packet, and waiting for the rest is in vain.
+                    // Another protocol: its first bytes seldom make a whole packet, and waiting for
+                    // the rest is in vain.
                     self.end(now, id, ReasonCode::PROTOCOL_ERROR, "the first packet is not CONNECT", out);
                 }
                 Ok(None) => {
@@ -105,7 +107,8 @@ impl MqttBroker {
         }
     }
 
-    /// Ends connections, those with the largest incomplete packets first, until the bound over all of them holds.
+    /// Ends connections, those with the largest incomplete packets first, until the bound over all
+    /// of them holds.
     #[inline]
     fn bound_partials(&mut self, now: Time, out: &mut impl Output) {
         while self.edge.partial_bytes > self.edge.config.limits.partial_bytes {
@@ -116,7 +119,8 @@ impl MqttBroker {
         }
     }
 
-    /// Adds as much of `bytes` to an incomplete packet as it lacks, and handles it if that completes it; returns what is left.
+    /// Adds as much of `bytes` to an incomplete packet as it lacks, and handles it if that
+    /// completes it; returns what is left.
     fn complete<'a>(
         &mut self,
         now: Time,

@@ -16,8 +16,8 @@ struct RecentPacket {
     bytes: Vec<u8>,
 }
 
-/// The packets that were encoded last for whoever catches up. The packet of an event takes the place of that of another event as many
-/// serials away as there are places.
+/// The packets that were encoded last for whoever catches up. The packet of an event takes the
+/// place of that of another event as many serials away as there are places.
 #[derive(Debug, Default)]
 pub(super) struct Recent {
     /// None before somebody catches up.
@@ -34,7 +34,8 @@ impl Recent {
         serial < self.newest
     }
 
-    /// Appends the packet with these properties to `out`, with that packet identifier, unless it is 0. False if it is not kept.
+    /// Appends the packet with these properties to `out`, with that packet identifier, unless it is
+    /// 0. False if it is not kept.
     pub(super) fn copy(&self, key: &PublishKey, tag: u16, out: &mut Vec<u8>) -> bool {
         let Some(kept) = self.kept.get(place(key)).filter(|kept| kept.key.as_ref() == Some(key)) else { return false };
         let at = out.len();

@@ -46,9 +46,11 @@ pub(super) fn reason_of(refusal: Refusal) -> ReasonCode {
 /// What can be done about a refusal: what becomes of a publish where no acknowledgement can say no.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum RefusalClass {
-    /// Its client may not do that: it is acknowledged and dropped, or its connection ends, as is set.
+    /// Its client may not do that: it is acknowledged and dropped, or its connection ends, as is
+    /// set.
     Denied,
-    /// It ends by itself: it is not acknowledged, and its connection is not read for a while, and ends.
+    /// It ends by itself: it is not acknowledged, and its connection is not read for a while, and
+    /// ends.
     Passing,
     /// It does not end while the broker runs: its connection ends.
     Never,

@@ -1,8 +1,8 @@
 //! Publishes that are refused: what is told of them, and what becomes of their connections.
 //!
-//! MQTT 5 has a reason code for a publish at QoS 1 and 2. MQTT 3.1.1 has no acknowledgement that says
-//! no, so what its client gets follows from the [`RefusalClass`] of the refusal. A publish at QoS 0 has no
-//! acknowledgement in either version: it is dropped.
+//! MQTT 5 has a reason code for a publish at QoS 1 and 2. MQTT 3.1.1 has no acknowledgement that
+//! says no, so what its client gets follows from the [`RefusalClass`] of the refusal. A publish at
+//! QoS 0 has no acknowledgement in either version: it is dropped.
 
 use whimbrel_core::{Input as CoreInput, Link};
 use whimbrel_event::{Qos, Time};
@@ -41,8 +41,8 @@ pub(super) struct RefusedPublish<'a> {
 }
 
 impl MqttBroker {
-    /// Refuses a publish that the core has not heard of. The answer has its place among those that wait to
-    /// be durable, and then goes without words.
+    /// Refuses a publish that the core has not heard of. The answer has its place among those that
+    /// wait to be durable, and then goes without words.
     pub(super) fn refuse_publish(
         &mut self,
         now: Time,
@@ -64,8 +64,8 @@ impl MqttBroker {
         }
     }
 
-    /// The publishes that were refused to a client since it connected, if it is connected and there are
-    /// any.
+    /// The publishes that were refused to a client since it connected, if it is connected and there
+    /// are any.
     pub fn refused_publishes(&self, client_id: &str) -> Option<&RefusedPublishes> {
         let Link(id) = self.core.link_of(client_id)?;
         self.edge.conns[id as usize].rare.as_ref()?.refused.as_deref()
@@ -90,7 +90,8 @@ impl Edge {
         );
     }
 
-    /// Answers a publish that is refused, under its tag, or does to its connection what its class says.
+    /// Answers a publish that is refused, under its tag, or does to its connection what its class
+    /// says.
     pub(super) fn answer_refused(
         &mut self,
         now: Time,

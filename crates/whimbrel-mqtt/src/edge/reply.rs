@@ -11,8 +11,8 @@ use crate::codec::{
 };
 
 impl Edge {
-    /// Encodes a packet for a connection, if need be without its reason string; one that is too large for the client
-    /// even so is not sent, as the standard wants.
+    /// Encodes a packet for a connection, if need be without its reason string; one that is too
+    /// large for the client even so is not sent, as the standard wants.
     pub(super) fn send(&mut self, id: u32, packet: &Packet<'_>, out: &impl Output) {
         self.pending(id, out);
         let conn = &mut self.conns[id as usize];
@@ -39,7 +39,8 @@ impl Edge {
         self.conns[id as usize].closing = true;
     }
 
-    /// Ends an attached connection in the client's sight: DISCONNECT where the version has it, and the end of the connection.
+    /// Ends an attached connection in the client's sight: DISCONNECT where the version has it, and
+    /// the end of the connection.
     pub(super) fn say_goodbye(&mut self, id: u32, reason: ReasonCode, cause: &str, out: &impl Output) {
         if self.conns[id as usize].version == Version::V5 {
             // DISCONNECT may always say why, whether or not problem information was asked for.
@@ -77,7 +78,8 @@ impl Edge {
         }
         let conn = &mut self.conns[id as usize];
         if let Some(who) = conn.who.as_mut().filter(|_| present) {
-            // Its subscriptions may be those of other rules, or of somebody else; until they have been looked at, so is what comes.
+            // Its subscriptions may be those of other rules, or of somebody else; until they have
+            // been looked at, so is what comes.
             who.is_strict = true;
             self.guard.returned.push(id);
         }
@@ -119,7 +121,8 @@ impl Edge {
         out: &impl Output,
     ) {
         if reason == ReasonCode::SUCCESS || self.conns[id as usize].version == Version::V4 {
-            // The two-byte form, written without the general encoder: it is as frequent as the publishes themselves.
+            // The two-byte form, written without the general encoder: it is as frequent as the
+            // publishes themselves.
             let kind = if qos == Qos::AtLeastOnce { PacketType::PubAck } else { PacketType::PubRec };
             encode_ack(kind, packet_id(tag), self.pending(id, out));
             self.stats.packets_out += 1;
@@ -131,7 +134,8 @@ impl Edge {
         self.send(id, &packet, out);
     }
 
-    /// SUBACK; `tokens` tell where the subscriptions begin, and are left out where they would make it too large for the client.
+    /// SUBACK; `tokens` tell where the subscriptions begin, and are left out where they would make
+    /// it too large for the client.
     pub(super) fn send_suback(
         &mut self,
         id: u32,

@@ -64,7 +64,8 @@ impl MqttBroker {
         }
     }
 
-    /// The certificate of a connection is not believed any more: it goes, also if it is known by something else.
+    /// The certificate of a connection is not believed any more: it goes, also if it is known by
+    /// something else.
     pub(super) fn revoked(&mut self, now: Time, (conn, why): (ConnId, &'static str), out: &mut impl Output) {
         let Some(known) = self.edge.conns.get_mut(conn.0 as usize) else { return };
         let shown = known.rare.as_mut().and_then(|rare| rare.certified.take());
@@ -90,8 +91,8 @@ impl MqttBroker {
         self.edge.forget(id);
     }
 
-    /// Ends those subscriptions of a connection's session that it may not have. From then on what is delivered to it is compared too:
-    /// something may be on its way.
+    /// Ends those subscriptions of a connection's session that it may not have. From then on what
+    /// is delivered to it is compared too: something may be on its way.
     pub(super) fn prune(&mut self, now: Time, id: u32, out: &mut impl Output) {
         let conn = &self.edge.conns[id as usize];
         let Some(who) = conn.who.as_ref().filter(|_| conn.state == State::Attached) else { return };
@@ -115,7 +116,8 @@ impl MqttBroker {
         self.edge.guard.counted.push(id);
     }
 
-    /// Handles what the present step has found out of sessions: those that are there again, and those with other subscriptions.
+    /// Handles what the present step has found out of sessions: those that are there again, and
+    /// those with other subscriptions.
     pub(super) fn look_after(&mut self, now: Time, out: &mut impl Output) {
         while let Some(id) = self.edge.guard.returned.pop() {
             self.prune(now, id, out);
@@ -171,7 +173,8 @@ impl MqttBroker {
 }
 
 impl Edge {
-    /// What a connection has brought counts towards its principal's quota; beyond that it is not read for a while.
+    /// What a connection has brought counts towards its principal's quota; beyond that it is not
+    /// read for a while.
     #[inline]
     pub(super) fn spend(&mut self, now: Time, id: u32, (publishes, bytes): (u64, usize), out: &mut impl Output) {
         let conn = &mut self.conns[id as usize];

@@ -24,7 +24,8 @@ impl MqttBroker {
         self.edge.leave_read(conn.0);
     }
 
-    /// Whether a connection that seems to be silent is read to its end first: the broker may be late, not its client.
+    /// Whether a connection that seems to be silent is read to its end first: the broker may be
+    /// late, not its client.
     fn listens(&mut self, now: Time, conn: u32, out: &mut impl Output) -> bool {
         let is_coming = out.read_out(ConnId(conn)) == Unread::Coming;
         if is_coming {
@@ -34,8 +35,8 @@ impl MqttBroker {
         is_coming
     }
 
-    /// A connection's timer has come, or it has been read to its end: it has been silent for too long, or has said something since the timer was set.
-    /// `may_listen`: something may be unread.
+    /// A connection's timer has come, or it has been read to its end: it has been silent for too
+    /// long, or has said something since the timer was set. `may_listen`: something may be unread.
     pub(super) fn silent(&mut self, now: Time, conn: u32, may_listen: bool, out: &mut impl Output) {
         let known = &self.edge.conns[conn as usize];
         let (state, patience) = (known.state, known.patience);

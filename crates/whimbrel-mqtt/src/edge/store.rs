@@ -6,12 +6,14 @@ use whimbrel_event::Time;
 use super::MqttBroker;
 
 impl MqttBroker {
-    /// The oldest batch that the driver has not taken, between two inputs; see [`whimbrel_core::store`].
+    /// The oldest batch that the driver has not taken, between two inputs; see
+    /// [`whimbrel_core::store`].
     pub fn batch(&self) -> Option<Batch<'_>> {
         self.core.batch()
     }
 
-    /// The driver has taken the batch that [`MqttBroker::batch`] shows, and writes it before any later one.
+    /// The driver has taken the batch that [`MqttBroker::batch`] shows, and writes it before any
+    /// later one.
     pub fn submitted(&mut self) -> BatchNo {
         self.core.submitted()
     }
@@ -26,7 +28,8 @@ impl MqttBroker {
         self.core.fetch()
     }
 
-    /// More waits to be durable than should: no more bytes of clients are to be given until that has changed.
+    /// More waits to be durable than should: no more bytes of clients are to be given until that
+    /// has changed.
     pub fn is_congested(&self) -> bool {
         self.core.is_congested()
     }

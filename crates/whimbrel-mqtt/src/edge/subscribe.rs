@@ -135,9 +135,10 @@ impl MqttBroker {
 /// Looks at the filters of a SUBSCRIBE or UNSUBSCRIBE before any of them has an effect.
 ///
 /// # Errors
-/// When the protocol does not allow one of them (MQTT 5, 4.7.1, 4.7.3 and 4.8.2): that is a protocol
-/// error, and not a filter that is well-formed and not accepted, for which there is a reason code.
-/// MQTT 3.1.1 does not know shared subscriptions; what is none of them is refused there.
+/// When the protocol does not allow one of them (MQTT 5, 4.7.1, 4.7.3 and 4.8.2): that is a
+/// protocol error, and not a filter that is well-formed and not accepted, for which there is a
+/// reason code. MQTT 3.1.1 does not know shared subscriptions; what is none of them is refused
+/// there.
 fn check_filters<'a>(version: Version, mut filters: impl Iterator<Item = &'a str>) -> Result<(), DecodeError> {
     let is_none = |filter: &str| match SharedFilter::parse(filter) {
         Err(TopicError::TooDeep | TopicError::TooLong) | Ok(_) => None,
@@ -154,7 +155,8 @@ impl Edge {
     }
 }
 
-/// The selector among the user properties of a SUBSCRIBE; one that is true whatever the event, as a blank one, is none.
+/// The selector among the user properties of a SUBSCRIBE; one that is true whatever the event, as a
+/// blank one, is none.
 ///
 /// # Errors
 /// What is wrong with it, and where.

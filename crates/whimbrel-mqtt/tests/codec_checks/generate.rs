@@ -2,7 +2,8 @@
 
 use whimbrel_mqtt::codec::Version;
 
-/// Decisions taken from a string of bytes; all zero when it is used up, so that shorter strings make simpler packets.
+/// Decisions taken from a string of bytes; all zero when it is used up, so that shorter strings
+/// make simpler packets.
 pub struct Choices<'a>(&'a [u8]);
 
 impl<'a> Choices<'a> {
@@ -76,7 +77,8 @@ fn binary(c: &mut Choices<'_>) -> Vec<u8> {
     (0..len).map(|_| c.byte()).collect()
 }
 
-/// Properties by packet type as the table in section 2.2.2.2 of the specification has them; 0 stands for a will.
+/// Properties by packet type as the table in section 2.2.2.2 of the specification has them; 0
+/// stands for a will.
 fn allowed(packet_type: u8) -> &'static [u8] {
     match packet_type {
         0 => &[0x01, 0x02, 0x03, 0x08, 0x09, 0x18, 0x26],
@@ -111,7 +113,8 @@ fn put_property(c: &mut Choices<'_>, property: u8, out: &mut Vec<u8>) {
     }
 }
 
-/// A property section with its length. Repeats what may be repeated; authentication data come with their method.
+/// A property section with its length. Repeats what may be repeated; authentication data come with
+/// their method.
 fn put_properties(c: &mut Choices<'_>, packet_type: u8, out: &mut Vec<u8>) {
     let mut section = Vec::new();
     let list = allowed(packet_type);
@@ -283,8 +286,8 @@ pub fn packet(c: &mut Choices<'_>) -> (Version, Vec<u8>) {
     (version, packet)
 }
 
-/// A packet with a few of its bytes changed, inserted, removed, or its end cut off; its length is kept right half of
-/// the time.
+/// A packet with a few of its bytes changed, inserted, removed, or its end cut off; its length is
+/// kept right half of the time.
 pub fn mutated_packet(c: &mut Choices<'_>) -> (Version, Vec<u8>) {
     let changes = c.below(4) + 1;
     let mend_length = c.flag();

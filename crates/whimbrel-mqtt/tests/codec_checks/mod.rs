@@ -1,4 +1,5 @@
-//! What must hold for any bytes. Shared by the property tests, the bounded fuzz tests and the fuzz targets.
+//! What must hold for any bytes. Shared by the property tests, the bounded fuzz tests and the fuzz
+//! targets.
 
 #![allow(dead_code, reason = "each test binary and fuzz target uses its part")]
 
@@ -30,8 +31,8 @@ fn encode(version: Version, packet: &Packet<'_>) -> Vec<u8> {
     out
 }
 
-/// No bytes make the decoder panic; what it accepts, encoded and decoded again, says the same; a second encoding is
-/// the same bytes. Returns whether any version accepted them.
+/// No bytes make the decoder panic; what it accepts, encoded and decoded again, says the same; a
+/// second encoding is the same bytes. Returns whether any version accepted them.
 pub fn decode_any(bytes: &[u8]) -> bool {
     let Ok(Some(cut)) = frame(bytes, MAX) else { return false };
     let mut accepted = false;
@@ -91,7 +92,8 @@ fn expected_topic(name: &[u8]) -> Result<&str, ReasonCode> {
     }
 }
 
-/// The short ways for PUBLISH and acknowledgements agree with plain expectations and with the general way.
+/// The short ways for PUBLISH and acknowledgements agree with plain expectations and with the
+/// general way.
 pub fn publish_fast(bytes: &[u8]) {
     let topic = &bytes[..bytes.len().min(usize::from(u16::MAX))];
     for version in [Version::V4, Version::V5] {

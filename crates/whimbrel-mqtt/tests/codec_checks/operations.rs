@@ -1,5 +1,6 @@
-//! Sequences of operations on a whole broker: whatever clients and the driver do, in whatever order, what the broker
-//! sends to each connection is well-formed, within what its client accepts, and in the protocol's order.
+//! Sequences of operations on a whole broker: whatever clients and the driver do, in whatever
+//! order, what the broker sends to each connection is well-formed, within what its client accepts,
+//! and in the protocol's order.
 
 use std::collections::BTreeSet;
 use std::collections::btree_map::{BTreeMap, Entry};
@@ -42,7 +43,8 @@ struct Client {
     receive_maximum: usize,
     alias_maximum: u16,
     aliases: BTreeSet<u16>,
-    /// Packet ids of unsettled deliveries; `None` once it is not known in what order the broker saw our answers.
+    /// Packet ids of unsettled deliveries; `None` once it is not known in what order the broker saw
+    /// our answers.
     unsettled: Option<BTreeMap<PacketId, QoS>>,
     /// Taken by the driver, not written yet.
     backlog: usize,
@@ -87,7 +89,8 @@ impl Client {
 
     fn note_packet(&mut self, first_byte: u8, body: &[u8]) {
         if first_byte >> 4 == 1 && !self.asked {
-            // A refusal comes in the version asked for, even if the rest of the CONNECT cannot be read.
+            // A refusal comes in the version asked for, even if the rest of the CONNECT cannot be
+            // read.
             self.version = answer_version(body).unwrap_or(self.version);
         }
         match decode(self.version, first_byte, body) {
@@ -98,7 +101,8 @@ impl Client {
                 self.receive_maximum = p.receive_maximum.map_or(usize::from(u16::MAX), |max| usize::from(max.get()));
                 self.alias_maximum = p.topic_alias_maximum.unwrap_or(0);
             }
-            // A client may answer with the wrong packet; a broker may take that as the end of the hand-over or not.
+            // A client may answer with the wrong packet; a broker may take that as the end of the
+            // hand-over or not.
             Ok(Packet::PubAck(ack) | Packet::PubComp(ack)) => self.settle(&ack),
             Ok(Packet::PubRec(ack)) if ack.reason.is_error() => self.settle(&ack),
             _ => {}

@@ -1,5 +1,6 @@
-//! The codec against an independent one, mqtt-protocol-core: whatever both accept must mean the same to both, and
-//! where one refuses what the other accepts, the class of the difference is listed here with its reason.
+//! The codec against an independent one, mqtt-protocol-core: whatever both accept must mean the
+//! same to both, and where one refuses what the other accepts, the class of the difference is
+//! listed here with its reason.
 
 use std::sync::Arc;
 
@@ -164,7 +165,8 @@ fn laxer(packet: &Packet<'_>) -> Option<&'static str> {
 pub fn differential(bytes: &[u8]) {
     let Ok(Some(cut)) = frame(bytes, MAX) else { return };
     for version in [Version::V4, Version::V5] {
-        // The oracle dispatches on the whole first byte before it parses, so that flags are not its parsers' business.
+        // The oracle dispatches on the whole first byte before it parses, so that flags are not its
+        // parsers' business.
         let ours = decode(version, cut.first_byte, cut.body);
         if let Err(error) = ours
             && (error.cause.contains("fixed header") || error.cause.contains("reserved in") || cut.first_byte < 0x10)
@@ -382,7 +384,8 @@ macro_rules! ack_v5 {
     };
 }
 
-/// An acknowledgement of MQTT 3.1.1; a reason code that the oracle would take is a byte too many to us.
+/// An acknowledgement of MQTT 3.1.1; a reason code that the oracle would take is a byte too many to
+/// us.
 macro_rules! ack_v4 {
     ($kind:ident, $body:expr) => {
         parsed!(v3_1_1::$kind::parse($body), |m, p| {

@@ -1,4 +1,5 @@
-//! What the fuzz targets check, on a bounded number of seeded inputs, for machines without a fuzzer.
+//! What the fuzz targets check, on a bounded number of seeded inputs, for machines without a
+//! fuzzer.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 

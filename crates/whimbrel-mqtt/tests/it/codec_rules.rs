@@ -1,4 +1,5 @@
-//! Each rule that a single packet can break, with the reason code and the cause that its sender is told.
+//! Each rule that a single packet can break, with the reason code and the cause that its sender is
+//! told.
 
 use whimbrel_event::AttributesBuf;
 use whimbrel_mqtt::codec::{

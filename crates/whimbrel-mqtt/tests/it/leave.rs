@@ -1,4 +1,5 @@
-//! A broker that is about to end answers what its clients have published before it tells them to go.
+//! A broker that is about to end answers what its clients have published before it tells them to
+//! go.
 
 use core::time::Duration;
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
-//! What becomes of a publish that is refused, and of its connection: with a word for it (MQTT 5 at QoS 1 and 2),
-//! and without (MQTT 3.1.1, and QoS 0).
+//! What becomes of a publish that is refused, and of its connection: with a word for it (MQTT 5 at
+//! QoS 1 and 2), and without (MQTT 3.1.1, and QoS 0).
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -156,8 +156,8 @@ impl World {
         self.now = end;
     }
 
-    /// The packets that the client was sent since the last look: the first byte of each, and its reason code, 0 if
-    /// it has none.
+    /// The packets that the client was sent since the last look: the first byte of each, and its
+    /// reason code, 0 if it has none.
     fn packets(&mut self) -> Vec<(u8, u8)> {
         let bytes = self.said.bytes.remove(&0).unwrap_or_default();
         let (mut rest, mut packets) = (&bytes[..], Vec::new());

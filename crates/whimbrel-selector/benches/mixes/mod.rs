@@ -1,8 +1,9 @@
 //! Selectors and events to measure with, all from one seed.
 //!
-//! Numbers are integers from 0 to [`DOMAIN`]. A range covers a share of the *values that events have* around a value drawn as events draw
-//! theirs, so that uniform and Zipf values give equally selective selectors. How selective they are is found by bisection
-//! ([`Workload::calibrated`]), because shares of several conditions on few fields do not simply multiply.
+//! Numbers are integers from 0 to [`DOMAIN`]. A range covers a share of the *values that events
+//! have* around a value drawn as events draw theirs, so that uniform and Zipf values give equally
+//! selective selectors. How selective they are is found by bisection ([`Workload::calibrated`]),
+//! because shares of several conditions on few fields do not simply multiply.
 
 mod parts;
 mod zones;
@@ -270,7 +271,8 @@ impl Workload {
             let [lat, lon] = zones::point(rng);
             texts.extend([("lat", format!("{lat:.6}")), ("lon", format!("{lon:.6}"))]);
         }
-        // Publishers write attributes in the order of their schema, which says nothing about who looks at what.
+        // Publishers write attributes in the order of their schema, which says nothing about who
+        // looks at what.
         Rng::with_seed(self.plan.seed ^ 1).shuffle(&mut texts);
         Event { attributes: texts }
     }
@@ -377,7 +379,8 @@ impl Workload {
         Part::All(parts)
     }
 
-    /// Various lengths: of those digits that tell ids apart, one more or less than the share asks for.
+    /// Various lengths: of those digits that tell ids apart, one more or less than the share asks
+    /// for.
     fn prefix(&self, share: f64, rng: &mut Rng) -> Part {
         let digits = -share.log2() / 4.0 + rng.f64() * 2.0 - 0.5;
         let field = self.fields(self.texts, 4, 1, rng)[0];

@@ -6,7 +6,8 @@ use std::alloc::{GlobalAlloc, Layout, System};
 
 static USED: AtomicUsize = AtomicUsize::new(0);
 
-/// The system's allocator, counted. The benchmark has one thread: a load and a store cost less than an atomic addition.
+/// The system's allocator, counted. The benchmark has one thread: a load and a store cost less than
+/// an atomic addition.
 #[derive(Debug)]
 pub struct Counting;
 

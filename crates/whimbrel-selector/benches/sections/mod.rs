@@ -68,7 +68,8 @@ pub fn scan(workload: &Workload) -> Scan<u32> {
     scan
 }
 
-/// Processor time of this thread, nanoseconds: other programs on the same machine cost it less than they cost the time of day.
+/// Processor time of this thread, nanoseconds: other programs on the same machine cost it less than
+/// they cost the time of day.
 pub fn now() -> u64 {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64

@@ -1,5 +1,5 @@
-//! Work without any timing, for tools that count instructions: `--once N` does N rounds of it after the set-up, so that the difference
-//! between two runs is that of the rounds alone.
+//! Work without any timing, for tools that count instructions: `--once N` does N rounds of it after
+//! the set-up, so that the difference between two runs is that of the rounds alone.
 
 use core::fmt::Write;
 use core::hint::black_box;
@@ -74,7 +74,8 @@ impl Subject for Long {
     }
 }
 
-/// Each round evaluates one selector of about `--size` bytes on an event of about `--length` bytes, or adds it.
+/// Each round evaluates one selector of about `--size` bytes on an event of about `--length` bytes,
+/// or adds it.
 fn attack(rounds: usize, options: &Options, kind: &str) -> Result<(), String> {
     let text = hostile(kind.trim_start_matches("add-"), options.size).ok_or_else(|| format!("--with {kind}"))?;
     let selector = Selector::parse(&text).map_err(|error| error.to_string())?;

@@ -27,7 +27,8 @@ pub fn print(options: &Options) {
         "ratio",
         "add"
     );
-    // Adding to a-tree takes longer the more there is in it, minutes for a cell of 100,000: only the first of the fields and values asked for.
+    // Adding to a-tree takes longer the more there is in it, minutes for a cell of 100,000: only
+    // the first of the fields and values asked for.
     let (zipf, any_field) = (options.zipf[..1].to_vec(), options.any_field[..1].to_vec());
     let one = Options { mixes: MIXES.to_vec(), zipf, any_field, ..options.clone() };
     for plan in one.plans() {

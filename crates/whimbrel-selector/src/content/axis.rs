@@ -9,8 +9,9 @@ use crate::facts::{FieldId, HEADERS, header_index};
 /// Lengths of prefixes that are always looked up if a selector has one, bytes.
 const LENGTHS: [u16; 12] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64];
 
-/// Lengths of prefixes of one field that are looked up: [`LENGTHS`], and others in the order in which they come. Beyond, a prefix is looked up by
-/// the longest of [`LENGTHS`] that it has. Bounds the look-ups per value.
+/// Lengths of prefixes of one field that are looked up: [`LENGTHS`], and others in the order in
+/// which they come. Beyond, a prefix is looked up by the longest of [`LENGTHS`] that it has. Bounds
+/// the look-ups per value.
 const PREFIXES: usize = 40;
 
 /// Classes of ranges by how much of what is seen they let through; 0 is the widest.
@@ -197,8 +198,8 @@ impl Uses {
         }
     }
 
-    /// How a prefix of `length` bytes of a field is looked up: the kind, and how much of it. The kind is held until
-    /// [`Uses::settle`].
+    /// How a prefix of `length` bytes of a field is looked up: the kind, and how much of it. The
+    /// kind is held until [`Uses::settle`].
     pub(super) fn prefix(&mut self, field: FieldId, length: usize) -> (Kind, usize) {
         let shorter = LENGTHS.iter().rposition(|&known| usize::from(known) <= length).expect("a prefix is not empty");
         let rounded = (Kind::Prefix(shorter as u8), usize::from(LENGTHS[shorter]));
@@ -219,7 +220,8 @@ impl Uses {
         }
     }
 
-    /// Frees the prefixes that have been given out and are not in use: their clauses stay where no point is needed, or were dropped on the way.
+    /// Frees the prefixes that have been given out and are not in use: their clauses stay where no
+    /// point is needed, or were dropped on the way.
     pub(super) fn settle(&mut self) {
         while let Some((field, kind)) = self.held.pop() {
             self.let_go(field, kind);

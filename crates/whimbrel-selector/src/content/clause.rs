@@ -1,7 +1,8 @@
 //! What must hold of an event for a selector to be true: clauses of points and ranges.
 //!
-//! Every event for which a selector is true satisfies at least one of its clauses. The reverse need not hold: the selector's program
-//! judges what the index finds. So a clause may say too little, never too much.
+//! Every event for which a selector is true satisfies at least one of its clauses. The reverse need
+//! not hold: the selector's program judges what the index finds. So a clause may say too little,
+//! never too much.
 
 use smallvec::{SmallVec, smallvec};
 
@@ -12,10 +13,12 @@ use super::invert::invert;
 use crate::facts::{FieldId, Fields};
 use crate::selector::{Comparison, Condition, Field, Literal, Operand, Pattern, Piece};
 
-/// The most clauses that AND may make of two operands with several clauses each; beyond, it keeps only the better of them.
+/// The most clauses that AND may make of two operands with several clauses each; beyond, it keeps
+/// only the better of them.
 const PRODUCT_MAX: usize = 16;
 
-/// The most clauses of one selector that may have ranges. Longer lists of alternatives are found by points alone, or by what must be there.
+/// The most clauses of one selector that may have ranges. Longer lists of alternatives are found by
+/// points alone, or by what must be there.
 const RANGED_MAX: usize = 64;
 
 /// The most clauses of one selector. One with more is evaluated for every event under its filter.
@@ -27,7 +30,8 @@ const TERMS_MAX: usize = 8;
 /// Integers below this are doubles, too, and doubles next to them are no integers.
 pub(super) const EXACT: f64 = 9_007_199_254_740_992.0;
 
-/// An interval of one field's values, both ends included: nearest doubles, so that no value between the exact ends is left out.
+/// An interval of one field's values, both ends included: nearest doubles, so that no value between
+/// the exact ends is left out.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Range {
     pub(super) field: FieldId,
@@ -45,7 +49,8 @@ pub(super) struct Clause {
     pub(super) present: Option<FieldId>,
     /// What a negated comparison leaves besides a range: the field is no number.
     odd: bool,
-    /// The selector is true where the ranges hold, as far as the event's numbers are doubles. Never with points: they are hashes.
+    /// The selector is true where the ranges hold, as far as the event's numbers are doubles. Never
+    /// with points: they are hashes.
     pub(super) decides: bool,
 }
 
@@ -113,7 +118,8 @@ struct Extract<'f> {
 }
 
 impl Extract<'_> {
-    /// What holds whenever `condition` is `value`. Recursion is bounded by the depth of a selector ([`crate::DEPTH_MAX`]).
+    /// What holds whenever `condition` is `value`. Recursion is bounded by the depth of a selector
+    /// ([`crate::DEPTH_MAX`]).
     fn when(&mut self, condition: &Condition, value: bool) -> Clauses {
         match condition {
             Condition::Constant(constant) if *constant == value => vec![Clause { decides: true, ..Clause::default() }],
@@ -239,12 +245,14 @@ impl Extract<'_> {
                 let strict = matches!(op, Comparison::Less | Comparison::Greater) == value;
                 let mut clauses = if is_point { self.number(field, limit) } else { self.half(field, interval, strict) };
                 if !value {
-                    // Only a comparison of numbers is undone by the opposite comparison; one with text is false either way.
+                    // Only a comparison of numbers is undone by the opposite comparison; one with
+                    // text is false either way.
                     clauses.extend(self.odd(field));
                 }
                 clauses
             }
-            // Arithmetic is NULL for what is no number, and then the comparison is neither true nor false.
+            // Arithmetic is NULL for what is no number, and then the comparison is neither true nor
+            // false.
             arithmetic => match invert(arithmetic, interval) {
                 Some((field, interval)) => self.range(field, interval),
                 None => self.present(whole),
@@ -273,7 +281,8 @@ fn only(point: Point) -> Clauses {
     vec![Clause { points: smallvec![point], ..Clause::default() }]
 }
 
-/// Both hold. Clauses with the leftovers of negated comparisons are not multiplied but kept beside, which is wider and short.
+/// Both hold. Clauses with the leftovers of negated comparisons are not multiplied but kept beside,
+/// which is wider and short.
 fn product(left: Clauses, right: Clauses) -> Clauses {
     let (mut odd, left): (Clauses, Clauses) = left.into_iter().partition(|clause| clause.odd);
     let (more, right): (Clauses, Clauses) = right.into_iter().partition(|clause| clause.odd);

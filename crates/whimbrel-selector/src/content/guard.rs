@@ -38,7 +38,8 @@ impl<const G: usize> Note for Held<G> {
 }
 
 impl Guard {
-    /// The guard for a range; passes if the field is not an attribute, since others are found only if asked for.
+    /// The guard for a range; passes if the field is not an attribute, since others are found only
+    /// if asked for.
     pub(super) fn range(range: &Range) -> Guard {
         if !range.field.is_attribute() {
             return Guard::Pass;
@@ -53,7 +54,8 @@ impl Guard {
         Guard::Range { field: range.field, low, high }
     }
 
-    /// The guard for a point; passes if the field is not an attribute, since others are found only if asked for.
+    /// The guard for a point; passes if the field is not an attribute, since others are found only
+    /// if asked for.
     pub(super) fn point(point: &Point) -> Guard {
         if !point.field.is_attribute() {
             return Guard::Pass;

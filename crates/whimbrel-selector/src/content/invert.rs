@@ -2,18 +2,21 @@
 
 use crate::selector::{Field, Literal, Operand, Operation};
 
-/// Rounding errors, relative to the largest number involved, are far below this: one operation errs by at most 2^-53.
+/// Rounding errors, relative to the largest number involved, are far below this: one operation errs
+/// by at most 2^-53.
 const SLACK: f64 = 1e-12;
 
 /// Results smaller than doubles can hold become zero; they are far below this.
 const TINY: f64 = 1e-300;
 
-/// Numbers outside of these bounds are not inverted, so that no step of the inversion comes near overflow or underflow.
+/// Numbers outside of these bounds are not inverted, so that no step of the inversion comes near
+/// overflow or underflow.
 const SIZES: core::ops::RangeInclusive<f64> = 1e-100..=1e100;
 
-/// If `operand` has exactly one field, joined with literals by arithmetic: that field, and an interval that contains each of its values
-/// for which the result is in `interval`. The interval is widened at each step by more than rounding, overflow of integers
-/// to doubles, and truncating division can do.
+/// If `operand` has exactly one field, joined with literals by arithmetic: that field, and an
+/// interval that contains each of its values for which the result is in `interval`. The interval is
+/// widened at each step by more than rounding, overflow of integers to doubles, and truncating
+/// division can do.
 pub(super) fn invert(operand: &Operand, interval: (f64, f64)) -> Option<(&Field, (f64, f64))> {
     match operand {
         Operand::Field(field) => Some((field, interval)),
@@ -52,7 +55,8 @@ fn step(op: Operation, k: f64, interval: (f64, f64)) -> Option<(f64, f64)> {
             Operation::Add | Operation::Subtract => scale * SLACK,
             Operation::Multiply => scale.max(x.abs()) * SLACK + TINY / k.abs(),
             Operation::Divide => scale * SLACK + TINY * k.abs(),
-            // Integers are truncated towards zero: by less than one, which is less than k before the division.
+            // Integers are truncated towards zero: by less than one, which is less than k before
+            // the division.
             Operation::DivideWhole => scale * SLACK + k.abs() * (1.0 + TINY),
         };
         (end, x, slack)
@@ -76,7 +80,8 @@ fn mirrored(op: Operation, k: f64, interval: (f64, f64)) -> Option<(f64, f64)> {
     }
 }
 
-/// An end moved outwards. An infinite end stays; one that is too large, or small but not zero, cannot be told.
+/// An end moved outwards. An infinite end stays; one that is too large, or small but not zero,
+/// cannot be told.
 fn widened((end, x, slack): (f64, f64, f64), up: bool) -> Option<f64> {
     if end.is_infinite() {
         return Some(if up { f64::INFINITY } else { f64::NEG_INFINITY });

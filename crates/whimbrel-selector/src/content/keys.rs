@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use smallvec::{SmallVec, smallvec};
 
-/// Keys that are kept in a row. More are kept in a tree, so that a popular selector loses one of its many keys as fast as another its only one.
+/// Keys that are kept in a row. More are kept in a tree, so that a popular selector loses one of
+/// its many keys as fast as another its only one.
 const ROW: usize = 32;
 
 /// The keys of one selector. A key may be there more than once.

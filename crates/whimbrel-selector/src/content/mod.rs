@@ -109,7 +109,8 @@ pub(crate) struct ContentIndex<K> {
     events: u64,
 }
 
-/// Selectors that may be true, found by their only clause or by one of several. The memory is used again for the next event.
+/// Selectors that may be true, found by their only clause or by one of several. The memory is used
+/// again for the next event.
 #[derive(Debug, Default)]
 struct Candidates {
     once: Vec<u32>,
@@ -292,7 +293,8 @@ impl<K: Copy + Ord> ContentIndex<K> {
     }
 }
 
-/// Evaluates the candidates that the index has not decided; tells for each what it took, and by that whether it is true.
+/// Evaluates the candidates that the index has not decided; tells for each what it took, and by
+/// that whether it is true.
 fn decide<K>(candidates: &[u32], entries: &Slab<Entry<K>>, facts: &Facts<'_>) -> SmallVec<[(u32, Cost); 64]> {
     // Entries and programs are far apart: asked for one kind after the other, they arrive together.
     let programs: SmallVec<[Option<&Program>; 128]> =

@@ -17,13 +17,15 @@ use crate::store::{Slab, Table};
 /// Clauses that a node keeps in its list before others go further down.
 pub(super) const LIST: usize = 24;
 
-/// Clauses of a list with a range in common that make a tree worth while: looking at fewer one by one is cheaper than at a tree.
+/// Clauses of a list with a range in common that make a tree worth while: looking at fewer one by
+/// one is cheaper than at a tree.
 const TREE: u32 = 48;
 
 /// Clauses of a tree with one more range in common that make a tree over that, too, worth while.
 const TOGETHER: u32 = 64;
 
-/// Axes of its children that a node remembers. One with more is asked with all values of the event instead.
+/// Axes of its children that a node remembers. One with more is asked with all values of the event
+/// instead.
 const AXES: usize = 12;
 
 /// Pairs of field and class whose clauses a node counts.
@@ -127,8 +129,8 @@ impl Nodes {
         self.nodes.insert(Node { parent, point, filter: 0, population: 0, list: Vec::new(), more: None })
     }
 
-    /// The axis is compared, too: where hashes of two axes are equal, a child by one would have the other's ranges. Two points of one axis with
-    /// equal hashes may share a child.
+    /// The axis is compared, too: where hashes of two axes are equal, a child by one would have the
+    /// other's ranges. Two points of one axis with equal hashes may share a child.
     #[inline]
     pub(super) fn child(&self, parent: u32, point: Point) -> Option<u32> {
         let same = |&id: &u32| self.nodes[id].point == point && self.nodes[id].parent == parent;
@@ -156,7 +158,8 @@ impl Nodes {
         child
     }
 
-    /// Puts a clause of `selector` (with [`super::guard::SEVERAL`]) under `root`, and returns its number.
+    /// Puts a clause of `selector` (with [`super::guard::SEVERAL`]) under `root`, and returns its
+    /// number.
     pub(super) fn insert(&mut self, root: u32, selector: u32, clause: &Clause) -> u32 {
         let mut points: SmallVec<[Point; 3]> = clause.points.clone();
         let mut ranges = self.ranked(&clause.ranges);
@@ -182,8 +185,9 @@ impl Nodes {
             self.clauses[id].at = list.len() as u32;
             list.push(Entry { clause: id, held: Held { selector, guards } });
         } else {
-            // With all ranges in the box nothing is left to look at. A box of ranges of the payload's values decides, too, but whether their numbers
-            // are doubles is not asked for.
+            // With all ranges in the box nothing is left to look at. A box of ranges of the
+            // payload's values decides, too, but whether their numbers are doubles is not asked
+            // for.
             let all = ranges.is_empty() && path.iter().all(|range| range.field.is_attribute());
             let selector = if clause.decides && all { selector | DECIDES } else { selector };
             self.insert_box(at, &path, id, Held { selector, guards });
@@ -191,7 +195,8 @@ impl Nodes {
         id
     }
 
-    /// The child in which a clause belongs, if it should not stay at `at`; what leads there is moved from `points` or `ranges`.
+    /// The child in which a clause belongs, if it should not stay at `at`; what leads there is
+    /// moved from `points` or `ranges`.
     fn next(
         &mut self,
         at: u32,
@@ -208,7 +213,8 @@ impl Nodes {
         }
         if !points.is_empty() {
             let population = |point: &Point| self.child(at, *point).map_or(0, |child| self.nodes[child].population);
-            // Values in the payload are found later than attributes, and only if something asks for them.
+            // Values in the payload are found later than attributes, and only if something asks for
+            // them.
             let rank = |(_, point): &(usize, &Point)| (point.field.is_json(), population(point));
             let (best, _) = points.iter().enumerate().min_by_key(rank)?;
             return Some(self.child_or_insert(at, points.remove(best)));
@@ -223,7 +229,8 @@ impl Nodes {
         self.child_or_insert(at, Point::range(range.field, class, &self.hasher))
     }
 
-    /// Ranges with their classes, most selective first; equal ones by field, so that equal selectors take equal paths.
+    /// Ranges with their classes, most selective first; equal ones by field, so that equal
+    /// selectors take equal paths.
     fn ranked(&mut self, ranges: &[Range]) -> SmallVec<[(u8, Range); 3]> {
         let mut ranked: SmallVec<[(u8, Range); 3]> = SmallVec::new();
         for range in ranges {
@@ -241,7 +248,8 @@ impl Nodes {
         ranked
     }
 
-    /// Counts the ranges that clauses of a node have besides its own, and finds one of at least class `least` that more than `enough` share.
+    /// Counts the ranges that clauses of a node have besides its own, and finds one of at least
+    /// class `least` that more than `enough` share.
     fn worthwhile(&mut self, at: u32, ranges: &[(u8, Range)], least: u8, enough: u32) -> Option<usize> {
         if ranges.is_empty() {
             return None;
@@ -396,8 +404,9 @@ impl More {
         }
     }
 
-    /// Counts a key in place of the one with the smallest count, which it inherits: what is frequent is counted whatever comes in between.
-    /// After A. Metwally, D. Agrawal and A. El Abbadi, "Efficient computation of frequent and top-k elements in data streams" (ICDT 2005).
+    /// Counts a key in place of the one with the smallest count, which it inherits: what is
+    /// frequent is counted whatever comes in between. After A. Metwally, D. Agrawal and A. El
+    /// Abbadi, "Efficient computation of frequent and top-k elements in data streams" (ICDT 2005).
     fn count_instead(&mut self, key: (FieldId, u8)) -> u32 {
         let (least, _) =
             self.counted.iter().enumerate().min_by_key(|(_, (_, count))| *count).expect("the list is full");

@@ -144,7 +144,8 @@ impl<'p, 'f> Probe<'p, 'f> {
         Probe { nodes, facts, memory, hasher, json: OnceCell::new() }
     }
 
-    /// Calls `found` with the selector of each clause at and below `at` that may hold. Recursion is bounded by the points and ranges of a clause.
+    /// Calls `found` with the selector of each clause at and below `at` that may hold. Recursion is
+    /// bounded by the points and ranges of a clause.
     pub(super) fn visit(&self, at: u32, found: &mut impl FnMut(u32)) {
         let node = &self.nodes.nodes[at];
         for entry in &node.list {

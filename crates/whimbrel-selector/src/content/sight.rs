@@ -5,7 +5,8 @@ use super::axis::CLASSES;
 /// Numbers remembered per field.
 const SEEN: usize = 32;
 
-/// Fields for which numbers are remembered. Beyond, the field that has been remembered longest is forgotten.
+/// Fields for which numbers are remembered. Beyond, the field that has been remembered longest is
+/// forgotten.
 const FIELDS_MAX: usize = 4096;
 
 /// The last numbers seen on one field: of events, and until there are any, ends of ranges.
@@ -70,7 +71,8 @@ impl Sight {
         seen.map_or(&[], |seen| &seen.numbers[..usize::from(seen.len)])
     }
 
-    /// The class of a range: 0 lets through a quarter or more of what has been seen, then each class a quarter of the one before.
+    /// The class of a range: 0 lets through a quarter or more of what has been seen, then each
+    /// class a quarter of the one before.
     pub(super) fn class(&self, field: usize, low: f64, high: f64) -> u8 {
         let numbers = self.numbers(field);
         if numbers.is_empty() {

@@ -1,7 +1,8 @@
 //! Which boxes contain a point: R-trees.
 //!
-//! After A. Guttman, "R-trees: a dynamic index structure for spatial searching" (SIGMOD 1984), with the split along the axis that
-//! leaves the smallest expected search. All trees of one dimension share an arena.
+//! After A. Guttman, "R-trees: a dynamic index structure for spatial searching" (SIGMOD 1984), with
+//! the split along the axis that leaves the smallest expected search. All trees of one dimension
+//! share an arena.
 
 use crate::store::Slab;
 
@@ -133,8 +134,9 @@ impl<const D: usize, N: Note> Forest<D, N> {
         self.blocks.len()
     }
 
-    /// Adds a box to the tree at `root` ([`NONE`] if it is empty yet). `view` is where points are expected; it decides how well the tree works, not
-    /// whether. `moved` is told in which leaf each clause is that was put or moved.
+    /// Adds a box to the tree at `root` ([`NONE`] if it is empty yet). `view` is where points are
+    /// expected; it decides how well the tree works, not whether. `moved` is told in which leaf
+    /// each clause is that was put or moved.
     pub(super) fn insert(
         &mut self,
         root: &mut u32,
@@ -243,7 +245,8 @@ impl<const D: usize, N: Note> Forest<D, N> {
         note
     }
 
-    /// Makes the boxes above a block as small as they may be, and lets go of blocks that are not needed.
+    /// Makes the boxes above a block as small as they may be, and lets go of blocks that are not
+    /// needed.
     fn tighten(&mut self, root: &mut u32, leaf: u32, moved: &mut impl FnMut(u32, u32)) {
         let mut at = leaf;
         loop {
@@ -279,7 +282,8 @@ impl<const D: usize, N: Note> Forest<D, N> {
         }
     }
 
-    /// Moves what a sparse block holds into a sibling with room; false if there is none. An empty block needs none.
+    /// Moves what a sparse block holds into a sibling with room; false if there is none. An empty
+    /// block needs none.
     fn give_away(&mut self, at: u32, parent: u32, moved: &mut impl FnMut(u32, u32)) -> bool {
         let len = usize::from(self.blocks[at].len);
         if len == 0 {
@@ -304,7 +308,8 @@ impl<const D: usize, N: Note> Forest<D, N> {
         true
     }
 
-    /// Calls `found` with the note of each box that contains the point. Recursion is bounded by the height: fewer than 16 for any memory.
+    /// Calls `found` with the note of each box that contains the point. Recursion is bounded by the
+    /// height: fewer than 16 for any memory.
     pub(super) fn visit(&self, root: u32, point: &[f64; D], found: &mut impl FnMut(&N)) {
         if root == NONE {
             return;
@@ -323,14 +328,16 @@ impl<const D: usize, N: Note> Forest<D, N> {
     }
 }
 
-/// By the middle of what is seen of each box along one axis, then by clause, so that equal boxes have an order.
+/// By the middle of what is seen of each box along one axis, then by clause, so that equal boxes
+/// have an order.
 fn sort<const D: usize, N>(all: &mut [(Bounds<D>, u32, N)], axis: usize, view: &Bounds<D>) {
     let (from, to) = view[axis];
     let middle = |bounds: &Bounds<D>| bounds[axis].0.max(from).min(to) + bounds[axis].1.min(to).max(from);
     all.sort_unstable_by(|left, right| middle(&left.0).total_cmp(&middle(&right.0)).then(left.1.cmp(&right.1)));
 }
 
-/// Where to cut a sorted row of boxes so that a search is expected to look at the fewest, and how many that are.
+/// Where to cut a sorted row of boxes so that a search is expected to look at the fewest, and how
+/// many that are.
 fn cheapest_cut<const D: usize, N>(all: &[(Bounds<D>, u32, N); BLOCK + 1], view: &Bounds<D>) -> (f64, usize) {
     const LEAST: usize = BLOCK / 4 + 1;
     let mut behind = [0.0; BLOCK + 1];

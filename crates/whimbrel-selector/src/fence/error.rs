@@ -18,7 +18,8 @@ impl FenceError {
         self.fence.as_deref()
     }
 
-    /// Where, such as `features[2].geometry.coordinates[0][5]` or `line 3, column 7`; empty if the whole is at fault.
+    /// Where, such as `features[2].geometry.coordinates[0][5]` or `line 3, column 7`; empty if the
+    /// whole is at fault.
     pub fn place(&self) -> &str {
         &self.place
     }

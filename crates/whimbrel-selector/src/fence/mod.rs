@@ -1,11 +1,14 @@
 //! Named geofences.
 //!
-//! - **Polygons** are in the plane of longitude and latitude, as RFC 7946 has it: their edges are straight there, and a shape across the
-//!   antimeridian comes in parts. Inside a ring is by the even-odd rule, also if it crosses itself; a hole takes away what is inside of
-//!   it. Edges of outlines and of holes belong to the polygon; at a pole, any outline that reaches it contains it.
-//! - **Circles** are points with the property `radius`, in metres, on a sphere with the earth's mean radius.
-//! - **Corridors** are lines with the property `width`, in metres: all within half of it from the line, with round ends. Their segments are
-//!   arcs of great circles.
+//! - **Polygons** are in the plane of longitude and latitude, as RFC 7946 has it: their edges are
+//!   straight there, and a shape across the antimeridian comes in parts. Inside a ring is by the
+//!   even-odd rule, also if it crosses itself; a hole takes away what is inside of it. Edges of
+//!   outlines and of holes belong to the polygon; at a pole, any outline that reaches it contains
+//!   it.
+//! - **Circles** are points with the property `radius`, in metres, on a sphere with the earth's
+//!   mean radius.
+//! - **Corridors** are lines with the property `width`, in metres: all within half of it from the
+//!   line, with round ends. Their segments are arcs of great circles.
 //!
 //! An R-tree over the boxes of rings, circles and pieces of corridors finds those to look at.
 
@@ -96,7 +99,8 @@ struct Fence {
     shapes: Range<u32>,
 }
 
-/// Named shapes on the surface of the earth, and an index over them. Made by [`FencesBuilder`]; never changes.
+/// Named shapes on the surface of the earth, and an index over them. Made by [`FencesBuilder`];
+/// never changes.
 #[derive(Clone, Default)]
 pub struct Fences {
     /// Sorted by name.
@@ -170,12 +174,13 @@ impl Fences {
     pub fn memory(&self) -> usize {
         let names: usize = self.fences.iter().map(|fence| size_of::<Fence>() + fence.name.len()).sum();
         let shapes: usize = self.shapes.iter().map(Shape::memory).sum();
-        // A node of the tree is as large as its entry and an envelope; inner nodes are a small part of all.
+        // A node of the tree is as large as its entry and an envelope; inner nodes are a small part
+        // of all.
         names + shapes + self.index.size() * 2 * size_of::<Entry>()
     }
 
-    /// Calls `found` with the name of each fence that contains the position (degrees, WGS 84), each once, sorted by name. None does if
-    /// the position is beyond 90 or 180 degrees, or not finite.
+    /// Calls `found` with the name of each fence that contains the position (degrees, WGS 84), each
+    /// once, sorted by name. None does if the position is beyond 90 or 180 degrees, or not finite.
     pub fn for_each_containing<'s>(&'s self, lat: f64, lon: f64, found: &mut dyn FnMut(&'s str)) {
         self.search(lat, lon, found);
     }

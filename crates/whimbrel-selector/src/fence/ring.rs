@@ -43,15 +43,18 @@ impl Extent {
     }
 }
 
-/// A closed line of straight edges in the plane of longitude and latitude, as RFC 7946 (3.1.1) has it.
+/// A closed line of straight edges in the plane of longitude and latitude, as RFC 7946 (3.1.1) has
+/// it.
 ///
-/// What is inside follows the even-odd rule: a ray to the east crosses the ring an odd number of times. Edges are tested with exact
-/// signs (Shewchuk's adaptive predicates, crate `robust`), so a position is on an edge exactly if it is so for the numbers as given.
+/// What is inside follows the even-odd rule: a ray to the east crosses the ring an odd number of
+/// times. Edges are tested with exact signs (Shewchuk's adaptive predicates, crate `robust`), so a
+/// position is on an edge exactly if it is so for the numbers as given.
 ///
-/// The `contains` of the `geo` crate walks all edges. Here a run of consecutive edges whose box does not contain the position is counted by
-/// its ends: if all of it lies to the east, it crosses the ray an odd number of times exactly if it ends on the other side of the ray than
-/// it begins. Only runs whose box contains the position are looked into: a few for outlines of real places, all of them only for
-/// long diagonal zigzags.
+/// The `contains` of the `geo` crate walks all edges. Here a run of consecutive edges whose box
+/// does not contain the position is counted by its ends: if all of it lies to the east, it crosses
+/// the ray an odd number of times exactly if it ends on the other side of the ray than it begins.
+/// Only runs whose box contains the position are looked into: a few for outlines of real places,
+/// all of them only for long diagonal zigzags.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ring {
     /// The first one is repeated at the end.

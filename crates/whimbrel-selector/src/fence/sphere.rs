@@ -1,4 +1,5 @@
-//! Circles and corridors on the sphere: unit vectors instead of degrees, so that neither the antimeridian nor the poles are special.
+//! Circles and corridors on the sphere: unit vectors instead of degrees, so that neither the
+//! antimeridian nor the poles are special.
 
 use core::f64::consts::{FRAC_PI_2, PI};
 
@@ -8,14 +9,16 @@ use super::FenceWork;
 use super::ring::{Extent, Position};
 use super::tree::{SegmentTree, Step};
 
-/// The mean radius of the earth, in metres (IUGG: (2a + b) / 3 of WGS 84). Against the ellipsoid, distances on this sphere are
-/// wrong by at most 0.56 %.
+/// The mean radius of the earth, in metres (IUGG: (2a + b) / 3 of WGS 84). Against the ellipsoid,
+/// distances on this sphere are wrong by at most 0.56 %.
 pub const EARTH_RADIUS: f64 = 6_371_008.8;
 
-/// Added to each bound of a search, in radians (about 6 µm), so that rounding never hides what the exact test would find.
+/// Added to each bound of a search, in radians (about 6 µm), so that rounding never hides what the
+/// exact test would find.
 const SLACK: f64 = 1e-12;
 
-/// The square of the sine of an angle (about 60 nm) below which a segment is a point: its direction would be that of rounding errors.
+/// The square of the sine of an angle (about 60 nm) below which a segment is a point: its direction
+/// would be that of rounding errors.
 const POINT: f64 = 1e-28;
 
 /// Segments that stand together in the index of all fences at least.
@@ -47,7 +50,8 @@ fn cross(a: Vector, b: Vector) -> Vector {
     [a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]]
 }
 
-/// The square of the straight distance through the sphere: grows with the angle, and is precise for small ones.
+/// The square of the straight distance through the sphere: grows with the angle, and is precise for
+/// small ones.
 fn chord2(a: Vector, b: Vector) -> f64 {
     let difference = subtract(a, b);
     dot(difference, difference)
@@ -112,7 +116,8 @@ impl Cap {
         }
     }
 
-    /// A cap around all these directions. It contains the arcs between them too if it is smaller than a hemisphere.
+    /// A cap around all these directions. It contains the arcs between them too if it is smaller
+    /// than a hemisphere.
     fn around(vectors: &[Vector], margin: f64) -> Cap {
         let sum = vectors.iter().fold([0.0; 3], |sum, v| [sum[0] + v[0], sum[1] + v[1], sum[2] + v[2]]);
         let length = dot(sum, sum).sqrt();
@@ -123,12 +128,15 @@ impl Cap {
     }
 }
 
-/// Everything within a distance of a line, whose segments are arcs of great circles: the shortest way between their ends, also across
-/// the antimeridian and past the poles. The ends of the line are round, and so are its bends.
+/// Everything within a distance of a line, whose segments are arcs of great circles: the shortest
+/// way between their ends, also across the antimeridian and past the poles. The ends of the line
+/// are round, and so are its bends.
 ///
-/// RFC 7946 means segments that are straight in longitude and latitude. A segment of length L departs from its arc by at most about
-/// L² · tan |φ| / 7.3 R, φ being its latitude furthest from the equator: 0.3 m for 3.2 km at 52° north, 275 m for 100 km. (At bearing α the
-/// curvatures differ by tan φ · sin α · (1 + cos² α) / R, at most 1.09 tan φ / R, and an arc with curvature k over L has a height of k L² / 8.)
+/// RFC 7946 means segments that are straight in longitude and latitude. A segment of length L
+/// departs from its arc by at most about L² · tan |φ| / 7.3 R, φ being its latitude furthest from
+/// the equator: 0.3 m for 3.2 km at 52° north, 275 m for 100 km. (At bearing α the curvatures
+/// differ by tan φ · sin α · (1 + cos² α) / R, at most 1.09 tan φ / R, and an arc with curvature k
+/// over L has a height of k L² / 8.)
 #[derive(Clone, Debug, PartialEq)]
 pub struct Corridor {
     vectors: Box<[Vector]>,
@@ -140,8 +148,8 @@ pub struct Corridor {
 }
 
 impl Corridor {
-    /// The corridor along these positions, at least two, none further from the next than a quarter of the circumference; `width`
-    /// in metres.
+    /// The corridor along these positions, at least two, none further from the next than a quarter
+    /// of the circumference; `width` in metres.
     pub fn new(line: &[Position], width: f64) -> Corridor {
         let half = width / 2.0 / EARTH_RADIUS;
         let vectors: Box<[Vector]> = line.iter().copied().map(vector).collect();

@@ -16,8 +16,9 @@ pub enum Step {
     Stop,
 }
 
-/// Summaries `B` of runs of segments: the root sums up all of them, its children the halves, down to leaves of a few. Stored in
-/// preorder without pointers: a subtree of `n` leaves takes `2 n - 1` nodes.
+/// Summaries `B` of runs of segments: the root sums up all of them, its children the halves, down
+/// to leaves of a few. Stored in preorder without pointers: a subtree of `n` leaves takes `2 n - 1`
+/// nodes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SegmentTree<B> {
     segments: usize,
@@ -25,7 +26,8 @@ pub struct SegmentTree<B> {
 }
 
 impl<B> SegmentTree<B> {
-    /// A tree over `segments`, at least one; `summary` sums up a run of them. Takes `segments` × log `segments` steps.
+    /// A tree over `segments`, at least one; `summary` sums up a run of them. Takes `segments` ×
+    /// log `segments` steps.
     pub fn new(segments: usize, mut summary: impl FnMut(Range<usize>) -> B) -> SegmentTree<B> {
         let leaves = segments.div_ceil(LEAF);
         let mut nodes = Vec::with_capacity((2 * leaves).saturating_sub(1));
@@ -33,8 +35,8 @@ impl<B> SegmentTree<B> {
         SegmentTree { segments, nodes }
     }
 
-    /// Asks `decide` about nodes from the root on, and calls `leaf` with the segments of each leaf that was descended into, in order. Either
-    /// may stop the visit.
+    /// Asks `decide` about nodes from the root on, and calls `leaf` with the segments of each leaf
+    /// that was descended into, in order. Either may stop the visit.
     pub fn visit(
         &self,
         decide: &mut impl FnMut(&B, Range<usize>) -> Step,

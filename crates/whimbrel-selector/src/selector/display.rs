@@ -24,8 +24,8 @@ impl fmt::Display for Field {
             Field::Priority => f.write_str("JMSPriority"),
             Field::Timestamp => f.write_str("JMSTimestamp"),
             Field::MessageId => f.write_str("JMSMessageID"),
-            // Versions up to 0.2 take the bare names for NULL, and do not understand these: they let
-            // everything through then, where the bare name would let nothing through.
+            // Versions up to 0.2 take the bare names for NULL, and do not understand these: they
+            // let everything through then, where the bare name would let nothing through.
             Field::CorrelationId => f.write_str("header('JMSCorrelationID')"),
             Field::ContentType => f.write_str("header('JMSType')"),
             Field::Header(name) => f.write_str(name),

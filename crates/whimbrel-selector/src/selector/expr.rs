@@ -6,27 +6,30 @@ use super::path::JsonPath;
 
 /// Something that is true, false or unknown.
 ///
-/// `BETWEEN` is written out as two comparisons, `NOT LIKE`, `NOT IN` and `IS NOT NULL` as [`Condition::Not`] of their opposite.
+/// `BETWEEN` is written out as two comparisons, `NOT LIKE`, `NOT IN` and `IS NOT NULL` as
+/// [`Condition::Not`] of their opposite.
 ///
 /// In a [`super::Selector`] the tree is in canonical form:
-/// - Constants stand alone, at the top; [`Condition::Unknown`] there or in `And` and `Or`. Nothing else has a constant value that the literals
-///   show, and no [`Field::Header`] is left anywhere.
-/// - A literal side of a comparison is the right one; of two others the left one is the smaller. A literal double that is an integer
-///   of 64 bits is written as one where it is compared.
+/// - Constants stand alone, at the top; [`Condition::Unknown`] there or in `And` and `Or`. Nothing
+///   else has a constant value that the literals show, and no [`Field::Header`] is left anywhere.
+/// - A literal side of a comparison is the right one; of two others the left one is the smaller. A
+///   literal double that is an integer of 64 bits is written as one where it is compared.
 /// - Comparisons with `TRUE` are [`Condition::Test`], those with `FALSE` are `=`.
 /// - `LIKE` without wildcard and `IN` with one text are `=`.
-/// - The operands of `And` and `Or` are sorted and distinct; of the sides of [`Condition::Same`] the left one is the smaller, and neither is a
-///   constant, unknown, or [`Condition::Not`].
+/// - The operands of `And` and `Or` are sorted and distinct; of the sides of [`Condition::Same`]
+///   the left one is the smaller, and neither is a constant, unknown, or [`Condition::Not`].
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Condition {
     /// True or false, whatever the event.
     Constant(bool),
     /// Unknown, whatever the event: what comparisons with the NULL headers become.
     Unknown,
-    /// A field used as a condition: true where its value is the boolean `true`, unknown where it is NULL, else false.
+    /// A field used as a condition: true where its value is the boolean `true`, unknown where it is
+    /// NULL, else false.
     Test(Field),
-    /// Two values compared. Ordering is defined for numbers, equality for values of one type; values of different types are
-    /// neither ordered, equal nor unequal: the comparison is false. Unknown if a side is NULL.
+    /// Two values compared. Ordering is defined for numbers, equality for values of one type;
+    /// values of different types are neither ordered, equal nor unequal: the comparison is false.
+    /// Unknown if a side is NULL.
     Compare {
         /// How.
         op: Comparison,
@@ -60,14 +63,16 @@ pub enum Condition {
     },
     /// The field is missing or JSON `null`. Never unknown.
     IsNull(Field),
-    /// The event's position is in a named fence. Unknown without a position or without such a fence.
+    /// The event's position is in a named fence. Unknown without a position or without such a
+    /// fence.
     Within(Box<str>),
     /// All of them; at least two, none of them `And` itself.
     And(Box<[Condition]>),
     /// One of them; at least two, none of them `Or` itself.
     Or(Box<[Condition]>),
-    /// True and false exchanged. Stands only before leaves that are not constant: it is pushed through `And` and `Or` (De Morgan's laws hold
-    /// with three values, too), and [`Condition::Same`] takes it up.
+    /// True and false exchanged. Stands only before leaves that are not constant: it is pushed
+    /// through `And` and `Or` (De Morgan's laws hold with three values, too), and
+    /// [`Condition::Same`] takes it up.
     Not(Box<Condition>),
 }
 
@@ -118,8 +123,8 @@ impl Comparison {
     }
 }
 
-/// Something with a value. At most [`super::OPERATIONS_MAX`] operations deep; operations on literals alone are done, except for those
-/// that overflow a double.
+/// Something with a value. At most [`super::OPERATIONS_MAX`] operations deep; operations on
+/// literals alone are done, except for those that overflow a double.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Operand {
     /// A value in the selector's text.
@@ -128,7 +133,8 @@ pub enum Operand {
     Field(Field),
     /// `-x`; NULL if the operand is no number.
     Negate(Box<Operand>),
-    /// `x op y`; NULL if an operand is no number, or the result is none (division by zero, infinity less infinity).
+    /// `x op y`; NULL if an operand is no number, or the result is none (division by zero, infinity
+    /// less infinity).
     Arithmetic {
         /// Which operation.
         op: Operation,
@@ -139,7 +145,8 @@ pub enum Operand {
     },
 }
 
-/// Arithmetic on two numbers. Two integers give an integer, or a double where 64 bits overflow; anything else gives a double.
+/// Arithmetic on two numbers. Two integers give an integer, or a double where 64 bits overflow;
+/// anything else gives a double.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Operation {
     /// `+`
@@ -152,7 +159,8 @@ pub enum Operation {
     /// remainder, else a double.
     Divide,
     /// `/` in canonical text: the division of versions up to 0.2, in which two integers give an
-    /// integer, truncated towards zero. Selectors that such a version has stored, or tells, keep it.
+    /// integer, truncated towards zero. Selectors that such a version has stored, or tells, keep
+    /// it.
     DivideWhole,
 }
 
@@ -196,7 +204,8 @@ impl PartialOrd for Literal {
     }
 }
 
-/// An order for canonical form, not for comparing values: the integer 5 is not the double 5.0, with which one calculates otherwise.
+/// An order for canonical form, not for comparing values: the integer 5 is not the double 5.0, with
+/// which one calculates otherwise.
 impl Ord for Literal {
     fn cmp(&self, other: &Literal) -> Ordering {
         match (self, other) {

@@ -57,8 +57,8 @@ pub(super) fn starts_identifier(c: char) -> bool {
     unicode_ident::is_xid_start(c) || is_currency(c) || is_connector(c)
 }
 
-/// `Character.isJavaIdentifierPart`, but without the characters that are to be ignored in Java's identifiers: what nobody sees should
-/// stand in quotes.
+/// `Character.isJavaIdentifierPart`, but without the characters that are to be ignored in Java's
+/// identifiers: what nobody sees should stand in quotes.
 pub(super) fn continues_identifier(c: char) -> bool {
     unicode_ident::is_xid_continue(c) || is_currency(c) || is_connector(c)
 }
@@ -135,7 +135,8 @@ impl<'a> Lexer<'a> {
         let content = delimited(quote, content, quote).parse_next(&mut self.rest).map_err(|EmptyError| {
             Problem::new(start, self.text.len(), format!("the {what} that begins here has no closing {quote}"))
         })?;
-        // Canonical text may be long as a whole, but only a pattern gets longer by being written out, and at most twice as long.
+        // Canonical text may be long as a whole, but only a pattern gets longer by being written
+        // out, and at most twice as long.
         if content.len() > 2 * super::SELECTOR_MAX {
             return Err(Problem::new(start, self.offset(), format!("this {what} is longer than a selector may be")));
         }

@@ -1,4 +1,5 @@
-//! Selectors: conditions on events, in the language of Jakarta Messaging 3.1 with `json()` and `within()`.
+//! Selectors: conditions on events, in the language of Jakarta Messaging 3.1 with `json()` and
+//! `within()`.
 
 mod display;
 mod error;
@@ -25,19 +26,22 @@ use parser::{Form, Limits, Parser};
 /// The longest selector, bytes.
 pub const SELECTOR_MAX: usize = 8 * 1024;
 
-/// How deep a selector may be nested: parentheses that group, `NOT`, and signs (but for those of number literals) each count one.
-/// `a AND b AND c` and `a + b + c` are as deep as their parts.
+/// How deep a selector may be nested: parentheses that group, `NOT`, and signs (but for those of
+/// number literals) each count one. `a AND b AND c` and `a + b + c` are as deep as their parts.
 pub const DEPTH_MAX: usize = 64;
 
-/// The most arithmetic operations of which each needs the result of another, `a + b + c` being two. It bounds the stack that evaluation needs.
+/// The most arithmetic operations of which each needs the result of another, `a + b + c` being two.
+/// It bounds the stack that evaluation needs.
 pub const OPERATIONS_MAX: usize = 256;
 
-/// The longest canonical text of a selector, bytes. Writing out `BETWEEN` doubles an operand, numbers and blanks may take more room than
-/// they were given, and `NOT` moves inwards; together that is less than this factor.
+/// The longest canonical text of a selector, bytes. Writing out `BETWEEN` doubles an operand,
+/// numbers and blanks may take more room than they were given, and `NOT` moves inwards; together
+/// that is less than this factor.
 pub const CANONICAL_MAX: usize = 16 * SELECTOR_MAX;
 
-/// How deep canonical text may be nested. It may get deeper by the parentheses of what `NOT BETWEEN` and `NOT` before `BETWEEN` become,
-/// and of a field that is compared with a condition.
+/// How deep canonical text may be nested. It may get deeper by the parentheses of what
+/// `NOT BETWEEN` and `NOT` before `BETWEEN` become, and of a field that is compared with a
+/// condition.
 const CANONICAL_DEPTH_MAX: usize = DEPTH_MAX + 8;
 
 /// What a person writes.
@@ -46,7 +50,8 @@ const WRITTEN: Limits = Limits { length: SELECTOR_MAX, depth: DEPTH_MAX, form: F
 /// What a broker has written.
 const CANONICAL: Limits = Limits { length: CANONICAL_MAX, depth: CANONICAL_DEPTH_MAX, form: Form::Canonical };
 
-/// A condition on events, checked and in canonical form. Selectors that differ only in writing are equal.
+/// A condition on events, checked and in canonical form. Selectors that differ only in writing are
+/// equal.
 ///
 /// ```
 /// use whimbrel_selector::Selector;
@@ -81,11 +86,12 @@ impl Selector {
         Self::parse_within(text, WRITTEN, Some(fences))
     }
 
-    /// Parses what a selector was written as ([`fmt::Display`]), by this version or an earlier one. Such
-    /// a text may be longer and deeper than what it was made from; the limits here ([`CANONICAL_MAX`])
-    /// let it pass. It keeps the meaning that it had where it was written: `/` of integers truncates
-    /// here, as it did for everybody up to version 0.2, and `JMSCorrelationID` and `JMSType` are NULL.
-    /// What has the meaning of today is written so that those versions do not understand it.
+    /// Parses what a selector was written as ([`fmt::Display`]), by this version or an earlier one.
+    /// Such a text may be longer and deeper than what it was made from; the limits here
+    /// ([`CANONICAL_MAX`]) let it pass. It keeps the meaning that it had where it was written: `/`
+    /// of integers truncates here, as it did for everybody up to version 0.2, and
+    /// `JMSCorrelationID` and `JMSType` are NULL. What has the meaning of today is written so that
+    /// those versions do not understand it.
     ///
     /// # Errors
     /// Says what is wrong, and where.

@@ -93,7 +93,8 @@ fn hexadecimal_double(digits: &str) -> Option<f64> {
     Some(scaled(whole.bytes().chain(fraction.bytes()), 4, exponent - 4 * fraction_digits))
 }
 
-/// Digits of `bits` bits each, times 2 to the `exponent`. Rounded to nearest once, and a second time where the result is subnormal.
+/// Digits of `bits` bits each, times 2 to the `exponent`. Rounded to nearest once, and a second
+/// time where the result is subnormal.
 fn scaled(digits: impl Iterator<Item = u8>, bits: u32, mut exponent: i64) -> f64 {
     let mut value = 0_u64;
     for digit in digits {
@@ -101,7 +102,8 @@ fn scaled(digits: impl Iterator<Item = u8>, bits: u32, mut exponent: i64) -> f64
         if value >> (63 - bits) == 0 {
             value = value << bits | digit;
         } else {
-            // Too far right to matter but for being there: it decides which side of a half the value is on.
+            // Too far right to matter but for being there: it decides which side of a half the
+            // value is on.
             value |= u64::from(digit != 0);
             exponent += i64::from(bits);
         }

@@ -1,8 +1,8 @@
 //! From tokens to checked conditions.
 //!
-//! Tokens come from winnow. The grammar above them is written by hand: climbing by precedence needs one stack frame where a combinator per
-//! level needs eight, which matters for a text from strangers that is nested 64 deep, and a word out of place can be told what it was
-//! taken for.
+//! Tokens come from winnow. The grammar above them is written by hand: climbing by precedence needs
+//! one stack frame where a combinator per level needs eight, which matters for a text from
+//! strangers that is nested 64 deep, and a word out of place can be told what it was taken for.
 
 use super::error::{Problem, excerpt};
 use super::expr::{Comparison, Condition, Field, Literal, Operand, Operation, Pattern, Piece};
@@ -214,7 +214,8 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// `+x` and `-x`. The sign of a literal belongs to it and opens no level, so that what arithmetic on literals gives may be written anywhere.
+    /// `+x` and `-x`. The sign of a literal belongs to it and opens no level, so that what
+    /// arithmetic on literals gives may be written anywhere.
     fn sign(&mut self, negative: bool) -> Result<Value, Problem> {
         let sign = self.advance()?;
         let literal = match self.token.kind {
@@ -470,8 +471,8 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// The fence whose name is most like `name`, if any is. Looks at names of similar length, and at a bounded number, since strangers may ask
-/// again and again.
+/// The fence whose name is most like `name`, if any is. Looks at names of similar length, and at a
+/// bounded number, since strangers may ask again and again.
 fn nearest<'f>(name: &str, fences: &'f Fences) -> Option<&'f str> {
     const LONGEST: usize = 32;
     const CANDIDATES: usize = 100;

@@ -15,7 +15,8 @@ pub enum Step {
     Index(i64),
 }
 
-/// The greatest index, and with a minus sign the least: what I-JSON (RFC 7493) can represent exactly.
+/// The greatest index, and with a minus sign the least: what I-JSON (RFC 7493) can represent
+/// exactly.
 const INDEX_MAX: i64 = (1 << 53) - 1;
 
 /// Why a text is no path: bytes in it, and the cause.
@@ -246,8 +247,8 @@ fn continues_shorthand(c: char) -> bool {
 }
 
 impl fmt::Display for JsonPath {
-    /// The normalized form of RFC 9535, section 2.7, but with `.name` where the name allows it, and double quotes where it does not, since
-    /// in a selector the path stands in single ones.
+    /// The normalized form of RFC 9535, section 2.7, but with `.name` where the name allows it, and
+    /// double quotes where it does not, since in a selector the path stands in single ones.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_char('$')?;
         for step in &self.0 {

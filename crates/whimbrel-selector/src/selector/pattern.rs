@@ -39,7 +39,8 @@ pub(super) fn parse(pattern: &str, escape: Option<char>, start: usize) -> Result
     Ok(simplify(pieces))
 }
 
-/// The pieces without redundancy: no text is empty, and of a row of wildcards the single characters come first and one run is enough.
+/// The pieces without redundancy: no text is empty, and of a row of wildcards the single characters
+/// come first and one run is enough.
 fn simplify(pieces: Vec<Piece>) -> Vec<Piece> {
     let mut simple: Vec<Piece> = Vec::new();
     for piece in pieces {

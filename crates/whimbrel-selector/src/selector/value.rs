@@ -1,4 +1,5 @@
-//! What the parser puts together: values and conditions, checked as far as the text alone allows, constants folded.
+//! What the parser puts together: values and conditions, checked as far as the text alone allows,
+//! constants folded.
 
 use core::cmp::Ordering;
 
@@ -33,7 +34,8 @@ impl Type {
 /// What was read so far.
 #[derive(Clone, Debug)]
 pub(super) enum What {
-    /// A [`Field::Header`] stands for NULL. A field of which it is known that it must be a number has a unary plus.
+    /// A [`Field::Header`] stands for NULL. A field of which it is known that it must be a number
+    /// has a unary plus.
     Operand(Operand, Type),
     /// Not yet in canonical form.
     Condition(Condition),
@@ -325,7 +327,8 @@ fn holds(op: Comparison, left: &Literal, right: &Literal) -> bool {
     }
 }
 
-/// Compares without rounding the integer to a double, which beyond 2^53 would make different numbers equal.
+/// Compares without rounding the integer to a double, which beyond 2^53 would make different
+/// numbers equal.
 fn order_exactly(integer: i64, double: f64) -> Ordering {
     if let Some(floor) = exact_integer(double.floor()) {
         return integer.cmp(&floor).then(if double.fract() == 0.0 { Ordering::Equal } else { Ordering::Less });

@@ -78,7 +78,8 @@ fn written_number(text: &str) -> Option<Number> {
     Some(Number::Double(text.parse().expect("a JSON number reads as a double")))
 }
 
-/// An event with its payload read, and the fences: whether a fence, if it is known, contains a position.
+/// An event with its payload read, and the fences: whether a fence, if it is known, contains a
+/// position.
 pub struct World<'w> {
     event: &'w Event,
     json: Option<Json>,

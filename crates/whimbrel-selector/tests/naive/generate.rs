@@ -1,9 +1,11 @@
-//! Selectors and events from decisions, out of small pools so that they often have to do with each other.
+//! Selectors and events from decisions, out of small pools so that they often have to do with each
+//! other.
 
 use super::event::{Event, Given};
 use super::fences;
 
-/// Decisions: taken from a string of bytes, all zero when it is used up, or without end from a seed.
+/// Decisions: taken from a string of bytes, all zero when it is used up, or without end from a
+/// seed.
 pub enum Choices<'a> {
     Bytes(&'a [u8]),
     Seeded(u64),

@@ -1,4 +1,5 @@
-//! Text to tree, one character after the other. Accepts more than the language has: only texts that the crate accepts are compared.
+//! Text to tree, one character after the other. Accepts more than the language has: only texts that
+//! the crate accepts are compared.
 
 /// Everything with a value. What of it is a condition, [`Node::is_condition`] tells.
 #[derive(Debug, Clone)]
@@ -306,7 +307,8 @@ impl Parser {
         }
     }
 
-    /// Java's number literals. Decimal ones are left to the standard library; hexadecimal doubles are read if they need no rounding.
+    /// Java's number literals. Decimal ones are left to the standard library; hexadecimal doubles
+    /// are read if they need no rounding.
     fn number(&mut self, minus: bool) -> Result<Node, String> {
         let mut run = String::new();
         while in_word(self.peek()) || self.peek() == '.' {

@@ -10,8 +10,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use parking_lot::{Condvar, Mutex};
 use serde::Serialize;
 
-/// Lines of each class of events each second at most; what was more is counted in a line of its own. Strangers can bring about refusals as many as
-/// they like: whatever else is noted has room of its own.
+/// Lines of each class of events each second at most; what was more is counted in a line of its
+/// own. Strangers can bring about refusals as many as they like: whatever else is noted has room of
+/// its own.
 pub const LINES_PER_SECOND: u32 = 100;
 
 /// Lines of each class that wait to be written at most.
@@ -36,7 +37,8 @@ pub enum Place {
 pub struct Record<'a> {
     /// What: `refused`, `signed_in`, `changed`, `reloaded`.
     pub event: &'a str,
-    /// What was asked for: `connect`, `identify`, `publish`, `subscribe`, `peer`, `observe`, `administer`, `upgrade`, `reload`.
+    /// What was asked for: `connect`, `identify`, `publish`, `subscribe`, `peer`, `observe`,
+    /// `administer`, `upgrade`, `reload`.
     pub action: &'a str,
     /// Who asked, as far as that is known.
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -156,7 +158,8 @@ impl Audit {
         Ok(Audit { shared, writer: Mutex::new(Some(writer)) })
     }
 
-    /// From now on it goes there; a file is opened anew also if it is the same, as it may have been moved away.
+    /// From now on it goes there; a file is opened anew also if it is the same, as it may have been
+    /// moved away.
     ///
     /// # Errors
     /// The file cannot be opened; then it goes where it went.

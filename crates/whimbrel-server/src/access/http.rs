@@ -97,8 +97,8 @@ pub struct ByRules {
 }
 
 impl ByRules {
-    /// Who has shown a certificate that is still believed: an authority may be gone, or a certificate
-    /// revoked, since the connection's handshake.
+    /// Who has shown a certificate that is still believed: an authority may be gone, or a
+    /// certificate revoked, since the connection's handshake.
     fn certified(&self, remote: &Remote) -> Result<Option<Principal>, HttpRefusal> {
         let (Some(trust), Some(shown)) = (&self.trust, remote.certified()) else { return Ok(None) };
         match trust.dropped(Role::Client, &shown.chain, SystemTime::now()) {
@@ -148,7 +148,8 @@ impl Authorizer for ByRules {
     }
 }
 
-/// The API for whoever could open the control socket: everything is allowed, under this name, and noted.
+/// The API for whoever could open the control socket: everything is allowed, under this name, and
+/// noted.
 #[derive(Debug)]
 pub struct ByFile {
     /// Keeps the audit.
@@ -187,7 +188,8 @@ impl Access {
         self.audit.note(&Record { event: "changed", action, principal, about, from, ..Record::default() });
     }
 
-    /// Who asks, `from` where and having shown which certificate, if some rule allows them the action.
+    /// Who asks, `from` where and having shown which certificate, if some rule allows them the
+    /// action.
     ///
     /// # Errors
     /// What to answer otherwise; the audit has been told.
@@ -206,7 +208,8 @@ impl Access {
         Err(refusal)
     }
 
-    /// Who asks, `from` where, and what the rules allow that one. Whoever is signed in may ask that, also where nothing is allowed.
+    /// Who asks, `from` where, and what the rules allow that one. Whoever is signed in may ask
+    /// that, also where nothing is allowed.
     ///
     /// # Errors
     /// They are not signed in, and nothing is allowed to everybody; the audit has been told.
@@ -227,7 +230,8 @@ impl Access {
         Ok((principal, may))
     }
 
-    /// Who asks, `from` where: a password or token counts before a certificate; [`Principal::anonymous`] without any.
+    /// Who asks, `from` where: a password or token counts before a certificate;
+    /// [`Principal::anonymous`] without any.
     ///
     /// # Errors
     /// What they say is not believed, or cannot be judged now; the audit has been told.
@@ -304,7 +308,8 @@ impl Access {
         Err(HttpRefusal::ForeignOrigin)
     }
 
-    /// Takes note that something was asked by a web page of somebody else: what, of which origin, and from which address.
+    /// Takes note that something was asked by a web page of somebody else: what, of which origin,
+    /// and from which address.
     fn note_foreign(&self, action: &str, (about, from): (&str, &str), why: &str) {
         let code = Some(HttpRefusal::ForeignOrigin.status().as_u16());
         self.audit.note(&Record { event: "refused", action, about, from, code, why, ..Record::default() });

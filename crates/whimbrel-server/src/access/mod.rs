@@ -1,6 +1,8 @@
-//! Who somebody is, and whether they may: passwords, tokens and certificates, rules and quotas, and the audit of it.
+//! Who somebody is, and whether they may: passwords, tokens and certificates, rules and quotas, and
+//! the audit of it.
 //!
-//! The rules themselves are in `whimbrel-access`, and the MQTT edge asks them. Here is what needs files, clocks and threads.
+//! The rules themselves are in `whimbrel-access`, and the MQTT edge asks them. Here is what needs
+//! files, clocks and threads.
 
 pub mod audit;
 mod http;
@@ -230,7 +232,8 @@ impl Access {
         }
     }
 
-    /// Counts and notes somebody who is not believed. The name that they give is nobody's yet: it is what the record is about.
+    /// Counts and notes somebody who is not believed. The name that they give is nobody's yet: it
+    /// is what the record is about.
     fn note_unidentified(&self, asked: &Asked, why: &str) {
         self.counts.refused.fetch_add(1, Ordering::Relaxed);
         let code = asked.client_id.as_ref().map_or(StatusCode::UNAUTHORIZED.as_u16(), |_| NOT_BELIEVED);
@@ -246,7 +249,8 @@ impl Access {
         });
     }
 
-    /// Which rule allows the broker of that name to be linked with, which came from, or is dialled at, that address.
+    /// Which rule allows the broker of that name to be linked with, which came from, or is dialled
+    /// at, that address.
     ///
     /// # Errors
     /// None does; the audit has been told.
@@ -258,8 +262,9 @@ impl Access {
         judged.inspect_err(|denied| self.note_refused_peer((name, from), denied.text()))
     }
 
-    /// Why the broker of that name, which came from, or is dialled at, that address, may not be linked with, if so: the certificates that it has `shown` are
-    /// not believed any more, or no rule allows it. The audit has been told.
+    /// Why the broker of that name, which came from, or is dialled at, that address, may not be
+    /// linked with, if so: the certificates that it has `shown` are not believed any more, or no
+    /// rule allows it. The audit has been told.
     pub fn refuses_peer(
         &self,
         (name, from): (&str, &str),
@@ -272,12 +277,14 @@ impl Access {
         dropped.or_else(|| self.peer(name, from).is_err().then_some(Refusal::NotAllowed))
     }
 
-    /// Takes note of a broker, or of somebody who wanted to be one, that is refused: its name, if that is known, and its address.
+    /// Takes note of a broker, or of somebody who wanted to be one, that is refused: its name, if
+    /// that is known, and its address.
     pub fn note_refused_peer(&self, (name, from): (&str, &str), why: &str) {
         self.audit.note(&Record { event: "refused", action: "peer", principal: name, from, why, ..Record::default() });
     }
 
-    /// Takes note of a client that is turned away for the certificate that it has shown, or for showing none.
+    /// Takes note of a client that is turned away for the certificate that it has shown, or for
+    /// showing none.
     pub fn note_refused_certificate(&self, from: &str, why: &str) {
         self.audit.note(&Record { event: "refused", action: "connect", from, why, ..Record::default() });
     }
@@ -290,8 +297,8 @@ impl Access {
         self.audit.reopen(plan.audit.clone())
     }
 
-    /// From now on this is in force. The log and the audit are told how it differs from what was, and what `more` has changed; whether anything has is
-    /// returned.
+    /// From now on this is in force. The log and the audit are told how it differs from what was,
+    /// and what `more` has changed; whether anything has is returned.
     pub fn replace(&self, plan: Arc<Plan>, more: Vec<String>) -> bool {
         let before = std::mem::replace(&mut *self.plan.write(), plan.clone());
         self.remembered.forget();

@@ -121,7 +121,8 @@ impl Passwords {
         self.users.iter().filter(is_changed).map(|(user, _)| format!("{:?}", user.name())).collect()
     }
 
-    /// The user of that name, if the password is right. Takes tens of milliseconds, whether or not there is such a user.
+    /// The user of that name, if the password is right. Takes tens of milliseconds, whether or not
+    /// there is such a user.
     pub fn verify(&self, user: &str, password: &[u8]) -> Option<Principal> {
         let known = Principal::new(user).ok().and_then(|user| self.users.get_key_value(&user));
         let hash = known.map_or(&self.nobody, |(_, hash)| hash);
@@ -194,11 +195,13 @@ pub enum ChangeError {
     },
 }
 
-/// Gives a user of a file another password, or makes the user, and the file, which only its owner may read; `None` removes the user. The file is
-/// exchanged as a whole, and stays its owner's, with the rights that it had. Returns whether the user was there before.
+/// Gives a user of a file another password, or makes the user, and the file, which only its owner
+/// may read; `None` removes the user. The file is exchanged as a whole, and stays its owner's, with
+/// the rights that it had. Returns whether the user was there before.
 ///
 /// # Errors
-/// The user or password is none, the file has something else in it, or it cannot be written. Nothing is changed then.
+/// The user or password is none, the file has something else in it, or it cannot be written.
+/// Nothing is changed then.
 pub fn change(path: &Path, user: &str, password: Option<&[u8]>) -> Result<bool, ChangeError> {
     Principal::new(user).map_err(|error| ChangeError::Refused(format!("{user:?} is no user: {error}")))?;
     let line = password.map(|password| hash(password).map(|hash| format!("{user}:{hash}\n"))).transpose()?;
@@ -234,7 +237,8 @@ fn hash(password: &[u8]) -> Result<PasswordHash, ChangeError> {
     hash.map_err(|error| refused(format!("the password cannot be hashed: {error}")))
 }
 
-/// Exchanges a file for another one, which those may read who might read the first; a new one only its owner.
+/// Exchanges a file for another one, which those may read who might read the first; a new one only
+/// its owner.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
     // Through a link, so that it stays one.
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
@@ -247,7 +251,8 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
         file.write_all(text.as_bytes())?;
         if let Ok(about) = fs::metadata(&path) {
-            // The broker may read it as another user than the one who changes it; only root can keep that so.
+            // The broker may read it as another user than the one who changes it; only root can
+            // keep that so.
             let _ = std::os::unix::fs::fchown(&file, Some(about.uid()), Some(about.gid()));
             // Where the group could not be kept, its rights are nobody's.
             let kept = if file.metadata()?.gid() == about.gid() { 0o777 } else { 0o707 };

@@ -16,7 +16,8 @@ static PROVIDER: CryptoProvider =
 /// Lets tokens be checked by ring.
 pub(super) fn install() {
     static ONCE: Once = Once::new();
-    // Nobody else in this process has tokens; if somebody had installed another provider, that would check them.
+    // Nobody else in this process has tokens; if somebody had installed another provider, that
+    // would check them.
     ONCE.call_once(|| {
         let _ = PROVIDER.install_default();
     });

@@ -41,7 +41,8 @@ pub struct KeyPlan {
     pub file: PathBuf,
 }
 
-/// What tells keys apart, with whom their tokens must be for: who was let in by a key that is not in force any more has to go.
+/// What tells keys apart, with whom their tokens must be for: who was let in by a key that is not
+/// in force any more has to go.
 pub type Mark = u64;
 
 struct Key {

@@ -1,4 +1,5 @@
-//! Threads that hash passwords: it takes tens of milliseconds by design, and nobody else is to wait for it.
+//! Threads that hash passwords: it takes tens of milliseconds by design, and nobody else is to wait
+//! for it.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -6,7 +7,8 @@ use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
 
-/// What waits to be judged at most, so that nobody waits longer than a client may: at 30 ms each and with one thread 4 seconds.
+/// What waits to be judged at most, so that nobody waits longer than a client may: at 30 ms each
+/// and with one thread 4 seconds.
 pub const QUEUE_MAX: usize = 128;
 
 /// Threads at most. More would take the processors from delivering.

@@ -41,7 +41,8 @@ impl Action {
     }
 }
 
-/// The other end of the connection over which is asked: its address, or the user of the process at the other end of the control socket.
+/// The other end of the connection over which is asked: its address, or the user of the process at
+/// the other end of the control socket.
 #[derive(Clone, Debug, Default)]
 pub struct Remote {
     words: Arc<str>,
@@ -100,16 +101,18 @@ impl Remote {
     }
 }
 
-/// Who asks, or the status and the words with which it is refused. With 401 the asker is told how to sign in.
+/// Who asks, or the status and the words with which it is refused. With 401 the asker is told how
+/// to sign in.
 pub type Authorized = Result<String, (StatusCode, String)>;
 
-/// Who asks, and what that one may do; or the status and the words with which it is refused, as not signed in.
+/// Who asks, and what that one may do; or the status and the words with which it is refused, as not
+/// signed in.
 pub type Known = Result<(String, Vec<Action>), (StatusCode, String)>;
 
 /// What decides whether a request is answered.
 pub trait Authorizer: Debug + Send + Sync {
-    /// Finds out who asks, by the headers of the request, and which actions are allowed to that one: none of them to somebody who is signed in is no
-    /// refusal.
+    /// Finds out who asks, by the headers of the request, and which actions are allowed to that
+    /// one: none of them to somebody who is signed in is no refusal.
     fn who<'a>(
         &'a self,
         headers: &'a HeaderMap,
@@ -191,8 +194,9 @@ pub(crate) async fn check(State(gate): State<Gate>, request: Request, next: Next
     answered.await.unwrap_or_else(|_| late())
 }
 
-/// The answer to somebody who may not do it. Browsers open a window of their own at a challenge to send a name and a password, also over a page
-/// that signs in by itself: scripts of pages are told only of tokens.
+/// The answer to somebody who may not do it. Browsers open a window of their own at a challenge to
+/// send a name and a password, also over a page that signs in by itself: scripts of pages are told
+/// only of tokens.
 pub(super) fn refused(headers: &HeaderMap, (status, error): (StatusCode, String)) -> Response {
     let mut response = refuse(status, error);
     if status == StatusCode::UNAUTHORIZED {
@@ -203,7 +207,8 @@ pub(super) fn refused(headers: &HeaderMap, (status, error): (StatusCode, String)
     response
 }
 
-/// Whether a browser says that a page of another site asks. Browsers add names and passwords that they remember, whoever's page it is.
+/// Whether a browser says that a page of another site asks. Browsers add names and passwords that
+/// they remember, whoever's page it is.
 fn is_foreign(headers: &HeaderMap) -> bool {
     let Some(origin) = headers.get(ORIGIN) else { return false };
     let host = headers.get(HOST).and_then(|host| host.to_str().ok());

@@ -1,8 +1,9 @@
 //! A backup of the running broker: the journal as it is at one moment, sent to whoever asks.
 //!
-//! The journal notes what belongs to that moment, under its lock and in microseconds, and gives nothing of it back until it is sent; publishing
-//! goes on meanwhile. What is sent is a line of JSON ([`Manifest`]), the files, and another line ([`Finished`]) by which the reader knows
-//! that nothing is missing.
+//! The journal notes what belongs to that moment, under its lock and in microseconds, and gives
+//! nothing of it back until it is sent; publishing goes on meanwhile. What is sent is a line of
+//! JSON ([`Manifest`]), the files, and another line ([`Finished`]) by which the reader knows that
+//! nothing is missing.
 
 use std::io;
 use std::sync::Arc;

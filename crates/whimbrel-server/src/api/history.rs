@@ -36,7 +36,8 @@ impl Ring {
         samples.push_back(sample);
     }
 
-    /// Those after a moment, at most so many; how many of the ring's each of them stands for. The last one is always among them.
+    /// Those after a moment, at most so many; how many of the ring's each of them stands for. The
+    /// last one is always among them.
     fn after(&self, after_ms: u64, limit: usize) -> (Vec<Sample>, u64) {
         let samples = self.0.lock();
         let wanted = samples.len() - samples.partition_point(|sample| sample.at_ms <= after_ms);

@@ -1,4 +1,5 @@
-//! The API: what may be asked of a running broker over HTTP, on the control socket and on the HTTP listener. `routes` is the table of all of it.
+//! The API: what may be asked of a running broker over HTTP, on the control socket and on the HTTP
+//! listener. `routes` is the table of all of it.
 //!
 //! The handlers are the same on both. What differs is who lets a request in: [`access`].
 

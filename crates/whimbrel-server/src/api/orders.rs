@@ -15,7 +15,8 @@ use super::answers::{Draining, Reloaded};
 use super::{Shared, json, refuse};
 use crate::fences::{Outcome, Reload};
 
-/// So long an answer that has been handed over may take until it is written: a broker without clients ends at once, and its connections with it.
+/// So long an answer that has been handed over may take until it is written: a broker without
+/// clients ends at once, and its connections with it.
 const ANSWER_TIME: Duration = Duration::from_millis(100);
 
 /// Mistakes of the configuration that one answer names.

@@ -10,10 +10,12 @@ use whimbrel_core::overlay::{InterestInfo, LinkInfo, NeighbourInfo, NotForgotten
 use super::answers::{Broker, BrokerInterest, Fit, Forgotten, Interests, Link, Neighbour, Topology, Wanted};
 use super::{Shared, json, millis, percent, refuse};
 
-/// Brokers whose interests are copied while nobody else has the broker: each has some hundred entries.
+/// Brokers whose interests are copied while nobody else has the broker: each has some hundred
+/// entries.
 const SLICE: usize = 16;
 
-/// The version of neighbours that tell none: 0.1 alone speaks the minor version of the protocol that has no place for it.
+/// The version of neighbours that tell none: 0.1 alone speaks the minor version of the protocol
+/// that has no place for it.
 const UNTOLD: &str = "0.1";
 
 /// Brokers in one answer about interests.

@@ -1,4 +1,5 @@
-//! The routes of the API: one table, from which come the router, who may ask, what brokers ask each other, and the description.
+//! The routes of the API: one table, from which come the router, who may ask, what brokers ask each
+//! other, and the description.
 
 use std::sync::Arc;
 
@@ -336,7 +337,8 @@ pub(super) fn router(shared: Arc<Shared>, authorizer: &Arc<dyn Authorizer>) -> R
     Router::new().nest(PREFIX, routes.with_state(shared)).layer(Extension(authorizer.clone()))
 }
 
-/// What brokers ask each other: the broker answers for itself alone. They are trusted as peers, so nothing here may change anything.
+/// What brokers ask each other: the broker answers for itself alone. They are trusted as peers, so
+/// nothing here may change anything.
 pub(super) fn among_brokers(shared: Arc<Shared>) -> Router {
     let asked = ROUTES.iter().filter(|route| route.by == By::Each);
     let routes = asked.fold(Router::new(), |routes, route| {

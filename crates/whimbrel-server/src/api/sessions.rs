@@ -16,14 +16,16 @@ use crate::drive::{Client, Seen, Seens};
 /// Sessions in one answer, unless fewer are asked for.
 const PAGE: usize = 1000;
 
-/// About how many bytes of JSON are in one answer before it ends, so that it fits a letter to another broker.
+/// About how many bytes of JSON are in one answer before it ends, so that it fits a letter to
+/// another broker.
 const PAGE_BYTES: usize = 128 << 10;
 
 /// About how many bytes of JSON a session has, its client's connection included, without its client
 /// id.
 const SESSION_BYTES: usize = 640;
 
-/// Places of sessions that are looked at while nobody else has the broker: about a tenth of a millisecond.
+/// Places of sessions that are looked at while nobody else has the broker: about a tenth of a
+/// millisecond.
 const SLICE: usize = 128;
 
 /// Slices in one answer: where there are few sessions left of many, an answer may have none.

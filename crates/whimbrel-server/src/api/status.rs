@@ -120,7 +120,8 @@ pub(super) fn sample(hub: &Hub) -> Sample {
     Sample { at_ms: millis(now), connections: stats.connections, sessions: core.sessions, counters }
 }
 
-/// What subscriptions lost, by what they are promised: deliveries of those that are promised nothing, gaps of all.
+/// What subscriptions lost, by what they are promised: deliveries of those that are promised
+/// nothing, gaps of all.
 pub(crate) fn lost(core: &Stats, gaps: &GapCounts) -> Lost {
     Lost {
         nondurable: core.dropped_slow + core.dropped_queue_full + gaps.lost(GapClass::Nondurable),

@@ -1,6 +1,7 @@
 //! What all brokers answer to one question, and what this one answers to others.
 //!
-//! A question is a path of the API with its query, an answer is the JSON to it. Each broker answers for itself alone, so no question makes another one.
+//! A question is a path of the API with its query, an answer is the JSON to it. Each broker answers
+//! for itself alone, so no question makes another one.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -89,7 +90,8 @@ async fn of_all(shared: &Arc<Shared>, path: &str, query: Option<String>) -> Resp
     }
 }
 
-/// What all brokers answer to a question, this one first and the others by name; or only the one with that name.
+/// What all brokers answer to a question, this one first and the others by name; or only the one
+/// with that name.
 pub(super) async fn ask(
     shared: &Arc<Shared>,
     question: &str,

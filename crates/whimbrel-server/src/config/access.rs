@@ -57,7 +57,8 @@ pub(super) fn has_source(settings: &Settings) -> bool {
     settings.path("identity.passwords").is_some() || settings.access.has_keys()
 }
 
-/// Judges what was asked as a whole. Problems are noted in the settings. With `--dev` nothing of it counts.
+/// Judges what was asked as a whole. Problems are noted in the settings. With `--dev` nothing of it
+/// counts.
 pub(super) fn load(settings: &mut Settings, warnings: &mut Vec<String>) -> Arc<Plan> {
     let asked = std::mem::take(&mut settings.access);
     let disconnects_denied = settings.text("denied") == "disconnect";

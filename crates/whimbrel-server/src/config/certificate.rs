@@ -1,4 +1,5 @@
-//! What the broker shows in handshakes, and whose certificates it believes: at the start, and when the files are read again.
+//! What the broker shows in handshakes, and whose certificates it believes: at the start, and when
+//! the files are read again.
 
 use std::sync::Arc;
 
@@ -21,8 +22,8 @@ pub enum Certificate {
 }
 
 impl Certificate {
-    /// When certificates from files end, in seconds since 1970: `broker` for its own, `authority` for those that it believes; of several the
-    /// first.
+    /// When certificates from files end, in seconds since 1970: `broker` for its own, `authority`
+    /// for those that it believes; of several the first.
     pub fn not_after(&self) -> Vec<(&'static str, i64)> {
         let (own, authority) = match self {
             Certificate::Known(known) => (known.shown.not_after(), known.trust.not_after()),
@@ -62,7 +63,8 @@ impl Certificate {
         Err(problem)
     }
 
-    /// Shows and believes from now on what was read later, of which it was asked whether it can; what is different, in words.
+    /// Shows and believes from now on what was read later, of which it was asked whether it can;
+    /// what is different, in words.
     pub fn become_as(&self, later: &Certificate) -> Vec<String> {
         let (is_other, changed) = match (self, later) {
             (Certificate::Known(now), Certificate::Known(later)) => {

@@ -85,7 +85,8 @@ pub struct Again {
     pub topics: Vec<Profile>,
     /// Who is known, and who may do what.
     pub access: Arc<Plan>,
-    /// What the broker shows, and whose certificates it believes; `None`: something is wrong with it.
+    /// What the broker shows, and whose certificates it believes; `None`: something is wrong with
+    /// it.
     pub certificate: Option<Certificate>,
     /// Settings that count once the broker is started again.
     pub fixed: Fixed,
@@ -95,8 +96,9 @@ pub struct Again {
     pub problems: Vec<Problem>,
 }
 
-/// Reads a configuration file for its fences, partitions, topics, certificates, and for who may do what. It must be free of mistakes elsewhere too; other
-/// settings are not used. What was given outside of the file prevails.
+/// Reads a configuration file for its fences, partitions, topics, certificates, and for who may do
+/// what. It must be free of mistakes elsewhere too; other settings are not used. What was given
+/// outside of the file prevails.
 pub fn read_again(file: Option<&Path>, overrides: &[Override]) -> Again {
     let (mut settings, mut warnings) = (Settings::default(), Vec::new());
     if let Some(file) = file {
@@ -245,7 +247,8 @@ fn json_object(table: &DeTable<'_>) -> Value {
     table.iter().map(|(key, value)| (key.get_ref().to_string(), json(value.get_ref()))).collect()
 }
 
-/// The same in JSON. What JSON does not have (infinities, dates) becomes text, which is no coordinate.
+/// The same in JSON. What JSON does not have (infinities, dates) becomes text, which is no
+/// coordinate.
 fn json(value: &DeValue<'_>) -> Value {
     match value {
         DeValue::String(text) => Value::String(text.to_string()),

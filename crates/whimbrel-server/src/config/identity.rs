@@ -11,7 +11,8 @@ use super::{Certificate, Listener};
 use crate::identity::credentials::{self, Known};
 use crate::tls;
 
-/// The certificate, or `None` with a problem noted. Where there is an authority, the broker's name and deployment are those of its certificate.
+/// The certificate, or `None` with a problem noted. Where there is an authority, the broker's name
+/// and deployment are those of its certificate.
 pub(super) fn load(settings: &mut Settings) -> Option<Certificate> {
     let paths = ["tls_cert", "tls_key", "tls_ca"].map(|setting| settings.path(setting));
     let (is_dev, has_source) = (settings.switch("dev"), access::has_source(settings));
@@ -74,7 +75,8 @@ fn setting_of(file: tls::File) -> &'static str {
     }
 }
 
-/// The broker's name and deployment are what its certificate says; whoever gives others is mistaken about one of them.
+/// The broker's name and deployment are what its certificate says; whoever gives others is mistaken
+/// about one of them.
 fn take_names(settings: &mut Settings, known: Known) -> Option<Certificate> {
     let place = settings.place("tls_cert").cloned().expect("the certificate was given");
     let mut is_sound = true;
@@ -102,8 +104,8 @@ fn refusal_of_strangers(settings: &Settings) -> Problem {
         )
 }
 
-/// Whether the HTTP listener speaks no TLS: as was asked for; otherwise if no certificate is loaded from
-/// files, as browsers do not trust one that `--dev` makes.
+/// Whether the HTTP listener speaks no TLS: as was asked for; otherwise if no certificate is loaded
+/// from files, as browsers do not trust one that `--dev` makes.
 pub(super) fn is_http_plain(settings: &Settings) -> bool {
     match settings.place("http_plain") {
         Some(_) => settings.switch("http_plain"),
@@ -111,7 +113,8 @@ pub(super) fn is_http_plain(settings: &Settings) -> bool {
     }
 }
 
-/// What to listen on. Without `--dev` there are no listeners at which others cannot be known; asking for one is a problem.
+/// What to listen on. Without `--dev` there are no listeners at which others cannot be known;
+/// asking for one is a problem.
 pub(super) fn listeners(settings: &mut Settings, warnings: &mut Vec<String>) -> Vec<(Listener, SocketAddr)> {
     let (is_dev, has_source) = (settings.switch("dev"), access::has_source(settings));
     let (has_certificate, has_authority) = (settings.path("tls_cert").is_some(), settings.path("tls_ca").is_some());
@@ -170,7 +173,8 @@ pub(super) fn listeners(settings: &mut Settings, warnings: &mut Vec<String>) -> 
     listen
 }
 
-/// Without authentication, only loopback is safe, and a private network is the operator's explicit choice.
+/// Without authentication, only loopback is safe, and a private network is the operator's explicit
+/// choice.
 pub(super) fn check_reach(listen: &[(Listener, SocketAddr)], settings: &mut Settings, warnings: &mut Vec<String>) {
     for (listener, address) in listen {
         let key = listener.key();

@@ -1,4 +1,5 @@
-//! Configuration: flags before environment variables before `whimbrel.toml` before defaults, judged as a whole.
+//! Configuration: flags before environment variables before `whimbrel.toml` before defaults, judged
+//! as a whole.
 
 mod access;
 mod address;
@@ -121,7 +122,8 @@ pub struct Log {
 pub struct Limits {
     /// Client connections at once; `None`: as many as the file limit allows.
     pub max_connections: Option<usize>,
-    /// For the TLS handshake and the WebSocket upgrade together, and as long for a header of the PROXY protocol before them.
+    /// For the TLS handshake and the WebSocket upgrade together, and as long for a header of the
+    /// PROXY protocol before them.
     pub handshake_timeout: Duration,
     /// How long clients may take, when the broker ends, to read what was sent to them.
     pub drain_timeout: Duration,
@@ -200,8 +202,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// Gathers and judges the configuration. `file` is the one that the operator named; without it, [`DEFAULT_FILE`]
-    /// in the working directory is read if it exists.
+    /// Gathers and judges the configuration. `file` is the one that the operator named; without it,
+    /// [`DEFAULT_FILE`] in the working directory is read if it exists.
     ///
     /// # Errors
     /// Everything that is wrong with it, each with its place and what to do.
@@ -332,8 +334,9 @@ fn control(settings: &Settings) -> Option<control::Place> {
     }
 }
 
-/// Where the control socket of a broker with this configuration is; [`Config::load`] has the arguments. Mistakes do not keep an operator from a
-/// broker that runs, as long as its socket is named.
+/// Where the control socket of a broker with this configuration is; [`Config::load`] has the
+/// arguments. Mistakes do not keep an operator from a broker that runs, as long as its socket is
+/// named.
 ///
 /// # Errors
 /// No socket is named, and the file cannot be read, or is wrong.

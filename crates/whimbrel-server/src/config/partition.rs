@@ -1,5 +1,5 @@
-//! `[[partition]]` and `[buffer]`: how the cache for semi-durable subscriptions is divided, and what the broker asks other brokers for so
-//! that the cache has it.
+//! `[[partition]]` and `[buffer]`: how the cache for semi-durable subscriptions is divided, and
+//! what the broker asks other brokers for so that the cache has it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +28,8 @@ const CEILING: u64 = 4 << 30;
 /// The most events that a partition may be told to hold.
 const EVENTS_MAX: u64 = 1_000_000_000;
 
-/// The longest time that a partition may be told to hold, and an event may be protected: a day, in milliseconds.
+/// The longest time that a partition may be told to hold, and an event may be protected: a day, in
+/// milliseconds.
 const TIME_MAX: u64 = 24 * 3600 * 1000;
 
 const SIZE: Kind = Kind::Size(1 << 10, 1 << 40);

@@ -25,7 +25,8 @@ impl Place {
         Path::new(self.source.name()).parent().unwrap_or(Path::new(""))
     }
 
-    /// The whole of a short text, such as one flag; `value` is the part to point at, which may be its end.
+    /// The whole of a short text, such as one flag; `value` is the part to point at, which may be
+    /// its end.
     pub fn in_line(name: &str, mut line: String, mut value: Range<usize>) -> Place {
         if value.is_empty() && value.start == line.len() {
             // Reporters show no mark, and so no words, where there is no character.
@@ -36,7 +37,8 @@ impl Place {
     }
 }
 
-/// One thing that is wrong with the configuration. Implements [`Diagnostic`], so that a reporter can show the line.
+/// One thing that is wrong with the configuration. Implements [`Diagnostic`], so that a reporter
+/// can show the line.
 #[derive(Debug)]
 pub struct Problem {
     message: String,

@@ -17,7 +17,8 @@ pub struct Asked {
     pub from: Vec<IpNet>,
 }
 
-/// Judges what was asked for. Whoever may send a header may say to be anybody, so it must be told who may.
+/// Judges what was asked for. Whoever may send a header may say to be anybody, so it must be told
+/// who may.
 pub(super) fn load(listen: &[(Listener, SocketAddr)], settings: &mut Settings, warnings: &mut Vec<String>) -> Asked {
     let (names, from) = (settings.texts("proxy_listeners"), settings.networks("proxy_from"));
     let named = |listener: &Listener| names.iter().any(|name| name == listener.name());

@@ -1,4 +1,5 @@
-//! The one table of settings. Flags, variables, keys of `whimbrel.toml`, help texts and `docs/configuration.md` follow from it.
+//! The one table of settings. Flags, variables, keys of `whimbrel.toml`, help texts and
+//! `docs/configuration.md` follow from it.
 
 use super::location::{LATITUDE_MAX, LONGITUDE_MAX};
 use super::value::Kind;
@@ -10,7 +11,8 @@ pub struct Key {
     pub section: &'static str,
     /// Its name there.
     pub name: &'static str,
-    /// Its flag without the leading dashes and its variable; `None` if it can only be set in the file.
+    /// Its flag without the leading dashes and its variable; `None` if it can only be set in the
+    /// file.
     pub flag: Option<(&'static str, &'static str)>,
     /// What stands for the value in help texts.
     pub placeholder: &'static str,

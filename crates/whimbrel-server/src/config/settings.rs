@@ -1,4 +1,5 @@
-//! Settings gathered from the command line, the environment and a file, before they are judged together.
+//! Settings gathered from the command line, the environment and a file, before they are judged
+//! together.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -128,7 +129,8 @@ impl Settings {
         }
     }
 
-    /// Reads flags and variables; they prevail over the file, and later ones over earlier ones, but lists are joined.
+    /// Reads flags and variables; they prevail over the file, and later ones over earlier ones, but
+    /// lists are joined.
     pub fn read_overrides(&mut self, overrides: &[Override]) {
         let mut lists: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for given in overrides {

@@ -29,7 +29,8 @@ pub(super) struct Asked {
     profiles: Vec<(Profile, Place)>,
 }
 
-/// Judges what was asked as a whole. Problems are noted in the settings. Without a journal nothing can be logged.
+/// Judges what was asked as a whole. Problems are noted in the settings. Without a journal nothing
+/// can be logged.
 pub(super) fn load(settings: &mut Settings) -> Vec<Profile> {
     let Asked { profiles } = std::mem::take(&mut settings.topics);
     if let Some((_, place)) = profiles.get(PROFILES_MAX) {

@@ -46,9 +46,11 @@ pub enum Kind {
     Texts,
     /// A list of some of these words; as text, with commas between them.
     Words(&'static [&'static str]),
-    /// A list of networks such as `10.0.0.0/8`, or single addresses, at most [`TEXTS_MAX`]; as text, with commas between them.
+    /// A list of networks such as `10.0.0.0/8`, or single addresses, at most [`TEXTS_MAX`]; as
+    /// text, with commas between them.
     Networks,
-    /// Something that this version does not have: nothing but `off`, `false` or an empty list is taken.
+    /// Something that this version does not have: nothing but `off`, `false` or an empty list is
+    /// taken.
     Later,
 }
 

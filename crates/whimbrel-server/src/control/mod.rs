@@ -1,4 +1,5 @@
-//! The control socket: the API over a Unix socket that only its owner can open. The file's permission is the authority.
+//! The control socket: the API over a Unix socket that only its owner can open. The file's
+//! permission is the authority.
 
 pub mod socket;
 

@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use socket2::{Domain, SockAddr, Socket, Type};
 
-/// Bytes of a path that the system takes for a socket, less its end. Longer ones are reached through their directory.
+/// Bytes of a path that the system takes for a socket, less its end. Longer ones are reached
+/// through their directory.
 const PATH_MAX: usize = 107;
 
 /// Connections that wait to be accepted.
@@ -33,8 +34,8 @@ impl Drop for Listening {
     }
 }
 
-/// Listens at a path. A socket that an earlier process has left there is removed: `is_guarded` says that no other process can be using it;
-/// otherwise that is made sure of with a lock beside it.
+/// Listens at a path. A socket that an earlier process has left there is removed: `is_guarded` says
+/// that no other process can be using it; otherwise that is made sure of with a lock beside it.
 ///
 /// # Errors
 /// Another process listens there, there is some other file, or the system refuses.

@@ -8,8 +8,9 @@ use whimbrel_event::Time;
 
 use super::inbox::Source;
 
-/// While it is on no connection is read, and nothing that was read is given to the broker. Those who have something to bring are woken
-/// when it is let go; until then nobody tries again and again.
+/// While it is on no connection is read, and nothing that was read is given to the broker. Those
+/// who have something to bring are woken when it is let go; until then nobody tries again and
+/// again.
 #[derive(Debug, Default)]
 pub(super) struct Brake {
     /// Odd while it is on; grows with each change.
@@ -31,7 +32,8 @@ impl Brake {
         !self.epoch.load(Ordering::SeqCst).is_multiple_of(2)
     }
 
-    /// Whether the connection may be read. If not, it is among those that are woken; `parked` remembers that for it.
+    /// Whether the connection may be read. If not, it is among those that are woken; `parked`
+    /// remembers that for it.
     pub(super) fn lets_read(&self, source: Source, parked: &mut u64) -> bool {
         let epoch = self.epoch.load(Ordering::SeqCst);
         if epoch.is_multiple_of(2) {

@@ -10,8 +10,8 @@ use whimbrel_event::clock::{self, Observed, Standing};
 /// How often the system's clock is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-/// Start time plus a monotonic clock, slewed towards the system's clock: never runs backwards, and follows no far step
-/// forward until that is accepted. Clones are the same clock.
+/// Start time plus a monotonic clock, slewed towards the system's clock: never runs backwards, and
+/// follows no far step forward until that is accepted. Clones are the same clock.
 #[derive(Debug, Clone)]
 pub struct Clock {
     start: Instant,
@@ -26,7 +26,8 @@ impl Clock {
         Clock { start: Instant::now(), state: Arc::new(Mutex::new(state)) }
     }
 
-    /// The same that begins no earlier than `least`: a broker's clock does not go back, not even from one process to the next.
+    /// The same that begins no earlier than `least`: a broker's clock does not go back, not even
+    /// from one process to the next.
     pub fn start_after(least: Time) -> Self {
         let state = clock::Clock::start(system_time().max(least), Duration::ZERO);
         Clock { start: Instant::now(), state: Arc::new(Mutex::new(state)) }
@@ -37,8 +38,8 @@ impl Clock {
         self.state.lock().read(self.start.elapsed())
     }
 
-    /// The moment `at` on the runtime's clock, by the present correction. Once it has come [`Clock::now`] is to be asked
-    /// whether it is `at`.
+    /// The moment `at` on the runtime's clock, by the present correction. Once it has come
+    /// [`Clock::now`] is to be asked whether it is `at`.
     pub fn instant(&self, at: Time) -> tokio::time::Instant {
         let when = self.state.lock().when(at);
         tokio::time::Instant::from_std(self.start + when)
@@ -51,7 +52,8 @@ impl Clock {
 
     fn accept_at(&self, system: Time) {
         let mut state = self.state.lock();
-        // Within the lock: the clock must not be set from a moment before one that somebody has read.
+        // Within the lock: the clock must not be set from a moment before one that somebody has
+        // read.
         let by = state.accept(system, self.start.elapsed());
         drop(state);
         if by > Duration::ZERO {
@@ -61,8 +63,8 @@ impl Clock {
         }
     }
 
-    /// By how many seconds the system's clock was ahead when it was looked at last, and how many far steps of it were
-    /// refused.
+    /// By how many seconds the system's clock was ahead when it was looked at last, and how many
+    /// far steps of it were refused.
     pub fn numbers(&self) -> (f64, u64) {
         let state = self.state.lock();
         (state.observed().offset_nanos as f64 / 1e9, state.steps_refused())

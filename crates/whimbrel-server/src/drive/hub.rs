@@ -33,18 +33,20 @@ use super::post::Post;
 use super::task;
 use identity::Answers;
 
-/// Turns that an owner takes after its own input before it hands over to the timer's task: it has its own connection to go on with, and with one
-/// thread nothing is read meanwhile.
+/// Turns that an owner takes after its own input before it hands over to the timer's task: it has
+/// its own connection to go on with, and with one thread nothing is read meanwhile.
 const TURNS_MAX: usize = 4;
 
-/// Bytes of long inputs after which an owner writes what came out. Well below [`whimbrel_mqtt::HIGH_WATER`], so that no subscriber counts
-/// as slow for what has not been tried to be written.
+/// Bytes of long inputs after which an owner writes what came out. Well below
+/// [`whimbrel_mqtt::HIGH_WATER`], so that no subscriber counts as slow for what has not been tried
+/// to be written.
 const TURN_BYTES: usize = 128 << 10;
 
 /// For [`Hub::armed`]: a moment that has always come.
 const AT_ONCE: u64 = 0;
 
-/// How long the last bytes to a client may take after the machine has let go of it. While draining: as long as that lasts, if longer.
+/// How long the last bytes to a client may take after the machine has let go of it. While draining:
+/// as long as that lasts, if longer.
 const LINGER: Duration = Duration::from_secs(5);
 
 thread_local! {
@@ -91,13 +93,15 @@ pub struct Hub {
 }
 
 impl Hub {
-    /// A hub for a new broker without a journal; `seed` is the broker's randomness. Spawns its timer: call it within a tokio runtime.
+    /// A hub for a new broker without a journal; `seed` is the broker's randomness. Spawns its
+    /// timer: call it within a tokio runtime.
     pub fn new(config: Config, seed: u64) -> Arc<Hub> {
         let clock = Clock::start();
         Hub::around(MqttBroker::new(config, seed, clock.now()), None, clock)
     }
 
-    /// A hub for a broker that goes on where its journal says. Spawns its timer: call it within a tokio runtime.
+    /// A hub for a broker that goes on where its journal says. Spawns its timer: call it within a
+    /// tokio runtime.
     pub fn with_store(broker: MqttBroker, store: Store, clock: Clock) -> Arc<Hub> {
         let signal = store.signal().clone();
         let hub = Hub::around(broker, Some(Box::new(store)), clock);
@@ -133,9 +137,11 @@ impl Hub {
         hub
     }
 
-    /// Serves one plain TCP connection in a task of its own. `address` is the client's, if that is known.
+    /// Serves one plain TCP connection in a task of its own. `address` is the client's, if that is
+    /// known.
     pub fn serve_tcp(self: &Arc<Self>, stream: TcpStream, address: Option<SocketAddr>) {
-        // Without it small packets would wait for the peer's delayed acknowledgement; a failure costs only latency.
+        // Without it small packets would wait for the peer's delayed acknowledgement; a failure
+        // costs only latency.
         let _ = stream.set_nodelay(true);
         let caller = Caller { address, ..Caller::default() };
         let (read, write) = stream.into_split();
@@ -191,7 +197,8 @@ impl Hub {
         self.run(|machine, now| machine.broker.handle(now, Input::Fences(fences), &mut machine.ports));
     }
 
-    /// Divides the cache for semi-durable subscriptions, and sets what other brokers are asked for, between two events.
+    /// Divides the cache for semi-durable subscriptions, and sets what other brokers are asked for,
+    /// between two events.
     pub fn set_division(&self, division: &Division) {
         self.run(|machine, now| {
             machine.broker.handle(now, Input::Cache(&division.plan), &mut machine.ports);
@@ -273,7 +280,8 @@ impl Hub {
         self.submit(line, || inbox::Input::Drained);
     }
 
-    /// What the connection had sent when the machine asked has been read: all of it (`is_whole`), or as much as may be.
+    /// What the connection had sent when the machine asked has been read: all of it (`is_whole`),
+    /// or as much as may be.
     pub(super) fn read_out(&self, line: &mut Line, is_whole: bool) {
         self.submit(line, || inbox::Input::ReadOut { is_whole });
     }
@@ -313,7 +321,8 @@ impl Hub {
         self.has_input() || self.answers.is_any() || self.signal.as_ref().is_some_and(|signal| signal.has_news())
     }
 
-    /// Leaves input in the inbox once there is room, and sees that the machine has an owner, if need be the caller.
+    /// Leaves input in the inbox once there is room, and sees that the machine has an owner, if
+    /// need be the caller.
     fn leave<'a>(
         &'a self,
         mut owner: Option<Owner<'a>>,
@@ -348,8 +357,9 @@ impl Hub {
         Owner { machine, now: self.clock.now() }
     }
 
-    /// Takes turns with what came meanwhile and with deadlines that have come, and between turns lets go of the machine and writes what
-    /// came out. Who finds the machine taken counts on its owner to look into the inbox after letting go.
+    /// Takes turns with what came meanwhile and with deadlines that have come, and between turns
+    /// lets go of the machine and writes what came out. Who finds the machine taken counts on its
+    /// owner to look into the inbox after letting go.
     fn finish<'a>(&'a self, mut owner: Owner<'a>) {
         for turn in 1.. {
             self.take_turn(&mut owner);
@@ -366,8 +376,9 @@ impl Hub {
         }
     }
 
-    /// Handles rounds of the inbox up to one with a whole input, whose sender may wait for an answer: parts of long inputs rather go on, for the
-    /// sake of larger writes. Then meets a deadline.
+    /// Handles rounds of the inbox up to one with a whole input, whose sender may wait for an
+    /// answer: parts of long inputs rather go on, for the sake of larger writes. Then meets a
+    /// deadline.
     fn take_turn(&self, owner: &mut Owner<'_>) {
         let (machine, now) = (&mut *owner.machine, owner.now);
         machine.hear(now);
@@ -404,7 +415,8 @@ impl Hub {
         }
     }
 
-    /// Lets go of the machine and writes what came out of it; returns whether another deadline has come.
+    /// Lets go of the machine and writes what came out of it; returns whether another deadline has
+    /// come.
     fn let_go(&self, owner: Owner<'_>) -> bool {
         let Owner { mut machine, now } = owner;
         let next = machine.next_deadline();
@@ -438,7 +450,8 @@ impl Hub {
         }
     }
 
-    /// Waits for the moment that is armed, or for an earlier one to be armed; if it has come, owns the machine.
+    /// Waits for the moment that is armed, or for an earlier one to be armed; if it has come, owns
+    /// the machine.
     async fn await_deadline(&self) {
         let rearmed = self.rearm.notified();
         let at = self.armed.load(Ordering::SeqCst);

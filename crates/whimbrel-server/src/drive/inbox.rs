@@ -1,8 +1,9 @@
 //! Input that waits for the machine, in the order in which it gets there.
 //!
-//! Whatever its amount, one connection's input must not keep the others' waiting: it is cut into pieces, and each round takes at
-//! most one piece of a connection. A connection's own pieces stay in their order, because each goes into a later round than
-//! the one before. This is fair queueing by rounds (J. Nagle, RFC 970) with pieces that are bounded and count alike.
+//! Whatever its amount, one connection's input must not keep the others' waiting: it is cut into
+//! pieces, and each round takes at most one piece of a connection. A connection's own pieces stay
+//! in their order, because each goes into a later round than the one before. This is fair queueing
+//! by rounds (J. Nagle, RFC 970) with pieces that are bounded and count alike.
 
 use std::collections::VecDeque;
 
@@ -11,13 +12,16 @@ use whimbrel_mqtt::ConnId;
 
 use super::port;
 
-/// Bytes of one connection that the machine handles before it looks whether others wait: 20 to 100 µs of work for small messages.
+/// Bytes of one connection that the machine handles before it looks whether others wait: 20 to 100
+/// µs of work for small messages.
 pub(super) const PIECE: usize = 16 << 10;
 
-/// Pieces that wait at most, together at most 16 MiB; whoever brings more waits for the machine itself.
+/// Pieces that wait at most, together at most 16 MiB; whoever brings more waits for the machine
+/// itself.
 const PIECES_MAX: usize = 1024;
 
-/// Rounds that a connection may be ahead before nothing more is read from it: as many as one full read takes.
+/// Rounds that a connection may be ahead before nothing more is read from it: as many as one full
+/// read takes.
 const ROUNDS_AHEAD: u64 = 4;
 
 /// Whose input it is: what is said of connections here holds for links to other brokers too.
@@ -36,7 +40,8 @@ pub(super) enum Input {
     Bytes(Option<Channel>, Vec<u8>),
     /// Little is left to be written.
     Drained,
-    /// What the connection had sent when that was asked for has been read: all of it, or as much as may be.
+    /// What the connection had sent when that was asked for has been read: all of it, or as much as
+    /// may be.
     ReadOut { is_whole: bool },
     /// Of a link: less is left to be written in a channel.
     Room(Channel, usize),
@@ -109,13 +114,14 @@ pub(super) struct Inbox {
     /// Number of the first round that has not been taken.
     front: u64,
     pieces: usize,
-    /// Nothing is taken for a while: there is room for what comes all the same, as nothing more is read.
+    /// Nothing is taken for a while: there is room for what comes all the same, as nothing more is
+    /// read.
     is_closed: bool,
 }
 
 impl Inbox {
-    /// Nothing is taken until it is opened again. Meanwhile there is always room: for what has been read already, a read's worth for each thread,
-    /// and for the end of each connection.
+    /// Nothing is taken until it is opened again. Meanwhile there is always room: for what has been
+    /// read already, a read's worth for each thread, and for the end of each connection.
     pub(super) fn close(&mut self, is_closed: bool) {
         self.is_closed = is_closed;
     }
@@ -130,7 +136,8 @@ impl Inbox {
         self.front
     }
 
-    /// Leaves bytes of a connection, all or none; `begun`: some before them have just been handled, so others go first.
+    /// Leaves bytes of a connection, all or none; `begun`: some before them have just been handled,
+    /// so others go first.
     pub(super) fn leave_bytes(
         &mut self,
         line: &mut Line,

@@ -20,10 +20,12 @@ use super::inbox::{self, PIECE, Piece, Source};
 use super::port::{self, Port};
 use super::post::Bag;
 
-/// After so many inputs during which nobody waited, the next is handled whole: output that comes in pieces costs up to a fifth more.
+/// After so many inputs during which nobody waited, the next is handled whole: output that comes in
+/// pieces costs up to a fifth more.
 const CALM_INPUTS: u32 = 256;
 
-/// How often refusals of connections with the same reason are logged at most, and how often those of messages.
+/// How often refusals of connections with the same reason are logged at most, and how often those
+/// of messages.
 const LOG_PERIOD: Duration = Duration::from_secs(5);
 
 /// For [`Machine::next_deadline`]: there is none.
@@ -58,7 +60,8 @@ pub(super) struct Ports {
     dials: Vec<String>,
     /// What other brokers have asked and answered, since the last flush.
     bag: Bag,
-    /// What the broker wants to know of clients, since the last flush: at most one question for each connection.
+    /// What the broker wants to know of clients, since the last flush: at most one question for
+    /// each connection.
     pub(super) questions: Vec<Question>,
     /// What is logged of connections that got no session, by reason code.
     turned_away: BTreeMap<u8, Throttle>,
@@ -170,7 +173,8 @@ impl Ports {
         self.links.get(link.0 as usize).and_then(Option::as_ref)
     }
 
-    /// A link as far as the core has not let go of it; what is to be sent goes out at the next flush.
+    /// A link as far as the core has not let go of it; what is to be sent goes out at the next
+    /// flush.
     fn touch(&mut self, link: PeerLink) -> Option<&mut Slot> {
         let slot = self.links.get_mut(link.0 as usize)?.as_mut().filter(|slot| !slot.is_hung_up)?;
         if !self.touched_links.last().is_some_and(|last| Arc::ptr_eq(last, &slot.port)) {
@@ -439,7 +443,8 @@ impl Machine {
         }
     }
 
-    /// The next deadline, of the broker or of what the journal did not take, in nanoseconds, or [`NEVER`].
+    /// The next deadline, of the broker or of what the journal did not take, in nanoseconds, or
+    /// [`NEVER`].
     pub(super) fn next_deadline(&self) -> u64 {
         let deadline = self.broker.next_deadline().map_or(NEVER, |(at, _)| at.as_nanos());
         let retry = self.store.as_ref().and_then(|store| store.retry_at());

@@ -20,10 +20,12 @@ const SPENT_MAX: usize = 64;
 /// A larger buffer is given back to the allocator.
 const SPENT_BYTES_MAX: usize = 256 << 10;
 
-/// A publisher is held up for at most so long at once; what it sends after that may hold it up again.
+/// A publisher is held up for at most so long at once; what it sends after that may hold it up
+/// again.
 const HOLD_MAX: Duration = Duration::from_millis(100);
 
-/// Bytes written at once, so that the machine, when it has more for the same connection, waits for no more than that.
+/// Bytes written at once, so that the machine, when it has more for the same connection, waits for
+/// no more than that.
 const WRITE_MAX: usize = 64 << 10;
 
 thread_local! {
@@ -101,7 +103,8 @@ pub(super) enum Next {
     End,
 }
 
-/// One connection's way out. Plain TCP is written by whoever has something for it; other transports by their task.
+/// One connection's way out. Plain TCP is written by whoever has something for it; other transports
+/// by their task.
 #[derive(Debug)]
 pub(super) struct Port {
     outbound: Mutex<Outbound>,
@@ -256,7 +259,8 @@ impl Port {
                 }
             }
         }
-        // The task may have looked between `close` and this write, and found something left to be written.
+        // The task may have looked between `close` and this write, and found something left to be
+        // written.
         if outbound.notify_drained || outbound.closing {
             outbound.wake();
         }
@@ -340,7 +344,8 @@ mod tests {
         }
     }
 
-    /// With several threads the task may look after `close` and before the write: then the write must wake it again.
+    /// With several threads the task may look after `close` and before the write: then the write
+    /// must wake it again.
     #[tokio::test]
     async fn a_task_that_looks_between_close_and_flush_is_woken_by_the_flush() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has a free port");

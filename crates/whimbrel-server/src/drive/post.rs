@@ -1,4 +1,5 @@
-//! Questions of other brokers on their way to whoever answers them, and other brokers' answers on their way to whoever has asked.
+//! Questions of other brokers on their way to whoever answers them, and other brokers' answers on
+//! their way to whoever has asked.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -48,7 +49,8 @@ pub(super) struct Post {
 }
 
 impl Post {
-    /// `first` is the number of the first question: greater than those of the broker's lives before, whose answers may still come.
+    /// `first` is the number of the first question: greater than those of the broker's lives
+    /// before, whose answers may still come.
     pub(super) fn new(first: u64) -> Post {
         Post { answering: Mutex::default(), waiting: Mutex::default(), next: AtomicU64::new(first) }
     }

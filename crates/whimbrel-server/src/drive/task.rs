@@ -75,8 +75,9 @@ fn read_chunk<R: AsyncRead + Unpin>(
     })
 }
 
-/// Reads what the peer has already sent, if the machine asks for it: up to [`READ_OUT_BYTES`], also of a connection that is not to be read otherwise. Tells
-/// whether the peer has ended the connection.
+/// Reads what the peer has already sent, if the machine asks for it: up to [`READ_OUT_BYTES`], also
+/// of a connection that is not to be read otherwise. Tells whether the peer has ended the
+/// connection.
 fn read_out<R: AsyncRead + Unpin>(
     (hub, port): (&Hub, &Port),
     line: &mut Line,
@@ -132,7 +133,8 @@ fn end_of_turn(port: &Port, read: Read) -> Option<Poll<After>> {
     }
 }
 
-/// Takes turns until the machine has let go of the connection, or the peer of it: which of them is returned.
+/// Takes turns until the machine has let go of the connection, or the peer of it: which of them is
+/// returned.
 async fn take_turns(port: &Port, mut turn: impl FnMut(&mut Context<'_>) -> Poll<After>) -> bool {
     loop {
         match poll_fn(&mut turn).await {
@@ -151,7 +153,8 @@ pub(super) async fn run_tcp(hub: Arc<Hub>, mut line: Line, port: Arc<Port>, mut 
             return Poll::Ready(After::Nothing { peer_ended: true });
         }
         for _ in 0..CHUNKS_PER_TURN {
-            // A peer that takes nothing more may have said goodbye: what it sent is read to its end.
+            // A peer that takes nothing more may have said goodbye: what it sent is read to its
+            // end.
             if port.poll_direct(cx) == Next::Drained {
                 hub.drained(&mut line);
             }
@@ -225,8 +228,8 @@ where
     hub.gone(line, !closing);
 }
 
-/// Throws away what still comes until the peer ends the connection. A socket that is closed with bytes unread is reset, and the reset
-/// takes with it what the peer has not read yet: the goodbye.
+/// Throws away what still comes until the peer ends the connection. A socket that is closed with
+/// bytes unread is reset, and the reset takes with it what the peer has not read yet: the goodbye.
 async fn discard<R: AsyncRead + Unpin>(from: &mut R) {
     poll_fn(|cx| {
         CHUNK.with_borrow_mut(|chunk| {
@@ -245,7 +248,8 @@ async fn discard<R: AsyncRead + Unpin>(from: &mut R) {
     .await;
 }
 
-/// Writes what waits; flushes the stream if it may hold something back (`unflushed`), as one that frames or encrypts does.
+/// Writes what waits; flushes the stream if it may hold something back (`unflushed`), as one that
+/// frames or encrypts does.
 fn write_out<S: AsyncWrite + Unpin>(port: &Port, stream: &mut S, unflushed: &mut bool, cx: &mut Context<'_>) -> Next {
     let (wrote, next) = port.poll_write(|bytes| Pin::new(&mut *stream).poll_write(cx, bytes));
     *unflushed |= wrote;

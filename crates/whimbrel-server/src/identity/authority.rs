@@ -107,7 +107,8 @@ pub fn make_authority(directory: &Path, deployment: &str, valid: Duration) -> Re
     write_both(directory, CA_CERTIFICATE, CA_KEY, &certificate.pem(), &key.serialize_pem())
 }
 
-/// Makes a certificate of the authority in `directory`, and writes it and its key to `out` as `<role>-<name>.pem` and `.key`.
+/// Makes a certificate of the authority in `directory`, and writes it and its key to `out` as
+/// `<role>-<name>.pem` and `.key`.
 ///
 /// # Errors
 /// The authority cannot be used, what is wanted is refused, or a file exists or cannot be written.

@@ -38,7 +38,8 @@ pub struct Known {
     pub overlay: Credentials,
     /// Towards clients: they must show certificates of the same authority.
     pub clients: Arc<ServerConfig>,
-    /// Towards programs and browsers that speak HTTP: they may show certificates of the same authority.
+    /// Towards programs and browsers that speak HTTP: they may show certificates of the same
+    /// authority.
     pub http: Arc<ServerConfig>,
     /// The broker itself.
     pub identity: Identity,
@@ -48,11 +49,12 @@ pub struct Known {
     pub trust: Arc<Trust>,
 }
 
-/// Reads a broker's certificate, its key, the authorities, and which of their certificates are revoked, all in PEM. If `clients_must`, clients
-/// without a certificate are turned away.
+/// Reads a broker's certificate, its key, the authorities, and which of their certificates are
+/// revoked, all in PEM. If `clients_must`, clients without a certificate are turned away.
 ///
 /// # Errors
-/// Which file cannot be used, and why: also where the certificate is not a broker's, or not of these authorities.
+/// Which file cannot be used, and why: also where the certificate is not a broker's, or not of
+/// these authorities.
 pub fn from_files(
     (cert, key): (&Path, &Path),
     authorities: &Path,
@@ -98,7 +100,8 @@ pub fn from_files(
     })
 }
 
-/// Makes credentials on the spot, which other brokers that run with `--dev` believe, and nobody else.
+/// Makes credentials on the spot, which other brokers that run with `--dev` believe, and nobody
+/// else.
 ///
 /// # Errors
 /// The system's source of randomness failed.
@@ -114,7 +117,8 @@ pub fn of_development() -> io::Result<Credentials> {
     Ok(credentials(&shown, &Verifier::new(Rule::Development, true), None))
 }
 
-/// Every connection is judged anew: there are no tickets, and nothing is sent before the handshake has ended.
+/// Every connection is judged anew: there are no tickets, and nothing is sent before the handshake
+/// has ended.
 fn credentials(shown: &Arc<Shown>, verifier: &Arc<Verifier>, trust: Option<Arc<Trust>>) -> Credentials {
     let provider = Arc::new(ring::default_provider());
     let versions = &[&rustls::version::TLS13];

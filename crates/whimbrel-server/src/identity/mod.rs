@@ -1,4 +1,5 @@
-//! Who brokers and clients are: a name within a deployment, bound to a key by a certificate of the deployment's authority.
+//! Who brokers and clients are: a name within a deployment, bound to a key by a certificate of the
+//! deployment's authority.
 
 pub mod authority;
 pub mod credentials;
@@ -13,13 +14,15 @@ use webpki::EndEntityCert;
 /// What names of this kind begin with.
 const SCHEME: &str = "whimbrel://";
 
-/// What stands in the certificate of a broker that runs with `--dev`. It is no name, and no authority signs it.
+/// What stands in the certificate of a broker that runs with `--dev`. It is no name, and no
+/// authority signs it.
 pub(crate) const DEVELOPMENT: &str = "whimbrel-dev://broker";
 
 /// The longest name of a broker, a client or a deployment, in bytes.
 pub const NAME_MAX: usize = 64;
 
-/// Whether a name may stand in a certificate: letters, digits, `-`, `_` and `.`, from 1 to [`NAME_MAX`] bytes.
+/// Whether a name may stand in a certificate: letters, digits, `-`, `_` and `.`, from 1 to
+/// [`NAME_MAX`] bytes.
 pub fn is_name(name: &str) -> bool {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     !name.is_empty() && name.len() <= NAME_MAX && name.chars().all(allowed)
@@ -71,7 +74,8 @@ impl Identity {
         is_sound.then(|| Identity { deployment: deployment.to_owned(), role, name: name.to_owned() })
     }
 
-    /// The one identity in a certificate; `None` if it has none, or several. Says nothing of whether it may be believed.
+    /// The one identity in a certificate; `None` if it has none, or several. Says nothing of
+    /// whether it may be believed.
     pub fn of(certificate: &CertificateDer<'_>) -> Option<Identity> {
         let certificate = EndEntityCert::try_from(certificate).ok()?;
         let mut uris = certificate.valid_uri_names().filter(|uri| uri.starts_with(SCHEME));

@@ -1,4 +1,5 @@
-//! Whom a broker believes to be who they say: holders of certificates of its deployment's authority.
+//! Whom a broker believes to be who they say: holders of certificates of its deployment's
+//! authority.
 
 use std::fmt;
 use std::path::Path;
@@ -106,8 +107,8 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Certificates that are not believed any more: the lists of some authorities. Of those of other authorities they say nothing. A list whose
-/// successor is overdue still counts.
+/// Certificates that are not believed any more: the lists of some authorities. Of those of other
+/// authorities they say nothing. A list whose successor is overdue still counts.
 #[derive(Clone, Debug, Default)]
 pub struct Revoked(Arc<Vec<List>>);
 
@@ -245,15 +246,17 @@ impl Trust {
             certificate.verify_for_usage(algorithms, &anchors, rest, now, usage, revocation, None).map(drop)
         };
         verify(None).map_err(|error| refusal_of(&error))?;
-        // One by one: an authority may have the name of another one whose place it takes, and each signs a list of its own.
+        // One by one: an authority may have the name of another one whose place it takes, and each
+        // signs a list of its own.
         for list in revoked.0.iter() {
             let lists = [&list.list];
             let options = RevocationOptionsBuilder::new(&lists).expect("there is one");
             let options = options.with_depth(RevocationCheckDepth::EndEntity);
             // An authority without a list has revoked nothing.
             let options = options.with_status_policy(UnknownStatusPolicy::Allow).build();
-            // The certificate is believed, and some authority has signed the list: with any other mistake it is a list of another authority, of the same name,
-            // and says nothing of this one.
+            // The certificate is believed, and some authority has signed the list: with any other
+            // mistake it is a list of another authority, of the same name, and says nothing of this
+            // one.
             if let Err(error @ webpki::Error::CertRevoked) = verify(Some(options)) {
                 return Err(refusal_of(&error));
             }
@@ -265,8 +268,9 @@ impl Trust {
         if identity.role == role { Ok(identity) } else { Err(Refusal::OtherRole) }
     }
 
-    /// Why somebody whose certificate was believed may not stay, if so: it was revoked since, or its authority is not believed any more. Who was let in
-    /// before the certificate's end may stay beyond it, and is judged as if it were not over.
+    /// Why somebody whose certificate was believed may not stay, if so: it was revoked since, or
+    /// its authority is not believed any more. Who was let in before the certificate's end may stay
+    /// beyond it, and is judged as if it were not over.
     pub fn dropped(&self, role: Role, chain: &[CertificateDer<'_>], now: SystemTime) -> Option<Refusal> {
         let end = crate::tls::not_after(chain).and_then(|end| u64::try_from(end).ok());
         let now = end.map_or(now, |end| now.min(UNIX_EPOCH + Duration::from_secs(end)));

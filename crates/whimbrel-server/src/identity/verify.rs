@@ -16,7 +16,8 @@ use super::{Identity, Role};
 
 /// Whom to let in.
 pub(super) enum Rule {
-    /// Holders of certificates of the authority, in this role, but for the broker of that name: itself.
+    /// Holders of certificates of the authority, in this role, but for the broker of that name:
+    /// itself.
     Trusted { trust: Arc<Trust>, role: Role, but: Option<String> },
     /// Brokers that run with `--dev`; they prove nothing.
     Development,
@@ -80,7 +81,8 @@ impl fmt::Debug for Verifier {
     }
 }
 
-/// How signatures within the handshake are verified, whoever made them: both traits ask for these methods.
+/// How signatures within the handshake are verified, whoever made them: both traits ask for these
+/// methods.
 macro_rules! signatures {
     () => {
         fn verify_tls12_signature(

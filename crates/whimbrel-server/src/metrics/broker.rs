@@ -204,12 +204,14 @@ pub fn by_reason(reasons: &Reasons, packet: PacketType) -> impl Iterator<Item = 
 mod tests {
     use super::*;
 
-    /// Names as in the printed form of the statistics: a number may be without a metric only if this is changed.
+    /// Names as in the printed form of the statistics: a number may be without a metric only if
+    /// this is changed.
     #[test]
     fn every_number_has_its_metric() {
         let printed = format!("{:?}", Stats::default());
         let names = printed.split(['{', ',', '(', '[']).filter(|part| part.contains(':')).count();
-        // `core` is a name without a number; connections_opened and the gaps have labels of their own.
+        // `core` is a name without a number; connections_opened and the gaps have labels of their
+        // own.
         let labelled = 1 + whimbrel_core::GapReason::ALL.len();
         assert_eq!(names - 1, COUNTERS.len() + GAUGES.len() + BY_REASON.len() + labelled, "{printed}");
     }

@@ -1,4 +1,5 @@
-//! The cache for semi-durable subscriptions, partition by partition, and what it could not give back.
+//! The cache for semi-durable subscriptions, partition by partition, and what it could not give
+//! back.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -33,7 +34,8 @@ const ROWS: [Row; 7] = [
     ("whimbrel_partition_work", "Slots looked at or moved to find room in a partition", true, |p| p.work),
 ];
 
-/// Puts out what each partition holds and did; the default one is called so, the others have their number, from 1, and their filter.
+/// Puts out what each partition holds and did; the default one is called so, the others have their
+/// number, from 1, and their filter.
 pub fn encode(encoder: &mut DescriptorEncoder, filters: &[String], partitions: &[PartitionGauges]) -> fmt::Result {
     let named = filters.iter().zip(1..).map(|(filter, number)| (number.to_string(), label(filter)));
     let labels: Vec<(String, String)> = named.chain([("default".to_owned(), "#".to_owned())]).collect();

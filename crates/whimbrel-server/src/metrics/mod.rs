@@ -49,7 +49,8 @@ pub enum Cause {
     NoSubprotocol,
     /// A WebSocket upgrade from a web page of another origin.
     ForeignOrigin,
-    /// A WebSocket upgrade by a client that shows no certificate where only certificates tell who clients are.
+    /// A WebSocket upgrade by a client that shows no certificate where only certificates tell who
+    /// clients are.
     NoCertificate,
     /// No valid WebSocket upgrade.
     BadRequest,
@@ -59,7 +60,8 @@ pub enum Cause {
     BadFrame,
     /// A connection to a listener with the PROXY protocol from an address that is not believed.
     ProxyUntrusted,
-    /// No valid header of the PROXY protocol where there must be one, or a longer one than is taken.
+    /// No valid header of the PROXY protocol where there must be one, or a longer one than is
+    /// taken.
     ProxyHeader,
     /// The header of the PROXY protocol took too long.
     ProxyTimeout,

@@ -197,7 +197,8 @@ const LINK_GAUGES: [Row<LinkValue>; 4] = [
     }),
 ];
 
-/// Puts out what the overlay has counted, and what each link is like and has carried, by the neighbour's name.
+/// Puts out what the overlay has counted, and what each link is like and has carried, by the
+/// neighbour's name.
 pub fn encode(encoder: &mut DescriptorEncoder, stats: &OverlayStats, links: &[LinkInfo]) -> fmt::Result {
     for (name, help, read) in COUNTERS {
         put(encoder, name, help, &ConstCounter::new(read(stats)))?;
@@ -241,7 +242,8 @@ fn label(why: HangUp) -> &'static str {
 mod tests {
     use super::*;
 
-    /// Names as in the printed form of the statistics: a number may be without a metric only if this is changed.
+    /// Names as in the printed form of the statistics: a number may be without a metric only if
+    /// this is changed.
     #[test]
     fn every_number_has_its_metric() {
         let printed = format!("{:?}", OverlayStats::default());

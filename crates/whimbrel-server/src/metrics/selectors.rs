@@ -45,7 +45,8 @@ pub fn encode(encoder: &mut DescriptorEncoder, expensive: Vec<Expensive>) -> fmt
     Ok(())
 }
 
-/// Costs by the texts of selector and filter as labels; those that look the same when shortened are added up.
+/// Costs by the texts of selector and filter as labels; those that look the same when shortened are
+/// added up.
 fn labelled(expensive: Vec<Expensive>) -> BTreeMap<(String, String), Cost> {
     let mut rows = BTreeMap::<_, Cost>::new();
     for Expensive { filter, selector, cost } in expensive {
@@ -57,7 +58,8 @@ fn labelled(expensive: Vec<Expensive>) -> BTreeMap<(String, String), Cost> {
     rows
 }
 
-/// A text as the value of a label: shortened, and escaped as the text format wants, which the encoder does not do.
+/// A text as the value of a label: shortened, and escaped as the text format wants, which the
+/// encoder does not do.
 pub(super) fn label(text: &str) -> String {
     let mut label = String::new();
     for character in text.chars().take(TEXT_MAX) {

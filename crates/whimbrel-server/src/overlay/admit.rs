@@ -58,7 +58,8 @@ impl Gate {
         None
     }
 
-    /// Counts and tells why there is no link with `who`; gives why this broker has refused it, if it has.
+    /// Counts and tells why there is no link with `who`; gives why this broker has refused it, if
+    /// it has.
     pub(super) fn failed(&self, who: &str, error: &ConnectionError) -> Option<Refusal> {
         if let Some(said) = Said::of(error) {
             self.refused_by_peer(who, &said);
@@ -82,7 +83,8 @@ impl Gate {
         if let Why::Refusal(refusal) = why { Some(refusal) } else { None }
     }
 
-    /// Counts and tells that another broker will not have a link with this one: why, and what to do.
+    /// Counts and tells that another broker will not have a link with this one: why, and what to
+    /// do.
     pub(super) fn refused_by_peer(&self, who: &str, said: &Said) {
         self.counts.failed(Failure::RefusedByPeer);
         if let Some(more) = self.throttle.pass(Instant::now()) {
@@ -117,7 +119,8 @@ enum Why {
     Failure(Failure),
 }
 
-/// Why there is no link, if the other end did not say so. Of a judgement within the handshake QUIC passes on the words only.
+/// Why there is no link, if the other end did not say so. Of a judgement within the handshake QUIC
+/// passes on the words only.
 fn judge(error: &ConnectionError) -> Why {
     match error {
         ConnectionError::TransportError(error) => {

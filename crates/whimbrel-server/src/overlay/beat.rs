@@ -1,4 +1,5 @@
-//! The timer of what waits to be written to links: finer than the runtime's, whose step is a millisecond.
+//! The timer of what waits to be written to links: finer than the runtime's, whose step is a
+//! millisecond.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -48,7 +49,8 @@ impl Beat {
         self.arm_with(Some(Arc::downgrade(port)), now, at);
     }
 
-    /// The same for a link that is on the list. If there is no other, the timer need not wake anybody for what has been written meanwhile.
+    /// The same for a link that is on the list. If there is no other, the timer need not wake
+    /// anybody for what has been written meanwhile.
     pub(super) fn renew(&self, port: &Arc<Port>, now: Instant, at: Instant) {
         let mut waiting = self.waiting.lock();
         if let [only] = &*waiting.links
@@ -90,7 +92,8 @@ impl Beat {
         }
     }
 
-    /// The moment has come that somebody waited for. Links are looked at without the lock: they ask for a place holding their own.
+    /// The moment has come that somebody waited for. Links are looked at without the lock: they ask
+    /// for a place holding their own.
     fn come(&self) {
         let Waiting { mut links, .. } = std::mem::take(&mut *self.waiting.lock());
         let now = Instant::now();

@@ -214,7 +214,8 @@ impl Counts {
             .fold(ended, |(came, went), (sent, received)| (came + received, went + sent))
     }
 
-    /// Closes the links to those who are refused by now: `judge` says why, by a broker's name and certificates.
+    /// Closes the links to those who are refused by now: `judge` says why, by a broker's name and
+    /// certificates.
     pub(crate) fn review(&self, judge: impl Fn(&LinkCounts, &[CertificateDer<'static>]) -> Option<Refusal>) {
         let links: Vec<Arc<LinkCounts>> = self.links.lock().values().cloned().collect();
         for link in links {

@@ -16,13 +16,16 @@ const PAUSE_MIN: Duration = Duration::from_millis(100);
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// A link that has lasted so long counts as one that worked: when it ends, the address is dialled at once.
+/// A link that has lasted so long counts as one that worked: when it ends, the address is dialled
+/// at once.
 const LASTED: Duration = Duration::from_secs(1);
 
-/// An address whose link was hung up, as there is another to the same broker, is dialled again when any link has ended, or after this.
+/// An address whose link was hung up, as there is another to the same broker, is dialled again when
+/// any link has ended, or after this.
 const PARKED: Duration = Duration::from_secs(60);
 
-/// The pause after a link that the other broker, or this one, will not have: only a person can change that.
+/// The pause after a link that the other broker, or this one, will not have: only a person can
+/// change that.
 const SLOWLY: Duration = Duration::from_secs(30);
 
 /// Addresses of one host that are tried in turn.
@@ -38,7 +41,8 @@ const NO_ANSWER: &str =
 /// How long looking up a name may take.
 const LOOKUP: Duration = Duration::from_secs(5);
 
-/// Pauses that grow to a bound; each is drawn from its upper half, so that brokers that lost each other at once do not come back at once.
+/// Pauses that grow to a bound; each is drawn from its upper half, so that brokers that lost each
+/// other at once do not come back at once.
 #[derive(Debug)]
 struct Backoff {
     next: Duration,

@@ -50,20 +50,23 @@ const RECEIVE_WINDOW: u32 = 4 << 20;
 /// What may be on its way to the other end, or wait for that, in bytes.
 const SEND_WINDOW: u64 = 4 << 20;
 
-/// Datagrams that wait, each way, in bytes. With the windows, and the 5.25 MiB at which the core stops giving: less than 16 MiB a link.
+/// Datagrams that wait, each way, in bytes. With the windows, and the 5.25 MiB at which the core
+/// stops giving: less than 16 MiB a link.
 const DATAGRAMS: usize = 512 << 10;
 
 /// The round-trip time that is assumed before the first is measured: links are often long.
 const INITIAL_RTT: Duration = Duration::from_millis(100);
 
-/// Packets that the other end may leave unacknowledged before it must answer at once, unless one is missing: an acknowledgement costs both ends as much as
-/// a packet with events. With more, a link whose window has become small would wait for the acknowledgements' timer, 25 ms.
+/// Packets that the other end may leave unacknowledged before it must answer at once, unless one is
+/// missing: an acknowledgement costs both ends as much as a packet with events. With more, a link
+/// whose window has become small would wait for the acknowledgements' timer, 25 ms.
 const UNACKNOWLEDGED_MAX: u32 = 5;
 
 /// Handshakes at once with those who dial. More are refused.
 const HANDSHAKES_MAX: usize = 64;
 
-/// With more handshakes than this, an address must show that it is one before anything is computed for it.
+/// With more handshakes than this, an address must show that it is one before anything is computed
+/// for it.
 const HANDSHAKES_CALM: usize = 8;
 
 /// Handshakes that have not been looked at.
@@ -78,7 +81,8 @@ const SOCKET_BYTES: usize = 2 << 20;
 /// Addresses that are dialled, or have led to links, at once.
 const DIALED_MAX: usize = 2 * LINKS_MAX;
 
-/// With this code a link is closed to a broker that no rule allows; other codes are those of the core.
+/// With this code a link is closed to a broker that no rule allows; other codes are those of the
+/// core.
 pub(super) const NOT_ALLOWED: VarInt = VarInt::from_u32(0x403);
 
 /// And with this one as this broker ends.
@@ -151,7 +155,8 @@ impl std::fmt::Debug for Overlay {
 }
 
 impl Overlay {
-    /// Binds the socket. Nothing else is done before [`Overlay::begin`]. Call it within a tokio runtime.
+    /// Binds the socket. Nothing else is done before [`Overlay::begin`]. Call it within a tokio
+    /// runtime.
     ///
     /// # Errors
     /// The socket cannot be bound.
@@ -207,7 +212,8 @@ impl Overlay {
         self.shared.local
     }
 
-    /// Dials `HOST:PORT` once, unless it is being dialled or there is a link from that, or there are too many of these.
+    /// Dials `HOST:PORT` once, unless it is being dialled or there is a link from that, or there
+    /// are too many of these.
     pub fn dial(&self, address: &str) {
         let mut tasks = self.tasks.lock();
         while tasks.running.try_join_next().is_some() {}
@@ -222,7 +228,8 @@ impl Overlay {
         });
     }
 
-    /// From now on there are no new links: whoever has lost one with this broker must not have another one as it ends.
+    /// From now on there are no new links: whoever has lost one with this broker must not have
+    /// another one as it ends.
     pub fn close_gate(&self) {
         self.shared.gate.close();
     }
@@ -268,7 +275,8 @@ fn transport() -> TransportConfig {
         .stream_receive_window(VarInt::from_u32(STREAM_WINDOW))
         .receive_window(VarInt::from_u32(RECEIVE_WINDOW))
         .send_window(SEND_WINDOW)
-        // Else a stream that always has something to send keeps those of a higher priority from sending.
+        // Else a stream that always has something to send keeps those of a higher priority from
+        // sending.
         .send_fairness(true)
         .datagram_receive_buffer_size(Some(DATAGRAMS))
         .datagram_send_buffer_size(DATAGRAMS)
@@ -361,7 +369,8 @@ impl Shared {
         tracing::info!(peer, %address, dialed, "link to another broker");
         let counts = Arc::new(LinkCounts::new(peer.clone(), connection.clone()));
         let up = self.gate.counts.up(counts.clone());
-        // What is believed and allowed may have changed since: whoever changes it looks at those that are up.
+        // What is believed and allowed may have changed since: whoever changes it looks at those
+        // that are up.
         if self.is_denied(&connection, (name.as_deref(), address)) {
             return None;
         }
@@ -374,7 +383,8 @@ impl Shared {
         here.or_else(|| refused::hung_up(&why))
     }
 
-    /// Whether whoever is at the other end, of that name, may not be linked with; then it is told so, and all is counted and noted.
+    /// Whether whoever is at the other end, of that name, may not be linked with; then it is told
+    /// so, and all is counted and noted.
     fn is_denied(&self, connection: &Connection, (name, address): (Option<&str>, SocketAddr)) -> bool {
         let Some((access, name)) = self.access.as_ref().zip(name) else { return false };
         let chain = chain_of(connection);

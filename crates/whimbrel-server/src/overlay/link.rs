@@ -27,7 +27,8 @@ const CHUNKS_PER_TURN: usize = 4;
 /// Datagrams of one link at once.
 const DATAGRAMS_PER_TURN: usize = 16;
 
-/// When one of its streams has ended, a broker that takes leave ends the others, too; what is still on its way in these comes by then.
+/// When one of its streams has ended, a broker that takes leave ends the others, too; what is still
+/// on its way in these comes by then.
 const ENDS: Duration = Duration::from_secs(5);
 
 /// Application error code of a link whose other end breaks the protocol of streams.
@@ -164,7 +165,8 @@ impl<'a> Reader<'a> {
         Poll::Ready(Turn::Another)
     }
 
-    /// Whether nothing more is to be read. Streams end one by one, and what was sent before in one may come after the end of another one.
+    /// Whether nothing more is to be read. Streams end one by one, and what was sent before in one
+    /// may come after the end of another one.
     fn is_over(&mut self, cx: &mut Context<'_>) -> bool {
         if self.has_ended.contains(&true) {
             let ends = self.ends.get_or_insert_with(|| Box::pin(sleep(ENDS)));

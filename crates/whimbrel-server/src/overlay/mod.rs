@@ -1,6 +1,7 @@
 //! Links to other brokers: one QUIC connection each, with three streams and datagrams each way.
 //!
-//! Only bytes are moved here. What they mean, and which of two links between the same brokers stays, is the core's.
+//! Only bytes are moved here. What they mean, and which of two links between the same brokers
+//! stays, is the core's.
 
 mod admit;
 mod beat;
@@ -56,6 +57,7 @@ pub trait Inlet: Send {
     /// The next bytes of a channel, cut anywhere, or one datagram.
     fn bytes(&mut self, channel: Channel, bytes: &[u8]);
 
-    /// So many bytes are left to be sent in a channel: fewer than when that was told last, and little enough to go on.
+    /// So many bytes are left to be sent in a channel: fewer than when that was told last, and
+    /// little enough to go on.
     fn room(&mut self, channel: Channel, unsent: usize);
 }

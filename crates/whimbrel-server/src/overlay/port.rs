@@ -20,19 +20,22 @@ use super::gather::Gather;
 /// With so little unsent in a channel there is always room for more.
 pub const LOW_WATER: usize = 64 << 10;
 
-/// A link that gets more in a channel although more than so many bytes are unsent is hung up: the broker should have stopped long before.
+/// A link that gets more in a channel although more than so many bytes are unsent is hung up: the
+/// broker should have stopped long before.
 const UNSENT_MAX: usize = 8 << 20;
 
 /// Datagrams that wait until the machine is let go of; more are dropped.
 const DATAGRAMS_MAX: usize = 64;
 
-/// So many written bytes at the front of a buffer are given up before it has been written to its end.
+/// So many written bytes at the front of a buffer are given up before it has been written to its
+/// end.
 const SPENT_MAX: usize = 256 << 10;
 
 /// How often it is looked, at the end, whether everything is written.
 const FINISH_LOOK: std::time::Duration = std::time::Duration::from_millis(2);
 
-/// Application error code of a link that the core of a broker has hung up; its reason says why. That of [`HangUp::ALL`] at a place is that much more.
+/// Application error code of a link that the core of a broker has hung up; its reason says why.
+/// That of [`HangUp::ALL`] at a place is that much more.
 pub(super) const HUNG_UP: u32 = 0x100;
 
 /// One stream, and what waits for it.
@@ -93,7 +96,8 @@ struct Outbound {
 }
 
 impl Outbound {
-    /// Whether what came waits for more, and until when. State, probes and the end of the link never wait, nor what is with them.
+    /// Whether what came waits for more, and until when. State, probes and the end of the link
+    /// never wait, nor what is with them.
     fn wait(&mut self, now: Instant) -> Option<Instant> {
         let [control, reliable, best_effort] = &self.outlets;
         let bytes = reliable.unsent() + best_effort.unsent();
@@ -102,7 +106,8 @@ impl Outbound {
     }
 }
 
-/// What goes out on one link: bounded, written by whoever has just let go of the machine, and by the link's task when the path takes more.
+/// What goes out on one link: bounded, written by whoever has just let go of the machine, and by
+/// the link's task when the path takes more.
 #[derive(Debug)]
 pub struct Port {
     connection: Connection,
@@ -152,7 +157,8 @@ impl Port {
         }
     }
 
-    /// Takes bytes for a channel, to be written at the next [`Port::flush`]; a datagram whole. Returns how many bytes are unsent in it.
+    /// Takes bytes for a channel, to be written at the next [`Port::flush`]; a datagram whole.
+    /// Returns how many bytes are unsent in it.
     pub fn send(&self, channel: Channel, bytes: &[u8]) -> usize {
         self.counts.sent(channel, bytes.len());
         let mut outbound = self.outbound.lock();
@@ -177,7 +183,8 @@ impl Port {
         outlet.told
     }
 
-    /// Nothing more is to be sent: waits until everything is written, and the other end has it or the link has ended.
+    /// Nothing more is to be sent: waits until everything is written, and the other end has it or
+    /// the link has ended.
     pub async fn finish(&self) {
         while self.unsent() > 0 {
             tokio::time::sleep(FINISH_LOOK).await;
@@ -210,8 +217,8 @@ impl Port {
         self.outbound.lock().hang_up
     }
 
-    /// Writes what waits, as far as the path takes it, the most urgent first; the rest is the link's task's. Events that come closely after each
-    /// other wait for others.
+    /// Writes what waits, as far as the path takes it, the most urgent first; the rest is the
+    /// link's task's. Events that come closely after each other wait for others.
     pub fn flush(self: &Arc<Self>) {
         let now = Instant::now();
         let mut outbound = self.outbound.lock();
@@ -227,7 +234,8 @@ impl Port {
         }
     }
 
-    /// For the timer: writes what has waited until now; until when it waits otherwise. If nothing does, the timer is to forget the link.
+    /// For the timer: writes what has waited until now; until when it waits otherwise. If nothing
+    /// does, the timer is to forget the link.
     pub(super) fn flush_due(&self, now: Instant) -> Option<Instant> {
         let mut outbound = self.outbound.lock();
         let until = outbound.until.filter(|until| *until > now);
@@ -268,7 +276,8 @@ impl Port {
         }
     }
 
-    /// For the link's task: goes on writing, and tells for each channel with room how much is unsent.
+    /// For the link's task: goes on writing, and tells for each channel with room how much is
+    /// unsent.
     pub(super) fn poll(&self, cx: &mut Context<'_>, mut room: impl FnMut(Channel, usize)) {
         self.attend(cx.waker());
         let mut rooms = [None; 3];

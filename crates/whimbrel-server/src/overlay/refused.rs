@@ -48,7 +48,8 @@ impl Said {
         Some(known.map_or(Said::Words(words), Said::Refusal))
     }
 
-    /// Whether only a person can change that. What is said in other words may be the end of the broker that says it.
+    /// Whether only a person can change that. What is said in other words may be the end of the
+    /// broker that says it.
     pub(super) fn is_lasting(&self) -> bool {
         match self {
             Said::HangUp(why) => !why.is_passing(),

@@ -1,6 +1,8 @@
-//! What QUIC gets from the runtime: timers that are seldom set, and a socket that is not asked again when it has just been emptied.
+//! What QUIC gets from the runtime: timers that are seldom set, and a socket that is not asked
+//! again when it has just been emptied.
 //!
-//! Each packet moves a connection's deadline, nearly always to a later moment; each wake-up for packets would end with a system call that finds none.
+//! Each packet moves a connection's deadline, nearly always to a later moment; each wake-up for
+//! packets would end with a system call that finds none.
 
 use std::future::Future;
 use std::io::{self, ErrorKind, IoSliceMut};
@@ -39,7 +41,8 @@ impl quinn::Runtime for Runtime {
     }
 }
 
-/// A timer that is set anew only for an earlier moment; for a later one it looks again when the old one has come.
+/// A timer that is set anew only for an earlier moment; for a later one it looks again when the old
+/// one has come.
 #[derive(Debug)]
 struct Timer {
     at: Instant,
@@ -66,7 +69,8 @@ impl AsyncTimer for Timer {
     }
 }
 
-/// The overlay's socket. The runtime tells only when there is something to read: each packet that has left makes room, and would wake a thread to say so.
+/// The overlay's socket. The runtime tells only when there is something to read: each packet that
+/// has left makes room, and would wake a thread to say so.
 #[derive(Debug)]
 struct Datagrams {
     socket: AsyncFd<UdpSocket>,

@@ -8,7 +8,8 @@ use super::Error;
 use crate::config::{Certificate, Config};
 use crate::tls;
 
-/// What the listeners show, if there is a certificate. Later certificates take its place in all of them.
+/// What the listeners show, if there is a certificate. Later certificates take its place in all of
+/// them.
 pub(super) struct Presented {
     /// At the listeners for MQTT.
     pub(super) clients: Option<TlsAcceptor>,

@@ -42,7 +42,8 @@ pub(super) fn open_overlay(
             credentials::of_development().map_err(Error::Certificate)?
         }
     };
-    // Who only dials needs a socket too; with --dev it reaches no further than listeners do unless they are told to.
+    // Who only dials needs a socket too; with --dev it reaches no further than listeners do unless
+    // they are told to.
     let any = if config.dev { IpAddr::from([127, 0, 0, 1]) } else { IpAddr::from([0; 4]) };
     let (listen, is_open) = (open.unwrap_or(SocketAddr::new(any, 0)), open.is_some());
     let plan = Plan { listen, is_open, peers: asked.peers.clone(), credentials, access: Some(access.clone()) };
@@ -53,7 +54,8 @@ pub(super) fn open_overlay(
         interest_max: asked.interest_max,
         expects_peers: !asked.peers.is_empty(),
         links_wanted: asked.links_wanted,
-        // Simulated worlds still find events that come twice or not at all where sessions move: see decision 13.
+        // Simulated worlds still find events that come twice or not at all where sessions move: see
+        // decision 13.
         moves_sessions: true,
     };
     let address = hub.open_overlay(&plan, broker).map_err(|error| match error {

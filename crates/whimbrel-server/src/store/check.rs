@@ -1,4 +1,5 @@
-//! Looking at a data directory that no broker uses: is everything in it whole, and what does it cost if not? Nothing is changed.
+//! Looking at a data directory that no broker uses: is everything in it whole, and what does it
+//! cost if not? Nothing is changed.
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -145,7 +146,8 @@ pub fn guard(directory: &Path) -> Result<Option<File>, CheckError> {
     }
 }
 
-/// Reads all of a journal and verifies it. `on` is told how many bytes of how many are read; the second may be an estimate.
+/// Reads all of a journal and verifies it. `on` is told how many bytes of how many are read; the
+/// second may be an estimate.
 ///
 /// # Errors
 /// See [`CheckError`].

@@ -1,8 +1,10 @@
 //! The broker's data directory: what is in it, opening it, and the journal while the broker runs.
 //!
-//! The core says what is to be written (`whimbrel_core::store`); [`Store`] gives it to the journal at the end of each turn, under the
-//! machine's lock and in the core's order, and tells the core how far it is durable. The journal's own threads write, sync and read, and
-//! leave their news in a [`Signal`]. Locks are taken in one order: machine, journal; the journal's threads call with neither.
+//! The core says what is to be written (`whimbrel_core::store`); [`Store`] gives it to the journal
+//! at the end of each turn, under the machine's lock and in the core's order, and tells the core
+//! how far it is durable. The journal's own threads write, sync and read, and leave their news in a
+//! [`Signal`]. Locks are taken in one order: machine, journal; the journal's threads call with
+//! neither.
 
 pub mod check;
 mod open;

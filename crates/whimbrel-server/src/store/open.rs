@@ -26,7 +26,8 @@ use crate::drive::Clock;
 /// The largest batch; what one commit makes durable. A longer one makes room for longer events.
 const BATCH_BYTES_MAX: u32 = 4 << 20;
 
-/// Bytes of an event's batch beside the event and its copy as a retained message: filter records, and names.
+/// Bytes of an event's batch beside the event and its copy as a retained message: filter records,
+/// and names.
 const BESIDE_EVENT: u32 = 256 << 10;
 
 /// How far the system's clock may be ahead of what the journal has seen.
@@ -41,7 +42,8 @@ const DISK_SEGMENTS_MIN: u64 = 2 * SEGMENTS_MIN as u64;
 /// Segments of a new journal on a small disk are not smaller than this, bytes.
 const SEGMENT_BYTES_MIN: u32 = 1 << 20;
 
-/// In a data directory that was restored: what the backup says of itself, once the broker has taken notice of it.
+/// In a data directory that was restored: what the backup says of itself, once the broker has taken
+/// notice of it.
 const RESTORED: &str = "restored.json";
 
 /// In the data directory: the journal.
@@ -253,7 +255,8 @@ pub(crate) fn resume(
     Ok((broker, store, clock))
 }
 
-/// When the backup was made that the directory was restored from, if nobody has taken notice of that yet.
+/// When the backup was made that the directory was restored from, if nobody has taken notice of
+/// that yet.
 fn copied(directory: &Path) -> Result<Option<String>, OpenError> {
     match fs::read_to_string(directory.join(Manifest::FILE)) {
         Ok(text) => {
@@ -299,7 +302,8 @@ fn lock(directory: &Path) -> Result<Lock, OpenError> {
     Ok(Lock { _file: file })
 }
 
-/// A journal keeps the size of its segments, and a batch goes with it. A new one on a small disk has smaller segments than are asked for.
+/// A journal keeps the size of its segments, and a batch goes with it. A new one on a small disk
+/// has smaller segments than are asked for.
 fn options(opening: &Opening, disk: &dyn Storage, free: u64) -> Result<Options, whimbrel_journal::OpenError> {
     let present = disk.slots()?.first().and_then(|(_, bytes)| u32::try_from(*bytes).ok());
     let segment_bytes = present.unwrap_or_else(|| {

@@ -1,4 +1,5 @@
-//! Reading the journal, in a thread of its own: for subscriptions that lag, and for the cleaning of the map.
+//! Reading the journal, in a thread of its own: for subscriptions that lag, and for the cleaning of
+//! the map.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,13 +14,15 @@ use whimbrel_journal::{Damage, Piece, ReadBuffer, ReadError, Stream, Wanted};
 use super::Disk;
 use super::signal::Signal;
 
-/// Reads that wait for the thread at most: those that the core opens at a time (16), and one for the map.
+/// Reads that wait for the thread at most: those that the core opens at a time (16), and one for
+/// the map.
 const WAITING_MAX: usize = 32;
 
 /// How often a part is read that the disk does not give, before it counts as lost.
 const TRIES: u32 = 3;
 
-/// How often records are looked for that are moved meanwhile, each time after [`PAUSE`], before their part counts as lost.
+/// How often records are looked for that are moved meanwhile, each time after [`PAUSE`], before
+/// their part counts as lost.
 const MOVES: u32 = 1000;
 
 /// Between two tries.

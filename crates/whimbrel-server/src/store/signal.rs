@@ -11,7 +11,8 @@ use super::read::Answer;
 /// For [`Signal::awaited`]: nobody waits for a commit.
 const NONE: u64 = u64::MAX;
 
-/// News of the journal. Owners look at it after each turn, as they look into the inbox; if there is none, a task is woken that becomes one.
+/// News of the journal. Owners look at it after each turn, as they look into the inbox; if there is
+/// none, a task is woken that becomes one.
 #[derive(Debug)]
 pub struct Signal {
     /// The ticket up to which everything is durable.

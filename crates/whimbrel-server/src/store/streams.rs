@@ -25,7 +25,8 @@ fn filter(pubend: u8, shard: u16) -> StreamId {
     StreamId { kind: FILTER, id: u64::from(pubend) << 16 | u64::from(shard) }
 }
 
-/// Those that are there from the beginning, and those of filter records, which are born when they are needed.
+/// Those that are there from the beginning, and those of filter records, which are born when they
+/// are needed.
 #[derive(Debug)]
 pub(super) struct Streams {
     pub(super) events: [Stream; PUBENDS],
@@ -82,9 +83,10 @@ impl Streams {
         1 + self.filters.range((pubend, 0)..=(pubend, u16::MAX)).count()
     }
 
-    /// Gives up a part of a stream, and with events their filter records. A stream of those in which nothing is left is removed, unless it is
-    /// the one with the newest subscriptions, or of other brokers: numbers of subscriptions are not given twice, and most streams are never needed
-    /// again.
+    /// Gives up a part of a stream, and with events their filter records. A stream of those in
+    /// which nothing is left is removed, unless it is the one with the newest subscriptions, or of
+    /// other brokers: numbers of subscriptions are not given twice, and most streams are never
+    /// needed again.
     ///
     /// # Errors
     /// As [`Log::chop`].

@@ -18,16 +18,19 @@ use super::{Disk, StoreAccount, Usage};
 use crate::drive::Clock;
 use crate::logging::Throttle;
 
-/// Submissions that wait to be durable, each with its own place; more are told of together with the newest of them.
+/// Submissions that wait to be durable, each with its own place; more are told of together with the
+/// newest of them.
 const TICKETS_MAX: usize = 4096;
 
 /// Commits that what is written at the start may take.
 const FIRST_ROUNDS: usize = 1 << 16;
 
-/// How long nothing is tried again after the journal said that it is busy, unless something is committed before.
+/// How long nothing is tried again after the journal said that it is busy, unless something is
+/// committed before.
 const BUSY_RETRY: Duration = Duration::from_millis(10);
 
-/// How long nothing is tried again after the journal said that it is full, unless something is committed before.
+/// How long nothing is tried again after the journal said that it is full, unless something is
+/// committed before.
 const FULL_RETRY: Duration = Duration::from_secs(1);
 
 /// One log line about damage per this time.
@@ -70,7 +73,8 @@ pub struct Store {
     streams: Streams,
     map: Map,
     signal: Arc<Signal>,
-    /// The last ticket and batch of each submission that is not known to be durable, and when it was made, at most [`TICKETS_MAX`].
+    /// The last ticket and batch of each submission that is not known to be durable, and when it
+    /// was made, at most [`TICKETS_MAX`].
     tickets: VecDeque<(Ticket, BatchNo, Time)>,
     /// How long submissions took to become durable, in seconds.
     latency: Histogram,
@@ -245,8 +249,8 @@ impl Store {
         broker.handle(now, Input::Disk(State::Poisoned), out);
     }
 
-    /// Gives the journal what the broker wants written, as far as it takes it, and the thread that reads what is to be read. To be
-    /// called at the end of each turn.
+    /// Gives the journal what the broker wants written, as far as it takes it, and the thread that
+    /// reads what is to be read. To be called at the end of each turn.
     pub fn submit(&mut self, broker: &mut MqttBroker, now: Time, out: &mut impl Output) {
         let is_time = self.busy_until.is_none_or(|at| at <= now);
         if self.state != State::Poisoned && is_time {
@@ -269,9 +273,10 @@ impl Store {
         }
     }
 
-    /// Has all written that the broker wants written before anybody is connected, and waits until it is durable. It is little, unless
-    /// the directory was restored, and may have what the journal keeps for giving back: a broker whose journal is full has to start, so
-    /// that something can be given back.
+    /// Has all written that the broker wants written before anybody is connected, and waits until
+    /// it is durable. It is little, unless the directory was restored, and may have what the
+    /// journal keeps for giving back: a broker whose journal is full has to start, so that
+    /// something can be given back.
     ///
     /// # Errors
     /// When the journal takes nothing even so, or fails.

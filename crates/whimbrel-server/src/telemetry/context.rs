@@ -35,7 +35,8 @@ pub(super) enum Name {
 }
 
 impl Context {
-    /// The trace of an event, if it is to be traced: its publisher says so, or it is among the share that is sampled.
+    /// The trace of an event, if it is to be traced: its publisher says so, or it is among the
+    /// share that is sampled.
     pub(super) fn of(id: EventId, event: &EventRef<'_>, sample: f64) -> Option<Context> {
         if let Some(asked) = event.attributes.get(TRACEPARENT).and_then(parse) {
             return Some(asked);
@@ -47,7 +48,8 @@ impl Context {
     }
 }
 
-/// Whether a trace id with these last bits is sampled. Each broker decides the same, and one with a smaller share chooses among those of others.
+/// Whether a trace id with these last bits is sampled. Each broker decides the same, and one with a
+/// smaller share chooses among those of others.
 fn is_sampled(low: u64, sample: f64) -> bool {
     let all = (1_u64 << RANDOM_BITS) as f64;
     let least = ((1.0 - sample) * all) as u64;
@@ -76,7 +78,8 @@ fn number(text: &str, digits: usize) -> Option<u128> {
 }
 
 impl Name {
-    /// The number of that span of an event: the same at whichever broker it is asked for, and after any restart.
+    /// The number of that span of an event: the same at whichever broker it is asked for, and after
+    /// any restart.
     pub(super) fn span(self, id: EventId) -> SpanId {
         let (kind, a, b) = match self {
             Name::Accept => (1, 0, 0),
@@ -91,7 +94,8 @@ impl Name {
     }
 }
 
-/// One number of two: SplitMix64's finalizer over both. It must stay as it is, or brokers of two versions name spans differently.
+/// One number of two: SplitMix64's finalizer over both. It must stay as it is, or brokers of two
+/// versions name spans differently.
 fn mix(a: u64, b: u64) -> u64 {
     let mut z = (a ^ b.rotate_left(29)).wrapping_add(b.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

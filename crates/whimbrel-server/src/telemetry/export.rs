@@ -1,4 +1,5 @@
-//! Sends spans to a collector, a batch at a time. What cannot be sent is dropped and counted: a collector that is away harms nobody.
+//! Sends spans to a collector, a batch at a time. What cannot be sent is dropped and counted: a
+//! collector that is away harms nobody.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

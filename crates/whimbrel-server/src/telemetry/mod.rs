@@ -1,10 +1,13 @@
-//! Traces of events for OpenTelemetry: what became of an event at this broker, as spans that a collector gets by OTLP over HTTP.
+//! Traces of events for OpenTelemetry: what became of an event at this broker, as spans that a
+//! collector gets by OTLP over HTTP.
 //!
-//! Nothing is carried between brokers for it. A trace is the publisher's own if the event has a W3C `traceparent`, else it has the event's id; and
-//! every span is named after the event, the step and the brokers at it. So each broker knows the parents of its spans, without having seen them.
+//! Nothing is carried between brokers for it. A trace is the publisher's own if the event has a W3C
+//! `traceparent`, else it has the event's id; and every span is named after the event, the step and
+//! the brokers at it. So each broker knows the parents of its spans, without having seen them.
 //!
 //! - `context`: which trace an event belongs to, and what its spans are called.
-//! - `tracer`: makes spans of the broker's steps, within the step, and puts them into a bounded queue.
+//! - `tracer`: makes spans of the broker's steps, within the step, and puts them into a bounded
+//!   queue.
 //! - `export`: takes them out and sends them, a batch at a time.
 
 mod context;
@@ -102,7 +105,8 @@ impl Flusher {
     }
 }
 
-/// Begins to make traces if there is a collector for them; what is counted of them is all 0 otherwise.
+/// Begins to make traces if there is a collector for them; what is counted of them is all 0
+/// otherwise.
 pub(crate) fn begin(
     config: &Config,
     version: &str,

@@ -1,4 +1,5 @@
-//! Makes spans of the broker's steps. It runs within them: it looks at events that are not traced once, and never waits.
+//! Makes spans of the broker's steps. It runs within them: it looks at events that are not traced
+//! once, and never waits.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -16,10 +17,12 @@ use whimbrel_mqtt::ConnId;
 use super::context::{Context, Name, SpanId};
 use super::{Counts, Item};
 
-/// Traced events of which it is known when they came here. Older ones are taken for children of their acceptance, and their deliveries for short.
+/// Traced events of which it is known when they came here. Older ones are taken for children of
+/// their acceptance, and their deliveries for short.
 const RECENT_MAX: usize = 4096;
 
-/// Traced deliveries whose acknowledgement gets a span; with more at once, those of further ones get none.
+/// Traced deliveries whose acknowledgement gets a span; with more at once, those of further ones
+/// get none.
 const UNSETTLED_MAX: usize = 4096;
 
 /// A sampled span (W3C), which is what all of them are.
@@ -148,7 +151,8 @@ impl Tracer {
     /// The span of what brought an event here: what follows at this broker is its child.
     fn here(&self, id: EventId) -> SpanId {
         let is_own = id.pubend.host() == self.host;
-        // One that was read from another broker's log, or came before the start, did not come as a frame that was traced.
+        // One that was read from another broker's log, or came before the start, did not come as a
+        // frame that was traced.
         let name = if is_own || !self.recent.contains_key(&id) { Name::Accept } else { Name::Receive(self.host) };
         name.span(id)
     }

@@ -176,8 +176,8 @@ pub async fn metric(server: &Server, line: &str) {
     }
 }
 
-/// A TLS handshake in which a certificate is shown, or none, with a broker of that authority. The client's certificate is judged last: also a refused one may be
-/// let through so far.
+/// A TLS handshake in which a certificate is shown, or none, with a broker of that authority. The
+/// client's certificate is judged last: also a refused one may be let through so far.
 pub async fn shakes_hands(
     server: &Server,
     listener: Listener,
@@ -203,8 +203,8 @@ pub async fn shakes_hands(
     TlsConnector::from(Arc::new(config)).connect(name, stream).await.ok()
 }
 
-/// Speaks MQTT over TLS with a certificate, or without one, to a broker of that authority, each time under another client id; `None`: the broker does not
-/// take it.
+/// Speaks MQTT over TLS with a certificate, or without one, to a broker of that authority, each
+/// time under another client id; `None`: the broker does not take it.
 pub async fn speaks_tls(
     server: &Server,
     authority: &authority::Authority,
@@ -212,7 +212,8 @@ pub async fn speaks_tls(
 ) -> Option<TlsStream<TcpStream>> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let mut stream = shakes_hands(server, Listener::Tls, authority, shown).await?;
-    // The client's certificate is judged last: the refusal comes as the answer to what the client says first.
+    // The client's certificate is judged last: the refusal comes as the answer to what the client
+    // says first.
     let id = format!("{:08}", NUMBER.fetch_add(1, Ordering::Relaxed));
     let connect = [b"\x10\x15\x00\x04MQTT\x05\x02\x00\x3c\x00\x00\x08", id.as_bytes()].concat();
     stream.write_all(&connect).await.ok()?;

@@ -25,7 +25,8 @@ fn filled(path: &str) -> String {
     path.replace("{event}", "10:7").replace("{client_id}", "nobody").replace("{name}", "nobody")
 }
 
-/// Whether a value is as a schema says; `None` if it is, else where it is not. Knows what the description uses, and refuses anything else.
+/// Whether a value is as a schema says; `None` if it is, else where it is not. Knows what the
+/// description uses, and refuses anything else.
 fn mismatch(value: &Value, schema: &Value, all: &Value, at: &str) -> Option<String> {
     let known = [
         "$ref",

@@ -1,4 +1,5 @@
-//! Certificates that are read again while the broker runs: what it shows, whom it believes, and who has to go.
+//! Certificates that are read again while the broker runs: what it shows, whom it believes, and who
+//! has to go.
 
 use std::path::{Path, PathBuf};
 

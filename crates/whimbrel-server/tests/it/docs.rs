@@ -1,4 +1,5 @@
-//! The tables in `docs/` say what the program says. `WHIMBREL_WRITE_DOCS=1` makes these tests write them.
+//! The tables in `docs/` say what the program says. `WHIMBREL_WRITE_DOCS=1` makes these tests write
+//! them.
 
 use std::fmt::Write;
 use std::path::PathBuf;

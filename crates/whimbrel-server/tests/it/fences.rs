@@ -1,4 +1,5 @@
-//! Fences of a running server: read at the start, read again when asked to or when files change, kept when that fails.
+//! Fences of a running server: read at the start, read again when asked to or when files change,
+//! kept when that fails.
 
 use std::path::PathBuf;
 use std::time::Duration;

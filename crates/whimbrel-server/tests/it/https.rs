@@ -1,4 +1,5 @@
-//! The HTTP listener over TLS: console, API, metrics and MQTT over WebSocket on one port, with certificates of clients.
+//! The HTTP listener over TLS: console, API, metrics and MQTT over WebSocket on one port, with
+//! certificates of clients.
 
 use std::path::Path;
 
@@ -162,7 +163,8 @@ async fn certificates_are_read_again_and_revoked_ones_are_refused_on_open_connec
     let revoked = city.authority.revoke(&[&crate::common::authority::read(&ops.certificate)]);
     let shakes = shakes_hands(&city.server, Listener::Http, &city.authority, Some(ops));
     let mut open = shakes.await.expect("a handshake");
-    // The certificate is judged once the broker has answered; before, the handshake itself would be refused.
+    // The certificate is judged once the broker has answered; before, the handshake itself would be
+    // refused.
     open.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").await.expect("open");
     let mut answer = Vec::new();
     while !answer.ends_with(b"alive\n") {

@@ -1,4 +1,5 @@
-//! Brokers that are linked with each other, and clients that are known by certificates, on real sockets.
+//! Brokers that are linked with each other, and clients that are known by certificates, on real
+//! sockets.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! What a broker tells of itself in numbers: metrics, the status, and what is kept for other brokers.
+//! What a broker tells of itself in numbers: metrics, the status, and what is kept for other
+//! brokers.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

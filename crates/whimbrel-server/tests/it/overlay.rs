@@ -1,4 +1,5 @@
-//! Links between brokers over real UDP on loopback: who is let in, what passes, and what happens when an end goes.
+//! Links between brokers over real UDP on loopback: who is let in, what passes, and what happens
+//! when an end goes.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -306,7 +307,8 @@ async fn an_end_that_never_reads_leaves_memory_bounded_and_is_told_of_room_when_
     *b.watcher.is_deaf.lock() = true;
     let piece = pattern(7, 256 << 10);
     let (mut sent, mut unsent) = (0, 0);
-    // The windows of both ends take some megabytes; then everything stays in the port, which says so.
+    // The windows of both ends take some megabytes; then everything stays in the port, which says
+    // so.
     while unsent < 4 << 20 {
         unsent = to_b.send(Channel::Reliable, &piece);
         to_b.flush();
@@ -345,7 +347,8 @@ async fn brokers_of_one_authority_know_each_other_by_name() {
     assert_eq!(b.counts.account().links[0].peer, "north");
 }
 
-/// The one who dials with `dialing` is refused by one with `listening`, for a reason with this label at one end or both.
+/// The one who dials with `dialing` is refused by one with `listening`, for a reason with this
+/// label at one end or both.
 async fn is_refused(listening: &Credentials, dialing: &Credentials, at_listener: &str, at_dialer: &str) {
     let a = End::start(listening, free(), &[]);
     let b = End::start(dialing, free(), &[a.address()]);
@@ -358,7 +361,8 @@ async fn is_refused(listening: &Credentials, dialing: &Credentials, at_listener:
 async fn strangers_are_refused() {
     let (city, other, twin) = (Authority::new("city"), Authority::new("city"), Authority::new("harbour"));
     let north = city.broker("north").overlay;
-    // Each judges the other; the one who is dialled shows its certificate first, so it is refused first.
+    // Each judges the other; the one who is dialled shows its certificate first, so it is refused
+    // first.
     is_refused(&north, &other.broker("south").overlay, "refused_by_peer", "other_authority").await;
     is_refused(&north, &twin.broker("south").overlay, "refused_by_peer", "other_authority").await;
     is_refused(&north, &development(), "refused_by_peer", "no_development").await;
@@ -413,7 +417,8 @@ fn a_revoked_certificate_is_not_believed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_dials_is_judged_too() {
     let (city, forger) = (Authority::new("city"), Authority::new("city"));
-    // The forger takes a name of the city, signs it, and believes the real brokers, so that only they refuse.
+    // The forger takes a name of the city, signs it, and believes the real brokers, so that only
+    // they refuse.
     forger.believe(&city);
     is_refused(&city.broker("north").overlay, &forger.broker("south").overlay, "other_authority", "refused_by_peer")
         .await;

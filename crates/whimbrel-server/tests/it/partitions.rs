@@ -1,4 +1,5 @@
-//! The cache's partitions in a running server: set at the start, exchanged when the file is read again, kept when that fails.
+//! The cache's partitions in a running server: set at the start, exchanged when the file is read
+//! again, kept when that fails.
 
 use std::time::Duration;
 

@@ -13,7 +13,8 @@ use whimbrel_server::config::{Certificate, Config, Given, Listener, Override};
 
 const TEXT: &[u8] = b"PROXY TCP4 192.0.2.7 198.51.100.1 4711 1883\r\n";
 
-/// Version 2: TCP over IPv6 from 2001:db8::7, port 4711, with a TLV of no meaning behind the addresses.
+/// Version 2: TCP over IPv6 from 2001:db8::7, port 4711, with a TLV of no meaning behind the
+/// addresses.
 fn binary() -> Vec<u8> {
     let mut header = b"\r\n\r\n\0\r\nQUIT\n\x21\x21\0\x28".to_vec();
     header.extend(b"\x20\x01\x0d\xb8\0\0\0\0\0\0\0\0\0\0\0\x07");

@@ -1,4 +1,5 @@
-//! Strangers, and the example of docs/trust.md: whoever may not is refused with the right code, and it is noted.
+//! Strangers, and the example of docs/trust.md: whoever may not is refused with the right code, and
+//! it is noted.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -254,8 +255,9 @@ async fn whoever_is_signed_in_is_told_what_it_may_also_if_that_is_nothing() {
     assert!(!audit.contains("\"code\":403"), "asking is no use of a right: {audit}");
 }
 
-/// Every action that rules can allow, and every way to it: without a rule nobody gets there, known or not. That a broker may link is what its certificate says,
-/// until a rule is about that: see `links` and `certificates` for those who have none.
+/// Every action that rules can allow, and every way to it: without a rule nobody gets there, known
+/// or not. That a broker may link is what its certificate says, until a rule is about that: see
+/// `links` and `certificates` for those who have none.
 #[tokio::test]
 async fn without_rules_nobody_may_do_anything_at_any_door() {
     let (identity, _) =
@@ -458,7 +460,8 @@ async fn many_who_sign_in_at_once_are_served_or_told_to_come_again() {
         let answer = tokio::time::timeout(Duration::from_secs(60), packet(&mut stream)).await.expect("an answer");
         *codes.entry(answer.expect("CONNACK").1[1]).or_insert(0) += 1;
     }
-    // Whoever has a place is looked at, or has waited too long for that: how many do is the machine's matter as well.
+    // Whoever has a place is looked at, or has waited too long for that: how many do is the
+    // machine's matter as well.
     let had_a_place = codes.get(&0x86).unwrap_or(&0) + codes.get(&0x89).unwrap_or(&0);
     assert!(had_a_place >= 100 && codes.contains_key(&0x86), "{codes:?}");
     assert!(codes.keys().all(|code| [0x86, 0x97, 0x89].contains(code)) && codes.contains_key(&0x97), "{codes:?}");

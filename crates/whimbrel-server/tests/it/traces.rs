@@ -115,7 +115,8 @@ fn traced(traceparent: Option<&str>) -> Vec<u8> {
     traceparent.map(|text| user_property("traceparent", text)).unwrap_or_default()
 }
 
-/// Subscribes at one broker and publishes at the other until something comes; what came, acknowledged.
+/// Subscribes at one broker and publishes at the other until something comes; what came,
+/// acknowledged.
 async fn pass(from: &Server, to: &Server, traceparent: impl Fn(u16) -> Option<String>) -> Vec<u8> {
     let (mut subscriber, mut publisher) = (tcp(to, Listener::Mqtt).await, tcp(from, Listener::Mqtt).await);
     speaks_mqtt_as(&mut subscriber, b's').await;
@@ -153,7 +154,8 @@ fn by_name(spans: &[(String, Span)]) -> BTreeMap<(&str, &str), (String, String)>
     spans.iter().map(|(broker, span)| ((&broker[..], &span.name[..]), ids(span))).collect()
 }
 
-/// Whether the spans are those of one event that was published at `north` and delivered at `south`; the parent of the first.
+/// Whether the spans are those of one event that was published at `north` and delivered at `south`;
+/// the parent of the first.
 fn check(spans: &[(String, Span)]) -> String {
     let named = by_name(spans);
     let span = |broker: &'static str, name: &'static str| {

@@ -16,7 +16,8 @@ use super::track::{Name, Place, Track};
 use crate::choice::Choice;
 use crate::speech::Message;
 
-/// What a PUBLISH may need beside topic and payload, bytes: headers and the few properties that clients here use.
+/// What a PUBLISH may need beside topic and payload, bytes: headers and the few properties that
+/// clients here use.
 const HEADERS_MAX: usize = 200;
 
 /// An accepted message.
@@ -115,7 +116,8 @@ pub(super) struct Flight {
 }
 
 impl Flight {
-    /// Whether another member of its shared subscription may get it once its client's connection has ended.
+    /// Whether another member of its shared subscription may get it once its client's connection
+    /// has ended.
     pub(super) fn may_move(&self) -> bool {
         self.group.is_some() && self.qos == Qos::AtLeastOnce
     }
@@ -158,7 +160,8 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// The client has gone: what was on its way to subscriptions of which the client keeps the place is not sent again.
+    /// The client has gone: what was on its way to subscriptions of which the client keeps the
+    /// place is not sent again.
     fn let_go(&mut self) {
         let tracks = &self.tracks;
         let is_let_go = |flight: &Flight| {
@@ -316,7 +319,8 @@ impl Checker {
             retain: true,
             replay: true,
             call: self.call,
-            // Whether No Local keeps one's own retained messages away is not settled by the standard.
+            // Whether No Local keeps one's own retained messages away is not settled by the
+            // standard.
             optional: grant.no_local && publication.publisher == id
                 || publication.may_exceed(packet_maximum)
                 || may_come_anyway,
@@ -428,7 +432,8 @@ impl Checker {
             track.ended = true;
             by_token |= track.terms.by_token;
         }
-        // What is on its way for it stays so; where the client kept the place, as long as the connection lasts.
+        // What is on its way for it stays so; where the client kept the place, as long as the
+        // connection lasts.
         for flight in session.flights.iter_mut().filter(|flight| flight.identifier == gone.identifier) {
             flight.let_go |= flight.tracked && by_token;
             flight.tracked = false;

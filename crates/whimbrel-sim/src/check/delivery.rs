@@ -157,8 +157,8 @@ impl Checker {
                 }
             },
         };
-        // The same content may be owed twice (published again for want of an answer, retained and asked for again): what has expired
-        // is not meant.
+        // The same content may be owed twice (published again for want of an answer, retained and
+        // asked for again): what has expired is not meant.
         let live = |owed: &Owed| owed.publication.expires.is_none_or(|at| at >= self.now);
         let fitting = |(at, owed): (usize, &Owed)| seen.fits(owed).then(|| (!live(owed), at));
         let Some((_, at)) = session.owed.iter().enumerate().filter_map(fitting).min() else {

@@ -55,7 +55,8 @@ impl Session {
         self.owed.iter_mut().filter(|owed| owed.replays(topic)).for_each(|owed| owed.optional = true);
     }
 
-    /// Something that the client could have been sent by now, and the rule that is broken if it does not come.
+    /// Something that the client could have been sent by now, and the rule that is broken if it
+    /// does not come.
     fn stuck(&self, circumstances: &Circumstances, room: bool) -> Option<(Rule, String)> {
         // What is retained is read in order: it waits for what needs a place in the window before.
         let is_read_behind = self.owed.iter().any(|owed| owed.replay && owed.is_reliable());
@@ -99,7 +100,8 @@ impl Checker {
     /// After each call of the broker.
     pub(super) fn end_of_call(&mut self) {
         for (conn, Limbo { session, behind, room }) in core::mem::take(&mut self.limbo) {
-            // The connection's last moments: what came in the same call, or could not be written, is gone with it.
+            // The connection's last moments: what came in the same call, or could not be written,
+            // is gone with it.
             let lost = |owed: &&Owed| {
                 let late = owed.call != self.call && self.now.since(owed.publication.accepted) > GRACE;
                 let live = owed.publication.expires.is_none_or(|at| at > self.now);
@@ -189,7 +191,8 @@ pub(super) fn has_room(session: &Session, line: &Line, inflight_max: usize) -> b
     open && !waits && session.flights.len() < line.receive_maximum.min(inflight_max)
 }
 
-/// What could be sent to an attached session now: fresh messages, or what a former connection left unsettled.
+/// What could be sent to an attached session now: fresh messages, or what a former connection left
+/// unsettled.
 fn sendable(session: &Session, line: &Line, now: Time, bounds: &Bounds) -> Option<(Rule, String)> {
     if line.behind || !line.greeted || line.over.is_some() {
         return None;

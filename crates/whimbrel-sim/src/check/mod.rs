@@ -1,13 +1,16 @@
 //! Independent observers of a broker.
 //!
-//! A [`Checker`] stands at the broker's door. It sees the bytes that arrive there from clients, the bytes that leave for
-//! them, which connections begin and end, when, and how much of what left still waits for a slow client; of the broker itself
-//! it sees nothing but the gauges that must stay bounded. From the bytes it keeps its own account, written from the standard
-//! and from the project's promises and sharing no code with the broker: who has a session, what each subscription is owed,
-//! what is retained, which wills are due. Whatever the broker says is held against that account.
+//! A [`Checker`] stands at the broker's door. It sees the bytes that arrive there from clients, the
+//! bytes that leave for them, which connections begin and end, when, and how much of what left
+//! still waits for a slow client; of the broker itself it sees nothing but the gauges that must
+//! stay bounded. From the bytes it keeps its own account, written from the standard and from the
+//! project's promises and sharing no code with the broker: who has a session, what each
+//! subscription is owed, what is retained, which wills are due. Whatever the broker says is held
+//! against that account.
 //!
-//! What it takes for granted is that packets act in the order in which they arrive, and at once: a broker that acknowledges
-//! later (because it writes to a disk first) will need the span between arrival and acknowledgement.
+//! What it takes for granted is that packets act in the order in which they arrive, and at once: a
+//! broker that acknowledges later (because it writes to a disk first) will need the span between
+//! arrival and acknowledgement.
 //!
 //! Each module holds the rules of one subject:
 //!
@@ -52,7 +55,8 @@ pub enum Rule {
     WellFormed,
     /// CONNACK comes first and once; nothing follows DISCONNECT.
     Handshake,
-    /// Every request is answered once, in order, with its identifier and a true reason code; nothing unasked is answered.
+    /// Every request is answered once, in order, with its identifier and a true reason code;
+    /// nothing unasked is answered.
     Answers,
     /// Session Present tells the truth.
     SessionPresent,
@@ -92,11 +96,13 @@ pub enum Rule {
     Retained,
     /// A will is published when its client ended without goodbye, after its delay, once.
     Will,
-    /// What is delivered to a tracked subscription names its event; each event has one name, and no other has that.
+    /// What is delivered to a tracked subscription names its event; each event has one name, and no
+    /// other has that.
     EventId,
     /// Nothing is delivered that lies behind the place from which a subscription resumed.
     Resumed,
-    /// Nothing that matched is missing between two events of a stream, unless a gap tells so; streams are in order.
+    /// Nothing that matched is missing between two events of a stream, unless a gap tells so;
+    /// streams are in order.
     Hole,
     /// A gap is well-formed, told where it lies, and of nothing that was told before or is there.
     Gap,
@@ -142,8 +148,8 @@ pub struct Bounds {
     pub topic_alias_max: u16,
     /// How long a connection may take to say CONNECT.
     pub connect_timeout: Duration,
-    /// Client id of the witness, if there is one: it subscribes to everything, semi-durably and with QoS 0, before there is anything,
-    /// over a link that takes everything at once.
+    /// Client id of the witness, if there is one: it subscribes to everything, semi-durably and
+    /// with QoS 0, before there is anything, over a link that takes everything at once.
     pub witness: Option<&'static str>,
     /// The broker's cache has room for everything that will ever be published.
     pub nothing_overwritten: bool,
@@ -195,7 +201,8 @@ pub struct Checker {
     call: u64,
     lines: BTreeMap<ConnId, Line>,
     book: Book,
-    /// Sessions that ended in this call, under the connection that they had: the broker may have sent before it knew.
+    /// Sessions that ended in this call, under the connection that they had: the broker may have
+    /// sent before it knew.
     limbo: BTreeMap<ConnId, Limbo>,
     draining: bool,
     /// Packets of the client that is heard in this call.
@@ -224,7 +231,8 @@ impl Checker {
         }
     }
 
-    /// One call of the broker: what it was told and what it did. `backlog` tells how many bytes wait for a client at its end.
+    /// One call of the broker: what it was told and what it did. `backlog` tells how many bytes
+    /// wait for a client at its end.
     pub fn observe(&mut self, now: Time, seen: Seen<'_>, outcome: &Outcome, backlog: impl Fn(ConnId) -> usize) {
         self.now = now;
         self.call += 1;
@@ -292,8 +300,9 @@ impl Checker {
         !self.owed_now().is_empty()
     }
 
-    /// Whether the account can no longer be kept: the broker cut clients off in the middle of a call, and the bytes do not tell
-    /// which of the call's packets it heard before, whose will came first, or what of a shared subscription it gave away then. Nothing is judged from there on.
+    /// Whether the account can no longer be kept: the broker cut clients off in the middle of a
+    /// call, and the bytes do not tell which of the call's packets it heard before, whose will came
+    /// first, or what of a shared subscription it gave away then. Nothing is judged from there on.
     pub fn is_unsure(&self) -> bool {
         self.unsure
     }

@@ -204,7 +204,8 @@ impl Checker {
                 self.owe_retained(id, &grant, has_place || !is_sent);
             }
         }
-        // The account follows one tracked subscription for each SUBSCRIBE, which has an identifier of its own.
+        // The account follows one tracked subscription for each SUBSCRIBE, which has an identifier
+        // of its own.
         self.unsure |= start.is_some() && (request.wanted.len() > 1 || identifier == 0);
         self.owe_answer(conn, Due::Suback { id: request.tag, codes, start });
     }

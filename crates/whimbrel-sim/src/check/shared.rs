@@ -1,6 +1,8 @@
-//! Shared subscriptions: each message goes to one member, and to another only if that one went without settling it.
+//! Shared subscriptions: each message goes to one member, and to another only if that one went
+//! without settling it.
 //!
-//! Which member is the broker's choice. No order is checked: what a member leaves behind comes late to another.
+//! Which member is the broker's choice. No order is checked: what a member leaves behind comes late
+//! to another.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -26,7 +28,8 @@ const LOOKED_AT: usize = 16;
 enum Place {
     /// No member has it, as far as can be seen.
     Free,
-    /// On its way to this member; `left` if that one's connection ended before it settled it (QoS 1: others may get it).
+    /// On its way to this member; `left` if that one's connection ended before it settled it (QoS
+    /// 1: others may get it).
     With { member: String, left: bool },
     /// A member has it.
     Done,

@@ -1,11 +1,13 @@
-//! What one tracked subscription is owed: one that gets what it missed, or notices of what it cannot get.
+//! What one tracked subscription is owed: one that gets what it missed, or notices of what it
+//! cannot get.
 //!
-//! Such a subscription stands somewhere in every stream. What lies behind its place is never delivered; what lies after and is
-//! wanted is owed until it is delivered, has expired, or is told as a gap. Streams are told in order, so a delivery or a gap settles
-//! all that came before it in its stream.
+//! Such a subscription stands somewhere in every stream. What lies behind its place is never
+//! delivered; what lies after and is wanted is owed until it is delivered, has expired, or is told
+//! as a gap. Streams are told in order, so a delivery or a gap settles all that came before it in
+//! its stream.
 //!
-//! A place that was named by a token is known as well as the account tells where the broker stood when it gave the token out: two
-//! [`Bound`]s, with the place somewhere between them.
+//! A place that was named by a token is known as well as the account tells where the broker stood
+//! when it gave the token out: two [`Bound`]s, with the place somewhere between them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -65,7 +67,8 @@ impl Bound {
 pub(super) struct Place {
     pub(super) low: Bound,
     pub(super) high: Bound,
-    /// It is where the broker's memory begins, and of what was accepted up to that number it is to tell what it has.
+    /// It is where the broker's memory begins, and of what was accepted up to that number it is to
+    /// tell what it has.
     pub(super) oldest: Option<u64>,
 }
 
@@ -195,7 +198,8 @@ impl Track {
         self.told.get(&pubend).copied().unwrap_or(0)
     }
 
-    /// Takes what is owed of a stream up to `to` (exclusive) off the list, and finds what is missed.
+    /// Takes what is owed of a stream up to `to` (exclusive) off the list, and finds what is
+    /// missed.
     fn pass(&mut self, pubend: u64, to: u64, what: &str, circumstances: &Circumstances) -> Findings {
         let passed = |debt: &Debt| debt.publication.id.get().is_some_and(|n| n.pubend == pubend && n.tick < to);
         let gone: Vec<u64> = self.owed.iter().filter(|(_, debt)| passed(debt)).map(|(no, _)| *no).collect();
@@ -256,7 +260,8 @@ impl Track {
         self.owed.contains_key(&publication.no)
     }
 
-    /// The subscription is told that a range is missing; `is_guess`: because the broker had to guess where to begin.
+    /// The subscription is told that a range is missing; `is_guess`: because the broker had to
+    /// guess where to begin.
     pub(super) fn gap(&mut self, range: Range, is_guess: bool, circumstances: &Circumstances) -> Findings {
         let Range { pubend, from, to } = range;
         let told = self.told(pubend);
@@ -275,13 +280,14 @@ impl Track {
         findings
     }
 
-    /// As [`Track::standing`], for one that goes on where it was: what its client has not settled is not behind it.
+    /// As [`Track::standing`], for one that goes on where it was: what its client has not settled
+    /// is not behind it.
     pub(super) fn standing_unsettled(&self, no: u64) -> Place {
         Place { low: self.place.low.clone(), ..self.standing(no) }
     }
 
-    /// Where it stands, given that everything up to `no` has been accepted: what is told, and what is not wanted before the first
-    /// event that is owed.
+    /// Where it stands, given that everything up to `no` has been accepted: what is told, and what
+    /// is not wanted before the first event that is owed.
     pub(super) fn standing(&self, no: u64) -> Place {
         let mut place = self.place.clone();
         let first = self.owed.first_key_value().map(|(first, _)| first - 1);
@@ -308,7 +314,8 @@ impl Track {
         self.owed.values().find(behind).map(|debt| debt.publication.name()).filter(|_| strict)
     }
 
-    /// Nothing more than what was delivered was wanted up to `tick`: where it stands then, and what is wrong about that.
+    /// Nothing more than what was delivered was wanted up to `tick`: where it stands then, and what
+    /// is wrong about that.
     pub(super) fn silence(&self, tick: u64, circumstances: &Circumstances) -> (Place, Option<String>) {
         let mut place = self.standing(0);
         place.raise_all(tick);
@@ -327,7 +334,8 @@ impl Track {
         self.parked
     }
 
-    /// Its client goes on without a word from where it was sure last time: where the subscription began.
+    /// Its client goes on without a word from where it was sure last time: where the subscription
+    /// began.
     pub(super) fn restarted(self, terms: Terms) -> Track {
         Track::new(terms, self.place)
     }

@@ -1,9 +1,10 @@
-//! Tracked subscriptions: what they get and what they are told is missing is all that matched, each event once, in the order of its
-//! stream, from the place where they resumed.
+//! Tracked subscriptions: what they get and what they are told is missing is all that matched, each
+//! event once, in the order of its stream, from the place where they resumed.
 //!
-//! Events get their names from the broker, and not every event goes to somebody. So a world may have a witness: a client that subscribes to
-//! everything, over a link that takes everything at once. It is told each event in the call of the broker that accepts it, and what
-//! it is told names the events for the whole account: everybody else must be told the same name for the same event.
+//! Events get their names from the broker, and not every event goes to somebody. So a world may
+//! have a witness: a client that subscribes to everything, over a link that takes everything at
+//! once. It is told each event in the call of the broker that accepts it, and what it is told names
+//! the events for the whole account: everybody else must be told the same name for the same event.
 
 use mqtt_protocol_core::mqtt::packet::{Property, Qos};
 use whimbrel_event::{PubendId, Reliability, Time};
@@ -35,7 +36,8 @@ pub(super) enum Fate {
     Refused,
 }
 
-/// A tracked subscription that begins once its SUBACK is seen: what was sent before that belongs to the one it replaces.
+/// A tracked subscription that begins once its SUBACK is seen: what was sent before that belongs to
+/// the one it replaces.
 #[derive(Clone, Debug)]
 pub(super) struct Start {
     pub(super) terms: Terms,
@@ -54,7 +56,8 @@ impl Start {
         self.place.is_some()
     }
 
-    /// What becomes of a SUBSCRIBE with these user properties; `None` if it asks for nothing tracked.
+    /// What becomes of a SUBSCRIBE with these user properties; `None` if it asks for nothing
+    /// tracked.
     pub(super) fn read(
         checker: &Checker,
         grant: &Grant,
@@ -344,8 +347,9 @@ impl Checker {
         let mut findings = Vec::new();
         match notice {
             Notice::Gap { pubend, from, to, reason } => {
-                // A token that the account does not know may be of a broker that is no more. Of best
-                // effort that is not said, nor is any other cause but that a position was assumed.
+                // A token that the account does not know may be of a broker that is no more. Of
+                // best effort that is not said, nor is any other cause but that a position was
+                // assumed.
                 let is_best_effort = PubendId(pubend).reliability() == Reliability::BestEffort;
                 let may_be_gone = ["assumed", "lost", "best-effort"].contains(&reason.as_str());
                 findings = track.gap(Range { pubend, from, to }, may_be_gone, &circumstances);
@@ -389,8 +393,8 @@ impl Checker {
     }
 }
 
-/// The moment that a text of the form `2026-01-01T00:00:00.123456789Z` names, nanoseconds since the Unix epoch: of the day
-/// on which simulated worlds begin.
+/// The moment that a text of the form `2026-01-01T00:00:00.123456789Z` names, nanoseconds since the
+/// Unix epoch: of the day on which simulated worlds begin.
 pub(crate) fn moment(text: &str) -> Option<u64> {
     let time = text.strip_prefix("2026-01-01T")?.strip_suffix('Z')?;
     let (clock, fraction) = time.split_once('.').unwrap_or((time, "0"));

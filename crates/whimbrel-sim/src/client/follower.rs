@@ -1,7 +1,9 @@
-//! A client with tracked subscriptions: it keeps its place as an application would, is gone often, and resumes.
+//! A client with tracked subscriptions: it keeps its place as an application would, is gone often,
+//! and resumes.
 //!
-//! Of each subscription it remembers the token of the SUBACK, and the last event id of each pubend since; a notice of silence brings
-//! a token that replaces both. What it says in `w-from` when it is back depends on its [`Habit`].
+//! Of each subscription it remembers the token of the SUBACK, and the last event id of each pubend
+//! since; a notice of silence brings a token that replaces both. What it says in `w-from` when it
+//! is back depends on its [`Habit`].
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -176,7 +178,8 @@ impl Follower {
                 acts.push(Act::Stall);
                 self.stalled_until = Some(now + self.random.span(self.habits.stall));
             }
-            // Asks for a part again, or gives up the subscription: it comes back at the next such action.
+            // Asks for a part again, or gives up the subscription: it comes back at the next such
+            // action.
             5 => {
                 let again = !self.by_token() || self.random.chance(500);
                 self.subscribe(now, plan, again, acts);
@@ -295,7 +298,8 @@ impl Follower {
         }
     }
 
-    /// Says what is not so: rubbish, a token that was cut, altered or is of another world, an event that is not there yet.
+    /// Says what is not so: rubbish, a token that was cut, altered or is of another world, an event
+    /// that is not there yet.
     fn lie(&mut self, plan: usize) -> String {
         let kept = &self.kept[plan];
         let token = kept.token.clone().unwrap_or_else(|| "AQ".to_owned());
@@ -325,7 +329,8 @@ impl Follower {
     pub(super) fn hear(&mut self, now: Time, bytes: &[u8], acts: &mut Vec<Act>) {
         self.heard.extend_from_slice(bytes);
         let mut at = 0;
-        // What is no packet is for the checkers to report: this client hears nothing more on that connection.
+        // What is no packet is for the checkers to report: this client hears nothing more on that
+        // connection.
         while let Ok(Some(packet)) = next_packet(Version::V5_0, &self.heard, &mut at) {
             self.understand(now, Heard::from(packet), acts);
         }

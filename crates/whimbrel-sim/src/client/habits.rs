@@ -75,8 +75,8 @@ pub struct Habits {
     pub downtime: Duration,
     /// Mean time for which it does not read when it stalls.
     pub stall: Duration,
-    /// How likely it is, when it acts, to vanish, reset, leave, connect anew, stall, subscribe again, unsubscribe, acknowledge its
-    /// place, or choose something else.
+    /// How likely it is, when it acts, to vanish, reset, leave, connect anew, stall, subscribe
+    /// again, unsubscribe, acknowledge its place, or choose something else.
     pub weights: [u64; 9],
     /// How many places of a thousand are made up.
     pub lie_permille: u64,

@@ -20,7 +20,8 @@ use crate::speech::{Ack, Heard, Hello, Message, Said, Wanted};
 /// Messages that a client has unacknowledged at most.
 const OUTSTANDING_MAX: usize = 20;
 
-/// The same for 3.1.1, whose clients are not told how many the broker takes: fewer than any broker here takes.
+/// The same for 3.1.1, whose clients are not told how many the broker takes: fewer than any broker
+/// here takes.
 const OUTSTANDING_MAX_V311: usize = 4;
 
 /// Messages of one burst.
@@ -353,7 +354,8 @@ impl Honest {
         if wanted.is_empty() {
             return;
         }
-        // Every subscription has an identifier of its own, or none. Shared ones must have one: it tells their deliveries apart.
+        // Every subscription has an identifier of its own, or none. Shared ones must have one: it
+        // tells their deliveries apart.
         self.next_identifier += 1;
         let identifier = if five && (shared || self.random.chance(700)) { self.next_identifier } else { 0 };
         let id = self.fresh_id();
@@ -364,7 +366,8 @@ impl Honest {
         self.say(now, &Said::Subscribe { id, identifier, selector, terms, wanted }, acts);
     }
 
-    /// A selector, or none. Members of a shared subscription agree on theirs: it follows from the filter.
+    /// A selector, or none. Members of a shared subscription agree on theirs: it follows from the
+    /// filter.
     fn draw_choice(&mut self, filter: &str, shared: bool) -> Option<Choice> {
         if shared {
             return filter.ends_with("b/#").then_some(Choice::NotLess(30));
@@ -389,7 +392,8 @@ impl Honest {
 
     pub(super) fn hear(&mut self, now: Time, bytes: &[u8], acts: &mut Vec<Act>) {
         self.talk.heard.extend_from_slice(bytes);
-        // What is no packet is for the checkers to report: this client hears nothing more on that connection.
+        // What is no packet is for the checkers to report: this client hears nothing more on that
+        // connection.
         while let Ok(Some(packet)) = next_packet(self.persona.version, &self.talk.heard, &mut self.talk.decoded) {
             self.understand(now, Heard::from(packet), acts);
         }

@@ -1,7 +1,7 @@
 //! Virtual clients: state machines without IO that speak MQTT as a scenario drew it.
 //!
-//! A client is told the time and what it hears, and answers with [`Act`]s on its one connection. All its decisions come
-//! from its own random sequence.
+//! A client is told the time and what it hears, and answers with [`Act`]s on its one connection.
+//! All its decisions come from its own random sequence.
 
 mod follower;
 mod habits;
@@ -85,7 +85,8 @@ impl Client {
         }
     }
 
-    /// From now on it behaves: no more faults, no more publishing; who has a session keeps or resumes it.
+    /// From now on it behaves: no more faults, no more publishing; who has a session keeps or
+    /// resumes it.
     pub fn calm(&mut self, now: Time, acts: &mut Vec<Act>) {
         match self {
             Client::Honest(client) => client.calm(now, acts),

@@ -116,7 +116,8 @@ pub struct Persona {
     pub selector_permille: u64,
     /// How many messages of a thousand expire (MQTT 5).
     pub expiring_permille: u64,
-    /// It numbers what it publishes, and repeats what was not answered also in another session (MQTT 5).
+    /// It numbers what it publishes, and repeats what was not answered also in another session
+    /// (MQTT 5).
     pub numbers: bool,
     /// It asks to be told the names of events (MQTT 5).
     pub is_told_names: bool,

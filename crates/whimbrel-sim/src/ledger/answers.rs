@@ -89,7 +89,8 @@ impl Ledger {
             return self.broken(Rule::Answers, format!("{ack:?} of {id} for {who} on {conn:?}, who waits for none"));
         };
         let (since, due) = line.due.remove(at);
-        // Answers of one kind are in order, by the standard; and those to publishes all together, by ours.
+        // Answers of one kind are in order, by the standard; and those to publishes all together,
+        // by ours.
         let before =
             line.due[..at].iter().find(|(_, due)| (ack == Ack::Pubcomp) == matches!(due, Due::Completed { .. }));
         if let Some((since, earlier)) = before {

@@ -1,8 +1,10 @@
-//! Subscriptions of which it is known where they stand: semi-durable ones, and durable ones that say so or whose client keeps the position.
+//! Subscriptions of which it is known where they stand: semi-durable ones, and durable ones that
+//! say so or whose client keeps the position.
 //!
-//! Such a subscription gets all that it wants and that comes after its place, or is told of a gap; what is promised to be there is never in a
-//! gap. What its client has named as its place does not come again. Whether nothing is left out is looked at when the place changes for another
-//! reason than that something came, and at the end: by then it is known what was published.
+//! Such a subscription gets all that it wants and that comes after its place, or is told of a gap;
+//! what is promised to be there is never in a gap. What its client has named as its place does not
+//! come again. Whether nothing is left out is looked at when the place changes for another reason
+//! than that something came, and at the end: by then it is known what was published.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +22,8 @@ use crate::check::notice::Notice;
 use crate::check::topic::matches;
 use crate::speech::Message;
 
-/// A range of a stream that was told as a gap, and whether that excuses a loss of what is promised up to a tick.
+/// A range of a stream that was told as a gap, and whether that excuses a loss of what is promised
+/// up to a tick.
 #[derive(Clone, Debug)]
 struct Gap {
     pubend: u64,
@@ -45,7 +48,8 @@ pub(super) struct Follow {
     vague: u64,
     /// It is durable since that step.
     promised: Option<u64>,
-    /// Up to where its client had been sure when it began: what lies before that may have been given up.
+    /// Up to where its client had been sure when it began: what lies before that may have been
+    /// given up.
     settled: Place,
     /// Up to where streams were told: something came, or a gap, or silence.
     told: Place,
@@ -62,12 +66,14 @@ pub(super) struct Follow {
 }
 
 impl Follow {
-    /// What came may come again: its client says from where on, or nobody promises that it does not.
+    /// What came may come again: its client says from where on, or nobody promises that it does
+    /// not.
     pub(super) fn may_go_back(&self) -> bool {
         self.by_token || !self.is_durable
     }
 
-    /// One that begins, at that step: where the broker says, unless it has another place, and with what is left of what it was before.
+    /// One that begins, at that step: where the broker says, unless it has another place, and with
+    /// what is left of what it was before.
     fn begin(
         filter: &str,
         (terms, unanswered): (Terms, &[Option<Place>]),
@@ -165,7 +171,8 @@ impl Follow {
         self.here = false;
     }
 
-    /// The machine has stopped. Of what is not durable the broker does not remember what was acknowledged since it was asked for.
+    /// The machine has stopped. Of what is not durable the broker does not remember what was
+    /// acknowledged since it was asked for.
     pub(super) fn crash(&mut self) {
         self.leave();
         self.acknowledged.take_if(|_| !self.is_durable);
@@ -376,7 +383,8 @@ impl Ledger {
         }
     }
 
-    /// Looks whether something was left out of what a subscription was told so far; at the end, also of what it should have been told.
+    /// Looks whether something was left out of what a subscription was told so far; at the end,
+    /// also of what it should have been told.
     fn look_back(&mut self, who: &str, identifier: u32, is_end: bool) {
         let Some(follow) = self.follows.get(&(who.to_owned(), identifier)).filter(|follow| !follow.ended) else {
             return;
@@ -437,8 +445,9 @@ impl Ledger {
         missing
     }
 
-    /// What was never logged is gone with the process, and so is where the broker knew a subscription to be in it, unless its client says so. A
-    /// stream that has ended with its broker, and that the place does not name, is nobody's.
+    /// What was never logged is gone with the process, and so is where the broker knew a
+    /// subscription to be in it, unless its client says so. A stream that has ended with its
+    /// broker, and that the place does not name, is nobody's.
     fn is_gone(&self, follow: &Follow, host: Option<u64>, ((pubend, _), seen): (Name, u64)) -> bool {
         let is_before = seen <= self.names.crash;
         let is_of_another = host.is_none_or(|host| pubend - pubend % 16 != host);

@@ -77,7 +77,8 @@ impl Ledger {
         }
     }
 
-    /// The broker's machine has stopped, and the log was opened again: this is what it holds, and up to where its streams were given up.
+    /// The broker's machine has stopped, and the log was opened again: this is what it holds, and
+    /// up to where its streams were given up.
     pub(crate) fn crashed(&mut self, now: Time, found: Vec<Logged>, state: &LogState) {
         self.now = now;
         self.counts.crashes += 1;

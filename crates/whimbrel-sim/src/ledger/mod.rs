@@ -1,11 +1,12 @@
 //! An observer of a broker that has a log, and that crashes.
 //!
-//! As the [`crate::check::Checker`] it stands at the broker's door and sees bytes; but it does not take for granted that packets act at
-//! once, and what it holds the broker to are promises about what survives. For that it may look at the disk: whenever a commit has ended, it
-//! is shown which events are durable from then on.
+//! As the [`crate::check::Checker`] it stands at the broker's door and sees bytes; but it does not
+//! take for granted that packets act at once, and what it holds the broker to are promises about
+//! what survives. For that it may look at the disk: whenever a commit has ended, it is shown which
+//! events are durable from then on.
 //!
-//! It knows events by their *marks*: the beginning of a payload, up to the first full stop, which no other event shares. A publisher that
-//! repeats an event repeats the mark.
+//! It knows events by their *marks*: the beginning of a payload, up to the first full stop, which
+//! no other event shares. A publisher that repeats an event repeats the mark.
 //!
 //! | module | rules |
 //! |---|---|
@@ -128,7 +129,8 @@ pub struct Ledger {
     sessions: BTreeMap<String, Session>,
     /// By the filters as they are asked for.
     shared: BTreeMap<String, Shared>,
-    /// Subscriptions of which it is known where they stand, by client id and subscription identifier.
+    /// Subscriptions of which it is known where they stand, by client id and subscription
+    /// identifier.
     follows: BTreeMap<(String, u32), Follow>,
     /// What was asked for in their place, and not answered yet.
     unanswered: Unanswered,
@@ -177,7 +179,8 @@ fn mark_of(payload: &[u8]) -> Option<String> {
 }
 
 impl Ledger {
-    /// An observer of a fresh broker with these profiles, which keeps what is not acknowledged that long.
+    /// An observer of a fresh broker with these profiles, which keeps what is not acknowledged that
+    /// long.
     pub fn new(profiles: Vec<Profile>, max_retain: Option<Duration>, now: Time) -> Self {
         Ledger {
             now,

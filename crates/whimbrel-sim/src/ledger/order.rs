@@ -1,4 +1,5 @@
-//! To one subscription, over one connection, each stream comes in the order of its ticks, and each publisher in its own.
+//! To one subscription, over one connection, each stream comes in the order of its ticks, and each
+//! publisher in its own.
 
 use std::collections::BTreeMap;
 
@@ -22,8 +23,8 @@ pub(super) struct Heads {
     publishers: BTreeMap<(Kind, String, bool), u64>,
 }
 
-/// The filter, and whether something came at QoS 0: a subscription that changes to QoS 0 or from there is another one, and MQTT keeps the order
-/// within each quality of service.
+/// The filter, and whether something came at QoS 0: a subscription that changes to QoS 0 or from
+/// there is another one, and MQTT keeps the order within each quality of service.
 type Kind = (String, bool);
 
 impl Ledger {
@@ -55,7 +56,8 @@ impl Ledger {
                 return self.broken(Rule::Order, what);
             }
         }
-        // What was accepted since the log failed is in other streams, and a publisher's order is that of its stream.
+        // What was accepted since the log failed is in other streams, and a publisher's order is
+        // that of its stream.
         if self.machine.disk == Disk::Poisoned {
             return;
         }

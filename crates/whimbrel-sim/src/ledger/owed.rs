@@ -1,8 +1,10 @@
 //! What durable subscriptions are owed, and how often they may get it.
 //!
-//! A subscription of a session that outlives its connection is durable from its SUBACK on. Whatever is published after that, matches and is
-//! acknowledged to its publisher has to come, whatever crashes; and it comes once, unless the client had not answered it.
-//! What cannot be told from outside is not held against the broker: a subscription that is being changed, a session that is being ended.
+//! A subscription of a session that outlives its connection is durable from its SUBACK on. Whatever
+//! is published after that, matches and is acknowledged to its publisher has to come, whatever
+//! crashes; and it comes once, unless the client had not answered it. What cannot be told from
+//! outside is not held against the broker: a subscription that is being changed, a session that is
+//! being ended.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -86,8 +88,8 @@ impl Session {
     }
 }
 
-/// Whether the session of such a CONNECT outlives its connection for as long as any world and its client takes everything, and whether it
-/// does the latter.
+/// Whether the session of such a CONNECT outlives its connection for as long as any world and its
+/// client takes everything, and whether it does the latter.
 fn keeps(hello: &Hello) -> (bool, bool) {
     let (mut expiry, mut takes_all) = (0, true);
     for property in &hello.properties {
@@ -182,7 +184,8 @@ impl Ledger {
                 continue;
             }
             session.wishes.confirm(&one.filter, asked.number, self.steps);
-            // A log that has failed takes nothing: what is granted then lives as long as the process.
+            // A log that has failed takes nothing: what is granted then lives as long as the
+            // process.
             let is_logged = self.machine.disk != Disk::Poisoned;
             if asked.ended.contains(&one.filter) || !is_logged || !session.is_kept {
                 session.wishes.doubt(&one.filter);
@@ -248,7 +251,8 @@ impl Ledger {
         self.owe_shared(mark);
     }
 
-    /// Whether a client was sent an event under the same identifier before, and is sent it again for that reason.
+    /// Whether a client was sent an event under the same identifier before, and is sent it again
+    /// for that reason.
     pub(super) fn repeats(&self, who: &str, mark: &str, message: &Message) -> bool {
         let carried = self.sessions.get(who).and_then(|session| session.carried.get(&message.id));
         message.dup && carried.is_some_and(|carried| carried == mark)
@@ -260,7 +264,8 @@ impl Ledger {
         known.is_some_and(|got| got.range((mark.to_owned(), None)..).next().is_some_and(|(known, _)| known == mark))
     }
 
-    /// Something is sent under an identifier: what was sent under it before is not what will be answered.
+    /// Something is sent under an identifier: what was sent under it before is not what will be
+    /// answered.
     pub(super) fn reuse(&mut self, who: &str, message: &Message) {
         if message.qos > Qos::AtMostOnce
             && let Some(session) = self.sessions.get_mut(who)
@@ -290,7 +295,8 @@ impl Ledger {
         // Who goes back behind what it has acknowledged finds its former selectors forgotten.
         let name = message.user_property("w-id").and_then(places::name);
         let is_settled = follow.zip(name).is_some_and(|(follow, name)| follow.is_sure_of(name));
-        // On topics that are never logged it is semi-durable: what it has not got yet is judged by its latest selector.
+        // On topics that are never logged it is semi-durable: what it has not got yet is judged by
+        // its latest selector.
         let wants = |text: &str| match resumes {
             _ if message.retain => true,
             _ if is_volatile && session.wishes.has_changed(text) => session.wishes.may_ever(&who, text, &event),
@@ -306,7 +312,8 @@ impl Ledger {
             return self.broken(Rule::Selector, format!("{who} gets {mark} for {text:?}, which it did not want then"));
         }
         let copy = (mark.to_owned(), text);
-        // What is shared comes at least once: another member, or the same, may get it again after a crash.
+        // What is shared comes at least once: another member, or the same, may get it again after a
+        // crash.
         let is_shared = copy.1.as_ref().is_some_and(|text| text.starts_with("$share"));
         let is_single = copy.1.is_some() && !is_shared && fact.is_single(is_logged) && session.is_kept;
         session.got.insert(copy.clone());

@@ -1,7 +1,8 @@
 //! What durable shared subscriptions are owed: each event reaches some member.
 //!
-//! One is durable from when a member of a session that is kept was told of it, until the last of these may have gone. Only events published at
-//! least once are looked at: a delivery at exactly once that has begun may end with its member.
+//! One is durable from when a member of a session that is kept was told of it, until the last of
+//! these may have gone. Only events published at least once are looked at: a delivery at exactly
+//! once that has begun may end with its member.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,5 @@
-//! SUBSCRIBEs of which nobody has heard whether they are granted: they may take effect all the same, also after their connection has ended.
+//! SUBSCRIBEs of which nobody has heard whether they are granted: they may take effect all the
+//! same, also after their connection has ended.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,8 +1,10 @@
-//! What a session has asked for, and when: which of its wishes may count for an event, and which must.
+//! What a session has asked for, and when: which of its wishes may count for an event, and which
+//! must.
 //!
-//! A wish counts from its request at the earliest and from its answer at the latest, until another for the same filter has been
-//! answered. So for an event that was published after one step and accepted before another there are some that may count; where all
-//! agree, it is known what the broker has to do.
+//! A wish counts from its request at the earliest and from its answer at the latest, until another
+//! for the same filter has been answered. So for an event that was published after one step and
+//! accepted before another there are some that may count; where all agree, it is known what the
+//! broker has to do.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +22,8 @@ pub(super) struct Wish {
     choice: Option<Choice>,
     identifier: u32,
     no_local: bool,
-    /// It is a kind of subscription that is durable in a session that is, and its session keeps the position.
+    /// It is a kind of subscription that is durable in a session that is, and its session keeps the
+    /// position.
     is_lasting: bool,
     asked: u64,
     confirmed: Option<u64>,
@@ -101,7 +104,8 @@ impl Wishes {
         }
     }
 
-    /// The client gives a filter up: nobody knows how long its wishes count, and which of them was the first.
+    /// The client gives a filter up: nobody knows how long its wishes count, and which of them was
+    /// the first.
     pub(super) fn give_up(&mut self, text: &str) {
         self.0.get_mut(text).into_iter().flatten().for_each(|wish| (wish.confirmed, wish.given_up) = (None, true));
     }
@@ -139,7 +143,8 @@ impl Wishes {
         self.0.keys().map(|text| &**text).filter(move |text| matches(text))
     }
 
-    /// The filter for which a message of that topic came under these identifiers, if it can be told.
+    /// The filter for which a message of that topic came under these identifiers, if it can be
+    /// told.
     pub(super) fn resolve(&self, topic: &str, identifiers: &[u32]) -> Option<String> {
         let fits = |wish: &Wish| match identifiers {
             [] => wish.identifier == 0,
@@ -170,8 +175,8 @@ impl Wishes {
             && Locality::of(wishes, who, event).must
     }
 
-    /// As [`Wishes::may`] for a subscription that gets what came before it, too: that is judged by its first request. Of what is not logged
-    /// nobody knows when it came.
+    /// As [`Wishes::may`] for a subscription that gets what came before it, too: that is judged by
+    /// its first request. Of what is not logged nobody knows when it came.
     pub(super) fn may_resume(&self, who: &str, text: &str, event: &Event<'_>, is_logged: bool) -> bool {
         let Some(wishes) = self.0.get(text) else { return false };
         if !Locality::of(wishes, who, event).may {
@@ -207,8 +212,8 @@ impl Wishes {
     }
 }
 
-/// Whether No Local lets a session have an event. It counts when an event is sent, other than selectors: so each wish that counted for it, and
-/// each that came later, may be what decides.
+/// Whether No Local lets a session have an event. It counts when an event is sent, other than
+/// selectors: so each wish that counted for it, and each that came later, may be what decides.
 struct Locality {
     may: bool,
     must: bool,

@@ -1,7 +1,8 @@
-//! The book of a world of many brokers: it sees what clients say and hear, and nothing else, and knows what was promised.
+//! The book of a world of many brokers: it sees what clients say and hear, and nothing else, and
+//! knows what was promised.
 //!
-//! What a broker accepts is seen by the witness there, which tells the event's name. A subscription is followed from its SUBACK on; one that
-//! is semi-durable also from broker to broker.
+//! What a broker accepts is seen by the witness there, which tells the event's name. A subscription
+//! is followed from its SUBACK on; one that is semi-durable also from broker to broker.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -136,7 +137,8 @@ pub(super) struct Following {
     pub(super) gaps: Vec<(u64, u64, u64)>,
     /// The last tick that was told of each stream, by event or gap.
     pub(super) last: BTreeMap<u64, u64>,
-    /// The same by event alone: what a gap hid may be found when the subscription goes on elsewhere.
+    /// The same by event alone: what a gap hid may be found when the subscription goes on
+    /// elsewhere.
     pub(super) named: BTreeMap<u64, u64>,
 }
 

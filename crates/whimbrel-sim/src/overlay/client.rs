@@ -1,6 +1,8 @@
-//! Clients of worlds of many brokers: publishers, subscribers that come and go, and one witness at each broker.
+//! Clients of worlds of many brokers: publishers, subscribers that come and go, and one witness at
+//! each broker.
 //!
-//! They know where they stand as an application would: by the token of their SUBACK, the names of what came since, and notices of silence.
+//! They know where they stand as an application would: by the token of their SUBACK, the names of
+//! what came since, and notices of silence.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -34,7 +36,8 @@ pub(super) const ORIGIN: &str = "origin";
 /// The attribute that tells which event one without payload is.
 pub(super) const KEY: &str = "key";
 
-/// Of a thousand events that are retained, how many are without payload: they clear what is retained.
+/// Of a thousand events that are retained, how many are without payload: they clear what is
+/// retained.
 const CLEARS_PERMILLE: u64 = 200;
 
 /// Why `expect` on text that this file chose cannot fail.
@@ -49,7 +52,8 @@ pub enum Class {
     Noticed,
     /// What came in its absence comes later, at any broker; gaps are told.
     SemiDurable,
-    /// Its broker, which has a disk, keeps its session: what was logged there comes, whatever happens to the two; gaps of the rest are told.
+    /// Its broker, which has a disk, keeps its session: what was logged there comes, whatever
+    /// happens to the two; gaps of the rest are told.
     Durable,
 }
 
@@ -166,7 +170,8 @@ impl Client {
         }
     }
 
-    /// It does what it does of its own accord. `number` is its own, `calm`: nothing changes any more, and who is away comes back.
+    /// It does what it does of its own accord. `number` is its own, `calm`: nothing changes any
+    /// more, and who is away comes back.
     pub(super) fn act(&mut self, net: &mut Net, number: usize, calm: bool, deeds: &mut Vec<Deed>) {
         self.wake = None;
         if self.conn.is_none() {

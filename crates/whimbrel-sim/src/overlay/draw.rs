@@ -20,7 +20,8 @@ use crate::wan::{Jitter, Loss, WanProfile};
 /// How long things happen.
 const STORM: [u64; 3] = [5, 10, 20];
 
-/// Bytes of the largest events where there are disks: what is around them has to fit into a batch of the log, too.
+/// Bytes of the largest events where there are disks: what is around them has to fit into a batch
+/// of the log, too.
 const LOGGED_BYTES_MAX: u64 = 4_000;
 
 /// With more brokers links are steady.
@@ -52,7 +53,8 @@ pub(super) fn config(seed: u64) -> Config {
 
 /// Fills a world.
 pub(super) fn world(world: &mut World<'_>, size: Size) -> Plan {
-    // A hundred brokers that begin in the same moment need seconds until they can ask each other for sessions (decision 13, Open).
+    // A hundred brokers that begin in the same moment need seconds until they can ask each other
+    // for sessions (decision 13, Open).
     world.net.moves_sessions = matches!(size, Size::Drawn);
     let mut random = world.random.fork();
     let storm = Duration::from_secs(*random.pick(&STORM));
@@ -96,7 +98,8 @@ fn ahead(random: &mut Random) -> i64 {
     if random.chance(500) { span } else { -span }
 }
 
-/// A disk; mostly everything that is published there is written, and otherwise what somebody wants durably.
+/// A disk; mostly everything that is published there is written, and otherwise what somebody wants
+/// durably.
 fn log(random: &mut Random) -> Log {
     let persistent = Profile { filter: "#".into(), persistence: Persistence::Persistent };
     let profiles = if random.chance(600) { vec![persistent] } else { Vec::new() };
@@ -153,7 +156,8 @@ pub(super) fn links(net: &mut Net, random: &mut Random, count: usize) {
         }
         let shape = Shape { profiles, window: *random.pick(&[64 << 10, 1 << 20]), ..Shape::over(WanProfile::PERFECT) };
         let mut edge = Edge::new(ends, shape);
-        // Two of one broker to the same other one would replace each other for ever: a broker that is told of another link waits until that has ended.
+        // Two of one broker to the same other one would replace each other for ever: a broker that
+        // is told of another link waits until that has ended.
         let is_parallel = |other: &Edge| other.is_stubborn && other.ends == edge.ends;
         edge.is_stubborn = random.chance(100) && !net.edges.iter().any(is_parallel);
         net.add_edge(edge);

@@ -8,7 +8,8 @@ use super::book::{ARRIVE_MAX, Book, Process, Rule, wants};
 use super::client::Class;
 
 impl Book {
-    /// The world is over: what had to come has come. `probes` is when all had been well for a while.
+    /// The world is over: what had to come has come. `probes` is when all had been well for a
+    /// while.
     pub(super) fn close(&mut self, now: Time, names: &[String], probes: Time) {
         let lacking: Vec<(usize, u16)> = self
             .unanswered
@@ -43,7 +44,8 @@ impl Book {
         self.ended.contains(&process)
     }
 
-    /// Names of events are known from the witnesses; so the order is looked at also where the subscription does not tell names.
+    /// Names of events are known from the witnesses; so the order is looked at also where the
+    /// subscription does not tell names.
     fn check_order(&mut self, number: usize) {
         let mut last: BTreeMap<u64, u64> = BTreeMap::new();
         let mut broken = Vec::new();
@@ -73,10 +75,11 @@ impl Book {
         let is_probe = of.sent >= probes;
         let (is_ended, is_durable) = (self.is_ended(of.at), following.class == Class::Durable);
         let is_near = is_durable && of.at.0 == following.at.0;
-        // What was accepted where there is a disk survives, or a gap is told, which can be looked at if its name is known.
+        // What was accepted where there is a disk survives, or a gap is told, which can be looked
+        // at if its name is known.
         let is_kept = self.disks.contains(&of.at.0) && (is_near || of.name.is_some());
-        // What was lost with a process is told to those who were there all the time and had something of it: of one that nobody ever heard of nobody
-        // can tell.
+        // What was lost with a process is told to those who were there all the time and had
+        // something of it: of one that nobody ever heard of nobody can tell.
         let heard_of = |(fact, (at, _)): (&usize, &(Time, _))| self.facts[*fact].at == of.at && *at < of.sent;
         let is_told = !matches!(following.class, Class::Plain | Class::Durable)
             && of.name.is_some()
@@ -130,7 +133,8 @@ impl Book {
                 broken.push(format!("broker {first} retains {retained:?}, broker {other} {others:?}"));
             }
         }
-        // The greatest of what was promised, by topic; and of what cleared a topic, promised or not: what is not known may have been the last.
+        // The greatest of what was promised, by topic; and of what cleared a topic, promised or
+        // not: what is not known may have been the last.
         let mut promised: BTreeMap<&str, ((u64, u64), &str)> = BTreeMap::new();
         let mut cleared: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
         for fact in self.facts.iter().filter(|fact| fact.message.retain) {

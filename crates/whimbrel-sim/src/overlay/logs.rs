@@ -1,4 +1,5 @@
-//! Brokers of a world that have a disk: what they have written is there when another process is started on their machine.
+//! Brokers of a world that have a disk: what they have written is there when another process is
+//! started on their machine.
 
 use std::time::Duration;
 

@@ -1,5 +1,6 @@
-//! Worlds of many brokers, drawn from one seed: connections of a wide area between them, which are cut, break and heal; processes that end and
-//! are started again; clients that come, go and move. The book sees only what clients say and hear.
+//! Worlds of many brokers, drawn from one seed: connections of a wide area between them, which are
+//! cut, break and heal; processes that end and are started again; clients that come, go and move.
+//! The book sees only what clients say and hear.
 
 mod book;
 mod client;
@@ -35,7 +36,8 @@ use crate::digests::Digests;
 use crate::rig::START;
 use world::World;
 
-/// After the storm: until then all that was held up has come, and brokers have found each other again.
+/// After the storm: until then all that was held up has come, and brokers have found each other
+/// again.
 const SETTLE: Duration = Duration::from_secs(40);
 
 /// How long publishers go on after the storm.

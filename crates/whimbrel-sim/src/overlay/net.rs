@@ -1,6 +1,7 @@
 //! Brokers and the connections between them: what a driver does for a broker, in virtual time.
 //!
-//! Clients are at the door of a broker without any delay. Each broker has its own clock, which differs from the world's by a constant.
+//! Clients are at the door of a broker without any delay. Each broker has its own clock, which
+//! differs from the world's by a constant.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -202,7 +203,8 @@ impl Net {
         self.plan_node(node);
     }
 
-    /// The process ends without a word. `is_told`: its machine stays, and tells the others that its connections are gone.
+    /// The process ends without a word. `is_told`: its machine stays, and tells the others that its
+    /// connections are gone.
     pub(super) fn crash(&mut self, node: usize, is_told: bool) {
         let known = &mut self.nodes[node];
         let Some(broker) = known.broker.take() else { return };

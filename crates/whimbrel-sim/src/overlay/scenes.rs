@@ -49,8 +49,9 @@ fn broken(world: &mut World<'_>) -> Vec<Rule> {
     rules
 }
 
-/// A broker wants more, and tells two others; one of them does not hear it. The other one starts again, learns the old interest from the first, and
-/// publishes: it matches for a moment under the old version, though it has told the new one to be in force.
+/// A broker wants more, and tells two others; one of them does not hear it. The other one starts
+/// again, learns the old interest from the first, and publishes: it matches for a moment under the
+/// old version, though it has told the new one to be in force.
 fn an_older_version_comes_back(mutant: Option<Mutant>) -> Vec<Rule> {
     let mut world = brokers(mutant, &[false, false, true]);
     let (near, far) = (connect(&mut world, (0, 2), 20 * MILLISECOND), connect(&mut world, (0, 1), 200 * MILLISECOND));
@@ -79,8 +80,9 @@ fn what_came_before_an_event_is_not_believed_under_an_older_version() {
     assert_eq!(an_older_version_comes_back(Some(Mutant::IntervalAcrossVersions)), [Rule::Lost]);
 }
 
-/// A broker ends that two others have links to, who know a way around each other, a moment after both have told their links: they tell of that
-/// later, and meanwhile each takes the other for the way.
+/// A broker ends that two others have links to, who know a way around each other, a moment after
+/// both have told their links: they tell of that later, and meanwhile each takes the other for the
+/// way.
 fn two_lead_to_one_that_is_gone(mutant: Option<Mutant>) -> Vec<Rule> {
     let mut world = brokers(mutant, &[false; 5]);
     for ends in [(0, 1), (1, 2), (1, 3), (2, 3), (1, 4), (2, 4)] {

@@ -1,4 +1,5 @@
-//! What travels between brokers when many subscriptions with selectors let little through, and what does when everything is wanted.
+//! What travels between brokers when many subscriptions with selectors let little through, and what
+//! does when everything is wanted.
 
 use std::time::Duration;
 
@@ -63,8 +64,9 @@ pub struct Figures {
     pub before: u64,
 }
 
-/// Subscriptions of one broker that together let `share` of all events through: a half of them by values of all vehicles, the others by ranges of single
-/// vehicles, and by ranges that lie close together.
+/// Subscriptions of one broker that together let `share` of all events through: a half of them by
+/// values of all vehicles, the others by ranges of single vehicles, and by ranges that lie close
+/// together.
 fn subscriptions(random: &mut Random, count: usize, share: f64) -> Vec<(String, String)> {
     let (values, count_all) = (VALUES as f64, count as f64);
     let scattered = share * 0.5 * values / (0.9 * 0.6 * count_all);

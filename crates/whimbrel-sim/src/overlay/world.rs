@@ -144,7 +144,8 @@ impl<'a> World<'a> {
         self.net.now = self.net.now.max(until);
     }
 
-    /// Lets the world go on until somebody has other plans than before; whether there is more to do.
+    /// Lets the world go on until somebody has other plans than before; whether there is more to
+    /// do.
     fn run_part(&mut self, until: Time) -> bool {
         loop {
             let wake = self.wakes.first().copied();

@@ -1,7 +1,7 @@
 //! What clients and brokers say to each other, the same for both protocol versions.
 //!
-//! [`Said`] is what a test or a simulated client wants to say and [`Heard`] what came back; encoding and decoding is
-//! `mqtt-protocol-core`'s.
+//! [`Said`] is what a test or a simulated client wants to say and [`Heard`] what came back;
+//! encoding and decoding is `mqtt-protocol-core`'s.
 
 mod heard;
 mod name;

@@ -120,7 +120,8 @@ impl Said {
     /// The packet's bytes.
     ///
     /// # Panics
-    /// When a field cannot be encoded (a packet identifier 0, text that is too long): a mistake of the caller.
+    /// When a field cannot be encoded (a packet identifier 0, text that is too long): a mistake of
+    /// the caller.
     pub fn encode(&self, version: Version) -> Vec<u8> {
         self.packet(version).to_continuous_buffer()
     }

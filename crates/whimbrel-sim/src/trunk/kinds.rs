@@ -47,7 +47,8 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Three streams, windows of 1 MiB, ending after 10 s of silence, over the same path in both directions.
+    /// Three streams, windows of 1 MiB, ending after 10 s of silence, over the same path in both
+    /// directions.
     pub const fn over(profile: WanProfile) -> Shape {
         Shape {
             profiles: [profile, profile],

@@ -1,11 +1,14 @@
-//! Links of a wide area without IO: what becomes of each datagram, given when it is sent and what the link is like.
+//! Links of a wide area without IO: what becomes of each datagram, given when it is sent and what
+//! the link is like.
 //!
-//! A [`Link`] is one direction. It says of a datagram when it arrives, or that it does not, and holds no bytes. A [`Wan`] is the same with
-//! the datagrams in it: push, ask for the next arrival, pop. Both directions of a path are two of them, each with its own [`WanProfile`].
-//! All of it follows from a seed.
+//! A [`Link`] is one direction. It says of a datagram when it arrives, or that it does not, and
+//! holds no bytes. A [`Wan`] is the same with the datagrams in it: push, ask for the next arrival,
+//! pop. Both directions of a path are two of them, each with its own [`WanProfile`]. All of it
+//! follows from a seed.
 //!
-//! A datagram passes, in this order: the cut (nothing passes while the link is cut), the queue before the bottleneck (full means lost), the
-//! bottleneck's rate, and the path, where it may be lost, damaged, copied, and delayed.
+//! A datagram passes, in this order: the cut (nothing passes while the link is cut), the queue
+//! before the bottleneck (full means lost), the bottleneck's rate, and the path, where it may be
+//! lost, damaged, copied, and delayed.
 
 mod carry;
 mod profile;
@@ -69,7 +72,8 @@ pub struct Landing {
     pub corrupt: bool,
 }
 
-/// What becomes of a datagram. If the link is cut before it lands, it does not land: see [`Link::cuts`].
+/// What becomes of a datagram. If the link is cut before it lands, it does not land: see
+/// [`Link::cuts`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fate {
     /// When the bottleneck has sent it, or would have if it had not been lost before.
@@ -100,7 +104,8 @@ impl Link {
     /// A link on which nothing is under way, its loss in the good state.
     ///
     /// # Panics
-    /// If the profile is out of its bounds ([`WanProfile::check`]); that is a mistake of the caller.
+    /// If the profile is out of its bounds ([`WanProfile::check`]); that is a mistake of the
+    /// caller.
     pub fn new(profile: WanProfile, random: Random) -> Self {
         profile.check();
         Link {
@@ -120,7 +125,8 @@ impl Link {
         &self.profile
     }
 
-    /// From now on it is like that. What waits is sent at the new rate, what has left arrives as foreseen.
+    /// From now on it is like that. What waits is sent at the new rate, what has left arrives as
+    /// foreseen.
     ///
     /// # Panics
     /// If the profile is out of its bounds ([`WanProfile::check`]).
@@ -149,8 +155,8 @@ impl Link {
         self.is_cut
     }
 
-    /// How often it has been cut: whoever carries the datagrams compares this at sending and at arrival, and tells what was lost to
-    /// [`Link::lost_under_way`].
+    /// How often it has been cut: whoever carries the datagrams compares this at sending and at
+    /// arrival, and tells what was lost to [`Link::lost_under_way`].
     pub fn cuts(&self) -> u64 {
         self.cuts
     }
@@ -221,7 +227,8 @@ impl Link {
         Duration::from_nanos(nanos.min(u128::from(u64::MAX)) as u64)
     }
 
-    /// One step of the chain of Gilbert and Elliott, and whether the datagram is lost in the state that it finds.
+    /// One step of the chain of Gilbert and Elliott, and whether the datagram is lost in the state
+    /// that it finds.
     fn loses(&mut self) -> bool {
         let loss = self.profile.loss;
         let (leave, lose) = if self.bad { (loss.to_good, loss.in_bad) } else { (loss.to_bad, loss.in_good) };

@@ -17,8 +17,8 @@ const DELAY_MAX: Duration = Duration::from_secs(3600);
 pub enum Jitter {
     /// From nothing to this much, all as likely. Up to an hour.
     Uniform(Duration),
-    /// Mostly about the median, sometimes much more, as on long paths: the median times e to the power of `spread` times a number that is
-    /// nearly normal.
+    /// Mostly about the median, sometimes much more, as on long paths: the median times e to the
+    /// power of `spread` times a number that is nearly normal.
     LogNormal {
         /// Half of all datagrams are delayed by more. Up to an hour.
         median: Duration,
@@ -49,8 +49,9 @@ impl Jitter {
         }
     }
 
-    /// One of that distribution. The normal number is the sum of twelve uniform ones less six (Hamming, Numerical Methods for Scientists and
-    /// Engineers, 1962): within ±6, and, as additions and multiplications round alike everywhere, the same on every machine.
+    /// One of that distribution. The normal number is the sum of twelve uniform ones less six
+    /// (Hamming, Numerical Methods for Scientists and Engineers, 1962): within ±6, and, as
+    /// additions and multiplications round alike everywhere, the same on every machine.
     pub(super) fn draw(&self, random: &mut Random) -> Duration {
         match self {
             Jitter::Uniform(most) => Duration::from_nanos(random.below(most.as_nanos() as u64 + 1)),
@@ -63,8 +64,8 @@ impl Jitter {
     }
 }
 
-/// e to the power of `x` for |x| up to 12, to some eight digits: the library's own may differ between machines. The series at a 1024th of
-/// `x`, squared ten times.
+/// e to the power of `x` for |x| up to 12, to some eight digits: the library's own may differ
+/// between machines. The series at a 1024th of `x`, squared ten times.
 fn exp(x: f64) -> f64 {
     let small = x / 1024.0;
     let mut value = 1.0 + small * (1.0 + small / 2.0 * (1.0 + small / 3.0 * (1.0 + small / 4.0)));
@@ -74,8 +75,9 @@ fn exp(x: f64) -> f64 {
     value
 }
 
-/// Loss that comes in bursts: a chain of two states that takes one step for each datagram (Gilbert, Capacity of a burst-noise channel, 1960;
-/// Elliott, Estimates of error rates for codes on burst-noise channels, 1963). All four are probabilities in parts per million.
+/// Loss that comes in bursts: a chain of two states that takes one step for each datagram (Gilbert,
+/// Capacity of a burst-noise channel, 1960; Elliott, Estimates of error rates for codes on
+/// burst-noise channels, 1963). All four are probabilities in parts per million.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Loss {
     /// That the good state ends after a datagram.
@@ -97,8 +99,9 @@ impl Loss {
         Loss { to_bad: 0, to_good: MILLION, in_good: lost, in_bad: lost }
     }
 
-    /// So many parts per million of all datagrams are lost, at most half a million, in runs of `length` on average, at least 1. The bad state
-    /// loses all, the good state none. The parts of the chain are rounded down to whole millionths.
+    /// So many parts per million of all datagrams are lost, at most half a million, in runs of
+    /// `length` on average, at least 1. The bad state loses all, the good state none. The parts of
+    /// the chain are rounded down to whole millionths.
     ///
     /// # Panics
     /// If `lost` or `length` is out of its bounds.
@@ -111,7 +114,8 @@ impl Loss {
         Loss { to_bad, to_good: MILLION / length, in_good: 0, in_bad: MILLION }
     }
 
-    /// The share of all datagrams that is lost in the long run, parts per million. A chain that never leaves its first state stays good.
+    /// The share of all datagrams that is lost in the long run, parts per million. A chain that
+    /// never leaves its first state stays good.
     pub fn mean(&self) -> u64 {
         match self.to_bad + self.to_good {
             0 => self.in_good,
@@ -131,7 +135,8 @@ pub struct WanProfile {
     pub reorders: bool,
     /// Which datagrams are lost.
     pub loss: Loss,
-    /// Of the bottleneck, bytes per second, at least 1. `u64::MAX` is no bottleneck: sending takes no time.
+    /// Of the bottleneck, bytes per second, at least 1. `u64::MAX` is no bottleneck: sending takes
+    /// no time.
     pub rate: u64,
     /// Before the bottleneck, bytes, at least 1; what does not fit is lost.
     pub queue: usize,

@@ -10,7 +10,8 @@ use crate::client::Act;
 use crate::link::{Arrival, Pipe};
 
 impl World<'_> {
-    /// The next piece that has come over a line; over one in a cell, it goes to the access link, which has room for it.
+    /// The next piece that has come over a line; over one in a cell, it goes to the access link,
+    /// which has room for it.
     pub(super) fn read(&mut self, line: usize, way: Way) -> Option<Arrival> {
         loop {
             let known = &mut self.lines[line];

@@ -1,8 +1,8 @@
 //! A broker, its clients and the links between them in virtual time.
 //!
-//! The world is the broker's driver: an event queue ordered by time and then by when an event was scheduled, and nothing else
-//! decides what happens next. It carries bytes between clients and the broker through [`Pipe`]s, and shows a [`Checker`] what
-//! passes the broker's door.
+//! The world is the broker's driver: an event queue ordered by time and then by when an event was
+//! scheduled, and nothing else decides what happens next. It carries bytes between clients and the
+//! broker through [`Pipe`]s, and shows a [`Checker`] what passes the broker's door.
 
 mod lines;
 mod store;
@@ -131,7 +131,8 @@ impl<'a> World<'a> {
         }
     }
 
-    /// The wall clock of the broker's machine steps, forward or back; the broker is not told, and its clock makes of that what it does.
+    /// The wall clock of the broker's machine steps, forward or back; the broker is not told, and
+    /// its clock makes of that what it does.
     pub fn step_wall(&mut self, nanos: i64) {
         self.clock.step_wall(self.now, nanos);
     }

@@ -76,7 +76,8 @@ impl World<'_> {
         self.store.as_mut().expect("a world with a log").ledger.look_at_order();
     }
 
-    /// A broker that has just begun is told which topics are logged and how its cache is divided, and begins.
+    /// A broker that has just begun is told which topics are logged and how its cache is divided,
+    /// and begins.
     fn begin_log(&mut self) {
         let store = self.store.as_ref().expect("a world with a log");
         self.broker.set_profiles(store.profiles.clone());
@@ -84,7 +85,8 @@ impl World<'_> {
         self.call(Input::Cache(&plan), Seen::Nothing);
     }
 
-    /// The broker's machine stops and starts again: every connection breaks, and what was not synced may be lost.
+    /// The broker's machine stops and starts again: every connection breaks, and what was not
+    /// synced may be lost.
     pub fn crash(&mut self) {
         for (conn, line) in std::mem::take(&mut self.names) {
             self.lines[line].conn = None;
@@ -109,7 +111,8 @@ impl World<'_> {
         self.begin_log();
     }
 
-    /// Everything owed must have come by now; then everybody goes, all sessions end, and nothing is left of them.
+    /// Everything owed must have come by now; then everybody goes, all sessions end, and nothing is
+    /// left of them.
     pub(super) fn finish_log(&mut self) {
         let now = self.now;
         self.store.as_mut().expect("a world with a log").ledger.finish(now);

@@ -1,5 +1,6 @@
-//! MQTT 3.1.1 where it differs from 5.0: return codes, no reason codes and properties, sessions without expiry, and no last
-//! word of the server. The statement numbers at `covers` are those of 5.0, so there are none here.
+//! MQTT 3.1.1 where it differs from 5.0: return codes, no reason codes and properties, sessions
+//! without expiry, and no last word of the server. The statement numbers at `covers` are those of
+//! 5.0, so there are none here.
 
 use whimbrel_mqtt::{Config, ConnId};
 

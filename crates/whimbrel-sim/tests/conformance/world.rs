@@ -1,5 +1,6 @@
-//! A broker in virtual time and the clients of a test. Whatever the broker sends is checked against what holds always:
-//! packets are well-formed, no larger than the client allows, and use no topic alias that the client did not offer.
+//! A broker in virtual time and the clients of a test. Whatever the broker sends is checked against
+//! what holds always: packets are well-formed, no larger than the client allows, and use no topic
+//! alias that the client did not offer.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -82,7 +83,8 @@ impl World {
         conn
     }
 
-    /// Connects and must be accepted; what follows CONNACK at once can be taken with [`World::packets`].
+    /// Connects and must be accepted; what follows CONNACK at once can be taken with
+    /// [`World::packets`].
     pub fn connect(&mut self, connect: &Connect) -> ConnId {
         let (conn, answer) = self.try_connect(connect);
         assert!(matches!(answer, Packet::Connack { code: 0, .. }), "refused with {answer:?}");
@@ -122,7 +124,8 @@ impl World {
         packets.remove(0)
     }
 
-    /// Subscribes with the QoS and options in `options`; it must be granted. Retained messages stay to be taken.
+    /// Subscribes with the QoS and options in `options`; it must be granted. Retained messages stay
+    /// to be taken.
     pub fn subscribe(&mut self, conn: ConnId, filter: &str, options: u8) {
         self.send(conn, Subscribe::new(1, &[(filter, options)]));
         match self.next(conn) {

@@ -1,4 +1,5 @@
-//! What one client may cost the broker: answers that it does not read, packets that it does not complete.
+//! What one client may cost the broker: answers that it does not read, packets that it does not
+//! complete.
 
 use mqtt_protocol_core::mqtt::packet::Qos;
 use whimbrel_mqtt::{ANSWERS_MAX, Config, HIGH_WATER, Limits, Origin};
@@ -53,7 +54,8 @@ fn incomplete_packets_are_bounded_over_all_connections() {
     assert!((10..=20).contains(&open), "{open} hold 64 KiB each of 1 MiB");
     assert_eq!(rig.stats().refused.count(QUOTA_EXCEEDED) as usize, hoarders.len() - open);
 
-    // Others are served, also with a packet in two pieces that is small beside those of the hoarders.
+    // Others are served, also with a packet in two pieces that is small beside those of the
+    // hoarders.
     let console = rig.connect(Hello::v5("console"));
     rig.subscribe(console, "t", Qos::AtMostOnce);
     let bus = rig.connect(Hello::v311("bus"));

@@ -1,6 +1,8 @@
-//! Worlds whose broker has a log: no promise about what survives is broken, and a seed is all there is to a run.
+//! Worlds whose broker has a log: no promise about what survives is broken, and a seed is all there
+//! is to a run.
 //!
-//! `WHIMBREL_SEEDS` sets how many seeds are played (500), `WHIMBREL_SEED` the first (0) or the one to replay.
+//! `WHIMBREL_SEEDS` sets how many seeds are played (500), `WHIMBREL_SEED` the first (0) or the one
+//! to replay.
 
 use whimbrel_sim::durable::{self, Report, run};
 use whimbrel_sim::trace::KEPT;
@@ -69,7 +71,8 @@ fn replay_wide() {
     assert!(report.violations.is_empty(), "seed {} breaks {} rules", report.seed, report.violations.len());
 }
 
-/// Plays one seed again and tells the last of its story, of as many entries as `WHIMBREL_TRACE` says.
+/// Plays one seed again and tells the last of its story, of as many entries as `WHIMBREL_TRACE`
+/// says.
 #[test]
 fn replay() {
     let kept = number("WHIMBREL_TRACE").map_or(KEPT, |kept| kept as usize);

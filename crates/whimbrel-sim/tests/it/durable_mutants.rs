@@ -1,4 +1,5 @@
-//! The ledger is checked: a broker with a fault about what survives is caught by a rule that forbids it, within few worlds.
+//! The ledger is checked: a broker with a fault about what survives is caught by a rule that
+//! forbids it, within few worlds.
 
 use whimbrel_core::Mutant;
 use whimbrel_sim::check::Rule;

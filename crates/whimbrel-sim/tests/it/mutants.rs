@@ -1,4 +1,5 @@
-//! The checkers are checked: a broker that is made to misbehave in one way is caught by the rule that forbids it.
+//! The checkers are checked: a broker that is made to misbehave in one way is caught by the rule
+//! that forbids it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -551,7 +552,8 @@ struct Mishear {
 impl Tamper for Mishear {
     fn mishear(&mut self, _conn: ConnId, bytes: &mut Vec<u8>) {
         let connect = bytes.first() == Some(&0x10) && bytes.get(4..8) == Some(b"MQTT");
-        // The properties of a CONNECT of MQTT 5 begin behind name, level, flags, keep-alive and their length.
+        // The properties of a CONNECT of MQTT 5 begin behind name, level, flags, keep-alive and
+        // their length.
         let Some(properties) = bytes.get_mut(13..).filter(|_| connect) else { return };
         let mut at = 0;
         while let Some(known) = properties.get(at) {

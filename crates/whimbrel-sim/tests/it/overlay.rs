@@ -1,7 +1,8 @@
-//! Worlds of many brokers: no promise is broken in any of them, and a seed is all there is to a run.
+//! Worlds of many brokers: no promise is broken in any of them, and a seed is all there is to a
+//! run.
 //!
-//! `WHIMBREL_SEEDS` sets how many seeds are played (500), `WHIMBREL_SEED` the first (0) or the one to replay, `WHIMBREL_TRACE` how much of its
-//! story is told.
+//! `WHIMBREL_SEEDS` sets how many seeds are played (500), `WHIMBREL_SEED` the first (0) or the one
+//! to replay, `WHIMBREL_TRACE` how much of its story is told.
 
 use whimbrel_sim::overlay::{Report, Size, replay as play_again, run, run_sized};
 
@@ -54,7 +55,8 @@ fn a_seed_is_all_there_is_to_a_run() {
     assert_ne!(run(1).digest, run(2).digest);
 }
 
-/// Plays one seed again and tells the last of its story, of as many entries as `WHIMBREL_TRACE` says.
+/// Plays one seed again and tells the last of its story, of as many entries as `WHIMBREL_TRACE`
+/// says.
 #[test]
 fn replay() {
     let kept = number("WHIMBREL_TRACE").map_or(KEPT, |kept| kept as usize);

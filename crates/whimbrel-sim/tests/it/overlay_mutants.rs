@@ -1,5 +1,6 @@
-//! The book of worlds of many brokers is checked: brokers with a fault about what travels between them are caught by a rule that forbids it,
-//! within few worlds. Two of them need a scene of their own: `src/overlay/scenes.rs`.
+//! The book of worlds of many brokers is checked: brokers with a fault about what travels between
+//! them are caught by a rule that forbids it, within few worlds. Two of them need a scene of their
+//! own: `src/overlay/scenes.rs`.
 
 use whimbrel_core::Mutant;
 use whimbrel_sim::overlay::{Rule, run, run_mutant};
@@ -7,7 +8,8 @@ use whimbrel_sim::overlay::{Rule, run, run_mutant};
 /// Worlds in which a mutant may show itself.
 const SEEDS: u64 = 500;
 
-/// Looks for the first world that shows the fault by one of these rules, and shows nothing without it.
+/// Looks for the first world that shows the fault by one of these rules, and shows nothing without
+/// it.
 fn caught(mutant: Mutant, rules: &[Rule]) {
     caught_from(0, mutant, rules);
 }

@@ -1,6 +1,8 @@
-//! Selectors keep events off the links between brokers: less travels than the share of events that is wanted, and a half more.
+//! Selectors keep events off the links between brokers: less travels than the share of events that
+//! is wanted, and a half more.
 //!
-//! The figures of more subscriptions: `cargo run --profile quick -p whimbrel-sim --example link_traffic`, and `docs/experiments.md`.
+//! The figures of more subscriptions:
+//! `cargo run --profile quick -p whimbrel-sim --example link_traffic`, and `docs/experiments.md`.
 
 use std::time::Duration;
 

@@ -1,10 +1,11 @@
-//! Worlds in which durable subscribers come and go while brokers end: no promise is broken in any of them, and a seed is all there is to a run. In those in which
-//! they wander over all brokers, some beyond the first thousand are still broken; decision 13 tells which.
+//! Worlds in which durable subscribers come and go while brokers end: no promise is broken in any
+//! of them, and a seed is all there is to a run. In those in which they wander over all brokers,
+//! some beyond the first thousand are still broken; decision 13 tells which.
 //!
-//! `WHIMBREL_SEEDS` sets how many seeds are played (1,000 and 200), `WHIMBREL_SEED` the first (0) or the one to replay, `WHIMBREL_TRACE` how much of its
-//! story is told, and `WHIMBREL_HOME` that it is
-//! one in which clients go nowhere else (1), and no storm comes (2); `WHIMBREL_OVERLOADED`, that
-//! brokers stand still now and then.
+//! `WHIMBREL_SEEDS` sets how many seeds are played (1,000 and 200), `WHIMBREL_SEED` the first (0)
+//! or the one to replay, `WHIMBREL_TRACE` how much of its story is told, and `WHIMBREL_HOME` that
+//! it is one in which clients go nowhere else (1), and no storm comes (2); `WHIMBREL_OVERLOADED`,
+//! that brokers stand still now and then.
 
 use whimbrel_sim::overlay::roam::{
     Report, Wander, replay as play_again, replay_overloaded, run, run_overloaded, run_wandering,
@@ -15,7 +16,8 @@ use crate::seeds::{number, play};
 /// Seeds that are played unless told otherwise.
 const SEEDS: u64 = 1_000;
 
-/// None of those breaks a promise; of each thousand beyond them so many at most: what is still open, as decision 13 tells.
+/// None of those breaks a promise; of each thousand beyond them so many at most: what is still
+/// open, as decision 13 tells.
 const OPEN_MAX: u64 = 2;
 
 /// Of worlds in which clients go nowhere else.
@@ -119,7 +121,8 @@ fn a_seed_is_all_there_is_to_a_run() {
     assert_ne!(run(1).digest, run(2).digest);
 }
 
-/// Plays one seed again and tells the last of its story, of as many entries as `WHIMBREL_TRACE` says.
+/// Plays one seed again and tells the last of its story, of as many entries as `WHIMBREL_TRACE`
+/// says.
 #[test]
 fn replay() {
     let kept = number("WHIMBREL_TRACE").map_or(KEPT, |kept| kept as usize);

@@ -1,5 +1,5 @@
-//! The book of worlds in which clients wander is checked: brokers with a fault about what moves and what is owed are caught by a rule that forbids
-//! it, within few worlds.
+//! The book of worlds in which clients wander is checked: brokers with a fault about what moves and
+//! what is owed are caught by a rule that forbids it, within few worlds.
 
 use whimbrel_core::Mutant;
 use whimbrel_sim::overlay::Rule;
@@ -9,7 +9,8 @@ use whimbrel_sim::overlay::roam::{Wander, run_overloaded, run_overloaded_mutant,
 /// thousand.
 const SEEDS: u64 = 3000;
 
-/// Looks for the first world that shows the fault by one of these rules, and shows nothing without it.
+/// Looks for the first world that shows the fault by one of these rules, and shows nothing without
+/// it.
 fn caught(wander: Wander, mutant: Mutant, rules: &[Rule]) {
     for seed in 0..SEEDS {
         let report = run_wandering_mutant(seed, wander, mutant);

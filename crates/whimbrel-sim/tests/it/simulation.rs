@@ -1,6 +1,7 @@
 //! Whole worlds drawn from seeds: no rule is broken, and a seed is all there is to a run.
 //!
-//! `WHIMBREL_SEEDS` sets how many seeds are played (200), `WHIMBREL_SEED` the first (0) or the one to replay.
+//! `WHIMBREL_SEEDS` sets how many seeds are played (200), `WHIMBREL_SEED` the first (0) or the one
+//! to replay.
 
 use std::collections::BTreeMap;
 
@@ -81,7 +82,8 @@ fn a_seed_is_all_there_is_to_a_run() {
     assert_ne!(run(1).digest, run(2).digest);
 }
 
-/// Plays one seed again and tells the last of its story, of as many entries as `WHIMBREL_TRACE` says.
+/// Plays one seed again and tells the last of its story, of as many entries as `WHIMBREL_TRACE`
+/// says.
 #[test]
 fn replay() {
     let kept = number("WHIMBREL_TRACE").map_or(KEPT, |kept| kept as usize);

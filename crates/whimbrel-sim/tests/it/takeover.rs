@@ -1,5 +1,5 @@
-//! A client closes a connection and opens the next at once: whichever of the two sockets the broker reads first, what
-//! lies in the old one comes first.
+//! A client closes a connection and opens the next at once: whichever of the two sockets the broker
+//! reads first, what lies in the old one comes first.
 
 use std::time::Duration;
 
@@ -217,8 +217,8 @@ enum End {
     Stays,
 }
 
-/// Connections of one client follow each other, and their sockets are read in any order: all is as if each had been
-/// read to its end before the next one began.
+/// Connections of one client follow each other, and their sockets are read in any order: all is as
+/// if each had been read to its end before the next one began.
 #[test]
 fn in_whatever_order_sockets_are_read_connections_follow_each_other() {
     for seed in 0..2000 {

@@ -1,7 +1,8 @@
-//! The checker of tracked subscriptions is checked: a broker that is made to misbehave in one way is caught by a rule that forbids it.
+//! The checker of tracked subscriptions is checked: a broker that is made to misbehave in one way
+//! is caught by a rule that forbids it.
 //!
-//! `cargo test -p whimbrel-sim --test it tracked_mutants -- --nocapture --test-threads 1` prints the table: the mutant, the rule that caught it,
-//! and the first seed whose world showed it.
+//! `cargo test -p whimbrel-sim --test it tracked_mutants -- --nocapture --test-threads 1` prints
+//! the table: the mutant, the rule that caught it, and the first seed whose world showed it.
 
 use std::collections::BTreeMap;
 
@@ -144,7 +145,8 @@ impl<F: FnMut(&mut Vec<Spoken>, &Ears) -> bool> Tamper for Between<F> {
     }
 }
 
-/// Plays worlds until the mutant has been caught by one of `rules`, in a world that is in order without it.
+/// Plays worlds until the mutant has been caught by one of `rules`, in a world that is in order
+/// without it.
 fn caught(what: &str, rules: &[Rule], mut mutant: impl FnMut() -> Box<dyn Tamper>) {
     caught_in(what, rules, |seed| run_tampered(seed, &mut *mutant()));
 }

@@ -8,7 +8,8 @@ use whimbrel_wire::*;
 
 use super::tree::Node;
 
-/// Decisions taken from a string of bytes; all zero when it is used up, so that shorter strings make simpler frames.
+/// Decisions taken from a string of bytes; all zero when it is used up, so that shorter strings
+/// make simpler frames.
 pub struct Choices<'a>(pub &'a [u8]);
 
 impl<'a> Choices<'a> {

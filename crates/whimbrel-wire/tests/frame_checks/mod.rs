@@ -30,7 +30,8 @@ pub fn same(one: &AcceptedEvent<'_>, other: &AcceptedEvent<'_>) -> bool {
     Event::keep(one.id, one.accepted, &one.event) == Event::keep(other.id, other.accepted, &other.event)
 }
 
-/// No bytes make anything panic. What is accepted has one form only: encoded again it is the same, up to what was ignored behind it. Returns whether it was accepted.
+/// No bytes make anything panic. What is accepted has one form only: encoded again it is the same,
+/// up to what was ignored behind it. Returns whether it was accepted.
 pub fn decode_any(bytes: &[u8]) -> bool {
     let Ok(frame) = Frame::decode(bytes) else { return false };
     let whole = encoded(&frame);
@@ -62,7 +63,8 @@ pub fn read_any(bytes: &[u8], id: EventId) {
     Event::keep(id, event.accepted, &event.event);
 }
 
-/// Any bytes as a stream, cut at each multiple of `step`: the frames do not depend on where, nor does the error.
+/// Any bytes as a stream, cut at each multiple of `step`: the frames do not depend on where, nor
+/// does the error.
 pub fn cut_any(stream: &[u8], step: usize) {
     let (mut cutter, mut frames, mut failed) = (Cutter::new(), Vec::new(), None);
     'stream: for mut chunk in stream.chunks(step) {
@@ -86,7 +88,8 @@ pub fn cut_any(stream: &[u8], step: usize) {
     assert_eq!(whole.next(&mut chunk).err(), failed);
 }
 
-/// A frame made from these choices, whole, short of some bytes, with bytes behind it, and with a byte changed.
+/// A frame made from these choices, whole, short of some bytes, with bytes behind it, and with a
+/// byte changed.
 pub fn made(choices: &[u8]) {
     let c = &mut Choices(choices);
     with_frame(c, |frame| {

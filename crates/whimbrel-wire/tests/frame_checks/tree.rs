@@ -34,7 +34,8 @@ impl Node {
     }
 }
 
-/// The tree, written and read, is what it was, and so is each that is passed on, down to the leaves.
+/// The tree, written and read, is what it was, and so is each that is passed on, down to the
+/// leaves.
 pub fn check(root: &Node, tick: Tick, default_previous: Tick) {
     let mut bytes = Vec::new();
     root.write(&mut bytes, tick, default_previous);

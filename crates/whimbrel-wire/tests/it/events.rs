@@ -65,7 +65,8 @@ fn a_full_event_has_these_bytes() {
     };
     let bytes = written(&AcceptedEvent { id: ID, accepted: Time::from_nanos(990), event });
     let wanted = [
-        // Flags; accepted 10 ns before the tick; publisher; expiry 110 ns after acceptance; deadline.
+        // Flags; accepted 10 ns before the tick; publisher; expiry 110 ns after acceptance;
+        // deadline.
         &[0b1111_1110, 0b1_1010, 19, 8, 7, 6, 5, 4, 3, 2, 1, 0xdc, 1, 0xc8, 1][..],
         &[0b1_1111, 1, b'c', 2, b'r', b'r', 1, 0xff],
         &[3, 6],

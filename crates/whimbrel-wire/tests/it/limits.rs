@@ -257,7 +257,8 @@ fn lists_have_their_bounds_and_nothing_is_allocated_for_what_is_not_there() {
     assert_eq!(Frame::decode(&[4, 2, 0, 0]), Err(Invalid::Form("whether more follows")));
 }
 
-/// A frame whose last lists are empty announces one entry more than allowed, in the list before `behind` others; then as many as are allowed.
+/// A frame whose last lists are empty announces one entry more than allowed, in the list before
+/// `behind` others; then as many as are allowed.
 fn too_many(frame: &Frame<'_>, behind: usize, max: usize, what: &'static str) {
     let bytes = accepted(frame);
     let (before, after) = bytes.split_at(bytes.len() - behind - 1);

@@ -1,5 +1,6 @@
-//! Frames as earlier versions sent them are understood by this one. `recorded/VERSION.frames` holds a stream of frames, and stays as it is; `WHIMBREL_RECORD=1 cargo test --profile quick -p whimbrel-wire --test it
-//! recorded` makes the file for this version, before it is released.
+//! Frames as earlier versions sent them are understood by this one. `recorded/VERSION.frames` holds
+//! a stream of frames, and stays as it is; `WHIMBREL_RECORD=1 cargo test --profile quick -p
+//! whimbrel-wire --test it recorded` makes the file for this version, before it is released.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -47,7 +47,8 @@ fn a_path_has_its_bound() {
     reader.children().next().unwrap().destinations(|path, _| longest = path.to_vec());
     assert_eq!(longest, (1..=DEPTH_MAX as u16).map(|at| at % 60).collect::<Vec<_>>());
     refused(|writer| chain(writer, DEPTH_MAX + 1));
-    // Another broker's bug: the last leaf made a node with a leaf below. Flags, port, tag; then the leaf.
+    // Another broker's bug: the last leaf made a node with a leaf below. Flags, port, tag; then the
+    // leaf.
     let longer = [&tree[..tree.len() - 3], &[0x41, 32, 7, 0], &tree[tree.len() - 3..]].concat();
     assert_eq!(read(&longer), Err(Invalid::TooMany("a tree's levels")));
 }
@@ -178,7 +179,8 @@ fn a_frame_with_a_bad_tree_is_refused_as_a_whole() {
     };
     assert!(Frame::decode(&frame(&good)).is_ok());
     assert_eq!(Frame::decode(&frame(&[0])), Err(Invalid::Form("a tree without destinations")));
-    // A default before the first tick, one that is said although it is the tick itself, and flags that nobody knows.
+    // A default before the first tick, one that is said although it is the tick itself, and flags
+    // that nobody knows.
     let mut bytes = frame(&good);
     bytes[1] |= 0x20;
     assert_eq!(Frame::decode(&bytes), Err(Invalid::Form("flags of an event's frame")));

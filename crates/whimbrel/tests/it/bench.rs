@@ -1,4 +1,5 @@
-//! The load generator against this broker, at a size at which nothing is measured: what it judges has to hold at any speed.
+//! The load generator against this broker, at a size at which nothing is measured: what it judges
+//! has to hold at any speed.
 
 use std::process::Command;
 

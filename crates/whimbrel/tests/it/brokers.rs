@@ -1,4 +1,5 @@
-//! What an operator sees of several brokers: `whimbrel topology`, `interest` and `trace`, of brokers that run and are linked.
+//! What an operator sees of several brokers: `whimbrel topology`, `interest` and `trace`, of
+//! brokers that run and are linked.
 
 use std::fs;
 use std::io::{BufRead, BufReader};

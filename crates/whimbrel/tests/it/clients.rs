@@ -1,4 +1,5 @@
-//! Commands that connect as clients: over TLS and WebSocket, through the loss of a broker, to the wrong port.
+//! Commands that connect as clients: over TLS and WebSocket, through the loss of a broker, to the
+//! wrong port.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -6,7 +7,8 @@ use std::process::{Command, Stdio};
 
 use crate::common::{Ends, broker, broker_at, ready_with, run, text, whimbrel};
 
-/// Makes an authority with a broker's certificate for localhost and a client's, and the broker's configuration.
+/// Makes an authority with a broker's certificate for localhost and a client's, and the broker's
+/// configuration.
 fn city(place: &Path) {
     let made = |arguments: &[&str]| {
         let output = whimbrel(&["cert"]).args(arguments).current_dir(place).output().expect("it runs");
@@ -134,7 +136,8 @@ fn a_subscriber_whose_reader_has_gone_ends_although_nothing_more_comes() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("position").display().to_string();
     for more in [&[][..], &["--durability", "semi-durable"], &["--token-file", &file]] {
-        // Standard error goes there too, as with `2>&1`: what is said in the end has no reader either.
+        // Standard error goes there too, as with `2>&1`: what is said in the end has no reader
+        // either.
         let (reader, writer) = std::io::pipe().expect("a pipe");
         let mut subscribe = whimbrel(&[&["sub", "-u", &url, "a"][..], more].concat());
         subscribe.stdout(writer.try_clone().expect("the same")).stderr(writer);

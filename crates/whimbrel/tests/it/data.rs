@@ -1,4 +1,5 @@
-//! `whimbrel serve --data` as its users meet it: who may use a directory, and what is there after a restart.
+//! `whimbrel serve --data` as its users meet it: who may use a directory, and what is there after a
+//! restart.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

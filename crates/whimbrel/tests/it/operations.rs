@@ -1,4 +1,5 @@
-//! What an operator does with a broker and its data directory: `whimbrel sessions`, `streams`, `journal check`, `backup` and `restore`.
+//! What an operator does with a broker and its data directory: `whimbrel sessions`, `streams`,
+//! `journal check`, `backup` and `restore`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -479,7 +480,8 @@ async fn a_backup_under_load_is_restored_and_what_came_after_it_is_a_gap() {
     assert_eq!(late.gaps.iter().filter(|gap| gap.pubend == stream).count(), 1, "the gap is told once");
 }
 
-/// Publishes numbers in bodies of 30,000 bytes until one is refused, or there are that many; how many were accepted.
+/// Publishes numbers in bodies of 30,000 bytes until one is refused, or there are that many; how
+/// many were accepted.
 async fn publish_large(url: &str, most: u64) -> u64 {
     let (writer, _events) = connect(url, "writer").await;
     let mut accepted = 0;

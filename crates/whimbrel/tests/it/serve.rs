@@ -115,7 +115,8 @@ impl Drop for Broker {
     }
 }
 
-/// One packet with a length below 128: its first byte and its body. `None` at the end of the stream.
+/// One packet with a length below 128: its first byte and its body. `None` at the end of the
+/// stream.
 fn packet(stream: &mut TcpStream) -> Option<(u8, Vec<u8>)> {
     let mut head = [0; 2];
     stream.read_exact(&mut head).ok()?;
@@ -177,7 +178,8 @@ fn deaf_client(broker: &Broker) -> TcpStream {
         client.write_all(&message).expect("the broker reads");
         let page = broker.get("/metrics");
         let dropped = page.lines().find_map(|line| line.strip_prefix("whimbrel_dropped_slow_total "));
-        // A first drop may come while the system's buffers still grow; so many come when nothing moves any more.
+        // A first drop may come while the system's buffers still grow; so many come when nothing
+        // moves any more.
         if dropped.and_then(|count| count.parse::<u64>().ok()).is_some_and(|count| count >= 32) {
             return client;
         }
@@ -425,7 +427,8 @@ fn version_and_completions() {
     }
 }
 
-/// A subscription whose cache was too small, and one that is promised nothing: what is lost is counted by what was promised.
+/// A subscription whose cache was too small, and one that is promised nothing: what is lost is
+/// counted by what was promised.
 #[test]
 fn losses_are_counted_by_what_was_promised() {
     let place = tempfile::tempdir().expect("a temporary directory");

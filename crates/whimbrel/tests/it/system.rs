@@ -1,4 +1,5 @@
-//! Several brokers as one thing: what any of them tells of all, over the control socket and over HTTP.
+//! Several brokers as one thing: what any of them tells of all, over the control socket and over
+//! HTTP.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};

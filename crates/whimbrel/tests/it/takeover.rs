@@ -36,7 +36,8 @@ fn packet(first: u8, body: &[u8]) -> Vec<u8> {
 }
 
 impl Wire {
-    /// Connects with a session that outlives the connection, and the will `w/t`; whether the session was there.
+    /// Connects with a session that outlives the connection, and the will `w/t`; whether the
+    /// session was there.
     fn connect(address: &str, client_id: &str, is_v5: bool) -> (Wire, bool) {
         let stream = TcpStream::connect(address).expect("the broker listens");
         stream.set_read_timeout(Some(DEADLINE)).expect("a bound");

@@ -1,7 +1,9 @@
-//! What an earlier version has left in its data directory is gone on with by this one: sessions, positions, what is in flight, retained messages, numbers of
-//! publishers; and what brokers know of each other's. The directories in `recorded/` and `recorded_overlay/` were written by the version that they are named
-//! after, and stay as they are; `WHIMBREL_RECORD=PATH cargo test --profile quick -p whimbrel --test it upgrade` makes those of the version of that program,
-//! before it is released.
+//! What an earlier version has left in its data directory is gone on with by this one: sessions,
+//! positions, what is in flight, retained messages, numbers of publishers; and what brokers know of
+//! each other's. The directories in `recorded/` and `recorded_overlay/` were written by the version
+//! that they are named after, and stay as they are; `WHIMBREL_RECORD=PATH cargo test --profile
+//! quick -p whimbrel --test it upgrade` makes those of the version of that program, before it is
+//! released.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
@@ -228,7 +230,8 @@ async fn what_earlier_versions_have_left_is_gone_on_with() {
     assert!(versions > 0, "there is at least one");
 }
 
-/// Three brokers, each of which dials those before it: where their data are, and their clients' URLs.
+/// Three brokers, each of which dials those before it: where their data are, and their clients'
+/// URLs.
 struct Three {
     places: [TempDir; 3],
     running: Vec<(Ends, String)>,

@@ -61,7 +61,8 @@ pub enum Kind {
 /// What a client saw of its subscription.
 #[derive(Clone, Debug)]
 pub enum Seen {
-    /// The subscription was granted in this life of a broker; these other brokers had not confirmed it.
+    /// The subscription was granted in this life of a broker; these other brokers had not confirmed
+    /// it.
     Granted {
         life: Life,
         pending: Vec<String>,

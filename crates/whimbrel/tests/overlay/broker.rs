@@ -10,7 +10,8 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tokio::time::{interval, timeout};
 
-/// Everything is cached at every broker, so that a roamer finds it anywhere, and what a test floods the broker with does not take the room.
+/// Everything is cached at every broker, so that a roamer finds it anywhere, and what a test floods
+/// the broker with does not take the room.
 const SETTINGS: &str = "[buffer]\nsubscribe = [\"load/#\"]\n[overlay]\nlinks = 0\n\
     [log]\nlevel = \"debug\"\n[[partition]]\nfilter = \"flood\"\ncapacity = \"1 MB\"\n";
 
@@ -49,7 +50,8 @@ pub struct Broker {
 }
 
 impl Broker {
-    /// Each broker of a run has a loopback address of its own, which nobody's client takes ports of.
+    /// Each broker of a run has a loopback address of its own, which nobody's client takes ports
+    /// of.
     pub fn new(number: usize) -> Broker {
         let host = Ipv4Addr::new(127, 0, 0, 10 + number as u8);
         let address = SocketAddr::new(if cfg!(target_os = "linux") { host } else { Ipv4Addr::LOCALHOST }.into(), 0);
@@ -86,7 +88,8 @@ impl Broker {
         self.files.path().join(name)
     }
 
-    /// What is tried, but in its first life what `WHIMBREL_OLD_BIN` names, if it does: whoever starts it again upgrades it.
+    /// What is tried, but in its first life what `WHIMBREL_OLD_BIN` names, if it does: whoever
+    /// starts it again upgrades it.
     fn binary(&self) -> String {
         let old = std::env::var("WHIMBREL_OLD_BIN").ok().filter(|_| self.life == 0);
         old.unwrap_or_else(|| env!("CARGO_BIN_EXE_whimbrel").to_owned())
@@ -152,7 +155,8 @@ impl Broker {
         self.running.as_mut().is_some_and(|(child, _)| matches!(child.0.try_wait(), Ok(None)))
     }
 
-    /// Bytes of memory that the process has now. Only for one that is not started by another command.
+    /// Bytes of memory that the process has now. Only for one that is not started by another
+    /// command.
     #[cfg(target_os = "linux")]
     pub fn memory(&self) -> u64 {
         let (child, _) = self.running.as_ref().expect("it runs");

@@ -1,5 +1,5 @@
-//! Strangers at the port of the links, who have got through the handshake and mean harm. The broker stays, its memory is bounded, its log names what they did, and
-//! a link beside them loses nothing.
+//! Strangers at the port of the links, who have got through the handshake and mean harm. The broker
+//! stays, its memory is bounded, its log names what they did, and a link beside them loses nothing.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -171,7 +171,8 @@ async fn world() -> (World, Credentials, SocketAddr) {
     (world, credentials::of_development().expect("there is randomness"), address)
 }
 
-/// The broker lives, its only link to another broker was never interrupted, and its clients miss nothing.
+/// The broker lives, its only link to another broker was never interrupted, and its clients miss
+/// nothing.
 async fn is_undisturbed(mut world: World) {
     assert!(world.brokers[0].is_alive(), "the broker is gone:\n{}", world.brokers[0].log());
     assert_eq!(world.brokers[0].metric("whimbrel_link_reconnects_total", ""), 0.0, "the link beside it was made anew");
@@ -385,7 +386,8 @@ async fn who_says_goodbye_and_stays_is_hung_up_and_its_place_is_free() {
     let (world, credentials, address) = world().await;
     let endpoint = endpoint(&credentials);
     let mut held = Vec::new();
-    // One link is that of the other broker: with a place lost at each goodbye, the last of them would find none.
+    // One link is that of the other broker: with a place lost at each goodbye, the last of them
+    // would find none.
     for _ in 0..LINKS_MAX {
         let shaken = timeout(PATIENCE, Stranger::try_at(endpoint.clone(), address)).await;
         let mut stranger = shaken.expect("the broker answers in time").expect("there is a place");

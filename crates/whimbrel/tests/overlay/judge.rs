@@ -1,8 +1,12 @@
-//! The judge: from what clients saw, what the brokers owed them and did not do. It is a pure function of a [`Book`].
+//! The judge: from what clients saw, what the brokers owed them and did not do. It is a pure
+//! function of a [`Book`].
 //!
-//! A reliable event is *due* to a subscription if it was acknowledged, was sent after the subscription had been granted and before its connection ended
-//! (a roamer's subscription does not end with its connection), and it wants it. Three things nobody can be asked for: what was on its way when a subscriber's own
-//! connection ended; the end of a broker's life, of which only who is told of gaps and stays connected must hear what others have seen; and what others sent before a broker that had just begun knew of them.
+//! A reliable event is *due* to a subscription if it was acknowledged, was sent after the
+//! subscription had been granted and before its connection ended (a roamer's subscription does not
+//! end with its connection), and it wants it. Three things nobody can be asked for: what was on its
+//! way when a subscriber's own connection ended; the end of a broker's life, of which only who is
+//! told of gaps and stays connected must hear what others have seen; and what others sent before a
+//! broker that had just begun knew of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -88,7 +92,8 @@ pub fn demand(book: &Book) -> Vec<Verdict> {
     verdicts
 }
 
-/// What a subscription saw about an event's publisher and stream before the event came for the last time, or up to the end: for whoever looks for a fault.
+/// What a subscription saw about an event's publisher and stream before the event came for the last
+/// time, or up to the end: for whoever looks for a fault.
 pub fn trail(book: &Book, subscription: &str, name: Name) -> String {
     const LINES: usize = 16;
     let ids = |seen: &Seen| match seen {
@@ -120,7 +125,8 @@ struct Era {
     granted: Instant,
     ended: Option<Instant>,
     pending: BTreeSet<String>,
-    /// Its broker had just begun, and did not know all others yet: when it was seen to reach them, if ever.
+    /// Its broker had just begun, and did not know all others yet: when it was seen to reach them,
+    /// if ever.
     alone: Option<Option<Instant>>,
     /// The least and greatest number of each publisher, in each life of its broker, that came.
     came: BTreeMap<(u32, Life), (u32, u32)>,
@@ -228,8 +234,8 @@ impl<'a> Trial<'a> {
         }
     }
 
-    /// Whether a gap tells that it is missing: it covers the event's tick, or where nobody knows that, a part of the stream between its publisher's events
-    /// before and after in the same life.
+    /// Whether a gap tells that it is missing: it covers the event's tick, or where nobody knows
+    /// that, a part of the stream between its publisher's events before and after in the same life.
     fn is_told(&self, name: Name, event: &Published) -> bool {
         if let Some(ids) = self.ids.get(&name) {
             let is_covered = |id: &EventId| {
@@ -257,7 +263,8 @@ fn is_due(era: &Era, name: Name, event: &Published, acknowledged: Instant) -> bo
     let is_confirmed = !era.pending.contains(&format!("b{}", event.life.0));
     let is_known = era.alone.is_none_or(|whole| whole.is_some_and(|whole| whole < event.sent));
     let began = (is_confirmed && is_known) || range.is_some_and(|(first, _)| *first < name.number);
-    // Of what was on its way when the connection ended, only that is owed after which something else came.
+    // Of what was on its way when the connection ended, only that is owed after which something
+    // else came.
     let lasted =
         era.ended.is_none_or(|ended| acknowledged < ended && range.is_some_and(|(_, last)| *last > name.number));
     was_granted && began && lasted

@@ -7,7 +7,8 @@ use whimbrel_client::{EventId, HostId, Tick};
 use crate::book::{Book, History, Kind, Name, Published, Seen};
 use crate::judge::{Verdict, judge};
 
-/// A publisher's five events, acknowledged one after the other from the tenth millisecond on, and one subscription that saw `seen` at these milliseconds.
+/// A publisher's five events, acknowledged one after the other from the tenth millisecond on, and
+/// one subscription that saw `seen` at these milliseconds.
 fn verdict(kind: Kind, ended: bool, seen: &[(u64, Seen)]) -> Verdict {
     let begun = Instant::now();
     let at = |millis: u64| begun + Duration::from_millis(millis);
@@ -20,7 +21,8 @@ fn verdict(kind: Kind, ended: bool, seen: &[(u64, Seen)]) -> Verdict {
         book.published.insert(Name { publisher: 7, number }, event);
     }
     book.began.extend([((1, 1), begun - Duration::from_millis(2)), ((1, 2), begun - Duration::from_millis(1))]);
-    // Of the first life of the subscriber's broker before it was granted, of the second after the third event had been sent.
+    // Of the first life of the subscriber's broker before it was granted, of the second after the
+    // third event had been sent.
     book.whole.extend([begun - Duration::from_micros(1500), at(35)]);
     if ended {
         book.ended.insert((0, 1));

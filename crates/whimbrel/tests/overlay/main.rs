@@ -1,5 +1,6 @@
-//! Several real brokers, joined by links that are slow, lose, are cut and healed; brokers that are killed; strangers at the port of the links. What is owed to
-//! whom is judged from what the clients saw alone.
+//! Several real brokers, joined by links that are slow, lose, are cut and healed; brokers that are
+//! killed; strangers at the port of the links. What is owed to whom is judged from what the clients
+//! saw alone.
 
 mod book;
 mod broker;

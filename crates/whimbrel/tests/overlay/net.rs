@@ -1,11 +1,14 @@
-//! Brokers in network namespaces of Linux, joined by virtual Ethernet: the kernel's own sockets, queues and rates instead of the relay. It makes namespaces, so it
-//! runs only when asked for (`make test-net`), and only as root.
+//! Brokers in network namespaces of Linux, joined by virtual Ethernet: the kernel's own sockets,
+//! queues and rates instead of the relay. It makes namespaces, so it runs only when asked for
+//! (`make test-net`), and only as root.
 //!
-//! A token bucket gives a link its rate. It is cut, both ways or one way, by a rule of nftables that drops what has come in: the sender is told nothing. Without
-//! nftables it is cut by a bucket into which no packet fits.
+//! A token bucket gives a link its rate. It is cut, both ways or one way, by a rule of nftables
+//! that drops what has come in: the sender is told nothing. Without nftables it is cut by a bucket
+//! into which no packet fits.
 //!
-//! With `--dev` a broker listens on one address, which it keeps. Where addresses change it is therefore known by those of its links, translated by nftables, and
-//! dialled by its name, which leads to the new ones.
+//! With `--dev` a broker listens on one address, which it keeps. Where addresses change it is
+//! therefore known by those of its links, translated by nftables, and dialled by its name, which
+//! leads to the new ones.
 
 #![cfg(target_os = "linux")]
 
@@ -70,7 +73,8 @@ fn run_all(commands: &[&[&str]]) -> Result<(), String> {
     commands.iter().try_for_each(|words| run(words).map(drop))
 }
 
-/// Namespaces, each joined to this one by which clients reach it, and to each of the others. They end with this value.
+/// Namespaces, each joined to this one by which clients reach it, and to each of the others. They
+/// end with this value.
 struct Namespaces {
     names: Vec<String>,
     /// The last part of the address that the first has on its link to the second.
@@ -82,7 +86,8 @@ struct Namespaces {
 
 impl Drop for Namespaces {
     fn drop(&mut self) {
-        // What of them was never made is no matter. The system ends their devices some time later, but those at this end have to make room at once.
+        // What of them was never made is no matter. The system ends their devices some time later,
+        // but those at this end have to make room at once.
         for (number, name) in self.names.iter().enumerate() {
             let _ = run(&["ip", "link", "del", &device_here(number)]);
             let _ = run(&["ip", "netns", "del", name]);
@@ -144,7 +149,8 @@ impl Namespaces {
     /// Lets each be known to the others by its addresses on their links instead of its lasting one.
     fn translate(&self) -> Result<(), String> {
         for number in 0..BROKERS {
-            // Only what is sent to an address that it has now: a late packet to the old one would bring that back for the answers.
+            // Only what is sent to an address that it has now: a late packet to the old one would
+            // bring that back for the answers.
             let (own, at) = (lasting(number), "type nat hook prerouting priority -100");
             let come = format!("{at}; iifname \"to*\" fib daddr type local dnat to {own};");
             let go = "type nat hook postrouting priority 100; oifname \"to*\" masquerade;";
@@ -170,7 +176,8 @@ impl Namespaces {
         written.map_err(|error| format!("{}: {error}", files.display()))
     }
 
-    /// Gives one another address on each of its links, in place of the old one, and tells the others.
+    /// Gives one another address on each of its links, in place of the old one, and tells the
+    /// others.
     fn readdress(&mut self, whose: usize) -> Result<(), String> {
         for there in (0..BROKERS).filter(|other| *other != whose) {
             let (name, device) = (self.names[whose].clone(), format!("to{there}"));
@@ -268,7 +275,8 @@ async fn namespaces() -> Option<Namespaces> {
     Some(Namespaces::make(turn).unwrap_or_else(|error| panic!("{error}")))
 }
 
-/// Brokers, each of which dials those of a greater number at the addresses that `dialled` gives, and clients at all of them.
+/// Brokers, each of which dials those of a greater number at the addresses that `dialled` gives,
+/// and clients at all of them.
 async fn start(namespaces: &Namespaces, dialled: impl Fn(&Broker) -> String) -> World {
     let mut brokers: Vec<Broker> = (0..BROKERS).map(|number| namespaces.broker(number)).collect();
     for from in (0..BROKERS).rev() {
@@ -339,14 +347,16 @@ async fn brokers_that_get_other_addresses_lose_nothing() {
     namespaces.translate().expect("nft works");
     let by_name = |broker: &Broker| format!("{}:{}", broker.name, broker.overlay.port());
     let mut world = start(&namespaces, by_name).await;
-    // Who has dialled sends from another address: QUIC takes the links along, which nobody makes anew.
+    // Who has dialled sends from another address: QUIC takes the links along, which nobody makes
+    // anew.
     namespaces.readdress(0).expect("it has links");
     world.desk.events(THREE_SECONDS).await;
     world.converge("with b0 at other addresses").await;
     assert!(namespaces.is_heard(0), "nothing came from the new addresses of b0");
     assert_eq!(dials(&world.brokers[0]), 0.0, "links were made anew");
     assert_eq!(world.brokers[0].metric("whimbrel_links", ""), 2.0, "links were lost");
-    // Who was dialled is gone from where the others know it: they look its name up and dial it anew.
+    // Who was dialled is gone from where the others know it: they look its name up and dial it
+    // anew.
     namespaces.readdress(2).expect("it has links");
     for broker in &world.brokers[..2] {
         until("the new link to b2", broker, |broker| dials(broker) > 0.0).await;

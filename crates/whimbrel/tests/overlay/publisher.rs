@@ -29,7 +29,8 @@ pub struct Publisher {
 }
 
 impl Publisher {
-    /// Publishes until its last events are acknowledged. What was not answered when a connection ended is never sent again.
+    /// Publishes until its last events are acknowledged. What was not answered when a connection
+    /// ended is never sent again.
     pub async fn work(mut self) {
         loop {
             let up = self.up.wait_for(|up| up.url.is_some()).await.expect("the world outlives it").clone();

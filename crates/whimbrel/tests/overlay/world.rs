@@ -42,7 +42,8 @@ pub struct Up {
     pub life: u32,
     /// Where, if it runs.
     pub url: Option<String>,
-    /// It was seen to reach all others. A broker that has just begun does not know their streams, and takes them for lost: roamers wait for this.
+    /// It was seen to reach all others. A broker that has just begun does not know their streams,
+    /// and takes them for lost: roamers wait for this.
     pub whole: bool,
 }
 
@@ -59,7 +60,8 @@ pub struct World {
 }
 
 impl World {
-    /// Starts brokers, joined by relays as `edges` say, each from the one that dials to one of a greater number, and waits until all reach all.
+    /// Starts brokers, joined by relays as `edges` say, each from the one that dials to one of a
+    /// greater number, and waits until all reach all.
     pub async fn start(count: usize, edges: &[(usize, usize)], profile: WanProfile, seed: u64) -> World {
         World::join((0..count).map(Broker::new).collect(), edges, profile, seed).await
     }
@@ -104,7 +106,8 @@ impl World {
         &found.expect("they are joined").1
     }
 
-    /// A publisher of each kind, and a subscriber of each kind, at every broker. Returns when all subscriptions are granted.
+    /// A publisher of each kind, and a subscriber of each kind, at every broker. Returns when all
+    /// subscriptions are granted.
     pub async fn load(&mut self) {
         for site in 0..self.brokers.len() {
             let of = |kind, qos, filter, least| (kind, qos, filter, least);

@@ -11,7 +11,8 @@ pub type Moment = u64;
 /// After every other moment.
 pub const NEVER: Moment = Moment::MAX;
 
-/// The one clock of all clients. It advances when one of them sees or does something, so that what happened before what is certain.
+/// The one clock of all clients. It advances when one of them sees or does something, so that what
+/// happened before what is certain.
 #[derive(Clone, Debug)]
 pub struct Clock(Arc<watch::Sender<Moment>>);
 
@@ -135,7 +136,8 @@ pub enum Keeper {
     Client,
     /// (ii) The broker, QoS 2: nothing comes twice that was published with QoS 2.
     ExactlyOnce,
-    /// (iii) The broker, QoS 1: what was not durably acknowledged may come again after a reconnection, under the same id.
+    /// (iii) The broker, QoS 1: what was not durably acknowledged may come again after a
+    /// reconnection, under the same id.
     AtLeastOnce,
 }
 

@@ -1,4 +1,5 @@
-//! The real binary. All that a storm assumes of its command line and configuration stands in this file.
+//! The real binary. All that a storm assumes of its command line and configuration stands in this
+//! file.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
@@ -7,10 +8,12 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 use tempfile::TempDir;
 
-/// Where it listens, at any free port first. Clients come from 127.0.0.1, so none of them can take the port of a broker that has just been killed.
+/// Where it listens, at any free port first. Clients come from 127.0.0.1, so none of them can take
+/// the port of a broker that has just been killed.
 const ADDRESS: &str = if cfg!(target_os = "linux") { "127.0.0.2:0" } else { "127.0.0.1:0" };
 
-/// Where the broker keeps its journal. That flag, and these settings of the journal, are what the storm assumes.
+/// Where the broker keeps its journal. That flag, and these settings of the journal, are what the
+/// storm assumes.
 fn journal(store: &Store) -> (Vec<String>, String) {
     let Store::Data { directory, segment, max_log } = store else { return (Vec::new(), String::new()) };
     let flags = vec!["--data".to_owned(), directory.display().to_string()];
@@ -124,7 +127,8 @@ impl Plan {
         Starting { child, out: BufReader::new(out) }
     }
 
-    /// Starts the broker and waits until it is ready; from then on it is always started at the same address.
+    /// Starts the broker and waits until it is ready; from then on it is always started at the same
+    /// address.
     ///
     /// # Errors
     /// It ended instead; these are the last lines of its log.

@@ -1,4 +1,5 @@
-//! One publisher that waits for each answer, and the steps around it, for tests in which one thing happens after the other.
+//! One publisher that waits for each answer, and the steps around it, for tests in which one thing
+//! happens after the other.
 
 use whimbrel_client::{Client, Error, Options, Publish, QoS, ReasonCode};
 
@@ -86,7 +87,8 @@ impl Calm {
         matches!(fate, Fate::Accepted(_))
     }
 
-    /// Lets the subscribers come back. They end when they have the last accepted event of [`Calm::end`].
+    /// Lets the subscribers come back. They end when they have the last accepted event of
+    /// [`Calm::end`].
     pub fn release(&mut self) -> Vec<tokio::task::JoinHandle<Vec<crate::book::History>>> {
         self.weather.phase.send_replace(Phase::Over);
         self.subscribers.drain(..).map(|subscriber| tokio::spawn(subscriber.work())).collect()

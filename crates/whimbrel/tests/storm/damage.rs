@@ -1,4 +1,5 @@
-//! Damage in the files of a broker that was killed: what is missing is told, and nothing else is missing.
+//! Damage in the files of a broker that was killed: what is missing is told, and nothing else is
+//! missing.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

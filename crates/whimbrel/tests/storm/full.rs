@@ -1,4 +1,5 @@
-//! A full disk: refusals are honest, nothing that was accepted is lost, and it ends when there is room again.
+//! A full disk: refusals are honest, nothing that was accepted is lost, and it ends when there is
+//! room again.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -16,7 +17,8 @@ use crate::weather::Weather;
 /// Bytes of the small disk, and of a bounded journal.
 const ROOM: u64 = 64 << 20;
 
-/// Bytes of a segment of the bounded journal. On a small disk the broker finds by itself what there is room for.
+/// Bytes of a segment of the bounded journal. On a small disk the broker finds by itself what there
+/// is room for.
 const SEGMENT: u32 = 4 << 20;
 
 /// Bytes of an event.

@@ -1,8 +1,10 @@
 //! The judge: from what clients saw, what the broker owed them and did not do.
 //!
-//! It is a pure function of a [`Book`]. An event is *due* to a subscription if it was accepted, was sent after the subscription had been granted, and
-//! satisfies every condition that may have been in force when it was accepted. It *may* come if one of these conditions holds and it can have been accepted while
-//! the subscription was asked for. What is due and did not come is lost; what came and may not is unwanted.
+//! It is a pure function of a [`Book`]. An event is *due* to a subscription if it was accepted, was
+//! sent after the subscription had been granted, and satisfies every condition that may have been
+//! in force when it was accepted. It *may* come if one of these conditions holds and it can have
+//! been accepted while the subscription was asked for. What is due and did not come is lost; what
+//! came and may not is unwanted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -197,7 +199,8 @@ impl<'a> Trial<'a> {
     fn deliveries(&mut self) {
         let mut connection = 0;
         let mut granted = false;
-        // Of each stream in this connection; of each stream and of each publisher ever, first deliveries alone.
+        // Of each stream in this connection; of each stream and of each publisher ever, first
+        // deliveries alone.
         let (mut here, mut first, mut numbers) = (Order::new(), Order::new(), Order::new());
         for &(at, ref seen) in &self.history.seen {
             match seen {
@@ -245,7 +248,8 @@ impl<'a> Trial<'a> {
         last.insert(stream, (place, event));
     }
 
-    /// It may have become several events, of which the first ones did not satisfy the condition of that time: it may come as late as the last one.
+    /// It may have become several events, of which the first ones did not satisfy the condition of
+    /// that time: it may come as late as the last one.
     fn may_have_been_unwanted(&self, name: Name) -> bool {
         let conditions: usize = self.eras.iter().map(|era| era.conditions.len()).sum();
         conditions > 1 && self.published.get(&name).is_some_and(|event| event.copies() > 1)
@@ -305,14 +309,15 @@ impl<'a> Trial<'a> {
         due
     }
 
-    /// Whoever leaves gives up what is still to come: then an event is missing only if a later one of its publisher came before.
+    /// Whoever leaves gives up what is still to come: then an event is missing only if a later one
+    /// of its publisher came before.
     fn is_owed(&self, era: &Era, name: Name) -> bool {
         let last = Name { number: u32::MAX, ..name };
         era.leaving == NEVER || self.came.range(name..=last).any(|(_, (at, _))| *at < era.leaving)
     }
 
-    /// Whether a gap tells that it is missing: it covers the event's tick, or where nobody knows that, a part of the stream between its publisher's events
-    /// before and after.
+    /// Whether a gap tells that it is missing: it covers the event's tick, or where nobody knows
+    /// that, a part of the stream between its publisher's events before and after.
     fn is_told(&self, name: Name) -> bool {
         if let Some(ids) = self.ticks.get(&name) {
             let is_covered = |(pubend, tick): &(PubendId, Tick)| {

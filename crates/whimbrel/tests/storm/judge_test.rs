@@ -20,7 +20,8 @@ fn id(number: u32) -> Option<EventId> {
     Some(EventId { pubend: pubend(), tick: Tick(u64::from(number) * 10) })
 }
 
-/// Event `number` is sent at moment 100 * number and acknowledged 50 later; its level is its number.
+/// Event `number` is sent at moment 100 * number and acknowledged 50 later; its level is its
+/// number.
 fn event(number: u32) -> Published {
     let first = Moment::from(number) * 100;
     Published {

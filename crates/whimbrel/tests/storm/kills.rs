@@ -22,7 +22,8 @@ fn chosen<T: std::str::FromStr>(variable: &str, default: T) -> T {
     std::env::var(variable).map_or(default, |text| text.parse().ok().expect("a number"))
 }
 
-/// Publishers of every kind: by number, by tag, by both, by neither, and with a mixture of QoS 1 and 2.
+/// Publishers of every kind: by number, by tag, by both, by neither, and with a mixture of QoS 1
+/// and 2.
 pub fn publishers() -> Vec<publisher::Habits> {
     let habits = publisher::Habits::new;
     vec![
@@ -57,7 +58,8 @@ pub fn subscribers() -> Vec<subscriber::Habits> {
 fn storm(store: Store, seed: u64, rounds: u32, kills: bool) -> Storm {
     let limit = Duration::from_secs(60) + Duration::from_secs(4) * rounds;
     let (publishers, mut subscribers) = (publishers(), subscribers());
-    // A selector of a subscription that is not durable is exchanged at once, also for what came before.
+    // A selector of a subscription that is not durable is exchanged at once, also for what came
+    // before.
     subscribers.retain(|habits| store.is_durable() || !habits.changes);
     Storm { plan: Plan::new(store), seed, rounds, kills, publishers, subscribers, limit }
 }

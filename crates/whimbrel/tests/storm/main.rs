@@ -1,5 +1,6 @@
-//! A storm: publishers and durable subscribers around the real binary, which is killed again and again, traced, filled up and damaged.
-//! What is owed to whom is judged from what the clients saw alone.
+//! A storm: publishers and durable subscribers around the real binary, which is killed again and
+//! again, traced, filled up and damaged. What is owed to whom is judged from what the clients saw
+//! alone.
 
 mod book;
 mod broker;

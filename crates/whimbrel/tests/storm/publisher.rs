@@ -71,7 +71,8 @@ impl Publisher {
         Publisher { habits, clock: weather.clock.clone(), random, session: Session::new(), events, sent }
     }
 
-    /// Publishes until the storm is over and everything is answered, or the deadline has passed; gives what it knows.
+    /// Publishes until the storm is over and everything is answered, or the deadline has passed;
+    /// gives what it knows.
     pub async fn work(mut self, weather: Weather) -> Vec<Published> {
         let mut phase = weather.phase.subscribe();
         // Whatever it has not finished by then is of unknown fate.

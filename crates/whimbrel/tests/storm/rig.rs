@@ -14,7 +14,8 @@ const PATIENCE: std::ops::Range<u64> = 5..400;
 /// Moments that a publisher's event takes with all its receivers, about.
 const MOMENTS_OF_EVENT: u64 = 6;
 
-/// How often the killer gives way to others before it kills a broker that has just been spawned, at most.
+/// How often the killer gives way to others before it kills a broker that has just been spawned, at
+/// most.
 const TURNS: u32 = 20_000;
 
 /// One in so many brokers is killed before it is ready, too.

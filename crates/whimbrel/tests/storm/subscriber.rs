@@ -11,7 +11,8 @@ use crate::book::{Condition, Filter, History, Keeper, Seen};
 use crate::publisher::unmark;
 use crate::weather::{Phase, Weather};
 
-/// Deliveries that a client takes unacknowledged. Small, so that much is left for later when it vanishes.
+/// Deliveries that a client takes unacknowledged. Small, so that much is left for later when it
+/// vanishes.
 const WINDOW: u16 = 24;
 
 /// How a subscriber behaves.
@@ -44,7 +45,8 @@ struct Held {
     granted: bool,
     /// Its end was asked for, and no answer came.
     leaving: bool,
-    /// It was ended, or is about to be, and has not been granted anew: it counts in [`Weather::ended`].
+    /// It was ended, or is about to be, and has not been granted anew: it counts in
+    /// [`Weather::ended`].
     ended: bool,
     /// Where it stands, if the client keeps that.
     position: Option<Position>,
@@ -72,7 +74,8 @@ enum End {
 }
 
 impl Subscriber {
-    /// `durable`: it says that it wants durable subscriptions where that is not the default; else semi-durable ones.
+    /// `durable`: it says that it wants durable subscriptions where that is not the default; else
+    /// semi-durable ones.
     pub fn new(habits: Habits, weather: &Weather, seed: u64, durable: bool) -> Subscriber {
         let held = |(index, &(filter, condition)): (usize, &(&'static str, Condition))| {
             let subscription = format!("{} {} {filter}", habits.name, index + 1);
@@ -180,7 +183,8 @@ impl Subscriber {
             client.abandon();
         }
         drop(client);
-        // What has come is taken, though the broker does not hear of that any more. A client that keeps its position forgets it.
+        // What has come is taken, though the broker does not hear of that any more. A client that
+        // keeps its position forgets it.
         while let Some(Event::Message(message)) = events.next().await {
             if self.habits.keeper != Keeper::Client {
                 self.note(&message);
@@ -289,7 +293,8 @@ impl Subscriber {
         let answer = self.during(events, client.subscribe_to(&subscription)).await?;
         if let Some(reason) = answer.reasons.iter().find(|reason| reason.is_error()) {
             let held = &mut self.held[index];
-            // The broker remembers a bounded number of conditions that older events are still to be judged by.
+            // The broker remembers a bounded number of conditions that older events are still to be
+            // judged by.
             let before = held.before.filter(|_| *reason == ReasonCode::QUOTA_EXCEEDED);
             held.condition = before.unwrap_or_else(|| panic!("{} is refused: {answer:?}", held.history.subscription));
             held.granted = true;
@@ -338,7 +343,8 @@ impl Subscriber {
     async fn leave(&mut self, client: &Client, events: &mut Events) -> Result<(), Error> {
         self.held[0].ended = true;
         self.weather.ended.send_modify(|ended| *ended += 1);
-        // Counted before this look at the weather, so that the last events wait for this one or it stays.
+        // Counted before this look at the weather, so that the last events wait for this one or it
+        // stays.
         if self.weather.is_stormy() {
             self.end(0, client, events).await?;
             return self.ask(0, client, events).await;

@@ -49,8 +49,8 @@ struct Wire {
     awaited: BTreeMap<u16, Name>,
 }
 
-/// Follows the trace of a broker. Every PUBACK and PUBREC that accepts must have been written after a sync had returned that had begun after the write of the
-/// event's bytes had returned.
+/// Follows the trace of a broker. Every PUBACK and PUBREC that accepts must have been written after
+/// a sync had returned that had begun after the write of the event's bytes had returned.
 pub fn check(steps: &[Step]) -> Findings {
     let mut findings = Findings::default();
     let mut disk = Disk::default();
@@ -162,7 +162,8 @@ impl Wire {
         self.output.drain(..used);
     }
 
-    /// The last bytes were not taken. Whole packets among them have been judged already, which is as strict; of an unfinished one the rest comes anew.
+    /// The last bytes were not taken. Whole packets among them have been judged already, which is
+    /// as strict; of an unfinished one the rest comes anew.
     fn take_back(&mut self, bytes: usize) {
         let left = self.output.len().saturating_sub(bytes);
         self.output.truncate(left);

@@ -161,7 +161,8 @@ async fn traced(store: Store) -> Findings {
     let book = storm.rage().await;
     assert!(book.published.iter().all(|event| event.is_accepted()), "nobody disturbs the publishers");
     let findings = check(&trace::read(&finished(&file)));
-    // Now and then the tracer's text lacks a few calls; what it has is judged, and it must have nearly all.
+    // Now and then the tracer's text lacks a few calls; what it has is judged, and it must have
+    // nearly all.
     let (judged, all) = (findings.acknowledged, book.published.len());
     assert!(judged <= all && judged * 10 >= all * 9, "the trace has {judged} of {all} acknowledgements");
     findings

@@ -1,4 +1,5 @@
-//! What `strace -f -yy` wrote: system calls with their files, bytes and results, each split into its beginning and its end.
+//! What `strace -f -yy` wrote: system calls with their files, bytes and results, each split into
+//! its beginning and its end.
 
 /// What happened at one place of a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,7 +13,8 @@ pub enum Step {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
     pub name: String,
-    /// The descriptor. A socket is told by it alone: what strace knows of its addresses comes and goes.
+    /// The descriptor. A socket is told by it alone: what strace knows of its addresses comes and
+    /// goes.
     pub descriptor: u32,
     /// The path, or what is known of the socket.
     pub file: String,

@@ -1,4 +1,5 @@
-//! What the clients of a storm share: whether the broker is there, how far the storm is, and the clock.
+//! What the clients of a storm share: whether the broker is there, how far the storm is, and the
+//! clock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,7 +40,8 @@ pub struct Weather {
     pub phase: Arc<watch::Sender<Phase>>,
     /// Subscriptions that have been ended and not been granted anew.
     pub ended: Arc<watch::Sender<u32>>,
-    /// The last accepted events and their topics, once they are known: whoever has received those that it wants has received everything.
+    /// The last accepted events and their topics, once they are known: whoever has received those
+    /// that it wants has received everything.
     pub last: Arc<watch::Sender<Option<Last>>>,
     /// When whatever is still not done counts as never done.
     pub deadline: Instant,

@@ -1,4 +1,5 @@
-//! What is wanted of one filter's topics: everything, or events for which one of some terms is true.
+//! What is wanted of one filter's topics: everything, or events for which one of some terms is
+//! true.
 
 use core::cmp::Reverse;
 
@@ -9,10 +10,12 @@ use super::term::{Cut, Names, Term, shared};
 /// The most bytes of an entry's selector.
 pub const SELECTOR_BYTES_MAX: usize = 2048;
 
-/// The most terms of an entry's selector. The matching index still finds so many ranges by their values, and covering still compares them.
+/// The most terms of an entry's selector. The matching index still finds so many ranges by their
+/// values, and covering still compares them.
 pub const TERMS_MAX: usize = 64;
 
-/// So many of them are given to an entry when all is computed anew, so that there is room for what comes later.
+/// So many of them are given to an entry when all is computed anew, so that there is room for what
+/// comes later.
 pub(super) const TERMS_AT_FIRST: usize = 48;
 
 /// The bytes that go with [`TERMS_AT_FIRST`].
@@ -24,7 +27,8 @@ const NEIGHBOURS_MAX: usize = 8;
 /// Between two terms.
 pub(super) const OR: &str = " OR ";
 
-/// A filter and what is wanted under it. Without terms it wants all. Terms are sorted, and none covers another.
+/// A filter and what is wanted under it. Without terms it wants all. Terms are sorted, and none
+/// covers another.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct FilterGroup {
     pub(super) filter: Box<str>,
@@ -151,8 +155,8 @@ fn wider(term: Term, names: &mut Names) -> Option<Vec<Term>> {
 
 /// Sorted terms without those that one before covers.
 fn drop_covered(terms: &mut Vec<Term>) {
-    // Of what covers a term, in this order the last one kept does so too: ranges that are kept end ever later, and between a beginning of a
-    // text and that text stands only what begins so.
+    // Of what covers a term, in this order the last one kept does so too: ranges that are kept end
+    // ever later, and between a beginning of a text and that text stands only what begins so.
     terms.dedup_by(|term, before| before.covers(term));
 }
 
@@ -162,7 +166,8 @@ fn covered_by(terms: &[Term], term: &Term) -> bool {
     before.is_some_and(|before| before.covers(term))
 }
 
-/// Drops those kept as text of which something covers a simple part, or whose neighbour covers them.
+/// Drops those kept as text of which something covers a simple part, or whose neighbour covers
+/// them.
 fn drop_covered_texts(terms: &mut Vec<Term>, names: &mut Names) {
     let at = terms.partition_point(|term| !matches!(term, Term::Other(_)));
     if at == terms.len() {
@@ -189,8 +194,9 @@ fn drop_covered_texts(terms: &mut Vec<Term>, names: &mut Names) {
     terms.append(&mut texts);
 }
 
-/// How much wider two neighbours get if they are joined: of numbers the gap between them as a share of `span`, of texts a sixteenth for each
-/// character that they share beyond `common`. `None` if they cannot be.
+/// How much wider two neighbours get if they are joined: of numbers the gap between them as a share
+/// of `span`, of texts a sixteenth for each character that they share beyond `common`. `None` if
+/// they cannot be.
 pub(super) fn gap(one: &Term, two: &Term, span: f64, common: usize) -> Option<f64> {
     match (one, two) {
         (Term::Range { field, high: Reverse(high), .. }, Term::Range { field: of, low, .. }) if field == of => {
@@ -205,7 +211,8 @@ pub(super) fn gap(one: &Term, two: &Term, span: f64, common: usize) -> Option<f6
     }
 }
 
-/// Share of all events that a term is thought to let through, if the numbers of its field are spread over `span`.
+/// Share of all events that a term is thought to let through, if the numbers of its field are
+/// spread over `span`.
 pub(super) fn share(term: &Term, span: f64) -> f64 {
     match term {
         Term::Range { low: from @ Cut::At(..), high: Reverse(to @ Cut::At(..)), .. } => {

@@ -1,17 +1,21 @@
 //! What a broker tells others that its subscribers want, in a bounded number of entries.
 //!
-//! A [`Reduction`] counts what is wanted: filters, and under each the terms of its selectors, of which one must be true. From that it makes
-//! entries that together want at least as much:
+//! A [`Reduction`] counts what is wanted: filters, and under each the terms of its selectors, of
+//! which one must be true. From that it makes entries that together want at least as much:
 //! 1. What another covers is dropped.
-//! 2. If more are left than allowed, those under one filter share entries, as disjunctions. That lets nothing in.
-//! 3. If that is not enough, neighbours are joined, those first that are thought to let in the least: ranges with the smallest gap between them,
-//!    texts with the longest common beginning. Filters beyond the bound are replaced by wider ones in the same order.
+//! 2. If more are left than allowed, those under one filter share entries, as disjunctions. That
+//!    lets nothing in.
+//! 3. If that is not enough, neighbours are joined, those first that are thought to let in the
+//!    least: ranges with the smallest gap between them, texts with the longest common beginning.
+//!    Filters beyond the bound are replaced by wider ones in the same order.
 //!
-//! This is greedy clustering of sorted neighbours; no more than what stands next to each other is ever compared.
+//! This is greedy clustering of sorted neighbours; no more than what stands next to each other is
+//! ever compared.
 //!
-//! **When.** As long as no more is wanted than there may be entries, the entries follow each change. Beyond, what is new goes into the
-//! entries as they are (one changes), what is gone stays in them, and all is computed anew when more than an eighth of the set
-//! (at least [`CHANGES_MIN`]) has changed. So entries may want too much for a while; they never want too little.
+//! **When.** As long as no more is wanted than there may be entries, the entries follow each
+//! change. Beyond, what is new goes into the entries as they are (one changes), what is gone stays
+//! in them, and all is computed anew when more than an eighth of the set (at least [`CHANGES_MIN`])
+//! has changed. So entries may want too much for a while; they never want too little.
 
 mod group;
 mod place;
@@ -35,7 +39,8 @@ use widen::{drop_covered, system_root, tidied};
 /// The entries that a broker tells others if nothing else is configured.
 pub const INTEREST_MAX: usize = 256;
 
-/// The least bound that may be asked for: there is an entry for each filter that none can be merged with, and some room.
+/// The least bound that may be asked for: there is an entry for each filter that none can be merged
+/// with, and some room.
 pub const INTEREST_LEAST: usize = 32;
 
 /// Fewer changes than this do not lead to all being computed anew once there is more than fits.
@@ -52,8 +57,8 @@ pub struct ReducedEntry {
 
 /// What is known of the traffic: it decides what is merged, and never whether anything is covered.
 pub trait TrafficEstimate {
-    /// Events per second on the filter's topics, of any publisher. Finite, not negative, and for a wider filter at least as much as for a
-    /// narrower one; the choice is poor otherwise.
+    /// Events per second on the filter's topics, of any publisher. Finite, not negative, and for a
+    /// wider filter at least as much as for a narrower one; the choice is poor otherwise.
     fn rate(&self, filter: TopicFilter<'_>) -> f64;
 }
 
@@ -88,8 +93,8 @@ impl WantedTerms {
     }
 }
 
-/// What a broker's subscribers want, counted, and the entries that stand for it. Each distinct filter and each distinct term is kept once, in
-/// about 100 bytes beside its text.
+/// What a broker's subscribers want, counted, and the entries that stand for it. Each distinct
+/// filter and each distinct term is kept once, in about 100 bytes beside its text.
 #[derive(Debug, Default)]
 pub struct Reduction {
     wanted: BTreeMap<Box<str>, WantedTerms>,
@@ -102,7 +107,8 @@ pub struct Reduction {
     changes: usize,
     /// All is to be computed anew.
     is_stale: bool,
-    /// What is new since the entries were made, unless all is to be computed anyway; at most as many as there may be changes.
+    /// What is new since the entries were made, unless all is to be computed anyway; at most as
+    /// many as there may be changes.
     fresh: Vec<FilterGroup>,
     bound: usize,
     /// What the entries want, sorted.
@@ -126,7 +132,8 @@ impl Reduction {
         self.len == 0
     }
 
-    /// Somebody wants what the filter matches and the selector is true for. Takes logarithmic time for each term of the selector.
+    /// Somebody wants what the filter matches and the selector is true for. Takes logarithmic time
+    /// for each term of the selector.
     ///
     /// # Errors
     /// Nothing has changed if the filter begins with one more level with `$` than are allowed.
@@ -233,8 +240,9 @@ impl Reduction {
         }
     }
 
-    /// At most `bound` entries, sorted by filter, that together want everything that is wanted. The same entries if nothing has changed. Takes time for each change
-    /// in proportion to the entries, and now and then n log n in what is wanted; see the module for when.
+    /// At most `bound` entries, sorted by filter, that together want everything that is wanted. The
+    /// same entries if nothing has changed. Takes time for each change in proportion to the
+    /// entries, and now and then n log n in what is wanted; see the module for when.
     ///
     /// # Panics
     /// When the bound is less than [`INTEREST_LEAST`].

@@ -11,8 +11,9 @@ const BESIDE: usize = 4;
 /// And so many others, those whose filters get the least wider.
 const ELSEWHERE: usize = 8;
 
-/// Finds a place in sorted groups for what one group of one term wants: it is covered, gets an entry of its own, or joins that which is
-/// thought to let in the least more. False if there is no such place.
+/// Finds a place in sorted groups for what one group of one term wants: it is covered, gets an
+/// entry of its own, or joins that which is thought to let in the least more. False if there is no
+/// such place.
 pub(super) fn place(
     groups: &mut Vec<FilterGroup>,
     new: FilterGroup,
@@ -64,7 +65,8 @@ fn candidates(groups: &[FilterGroup], new: &FilterGroup, traffic: &dyn TrafficEs
     beside.chain(others.into_iter().take(ELSEWHERE).map(|(_, number)| number)).collect()
 }
 
-/// One group that wants what both want and fits into an entry; `None` if no filter covers both, or no terms that fit do.
+/// One group that wants what both want and fits into an entry; `None` if no filter covers both, or
+/// no terms that fit do.
 fn together(one: &FilterGroup, two: &FilterGroup, spans: &Spans) -> Option<FilterGroup> {
     let filter = union(&one.filter, &two.filter)?;
     if one.wants_all() || two.wants_all() {

@@ -1,4 +1,5 @@
-//! From groups to entries: which neighbouring terms are joined so that all fits into so many entries.
+//! From groups to entries: which neighbouring terms are joined so that all fits into so many
+//! entries.
 
 use core::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -51,12 +52,13 @@ struct GapToJoin {
     at: usize,
 }
 
-/// Parts of the entries, in sixteenths, that are given to filters if there are more than that. Each is tried, and the cheapest taken: fewer filters
-/// leave more entries for what is wanted under each.
+/// Parts of the entries, in sixteenths, that are given to filters if there are more than that. Each
+/// is tried, and the cheapest taken: fewer filters leave more entries for what is wanted under
+/// each.
 const FILTERS_TRIED: [usize; 4] = [15, 12, 8, 4];
 
-/// Fits sorted groups, of which none wants what another covers, into `bound` entries. If something has to be joined for that, an
-/// eighth of them stays free for what comes later.
+/// Fits sorted groups, of which none wants what another covers, into `bound` entries. If something
+/// has to be joined for that, an eighth of them stays free for what comes later.
 pub(super) fn fit(
     mut groups: Vec<FilterGroup>,
     bound: usize,
@@ -128,7 +130,8 @@ fn sizes(group: &FilterGroup) -> Vec<Sizes> {
     group.terms.iter().map(Term::sizes).collect()
 }
 
-/// Joins as few neighbours as needed, the cheapest first. `None` if joining all of them is not enough.
+/// Joins as few neighbours as needed, the cheapest first. `None` if joining all of them is not
+/// enough.
 fn pack(groups: &[FilterGroup], limit: usize, traffic: &dyn TrafficEstimate) -> Option<Vec<FilterGroup>> {
     if groups.len() > limit {
         return None;

@@ -1,4 +1,5 @@
-//! What a selector asks for, cut into terms of which one must hold: terms about one field can be sorted, compared and joined.
+//! What a selector asks for, cut into terms of which one must hold: terms about one field can be
+//! sorted, compared and joined.
 
 use core::cmp::{Ordering, Reverse};
 use std::collections::BTreeSet;
@@ -30,7 +31,8 @@ impl Ord for Exact {
     }
 }
 
-/// Where the numbers are cut in two: an end of a range without the question of whether it is included.
+/// Where the numbers are cut in two: an end of a range without the question of whether it is
+/// included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Cut {
     /// Before all numbers.
@@ -52,7 +54,8 @@ impl Cut {
     }
 }
 
-/// Something that is true of some events. The order brings terms about one field together, and one that covers another before it.
+/// Something that is true of some events. The order brings terms about one field together, and one
+/// that covers another before it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Term {
     /// A number between two cuts.
@@ -77,7 +80,8 @@ impl Term {
         }
     }
 
-    /// The least term about the same field that covers both; `None` if they are not about one field.
+    /// The least term about the same field that covers both; `None` if they are not about one
+    /// field.
     pub(super) fn joined(&self, other: &Term) -> Option<Term> {
         if self.covers(other) {
             return Some(self.clone());
@@ -95,7 +99,8 @@ impl Term {
         }
     }
 
-    /// Whether a range and one that does not begin before it have no number between them, so that they are joined at no cost.
+    /// Whether a range and one that does not begin before it have no number between them, so that
+    /// they are joined at no cost.
     pub(super) fn touches(&self, next: &Term) -> bool {
         match (self, next) {
             (Term::Range { field, high, .. }, Term::Range { field: of, low, .. }) => field == of && *low <= high.0,
@@ -121,7 +126,8 @@ impl Term {
                     (bytes(range(field, *low, Cut::End)), bytes(range(field, Cut::Start, high.0)));
                 Sizes { alone, as_first, as_last }
             }
-            // What the first and the last begin with is no longer than either, but may need escapes.
+            // What the first and the last begin with is no longer than either, but may need
+            // escapes.
             _ => Sizes { alone, as_first: 2 * alone + LIKE_BYTES, as_last: 0 },
         }
     }
@@ -162,7 +168,8 @@ const LIKE_BYTES: usize = " LIKE '%' ESCAPE '\\'".len();
 pub(super) struct Sizes {
     /// If it is not joined with others.
     pub(super) alone: usize,
-    /// What is left of the first of several that are joined; together with the last a bound for what becomes of them.
+    /// What is left of the first of several that are joined; together with the last a bound for
+    /// what becomes of them.
     pub(super) as_first: usize,
     /// What is left of the last.
     pub(super) as_last: usize,
@@ -223,8 +230,9 @@ impl Names {
         self.0.retain(|field| Arc::strong_count(field) > 1);
     }
 
-    /// Terms of which one is true if and only if the selector is. None for one that is never true; a term for everything is
-    /// not there, so that [`Selector::is_everything`] is to be asked before. At most one for each two bytes of the selector's text.
+    /// Terms of which one is true if and only if the selector is. None for one that is never true;
+    /// a term for everything is not there, so that [`Selector::is_everything`] is to be asked
+    /// before. At most one for each two bytes of the selector's text.
     pub(super) fn terms(&mut self, selector: &Selector) -> Vec<Term> {
         let mut found = Vec::new();
         self.add(selector.condition(), &mut found);
@@ -287,13 +295,15 @@ impl Names {
         if low < high { vec![Term::Range { field: self.name(field), low, high: Reverse(high) }] } else { Vec::new() }
     }
 
-    /// Terms of which one is true where `term`, a conjunction that is kept as text, is: the narrowest of its simple parts.
+    /// Terms of which one is true where `term`, a conjunction that is kept as text, is: the
+    /// narrowest of its simple parts.
     pub(super) fn hull(&mut self, term: &Term) -> Option<Vec<Term>> {
         let rank = |terms: &Vec<Term>| terms.iter().map(vagueness).max().unwrap_or(0);
         self.simple_parts(term).into_iter().min_by_key(rank)
     }
 
-    /// For each simple part of a conjunction that is kept as text, terms of which one is true where the part is.
+    /// For each simple part of a conjunction that is kept as text, terms of which one is true where
+    /// the part is.
     pub(super) fn simple_parts(&mut self, term: &Term) -> Vec<Vec<Term>> {
         let Term::Other(text) = term else { return Vec::new() };
         let selector = Selector::parse_canonical(text).expect("it was written by a selector");

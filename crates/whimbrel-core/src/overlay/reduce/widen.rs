@@ -8,10 +8,12 @@ use super::group::FilterGroup;
 use super::plan::Spans;
 use super::term::{Names, Term};
 
-/// The most first levels that begin with `$` under which a broker wants something. No filter covers two of them.
+/// The most first levels that begin with `$` under which a broker wants something. No filter covers
+/// two of them.
 pub const SYSTEM_ROOTS_MAX: usize = 16;
 
-/// Sets of filters of which each can be covered by one: those under each such first level, and all others.
+/// Sets of filters of which each can be covered by one: those under each such first level, and all
+/// others.
 pub(super) const CLASSES_MAX: usize = SYSTEM_ROOTS_MAX + 1;
 
 /// Looks that are taken for filters that cover one.
@@ -20,7 +22,8 @@ const COVER_STEPS_MAX: usize = 256;
 /// Levels of a filter at which wider ones are tried.
 const LEVELS_TRIED: usize = 8;
 
-/// Rounds of replacing filters by wider ones; each can put a wildcard into each filter. What is then still too much becomes one filter for each class.
+/// Rounds of replacing filters by wider ones; each can put a wildcard into each filter. What is
+/// then still too much becomes one filter for each class.
 const ROUNDS_MAX: usize = 8;
 
 /// Seed of hashes that only bring equal ones together.
@@ -36,7 +39,8 @@ pub(super) fn rate(traffic: &dyn TrafficEstimate, filter: TopicFilter<'_>) -> f6
     traffic.rate(filter).clamp(0.0, 1e18).max(0.0)
 }
 
-/// The least filter that covers both; `None` if none does, because one begins with a level that wildcards do not match.
+/// The least filter that covers both; `None` if none does, because one begins with a level that
+/// wildcards do not match.
 pub(super) fn union(one: &str, two: &str) -> Option<Box<str>> {
     let root = system_root(one);
     if root != system_root(two) {
@@ -69,7 +73,8 @@ fn class_filter(filter: &str) -> Box<str> {
     system_root(filter).map_or_else(|| "#".into(), |root| format!("{root}/#").into())
 }
 
-/// The places of those of the sorted groups whose filters cover `filter`, its own among them; perhaps not all if there are very many ways.
+/// The places of those of the sorted groups whose filters cover `filter`, its own among them;
+/// perhaps not all if there are very many ways.
 fn coverers(groups: &[FilterGroup], filter: &str) -> Vec<usize> {
     let levels: Vec<&str> = filter.split('/').collect();
     let first = |text: &str| groups.partition_point(|group| *group.filter < *text);
@@ -165,7 +170,8 @@ fn widen_once(
             break;
         }
         let is_free = |at: &&usize| filters[**at].is_none();
-        // No more than needed, and those first that come first: the others stay as they are unless the wider one covers them.
+        // No more than needed, and those first that come first: the others stay as they are unless
+        // the wider one covers them.
         let free: Vec<usize> = candidate.members.iter().filter(is_free).take(count - target + 1).copied().collect();
         if free.len() > 1 {
             count -= free.len() - 1;

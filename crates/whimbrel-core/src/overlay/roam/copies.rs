@@ -22,7 +22,8 @@ const BEFORE_MAX: usize = 4;
 pub(super) struct SessionCopy {
     /// Whose session it is.
     pub(super) owner: HostId,
-    /// Who had it before, as far as there were copies of that here: the last ones, at most [`BEFORE_MAX`].
+    /// Who had it before, as far as there were copies of that here: the last ones, at most
+    /// [`BEFORE_MAX`].
     pub(super) before: Vec<HostId>,
     pub(super) epoch: u64,
     pub(super) version: u64,
@@ -32,7 +33,8 @@ pub(super) struct SessionCopy {
     /// Whose it is, if that is known.
     pub(super) principal: Option<Box<str>>,
     pub(super) moving: Box<[u8]>,
-    /// The streams that its owner did not name, as it and this broker knew of the same ones; held once for all copies.
+    /// The streams that its owner did not name, as it and this broker knew of the same ones; held
+    /// once for all copies.
     pub(super) among: Option<Arc<[PubendId]>>,
     /// When the last of it came.
     pub(super) came: Time,

@@ -1,4 +1,5 @@
-//! What has changed of sessions goes to their replicas: four times a second, and at once where it must not be lost.
+//! What has changed of sessions goes to their replicas: four times a second, and at once where it
+//! must not be lost.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -21,7 +22,8 @@ pub const COPY_EVERY: Duration = Duration::from_millis(250);
 /// What seldom changes is copied so soon.
 pub(super) const SOON: Duration = Duration::from_millis(2);
 
-/// A page that was not taken is made anew after so long, or twice the way there and back if that is longer.
+/// A page that was not taken is made anew after so long, or twice the way there and back if that is
+/// longer.
 const COPY_AGAIN: Duration = Duration::from_millis(500);
 
 /// Bytes after which a page of copies is sent.
@@ -109,8 +111,9 @@ impl PageInMaking {
 }
 
 impl Broker {
-    /// Whether others can go on without this broker: replicas have everything of the sessions here that they are to have, and whoever has asked for one has been
-    /// answered. Also where there is nobody else.
+    /// Whether others can go on without this broker: replicas have everything of the sessions here
+    /// that they are to have, and whoever has asked for one has been answered. Also where there is
+    /// nobody else.
     pub fn is_handed_over(&self) -> bool {
         let Some(overlay) = self.overlay.as_deref() else { return true };
         let Copying { changed, open, gone, .. } = &overlay.roam.copying;
@@ -149,7 +152,8 @@ impl Broker {
         }
     }
 
-    /// From where on the logs of others count for a session's subscriptions is known: whoever goes on from a copy needs that, and SUBACK waits for it.
+    /// From where on the logs of others count for a session's subscriptions is known: whoever goes
+    /// on from a copy needs that, and SUBACK waits for it.
     pub(crate) fn record_counted(&mut self, index: u32) {
         let now = self.now;
         self.record_changed(now, index, false);
@@ -200,8 +204,8 @@ impl Broker {
         }
     }
 
-    /// The brokers have changed: perhaps somebody else is to have the copy of a session, or whoever had it has lost it.
-    /// `ranked` is who is to have it among which.
+    /// The brokers have changed: perhaps somebody else is to have the copy of a session, or whoever
+    /// had it has lost it. `ranked` is who is to have it among which.
     pub(super) fn check_replica(&mut self, now: Time, index: u32, (old, ranked): (&Map, (u64, Option<HostId>))) {
         if let Some(place) = self.sessions.get_mut(index).memory.roam.as_deref_mut() {
             place.copied.ranked = ranked;
@@ -264,7 +268,8 @@ impl Broker {
         }
     }
 
-    /// Who would have to take over what is here, if this broker ended: its own name among them says that something would be lost.
+    /// Who would have to take over what is here, if this broker ended: its own name among them says
+    /// that something would be lost.
     pub(in crate::overlay) fn replicas(&self) -> Vec<HostId> {
         let Some(overlay) = self.overlay.as_deref() else { return Vec::new() };
         let copying = &overlay.roam.copying;
@@ -286,7 +291,8 @@ impl Broker {
         self.rank_replica(index);
         let wanted = self.wanted_replica(now, index);
         let place = self.sessions.get_mut(index).memory.roam.as_deref_mut()?;
-        // What was given away since is copied, too: if whoever asked for it is not answered any more, that copy is all that others have of it.
+        // What was given away since is copied, too: if whoever asked for it is not answered any
+        // more, that copy is all that others have of it.
         if !core::mem::take(&mut place.copied.is_listed) {
             return None;
         }

@@ -34,10 +34,12 @@ enum Act {
     Refuse,
 }
 
-/// Of several states of a session the greatest is used: that of the latest attachment, and of these the one that was there itself. What was given away names the
-/// attachment that it went to, or that others went to after that, and says which it is of where others have a version.
+/// Of several states of a session the greatest is used: that of the latest attachment, and of these
+/// the one that was there itself. What was given away names the attachment that it went to, or that
+/// others went to after that, and says which it is of where others have a version.
 fn rank(known: &KnownClaim) -> (u64, u8, u64, u64, HostId) {
-    // Versions of two owners have nothing to do with each other: as everywhere else, the later attachment is the newer one.
+    // Versions of two owners have nothing to do with each other: as everywhere else, the later
+    // attachment is the newer one.
     let (of, kind, version) = match known.kind {
         ClaimKind::Ended => (known.epoch, 4, known.version),
         ClaimKind::Owner | ClaimKind::Passing => (known.epoch, 3, known.version),
@@ -54,8 +56,8 @@ fn is_lasting(known: &KnownClaim) -> bool {
     matches!(known.kind, ClaimKind::Owner | ClaimKind::Copy | ClaimKind::Given)
 }
 
-/// `is_lonely`: this broker has never been linked with any of those that it is configured for. `is_lost_with`: what a broker had to whom that went cannot be
-/// reached, nor can copies.
+/// `is_lonely`: this broker has never been linked with any of those that it is configured for.
+/// `is_lost_with`: what a broker had to whom that went cannot be reached, nor can copies.
 fn act(
     search: &Search,
     (own, is_lonely): (HostId, bool),
@@ -84,9 +86,11 @@ fn act(
     if copy > best.map(|known| rank(known).0) && !does_without {
         return Act::Refuse;
     }
-    // Who has been started again since knows of a publisher's number, and not whether its session went anywhere.
+    // Who has been started again since knows of a publisher's number, and not whether its session
+    // went anywhere.
     let is_known = best.is_some_and(|best| best.kind != ClaimKind::Ended || best.connected_at > 0);
-    // Who was about to have it may have it by now, and have had no time to say so before it was cut off.
+    // Who was about to have it may have it by now, and have had no time to say so before it was cut
+    // off.
     let was_coming = |known: &KnownClaim| known.kind == ClaimKind::Coming && !is_reachable(known.host);
     let may_be_lost =
         is_lonely || search.forgotten.iter().any(|host| !is_reachable(*host)) || search.claims.iter().any(was_coming);
@@ -203,7 +207,8 @@ impl Broker {
             || is_foreign(copy.and_then(|copy| copy.principal.as_deref()), stranger)
     }
 
-    /// The epoch of an attachment: greater than all that are known, and than all that were before it, whoever has forgotten them.
+    /// The epoch of an attachment: greater than all that are known, and than all that were before
+    /// it, whoever has forgotten them.
     fn next_epoch(&mut self, now: Time, number: u64) -> u64 {
         let now_ms = now.as_nanos() / 1_000_000;
         self.search(number).map_or(now_ms, |search| search.next_epoch(now_ms))
@@ -244,7 +249,8 @@ impl Broker {
         self.finish_search(now, number, (place, false), out);
     }
 
-    /// Whether a client wants to go on without what is kept of its session, and somebody may have that who cannot be reached.
+    /// Whether a client wants to go on without what is kept of its session, and somebody may have
+    /// that who cannot be reached.
     fn resumes_without(&self, number: u64) -> bool {
         let Some(overlay) = self.overlay.as_deref() else { return false };
         let Some(search) = overlay.roam.searches.get(number) else { return false };
@@ -365,7 +371,8 @@ impl Broker {
         let is_fetching =
             |search: &Search| matches!(search.stage, SearchStage::Fetching(_)) && search.arrival.is_some();
         if overlay.roam.searches.get(number).is_some_and(is_fetching) {
-            // Whoever was asked has given it away by now, perhaps: what is on its way is taken all the same, and whoever connects next goes on with this search.
+            // Whoever was asked has given it away by now, perhaps: what is on its way is taken all
+            // the same, and whoever connects next goes on with this search.
             overlay.stats.sessions_unreachable += 1;
             if let Some(arrival) = overlay.roam.searches.replace(number, None) {
                 out.refused(arrival.link, Refusal::SessionUnreachable);
@@ -401,8 +408,8 @@ impl Broker {
             return;
         }
         let as_copy = fetching.as_copy;
-        // What it is asked for it had in another life: what it has forgotten says nothing of who may have the session. Its new life is about to be told, and then the
-        // search begins anew.
+        // What it is asked for it had in another life: what it has forgotten says nothing of who
+        // may have the session. Its new life is about to be told, and then the search begins anew.
         let has_forgotten = moved.answer == MoveAnswer::Nothing
             && fetching.incarnation.is_some_and(|incarnation| incarnation < from.incarnation);
         if has_forgotten {
@@ -430,7 +437,8 @@ impl Broker {
             MoveAnswer::GaveTo { to, .. } if fetching.asked_of == Some(to) => {}
             MoveAnswer::GaveTo { to, of } => {
                 search.record_given(from.host, (to, moved.epoch), of);
-                // Or this broker had it before it was started again, or has asked for it under another number: what the other one has still is as good as a copy.
+                // Or this broker had it before it was started again, or has asked for it under
+                // another number: what the other one has still is as good as a copy.
                 if to != host && !search.refused.contains(&to) {
                     search.record_taken(to, moved.epoch);
                 }

@@ -8,7 +8,8 @@ use whimbrel_wire::{Claim, ClaimKind};
 
 use crate::broker::Broker;
 
-/// Claims that a clerk knows, of all clients together; more are refused, and their brokers are asked themselves.
+/// Claims that a clerk knows, of all clients together; more are refused, and their brokers are
+/// asked themselves.
 pub const DIRECTORY_MAX: usize = 1 << 22;
 
 /// Claims of one client.
@@ -21,7 +22,8 @@ pub(super) struct KnownClaim {
     pub(super) kind: ClaimKind,
     pub(super) epoch: u64,
     pub(super) version: u64,
-    /// Of an attachment: when it began. Of what was given away, or is a copy: to whom it went, 0 for nobody.
+    /// Of an attachment: when it began. Of what was given away, or is a copy: to whom it went, 0
+    /// for nobody.
     pub(super) connected_at: u64,
 }
 
@@ -88,8 +90,9 @@ impl Directory {
         self.synced.get(&host) == Some(&map)
     }
 
-    /// Takes what brokers have: of each client that occurs, what each broker that occurs had before is forgotten. Gives those who have something that a newer
-    /// attachment has made void, with what that is: host, client, newer.
+    /// Takes what brokers have: of each client that occurs, what each broker that occurs had before
+    /// is forgotten. Gives those who have something that a newer attachment has made void, with
+    /// what that is: host, client, newer.
     pub(super) fn take<'a>(&mut self, claims: &[Claim<'a>]) -> Vec<(HostId, &'a str, KnownClaim)> {
         let mut seen = BTreeSet::new();
         let mut outdated = Vec::new();

@@ -30,7 +30,8 @@ const MEMBER_BYTES: usize = 24;
 const CLAIM_BYTES: usize = 128;
 
 impl Roam {
-    /// How many brokers, claims and copies are remembered for sessions that move, and how many bytes that takes, about.
+    /// How many brokers, claims and copies are remembered for sessions that move, and how many
+    /// bytes that takes, about.
     pub(in crate::overlay) fn size(&self) -> (usize, usize) {
         let (brokers, sessions) = (self.map.len() + self.past.brokers(), self.directory.len() + self.copies.len());
         (brokers + sessions, brokers * MEMBER_BYTES + sessions * CLAIM_BYTES + self.copies.bytes())

@@ -1,5 +1,5 @@
-//! A client has connected to another broker, and its session goes there. Here it stays as it was, with its interest and what is held for it, until it is safe
-//! there.
+//! A client has connected to another broker, and its session goes there. Here it stays as it was,
+//! with its interest and what is held for it, until it is safe there.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -37,7 +37,8 @@ fn parts_of(whole: &[u8]) -> u32 {
 }
 
 impl GivenSession {
-    /// It belongs to that broker, under that epoch; nobody has asked for it here, or that is forgotten.
+    /// It belongs to that broker, under that epoch; nobody has asked for it here, or that is
+    /// forgotten.
     pub(super) fn unasked(now: Time, (to, epoch): (HostId, u64), since: Time) -> GivenSession {
         GivenSession { to, epoch, since, went: Some(now), asker: None, is_written: true, body: None }
     }
@@ -69,7 +70,8 @@ impl Broker {
         };
         let session = self.sessions.get(index);
         let (own, place) = (session.epoch(), session.memory.roam.as_deref());
-        // The client has come here since it left there: that question is late, or nobody waits for its answer any more.
+        // The client has come here since it left there: that question is late, or nobody waits for
+        // its answer any more.
         let waited = Duration::from_micros(asked.waited);
         if session.is_attached() && place.is_some_and(|place| now.since(place.attached) < waited) {
             return self.say_gave(now, (from.host, asked.number), (host, 0, 0), out);
@@ -122,7 +124,8 @@ impl Broker {
         self.send_to(now, whom, (&BrokerMessage::Moved(told), false), out);
     }
 
-    /// Somebody wants a session that is not here: a copy of it is, or it has ended, or there is nothing.
+    /// Somebody wants a session that is not here: a copy of it is, or it has ended, or there is
+    /// nothing.
     fn give_without_session(&mut self, now: Time, from: Sender, asked: &Move<'_>, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let copy = overlay.roam.copies.get_mut(asked.client).filter(|_| asked.as_copy);
@@ -153,7 +156,8 @@ impl Broker {
         self.answer_gone(now, (from.host, asked.number), asked.client, out);
     }
 
-    /// With what all is durable that has happened up to now; `None`: it is, or nothing ever will be.
+    /// With what all is durable that has happened up to now; `None`: it is, or nothing ever will
+    /// be.
     fn not_durable(&self) -> Option<BatchNo> {
         let last = self.store.commit_queue.last().max(self.store.write_queue.last());
         Some(last).filter(|last| self.has_log() && *last > self.store.commit_queue.committed())
@@ -238,7 +242,8 @@ impl Broker {
         }
     }
 
-    /// A session belongs to somebody else from now on. It goes when that is durable, and all that its client did before.
+    /// A session belongs to somebody else from now on. It goes when that is durable, and all that
+    /// its client did before.
     fn mark_given(&mut self, now: Time, index: u32, successor: &Successor, out: &mut dyn Output) {
         let (to, incarnation) = (successor.from.host, successor.from.incarnation);
         let session = self.sessions.get_mut(index);

@@ -1,10 +1,12 @@
-//! Who leads for whom, as far as it is known: so that when brokers come and go, it is found out anew only where that can make a difference.
+//! Who leads for whom, as far as it is known: so that when brokers come and go, it is found out
+//! anew only where that can make a difference.
 
 use std::collections::BTreeMap;
 
 use super::map::{Map, MapChange, Places};
 
-/// What the present brokers are to clients, as far as all of them were looked at since these have been the brokers.
+/// What the present brokers are to clients, as far as all of them were looked at since these have
+/// been the brokers.
 #[derive(Debug, Default)]
 pub(super) struct Leaders {
     /// For which brokers, as of [`Map::hash`].

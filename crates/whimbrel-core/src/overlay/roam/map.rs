@@ -1,5 +1,7 @@
-//! Which brokers there are to know of sessions: who is asked for one, and who has a copy of it, by rendezvous hashing (Thaler and Ravishankar, 1998): of
-//! all brokers the one with the greatest mixed hash of its name and the client id. So a broker that comes or goes changes that for its own share only.
+//! Which brokers there are to know of sessions: who is asked for one, and who has a copy of it, by
+//! rendezvous hashing (Thaler and Ravishankar, 1998): of all brokers the one with the greatest
+//! mixed hash of its name and the client id. So a broker that comes or goes changes that for its
+//! own share only.
 
 use whimbrel_event::{HostId, Seeded};
 
@@ -28,7 +30,8 @@ pub(super) struct Map {
     hash: u64,
 }
 
-/// So many of a set come first for a client: whoever keeps its session, its clerk and its replica are the first of them who may be.
+/// So many of a set come first for a client: whoever keeps its session, its clerk and its replica
+/// are the first of them who may be.
 const LEADING: usize = 3;
 
 /// Stands for a place where nobody is; sets are smaller.
@@ -36,7 +39,8 @@ const NOBODY: u16 = u16::MAX;
 
 const _: () = assert!(BROKERS_MAX < NOBODY as usize, "places are short");
 
-/// The places of those who come first for one client among the members of a set, in order; behind them [`NOBODY`].
+/// The places of those who come first for one client among the members of a set, in order; behind
+/// them [`NOBODY`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Places([u16; LEADING]);
 
@@ -124,7 +128,8 @@ impl Map {
         self.members.iter().map(|member| member.host)
     }
 
-    /// What has become of the members of an older set in this one. Another life of a broker has the same place for each client.
+    /// What has become of the members of an older set in this one. Another life of a broker has the
+    /// same place for each client.
     pub(super) fn since(&self, old: &Map) -> MapChange {
         let place = |old: &MapMember| {
             let at = self.members.binary_search_by_key(&old.host, |member| member.host).ok();
@@ -148,7 +153,8 @@ impl Map {
         }
     }
 
-    /// Who comes first for a client. Takes a step for each member, so that for many owners of one client it is asked for once.
+    /// Who comes first for a client. Takes a step for each member, so that for many owners of one
+    /// client it is asked for once.
     pub(super) fn places(&self, client: u64) -> Places {
         let mut leading: [(Option<(u64, HostId)>, u16); LEADING] = [(None, NOBODY); LEADING];
         for (at, member) in (0..).zip(&self.members) {
@@ -162,8 +168,8 @@ impl Map {
         Places(leading.map(|(_, at)| at))
     }
 
-    /// The same, if it is known who came first in an older set: takes a step for each member that has come since, and as many as there are members only if one
-    /// of those is not there any more.
+    /// The same, if it is known who came first in an older set: takes a step for each member that
+    /// has come since, and as many as there are members only if one of those is not there any more.
     pub(super) fn places_since(&self, client: u64, before: Places, change: &MapChange) -> Places {
         let mut leading = Places([NOBODY; LEADING]);
         for (known, place) in before.0.into_iter().zip(&mut leading.0).take_while(|(known, _)| *known != NOBODY) {

@@ -1,12 +1,17 @@
 //! Sessions that move: a client may connect to any broker, and its session comes there.
 //!
-//! - `map`: who is asked for a session, and who has a copy of it. `leaders`: for whom that is known. `directory`: what a clerk knows. `telling`: what is told to clerks.
-//! - `seeking`, `deciding`: a CONNECT waits until it is known who has the session, and until that is here.
-//! - `reviewing`: everybody is asked what a publisher has published there, if somebody could not be asked before.
-//! - `giving`: a session goes to somebody else. `settling`: what was given away is dropped when it is safe there.
+//! - `map`: who is asked for a session, and who has a copy of it. `leaders`: for whom that is
+//!   known. `directory`: what a clerk knows. `telling`: what is told to clerks.
+//! - `seeking`, `deciding`: a CONNECT waits until it is known who has the session, and until that
+//!   is here.
+//! - `reviewing`: everybody is asked what a publisher has published there, if somebody could not be
+//!   asked before.
+//! - `giving`: a session goes to somebody else. `settling`: what was given away is dropped when it
+//!   is safe there.
 //! - `copies`, `copying`: what replicas have, and how they get it.
 //!
-//! All of this is told in messages, which may be lost, come twice or late. Whoever wants something asks again.
+//! All of this is told in messages, which may be lost, come twice or late. Whoever wants something
+//! asks again.
 
 mod copies;
 mod copying;
@@ -61,10 +66,12 @@ use telling::Telling;
 /// Sessions that have ended and are remembered for [`ENDED_LIFETIME`].
 pub const ENDED_MAX: usize = 65_536;
 
-/// For so long it is remembered of a session that ended who its client was: its publisher may go on at another broker.
+/// For so long it is remembered of a session that ended who its client was: its publisher may go on
+/// at another broker.
 pub const ENDED_LIFETIME: Duration = Duration::from_secs(600);
 
-/// A replica that can still be reached is changed only after the brokers have been the same for so long.
+/// A replica that can still be reached is changed only after the brokers have been the same for so
+/// long.
 pub const STILL: Duration = Duration::from_secs(10);
 
 /// For which attachment of its client a session is, and what has to do with its moving.
@@ -78,15 +85,19 @@ pub(crate) struct Attachment {
     pub(crate) given: Option<Box<GivenSession>>,
     /// The last reliable event that its client published here.
     pub(crate) last: Option<EventId>,
-    /// What the reliable events that its client publishes have to come after: the first one, and those soon after its session came here.
+    /// What the reliable events that its client publishes have to come after: the first one, and
+    /// those soon after its session came here.
     pub(crate) after: PredecessorsBuf,
-    /// Somebody could not be asked for the number that the client gave last, also if that was before it came here, and has not been asked since.
+    /// Somebody could not be asked for the number that the client gave last, also if that was
+    /// before it came here, and has not been asked since.
     pub(crate) maybe_repeats: bool,
     /// What the client has published before that one came here.
     waits: Waits,
-    /// It was begun as nobody could be reached who has a session of its client, which names itself where it stands.
+    /// It was begun as nobody could be reached who has a session of its client, which names itself
+    /// where it stands.
     pub(crate) resumes: bool,
-    /// The own interest has it from this version on, if it came from elsewhere; 0: that version has no number yet.
+    /// The own interest has it from this version on, if it came from elsewhere; 0: that version has
+    /// no number yet.
     settling: Option<u64>,
     /// When it came here.
     came: Time,
@@ -105,7 +116,8 @@ pub(crate) struct GivenSession {
     since: Time,
     /// When all of it had gone there, as far as is known here.
     went: Option<Time>,
-    /// In which life of that broker it was asked for, and under which number, if that is known: the same question gets the same answer.
+    /// In which life of that broker it was asked for, and under which number, if that is known: the
+    /// same question gets the same answer.
     asker: Option<(u64, u64)>,
     /// That is durable.
     is_written: bool,
@@ -221,13 +233,16 @@ pub(crate) struct Roam {
     copying: Copying,
     ended: BTreeMap<Box<str>, EndedSession>,
     ended_by_age: BTreeSet<(Time, Box<str>)>,
-    /// Clients of whose sessions somebody has something that is void, as far as this broker is their clerk.
+    /// Clients of whose sessions somebody has something that is void, as far as this broker is
+    /// their clerk.
     voided: BTreeSet<Box<str>>,
     /// Sessions that were given away, with how often it was asked in vain whether they are safe.
     given: BTreeMap<Box<str>, u32>,
-    /// Brokers of whose sessions this one knew before it was started, and which have not told it anything since.
+    /// Brokers of whose sessions this one knew before it was started, and which have not told it
+    /// anything since.
     forgotten: BTreeSet<HostId>,
-    /// Brokers that there are or were, as they are written: with the life in which they were told everything.
+    /// Brokers that there are or were, as they are written: with the life in which they were told
+    /// everything.
     known: BTreeMap<HostId, u64>,
     /// Clients whose sessions have come since the own interest had a number.
     unnamed: Vec<Box<str>>,
@@ -281,7 +296,8 @@ impl Overlay {
 }
 
 impl Broker {
-    /// What was written of other brokers before the start is taken over: who had streams then, and may have sessions.
+    /// What was written of other brokers before the start is taken over: who had streams then, and
+    /// may have sessions.
     pub(crate) fn restore_known(&mut self) {
         let mut known = core::mem::take(&mut self.store.known);
         known.retain(|host, _| self.streams.ended_at(*host).is_none());
@@ -302,7 +318,8 @@ impl Broker {
         overlay.roam.known = known.into_iter().map(|(host, known)| (host, known.incarnation)).collect();
     }
 
-    /// Which brokers there are is written, and in which of their lives they have been told everything by the others, if they have.
+    /// Which brokers there are is written, and in which of their lives they have been told
+    /// everything by the others, if they have.
     fn record_brokers(&mut self, is_settled: bool) {
         let (has_log, write_queue) = (self.has_log(), &mut self.store.write_queue);
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
@@ -360,7 +377,8 @@ impl Broker {
         self.record_claim(now, &client);
     }
 
-    /// A session that is safe somewhere else, or void, goes without a word: its will is not published.
+    /// A session that is safe somewhere else, or void, goes without a word: its will is not
+    /// published.
     fn discard(&mut self, now: Time, index: u32, out: &mut dyn Output) {
         let session = self.sessions.get_mut(index);
         assert!(!session.is_attached(), "whoever is there is told first");
@@ -414,7 +432,8 @@ impl Broker {
         true
     }
 
-    /// The brokers have been the same for a while: replicas are changed, and later everybody has been told everything.
+    /// The brokers have been the same for a while: replicas are changed, and later everybody has
+    /// been told everything.
     pub(super) fn check_replicas(&mut self, now: Time) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let roam = &mut overlay.roam;

@@ -1,4 +1,5 @@
-//! Which brokers there were: one that cannot be reached any more may have a session of which nobody here knows.
+//! Which brokers there were: one that cannot be reached any more may have a session of which nobody
+//! here knows.
 
 use core::time::Duration;
 use std::collections::{BTreeSet, VecDeque};
@@ -21,14 +22,17 @@ const PAST_MAX: usize = 64;
 /// The first life of a broker begins so long after its streams at most.
 const FIRST_INCARNATION: Duration = Duration::from_secs(1);
 
-/// When the brokers have been the same for so long, all clerks and replicas know what they have to know.
+/// When the brokers have been the same for so long, all clerks and replicas know what they have to
+/// know.
 pub(super) const SETTLED: Duration = Duration::from_secs(20);
 
-/// When a set of brokers has lasted so long, who ranks as replica in it is the replica, and has the copies: until then whoever was it before.
+/// When a set of brokers has lasted so long, who ranks as replica in it is the replica, and has the
+/// copies: until then whoever was it before.
 const REPLICAS_CHANGED: Duration = STILL.saturating_add(COPY_EVERY.saturating_mul(4));
 
-/// When one has lasted so long, whoever was in it was alive then, and whoever was its replica has the copies, if that was started again before: one that is silent
-/// is noticed later than that it has ended.
+/// When one has lasted so long, whoever was in it was alive then, and whoever was its replica has
+/// the copies, if that was started again before: one that is silent is noticed later than that it
+/// has ended.
 const REPLICAS_TOLD: Duration = LINK_DEAD_AFTER.saturating_add(COPY_EVERY.saturating_mul(2));
 
 /// A set of brokers that there was.
@@ -54,8 +58,9 @@ fn is_away(map: &Map, host: HostId, now: &Map, has_ended: impl Fn(HostId) -> boo
     !now.has(host) && !now.has_name_of(map, host) && !has_ended(host)
 }
 
-/// Whether nobody who is here knows any more what a broker of that set had of a client's session: neither its clerk of then, which was told, nor its replica is there
-/// in the same life. In a set that did not last any of them may have been its replica.
+/// Whether nobody who is here knows any more what a broker of that set had of a client's session:
+/// neither its clerk of then, which was told, nor its replica is there in the same life. In a set
+/// that did not last any of them may have been its replica.
 fn is_forgotten(set: &Set, owner: HostId, leading: &Leading, (now, is_told): (&Map, impl Fn(HostId) -> bool)) -> bool {
     let map = &set.map;
     let is_lost = |host: HostId| now.incarnation(host) != map.incarnation(host);
@@ -99,20 +104,23 @@ impl Past {
         self.sets.push_back(Set { map: old, lasted, until });
     }
 
-    /// The brokers have been the same for [`SETTLED`]: what was before does not count for them any more, nor for those that have ended, of whose sessions their
-    /// replicas have told by now.
+    /// The brokers have been the same for [`SETTLED`]: what was before does not count for them any
+    /// more, nor for those that have ended, of whose sessions their replicas have told by now.
     pub(super) fn settle(&mut self, present: &Map, has_ended: impl Fn(HostId) -> bool) {
         self.sets.retain(|set| !set.map.hosts().all(|host| present.has(host) || has_ended(host)));
     }
 
-    /// Who was there, cannot be reached now and has not ended: a client may have been attached there since.
+    /// Who was there, cannot be reached now and has not ended: a client may have been attached
+    /// there since.
     pub(super) fn away(&self, now: &Map, has_ended: impl Fn(HostId) -> bool) -> bool {
         self.maps().any(|map| map.hosts().any(|host| is_away(map, host, now, &has_ended)))
     }
 
-    /// Who may have the session of a client, whose hash that is, without anybody here knowing of it: whoever cannot be reached now, if its clerk of then cannot be
-    /// either, or has been started anew and has forgotten, and its replica. Of what one had that has ended its replica has a copy: if that one cannot be reached, it may have
-    /// the session. `is_told`: whether the one has told the other, its clerk, all that it has, as far as this broker knows.
+    /// Who may have the session of a client, whose hash that is, without anybody here knowing of
+    /// it: whoever cannot be reached now, if its clerk of then cannot be either, or has been
+    /// started anew and has forgotten, and its replica. Of what one had that has ended its replica
+    /// has a copy: if that one cannot be reached, it may have the session. `is_told`: whether the
+    /// one has told the other, its clerk, all that it has, as far as this broker knows.
     pub(super) fn may_have(
         &self,
         client: u64,
@@ -136,7 +144,8 @@ impl Past {
         found
     }
 
-    /// Whether a broker that was given a client's session cannot be reached, and neither can who would know of its copy, or has it.
+    /// Whether a broker that was given a client's session cannot be reached, and neither can who
+    /// would know of its copy, or has it.
     pub(super) fn is_lost_with(
         &self,
         owner: HostId,
@@ -156,14 +165,16 @@ impl Past {
 }
 
 impl Overlay {
-    /// Somebody has written. The answer of a broker that was started again may come before its new link state: what that forgot it cannot tell.
+    /// Somebody has written. The answer of a broker that was started again may come before its new
+    /// link state: what that forgot it cannot tell.
     pub(in crate::overlay) fn record_incarnation(&mut self, now: Time, from: Sender) {
         if self.topology.get(from.host).is_some_and(|state| state.incarnation < from.incarnation) {
             self.roam.past.restarted_at = Some(now);
         }
     }
 
-    /// Whether something of a host may still come: there is a way to it, or this broker has just begun, or gone on after a standstill, and may not know of it yet.
+    /// Whether something of a host may still come: there is a way to it, or this broker has just
+    /// begun, or gone on after a standstill, and may not know of it yet.
     pub(crate) fn may_come_from(&self, now: Time, host: HostId) -> bool {
         self.routes.is_reachable(host)
             || now.since(self.roam.began) < SEEK_MAX
@@ -184,13 +195,15 @@ impl Broker {
         let Some(overlay) = self.overlay.as_deref() else { return BTreeSet::new() };
         let has_ended = |host| self.streams.has_ended(host);
         let (own, roam) = (overlay.host, &overlay.roam);
-        // Who has just begun is the clerk of clients of whom it has not heard yet; another clerk says by itself what it was not told.
+        // Who has just begun is the clerk of clients of whom it has not heard yet; another clerk
+        // says by itself what it was not told.
         let is_told = |owner, clerk| clerk != own || roam.directory.has_told(owner);
         roam.past.may_have(hash_of(client), &roam.map, has_ended, is_told)
     }
 
-    /// Whether whoever was given a session from here cannot be reached, and could be for so long that its replica had a copy: what is left here is older than that by as
-    /// much. If nobody says that there is a copy, whoever had it was started again.
+    /// Whether whoever was given a session from here cannot be reached, and could be for so long
+    /// that its replica had a copy: what is left here is older than that by as much. If nobody says
+    /// that there is a copy, whoever had it was started again.
     pub(super) fn is_copied_and_away(&self, given: &GivenSession) -> bool {
         let Some(overlay) = self.overlay.as_deref() else { return false };
         let Past { sets, .. } = &overlay.roam.past;
@@ -200,7 +213,8 @@ impl Broker {
         last.is_some_and(|last| was_copied(last) && is_away(last))
     }
 
-    /// Whether there are brokers that this one was only told of: what they have, others may know that have met them.
+    /// Whether there are brokers that this one was only told of: what they have, others may know
+    /// that have met them.
     pub(super) fn knows_strangers(&self) -> bool {
         let Some(overlay) = self.overlay.as_deref() else { return false };
         let roam = &overlay.roam;
@@ -214,8 +228,9 @@ impl Broker {
         self.overlay.as_deref().is_some_and(|overlay| overlay.roam.past.away(&overlay.roam.map, has_ended))
     }
 
-    /// Whether a broker was started again while publishers of before may still go on, here or elsewhere. What it had not logged it may have passed on and forgotten, with
-    /// the number that its publisher gave it.
+    /// Whether a broker was started again while publishers of before may still go on, here or
+    /// elsewhere. What it had not logged it may have passed on and forgotten, with the number that
+    /// its publisher gave it.
     pub(crate) fn was_any_restarted(&self, now: Time) -> bool {
         if self.store.publishers.restarted_within(now, ENDED_LIFETIME) {
             return true;
@@ -235,8 +250,10 @@ impl Broker {
         })
     }
 
-    /// There is a host whose streams are followed: that is written, also if there never was a way to it. If it ends, whoever has its name by then must be told so by
-    /// those who have heard of it, after a restart, too; else nobody could tell who stands in its streams that these have ended.
+    /// There is a host whose streams are followed: that is written, also if there never was a way
+    /// to it. If it ends, whoever has its name by then must be told so by those who have heard of
+    /// it, after a restart, too; else nobody could tell who stands in its streams that these have
+    /// ended.
     pub(in crate::overlay) fn record_heard_of(&mut self, host: HostId, name: &str, (pubends, birth): ((u8, u8), Tick)) {
         let (has_log, has_ended) = (self.has_log(), self.streams.has_ended(host));
         let Some(overlay) = self.overlay.as_deref_mut().filter(|overlay| overlay.config.moves_sessions) else { return };
@@ -249,7 +266,8 @@ impl Broker {
         self.store.write_queue.seal();
     }
 
-    /// Whether others are about to be known again: this broker has just begun, or gone on after a standstill, and what it has of sessions may be older than what they have.
+    /// Whether others are about to be known again: this broker has just begun, or gone on after a
+    /// standstill, and what it has of sessions may be older than what they have.
     pub(super) fn awaits_others(&self, now: Time) -> bool {
         let Some(overlay) = self.overlay.as_deref() else { return false };
         let has_just_begun = now.since(overlay.roam.began) < SEEK_MAX || overlay.roam.has_stood_still(now, SEEK_MAX);
@@ -343,7 +361,8 @@ mod tests {
             past.record(Time::ZERO, all.clone(), lasted);
             unsure(&past, &now)
         };
-        // One of those who are gone may have what the other one had, though this broker ranks as its replica.
+        // One of those who are gone may have what the other one had, though this broker ranks as
+        // its replica.
         let (steady, brief) = (lost(REPLICAS_CHANGED), lost(REPLICAS_CHANGED - Duration::from_nanos(1)));
         assert!(steady < brief, "{steady} and {brief}");
     }

@@ -25,7 +25,8 @@ impl Attachment {
 }
 
 impl Broker {
-    /// A session has another place than before, or is for another attachment: that is written and told.
+    /// A session has another place than before, or is for another attachment: that is written and
+    /// told.
     pub(crate) fn record_place(&mut self, now: Time, index: u32) {
         let session = self.sessions.get(index);
         let Some(place) = session.memory.roam.as_deref() else { return };

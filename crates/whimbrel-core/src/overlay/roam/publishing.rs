@@ -1,8 +1,9 @@
 //! A client that publishes at one broker after the other.
 //!
-//! Whoever follows the streams from elsewhere waits at the first event of a publisher that has moved until it has passed the one before. Here, at its new
-//! broker, nobody can wait in the own stream, as others publish to it: what that client publishes waits before it is accepted. That takes as long as
-//! the event before is on its way here, mostly nothing.
+//! Whoever follows the streams from elsewhere waits at the first event of a publisher that has
+//! moved until it has passed the one before. Here, at its new broker, nobody can wait in the own
+//! stream, as others publish to it: what that client publishes waits before it is accepted. That
+//! takes as long as the event before is on its way here, mostly nothing.
 
 use core::time::Duration;
 
@@ -19,13 +20,15 @@ use crate::session::Pause;
 use crate::store::Numbered;
 use crate::stream::Streams;
 
-/// Events of one client that wait to be accepted. Its link is not read meanwhile: these had been read before. With more it goes on without waiting.
+/// Events of one client that wait to be accepted. Its link is not read meanwhile: these had been
+/// read before. With more it goes on without waiting.
 const EARLY_MAX: usize = 4096;
 
 /// What such events take together.
 const EARLY_BYTES_MAX: usize = 4 << 20;
 
-/// For so long from the first one on events of a publisher that has moved say what came before them: for as long as they may wait to be accepted, and be waited for.
+/// For so long from the first one on events of a publisher that has moved say what came before
+/// them: for as long as they may wait to be accepted, and be waited for.
 const SAID_MAX: Duration = PREDECESSOR_MAX.saturating_mul(2);
 
 /// An event that waits to be accepted.
@@ -49,7 +52,8 @@ pub(crate) struct Waits {
 }
 
 impl Waits {
-    /// Its client's connection has ended, or there is another one. How long it waits for what came before goes on counting.
+    /// Its client's connection has ended, or there is another one. How long it waits for what came
+    /// before goes on counting.
     pub(crate) fn begin_anew(&mut self) {
         *self = Waits { since: self.since, ..Waits::default() };
     }
@@ -111,7 +115,8 @@ impl Broker {
         if fault!(self, PredecessorIgnored) {
             return false;
         }
-        // Where nothing is wanted of others nothing comes, nor are they silent to it: nobody here could get it before.
+        // Where nothing is wanted of others nothing comes, nor are they silent to it: nobody here
+        // could get it before.
         let wants_any = overlay.own_interest.entries().next().is_some();
         let may_come = |after: EventId| overlay.may_come_from(now, after.pubend.host()) && self.lacks(after);
         let is_over = place.waits.since.is_some_and(|since| now >= since + PREDECESSOR_MAX);
@@ -150,7 +155,8 @@ impl Broker {
         self.streams.early.retain(|known| *known != index);
     }
 
-    /// Publishers whose sessions ended with the broker, or with their connections before: their numbers are here, for wherever they go on.
+    /// Publishers whose sessions ended with the broker, or with their connections before: their
+    /// numbers are here, for wherever they go on.
     pub(crate) fn restore_publishers(&mut self, now: Time) {
         let (own, positions) = (self.streams.logged().host(), self.streams.logged().positions());
         let Some(overlay) = self.overlay.as_deref_mut().filter(|overlay| overlay.config.moves_sessions) else { return };
@@ -184,7 +190,8 @@ impl Broker {
         }
     }
 
-    /// Whether a broker may have passed on what this publisher repeats, and have forgotten that, as it is not logged.
+    /// Whether a broker may have passed on what this publisher repeats, and have forgotten that, as
+    /// it is not logged.
     pub(crate) fn may_have_forgotten(&self, from: EventOrigin) -> bool {
         matches!(from, EventOrigin::Publish(index) if self.sessions.get(index).comes_after_restart())
     }
@@ -199,7 +206,8 @@ impl Broker {
         let pubend = self.streams.own.host().pubend(binding);
         let tick = self.streams.own.assigned()[usize::from(binding)];
         place.last = Some(EventId { pubend, tick });
-        // The first one may be for nobody at a broker that has others to hold back: all say so that may overtake what was before.
+        // The first one may be for nobody at a broker that has others to hold back: all say so that
+        // may overtake what was before.
         if now.since(place.waits.since.unwrap_or(place.came)) >= SAID_MAX {
             place.after = PredecessorsBuf::new();
         }

@@ -1,5 +1,7 @@
-//! What a publisher gave its last number to is in doubt while somebody cannot be asked, and stays so wherever its client goes: who was away may have an event that
-//! nobody else has heard of. Once all are there again, everybody is asked, and nothing is in doubt any more. Only clients in doubt are answered a round trip later for that.
+//! What a publisher gave its last number to is in doubt while somebody cannot be asked, and stays
+//! so wherever its client goes: who was away may have an event that nobody else has heard of. Once
+//! all are there again, everybody is asked, and nothing is in doubt any more. Only clients in doubt
+//! are answered a round trip later for that.
 
 use core::time::Duration;
 use std::collections::BTreeSet;
@@ -17,7 +19,8 @@ use crate::overlay::messages::Sender;
 use crate::overlay::peers::Peer;
 use crate::stream::Streams;
 
-/// Whoever has not answered by then counts as somebody who cannot be asked: a client waits no longer for that.
+/// Whoever has not answered by then counts as somebody who cannot be asked: a client waits no
+/// longer for that.
 const REVIEW_MAX: Duration = Duration::from_secs(1);
 
 /// Others are asked what a client has published there.
@@ -34,15 +37,17 @@ pub(super) struct Review {
 }
 
 impl Broker {
-    /// Whether what is here of a client says that it may have published where nobody could be asked.
+    /// Whether what is here of a client says that it may have published where nobody could be
+    /// asked.
     pub(super) fn has_stale_ids_here(&self, client: &str) -> bool {
         let place = self.sessions.find(client).map(|index| self.sessions.get(index).memory.roam.as_deref());
         let ended = self.overlay.as_deref().and_then(|overlay| overlay.roam.ended.get(client));
         place.flatten().map_or(ended.is_some_and(|ended| ended.maybe_repeats), |place| place.maybe_repeats)
     }
 
-    /// Whether the client may have published at a broker that cannot be asked: one that is cut off takes whoever comes to it, and nobody here hears of that;
-    /// and of one that has lost its disk nobody knows whom it had.
+    /// Whether the client may have published at a broker that cannot be asked: one that is cut off
+    /// takes whoever comes to it, and nobody here hears of that; and of one that has lost its disk
+    /// nobody knows whom it had.
     pub(super) fn is_unsure_of(&self, number: u64) -> bool {
         let Some(overlay) = self.overlay.as_deref() else { return false };
         let Some(search) = overlay.roam.searches.get(number) else { return false };
@@ -55,7 +60,8 @@ impl Broker {
         is_gone || may_be_told || self.is_any_away() || overlay.roam.past.has_lost(self.now)
     }
 
-    /// It is known what there is of a session, and it is here. If somebody could not be asked before, and has not been since, that is done now.
+    /// It is known what there is of a session, and it is here. If somebody could not be asked
+    /// before, and has not been since, that is done now.
     pub(super) fn finish_search(
         &mut self,
         now: Time,
@@ -68,7 +74,8 @@ impl Broker {
         if asked.is_empty() {
             return self.end_search(now, number, (place, has_come), out);
         }
-        // What has come is written here: without its place it would count as begun after a restart, and beat what others have made of it.
+        // What has come is written here: without its place it would count as begun after a restart,
+        // and beat what others have made of it.
         if let Some(index) = self.searched(number).filter(|_| has_come) {
             self.record_place(now, index);
         }
@@ -78,7 +85,8 @@ impl Broker {
         self.ask_published(now, number, out);
     }
 
-    /// Who may know more of what a client has published: while somebody is away nothing but marks helps, so only those are asked that have had it.
+    /// Who may know more of what a client has published: while somebody is away nothing but marks
+    /// helps, so only those are asked that have had it.
     fn whom_to_review(&mut self, now: Time, number: u64, is_unsure: bool) -> BTreeSet<HostId> {
         let Some(overlay) = self.overlay.as_deref_mut() else { return BTreeSet::new() };
         let seek_max = overlay.seek_max();
@@ -172,7 +180,8 @@ impl Broker {
                 self.admit(now, arrival.attach(&client), (Some(place), has_come), out);
             }
             other => {
-                // Whoever gave it away did not know whose it is, or somebody else has connected since.
+                // Whoever gave it away did not know whose it is, or somebody else has connected
+                // since.
                 if let Some(stranger) = other {
                     out.refused(stranger.link, Refusal::ForeignSession);
                 }
@@ -191,8 +200,10 @@ impl Broker {
         }
     }
 
-    /// Whether a session's client is attached anew once that is no longer sought, or nobody is attached. Who is attached, and whose session was sought because
-    /// somebody has ended who had it once, has been here since: each of its tags is known, and nobody would ask it to forget them.
+    /// Whether a session's client is attached anew once that is no longer sought, or nobody is
+    /// attached. Who is attached, and whose session was sought because somebody has ended who had
+    /// it once, has been here since: each of its tags is known, and nobody would ask it to forget
+    /// them.
     fn is_to_be_attached(&self, number: u64, index: u32) -> bool {
         let search = self.overlay.as_deref().and_then(|overlay| overlay.roam.searches.get(number));
         !self.sessions.get(index).is_attached() || search.is_some_and(|search| search.arrival.is_some())
@@ -222,7 +233,8 @@ impl Broker {
         self.send_to(now, from.host, (&BrokerMessage::Published(told), false), out);
     }
 
-    /// The last event that a client has published here, or another one that came after that; and what may have to come before it.
+    /// The last event that a client has published here, or another one that came after that; and
+    /// what may have to come before it.
     fn last_published(&self, client: &str) -> PredecessorsBuf {
         let place = self.sessions.find(client).and_then(|index| self.sessions.get(index).memory.roam.as_deref());
         let ended = self.overlay.as_deref().and_then(|overlay| overlay.roam.ended.get(client));
@@ -246,7 +258,8 @@ impl Broker {
             return;
         }
         let client = search.client.clone();
-        // Whatever it published there came before what it publishes now, also if its numbers were greater elsewhere: it may have been on both sides of a cut.
+        // Whatever it published there came before what it publishes now, also if its numbers were
+        // greater elsewhere: it may have been on both sides of a cut.
         review.place.after = review.place.after.merged(&told.lasts.elsewhere(host));
         if let Some(numbered) = told.numbered
             && self.store.publishers.known(&client).is_none_or(|known| known < numbered)

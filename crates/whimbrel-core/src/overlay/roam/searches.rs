@@ -16,7 +16,8 @@ use crate::session::{is_foreign, shared_text};
 /// Claims of one client that are looked at.
 pub(super) const CLAIMS_MAX: usize = 256;
 
-/// Where messages are slow, whoever is asked for a session gets so much longer: it has given it away by then, and what is on its way would be nobody's.
+/// Where messages are slow, whoever is asked for a session gets so much longer: it has given it
+/// away by then, and what is on its way would be nobody's.
 const FETCH_MORE: Duration = Duration::from_secs(1);
 
 /// A client's connection that waits for its session.
@@ -133,7 +134,8 @@ pub(super) struct Successor {
 #[derive(Debug)]
 pub(super) struct Search {
     pub(super) client: Box<str>,
-    /// Who waits for it: nobody, if the client has gone, or if the session is to be here because its owner has ended.
+    /// Who waits for it: nobody, if the client has gone, or if the session is to be here because
+    /// its owner has ended.
     pub(super) arrival: Option<Arrival>,
     pub(super) connected_at: u64,
     /// Since when that one waits.
@@ -149,14 +151,17 @@ pub(super) struct Search {
     /// Who has nothing after all.
     pub(super) refused: BTreeSet<HostId>,
     pub(super) successor: Option<Successor>,
-    /// Its client has connected again since others were asked, and may have been elsewhere in between: what they said then does not count for it.
+    /// Its client has connected again since others were asked, and may have been elsewhere in
+    /// between: what they said then does not count for it.
     pub(super) is_outdated: bool,
-    /// When it was decided what is used, somebody could not be asked who may have had the client: that one may be there by now, and may have what nobody else knows.
+    /// When it was decided what is used, somebody could not be asked who may have had the client:
+    /// that one may be there by now, and may have what nobody else knows.
     pub(super) was_unsure: bool,
 }
 
 impl Search {
-    /// Nobody is connected for whom it is sought, nor does somebody else want it. Own sessions of shared subscriptions have no connection.
+    /// Nobody is connected for whom it is sought, nor does somebody else want it. Own sessions of
+    /// shared subscriptions have no connection.
     pub(super) fn is_for_nobody(&self) -> bool {
         self.arrival.is_none() && self.successor.is_none() && shared_text(&self.client).is_none()
     }
@@ -172,9 +177,11 @@ impl Search {
         }
     }
 
-    /// The epoch of what becomes of the session here: greater than all that are known. An attachment is also greater than all that were before it, whoever has
-    /// forgotten them. What is taken over from a broker that has ended, for nobody's connection, is none: its client may be attached elsewhere by now, and that is the
-    /// newer one. Own sessions of shared subscriptions have no connection: their new home is their attachment.
+    /// The epoch of what becomes of the session here: greater than all that are known. An
+    /// attachment is also greater than all that were before it, whoever has forgotten them. What is
+    /// taken over from a broker that has ended, for nobody's connection, is none: its client may be
+    /// attached elsewhere by now, and that is the newer one. Own sessions of shared subscriptions
+    /// have no connection: their new home is their attachment.
     pub(super) fn next_epoch(&self, now_ms: u64) -> u64 {
         let known = self.claims.iter().map(|known| known.epoch).max().unwrap_or(0);
         let is_attachment = self.arrival.is_some() || shared_text(&self.client).is_some();
@@ -195,7 +202,8 @@ impl Search {
         matches!(&self.stage, SearchStage::Asking(asked) if asked.is_empty())
     }
 
-    /// Whether somebody has said of itself that it has nothing of that epoch or a later one, nor is about to.
+    /// Whether somebody has said of itself that it has nothing of that epoch or a later one, nor is
+    /// about to.
     pub(super) fn has_nothing(&self, host: HostId, epoch: u64) -> bool {
         let is_its = |known: &KnownClaim| {
             let is_later = !matches!(known.kind, ClaimKind::Nothing | ClaimKind::Copy) && known.epoch >= epoch;
@@ -204,8 +212,8 @@ impl Search {
         self.refused.contains(&host) || self.heard.contains(&host) && !self.claims.iter().any(is_its)
     }
 
-    /// A broker has given the session away: its client is not about to be attached there any more, as it may have been said to be, and what it still has of it
-    /// is older than what that became.
+    /// A broker has given the session away: its client is not about to be attached there any more,
+    /// as it may have been said to be, and what it still has of it is older than what that became.
     ///
     /// `of`: the epoch of that; 0: it was a copy.
     pub(super) fn record_given(&mut self, by: HostId, (to, epoch): (HostId, u64), of: u64) {
@@ -234,7 +242,8 @@ impl Search {
         }
     }
 
-    /// A broker was given the session, as another one says; what is known of it may be news of later.
+    /// A broker was given the session, as another one says; what is known of it may be news of
+    /// later.
     pub(super) fn record_taken(&mut self, by: HostId, epoch: u64) {
         let is_of_itself = |known: &KnownClaim| known.host == by && is_state(known) && known.kind != ClaimKind::Copy;
         if !self.claims.iter().any(|known| is_of_itself(known) && known.epoch >= epoch) {

@@ -1,4 +1,5 @@
-//! A client connects, and its session may be anywhere: its clerk is asked, then whoever has it. Two round trips, if nothing is lost.
+//! A client connects, and its session may be anywhere: its clerk is asked, then whoever has it. Two
+//! round trips, if nothing is lost.
 
 use core::time::Duration;
 use std::collections::BTreeSet;
@@ -17,7 +18,8 @@ use crate::overlay::messages::Sender;
 /// A question that was not answered is asked again.
 pub const ASK_AGAIN: Duration = Duration::from_millis(200);
 
-/// A CONNECT is answered after that long at the latest, unless some broker is so far away that all that is asked takes longer.
+/// A CONNECT is answered after that long at the latest, unless some broker is so far away that all
+/// that is asked takes longer.
 pub const SEEK_MAX: Duration = Duration::from_secs(3);
 
 /// Then after so many times the way there: two round trips, each once repeated.
@@ -50,7 +52,8 @@ impl Broker {
             if let Some(arrival) = arrival.as_ref().filter(|arrival| arrival.is_foreign_to(waiting)) {
                 return out.refused(arrival.link, Refusal::ConnectedAgain);
             }
-            // Each CONNECT has its own time: how long another one has waited is not this one's fault.
+            // Each CONNECT has its own time: how long another one has waited is not this one's
+            // fault.
             (search.connected_at, search.began) = (connected_at, now);
             // Whoever wanted it before came before this one; if not, it asks again.
             search.successor = None;
@@ -104,7 +107,8 @@ impl Broker {
         }
     }
 
-    /// A search begins anew for another connection than that for which others were asked: it has another number, so what is still on its way does not count for it.
+    /// A search begins anew for another connection than that for which others were asked: it has
+    /// another number, so what is still on its way does not count for it.
     pub(super) fn ask_anew(&mut self, now: Time, number: u64, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let Some(mut search) = overlay.roam.searches.remove(number) else { return };
@@ -162,12 +166,15 @@ impl Broker {
         let others = known.filter(|known| known.host != asker || asker == host);
         let claims = others.chain(&own).map(|known| known.claim(question.client)).collect();
         let map = roam.map.hash();
-        // Whoever asks looks at these only if it takes this broker for the clerk. If it does and this one does not, they know of different brokers, and it asks all of them
-        // anyway: named by each of n that are asked, n names would be n² for each CONNECT among brokers that have just begun.
+        // Whoever asks looks at these only if it takes this broker for the clerk. If it does and
+        // this one does not, they know of different brokers, and it asks all of them anyway: named
+        // by each of n that are asked, n names would be n² for each CONNECT among brokers that have
+        // just begun.
         let is_synced = |other: HostId| !knows_strangers && roam.directory.is_synced(other, map);
         let is_unsynced = |other: &HostId| *other != host && *other != asker && !is_synced(*other);
         let unsynced = roam.map.hosts().filter(|other| is_clerk && is_unsynced(other)).take(LIST_MAX).collect();
-        // Only its clerk is told when that is over: whoever else is asked would remember it for ever.
+        // Only its clerk is told when that is over: whoever else is asked would remember it for
+        // ever.
         if question.connected_at > 0 && asker != host && is_clerk {
             roam.directory.record_coming(question.client, asker, question.connected_at);
         }
@@ -251,7 +258,8 @@ impl Broker {
         true
     }
 
-    /// Who can be reached has changed: somebody else may be the clerk, and nobody waits for those that cannot answer.
+    /// Who can be reached has changed: somebody else may be the clerk, and nobody waits for those
+    /// that cannot answer.
     pub(super) fn check_searches(&mut self, now: Time, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let roam = &overlay.roam;
@@ -337,7 +345,8 @@ impl Broker {
 }
 
 impl Overlay {
-    /// How long a session is sought: where the way to the farthest broker is long, all that is asked takes longer.
+    /// How long a session is sought: where the way to the farthest broker is long, all that is
+    /// asked takes longer.
     pub(super) fn seek_max(&mut self) -> Duration {
         self.routes.update(&self.topology);
         let farthest = self.topology.hosts().filter_map(|host| self.routes.cost_us(host)).max().unwrap_or(0);

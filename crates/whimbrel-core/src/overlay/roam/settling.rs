@@ -1,5 +1,6 @@
-//! What was given away, or belongs to somebody else by now, stays until it is safe there: until the streams that it stands in have told the interest there to
-//! be in force, and a replica has a copy. Whoever has it asks again and again.
+//! What was given away, or belongs to somebody else by now, stays until it is safe there: until the
+//! streams that it stands in have told the interest there to be in force, and a replica has a copy.
+//! Whoever has it asks again and again.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -23,11 +24,12 @@ const ASK_CLERK_AFTER: u32 = 3;
 /// Sessions of which one message asks.
 const SETTLE_PAGE: usize = 128;
 
-/// Sessions of which is asked at a time, of those that were given away, of those of which there is a void copy, and of those of each broker that has ended; the others
-/// have their turn later.
+/// Sessions of which is asked at a time, of those that were given away, of those of which there is
+/// a void copy, and of those of each broker that has ended; the others have their turn later.
 pub(super) const SETTLE_MAX: usize = 4096;
 
-/// Behind whom the next turn begins, after one in which so many were asked of: from the beginning, if those were all.
+/// Behind whom the next turn begins, after one in which so many were asked of: from the beginning,
+/// if those were all.
 pub(super) fn next_turn(asked: usize, last: Option<&str>) -> Box<str> {
     last.filter(|_| asked >= SETTLE_MAX).unwrap_or_default().into()
 }
@@ -155,8 +157,9 @@ impl Broker {
         }
     }
 
-    /// Whether nothing of a session that has come here would be missed where it came from: every broker whose streams it stands in, reachable or not, has told
-    /// the interest to be in force that has it, and a replica has the whole.
+    /// Whether nothing of a session that has come here would be missed where it came from: every
+    /// broker whose streams it stands in, reachable or not, has told the interest to be in force
+    /// that has it, and a replica has the whole.
     pub(crate) fn is_settled(&self, index: u32) -> bool {
         if fault!(self, SettledAtOnce) {
             return true;
@@ -229,7 +232,8 @@ impl Broker {
         self.overlay.as_deref().is_some_and(|overlay| overlay.roam.searches.of_client(client).is_some())
     }
 
-    /// Others have sessions by now: of what is here nobody gets anything any more, and it goes when it is safe there.
+    /// Others have sessions by now: of what is here nobody gets anything any more, and it goes when
+    /// it is safe there.
     pub(super) fn on_outdated(&mut self, now: Time, newer: &[Claim<'_>], out: &mut dyn Output) {
         let newer = if fault!(self, NewerIgnored) { &[] } else { newer };
         for claim in newer {

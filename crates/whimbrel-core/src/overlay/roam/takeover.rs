@@ -1,5 +1,5 @@
-//! The sessions of a broker that has ended are taken over by those who have copies of them. When all are safe, others are told: they need not keep anything for
-//! that broker any more.
+//! The sessions of a broker that has ended are taken over by those who have copies of them. When
+//! all are safe, others are told: they need not keep anything for that broker any more.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,29 +15,35 @@ use crate::broker::Broker;
 use crate::session::shared_text;
 use crate::store::Key;
 
-/// So often others are told that nothing needs to be kept for a broker that has ended: messages may be lost.
+/// So often others are told that nothing needs to be kept for a broker that has ended: messages may
+/// be lost.
 const TOOK_TIMES: u32 = 10;
 
 /// So often those are told that could not be reached then.
 const TOOK_LATE_TIMES: u32 = 3;
 
-/// So many messages are written to those in a second: after a partition of n brokers each of them may have n/2 to tell.
+/// So many messages are written to those in a second: after a partition of n brokers each of them
+/// may have n/2 to tell.
 const TOOK_LATE_MAX: usize = 16;
 
-/// Brokers that have ended, all of whose sessions are safe, of which those who could not be reached are told; of others they learn when what they keep expires.
+/// Brokers that have ended, all of whose sessions are safe, of which those who could not be reached
+/// are told; of others they learn when what they keep expires.
 const TOOK_MAX: usize = 16;
 
-/// Those that nobody could tell of are sought again after [`SETTLE_EVERY`], and each further time after twice as long, and after this at most.
+/// Those that nobody could tell of are sought again after [`SETTLE_EVERY`], and each further time
+/// after twice as long, and after this at most.
 const ORPHAN_PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// Sessions of a broker that has ended which are taken over at a time.
 const ORPHANS_MAX: usize = 64;
 
-/// The sessions of a broker that has ended, as far as there were copies here: of some others have taken them over before, and may not have told what they need.
+/// The sessions of a broker that has ended, as far as there were copies here: of some others have
+/// taken them over before, and may not have told what they need.
 #[derive(Debug)]
 struct Adopting {
     owner: HostId,
-    /// Those that are not safe yet, each with who else has it, and under which epoch, where there is no copy here any more that tells.
+    /// Those that are not safe yet, each with who else has it, and under which epoch, where there
+    /// is no copy here any more that tells.
     clients: BTreeMap<Box<str>, Option<(HostId, u64)>>,
     /// Behind whom it is asked next whether others have made them safe.
     asked: Box<str>,
@@ -46,7 +52,8 @@ struct Adopting {
     /// Who could not be reached then, each with how often it was told.
     late: BTreeMap<HostId, u32>,
     since: Time,
-    /// When those are sought again that nobody could tell of, and how long after that the next time.
+    /// When those are sought again that nobody could tell of, and how long after that the next
+    /// time.
     again: (Time, Duration),
 }
 
@@ -105,7 +112,8 @@ impl Takeover {
         told
     }
 
-    /// Those that others have been told of often enough: the last ones stay, until whatever is kept for them expires.
+    /// Those that others have been told of often enough: the last ones stay, until whatever is kept
+    /// for them expires.
     fn forget_told(&mut self, now: Time, most: Duration) {
         self.taking.retain(|one| now.since(one.since) < most);
         let is_told = |one: &Adopting| one.told >= TOOK_TIMES;
@@ -129,7 +137,8 @@ enum Outlook {
 }
 
 impl Broker {
-    /// A broker has ended: what it told of its sessions means nothing any more, and those of which there are copies here are taken over.
+    /// A broker has ended: what it told of its sessions means nothing any more, and those of which
+    /// there are copies here are taken over.
     pub(in crate::overlay) fn adopt_from(&mut self, now: Time, host: HostId) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let roam = &mut overlay.roam;
@@ -153,7 +162,8 @@ impl Broker {
         }
     }
 
-    /// Sessions whose owner has ended, and of which there are copies here, are sought: perhaps somebody has a later state.
+    /// Sessions whose owner has ended, and of which there are copies here, are sought: perhaps
+    /// somebody has a later state.
     pub(super) fn seek_orphans(&mut self, now: Time, out: &mut dyn Output) {
         while let Some(overlay) = self.overlay.as_deref_mut()
             && !overlay.roam.takeover.orphans.is_empty()
@@ -167,7 +177,8 @@ impl Broker {
         }
     }
 
-    /// Whoever was asked for the session of a broker that has ended has it, or has ended it, under that epoch: the copy here is of no use, and goes when it is safe there.
+    /// Whoever was asked for the session of a broker that has ended has it, or has ended it, under
+    /// that epoch: the copy here is of no use, and goes when it is safe there.
     pub(super) fn record_holder(&mut self, now: Time, client: &str, has_it: (HostId, u64)) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         overlay.roam.takeover.record_elsewhere(client, has_it);
@@ -228,7 +239,8 @@ impl Broker {
         }
     }
 
-    /// How a client's session stands. Until the own holds of whoever has it are known to others, what they keep for the broker that has ended is all that is held for it.
+    /// How a client's session stands. Until the own holds of whoever has it are known to others,
+    /// what they keep for the broker that has ended is all that is held for it.
     fn outlook(&self, client: &str, elsewhere: Option<(HostId, u64)>) -> Outlook {
         let Some(overlay) = self.overlay.as_deref() else { return Outlook::Safe };
         let roam = &overlay.roam;
@@ -250,7 +262,8 @@ impl Broker {
         }
     }
 
-    /// Clients whose sessions others have taken over from brokers that have ended, and who have not said that these are safe; each with who has it, and under which epoch.
+    /// Clients whose sessions others have taken over from brokers that have ended, and who have not
+    /// said that these are safe; each with who has it, and under which epoch.
     pub(super) fn unsafe_taken(&mut self) -> Vec<(Box<str>, (HostId, u64))> {
         let Broker { overlay, streams, .. } = self;
         let is_gone = |host: HostId| streams.has_ended(host);
@@ -270,7 +283,8 @@ impl Broker {
         all
     }
 
-    /// A session is safe where it is by now: whoever had it and has ended does not need anything for it.
+    /// A session is safe where it is by now: whoever had it and has ended does not need anything
+    /// for it.
     pub(super) fn record_taken_over(&mut self, claim: &Claim<'_>) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let Roam { copies, takeover, .. } = &mut overlay.roam;

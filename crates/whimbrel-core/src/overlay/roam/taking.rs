@@ -46,7 +46,8 @@ impl Broker {
         self.send_to(now, from.host, (&told, false), out);
     }
 
-    /// Takes one copy: whose, whether there is one now on which changes can build, and whether its clerk is to be told.
+    /// Takes one copy: whose, whether there is one now on which changes can build, and whether its
+    /// clerk is to be told.
     fn take_copy<'a>(
         &mut self,
         now: Time,

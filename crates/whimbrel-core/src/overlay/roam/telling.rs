@@ -1,4 +1,5 @@
-//! What this broker has of sessions is told to their clerks, in pages, each of which is told again until it was taken.
+//! What this broker has of sessions is told to their clerks, in pages, each of which is told again
+//! until it was taken.
 
 use core::ops::Bound;
 use core::time::Duration;
@@ -18,7 +19,8 @@ use crate::overlay::messages::Sender;
 /// Clerks are told of changes so soon: many go together.
 const TELL_EVERY: Duration = Duration::from_millis(10);
 
-/// A page that was not taken is told again after so long, or twice the way there and back if that is longer.
+/// A page that was not taken is told again after so long, or twice the way there and back if that
+/// is longer.
 const TELL_AGAIN: Duration = Duration::from_millis(250);
 
 /// Clients of whom one page tells.
@@ -27,7 +29,8 @@ const PAGE_CLIENTS: usize = 128;
 /// Bytes of the client ids in one page.
 const PAGE_BYTES: usize = 256 << 10;
 
-/// Sessions, copies and entries of the directory that are looked at in one go when the brokers have changed.
+/// Sessions, copies and entries of the directory that are looked at in one go when the brokers have
+/// changed.
 const WALK_SLICE: usize = 4096;
 
 /// What a clerk is to be told.
@@ -39,8 +42,9 @@ struct Pages {
     complete: u64,
 }
 
-/// What was told and not taken. It is told again as the same page, so that it counts whichever of the answers comes: with a number of its own each time, a clerk
-/// whose answers took longer than it is waited for them was told for ever.
+/// What was told and not taken. It is told again as the same page, so that it counts whichever of
+/// the answers comes: with a number of its own each time, a clerk whose answers took longer than it
+/// is waited for them was told for ever.
 #[derive(Debug)]
 struct Page {
     number: u64,
@@ -74,7 +78,8 @@ pub(super) struct Telling {
 }
 
 impl Telling {
-    /// Pages are numbered from here: an answer to one of a former life of this broker is none to one of this.
+    /// Pages are numbered from here: an answer to one of a former life of this broker is none to
+    /// one of this.
     pub(super) fn number_from(&mut self, incarnation: u64) {
         self.pages = self.pages.max(incarnation);
     }
@@ -211,7 +216,8 @@ impl Broker {
         overlay.roam.telling.to.entry(to).or_default().open = Some(Page { at: now, ..page });
     }
 
-    /// What a new clerk is told of a client: what this broker has, and what it knows of those that cannot tell it.
+    /// What a new clerk is told of a client: what this broker has, and what it knows of those that
+    /// cannot tell it.
     fn claims_to_tell(&self, client: &str) -> Vec<KnownClaim> {
         let Some(overlay) = self.overlay.as_deref() else { return Vec::new() };
         let (host, roam) = (overlay.host, &overlay.roam);

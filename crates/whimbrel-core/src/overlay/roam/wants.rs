@@ -11,7 +11,8 @@ use crate::broker::Broker;
 use crate::overlay::messages::Sender;
 use crate::session::{Claimant, Session};
 
-/// What another broker wants of a session that is attached here, kept until its connection has been read out.
+/// What another broker wants of a session that is attached here, kept until its connection has been
+/// read out.
 #[derive(Debug)]
 pub(crate) struct Want {
     client: Box<str>,
@@ -22,7 +23,8 @@ pub(crate) struct Want {
 enum WantKind {
     /// The session.
     Session(Successor),
-    /// What the client has published here; at the moment `came` its connection there had waited for `waited` microseconds.
+    /// What the client has published here; at the moment `came` its connection there had waited for
+    /// `waited` microseconds.
     Published { from: Sender, number: u64, epoch: u64, waited: u64, came: Time },
     /// Its client is attached elsewhere by now.
     Outdated(KnownClaim),
@@ -58,7 +60,8 @@ impl Want {
 }
 
 impl Broker {
-    /// Keeps what another broker wants if the session's connection is to be read out first; whether it is.
+    /// Keeps what another broker wants if the session's connection is to be read out first; whether
+    /// it is.
     pub(super) fn waits_for_client(
         &mut self,
         now: Time,

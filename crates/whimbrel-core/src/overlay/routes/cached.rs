@@ -9,7 +9,8 @@ use super::trees::Trees;
 /// Most sets of destinations whose trees are remembered.
 pub const TREES_MAX: usize = 4_096;
 
-/// Destinations and nodes that are remembered in all trees together, each 8 bytes; a single set may have more.
+/// Destinations and nodes that are remembered in all trees together, each 8 bytes; a single set may
+/// have more.
 pub const TREES_SIZE_MAX: usize = 1 << 21;
 
 #[derive(Debug)]
@@ -27,8 +28,8 @@ impl CachedTree {
     }
 }
 
-/// Trees by their sets. When it is full, those go first that were not asked for of late (second chance: Corbató, "A Paging Experiment
-/// with the Multics System", 1968).
+/// Trees by their sets. When it is full, those go first that were not asked for of late (second
+/// chance: Corbató, "A Paging Experiment with the Multics System", 1968).
 #[derive(Debug)]
 pub(super) struct Cached {
     known: Vec<CachedTree>,

@@ -4,14 +4,15 @@ use whimbrel_event::HostId;
 
 use crate::overlay::topology::{LinkState, Neighbour, Topology};
 
-/// What each hop costs beside its delay, microseconds: so that of two paths with much the same delay the one with fewer hops is taken.
+/// What each hop costs beside its delay, microseconds: so that of two paths with much the same
+/// delay the one with fewer hops is taken.
 pub const HOP_COST_US: u64 = 300;
 
 /// A greater loss counts as this, thousandths: what gets lost always would cost infinitely much.
 pub const LOSS_COUNTED_MAX: u16 = 999;
 
-/// What it costs to send over a link, microseconds: its delay, [`HOP_COST_US`], and the delay again for each repetition that its loss makes
-/// necessary on average, which is loss / (1 - loss).
+/// What it costs to send over a link, microseconds: its delay, [`HOP_COST_US`], and the delay again
+/// for each repetition that its loss makes necessary on average, which is loss / (1 - loss).
 pub fn cost_us(end: &Neighbour) -> u64 {
     let (delay, loss) = (u64::from(end.delay_us), u64::from(end.loss.min(LOSS_COUNTED_MAX)));
     delay + HOP_COST_US + delay * loss / (1_000 - loss)
@@ -36,7 +37,8 @@ pub(super) struct Graph {
 }
 
 impl Graph {
-    /// Takes one step for each link that some broker names, but for finding the brokers behind them, which takes log n if they are far apart.
+    /// Takes one step for each link that some broker names, but for finding the brokers behind
+    /// them, which takes log n if they are far apart.
     pub(super) fn new(topology: &Topology) -> Graph {
         let hosts: Vec<HostId> = topology.hosts().collect();
         let named = topology.states().map(|state| state.neighbours.len()).sum();

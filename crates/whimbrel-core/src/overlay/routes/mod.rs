@@ -1,7 +1,7 @@
 //! The ways from this broker to others.
 //!
-//! An event's way is chosen where it is published and goes along with it, so these paths are from the own broker only and need not agree
-//! with those of others.
+//! An event's way is chosen where it is published and goes along with it, so these paths are from
+//! the own broker only and need not agree with those of others.
 
 mod cached;
 mod graph;
@@ -25,8 +25,8 @@ pub const DETOURS_MAX: usize = 16;
 
 /// The shortest paths in a topology, as it was at the last [`Routes::update`].
 ///
-/// Takes per broker some 40 bytes, and as many again for each of [`DETOURS_MAX`]; 16 bytes per link; and for the trees at most
-/// 8 bytes × [`TREES_SIZE_MAX`].
+/// Takes per broker some 40 bytes, and as many again for each of [`DETOURS_MAX`]; 16 bytes per
+/// link; and for the trees at most 8 bytes × [`TREES_SIZE_MAX`].
 #[derive(Debug)]
 pub struct Routes {
     own: HostId,
@@ -60,7 +60,8 @@ pub struct Ways<'a> {
 }
 
 impl Ways<'_> {
-    /// The neighbour over which a host is reached, and what the own broker calls the link there. None to an unreachable host, nor to the own one.
+    /// The neighbour over which a host is reached, and what the own broker calls the link there.
+    /// None to an unreachable host, nor to the own one.
     pub fn next_hop(&self, host: HostId) -> Option<(HostId, u16)> {
         let (first, port) = self.paths.first(self.graph.index(host)?)?;
         Some((self.graph.hosts[first as usize], port))
@@ -107,8 +108,9 @@ impl Routes {
         self.is_held = is_held;
     }
 
-    /// Computes the paths anew if the topology is of another version than the last time, unless they are held. Says whether any path has changed: over which brokers
-    /// and ports it goes, not what it costs.
+    /// Computes the paths anew if the topology is of another version than the last time, unless
+    /// they are held. Says whether any path has changed: over which brokers and ports it goes, not
+    /// what it costs.
     ///
     /// # Panics
     /// When it is the topology of another broker.
@@ -127,7 +129,8 @@ impl Routes {
         !is_same
     }
 
-    /// How many brokers, links and nodes of trees are remembered, and how many bytes they take, about.
+    /// How many brokers, links and nodes of trees are remembered, and how many bytes they take,
+    /// about.
     pub fn size(&self) -> (usize, usize) {
         let (hosts, links) = self.graph.size();
         let spots = hosts * (1 + self.detours.len());
@@ -161,8 +164,8 @@ impl Routes {
         self.cost_us(host).is_some()
     }
 
-    /// The shortest paths to a set of hosts, merged. Those of the [`TREES_MAX`] sets that were asked for last cost one look-up, as long as no path
-    /// changes.
+    /// The shortest paths to a set of hosts, merged. Those of the [`TREES_MAX`] sets that were
+    /// asked for last cost one look-up, as long as no path changes.
     ///
     /// # Panics
     /// When the set is not sorted, or has a host twice.
@@ -171,8 +174,9 @@ impl Routes {
         self.trees.get(set, self.epoch, || trees::merge(&ways, set))
     }
 
-    /// The shortest paths that visit none of the `avoided` brokers, and do not begin with a link to one of the `dead` neighbours, which may be reached
-    /// by other ways. That the own broker is avoided changes nothing. The last [`DETOURS_MAX`] are remembered.
+    /// The shortest paths that visit none of the `avoided` brokers, and do not begin with a link to
+    /// one of the `dead` neighbours, which may be reached by other ways. That the own broker is
+    /// avoided changes nothing. The last [`DETOURS_MAX`] are remembered.
     pub fn avoiding(&mut self, avoided: &[HostId], dead: &[HostId]) -> Ways<'_> {
         let is_it = |detour: &Detour| *detour.avoided == *avoided && *detour.dead == *dead;
         let at = self.detours.iter().position(is_it).unwrap_or_else(|| self.detour(avoided, dead));

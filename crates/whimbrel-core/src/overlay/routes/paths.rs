@@ -35,17 +35,20 @@ impl PathStep {
     }
 }
 
-/// Shortest paths from one broker to all others, after Dijkstra, "A Note on Two Problems in Connexion with Graphs" (1959).
+/// Shortest paths from one broker to all others, after Dijkstra, "A Note on Two Problems in
+/// Connexion with Graphs" (1959).
 ///
-/// Of several shortest paths to a broker that is taken whose last broker but one has the smallest host id, and so on towards the source. So
-/// the same links give the same paths, whoever computes them.
+/// Of several shortest paths to a broker that is taken whose last broker but one has the smallest
+/// host id, and so on towards the source. So the same links give the same paths, whoever computes
+/// them.
 #[derive(Debug, Default)]
 pub(super) struct Paths {
     pub(super) spots: Vec<PathStep>,
 }
 
 impl Paths {
-    /// Paths from `own` that visit none of `avoided` and do not begin with a link to one of `dead`. Nothing is reached if `own` is not in the graph.
+    /// Paths from `own` that visit none of `avoided` and do not begin with a link to one of `dead`.
+    /// Nothing is reached if `own` is not in the graph.
     pub(super) fn new(graph: &Graph, own: HostId, avoided: &[HostId], dead: &[HostId]) -> Paths {
         let Some(source) = graph.index(own) else {
             return Paths { spots: vec![UNREACHED; graph.hosts.len()] };
@@ -93,7 +96,8 @@ impl Paths {
         }
     }
 
-    /// Whether all paths go over the same brokers and ports, whatever they cost. Both are among the same brokers.
+    /// Whether all paths go over the same brokers and ports, whatever they cost. Both are among the
+    /// same brokers.
     pub(super) fn is_same_way(&self, other: &Paths) -> bool {
         let way = |spot: &PathStep| (spot.previous, spot.port);
         self.spots.iter().map(way).eq(other.spots.iter().map(way))
@@ -104,7 +108,8 @@ impl Paths {
         self.spots.get(node as usize).filter(|spot| spot.is_reached())
     }
 
-    /// The first broker on the way to another one, and what the source calls the link there. None to the source itself.
+    /// The first broker on the way to another one, and what the source calls the link there. None
+    /// to the source itself.
     pub(super) fn first(&self, node: u32) -> Option<(u32, u16)> {
         let first = self.spot(node).filter(|spot| spot.depth > 0)?.first;
         Some((first, self.spots[first as usize].port))
@@ -129,8 +134,8 @@ impl PathSearch {
         PathSearch { spots, heap: BinaryHeap::new(), banned }
     }
 
-    /// An edge from a broker whose path is final. As every hop costs something, those that it makes better, or as good by a smaller host, are not final
-    /// yet.
+    /// An edge from a broker whose path is final. As every hop costs something, those that it makes
+    /// better, or as good by a smaller host, are not final yet.
     fn relax(&mut self, from: u32, edge: &GraphEdge) {
         if self.banned[edge.to as usize] {
             return;

@@ -24,14 +24,16 @@ pub struct Node {
 /// Shortest paths, merged. Every leaf is a destination.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Tree {
-    /// In pre-order, so the own broker is first; children in the order of their ports. At most [`TREE_NODES_MAX`].
+    /// In pre-order, so the own broker is first; children in the order of their ports. At most
+    /// [`TREE_NODES_MAX`].
     pub nodes: Vec<Node>,
 }
 
 /// The ways to a set of brokers.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Trees {
-    /// One tree; several if one would be too large, none if nobody is reached. Each destination is in one of them, once.
+    /// One tree; several if one would be too large, none if nobody is reached. Each destination is
+    /// in one of them, once.
     pub trees: Vec<Tree>,
     /// Which of the set cannot be reached, in order.
     pub unreachable: Vec<u16>,
@@ -58,7 +60,8 @@ impl Growing {
         Growing { nodes: vec![ROOT], way: vec![(source, 0)] }
     }
 
-    /// The brokers between a node and the way, from below. Those on the way behind the branch are left.
+    /// The brokers between a node and the way, from below. Those on the way behind the branch are
+    /// left.
     fn missing(&mut self, ways: &Ways<'_>, node: u32, missing: &mut Vec<u32>) {
         missing.clear();
         let mut at = node;
@@ -81,7 +84,8 @@ impl Growing {
     }
 }
 
-/// Merges the paths to a set of brokers, which is sorted and at most as large as the topology can be.
+/// Merges the paths to a set of brokers, which is sorted and at most as large as the topology can
+/// be.
 pub(super) fn merge(ways: &Ways<'_>, set: &[HostId]) -> Trees {
     assert!(set.len() <= usize::from(u16::MAX), "a set has at most as many brokers as there are");
     assert!(set.is_sorted_by(|one, other| one < other), "sets are sorted and without repetition");

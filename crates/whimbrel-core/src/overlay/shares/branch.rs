@@ -28,7 +28,8 @@ fn event_of(now: Time, hand: &Hand<'_>) -> Option<Event> {
 }
 
 impl Broker {
-    /// Tells the home what members there are here; the one before as well, as long as the new one does not know of them.
+    /// Tells the home what members there are here; the one before as well, as long as the new one
+    /// does not know of them.
     pub(super) fn tell_members(&mut self, now: Time, id: u32, out: &mut dyn Output) {
         let Some(visit) = self.groups.visit_mut(id) else { return };
         visit.told_at = now;

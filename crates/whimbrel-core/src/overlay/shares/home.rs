@@ -1,4 +1,5 @@
-//! The home of a shared subscription: other brokers with members say what they want, and what has become of events.
+//! The home of a shared subscription: other brokers with members say what they want, and what has
+//! become of events.
 
 use whimbrel_event::{HostId, Time};
 use whimbrel_selector::{Selector, SharedFilter};
@@ -61,7 +62,8 @@ impl Broker {
         self.share_soon(now);
     }
 
-    /// The shared subscription that another broker has members of, if this one is its home, or is to be.
+    /// The shared subscription that another broker has members of, if this one is its home, or is
+    /// to be.
     fn import_members(&mut self, now: Time, text: &str, out: &mut dyn Output) -> Option<u32> {
         let known = self.groups.find(text);
         if let Some(id) = known.filter(|id| self.groups.is_home(*id)) {
@@ -75,7 +77,8 @@ impl Broker {
         Some(id)
     }
 
-    /// Takes another broker for one with members, and wants what they want. `false`: others share with another selector.
+    /// Takes another broker for one with members, and wants what they want. `false`: others share
+    /// with another selector.
     fn take_branch(
         &mut self,
         now: Time,
@@ -104,7 +107,8 @@ impl Broker {
         true
     }
 
-    /// Tells branches what they have not been told: that others know of what their members want, or that the position is remembered.
+    /// Tells branches what they have not been told: that others know of what their members want, or
+    /// that the position is remembered.
     pub(crate) fn answer_branches(&mut self, now: Time, id: u32, out: &mut dyn Output) {
         let is_durable = self.groups.durable(id).is_some();
         let is_known = self.groups.counting(id) == Counting::Yes;

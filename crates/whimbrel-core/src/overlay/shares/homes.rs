@@ -1,7 +1,9 @@
-//! Which broker is the home of a shared subscription: the first in a rendezvous hash of its whole text over the brokers that can be reached.
+//! Which broker is the home of a shared subscription: the first in a rendezvous hash of its whole
+//! text over the brokers that can be reached.
 //!
-//! The home changes when it cannot be reached any more, or when another is the choice and the brokers have been the same for [`STILL`]. The old one goes on until the
-//! new one has said that it has what the members want.
+//! The home changes when it cannot be reached any more, or when another is the choice and the
+//! brokers have been the same for [`STILL`]. The old one goes on until the new one has said that it
+//! has what the members want.
 
 use core::time::Duration;
 
@@ -67,7 +69,8 @@ impl Broker {
         id
     }
 
-    /// The broker has become one of many: shared subscriptions from before may have their home elsewhere.
+    /// The broker has become one of many: shared subscriptions from before may have their home
+    /// elsewhere.
     pub(in super::super) fn open_shares(&mut self, now: Time) {
         self.groups.post.begin(now);
         let is_young = self.overlay.as_deref().is_some_and(|overlay| overlay.is_young(now));
@@ -204,7 +207,8 @@ impl Broker {
         }
     }
 
-    /// Other brokers may know of versions that they did not know of: those that subscriptions wait for.
+    /// Other brokers may know of versions that they did not know of: those that subscriptions wait
+    /// for.
     pub(in super::super) fn count_shares(&mut self, now: Time, awaited: &[HostId], out: &mut dyn Output) {
         if !core::mem::take(&mut self.groups.brokers.is_counting) {
             return;

@@ -1,9 +1,12 @@
-//! Shared subscriptions with members at several brokers: one of the brokers is the home, which alone has interest and position, and hands events to the others.
+//! Shared subscriptions with members at several brokers: one of the brokers is the home, which
+//! alone has interest and position, and hands events to the others.
 //!
-//! - `homes`: which broker is the home, and how that changes. `home`: what other brokers with members say to it. `branch`: what they are told by it. `waiting`:
-//!   a SUBSCRIBE waits for it. `moving`: the position goes to a new home.
+//! - `homes`: which broker is the home, and how that changes. `home`: what other brokers with
+//!   members say to it. `branch`: what they are told by it. `waiting`: a SUBSCRIBE waits for it.
+//!   `moving`: the position goes to a new home.
 //!
-//! All of it is told in messages. A branch says each second what it has, and an event is handed again until it is heard of; both know what came twice.
+//! All of it is told in messages. A branch says each second what it has, and an event is handed
+//! again until it is heard of; both know what came twice.
 
 mod branch;
 mod home;

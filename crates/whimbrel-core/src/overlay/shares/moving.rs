@@ -1,4 +1,5 @@
-//! The own session of a durable shared subscription moves to a new home as sessions of clients do: from the old home while that can be reached, else from a copy of it.
+//! The own session of a durable shared subscription moves to a new home as sessions of clients do:
+//! from the old home while that can be reached, else from a copy of it.
 
 use whimbrel_event::Time;
 use whimbrel_selector::Selector;
@@ -9,7 +10,8 @@ use crate::broker::Broker;
 use crate::session::{own_client_id, shared_text};
 
 impl Broker {
-    /// The position of a shared subscription that lasts is to be remembered here from now on: it is sought where it may be, and begins here if it is nowhere.
+    /// The position of a shared subscription that lasts is to be remembered here from now on: it is
+    /// sought where it may be, and begins here if it is nowhere.
     pub(crate) fn adopt_group(&mut self, now: Time, id: u32, out: &mut dyn Output) {
         let is_wanted = self.groups.is_home(id) && self.groups.lasts(id) && self.groups.own(id).is_none();
         if !is_wanted || !self.has_log() {
@@ -51,7 +53,8 @@ impl Broker {
         }
     }
 
-    /// A session was sought for nobody's connection: perhaps it is that of a shared subscription whose home is here. `is_nowhere`: there is none.
+    /// A session was sought for nobody's connection: perhaps it is that of a shared subscription
+    /// whose home is here. `is_nowhere`: there is none.
     pub(in super::super) fn share_sought(&mut self, now: Time, client: &str, is_nowhere: bool, out: &mut dyn Output) {
         let Some(text) = shared_text(client) else { return };
         let Some(id) = self.groups.find(text) else { return };
@@ -100,7 +103,8 @@ impl Broker {
         self.confirm_shares(now, out);
     }
 
-    /// The own session of a shared subscription belongs to somebody else from now on: members here are served from there.
+    /// The own session of a shared subscription belongs to somebody else from now on: members here
+    /// are served from there.
     pub(in super::super) fn let_go_of_share(&mut self, now: Time, index: u32) {
         let groups = core::mem::take(&mut self.sessions.get_mut(index).groups);
         if self.sessions.is_attached(index) {

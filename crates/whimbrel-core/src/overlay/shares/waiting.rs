@@ -9,7 +9,8 @@ use crate::shared::MemberState;
 use crate::store::Key;
 
 impl Broker {
-    /// Homes of shared subscriptions have answered: so are those who waited for that, or have waited for as long as they may.
+    /// Homes of shared subscriptions have answered: so are those who waited for that, or have
+    /// waited for as long as they may.
     pub(crate) fn confirm_shares(&mut self, now: Time, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         for waiter in core::mem::take(&mut overlay.waiting.sharing) {
@@ -29,7 +30,8 @@ impl Broker {
         made.any(|(asked, ..)| self.waits_for(&asked.filter).is_some())
     }
 
-    /// The home that has to know of a shared subscription and does not; `Some(None)`: it is not known who that is.
+    /// The home that has to know of a shared subscription and does not; `Some(None)`: it is not
+    /// known who that is.
     fn waits_for(&self, text: &str) -> Option<Option<HostId>> {
         match self.groups.find(text).map(|id| self.groups.state(id)) {
             Some(MemberState::Waits(home)) => Some(home),
@@ -37,7 +39,8 @@ impl Broker {
         }
     }
 
-    /// Ends those of these subscriptions that their homes have refused. Gives the homes that have not answered.
+    /// Ends those of these subscriptions that their homes have refused. Gives the homes that have
+    /// not answered.
     pub(in super::super) fn refuse_shares(&mut self, index: u32, made: &mut Made) -> Vec<Option<HostId>> {
         let mut waited = Vec::new();
         for (asked, _, result) in made.iter_mut().filter(|(_, _, result)| result.is_ok()) {

@@ -1,4 +1,5 @@
-//! Which brokers there are and who is linked with whom: a link-state database, as in OSPF (RFC 2328).
+//! Which brokers there are and who is linked with whom: a link-state database, as in OSPF (RFC
+//! 2328).
 
 mod state;
 
@@ -28,8 +29,9 @@ pub enum Learned {
     Old,
     /// It was there already.
     Same,
-    /// It is one of this broker's own, from before its start or made by a clock that ran ahead, and greater than what it tells now: it has
-    /// to [`Topology::announce`] a greater one, beyond this incarnation and sequence.
+    /// It is one of this broker's own, from before its start or made by a clock that ran ahead, and
+    /// greater than what it tells now: it has to [`Topology::announce`] a greater one, beyond this
+    /// incarnation and sequence.
     Outbid {
         /// Of the state that has come.
         incarnation: u64,
@@ -49,11 +51,12 @@ struct KnownBroker {
 
 /// The link states of all brokers, this one's included.
 ///
-/// Of two states of one host the greater (incarnation, sequence) wins, so the order in which they come does not matter, but for
-/// two things: of two hosts with one name that known first stays, and so do the [`BROKERS_MAX`] brokers known first.
+/// Of two states of one host the greater (incarnation, sequence) wins, so the order in which they
+/// come does not matter, but for two things: of two hosts with one name that known first stays, and
+/// so do the [`BROKERS_MAX`] brokers known first.
 ///
-/// A broker takes as much memory as its state and some 100 bytes: 4 MB for [`BROKERS_MAX`] brokers with 8 neighbours each, and 210 MB
-/// if each of them were at all its bounds.
+/// A broker takes as much memory as its state and some 100 bytes: 4 MB for [`BROKERS_MAX`] brokers
+/// with 8 neighbours each, and 210 MB if each of them were at all its bounds.
 #[derive(Debug)]
 pub struct Topology {
     own: HostId,
@@ -85,14 +88,16 @@ impl Topology {
         self.own
     }
 
-    /// This broker's own state, which is to be told to all neighbours afterwards. It does not expire here; elsewhere it does unless it is
-    /// repeated every [`REFRESH_EVERY`] with a new sequence.
+    /// This broker's own state, which is to be told to all neighbours afterwards. It does not
+    /// expire here; elsewhere it does unless it is repeated every [`REFRESH_EVERY`] with a new
+    /// sequence.
     ///
     /// # Errors
     /// When another host has the name, or a bound is passed.
     ///
     /// # Panics
-    /// When it is not greater than the last one, or not of this host: both are defects of the caller.
+    /// When it is not greater than the last one, or not of this host: both are defects of the
+    /// caller.
     pub fn announce(&mut self, now: Time, mut state: LinkState) -> Result<(), LinkStateError> {
         assert_eq!(state.host, self.own, "a broker announces itself only");
         if let Some(last) = self.entries.get(&self.own) {
@@ -104,7 +109,8 @@ impl Topology {
         Ok(())
     }
 
-    /// A state has come from a neighbour. Its age is how long ago its owner has made it, as far as those who passed it on know.
+    /// A state has come from a neighbour. Its age is how long ago its owner has made it, as far as
+    /// those who passed it on know.
     pub fn learn(&mut self, now: Time, mut state: LinkState, age: Duration) -> Learned {
         let known = self.entries.get(&state.host).map(|entry| entry.state.age_order());
         let (incarnation, sequence) = state.age_order();
@@ -167,7 +173,8 @@ impl Topology {
         self.version += u64::from(self.take(host).is_some());
     }
 
-    /// Drops the brokers whose state has not been repeated, and names them, in the order in which they expired.
+    /// Drops the brokers whose state has not been repeated, and names them, in the order in which
+    /// they expired.
     pub fn expire(&mut self, now: Time) -> Vec<HostId> {
         let mut gone = Vec::new();
         while let Some(&(expires, host)) = self.expiries.first()
@@ -212,7 +219,8 @@ impl Topology {
         self.entries.values().map(|entry| &entry.state)
     }
 
-    /// (host, incarnation, sequence) of all brokers in order of hosts, from which a new neighbour sees what it lacks.
+    /// (host, incarnation, sequence) of all brokers in order of hosts, from which a new neighbour
+    /// sees what it lacks.
     pub fn digest(&self) -> impl Iterator<Item = (HostId, u64, u64)> + '_ {
         self.states().map(|state| (state.host, state.incarnation, state.sequence))
     }

@@ -14,8 +14,8 @@ pub const ADDRESSES_MAX: usize = 16;
 /// Longest name and longest address of a broker, bytes.
 pub const TEXT_MAX: usize = 255;
 
-/// What a broker tells all others of itself: who it is and whom it is linked with. At most 21 KiB; with 8 neighbours and one address some
-/// 300 bytes.
+/// What a broker tells all others of itself: who it is and whom it is linked with. At most 21 KiB;
+/// with 8 neighbours and one address some 300 bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LinkState {
     /// Whose it is.
@@ -34,7 +34,8 @@ pub struct LinkState {
     pub birth: Tick,
     /// Where others may connect: at most [`ADDRESSES_MAX`] of at most [`TEXT_MAX`] bytes.
     pub addresses: Vec<Box<str>>,
-    /// Whom it is linked with: at most [`NEIGHBOURS_MAX`], no host and no port twice. [`super::Topology`] keeps them sorted by host.
+    /// Whom it is linked with: at most [`NEIGHBOURS_MAX`], no host and no port twice.
+    /// [`super::Topology`] keeps them sorted by host.
     pub neighbours: Vec<Neighbour>,
     /// Who had its name before it and has ended; the wire bounds how many.
     pub previous: Vec<PreviousIdentity>,
@@ -53,7 +54,8 @@ pub struct Neighbour {
     pub loss: u16,
 }
 
-/// Why a link state is not taken: the fault of whoever made it, but for [`LinkStateError::Expired`] and [`LinkStateError::Full`].
+/// Why a link state is not taken: the fault of whoever made it, but for [`LinkStateError::Expired`]
+/// and [`LinkStateError::Full`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LinkStateError {
     /// Another host, this one, had the name first.
@@ -62,9 +64,11 @@ pub enum LinkStateError {
     Expired,
     /// There are [`super::BROKERS_MAX`] brokers.
     Full,
-    /// Its name is empty, or a text is longer than [`TEXT_MAX`], or there are more than [`ADDRESSES_MAX`] addresses.
+    /// Its name is empty, or a text is longer than [`TEXT_MAX`], or there are more than
+    /// [`ADDRESSES_MAX`] addresses.
     BadText,
-    /// There are more than [`NEIGHBOURS_MAX`] neighbours, or a host or a port stands there twice, or the broker is its own neighbour.
+    /// There are more than [`NEIGHBOURS_MAX`] neighbours, or a host or a port stands there twice,
+    /// or the broker is its own neighbour.
     BadNeighbours,
 }
 

@@ -5,8 +5,8 @@ use crate::cursor::{Gap, gap_of};
 use crate::session::slot::{Slot, Stage};
 
 impl Inflight {
-    /// Takes over a delivery with its tag from before the broker was restarted. Tags come ascending from `first` on, and none is left out:
-    /// what lies between is settled.
+    /// Takes over a delivery with its tag from before the broker was restarted. Tags come ascending
+    /// from `first` on, and none is left out: what lies between is settled.
     pub(crate) fn restore(&mut self, tag: u16, slot: Slot) {
         if self.slots.is_empty() {
             self.first = tag - 1;
@@ -25,14 +25,16 @@ impl Inflight {
         slots.map(|(index, slot)| (self.tag(index), slot))
     }
 
-    /// Notices that the client may have got, oldest first, each with its tag; 0 if the client has acknowledged it, and something before it is open.
+    /// Notices that the client may have got, oldest first, each with its tag; 0 if the client has
+    /// acknowledged it, and something before it is open.
     pub(crate) fn notices(&self) -> impl Iterator<Item = (u16, &Slot)> {
         let slots = self.slots.iter().enumerate().filter(|(_, slot)| slot.is_notice());
         let tag = |index, slot: &Slot| if slot.stage == Stage::Settled { 0 } else { self.tag(index) };
         slots.map(move |(index, slot)| (tag(index, slot), slot)).filter(|(tag, slot)| *tag == 0 || slot.was_sent())
     }
 
-    /// The gaps of a tracked subscription of which the client has a notice that it has not acknowledged, or one is on its way.
+    /// The gaps of a tracked subscription of which the client has a notice that it has not
+    /// acknowledged, or one is on its way.
     pub(crate) fn unanswered_gaps(&self, cursor: u32) -> impl Iterator<Item = Gap> {
         let of_cursor = self.slots.iter().filter(move |slot| slot.cursor == cursor);
         let open = of_cursor.filter(|slot| slot.is_notice() && !slot.is_had());

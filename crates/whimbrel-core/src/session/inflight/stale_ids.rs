@@ -1,5 +1,6 @@
-//! Tags that a client may still mean for deliveries that its broker knows nothing of: whoever had the session before gave them, and is gone. A
-//! client ignores an event that comes under such a tag at exactly once, so it is told to forget the tag, and has answered, before the tag is given.
+//! Tags that a client may still mean for deliveries that its broker knows nothing of: whoever had
+//! the session before gave them, and is gone. A client ignores an event that comes under such a tag
+//! at exactly once, so it is told to forget the tag, and has answered, before the tag is given.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +12,8 @@ const ASKED_MAX: u16 = 256;
 /// It is asked about more when no more than so many are free.
 const FREE_LOW: u16 = 128;
 
-/// Tags that were given and are over when a session goes on elsewhere, or after a restart: more are not taken for such.
+/// Tags that were given and are over when a session goes on elsewhere, or after a restart: more are
+/// not taken for such.
 const OVER_MAX: u32 = 8192;
 
 /// Which tags are in doubt: so many, beginning with the next one that is given.
@@ -27,7 +29,8 @@ pub(super) struct StaleIds {
 }
 
 impl Inflight {
-    /// After a restart the next tag lies behind `last`, unless something is on its way with a later one; so many are in doubt.
+    /// After a restart the next tag lies behind `last`, unless something is on its way with a later
+    /// one; so many are in doubt.
     pub(crate) fn resume_as(&mut self, last: u16, stale_ids: u16) {
         let ahead = (u32::from(last) + u32::from(TAGS) - u32::from(self.newest_tag())) % u32::from(TAGS);
         // What lies farther off lies behind.
@@ -71,7 +74,8 @@ impl Inflight {
         }
     }
 
-    /// The tags that the client is to be told to forget now. It answers each with [`Inflight::forgotten`].
+    /// The tags that the client is to be told to forget now. It answers each with
+    /// [`Inflight::forgotten`].
     pub(crate) fn ask_to_forget(&mut self) -> Vec<u16> {
         let newest = self.newest_tag();
         // Tags that are on their way come last in the round, and are not asked about.
@@ -87,7 +91,8 @@ impl Inflight {
         tags.collect()
     }
 
-    /// The client has answered that it has forgotten a tag. Whether that was all it was asked; `None`: it was not asked.
+    /// The client has answered that it has forgotten a tag. Whether that was all it was asked;
+    /// `None`: it was not asked.
     pub(crate) fn forgotten(&mut self, tag: u16) -> Option<bool> {
         let stale = self.stale.as_deref_mut()?;
         if !stale.asked.remove(&tag) {

@@ -1,4 +1,5 @@
-//! A map under a workload that is derived from a seed, beside a stream of something else, and what it must hold.
+//! A map under a workload that is derived from a seed, beside a stream of something else, and what
+//! it must hold.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -28,8 +29,8 @@ pub struct Shape {
 /// Few keys, cleaned all the time.
 pub const HASTY: Shape = Shape { keys: 24, clean_min: 3000, others: 30, lag: 200 };
 
-/// What must be there after a submission: of each key a number that makes its value and the length of that, and the last tick of the other
-/// stream.
+/// What must be there after a submission: of each key a number that makes its value and the length
+/// of that, and the last tick of the other stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Held {
     pub values: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -102,7 +103,8 @@ pub struct Mapping<'a> {
     pub journal: Stepped<'a, Twin>,
     pub map: Map,
     pub held: Held,
-    /// What must be there when everything up to a ticket is; what was superseded by a commit is forgotten.
+    /// What must be there when everything up to a ticket is; what was superseded by a commit is
+    /// forgotten.
     pub history: VecDeque<(Ticket, Held)>,
     pub refused: BTreeMap<&'static str, u64>,
     shape: Shape,
@@ -217,7 +219,8 @@ impl<'a> Mapping<'a> {
         }
     }
 
-    /// What may be found after a crash now: after the last submission that is committed as a whole, or after a later one.
+    /// What may be found after a crash now: after the last submission that is committed as a whole,
+    /// or after a later one.
     pub fn possible(&self) -> Vec<Held> {
         let sure = self.journal.log.committed();
         let first = self.history.iter().rposition(|(ticket, _)| *ticket <= sure).expect("the first is committed");

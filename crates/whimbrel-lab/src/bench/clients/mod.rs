@@ -1,5 +1,5 @@
-//! Loads of one's own against a running broker: connections, publishers and subscribers with their own
-//! topics and rates, over all transports of the client library.
+//! Loads of one's own against a running broker: connections, publishers and subscribers with their
+//! own topics and rates, over all transports of the client library.
 
 pub mod conn;
 mod latencies;

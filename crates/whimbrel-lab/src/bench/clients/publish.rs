@@ -15,7 +15,8 @@ use super::{ClientArgs, Connected, Failures, block_on, qos, rate};
 use crate::bench::seconds;
 use crate::output::say;
 
-/// The golden ratio's fraction: its multiples lie evenly between whole numbers, however many there are.
+/// The golden ratio's fraction: its multiples lie evenly between whole numbers, however many there
+/// are.
 const GOLDEN: f64 = 0.618_034;
 
 /// Publish to a running broker at a rate, and measure how soon it acknowledges

@@ -19,7 +19,8 @@ use crate::bench::accounts::Order;
 use crate::bench::seconds;
 use crate::output::{say, tell};
 
-/// Publishers whose messages are followed one by one, of each subscriber; those of others only count.
+/// Publishers whose messages are followed one by one, of each subscriber; those of others only
+/// count.
 const PUBLISHERS_MAX: usize = 100_000;
 
 /// Subscribe at a running broker, and measure how soon the messages of `bench pub` come

@@ -1,4 +1,5 @@
-//! What those pay for the journal who have none: this build beside another, both without a data directory.
+//! What those pay for the journal who have none: this build beside another, both without a data
+//! directory.
 
 use std::collections::BTreeMap;
 use std::path::Path;

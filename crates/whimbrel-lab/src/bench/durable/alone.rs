@@ -1,4 +1,5 @@
-//! The journal alone, without a broker around it, and the least that can be done: a loop that writes and syncs the same groups.
+//! The journal alone, without a broker around it, and the least that can be done: a loop that
+//! writes and syncs the same groups.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -194,8 +195,8 @@ impl Keeper for Bare {
     }
 }
 
-/// The journal, each appender with a stream of its own. What was written is chopped now and then, so that files are used again, as they are
-/// in the long run, and as the bare file is.
+/// The journal, each appender with a stream of its own. What was written is chopped now and then,
+/// so that files are used again, as they are in the long run, and as the bare file is.
 struct Opened {
     journal: Journal,
     streams: Vec<Stream>,

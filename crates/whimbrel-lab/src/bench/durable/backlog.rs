@@ -1,4 +1,5 @@
-//! A session whose client is away: what is published for it at QoS 1 is queued, then the client comes back and takes it.
+//! A session whose client is away: what is published for it at QoS 1 is queued, then the client
+//! comes back and takes it.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

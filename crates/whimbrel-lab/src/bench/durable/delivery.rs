@@ -1,4 +1,5 @@
-//! CPU time of the broker per delivery: durable subscriptions that are up to date beside nondurable ones.
+//! CPU time of the broker per delivery: durable subscriptions that are up to date beside nondurable
+//! ones.
 
 use std::collections::BTreeMap;
 

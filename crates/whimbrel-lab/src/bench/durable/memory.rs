@@ -1,5 +1,6 @@
-//! What absent sessions cost in memory: the growth of a broker's resident memory, once it has been started anew on what it has to remember,
-//! so that nothing counts that connections needed. It hardly differs from time to time, and is measured once.
+//! What absent sessions cost in memory: the growth of a broker's resident memory, once it has been
+//! started anew on what it has to remember, so that nothing counts that connections needed. It
+//! hardly differs from time to time, and is measured once.
 
 use anyhow::{Result, ensure};
 
@@ -20,7 +21,8 @@ const SUBSCRIPTIONS: usize = 20_000;
 /// Of how many a session has, in each measurement.
 const PER_SESSION: [usize; 2] = [1, 10];
 
-/// Leaves sessions behind, each subscription with a topic of its own, and looks at the broker after the next start.
+/// Leaves sessions behind, each subscription with a topic of its own, and looks at the broker after
+/// the next start.
 pub(super) fn rows(args: &DurableArgs) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for per_session in PER_SESSION {

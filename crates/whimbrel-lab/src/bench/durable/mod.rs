@@ -1,5 +1,7 @@
-//! What the journal and durable subscriptions cost: publishing beside the journal alone, the bare disk and JetStream; an absent session's
-//! backlog beside other brokers; a durable delivery beside a nondurable one; the start on a long log; the memory of absent sessions; and what those pay who need none of it.
+//! What the journal and durable subscriptions cost: publishing beside the journal alone, the bare
+//! disk and JetStream; an absent session's backlog beside other brokers; a durable delivery beside
+//! a nondurable one; the start on a long log; the memory of absent sessions; and what those pay who
+//! need none of it.
 
 mod against;
 mod alone;
@@ -182,7 +184,8 @@ fn latencies() -> Histogram<u64> {
     Histogram::new_with_bounds(100, 10_000_000_000, 3).expect("these bounds are possible")
 }
 
-/// Measures what `args` asks for, prints the table and writes JSON and plots; returns whether every goal was met.
+/// Measures what `args` asks for, prints the table and writes JSON and plots; returns whether every
+/// goal was met.
 ///
 /// # Errors
 /// When a broker cannot be started, refuses, or breaks the protocol.

@@ -1,4 +1,5 @@
-//! Publishing durably: this broker beside the journal alone, bare writes and syncs, and JetStream that syncs always.
+//! Publishing durably: this broker beside the journal alone, bare writes and syncs, and JetStream
+//! that syncs always.
 
 use std::collections::BTreeMap;
 
@@ -80,7 +81,8 @@ impl Keeper {
     }
 }
 
-/// Bytes of a body with which an event's record has about [`RECORD`] bytes: beside it are the topic, the publisher and times.
+/// Bytes of a body with which an event's record has about [`RECORD`] bytes: beside it are the
+/// topic, the publisher and times.
 const RECORD_BODY: usize = RECORD - 48;
 
 type Measured = BTreeMap<(usize, Keeper), Vec<Rate>>;

@@ -1,4 +1,5 @@
-//! Publishers that never have more than a window of messages unacknowledged, and do nothing but publish.
+//! Publishers that never have more than a window of messages unacknowledged, and do nothing but
+//! publish.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -88,7 +89,8 @@ impl Publishers {
         Ok(Rate::of(accepted, elapsed, used, &self.waits))
     }
 
-    /// Publishes so many messages each and waits until all are acknowledged; returns how long that took.
+    /// Publishes so many messages each and waits until all are acknowledged; returns how long that
+    /// took.
     pub(super) fn send(&mut self, each: u64) -> Result<Duration> {
         let begin = Instant::now();
         self.left = each;

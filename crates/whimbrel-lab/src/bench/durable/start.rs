@@ -27,7 +27,8 @@ const GROUPING: Grouping = Grouping { publishers: 4, window: 500 };
 
 const SETTINGS: &str = "[journal]\nmax_log = \"64 GiB\"\n";
 
-/// Fills a log for a session that is away, and starts the broker on it as often as there are rounds, each time after it was killed.
+/// Fills a log for a session that is away, and starts the broker on it as often as there are
+/// rounds, each time after it was killed.
 pub(super) fn rows(args: &DurableArgs) -> Result<Vec<Row>> {
     let setup = Setup { core: None, ..args.bound(SETTINGS) };
     let mut broker = args.start(Peer::Whimbrel, setup)?;
@@ -80,7 +81,8 @@ fn fill(args: &DurableArgs, mut target: super::super::target::Target) -> Result<
     Ok(())
 }
 
-/// Takes the log's files out of the page cache, as far as they are on the disk; returns how many there are, and their bytes.
+/// Takes the log's files out of the page cache, as far as they are on the disk; returns how many
+/// there are, and their bytes.
 fn forget(folder: &Path) -> Result<(u64, u64)> {
     let (mut files, mut bytes) = (0, 0);
     for entry in std::fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))? {

@@ -1,4 +1,5 @@
-//! CPU time of the broker per delivery: semi-durable subscriptions beside nondurable ones, and this build beside another.
+//! CPU time of the broker per delivery: semi-durable subscriptions beside nondurable ones, and this
+//! build beside another.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,13 +13,16 @@ use super::super::report::number;
 use super::super::wire::QoS;
 use super::{Row, SemiArgs};
 
-/// What a semi-durable delivery may cost more than a nondurable one, if that is more than [`MORE_RATIO`] allows; microseconds.
+/// What a semi-durable delivery may cost more than a nondurable one, if that is more than
+/// [`MORE_RATIO`] allows; microseconds.
 const MORE_MICROS: f64 = 0.15;
 
-/// How many times a nondurable delivery a semi-durable one may cost, if that is more than [`MORE_MICROS`] allows.
+/// How many times a nondurable delivery a semi-durable one may cost, if that is more than
+/// [`MORE_MICROS`] allows.
 const MORE_RATIO: f64 = 1.15;
 
-/// What another build's deliveries may cost less; within the differences between two builds of the same code.
+/// What another build's deliveries may cost less; within the differences between two builds of the
+/// same code.
 const BUILD_RATIO: f64 = 1.05;
 
 const NONDURABLE: &[(&str, &str)] = &[("w-durability", "nondurable")];
@@ -94,7 +98,8 @@ fn ratios(rounds: &[[f64; 2]]) -> Vec<f64> {
     rounds.iter().map(|[one, other]| other / one).collect()
 }
 
-/// The broker's CPU microseconds per delivery, by load and round, each side in its turn, in an order drawn anew.
+/// The broker's CPU microseconds per delivery, by load and round, each side in its turn, in an
+/// order drawn anew.
 fn interleaved(args: &SemiArgs, sides: &[Side; 2]) -> Result<Vec<Vec<[f64; 2]>>> {
     let settings = args.load.settings();
     let mut random = fastrand::Rng::with_seed(args.seed);

@@ -12,14 +12,15 @@ use super::super::target::Target;
 use super::super::wire::{self, Frame, QoS, mqtt};
 use super::wanted::{ATTRIBUTE, Values, Wanted};
 
-/// Connections that are being opened at the same time. Below the broker's listen queue: what the kernel does with more is not the
-/// broker's to answer for.
+/// Connections that are being opened at the same time. Below the broker's listen queue: what the
+/// kernel does with more is not the broker's to answer for.
 const AT_ONCE: usize = 1_000;
 
 /// Connections that are begun before those who stayed are looked at again.
 const OPENED_AT_ONCE: usize = 8;
 
-/// How long all are there before they leave, as the measure of what their being there costs those who stay.
+/// How long all are there before they leave, as the measure of what their being there costs those
+/// who stay.
 const ALL_THERE: Duration = Duration::from_secs(3);
 
 /// Without any progress for this long the broker counts as stuck.
@@ -28,7 +29,8 @@ const STALLED_AFTER: Duration = Duration::from_secs(20);
 /// How long those who have come back are watched after the last has caught up.
 const AFTER: Duration = Duration::from_secs(2);
 
-/// The first part of the absence in which latencies do not count yet: connections are still being closed.
+/// The first part of the absence in which latencies do not count yet: connections are still being
+/// closed.
 const SETTLING: Duration = Duration::from_secs(2);
 
 /// The longest latency that is told apart.
@@ -120,7 +122,8 @@ pub(super) struct Crowd {
     sent: u64,
     latencies: Histogram<u64>,
     lateness: Histogram<u64>,
-    /// Subscribers of the storm that were asked to connect, that were confirmed, and that have caught up.
+    /// Subscribers of the storm that were asked to connect, that were confirmed, and that have
+    /// caught up.
     opened: usize,
     confirmed: usize,
     caught_up: usize,
@@ -369,13 +372,15 @@ impl Crowd {
         Ok(())
     }
 
-    /// Reads what has come for those who are back, and in between what has come for those who stayed.
+    /// Reads what has come for those who are back, and in between what has come for those who
+    /// stayed.
     fn read_far(&mut self, publishes: bool) -> Result<()> {
         let mut events = Events::with_capacity(AT_ONCE);
         self.far.poll(&mut events, Some(Duration::ZERO)).context("looking at the sockets")?;
         for event in &events {
             self.receive_far(event.token().0)?;
-            // What one of them has caught up with takes a tenth of a millisecond to judge; those who stayed wait for no more than that.
+            // What one of them has caught up with takes a tenth of a millisecond to judge; those
+            // who stayed wait for no more than that.
             if publishes {
                 self.publish_due()?;
             }

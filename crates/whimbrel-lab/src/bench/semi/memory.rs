@@ -1,4 +1,5 @@
-//! What a full cache costs: the growth of a broker's resident memory beside the ceiling, filled with twice as much as it holds.
+//! What a full cache costs: the growth of a broker's resident memory beside the ceiling, filled
+//! with twice as much as it holds.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,5 @@
-//! What semi-durable subscriptions cost: per delivery, in memory, and when all their clients come back at once.
+//! What semi-durable subscriptions cost: per delivery, in memory, and when all their clients come
+//! back at once.
 
 mod cost;
 mod crowd;
@@ -88,7 +89,8 @@ impl SemiArgs {
     }
 }
 
-/// Measures what `args` asks for, prints the table and writes the JSON; returns whether every goal was met.
+/// Measures what `args` asks for, prints the table and writes the JSON; returns whether every goal
+/// was met.
 ///
 /// # Errors
 /// When a broker cannot be started, refuses, or breaks the protocol.

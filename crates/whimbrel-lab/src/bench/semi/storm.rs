@@ -1,8 +1,8 @@
-//! A resume storm: many semi-durable subscribers leave, miss what is published, and come back at once with their tokens, while others
-//! stay.
+//! A resume storm: many semi-durable subscribers leave, miss what is published, and come back at
+//! once with their tokens, while others stay.
 //!
-//! One thread drives all connections. Events are numbered and their values known, so that every delivery is judged: each event that a
-//! subscriber wants has to come once and in order.
+//! One thread drives all connections. Events are numbered and their values known, so that every
+//! delivery is judged: each event that a subscriber wants has to come once and in order.
 
 use std::time::Duration;
 

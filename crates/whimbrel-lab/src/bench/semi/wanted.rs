@@ -1,4 +1,5 @@
-//! What the events of the storm carry, and which of them each subscriber wants: both sides of every delivery are known.
+//! What the events of the storm carry, and which of them each subscriber wants: both sides of every
+//! delivery are known.
 
 /// Values of the attribute: from 0 to one less.
 pub(super) const VALUES: u8 = 100;

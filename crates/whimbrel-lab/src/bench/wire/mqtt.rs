@@ -29,7 +29,8 @@ const FAILURE: u8 = 0x80;
 /// The largest Remaining Length has this many bytes.
 const MAX_LENGTH_BYTES: usize = 4;
 
-/// Appends a CONNECT with a clean session, the longest keep-alive (18 hours; rumqttd refuses to do without) and, in MQTT 5, the default Receive Maximum of 65,535.
+/// Appends a CONNECT with a clean session, the longest keep-alive (18 hours; rumqttd refuses to do
+/// without) and, in MQTT 5, the default Receive Maximum of 65,535.
 pub fn connect(out: &mut Vec<u8>, v5: bool, client_id: &str) {
     let mut rest = vec![0, 4, b'M', b'Q', b'T', b'T', if v5 { 5 } else { 4 }, 0x02, 0xFF, 0xFF];
     if v5 {
@@ -39,15 +40,17 @@ pub fn connect(out: &mut Vec<u8>, v5: bool, client_id: &str) {
     packet(out, 0x10, &rest);
 }
 
-/// Appends a CONNECT of MQTT 3.1.1 to a session that outlives the connection, with the longest keep-alive.
+/// Appends a CONNECT of MQTT 3.1.1 to a session that outlives the connection, with the longest
+/// keep-alive.
 pub fn connect_lasting_311(out: &mut Vec<u8>, client_id: &str) {
     let mut rest = vec![0, 4, b'M', b'Q', b'T', b'T', 4, 0, 0xFF, 0xFF];
     string(&mut rest, client_id);
     packet(out, 0x10, &rest);
 }
 
-/// Appends a CONNECT of MQTT 5 with the longest keep-alive: with a clean start and a session that ends with the connection, or to a session
-/// that outlives it by so many seconds; with a Receive Maximum if it is to be another than 65,535.
+/// Appends a CONNECT of MQTT 5 with the longest keep-alive: with a clean start and a session that
+/// ends with the connection, or to a session that outlives it by so many seconds; with a Receive
+/// Maximum if it is to be another than 65,535.
 pub fn connect_5(out: &mut Vec<u8>, client_id: &str, lasting: Option<u32>, receive_maximum: Option<u16>) {
     let mut properties = Vec::new();
     if let Some(seconds) = lasting {
@@ -83,7 +86,8 @@ pub fn puback(out: &mut Vec<u8>, packet_id: u16) {
     out.extend_from_slice(&[0x40, 2, high, low]);
 }
 
-/// Appends a PUBLISH of MQTT 5 with user properties and without a packet identifier (QoS 0), or with this one (QoS 1).
+/// Appends a PUBLISH of MQTT 5 with user properties and without a packet identifier (QoS 0), or
+/// with this one (QoS 1).
 pub fn publish_with(out: &mut Vec<u8>, topic: &str, packet_id: Option<u16>, user: &[(&str, &str)], body: &[u8]) {
     let mut rest = Vec::with_capacity(topic.len() + body.len() + 64);
     string(&mut rest, topic);

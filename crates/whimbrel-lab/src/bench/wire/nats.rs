@@ -2,7 +2,8 @@
 
 use super::{Ack, Frame, QoS, Template, WireError};
 
-/// Where JetStream's acknowledgements of what is published to a topic arrive; the connection that publishes to it subscribes to that.
+/// Where JetStream's acknowledgements of what is published to a topic arrive; the connection that
+/// publishes to it subscribes to that.
 pub fn accepted_inbox(subject: &str) -> String {
     format!("_INBOX.accepted.{subject}")
 }

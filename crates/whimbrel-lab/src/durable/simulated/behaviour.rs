@@ -1,4 +1,5 @@
-//! What is delivered, how often it is logged and asked for, and how late it is, with the paper's own times and processors that cost nothing.
+//! What is delivered, how often it is logged and asked for, and how late it is, with the paper's
+//! own times and processors that cost nothing.
 
 use std::time::Duration;
 
@@ -78,7 +79,8 @@ const ARRIVE: Duration = Duration::from_secs(20);
 /// Until all have heard of every publisher.
 const SETTLE: Duration = Duration::from_secs(1);
 
-/// What is asked of subscribers who were away: brokers that are not their PHB, over links of 5 ms, with commits of 5 ms.
+/// What is asked of subscribers who were away: brokers that are not their PHB, over links of 5 ms,
+/// with commits of 5 ms.
 fn ground(seed: u64) -> Ground {
     let millis = Duration::from_millis;
     Ground { costs: Costs::FREE, commit: millis(5), delay: millis(5), rate: RATE, seed }
@@ -136,7 +138,8 @@ fn absences(effort: Effort, bar: &ProgressBar) -> Result<Part> {
 /// What came of a crash.
 struct Crashed {
     wrong: u64,
-    /// Events that all missed, and that the PHB sent again before they came back and while they caught up.
+    /// Events that all missed, and that the PHB sent again before they came back and while they
+    /// caught up.
     missed: u64,
     again: [u64; 2],
     caught_up: Duration,
@@ -202,7 +205,8 @@ fn crash(effort: Effort, bar: &ProgressBar) -> Result<Part> {
     Ok(part)
 }
 
-/// Who has lost events has not asked for them as often as it should have: then nothing is told of the load.
+/// Who has lost events has not asked for them as often as it should have: then nothing is told of
+/// the load.
 fn extra_row(all: &[Crashed]) -> Row {
     let wrong: u64 = all.iter().map(|outcome| outcome.wrong).sum();
     if wrong > 0 {
@@ -215,7 +219,8 @@ fn extra_row(all: &[Crashed]) -> Row {
 fn chain(effort: Effort, bar: &ProgressBar) -> Result<Part> {
     let millis = Duration::from_millis;
     let span = Duration::from_secs(if effort.quick { 2 } else { 60 });
-    // The paper's 44 ms of logging: an event waits for the commit that is under way, and then for its own.
+    // The paper's 44 ms of logging: an event waits for the commit that is under way, and then for
+    // its own.
     let delay = millis(10);
     bar.set_length(effort.seeds);
     let (mut latencies, mut goals, mut broken, mut part) = (Vec::new(), Vec::new(), Vec::new(), Part::default());

@@ -1,7 +1,10 @@
-//! How much 1, 2 and 4 SHBs deliver, each on a processor of its own, by what each operation costs on this machine.
+//! How much 1, 2 and 4 SHBs deliver, each on a processor of its own, by what each operation costs
+//! on this machine.
 //!
-//! The costs are measured in the same run with broker processes ([`calibrate`]); the cores do in virtual time what they do in processes, and each operation keeps its broker's
-//! processor busy for as long as it costs. Two small worlds show how busy a processor gets with each subscriber more; what that promises is then tried.
+//! The costs are measured in the same run with broker processes ([`calibrate`]); the cores do in
+//! virtual time what they do in processes, and each operation keeps its broker's processor busy for
+//! as long as it costs. Two small worlds show how busy a processor gets with each subscriber more;
+//! what that promises is then tried.
 
 use std::time::Duration;
 
@@ -70,7 +73,8 @@ const LESS: f64 = 0.03;
 /// How often.
 const TRIES: u32 = 10;
 
-/// Who is behind by more is not sustained; nor is it when less than that part of what is due arrives.
+/// Who is behind by more is not sustained; nor is it when less than that part of what is due
+/// arrives.
 const LATE_MAX: Duration = Duration::from_millis(250);
 const ARRIVES: f64 = 0.98;
 
@@ -85,7 +89,8 @@ struct Seen {
     wrong: u64,
 }
 
-/// Time for which a world is looked at: as often as positions are acknowledged in one, they are in all.
+/// Time for which a world is looked at: as often as positions are acknowledged in one, they are in
+/// all.
 fn span(effort: Effort) -> Duration {
     ACKNOWLEDGE_EVERY * if effort.quick { 2 } else { 4 }
 }
@@ -229,7 +234,8 @@ fn chart(rates: &[(f64, Vec<f64>)]) -> Chart {
 mod tests {
     use super::*;
 
-    /// Slow processors: each subscriber, to 100 events/s, keeps one busy for 2.5 % of the time, and so often that.
+    /// Slow processors: each subscriber, to 100 events/s, keeps one busy for 2.5 % of the time, and
+    /// so often that.
     fn slow(factor: u32) -> Ground {
         let micros = |micros: u32| Duration::from_micros(u64::from(micros * factor));
         let costs = Costs {

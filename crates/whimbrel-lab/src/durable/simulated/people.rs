@@ -80,7 +80,8 @@ impl Person {
         self.next.iter().all(|next| next.is_some_and(|next| next >= number))
     }
 
-    /// The number before which it has everything, and before which it has acknowledged everything; 0: nothing yet.
+    /// The number before which it has everything, and before which it has acknowledged everything;
+    /// 0: nothing yet.
     pub fn reached(&self) -> (u64, u64) {
         let least = |all: &[Option<u64>; PUBLISHERS]| all.iter().map(|next| next.unwrap_or(0)).min().unwrap_or(0);
         (least(&self.next), least(&self.acknowledged))

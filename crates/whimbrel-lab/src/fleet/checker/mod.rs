@@ -1,9 +1,11 @@
-//! An independent judge of the broker: it is told what was published and what each subscriber got, and nothing else.
+//! An independent judge of the broker: it is told what was published and what each subscriber got,
+//! and nothing else.
 //!
-//! Every message published after a subscription began, and that matches it, has to arrive exactly once, unaltered, and in
-//! the order in which its vehicle published; what does not match must not arrive. What a subscriber misses while it has no connection has to come
-//! later, or lie in a gap of which the broker tells, if it is semi-durable; if it is nondurable, it is gone. The checker knows nothing of MQTT and has no
-//! clock: time is an argument, counted from the start of the run.
+//! Every message published after a subscription began, and that matches it, has to arrive exactly
+//! once, unaltered, and in the order in which its vehicle published; what does not match must not
+//! arrive. What a subscriber misses while it has no connection has to come later, or lie in a gap
+//! of which the broker tells, if it is semi-durable; if it is nondurable, it is gone. The checker
+//! knows nothing of MQTT and has no clock: time is an argument, counted from the start of the run.
 
 mod names;
 mod subscriber;
@@ -20,8 +22,8 @@ use names::Names;
 use subscriber::{Known, Subscriber};
 pub use tally::Tally;
 
-/// The most messages of one vehicle that one subscriber may be behind; the oldest beyond it counts as lost,
-/// and as a duplicate should it come after all.
+/// The most messages of one vehicle that one subscriber may be behind; the oldest beyond it counts
+/// as lost, and as a duplicate should it come after all.
 pub const MAX_BEHIND: usize = 1_024;
 
 /// What a subscriber has subscribed to.
@@ -42,14 +44,16 @@ pub enum Promise {
     Reliable,
     /// Messages may be lost, and are counted apart (QoS 0).
     BestEffort,
-    /// What is missed without a connection comes later, or is told as a gap; nothing else may be lost.
+    /// What is missed without a connection comes later, or is told as a gap; nothing else may be
+    /// lost.
     SemiDurable,
     /// What is missed without a connection is gone; nothing else may be lost.
     Nondurable,
 }
 
 impl Promise {
-    /// Whether its subscription is a new one with each connection: elsewhere it gets what that broker has got by then.
+    /// Whether its subscription is a new one with each connection: elsewhere it gets what that
+    /// broker has got by then.
     fn begins_anew(self) -> bool {
         matches!(self, Promise::BestEffort | Promise::Nondurable)
     }
@@ -75,9 +79,11 @@ pub struct Message {
 /// How a message came.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct How {
-    /// The broker says that the subscriber may have got it before its connection broke (MQTT's DUP).
+    /// The broker says that the subscriber may have got it before its connection broke (MQTT's
+    /// DUP).
     pub may_repeat: bool,
-    /// The broker says that its publisher may have sent it twice, to another broker as well (`w-maybe-repeat`).
+    /// The broker says that its publisher may have sent it twice, to another broker as well
+    /// (`w-maybe-repeat`).
     pub is_doubtful: bool,
     /// Its name, if the subscriber is told names.
     pub id: Option<EventId>,
@@ -96,7 +102,8 @@ impl From<bool> for How {
 pub enum Verdict {
     /// As it should be, so long after it was published.
     InOrder(Duration),
-    /// As it should be: it was missed without a connection, and comes so long after it was published.
+    /// As it should be: it was missed without a connection, and comes so long after it was
+    /// published.
     Recovered(Duration),
     /// The first time, but after a later message of the same vehicle.
     OutOfOrder(Duration),
@@ -148,7 +155,8 @@ impl Checker {
         Checker { disturbances, ..self }
     }
 
-    /// A subscription is in force from now on: everything published from now on that matches has to arrive.
+    /// A subscription is in force from now on: everything published from now on that matches has to
+    /// arrive.
     pub fn subscribed(&mut self, interest: Interest, promise: Promise) -> SubscriberId {
         self.subscribers.push(Subscriber::new(interest, promise, &self.published));
         SubscriberId(self.subscribers.len() - 1)
@@ -172,7 +180,8 @@ impl Checker {
         }
     }
 
-    /// A vehicle hands its last message to the broker of a region, which may be the second one that gets it; to be told before it can have it.
+    /// A vehicle hands its last message to the broker of a region, which may be the second one that
+    /// gets it; to be told before it can have it.
     pub fn handed(&mut self, vehicle: u32, seq: u64, region: usize, at: Duration) {
         self.names.hand(vehicle, seq, Sites::one(region));
         let Checker { subscribers, disturbances, .. } = self;
@@ -184,7 +193,8 @@ impl Checker {
         self.subscribers.iter_mut().for_each(|subscriber| subscriber.excuse(vehicle, seq));
     }
 
-    /// A subscriber has lost its connection: what has not arrived it misses, and what is published from now on.
+    /// A subscriber has lost its connection: what has not arrived it misses, and what is published
+    /// from now on.
     pub fn away(&mut self, subscriber: SubscriberId) {
         self.subscribers[subscriber.0].away();
     }
@@ -194,7 +204,8 @@ impl Checker {
         self.subscribers[subscriber.0].back();
     }
 
-    /// The brokers of these regions have not confirmed it, the answer said: what is published there may be missed until they know of it.
+    /// The brokers of these regions have not confirmed it, the answer said: what is published there
+    /// may be missed until they know of it.
     pub fn pending(&mut self, subscriber: SubscriberId, sites: Sites, at: Duration) {
         self.subscribers[subscriber.0].pending(sites, at);
     }
@@ -204,12 +215,14 @@ impl Checker {
         self.subscribers[subscriber.0].gap(gap, &self.names);
     }
 
-    /// A subscriber was told the name of a message, which tells whether it lies in a gap of another.
+    /// A subscriber was told the name of a message, which tells whether it lies in a gap of
+    /// another.
     pub fn named(&mut self, vehicle: u32, seq: u64, id: EventId) {
         self.names.learn(vehicle, seq, id);
     }
 
-    /// Looks again whether messages that have not arrived lie in gaps, now that more names may be known.
+    /// Looks again whether messages that have not arrived lie in gaps, now that more names may be
+    /// known.
     pub fn settle(&mut self) {
         self.subscribers.iter_mut().for_each(|subscriber| subscriber.settle(&self.names));
     }
@@ -248,12 +261,14 @@ impl Checker {
         self.with(promise).map(|subscriber| subscriber.in_flight).sum()
     }
 
-    /// Those of [`Checker::in_flight`] that a later message has overtaken: lost, unless they come after all.
+    /// Those of [`Checker::in_flight`] that a later message has overtaken: lost, unless they come
+    /// after all.
     pub fn missing(&self, promise: Promise) -> u64 {
         self.with(promise).map(|subscriber| subscriber.overtaken).sum()
     }
 
-    /// Messages that subscribers with this promise missed without a connection and that nobody waits for.
+    /// Messages that subscribers with this promise missed without a connection and that nobody
+    /// waits for.
     pub fn waived(&self, promise: Promise) -> u64 {
         self.with(promise).map(Subscriber::waived).sum()
     }
@@ -265,8 +280,8 @@ impl Checker {
         sum
     }
 
-    /// What a subscriber got last of a vehicle, the last one at the end, for a person who looks into a fault; empty if it got nothing as late
-    /// as this number.
+    /// What a subscriber got last of a vehicle, the last one at the end, for a person who looks
+    /// into a fault; empty if it got nothing as late as this number.
     pub fn last_before(&self, subscriber: SubscriberId, vehicle: u32, seq: u64) -> String {
         self.subscribers[subscriber.0].last_before(vehicle as usize, seq, &self.names)
     }

@@ -7,7 +7,8 @@ use whimbrel_client::{EventId, Gap, HostId, PubendId, Tick};
 use super::MAX_BEHIND;
 use crate::fleet::regions::{REGIONS_MAX, Sites};
 
-/// Gaps of one subscriber that are remembered, those that touch each other being one; beyond it the oldest is forgotten, and what is in it counts as lost without a word.
+/// Gaps of one subscriber that are remembered, those that touch each other being one; beyond it the
+/// oldest is forgotten, and what is in it counts as lost without a word.
 const GAPS: usize = 4_096;
 
 /// Whether a subscriber was told that a message is missing.
@@ -19,9 +20,11 @@ pub(super) enum Told {
     Yes,
 }
 
-/// So far may the ticks of two brokers be apart at the same moment, ns: they follow their clocks, and a stream is at most so much ahead.
+/// So far may the ticks of two brokers be apart at the same moment, ns: they follow their clocks,
+/// and a stream is at most so much ahead.
 const SKEW: u64 = 2_000_000_000;
-/// So many messages of its vehicle before and after one without a name are looked at for where it may lie.
+/// So many messages of its vehicle before and after one without a name are looked at for where it
+/// may lie.
 const LOOKED_AT: usize = 64;
 
 /// What is known of a message.
@@ -33,7 +36,8 @@ struct Known {
     id: Option<EventId>,
 }
 
-/// Messages by vehicle and number: which brokers may have them, and their names as subscribers were told them.
+/// Messages by vehicle and number: which brokers may have them, and their names as subscribers were
+/// told them.
 #[derive(Default)]
 pub(super) struct Names {
     vehicles: Vec<VecDeque<Known>>,
@@ -93,16 +97,18 @@ impl Names {
         self.of(vehicle, seq).map_or(Sites::NONE, |known| known.sites)
     }
 
-    /// The stream in which a message came to somebody who was told this name, or none: then what others were told says it, unless it was handed to several brokers, of
-    /// which more than one may have accepted it.
+    /// The stream in which a message came to somebody who was told this name, or none: then what
+    /// others were told says it, unless it was handed to several brokers, of which more than one
+    /// may have accepted it.
     pub(super) fn stream_of(&self, vehicle: usize, seq: u64, told: Option<EventId>) -> Option<PubendId> {
         let known =
             || self.of(vehicle, seq).filter(|known| known.sites == Sites::NONE || known.sites.single().is_some());
         told.or_else(|| known()?.id).map(|id| id.pubend)
     }
 
-    /// Whether a message lies in one of these gaps. If nobody was told its name yet, it lies somewhere between its vehicle's messages before
-    /// and after in a stream of a broker that it was handed to, and a gap has to be there.
+    /// Whether a message lies in one of these gaps. If nobody was told its name yet, it lies
+    /// somewhere between its vehicle's messages before and after in a stream of a broker that it
+    /// was handed to, and a gap has to be there.
     pub(super) fn look(&self, vehicle: usize, seq: u64, gaps: &Gaps) -> Told {
         let (names, sites) = (&self.vehicles[vehicle], self.sites(vehicle, seq));
         let after = names.partition_point(|known| known.seq < seq);
@@ -126,8 +132,8 @@ impl Names {
     }
 }
 
-/// Whether a gap is in a stream of that host where a message lies between those of its vehicle with these names, the nearest first. Other
-/// brokers' streams tell the time only.
+/// Whether a gap is in a stream of that host where a message lies between those of its vehicle with
+/// these names, the nearest first. Other brokers' streams tell the time only.
 fn is_between(
     host: HostId,
     (mut before, mut after): (impl Iterator<Item = EventId>, impl Iterator<Item = EventId>),
@@ -147,7 +153,8 @@ fn is_between(
     }
 }
 
-/// What one subscriber was told to be missing: by stream, ranges that do not touch, each from a tick (exclusive) to one (inclusive).
+/// What one subscriber was told to be missing: by stream, ranges that do not touch, each from a
+/// tick (exclusive) to one (inclusive).
 #[derive(Default)]
 pub(super) struct Gaps {
     streams: BTreeMap<PubendId, BTreeMap<Tick, Tick>>,

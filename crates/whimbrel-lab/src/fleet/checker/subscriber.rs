@@ -9,7 +9,8 @@ use super::names::{Gaps, Names, Told};
 use super::{How, Interest, MAX_BEHIND, Message, Promise, Tally, Verdict};
 use crate::fleet::regions::{Disturbances, Sites};
 
-/// Messages of one vehicle that are remembered after they have come, to tell what may come again, or before another one.
+/// Messages of one vehicle that are remembered after they have come, to tell what may come again,
+/// or before another one.
 const REMEMBERED: usize = 64;
 /// So many messages are told to a person who looks into a fault.
 const TOLD: usize = 6;
@@ -147,7 +148,8 @@ impl Subscriber {
         self.pending = (sites, at);
     }
 
-    /// The last message of a vehicle goes to a broker, which may not know yet of the subscription of somebody who has no position.
+    /// The last message of a vehicle goes to a broker, which may not know yet of the subscription
+    /// of somebody who has no position.
     pub(super) fn handed(&mut self, (vehicle, seq): (u32, u64), (region, at): (usize, Duration), known: &Disturbances) {
         let (sites, since) = self.pending;
         if self.promise != Promise::Nondurable || !sites.meets(Sites::one(region)) {
@@ -201,7 +203,8 @@ impl Subscriber {
         self.settle_in(&Gaps::of(gap), names, false);
     }
 
-    /// Counts what lies in gaps as reported, and what does not any more, now that more names may be known, as expected.
+    /// Counts what lies in gaps as reported, and what does not any more, now that more names may be
+    /// known, as expected.
     pub(super) fn settle(&mut self, names: &Names) {
         if !self.gaps.is_empty() {
             let gaps = std::mem::take(&mut self.gaps);
@@ -306,7 +309,8 @@ impl Subscriber {
         Verdict::InOrder(delay)
     }
 
-    /// A message comes that has come before, or that the subscriber was told to be missing. Each repeat is judged by what came last.
+    /// A message comes that has come before, or that the subscriber was told to be missing. Each
+    /// repeat is judged by what came last.
     fn again(&mut self, (message, how): (Message, How), known: Known<'_>) -> Verdict {
         let Known { names, disturbances, at } = known;
         let sites = names.sites(message.vehicle as usize, message.seq);
@@ -320,7 +324,8 @@ impl Subscriber {
                     // There it has come now, and what comes after it there is judged by that.
                     before.at = at;
                 }
-                // Two events: its publisher has sent it to two brokers, of which one could not be asked.
+                // Two events: its publisher has sent it to two brokers, of which one could not be
+                // asked.
                 let is_told = first.is_doubtful || how.is_doubtful;
                 let may_be_two = is_told && disturbances.is_hard_to_ask(sites, before.published, at);
                 is_anew
@@ -341,14 +346,16 @@ impl Subscriber {
         Verdict::Duplicate
     }
 
-    /// Whether a message was accepted twice, and of the two events it was told that the other one is missing.
+    /// Whether a message was accepted twice, and of the two events it was told that the other one
+    /// is missing.
     fn was_told_of_another(&self, message: Message, how: How, names: &Names) -> bool {
         let is_told = names.look(message.vehicle as usize, message.seq, &self.gaps) == Told::Yes;
         is_told && how.id.is_some_and(|id| !self.gaps.contains(id))
     }
 
-    /// Whether a message, which is expected at that index, may come although a later one of its vehicle has come: the vehicle has gone to another broker in
-    /// between, and the one that has the message could not be reached.
+    /// Whether a message, which is expected at that index, may come although a later one of its
+    /// vehicle has come: the vehicle has gone to another broker in between, and the one that has
+    /// the message could not be reached.
     fn may_be_late(
         &self,
         (message, index): (Message, usize),
@@ -389,7 +396,8 @@ impl Subscriber {
         }
     }
 
-    /// Counts the oldest message expected of a vehicle as lost, unless there is an excuse; false if there is none.
+    /// Counts the oldest message expected of a vehicle as lost, unless there is an excuse; false if
+    /// there is none.
     fn give_up_oldest(&mut self, vehicle: usize, names: &Names) -> bool {
         let Some(mut oldest) = self.vehicles[vehicle].expected.pop_front() else { return false };
         if self.is_waived(&oldest) {

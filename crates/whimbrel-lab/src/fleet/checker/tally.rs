@@ -9,30 +9,35 @@ pub struct Tally {
     pub expected: u64,
     /// Those that did, each counted once.
     pub delivered: u64,
-    /// Those of them that were missed while the subscriber had no connection, and came after its return.
+    /// Those of them that were missed while the subscriber had no connection, and came after its
+    /// return.
     pub recovered: u64,
     /// Those that did not come and that the broker has told as a gap.
     pub reported: u64,
     /// Those that never came, and nothing was said about it.
     pub lost: u64,
-    /// Messages, not counted as expected, that a nondurable subscriber missed while it had no connection.
+    /// Messages, not counted as expected, that a nondurable subscriber missed while it had no
+    /// connection.
     pub missed: u64,
     /// Arrivals beyond the first, the next ones not counted.
     pub duplicated: u64,
-    /// Those that the broker marked as possible repetitions after a connection had broken: no promise is broken.
+    /// Those that the broker marked as possible repetitions after a connection had broken: no
+    /// promise is broken.
     pub redelivered: u64,
     /// First arrivals after a later message of the same vehicle.
     pub reordered: u64,
-    /// First arrivals after a later one that their vehicle published at another broker, while the first one's could not be reached: no
-    /// promise is broken.
+    /// First arrivals after a later one that their vehicle published at another broker, while the
+    /// first one's could not be reached: no promise is broken.
     pub overtaken: u64,
     /// Arrivals with other content than was published.
     pub altered: u64,
     /// Arrivals that nobody published, or that do not match the subscription.
     pub foreign: u64,
-    /// Messages, not counted as expected, that are too close to the border of a fence to tell whether they match.
+    /// Messages, not counted as expected, that are too close to the border of a fence to tell
+    /// whether they match.
     pub bordering: u64,
-    /// Messages whose publisher was never told that the broker has them, and that did not arrive: no promise is broken.
+    /// Messages whose publisher was never told that the broker has them, and that did not arrive:
+    /// no promise is broken.
     pub excused: u64,
 }
 

@@ -122,7 +122,8 @@ impl Clerk {
                     self.travel.is_lost();
                 }
             }
-            // Some may have been answered while the connection ended: the session has these no more.
+            // Some may have been answered while the connection ended: the session has these no
+            // more.
             for mut receipt in flying {
                 let answer = receipt.acknowledged().await;
                 // Whatever has no answer goes on with the session.
@@ -192,7 +193,8 @@ impl Clerk {
         self.hands(number);
         let publish = Publish::new(topic, body).property("pallets", pallets.to_string());
         let publish = match order::is_express(index) {
-            // Its packet identifiers go with the session from broker to broker; the number tells what a broker that died had.
+            // Its packet identifiers go with the session from broker to broker; the number tells
+            // what a broker that died had.
             true if self.travel.has_several() => publish.qos(QoS::ExactlyOnce).sequence(self.base + number),
             true => publish.qos(QoS::ExactlyOnce),
             false => publish.qos(QoS::AtLeastOnce).sequence(self.base + number),

@@ -248,7 +248,8 @@ impl Dispatcher {
         self.take_rest(events).await;
     }
 
-    /// What has come is taken, though the broker does not hear of that any more. Who keeps the position forgets what it has not looked at.
+    /// What has come is taken, though the broker does not hear of that any more. Who keeps the
+    /// position forgets what it has not looked at.
     async fn take_rest(&mut self, mut events: Events) {
         while let Some(Event::Message(message)) = events.next().await {
             if self.keeper != Keeper::Client {

@@ -1,10 +1,11 @@
-//! The judge of the freight desk: it is told which orders were sent, which of them the broker has accepted, and what each dispatcher
-//! got, and nothing else. It has no clock: time is an argument.
+//! The judge of the freight desk: it is told which orders were sent, which of them the broker has
+//! accepted, and what each dispatcher got, and nothing else. It has no clock: time is an argument.
 //!
-//! An order that was accepted is due to each dispatcher that wants it, once, unaltered and in its clerk's order. An order without an answer may
-//! come or not. It may come again only under the rule of who keeps the position (see [`Keeper`]), and only as the same event; or as another one if the
-//! broker says that its clerk may have sent it twice, which is so if a broker could not be asked. While a broker cannot be reached, what a clerk sent
-//! to another one since may come first.
+//! An order that was accepted is due to each dispatcher that wants it, once, unaltered and in its
+//! clerk's order. An order without an answer may come or not. It may come again only under the rule
+//! of who keeps the position (see [`Keeper`]), and only as the same event; or as another one if the
+//! broker says that its clerk may have sent it twice, which is so if a broker could not be asked.
+//! While a broker cannot be reached, what a clerk sent to another one since may come first.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,7 +27,8 @@ const TOLD: usize = 6;
 pub enum Keeper {
     /// The client, with tokens: nothing.
     Client,
-    /// The broker, QoS 1: on a later connection, under the same event id, what it was not known to have.
+    /// The broker, QoS 1: on a later connection, under the same event id, what it was not known to
+    /// have.
     AtLeastOnce,
     /// The broker, QoS 2: nothing, but what the copy of its session lacks if its broker died.
     ExactlyOnce,
@@ -47,7 +49,8 @@ pub struct Arrival {
     pub connection: u32,
     /// The region where it came.
     pub region: usize,
-    /// The broker says that the clerk may have sent it twice, to another broker as well (`w-maybe-repeat`).
+    /// The broker says that the clerk may have sent it twice, to another broker as well
+    /// (`w-maybe-repeat`).
     pub is_doubtful: bool,
 }
 
@@ -96,7 +99,8 @@ pub struct Counts {
     pub repeated: u64,
     /// Orders that came after later ones of their clerk.
     pub reordered: u64,
-    /// Those that may: later ones went to another broker, while that of the first could not be reached.
+    /// Those that may: later ones went to another broker, while that of the first could not be
+    /// reached.
     pub overtaken: u64,
     /// Orders that came altered.
     pub altered: u64,
@@ -215,7 +219,8 @@ impl Ledger {
         }
     }
 
-    /// A clerk hands all of its orders from this one on to the broker of a region; to be told before it can have them.
+    /// A clerk hands all of its orders from this one on to the broker of a region; to be told
+    /// before it can have them.
     pub fn handed(&mut self, clerk: usize, from: u64, region: usize) {
         for stream in self.dispatchers.iter_mut().filter_map(|dispatcher| dispatcher.streams[clerk].as_mut()) {
             let first = stream.waiting.partition_point(|order| order.number < from);
@@ -264,7 +269,8 @@ impl Ledger {
         verdict
     }
 
-    /// What a dispatcher got of a clerk about the time when it got this order, or a later one: for a person who looks into a fault.
+    /// What a dispatcher got of a clerk about the time when it got this order, or a later one: for
+    /// a person who looks into a fault.
     pub fn history(&self, dispatcher: usize, clerk: usize, number: u64) -> String {
         let Some(stream) = self.dispatchers[dispatcher].streams.get(clerk).and_then(Option::as_ref) else {
             return String::new();
@@ -301,7 +307,8 @@ impl Ledger {
         streams.flat_map(|stream| &stream.waiting).any(|order| order.is_accepted && order.at < before)
     }
 
-    /// Accepted orders on their way to a dispatcher, and how many of them a later one has overtaken: lost, unless they come after all.
+    /// Accepted orders on their way to a dispatcher, and how many of them a later one has
+    /// overtaken: lost, unless they come after all.
     pub fn owed_to(&self, dispatcher: usize) -> (u64, u64) {
         let streams = self.dispatchers[dispatcher].streams.iter().flatten();
         let owed = |stream: &Stream| {
@@ -353,7 +360,8 @@ impl Stream {
             return if may_be { Verdict::Repeated } else { Verdict::Twice };
         }
         let Ok(index) = self.find(number) else {
-            // What came so long ago that it is forgotten, or was given up, is no less a second time.
+            // What came so long ago that it is forgotten, or was given up, is no less a second
+            // time.
             return if number > 0 && number <= self.highest { Verdict::Twice } else { Verdict::Foreign };
         };
         let Some(order) = self.waiting.remove(index) else { return Verdict::Foreign };
@@ -373,8 +381,9 @@ impl Stream {
         }
     }
 
-    /// Whether an order may come although a later one of its clerk has come: the clerk has gone to another broker in between, and the one that
-    /// has the order could not be reached. One stream keeps its order whatever happens.
+    /// Whether an order may come although a later one of its clerk has come: the clerk has gone to
+    /// another broker in between, and the one that has the order could not be reached. One stream
+    /// keeps its order whatever happens.
     fn may_be_late(&self, order: &Waiting, arrival: Arrival, disturbances: &Disturbances) -> bool {
         let stream = arrival.id.map(|id| id.pubend);
         let mut later = self.came.iter().filter(|came| came.arrival.number > order.number);
@@ -471,7 +480,8 @@ mod tests {
         ledger.handed(0, 1, 1);
         ledger.handed(0, 3, 0);
         let elsewhere = |number| Arrival { id: Some(id(0xdef0, number)), ..arrival(number, 1) };
-        // 3 and 4 were sent to another broker after 1 and 2, and 2 comes late: once while nobody could reach the first one, once not.
+        // 3 and 4 were sent to another broker after 1 and 2, and 2 comes late: once while nobody
+        // could reach the first one, once not.
         ledger.arrived(0, elsewhere(3), at(3));
         assert_eq!(ledger.arrived(0, arrival(1, 1), at(3)), Verdict::OutOfOrder);
         disturbances.begin(at(4), Sites::one(1));

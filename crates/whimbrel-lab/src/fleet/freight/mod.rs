@@ -1,7 +1,8 @@
 //! The freight desk: orders that may not be lost, whatever happens to the broker.
 //!
-//! Clerks publish orders: half of them with QoS 1 and numbers of their own (`w-seq`), half with QoS 2. Dispatchers have durable
-//! subscriptions, come and go, and the broker is killed in between. The [`ledger`] judges what became of each order.
+//! Clerks publish orders: half of them with QoS 1 and numbers of their own (`w-seq`), half with QoS
+//! 2. Dispatchers have durable subscriptions, come and go, and the broker is killed in between. The
+//! [`ledger`] judges what became of each order.
 
 mod clerk;
 mod dispatcher;
@@ -163,7 +164,8 @@ impl Open {
         Ok(Open { board, clerks, dispatchers, stop, calm, home })
     }
 
-    /// No more orders; waits until clerks know what became of theirs, and dispatchers have what they are owed, as long as something goes on.
+    /// No more orders; waits until clerks know what became of theirs, and dispatchers have what
+    /// they are owed, as long as something goes on.
     pub async fn finish(&mut self, stall: Duration, look: Duration) {
         self.stop.send_replace(true);
         self.calm.send_replace(true);

@@ -1,4 +1,5 @@
-//! Who is in which region, and what happens there: what clients and whoever kills brokers write to, and the view reads.
+//! Who is in which region, and what happens there: what clients and whoever kills brokers write to,
+//! and the view reads.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -71,7 +72,8 @@ impl Census {
         state.is_measured = layout.is_measured;
     }
 
-    /// A client has a connection there; whether it had its last one elsewhere, and how long it had none although it wanted one.
+    /// A client has a connection there; whether it had its last one elsewhere, and how long it had
+    /// none although it wanted one.
     pub(super) fn arrives(&self, (class, region): (Class, usize), moved: bool, paused: Option<Duration>) {
         let mut state = self.state();
         let Some(row) = state.regions.get_mut(region) else { return };

@@ -1,22 +1,26 @@
-//! When brokers could not be reached, by the run's own doing: the judges allow then what is promised of crashes, and nothing more.
+//! When brokers could not be reached, by the run's own doing: the judges allow then what is
+//! promised of crashes, and nothing more.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The first event that a publisher publishes at another broker waits so long for what it published before, at most.
+/// The first event that a publisher publishes at another broker waits so long for what it published
+/// before, at most.
 pub const PREDECESSOR_MAX: Duration = Duration::from_secs(5);
 /// How old the copy of a session may be with which another broker goes on.
 const COPY_AGE: Duration = Duration::from_millis(250);
-/// What a client says has been read by whoever has its session by then: nothing orders that and the end of the broker, and a broker reads
-/// it when it has processor time.
+/// What a client says has been read by whoever has its session by then: nothing orders that and the
+/// end of the broker, and a broker reads it when it has processor time.
 const KNOWN: Duration = Duration::from_secs(1);
-/// So long after its links are up again a broker may still be out of reach for some: they have to hear of it.
+/// So long after its links are up again a broker may still be out of reach for some: they have to
+/// hear of it.
 const LINGERS: Duration = Duration::from_secs(1);
 /// So many are told to a person who looks into a fault.
 const TOLD: usize = 6;
-/// Disturbances that are remembered, the last ones; beyond it the oldest is forgotten, and excuses nothing any more.
+/// Disturbances that are remembered, the last ones; beyond it the oldest is forgotten, and excuses
+/// nothing any more.
 const WINDOWS: usize = 1_024;
 
 /// Some of the regions.
@@ -136,13 +140,15 @@ impl Disturbances {
         self.windows().iter().any(touches)
     }
 
-    /// Whether one of these brokers could not be asked by some other at some moment from `from` to `to`.
+    /// Whether one of these brokers could not be asked by some other at some moment from `from` to
+    /// `to`.
     pub fn is_hard_to_ask(&self, sites: Sites, from: Duration, to: Duration) -> bool {
         let touches = |window: &Window| window.sites.and(window.ends).meets(sites) && window.is_within(from, to);
         self.windows().iter().any(touches)
     }
 
-    /// Whether a session may have gone on from a copy that did not have what came at this broker at `first`, when it came again at `again`.
+    /// Whether a session may have gone on from a copy that did not have what came at this broker at
+    /// `first`, when it came again at `again`.
     pub fn may_have_forgotten(&self, region: usize, first: Duration, again: Duration) -> bool {
         let sites = Sites::one(region);
         let forgets = |window: &Window| {
@@ -152,8 +158,9 @@ impl Disturbances {
         self.windows().iter().any(forgets)
     }
 
-    /// Whether an event may have been passed before one that its publisher had published at `said` at these brokers: it was published at
-    /// `published` at another one, and came at `came`. What could not be asked for when the publisher came there is not said of its events afterwards.
+    /// Whether an event may have been passed before one that its publisher had published at `said`
+    /// at these brokers: it was published at `published` at another one, and came at `came`. What
+    /// could not be asked for when the publisher came there is not said of its events afterwards.
     pub fn may_overtake(&self, (before, said): (Sites, Duration), published: Duration, came: Duration) -> bool {
         came.saturating_sub(published) >= PREDECESSOR_MAX || self.is_hard_to_ask(before, said.min(published), came)
     }

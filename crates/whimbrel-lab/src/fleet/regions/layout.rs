@@ -22,11 +22,12 @@ const ROUND_TRIPS: &str = "azure_rtt.csv";
 const NOTICE: &str = "Round trips between regions: Microsoft, Azure network round-trip latency statistics (CC BY 4.0).";
 /// Light in a fibre: two thirds of its speed in the vacuum, m/s.
 const FIBRE_SPEED: f64 = 200_000_000.0;
-/// How much longer than along the great circle a datagram is under way: cables follow coasts and railways, and routers take time. It is
-/// the median of measured round trips between cloud regions that are more than 500 km apart.
+/// How much longer than along the great circle a datagram is under way: cables follow coasts and
+/// railways, and routers take time. It is the median of measured round trips between cloud regions
+/// that are more than 500 km apart.
 const PATH_FACTOR: f64 = 1.7;
-/// Cities by the regions of a cloud whose round trips were measured, in the order in which they are taken: Warsaw, where the buses of the
-/// recording drive, and others of Europe around it.
+/// Cities by the regions of a cloud whose round trips were measured, in the order in which they are
+/// taken: Warsaw, where the buses of the recording drive, and others of Europe around it.
 const CITIES: [(&str, &str); REGIONS_MAX] = [
     ("warsaw", "polandcentral"),
     ("frankfurt", "germanywestcentral"),
@@ -107,7 +108,8 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// The regions that are wanted, with the round trips of that directory if it has them and knows these regions.
+    /// The regions that are wanted, with the round trips of that directory if it has them and knows
+    /// these regions.
     ///
     /// # Errors
     /// A region is not known, or the directory's files cannot be read.

@@ -27,7 +27,8 @@ pub struct Atlas {
 }
 
 impl Atlas {
-    /// Brokers of these names at these addresses, one for each region. With several, clients leave home after `stays` on average.
+    /// Brokers of these names at these addresses, one for each region. With several, clients leave
+    /// home after `stays` on average.
     ///
     /// # Panics
     /// If there is no address.

@@ -174,7 +174,8 @@ fn moment(millis: i64) -> String {
     jiff::Timestamp::from_millisecond(millis).map_or_else(|_| format!("{millis} ms"), |moment| moment.to_string())
 }
 
-/// A name as one level of a topic: trimmed, what has a meaning in topics and what cannot be shown replaced by `_`.
+/// A name as one level of a topic: trimmed, what has a meaning in topics and what cannot be shown
+/// replaced by `_`.
 fn level(name: &str) -> Result<String, String> {
     let name = name.trim();
     if name.len() > MAX_NAME {

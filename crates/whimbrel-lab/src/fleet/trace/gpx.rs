@@ -45,7 +45,8 @@ fn fix(point: &Node<'_, '_>) -> Result<(i64, Place), String> {
     Ok((millis, place))
 }
 
-/// Where a point is in its file. Shown for malformed points only, since finding the line means counting lines.
+/// Where a point is in its file. Shown for malformed points only, since finding the line means
+/// counting lines.
 struct At<'a, 'input> {
     path: &'a Path,
     point: Node<'a, 'input>,
@@ -58,7 +59,8 @@ impl fmt::Display for At<'_, '_> {
     }
 }
 
-/// GPX 1.0, 1.1 and files without a namespace name their elements alike; only local names are compared.
+/// GPX 1.0, 1.1 and files without a namespace name their elements alike; only local names are
+/// compared.
 trait Local<'a> {
     fn has_tag_name_local(&self, name: &str) -> bool;
     fn text_of(&self, name: &str) -> Option<&'a str>;

@@ -1,8 +1,9 @@
 //! GTFS-realtime: the vehicle positions in one or several feed messages.
 //!
-//! Only the fields needed are described; see gtfs-realtime.proto of the GTFS-realtime reference for the rest. The outer
-//! message is taken apart by hand, so that one broken entity costs no others, and so that feed messages written one
-//! after the other without lengths keep each its own timestamp.
+//! Only the fields needed are described; see gtfs-realtime.proto of the GTFS-realtime reference for
+//! the rest. The outer message is taken apart by hand, so that one broken entity costs no others,
+//! and so that feed messages written one after the other without lengths keep each its own
+//! timestamp.
 
 use std::path::Path;
 

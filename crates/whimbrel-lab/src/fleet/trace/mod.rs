@@ -50,7 +50,8 @@ pub struct Position {
 pub struct Trace {
     /// What it is, for people: a file's name, or that it is synthetic.
     pub name: String,
-    /// Names of the vehicles: not empty, at most [`MAX_NAME`] bytes, fit to be one level of a topic.
+    /// Names of the vehicles: not empty, at most [`MAX_NAME`] bytes, fit to be one level of a
+    /// topic.
     pub vehicles: Vec<String>,
     /// Names of the lines, as those of the vehicles.
     pub lines: Vec<String>,
@@ -125,8 +126,9 @@ pub enum TraceError {
 }
 
 impl Trace {
-    /// Reads a trace: a CSV or GPX file, a file of one or several GTFS-realtime feed messages, or a directory of such;
-    /// files also compressed with zstd. The name's ending decides which, else the content.
+    /// Reads a trace: a CSV or GPX file, a file of one or several GTFS-realtime feed messages, or a
+    /// directory of such; files also compressed with zstd. The name's ending decides which, else
+    /// the content.
     pub fn read(path: &Path) -> Result<Trace, TraceError> {
         source::read(path)
     }

@@ -1,4 +1,5 @@
-//! What people see of a run: a live screen on a terminal, a status line every few seconds elsewhere.
+//! What people see of a run: a live screen on a terminal, a status line every few seconds
+//! elsewhere.
 
 mod freight;
 pub mod plain;

@@ -78,7 +78,8 @@ impl Extent {
         (east.copysign(place.lon - self.middle.lon), north.copysign(place.lat - self.middle.lat))
     }
 
-    /// Half the metres that a map of so many characters shows in each direction, at the same scale in both.
+    /// Half the metres that a map of so many characters shows in each direction, at the same scale
+    /// in both.
     fn fit(&self, area: Rect) -> (f64, f64) {
         let (width, height) = (f64::from(area.width.max(1)) * DOTS.0, f64::from(area.height.max(1)) * DOTS.1);
         let scale = (self.east / width).max(self.north / height);
@@ -110,7 +111,8 @@ impl Screen {
         frame.render_widget(self.top(snapshot, top.width), top);
         self.map(frame, map, snapshot);
         let sums = [Kind::Fence, Kind::Speed].map(|kind| Watch::sum(&snapshot.watches, kind));
-        // Where there is no room for a table of their own, watchers by content share one with the checks.
+        // Where there is no room for a table of their own, watchers by content share one with the
+        // checks.
         let freight = freight::height(snapshot, side);
         let places = regions::height(snapshot, side);
         let (checks, content) = match snapshot.watches.len() as u16 {
@@ -189,7 +191,8 @@ impl Screen {
             groups[group].1.push(self.area.project(sighting.place));
         }
         let streets: Vec<(f64, f64)> = self.streets.iter().copied().collect();
-        // Where there is room, a vehicle is seen better as a whole character than as one of its eight dots.
+        // Where there is room, a vehicle is seen better as a whole character than as one of its
+        // eight dots.
         let marker = if inner.width >= ROOMY { Marker::Dot } else { Marker::Braille };
         let canvas =
             Canvas::default().block(block).marker(Marker::Braille).x_bounds([-east, east]).y_bounds([-north, north]);
@@ -299,7 +302,8 @@ fn show_checks(frame: &mut Frame<'_>, area: Rect, snapshot: &Snapshot, sums: &[W
     let mut third =
         vec![grouped(tally.delivered).bold(), " delivered  ".dim(), grouped(in_flight).bold(), " on their way  ".dim()];
     if tally.reported > 0 {
-        // Volatile, and accepted by a broker that was killed before it could deliver them: it has said so.
+        // Volatile, and accepted by a broker that was killed before it could deliver them: it has
+        // said so.
         third.extend([grouped(tally.reported).bold(), " told missing".dim()]);
     }
     let fourth = vec![

@@ -1,7 +1,8 @@
 //! One publisher and mobile subscribers over sockets, in a closed loop.
 //!
-//! The publisher is never more than a window of events ahead of the slowest subscriber that is connected and has caught up: so the broker's
-//! core is never idle and its queues never overflow. Those who catch up do so beside that.
+//! The publisher is never more than a window of events ahead of the slowest subscriber that is
+//! connected and has caught up: so the broker's core is never idle and its queues never overflow.
+//! Those who catch up do so beside that.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -115,7 +116,8 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// Events that one second of the brokers' CPU time takes from the publisher, with all that follows from them.
+    /// Events that one second of the brokers' CPU time takes from the publisher, with all that
+    /// follows from them.
     pub fn published_per_cpu(&self) -> f64 {
         self.published as f64 / self.broker_cpu
     }
@@ -136,7 +138,8 @@ impl Figures {
     }
 }
 
-/// Runs `load` against the brokers at `targets`, whose CPU clocks are `brokers`; the publisher is at the first.
+/// Runs `load` against the brokers at `targets`, whose CPU clocks are `brokers`; the publisher is
+/// at the first.
 ///
 /// # Errors
 /// When a broker refuses, ends a connection, breaks the protocol, repeats events or is stuck.
@@ -341,7 +344,8 @@ impl Generator {
 
     fn update_window(&mut self) -> Result<()> {
         let sent = self.publisher.sent;
-        // The stream of a broker that is not the publisher's may itself be as far behind as the window allows.
+        // The stream of a broker that is not the publisher's may itself be as far behind as the
+        // window allows.
         let progress = self.mobiles.iter_mut().filter_map(|mobile| mobile.progress(sent, WINDOW));
         let slowest = progress.min().unwrap_or(self.publisher.accepted);
         if slowest > self.publisher.received {

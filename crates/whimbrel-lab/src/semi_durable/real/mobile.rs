@@ -144,7 +144,8 @@ impl Mobile {
         })
     }
 
-    /// Reads what has come. `batch`: bytes to be woken for from now on; `sent`: events published so far.
+    /// Reads what has come. `batch`: bytes to be woken for from now on; `sent`: events published so
+    /// far.
     ///
     /// # Errors
     /// When the broker refuses, ends the connection or sends what nobody asked for.
@@ -173,7 +174,8 @@ impl Mobile {
             Ok(())
         })?;
         if subscribed {
-            // Who does not ask for what it missed, or has missed nothing, is not behind: wherever the stream is that it gets, the publisher waits for it.
+            // Who does not ask for what it missed, or has missed nothing, is not behind: wherever
+            // the stream is that it gets, the publisher waits for it.
             *phase = if kind.keeps() && next.is_some() { Phase::Behind } else { Phase::Live };
             *begun = sent;
             lowat::wake_after(&endpoint.stream, batch)?;
@@ -181,7 +183,8 @@ impl Mobile {
         self.acknowledge()
     }
 
-    /// Tells the broker where it stands, if it is durable and has received enough since the last time.
+    /// Tells the broker where it stands, if it is durable and has received enough since the last
+    /// time.
     fn acknowledge(&mut self) -> Result<()> {
         let Mobile { endpoint: Some(endpoint), kind, acknowledged, token: Some(token), last, counts, .. } = self else {
             return Ok(());
@@ -202,8 +205,8 @@ impl Mobile {
         self.phase == Phase::Asking
     }
 
-    /// What it has received, if it takes part in what is published: then it must not fall behind. It does once it has come within
-    /// `near` of what has been `sent`.
+    /// What it has received, if it takes part in what is published: then it must not fall behind.
+    /// It does once it has come within `near` of what has been `sent`.
     pub fn progress(&mut self, sent: u64, near: u64) -> Option<u64> {
         let next = match self.phase {
             Phase::Live => self.next.map_or(self.begun, |next| next.max(self.begun)),

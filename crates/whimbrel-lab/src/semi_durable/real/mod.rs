@@ -1,9 +1,11 @@
-//! The real driver: two broker processes that are linked and share a core, sockets, and mobile subscribers whose times are a tenth of the paper's. The publisher is at the
-//! first broker; subscribers are at both, and come back to either.
+//! The real driver: two broker processes that are linked and share a core, sockets, and mobile
+//! subscribers whose times are a tenth of the paper's. The publisher is at the first broker;
+//! subscribers are at both, and come back to either.
 //!
-//! Peaks are told as what a CPU second of the brokers does while their core has no time to spare: that hangs much less on what else the
-//! machine does than events per second of the clock, which are told beside it. Kinds and policies take turns within each round, each with
-//! fresh brokers; ratios are taken within a round.
+//! Peaks are told as what a CPU second of the brokers does while their core has no time to spare:
+//! that hangs much less on what else the machine does than events per second of the clock, which
+//! are told beside it. Kinds and policies take turns within each round, each with fresh brokers;
+//! ratios are taken within a round.
 
 mod load;
 mod mobile;
@@ -36,7 +38,8 @@ pub const PLANS: &[Plan] = &[
 /// How many times faster subscribers come and go than in the paper.
 const FASTER: u32 = 10;
 
-/// Events that a partition holds: at the rates that one core reaches, about as many mean outages as the paper's.
+/// Events that a partition holds: at the rates that one core reaches, about as many mean outages as
+/// the paper's.
 const CAPACITY: u64 = 20_000;
 
 /// The cores of the brokers and of the generator.

@@ -1,4 +1,5 @@
-//! Subscribers that share a link: how much of it events get, by the kind of subscription and the size of bodies.
+//! Subscribers that share a link: how much of it events get, by the kind of subscription and the
+//! size of bodies.
 
 use anyhow::Result;
 use indicatif::ProgressBar;

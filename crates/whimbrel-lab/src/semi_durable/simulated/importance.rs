@@ -1,7 +1,8 @@
 //! Loss of importance by overwriting policy, beside what is computed.
 //!
-//! All policies see the same events and outages. Losses hang on the few outages that outlast the cache, so what is computed is so for the very
-//! outages that happened; what it is in the long run is told beside it.
+//! All policies see the same events and outages. Losses hang on the few outages that outlast the
+//! cache, so what is computed is so for the very outages that happened; what it is in the long run
+//! is told beside it.
 
 use std::time::Duration;
 
@@ -72,7 +73,8 @@ fn scenario(effort: Effort, policy: cache::Policy, capacities: [u64; CLASSES], s
     Scenario { rate: RATE, mobility: Scenario::longer_outages(), policy, capacities, length, ..Scenario::default() }
 }
 
-/// Of what outages made miss, the part of importance that is lost by a policy that meets these outages.
+/// Of what outages made miss, the part of importance that is lost by a policy that meets these
+/// outages.
 fn computed(policy: Policy, capacity: u64, met: &Observed) -> f64 {
     let load = Load { capacity: capacity as f64, rate: RATE / CLASSES as f64 };
     policy.losses(load, &Outages::exponential(MEAN_OUTAGE), met).weighted()

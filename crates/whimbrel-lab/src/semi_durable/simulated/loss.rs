@@ -103,7 +103,8 @@ fn defaults(effort: Effort, bar: &ProgressBar) -> Result<Part> {
     })
 }
 
-/// A series of scenarios beside each other: losses of both kinds of subscriptions, and of the semi-durable ones as computed.
+/// A series of scenarios beside each other: losses of both kinds of subscriptions, and of the
+/// semi-durable ones as computed.
 struct Sweep {
     head: Head,
     title: &'static str,

@@ -1,9 +1,10 @@
 //! The virtual driver: brokers' cores, subscribers and links in simulated time.
 //!
-//! A publisher's broker accepts all events. Two others are linked with it by the overlay, over links of different delay; those hold the caches,
-//! and mobile subscribers come and go at them. The packets of MQTT are left out, but for their length where bandwidth is limited.
-//! Each subscriber keeps its own token, compares what it gets with what was published, and finds for every event that did not come the
-//! gap that it was told.
+//! A publisher's broker accepts all events. Two others are linked with it by the overlay, over
+//! links of different delay; those hold the caches, and mobile subscribers come and go at them. The
+//! packets of MQTT are left out, but for their length where bandwidth is limited. Each subscriber
+//! keeps its own token, compares what it gets with what was published, and finds for every event
+//! that did not come the gap that it was told.
 
 mod bandwidth;
 mod buffer;

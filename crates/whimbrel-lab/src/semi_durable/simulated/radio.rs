@@ -10,7 +10,8 @@ use whimbrel_sim::link::Arrival;
 use super::subscriber::{Published, Subscriber};
 use crate::cores::Clients;
 
-/// Bytes at the beginning of a simulated packet that say what it is: a notice, or the tick of an event.
+/// Bytes at the beginning of a simulated packet that say what it is: a notice, or the tick of an
+/// event.
 const LABEL_BYTES: usize = 8;
 
 /// The link that all subscribers share, and who of them is on it.
@@ -24,7 +25,8 @@ pub struct Shared {
     pub full: Vec<bool>,
 }
 
-/// The brokers' clients: subscribers, by number of the link, and a publisher at the broker [`HOME`].
+/// The brokers' clients: subscribers, by number of the link, and a publisher at the broker
+/// [`HOME`].
 pub struct Radio {
     /// The present, and the broker that does something.
     now: Time,
@@ -119,7 +121,8 @@ impl Output for Radio {
     }
 }
 
-/// The bytes that are simulated: what the packet is, and the rest of its length. A notice is kept whole.
+/// The bytes that are simulated: what the packet is, and the rest of its length. A notice is kept
+/// whole.
 fn bytes(delivery: &Delivery<'_>, length: usize) -> Vec<u8> {
     let notice = delivery.event.topic == NOTICE_TOPIC;
     let mut bytes = if notice { 0 } else { delivery.id.tick.0 }.to_be_bytes().to_vec();
@@ -139,7 +142,8 @@ pub fn arrived(bytes: &[u8], pubend: PubendId, subscriber: &mut Subscriber, logs
     }
 }
 
-/// Bytes of the PUBLISH of MQTT 5 that carries a delivery at QoS 0, and how many of them name the event.
+/// Bytes of the PUBLISH of MQTT 5 that carries a delivery at QoS 0, and how many of them name the
+/// event.
 fn packet(delivery: &Delivery<'_>) -> (usize, usize) {
     /// Identifier, and two lengths.
     const USER_PROPERTY: usize = 5;

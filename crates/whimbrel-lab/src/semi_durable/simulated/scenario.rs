@@ -9,7 +9,8 @@ use whimbrel_selector::Selector;
 use whimbrel_sim::access::Shape;
 use whimbrel_sim::mobility::Mobility;
 
-/// Partitions of the cache, and kinds of subscribers: each wants one tenth of the range of the attribute.
+/// Partitions of the cache, and kinds of subscribers: each wants one tenth of the range of the
+/// attribute.
 pub const CLASSES: usize = 10;
 
 /// Values of the attribute.
@@ -65,7 +66,8 @@ impl Default for Scenario {
 const GRACEFUL_RATE_AT_24_S: f64 = 0.000_309 / 2.0;
 
 impl Scenario {
-    /// The surroundings with longer outages: 24 s, as rarely that the fraction of time down stays the same.
+    /// The surroundings with longer outages: 24 s, as rarely that the fraction of time down stays
+    /// the same.
     pub fn longer_outages() -> Mobility {
         Mobility { mean_outage: Duration::from_secs(24), graceful_rate: GRACEFUL_RATE_AT_24_S, ..Mobility::default() }
     }

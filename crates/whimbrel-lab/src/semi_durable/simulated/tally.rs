@@ -28,7 +28,8 @@ pub struct Tally {
     pub lost_importance: u64,
     /// Those that did not come and were in no gap.
     pub silent: u64,
-    /// Those that did not come although the cache was large enough for what had been published since.
+    /// Those that did not come although the cache was large enough for what had been published
+    /// since.
     pub uncovered: u64,
     /// Events that came again or out of order.
     pub repeated: u64,

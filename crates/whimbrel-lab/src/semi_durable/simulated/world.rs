@@ -31,7 +31,8 @@ const ARRIVE: Duration = Duration::from_secs(1);
 /// From the publisher's broker to each of the others: one hears of everything later than the other.
 const DELAYS: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(30)];
 
-/// Plays `scenario` with the randomness of `seed`: events, outages and moves are the same whatever is kept and overwritten.
+/// Plays `scenario` with the randomness of `seed`: events, outages and moves are the same whatever
+/// is kept and overwritten.
 ///
 /// # Errors
 /// When the scenario is impossible.
@@ -155,7 +156,8 @@ impl<'a> World<'a> {
         self.now = end;
     }
 
-    /// Lets all who are away come back and get what they missed; what was published until then is counted.
+    /// Lets all who are away come back and get what they missed; what was published until then is
+    /// counted.
     fn finish(&mut self) {
         self.ending = true;
         for index in 0..self.radio.subscribers.len() {
@@ -242,7 +244,8 @@ impl<'a> World<'a> {
         self.radio.logs[class].push(Published { tick, importance });
     }
 
-    /// What has come over the shared link goes to its subscribers, and brokers may send again to those that have room.
+    /// What has come over the shared link goes to its subscribers, and brokers may send again to
+    /// those that have room.
     fn move_bytes(&mut self) {
         let mut open = Vec::new();
         let Radio { pubend, subscribers, logs, shared, .. } = &mut self.radio;

@@ -1,5 +1,5 @@
-//! What the API answers, as JSON. Times are milliseconds since the Unix epoch, spans are milliseconds, unless their name ends with `_us`:
-//! microseconds.
+//! What the API answers, as JSON. Times are milliseconds since the Unix epoch, spans are
+//! milliseconds, unless their name ends with `_us`: microseconds.
 
 mod status;
 mod system;
@@ -67,13 +67,15 @@ pub struct Session {
     pub subscriptions: u64,
     /// Those that are durable.
     pub durable: u64,
-    /// How old the position of the durable subscription is that is furthest behind what it wants; none is behind if missing.
+    /// How old the position of the durable subscription is that is furthest behind what it wants;
+    /// none is behind if missing.
     pub lag_ms: Option<u64>,
     /// Deliveries that the client has not acknowledged.
     pub in_flight: u64,
     /// Messages that wait in memory.
     pub waiting: u64,
-    /// The number of its attachment among all that its client had at any broker; missing if the broker is alone.
+    /// The number of its attachment among all that its client had at any broker; missing if the
+    /// broker is alone.
     #[serde(default)]
     pub epoch: Option<u64>,
     /// The broker that has the whole of it in memory, if this one should die.
@@ -167,7 +169,8 @@ pub struct RefusedPublishes {
 pub struct Dropped {
     /// As it was.
     pub session: Session,
-    /// That it has ended is on the disk. If not, the disk is slow, and the broker still waits for it.
+    /// That it has ended is on the disk. If not, the disk is slow, and the broker still waits for
+    /// it.
     pub durable: bool,
 }
 
@@ -203,7 +206,8 @@ pub struct Owed {
     pub host: String,
     /// It has acknowledged everything that came up to this moment.
     pub acknowledged_ms: u64,
-    /// How old that position is, if there are logged events behind it: it may want some of them. Missing if there are none.
+    /// How old that position is, if there are logged events behind it: it may want some of them.
+    /// Missing if there are none.
     pub behind_ms: Option<u64>,
     /// When it reported last.
     pub heard_ms: u64,
@@ -309,7 +313,8 @@ pub struct Link {
     pub peer: String,
     /// The neighbour's host.
     pub host: String,
-    /// The version of the neighbour's program; `0.1` if it has told none. Empty if the broker that answers does not tell, as 0.1 does not.
+    /// The version of the neighbour's program; `0.1` if it has told none. Empty if the broker that
+    /// answers does not tell, as 0.1 does not.
     #[serde(default)]
     pub version: String,
     /// This broker has asked for it.
@@ -367,12 +372,13 @@ pub struct BrokerInterest {
     pub host: String,
     /// It is the one that answers.
     pub own: bool,
-    /// Of another one: the version by which the own events are sent to it. Of the own: the one that others were told.
+    /// Of another one: the version by which the own events are sent to it. Of the own: the one that
+    /// others were told.
     pub version: u64,
     /// There is a way to it.
     pub reachable: bool,
-    /// Of the own: brokers that can be reached and have not told that it is in force there; at most 64 are named. None while nothing is
-    /// wanted.
+    /// Of the own: brokers that can be reached and have not told that it is in force there; at most
+    /// 64 are named. None while nothing is wanted.
     pub unconfirmed: Vec<String>,
     /// What it wants.
     pub entries: Vec<Wanted>,
@@ -391,7 +397,8 @@ pub struct Fit {
     pub repeated: u64,
 }
 
-/// What brokers want: the one that answers, and those that have told it what they want of its events.
+/// What brokers want: the one that answers, and those that have told it what they want of its
+/// events.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Interests {
     /// The broker's clock.
@@ -407,7 +414,8 @@ pub struct Interests {
 /// Something that a broker knows of an event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Noted {
-    /// How long after the first thing that it knows, microseconds of its own clock; missing for what has no moment.
+    /// How long after the first thing that it knows, microseconds of its own clock; missing for
+    /// what has no moment.
     pub after_us: Option<u64>,
     /// What, in words.
     pub what: String,
@@ -444,7 +452,8 @@ pub struct Forgotten {
     pub name: String,
     /// How many hosts had that name: a broker that came back without its data is another host.
     pub hosts: u64,
-    /// Whether that is on the disk; else it was not within 10 s, and may not be known after a restart. Also without a data directory.
+    /// Whether that is on the disk; else it was not within 10 s, and may not be known after a
+    /// restart. Also without a data directory.
     pub durable: bool,
 }
 
@@ -479,7 +488,8 @@ impl Manifest {
     /// The format that is known here.
     pub const FORMAT: u32 = 1;
 
-    /// The file in a backup, and in a restored data directory until the broker has taken notice of it.
+    /// The file in a backup, and in a restored data directory until the broker has taken notice of
+    /// it.
     pub const FILE: &str = "backup.json";
 }
 

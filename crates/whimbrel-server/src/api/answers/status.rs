@@ -96,7 +96,8 @@ pub struct Listeners {
     pub overlay: Option<SocketAddr>,
 }
 
-/// What has happened since the start of the process, but for `memory_bytes` and `journal_bytes`, which are of this moment.
+/// What has happened since the start of the process, but for `memory_bytes` and `journal_bytes`,
+/// which are of this moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Counters {
     /// Events of clients that got their id here.
@@ -134,12 +135,13 @@ pub struct Counters {
     pub journal_bytes: u64,
 }
 
-/// What subscribers did not get, by the kind of promise that they had. A gap counts once, however many events may have been in it; one that only says that a
-/// client named no position is in none of these, nor one of best effort, of which nothing was
-/// promised.
+/// What subscribers did not get, by the kind of promise that they had. A gap counts once, however
+/// many events may have been in it; one that only says that a client named no position is in none
+/// of these, nor one of best effort, of which nothing was promised.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Lost {
-    /// Deliveries that were dropped because a client read too slowly or its queue was full, and gaps of subscriptions that have only notices.
+    /// Deliveries that were dropped because a client read too slowly or its queue was full, and
+    /// gaps of subscriptions that have only notices.
     pub nondurable: u64,
     /// Gaps of semi-durable subscriptions.
     pub semi_durable: u64,

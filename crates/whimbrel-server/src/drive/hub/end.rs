@@ -9,9 +9,11 @@ use super::*;
 const CLOSE_ROUNDS: usize = 64;
 
 impl Hub {
-    /// Says goodbye to all clients and waits until their connections have ended, at most `limit`; returns how many have not.
+    /// Says goodbye to all clients and waits until their connections have ended, at most `limit`;
+    /// returns how many have not.
     pub async fn drain(&self, limit: Duration) -> usize {
-        // The first drain counts. Set before the clients are told, so that every goodbye has that long.
+        // The first drain counts. Set before the clients are told, so that every goodbye has that
+        // long.
         let _ = self.drained_by.set(Instant::now() + limit);
         // What has been read of clients is handled before.
         self.run(|_, _| {});
@@ -29,8 +31,8 @@ impl Hub {
         self.connections()
     }
 
-    /// Writes what the broker still wants written, waits until it is durable, and ends the journal. Blocks; to be called when no client is
-    /// left.
+    /// Writes what the broker still wants written, waits until it is durable, and ends the journal.
+    /// Blocks; to be called when no client is left.
     pub fn close(&self) {
         for _ in 0..CLOSE_ROUNDS {
             let mut left = None;

@@ -20,7 +20,8 @@ struct Answer {
     result: Result<Identity, Unidentified>,
 }
 
-/// Answers that wait for the machine; there is at most one for each connection that waits for its own.
+/// Answers that wait for the machine; there is at most one for each connection that waits for its
+/// own.
 #[derive(Debug, Default)]
 pub(super) struct Answers {
     list: Mutex<Vec<Answer>>,
@@ -43,8 +44,9 @@ impl Answers {
 }
 
 impl Hub {
-    /// Lets `access` say who clients are, and note what is refused; those who show certificates have shown those that `trust` believes. The rules came
-    /// with the configuration of the broker. Once only, before the first client comes.
+    /// Lets `access` say who clients are, and note what is refused; those who show certificates
+    /// have shown those that `trust` believes. The rules came with the configuration of the broker.
+    /// Once only, before the first client comes.
     pub fn set_access(self: &Arc<Self>, access: Arc<Access>, trust: Option<&Arc<Trust>>) {
         if let Some(trust) = trust {
             let _ = self.trust.set(trust.clone());
@@ -60,13 +62,14 @@ impl Hub {
         self.access.get()
     }
 
-    /// How often it has changed whose certificates are believed: whoever begins a handshake remembers it.
+    /// How often it has changed whose certificates are believed: whoever begins a handshake
+    /// remembers it.
     pub fn trust_round(&self) -> u64 {
         self.trust.get().map_or(0, |trust| trust.round())
     }
 
-    /// Ends a connection that has shown a certificate which is not believed any more: it was judged when it was shown, and [`Hub::renew_trust`] knows only
-    /// those who are there.
+    /// Ends a connection that has shown a certificate which is not believed any more: it was judged
+    /// when it was shown, and [`Hub::renew_trust`] knows only those who are there.
     pub(super) fn judge_again(&self, line: &Line, port: &Port) {
         let Some((trust, (_, chain))) = self.trust.get().zip(port.caller().known.as_ref()) else { return };
         if trust.round() == port.caller().round {
@@ -84,8 +87,8 @@ impl Hub {
         self.run(|machine, now| machine.broker.handle(now, Input::Access(access), &mut machine.ports));
     }
 
-    /// Ends the connections of clients, and the links to brokers, whose certificates are not believed any more, and the links to those that no rule
-    /// allows.
+    /// Ends the connections of clients, and the links to brokers, whose certificates are not
+    /// believed any more, and the links to those that no rule allows.
     pub fn renew_trust(&self, trust: &Trust, access: &Access) {
         let now = SystemTime::now();
         self.run(|machine, at| {

@@ -16,8 +16,9 @@ use crate::overlay::{self, Inlet, Opened, OverlayAccount, PeerAccount, Plan, Sta
 const HAND_OVER_LOOK: Duration = Duration::from_millis(5);
 
 impl Hub {
-    /// Makes the broker one of many: begins to dial other brokers and to be dialled by them. Returns the address of the socket. `config` may lack
-    /// addresses; then others are told this one, if it is one.
+    /// Makes the broker one of many: begins to dial other brokers and to be dialled by them.
+    /// Returns the address of the socket. `config` may lack addresses; then others are told this
+    /// one, if it is one.
     ///
     /// # Errors
     /// The socket cannot be bound.
@@ -37,14 +38,15 @@ impl Hub {
         Ok(address)
     }
 
-    /// Waits until other brokers have what they need to go on without this one: what has changed of sessions, answers, and everything that was sent. No
-    /// longer than `limit`; whether they have.
+    /// Waits until other brokers have what they need to go on without this one: what has changed of
+    /// sessions, answers, and everything that was sent. No longer than `limit`; whether they have.
     pub async fn hand_over(&self, limit: Duration) -> bool {
         let all = async {
             while !self.look(|broker, _, _| broker.core().is_handed_over()) {
                 tokio::time::sleep(HAND_OVER_LOOK).await;
             }
-            // Others lose their links as these end, and dial again: what went out on the new ones would be lost.
+            // Others lose their links as these end, and dial again: what went out on the new ones
+            // would be lost.
             if let Some(overlay) = &*self.overlay.lock() {
                 overlay.close_gate();
             }
@@ -127,7 +129,8 @@ impl Hub {
         result
     }
 
-    /// Writes what came out for links, and dials who is to be dialled; the machine has been let go of.
+    /// Writes what came out for links, and dials who is to be dialled; the machine has been let go
+    /// of.
     pub(super) fn flush_links(&self, links: Vec<Arc<overlay::Port>>, dials: Vec<String>) {
         for port in links {
             port.flush();

@@ -1,4 +1,5 @@
-//! Who gets the machine when, without sockets: nothing else runs on the test's thread until it waits.
+//! Who gets the machine when, without sockets: nothing else runs on the test's thread until it
+//! waits.
 
 use whimbrel_core::PeerLink;
 use whimbrel_mqtt::Output;
@@ -109,7 +110,8 @@ async fn work_that_never_ends_leaves_turns_to_others_and_to_reading() {
     let hub = Hub::new(Config { sys_interval: Some(Duration::ZERO), ..Config::default() }, 1);
     let (mut line, port) = connect(&hub, b'c');
     assert_eq!(hub.armed.load(Ordering::SeqCst), AT_ONCE, "the owner has handed over");
-    // Real readiness of a socket, which the runtime has to look for, comes through although the timer's task always has work.
+    // Real readiness of a socket, which the runtime has to look for, comes through although the
+    // timer's task always has work.
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("loopback has a free port");
     let address = listener.local_addr().expect("a bound socket has an address");
     let both = async { tokio::join!(TcpStream::connect(address), listener.accept()) };

@@ -1,6 +1,8 @@
-//! The book of roaming clients: what was published, what came to whom, and the rules that are broken the moment something is heard.
+//! The book of roaming clients: what was published, what came to whom, and the rules that are
+//! broken the moment something is heard.
 //!
-//! It sees what clients say and hear, which processes ended and whose disk was lost, and what was written to the disks.
+//! It sees what clients say and hear, which processes ended and whose disk was lost, and what was
+//! written to the disks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -101,7 +103,8 @@ pub(super) struct Account {
     pub(super) home: Option<(Time, Process)>,
     /// When it last came to a broker from another.
     moved: Option<Time>,
-    /// When it last came back to a machine that had lost its disk meanwhile: its keeper is gone, and another broker has the name.
+    /// When it last came back to a machine that had lost its disk meanwhile: its keeper is gone,
+    /// and another broker has the name.
     renewed: Option<Time>,
     tags: BTreeMap<u16, usize>,
 }
@@ -152,7 +155,8 @@ impl Book {
         self.accounts.insert(client, account);
     }
 
-    /// A client did something at a process, or was told something there. `reach`: what there is around it.
+    /// A client did something at a process, or was told something there. `reach`: what there is
+    /// around it.
     pub(super) fn note(&mut self, now: Time, (client, at): (usize, Process), deed: Deed, reach: Reach<'_>) {
         match deed {
             Deed::Publishes { number, message } => self.published((now, reach.clock()), (client, at), number, message),
@@ -298,7 +302,8 @@ impl Book {
         let troubles = &self.troubles;
         let is_lost = troubles.lost_disk(from, now)
             && (troubles.gone(from, now) > 1 || troubles.cut(from, now) || troubles.any(began, began + COPY));
-        // It was begun where nobody was linked who is here, or is linked with this broker: a stranger is served as well.
+        // It was begun where nobody was linked who is here, or is linked with this broker: a
+        // stranger is served as well.
         let is_unheard_of = founded.is_some_and(|(since, home)| !troubles.has_heard((home.0, since), (at.0, now)));
         if !is_clean && !forces && !is_lost && !is_unheard_of {
             self.breaks(Rule::Session, format!("the session of {who} is gone, which was at {before:?}"));
@@ -475,7 +480,8 @@ impl Book {
         let of_stream =
             |fact: &Fact| fact.names.keys().all(|name| PubendId(name.0).reliability() == Reliability::Reliable);
         let host = of.names.keys().next().map(|name| PubendId(name.0).host());
-        // It was held until its broker could be reached, or for as long as it may, if the one that accepted it could reach that one.
+        // It was held until its broker could be reached, or for as long as it may, if the one that
+        // accepted it could reach that one.
         let is_held = is_due
             && of_stream(of)
             && of_stream(other)

@@ -1,6 +1,7 @@
 //! Clients that wander over all brokers of a world, and one witness at each broker.
 //!
-//! A client has two places at the door: it may connect anew while its older connection is still open, as one whose network has gone does.
+//! A client has two places at the door: it may connect anew while its older connection is still
+//! open, as one whose network has gone does.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -154,7 +155,8 @@ impl Client {
         }
     }
 
-    /// It does what it does of its own accord. `calm`: nothing changes any more, and who is away comes back.
+    /// It does what it does of its own accord. `calm`: nothing changes any more, and who is away
+    /// comes back.
     pub(super) fn act(&mut self, net: &mut Net, calm: bool, deeds: &mut Vec<Deed>) {
         self.wake = None;
         let is_old = |(_, _, since): &(usize, ConnId, Time)| net.now.since(*since) > HAUNTED_MAX;

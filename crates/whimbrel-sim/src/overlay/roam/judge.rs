@@ -15,7 +15,8 @@ use crate::overlay::book::{ARRIVE_MAX, Process, Rule, wants};
 const ANSWERED: Duration = Duration::from_secs(3);
 
 impl Book {
-    /// The world is over: what had to come has come. `probes` is when all had been well for a while.
+    /// The world is over: what had to come has come. `probes` is when all had been well for a
+    /// while.
     pub(super) fn close(&mut self, probes: Time) {
         let mut broken = Vec::new();
         for account in self.accounts.values() {
@@ -89,7 +90,9 @@ impl Book {
         let sent = fact.sent[0].0;
         let began = era.began.unwrap_or(sent);
         let is_lost = fact.sent.iter().any(|(_, process)| self.troubles.lost_disk_of(process.0, sent));
-        // A host that came after the subscription, or was not known yet where that was made, had to hear of it first. What counts is when the event was said there, which may not be the first time.
+        // A host that came after the subscription, or was not known yet where that was made, had to
+        // hear of it first. What counts is when the event was said there, which may not be the
+        // first time.
         let Troubles { web, hearing, losses, .. } = &self.troubles;
         let home = era.granted.map(|process| process.0);
         let is_unknown = |host: (usize, Time)| {
@@ -113,8 +116,9 @@ impl Book {
         is_volatile || is_released || is_young || is_strange || era.is_forgiven || reason == "lost" && is_lost
     }
 
-    /// Whether the broker that granted a subscription had not heard of the host that another machine had since a moment, and had not been linked for long enough by
-    /// then with one that had: it can neither wait for such a host nor name it.
+    /// Whether the broker that granted a subscription had not heard of the host that another
+    /// machine had since a moment, and had not been linked for long enough by then with one that
+    /// had: it can neither wait for such a host nor name it.
     fn was_unheard_of(&self, era: &Era, (node, since): (usize, Time), (home, granted): (usize, Time)) -> bool {
         let Troubles { hearing, .. } = &self.troubles;
         let disk = self.troubles.disk_at(node, since);
@@ -130,10 +134,12 @@ impl Book {
         fact.names.is_empty() && fact.sent.iter().any(|(_, process)| lost(process))
     }
 
-    /// Whether nobody is left who could know of the stream that an event was in: its host began after the subscription, which it never confirmed (it begins in a
-    /// stream when the broker of that confirms it), has lost its disk, and so has every other broker, or was not there while that host was. Then no broker
-    /// can tell a gap of it: not one has met it and has a disk from that time, and a broker cannot tell of what it has never heard of. A client
-    /// that has had something of the stream names it in its token.
+    /// Whether nobody is left who could know of the stream that an event was in: its host began
+    /// after the subscription, which it never confirmed (it begins in a stream when the broker of
+    /// that confirms it), has lost its disk, and so has every other broker, or was not there while
+    /// that host was. Then no broker can tell a gap of it: not one has met it and has a disk from
+    /// that time, and a broker cannot tell of what it has never heard of. A client that has had
+    /// something of the stream names it in its token.
     fn is_forgotten(&self, era: &Era, fact: &Fact) -> bool {
         let Some(began) = era.began.filter(|_| !fact.names.keys().any(|(stream, _)| era.has_had(*stream))) else {
             return false;
@@ -153,14 +159,17 @@ impl Book {
         })
     }
 
-    /// Whether no broker has ever heard of the hosts of an event's streams, since it has the disk that it has: nobody told those of them who might have known.
+    /// Whether no broker has ever heard of the hosts of an event's streams, since it has the disk
+    /// that it has: nobody told those of them who might have known.
     fn is_unheard_of(&self, fact: &Fact) -> bool {
         let mut hosts = fact.names.keys().map(|(stream, _)| PubendId(*stream).host());
         !fact.names.is_empty() && hosts.all(|host| self.troubles.is_unheard_of(host))
     }
 
-    /// Whether an event was logged by hosts each of which nobody knew that could be reached where it was said next. That is one that a publisher repeats, of
-    /// which nobody there can have heard: whoever had taken it was gone with its disk, and so was everybody who had met that one. Where somebody has, it is marked.
+    /// Whether an event was logged by hosts each of which nobody knew that could be reached where
+    /// it was said next. That is one that a publisher repeats, of which nobody there can have
+    /// heard: whoever had taken it was gone with its disk, and so was everybody who had met that
+    /// one. Where somebody has, it is marked.
     fn is_said_to_strangers(&self, fact: &Fact) -> bool {
         let disk = |process: &Process| (process.0, self.troubles.disk_of(*process));
         let hosts: BTreeSet<(usize, u32)> = fact.written.iter().map(|(node, disk, ..)| (*node, *disk)).collect();
@@ -177,7 +186,8 @@ impl Book {
         said.len() == fact.written.len() && (1..said.len()).all(is_new)
     }
 
-    /// Which machines' brokers have accepted an event, as far as is known, and when it was said to each first, in that order.
+    /// Which machines' brokers have accepted an event, as far as is known, and when it was said to
+    /// each first, in that order.
     fn where_accepted(&self, fact: &Fact) -> Vec<(Time, usize)> {
         let logged = fact.written.iter().map(|(node, ..)| *node);
         let nodes: BTreeSet<usize> = logged.chain(fact.names.values().flatten().map(|process| process.0)).collect();
@@ -187,7 +197,8 @@ impl Book {
         said
     }
 
-    /// Whether one of these brokers has accepted what another one had accepted before, which it could reach all the time: a mark says that it could not.
+    /// Whether one of these brokers has accepted what another one had accepted before, which it
+    /// could reach all the time: a mark says that it could not.
     fn could_be_asked(&self, accepted: &[(Time, usize)]) -> bool {
         let is_near = |(before, there): (Time, usize), (now, here): (Time, usize)| {
             !self.troubles.were_apart((there, here), (before, now.after(ANSWERED)))
@@ -195,10 +206,12 @@ impl Book {
         (1..accepted.len()).any(|at| accepted[..at].iter().any(|before| is_near(*before, accepted[at])))
     }
 
-    /// Whether an event is left open for whoever keeps the position: the token that was told last stands before it, and of all who knew of its host none is
-    /// left with its disk; they may have lost theirs one after the other, if the others had not met whoever came after them. No broker knows then
-    /// whether there is one that was not heard of yet and has the stream, or whether it is gone: a gap would be a guess, and the position is kept
-    /// for where the stream is.
+    /// Whether an event is left open for whoever keeps the position: the token that was told last
+    /// stands before it, and of all who knew of its host none is left with its disk; they may have
+    /// lost theirs one after the other, if the others had not met whoever came after them. No
+    /// broker knows then whether there is one that was not heard of yet and has the stream, or
+    /// whether it is gone: a gap would be a guess, and the position is kept for where the stream
+    /// is.
     fn is_left_open(&self, era: &Era, fact: &Fact) -> bool {
         let Some(token) = &era.token else { return false };
         let is_before = |(stream, tick): &Name| token.position(PubendId(*stream)).is_some_and(|at| at.0 < *tick);
@@ -207,8 +220,10 @@ impl Book {
         !fact.names.is_empty() && fact.names.keys().all(is_before) && fact.sent.iter().all(is_lost)
     }
 
-    /// The names that an event would have had at the hosts before its own on the same machine, if nothing was had of its own one. When one of these is told
-    /// to have ended, it is up to where the host began that is there now: that is said of all between them, of which perhaps nobody has ever heard.
+    /// The names that an event would have had at the hosts before its own on the same machine, if
+    /// nothing was had of its own one. When one of these is told to have ended, it is up to where
+    /// the host began that is there now: that is said of all between them, of which perhaps nobody
+    /// has ever heard.
     fn elder_names(&self, era: &Era, fact: &Fact) -> Vec<Name> {
         let logged = fact.written.iter().map(|(node, disk, own, tick)| {
             let is_met = self.streams_of((*node, *disk, *own)).any(|stream| era.has_had(stream));
@@ -226,8 +241,8 @@ impl Book {
         names
     }
 
-    /// The gaps that hide an event, under any of its names: also under one by which nobody got it, and that it has in a log; or what is lost of a host
-    /// before its own.
+    /// The gaps that hide an event, under any of its names: also under one by which nobody got it,
+    /// and that it has in a log; or what is lost of a host before its own.
     fn gaps_of<'a>(&self, era: &'a Era, fact: &Fact) -> Vec<(&'a str, Time)> {
         let of = |(node, disk, own, tick): &(usize, u32, u8, u64)| {
             let tick = *tick;
@@ -247,8 +262,10 @@ impl Book {
         era.gaps.iter().filter(is_one).map(|(_, _, reason, at)| (&**reason, *at)).collect()
     }
 
-    /// Under which names an event may be that nobody has seen: in the stream that its publisher had at that broker, at a tick between what the clock there showed
-    /// as it was said and what it may have shown as that was answered, or the broker ended; and before what its publisher said there later.
+    /// Under which names an event may be that nobody has seen: in the stream that its publisher had
+    /// at that broker, at a tick between what the clock there showed as it was said and what it may
+    /// have shown as that was answered, or the broker ended; and before what its publisher said
+    /// there later.
     fn unseen_names(&self, fact: &Fact) -> Vec<(Name, u64)> {
         if !fact.names.is_empty() || !fact.written.is_empty() {
             return Vec::new();

@@ -1,5 +1,6 @@
-//! Worlds in which clients wander: durable subscriptions and sessions that go from broker to broker while those end, lose their disks and are cut off.
-//! The book sees what clients say and hear, which processes ended, and what was written to the disks.
+//! Worlds in which clients wander: durable subscriptions and sessions that go from broker to broker
+//! while those end, lose their disks and are cut off. The book sees what clients say and hear,
+//! which processes ended, and what was written to the disks.
 
 mod book;
 mod client;
@@ -28,10 +29,12 @@ use world::World;
 /// How long publishers go on after the storm.
 const GO_ON: Duration = Duration::from_secs(2);
 
-/// After the storm: until then brokers have found each other, sessions have found their clients, and all that was held up has come.
+/// After the storm: until then brokers have found each other, sessions have found their clients,
+/// and all that was held up has come.
 const SETTLE: Duration = Duration::from_secs(45);
 
-/// A client that takes one event after another, slowly, still gets what has come while it was away: for so long, and so often, it has more time.
+/// A client that takes one event after another, slowly, still gets what has come while it was away:
+/// for so long, and so often, it has more time.
 const SLOW: Duration = Duration::from_secs(5);
 const SLOW_TIMES: u32 = 24;
 

@@ -10,7 +10,8 @@ use super::web::Web;
 use crate::overlay::book::Process;
 use crate::rig::START;
 
-/// So long after the last fault brokers may still be finding each other again: a connection that has gone silent ends after ten seconds.
+/// So long after the last fault brokers may still be finding each other again: a connection that
+/// has gone silent ends after ten seconds.
 pub(super) const LINGER: Duration = Duration::from_secs(14);
 
 /// So long after a broker was started again it has been found by all.
@@ -41,11 +42,13 @@ pub(super) struct Troubles {
     pub(super) hearing: Web,
     /// The hosts that there were, each with its machine, and which disk of that it had.
     hosts: BTreeMap<HostId, (usize, u32)>,
-    /// Of which of them the brokers of each machine have heard since it lost its disk, as far as they knew when they ended, or the world did.
+    /// Of which of them the brokers of each machine have heard since it lost its disk, as far as
+    /// they knew when they ended, or the world did.
     heard: BTreeMap<usize, BTreeSet<HostId>>,
     /// When connections were cut or broken.
     pub(super) cuts: Vec<Time>,
-    /// When connections stalled, as packets were lost again and again: who waits for an answer over one gets none.
+    /// When connections stalled, as packets were lost again and again: who waits for an answer over
+    /// one gets none.
     stalls: Vec<(Time, Time)>,
     /// When brokers stood still: whoever waits for an answer waits as much longer. They were not
     /// out of reach.
@@ -99,12 +102,14 @@ impl Troubles {
             || self.spans.iter().any(|(began, ended)| *began <= to && ended.is_none_or(|ended| ended + LINGER >= from))
     }
 
-    /// Whether there was no way from a node to a host at some moment between two, none was known yet, or a disk was lost.
+    /// Whether there was no way from a node to a host at some moment between two, none was known
+    /// yet, or a disk was lost.
     pub(super) fn was_away(&self, host: HostId, node: usize, span: (Time, Time)) -> bool {
         self.hosts.get(&host).is_none_or(|(its, _)| self.were_apart((*its, node), span))
     }
 
-    /// Whether one machine could not be asked by another one at some moment between two, or a disk was lost.
+    /// Whether one machine could not be asked by another one at some moment between two, or a disk
+    /// was lost.
     pub(super) fn were_apart(&self, (one, other): (usize, usize), (from, to): (Time, Time)) -> bool {
         let before = Time::from_nanos(from.as_nanos().saturating_sub(FOUND_AGAIN.as_nanos() as u64));
         self.web.were_apart(one, other, (before, to)) || self.stalled(before, to) || self.lost_disk(before, to)
@@ -147,8 +152,9 @@ impl Troubles {
         self.losses.iter().filter(|(at, of)| *of == node && *at <= moment).count() as u32
     }
 
-    /// Whether nobody is left who could know what a process knew: it is gone with its disk, and so are all that were ever connected to it, to one of those, and
-    /// so on. When that was does not count, so some are taken to know that never heard of it; who is left out knows nothing.
+    /// Whether nobody is left who could know what a process knew: it is gone with its disk, and so
+    /// are all that were ever connected to it, to one of those, and so on. When that was does not
+    /// count, so some are taken to know that never heard of it; who is left out knows nothing.
     pub(super) fn is_forgotten_by_all(&self, process: Process) -> bool {
         let (mut known, mut open) = (BTreeSet::from([process]), vec![process]);
         while let Some(process) = open.pop() {
@@ -197,8 +203,8 @@ impl Troubles {
         began.max().unwrap_or(START)
     }
 
-    /// Whether nobody is left in the end who can know of the host that a machine had at a moment: it is gone with its disk, and so is everybody who can have heard of it
-    /// while it was there.
+    /// Whether nobody is left in the end who can know of the host that a machine had at a moment:
+    /// it is gone with its disk, and so is everybody who can have heard of it while it was there.
     pub(super) fn is_known_to_none(&self, node: usize, at: Time) -> bool {
         let Some(end) = self.changed else { return false };
         !self.web.who_may_know((node, self.born(node, at)), end, &self.losses).contains(&true)

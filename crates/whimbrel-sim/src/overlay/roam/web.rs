@@ -8,8 +8,9 @@ use whimbrel_event::Time;
 use crate::overlay::line::Edge;
 use crate::overlay::net::Net;
 
-/// Brokers that have been linked for so long, over others or directly, have told each other what they know: map, claims and first copies each take a way there,
-/// and what is written a group commit.
+/// Brokers that have been linked for so long, over others or directly, have told each other what
+/// they know: map, claims and first copies each take a way there, and what is written a group
+/// commit.
 pub(super) const TOLD: Duration = Duration::from_secs(1);
 
 /// How long CONNECT may wait for other brokers, if none is far away.
@@ -24,7 +25,8 @@ const CONNECT_MORE: Duration = Duration::from_millis(1_500);
 /// That is all in any case.
 const CONNECT_LONGEST: Duration = Duration::from_millis(10_500);
 
-/// A connection: its number, between which nodes it is, and how long the way takes at least, from each of them.
+/// A connection: its number, between which nodes it is, and how long the way takes at least, from
+/// each of them.
 type Link = (usize, [(usize, usize, Duration); 2]);
 
 /// Which brokers were linked from a moment on.
@@ -78,13 +80,15 @@ impl Web {
         self.spans(from, to).any(|(_, _, State { parts, .. })| parts.get(one) != parts.get(other))
     }
 
-    /// Whether a node has heard by `now` what another one knew at `since`, or could ask one that has: what they say, or answer, needs to have come. A connection over
-    /// which nothing came for a while, as it was cut, is not one at once when that has ended.
+    /// Whether a node has heard by `now` what another one knew at `since`, or could ask one that
+    /// has: what they say, or answer, needs to have come. A connection over which nothing came for
+    /// a while, as it was cut, is not one at once when that has ended.
     pub(super) fn has_heard(&self, there: (usize, Time), (here, now): (usize, Time)) -> bool {
         self.who_knows(there, now).get(here).copied().unwrap_or(false)
     }
 
-    /// Which nodes know at `until` what one knew at `since`, if those hear of it that have been linked for so long as [`TOLD`] with one that knows.
+    /// Which nodes know at `until` what one knew at `since`, if those hear of it that have been
+    /// linked for so long as [`TOLD`] with one that knows.
     fn who_knows(&self, (there, since): (usize, Time), until: Time) -> Vec<bool> {
         let nodes = self.states.last().map_or(0, |last| last.parts.len());
         let mut knows: Vec<bool> = (0..nodes).map(|node| node == there).collect();
@@ -102,8 +106,9 @@ impl Web {
         knows
     }
 
-    /// Which nodes may know at `until` what one knew at `since`, if all of it was told at once wherever there was a connection, and took the shortest time; whose disk is
-    /// lost has forgotten. Who is not among them knows nothing.
+    /// Which nodes may know at `until` what one knew at `since`, if all of it was told at once
+    /// wherever there was a connection, and took the shortest time; whose disk is lost has
+    /// forgotten. Who is not among them knows nothing.
     pub(super) fn who_may_know(
         &self,
         (there, since): (usize, Time),
@@ -154,7 +159,8 @@ impl Web {
     }
 }
 
-/// How long the way takes to the broker that is the farthest from one, over the connections that there are, or over all that there may be, whichever is longer.
+/// How long the way takes to the broker that is the farthest from one, over the connections that
+/// there are, or over all that there may be, whichever is longer.
 fn farthest(net: &Net, from: usize) -> Duration {
     let over = |is_used: &dyn Fn(&Edge) -> bool| {
         let mut ways: Vec<Option<Duration>> = vec![None; net.nodes.len()];
@@ -176,7 +182,8 @@ fn farthest(net: &Net, from: usize) -> Duration {
     over(&|_| true).max(over(&Edge::is_linked))
 }
 
-/// What there is around the broker at which something happens. Nothing is looked at before somebody wants to know.
+/// What there is around the broker at which something happens. Nothing is looked at before somebody
+/// wants to know.
 pub(super) struct Reach<'a> {
     pub(super) net: &'a Net,
     pub(super) node: usize,

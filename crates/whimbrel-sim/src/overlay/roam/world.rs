@@ -31,7 +31,8 @@ pub(super) enum Fault {
     Crash(usize, bool),
     /// A process stands still for so long.
     Still(usize, Duration),
-    /// Another one is started there, whose clock has stepped by so many nanoseconds; whether its disk is lost.
+    /// Another one is started there, whose clock has stepped by so many nanoseconds; whether its
+    /// disk is lost.
     Start(usize, i64, bool),
 }
 

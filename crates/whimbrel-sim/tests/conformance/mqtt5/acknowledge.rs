@@ -92,7 +92,8 @@ fn after_pubcomp_an_identifier_is_a_new_message() {
     assert_eq!(world.payloads(subscriber), ["first", "second"]);
 }
 
-// covers: MQTT-4.3.3-9, MQTT-3.5.2-1, MQTT-3.5.2-2, MQTT-3.5.2-3, MQTT-3.4.2-1, MQTT-3.4.2-2, MQTT-3.4.2-3
+// covers: MQTT-4.3.3-9, MQTT-3.5.2-1, MQTT-3.5.2-2, MQTT-3.5.2-3, MQTT-3.4.2-1, MQTT-3.4.2-2,
+// MQTT-3.4.2-3
 #[test]
 fn after_a_refusing_pubrec_an_identifier_is_a_new_message() {
     let mut world = World::new();
@@ -156,7 +157,8 @@ fn a_new_delivery_has_an_unused_identifier_and_no_dup() {
 fn identifiers_go_round_past_those_in_use() {
     let (mut world, subscriber, publisher) = pair(1);
     let mut seen = vec![0_u8; 1 << 16];
-    // More than there are identifiers; every 20,000th message is acknowledged only when the next such one comes.
+    // More than there are identifiers; every 20,000th message is acknowledged only when the next
+    // such one comes.
     let mut held = 0;
     for number in 0..80_000_u32 {
         world.send(publisher, Publish::new("t", "x").qos(1, 1));

@@ -1,4 +1,5 @@
-//! Enhanced authentication (3.15, 4.12): no method is served, and everything that a client may try is refused properly.
+//! Enhanced authentication (3.15, 4.12): no method is served, and everything that a client may try
+//! is refused properly.
 
 use crate::wire::{Connect, Packet, Props, packet, property};
 use crate::world::World;
@@ -11,7 +12,8 @@ fn method() -> Props {
     Props::new().data(property::AUTH_METHOD, "SCRAM-SHA-256")
 }
 
-// covers: MQTT-4.12.0-1, MQTT-4.12.0-2, MQTT-4.12.0-4, MQTT-4.12.0-5, MQTT-3.15.2-1, MQTT-3.15.2-2, MQTT-3.15.2-3
+// covers: MQTT-4.12.0-1, MQTT-4.12.0-2, MQTT-4.12.0-4, MQTT-4.12.0-5, MQTT-3.15.2-1, MQTT-3.15.2-2,
+// MQTT-3.15.2-3
 #[test]
 fn an_authentication_method_is_refused_without_an_exchange() {
     let mut world = World::new();

@@ -8,8 +8,9 @@ use crate::world::{World, quiet, seconds};
 const MALFORMED: u8 = 0x81;
 const PROTOCOL_ERROR: u8 = 0x82;
 
-/// Sends what should not be accepted on a new connection; returns the code with which it was refused, if any was told.
-/// A client of an older version is told in the form of 3.1.1 that its version is not served.
+/// Sends what should not be accepted on a new connection; returns the code with which it was
+/// refused, if any was told. A client of an older version is told in the form of 3.1.1 that its
+/// version is not served.
 #[track_caller]
 fn refusal(world: &mut World, bytes: Vec<u8>) -> Option<u8> {
     let conn = world.open();
@@ -130,7 +131,8 @@ fn impossible_connect_flags_are_malformed() {
     ]);
 }
 
-// covers: MQTT-3.1.2-9, MQTT-3.1.2-16, MQTT-3.1.2-17, MQTT-3.1.2-18, MQTT-3.1.2-19, MQTT-3.1.3-3, MQTT-3.1.4-1
+// covers: MQTT-3.1.2-9, MQTT-3.1.2-16, MQTT-3.1.2-17, MQTT-3.1.2-18, MQTT-3.1.2-19, MQTT-3.1.3-3,
+// MQTT-3.1.4-1
 #[test]
 fn fields_must_be_those_that_the_flags_name() {
     let plain = Connect::v5("a");
@@ -179,7 +181,8 @@ fn a_password_may_come_without_a_user_name() {
     world.assert_undisturbed(conn);
 }
 
-// covers: MQTT-3.1.3-4, MQTT-3.1.3-8, MQTT-3.1.3-11, MQTT-3.1.3-12, MQTT-1.5.4-1, MQTT-1.5.4-2, MQTT-1.5.7-1
+// covers: MQTT-3.1.3-4, MQTT-3.1.3-8, MQTT-3.1.3-11, MQTT-3.1.3-12, MQTT-1.5.4-1, MQTT-1.5.4-2,
+// MQTT-1.5.7-1
 #[test]
 fn strings_of_connect_must_be_valid() {
     let plain = Connect::v5("a");

@@ -1,4 +1,5 @@
-//! Message expiry, topic aliases both ways, maximum packet size, problem information (3.1.2.11, 3.3.2.3).
+//! Message expiry, topic aliases both ways, maximum packet size, problem information (3.1.2.11,
+//! 3.3.2.3).
 
 use whimbrel_mqtt::{Config, ConnId, Limits};
 
@@ -136,7 +137,8 @@ fn a_topic_alias_ends_with_the_connection() {
     world.assert_disconnected(conn, 0x82);
 }
 
-/// Publishes each of these topics to a subscriber with that topic alias maximum, which gets them all.
+/// Publishes each of these topics to a subscriber with that topic alias maximum, which gets them
+/// all.
 fn delivered_with_aliases(world: &mut World, subscriber: ConnId, topics: &[&str]) -> usize {
     let publisher = world.client("publisher");
     for topic in topics {
@@ -217,7 +219,8 @@ fn the_maximum_packet_size_is_exact() {
     }
 }
 
-/// Provokes an answer with an error, or an unusual one, of every kind that a client can provoke without being disconnected.
+/// Provokes an answer with an error, or an unusual one, of every kind that a client can provoke
+/// without being disconnected.
 fn provoke(world: &mut World, conn: ConnId) -> Vec<Packet> {
     world.send(conn, pubrel(900));
     world.send(conn, pubrec(901));
@@ -270,8 +273,8 @@ fn refusals_are_explained_to_a_client_that_wants_to_know() {
     }
 }
 
-// covers: MQTT-3.4.2-2, MQTT-3.4.2-3, MQTT-3.5.2-2, MQTT-3.5.2-3, MQTT-3.6.2-2, MQTT-3.6.2-3, MQTT-3.7.2-2, MQTT-3.7.2-3
-// covers: MQTT-3.9.2-1, MQTT-3.9.2-2, MQTT-3.11.2-1, MQTT-3.11.2-2
+// covers: MQTT-3.4.2-2, MQTT-3.4.2-3, MQTT-3.5.2-2, MQTT-3.5.2-3, MQTT-3.6.2-2, MQTT-3.6.2-3,
+// MQTT-3.7.2-2, MQTT-3.7.2-3 covers: MQTT-3.9.2-1, MQTT-3.9.2-2, MQTT-3.11.2-1, MQTT-3.11.2-2
 #[test]
 fn acknowledgements_keep_within_the_maximum_packet_size() {
     let mut world = world_that_refuses();

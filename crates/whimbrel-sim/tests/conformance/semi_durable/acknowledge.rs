@@ -34,7 +34,8 @@ fn after(token: &str, message: &Message) -> String {
     token.to_string()
 }
 
-/// A client that follows by token has got three messages: its connection, where it began, and what came.
+/// A client that follows by token has got three messages: its connection, where it began, and what
+/// came.
 fn three_sent() -> (World, ConnId, String, Vec<Message>) {
     let mut world = World::new();
     let publisher = world.client("publisher");

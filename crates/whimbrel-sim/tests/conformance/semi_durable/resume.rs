@@ -39,7 +39,8 @@ impl Load {
         }
     }
 
-    /// What was sent has come: each once, in the order of its publisher and in that of the ticks of its stream.
+    /// What was sent has come: each once, in the order of its publisher and in that of the ticks of
+    /// its stream.
     #[track_caller]
     fn check(&self, got: &[Message]) {
         let mut last: BTreeMap<usize, u32> = BTreeMap::new();
@@ -145,7 +146,8 @@ fn coming_back_again_and_again_with_one_token_and_growing_names_repeats_nothing(
     let mut got = Vec::new();
     for round in 0..50 {
         load.go_on(&mut world);
-        // Only some of what came is read before the connection breaks: the rest was not delivered, as far as the client knows.
+        // Only some of what came is read before the connection breaks: the rest was not delivered,
+        // as far as the client knows.
         let read = world.packets(conn).into_iter().take(round % 9);
         got.extend(read.filter_map(|packet| if let Packet::Publish(message) = packet { Some(message) } else { None }));
         world.fail(conn);

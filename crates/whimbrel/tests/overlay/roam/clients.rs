@@ -1,4 +1,5 @@
-//! Those who wander: subscribers of three kinds, and publishers that repeat what was not acknowledged.
+//! Those who wander: subscribers of three kinds, and publishers that repeat what was not
+//! acknowledged.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -177,7 +178,8 @@ impl Roamer {
         self.desk.book().stories[self.index].faults.push(what);
     }
 
-    /// Whether a broker may just have come to read a CONNECT that its client gave up: nothing orders that and what the client did since.
+    /// Whether a broker may just have come to read a CONNECT that its client gave up: nothing
+    /// orders that and what the client did since.
     fn may_be_taken_over(&self, error: &Error) -> bool {
         let is_taken_over = matches!(error, Error::Ended { reason, .. } if *reason == ReasonCode::SESSION_TAKEN_OVER);
         is_taken_over && self.given_up.is_some_and(|at| at.elapsed() < LATE)
@@ -212,7 +214,8 @@ impl Roamer {
         Ok((client, events))
     }
 
-    /// Subscribes, and takes what comes meanwhile: who was away for long gets more before the answer than its library keeps.
+    /// Subscribes, and takes what comes meanwhile: who was away for long gets more before the
+    /// answer than its library keeps.
     async fn subscribe(&mut self, client: &Client, events: &mut Events, at: usize) -> Result<(), Error> {
         let mut subscription = self.subscription.clone();
         if let Some(position) = &self.position {
@@ -274,7 +277,8 @@ impl Roamer {
         }
     }
 
-    /// Acknowledges a position, and takes what comes meanwhile: answers come behind that. Whether the connection is there still.
+    /// Acknowledges a position, and takes what comes meanwhile: answers come behind that. Whether
+    /// the connection is there still.
     async fn acknowledge(&mut self, client: &Client, events: &mut Events, position: &Position, at: usize) -> bool {
         let mut answered = std::pin::pin!(client.acknowledge(position.token(), None));
         loop {

@@ -1,4 +1,5 @@
-//! A connection that its client has lost without its broker noticing: the way between them ends, and the broker's end of it stays open.
+//! A connection that its client has lost without its broker noticing: the way between them ends,
+//! and the broker's end of it stays open.
 
 use std::net::Ipv4Addr;
 

@@ -1,4 +1,5 @@
-//! What is to be said of those who wandered: what they lacked, what they got twice and in which order, and how long they waited.
+//! What is to be said of those who wandered: what they lacked, what they got twice and in which
+//! order, and how long they waited.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::{Duration, Instant};
@@ -7,8 +8,9 @@ use whimbrel_client::QoS;
 
 use super::{Attached, Book, Came, Ends, Keeper, Name, Sent, Story};
 
-/// What a client says is known by then to whoever has its session, and in the copies that come to its deputy from then on: that it says PUBACK is answered by
-/// nothing, and a broker reads it when it has processor time. Nothing orders that and the same client's CONNECT elsewhere.
+/// What a client says is known by then to whoever has its session, and in the copies that come to
+/// its deputy from then on: that it says PUBACK is answered by nothing, and a broker reads it when
+/// it has processor time. Nothing orders that and the same client's CONNECT elsewhere.
 const KNOWN: Duration = Duration::from_millis(1_000);
 
 /// So long after it is killed a broker's last words may arrive.
@@ -63,7 +65,8 @@ fn of(book: &Book, story: &Story) -> Verdict {
             }
             continue;
         }
-        // What came by an older connection while a newer one was there has no order with what came by that.
+        // What came by an older connection while a newer one was there has no order with what came
+        // by that.
         if let Some(id) = came.id.filter(|_| !came.is_late) {
             let (tick, before) = ticks.insert(id.pubend, (id.tick, *name)).unwrap_or((id.tick, *name));
             if tick > id.tick {
@@ -126,11 +129,14 @@ fn spans(book: &Book, story: &Story, (first, again): (&Came, &Came)) -> String {
 
 /// Whether an event may come a second time, by `semantics.md`, 4:
 ///
-/// - Where the client keeps the position: never. Under another name: if its publisher may have repeated it, which must be said.
-/// - "(iii) the broker, QoS 1: MQTT redelivers what was not durably acknowledged (after a crash at most one group commit's worth)". What was not acknowledged is
-///   what a connection brought so shortly before the client was elsewhere that nothing orders the two.
-/// - "When a deputy takes over, (ii) and (iii) repeat at most what was delivered or acknowledged since its last copy": when that was made the brokers say. A
-///   keeper that lives, and is out of reach of those who are asked, is dead to them: "cut-off sides may both be live".
+/// - Where the client keeps the position: never. Under another name: if its publisher may have
+///   repeated it, which must be said.
+/// - "(iii) the broker, QoS 1: MQTT redelivers what was not durably acknowledged (after a crash at
+///   most one group commit's worth)". What was not acknowledged is what a connection brought so
+///   shortly before the client was elsewhere that nothing orders the two.
+/// - "When a deputy takes over, (ii) and (iii) repeat at most what was delivered or acknowledged
+///   since its last copy": when that was made the brokers say. A keeper that lives, and is out of
+///   reach of those who are asked, is dead to them: "cut-off sides may both be live".
 fn may_repeat(book: &Book, story: &Story, (first, again): (&Came, &Came)) -> bool {
     if first.id != again.id {
         return first.maybe_again || again.maybe_again;
@@ -163,7 +169,8 @@ fn may_repeat(book: &Book, story: &Story, (first, again): (&Came, &Came)) -> boo
     is_redelivered() || book.copies.iter().any(|used| is_of(&used))
 }
 
-/// How long it took after each kill, and after each start, until everybody had something that was sent since then.
+/// How long it took after each kill, and after each start, until everybody had something that was
+/// sent since then.
 fn recoveries(book: &Book) -> Vec<(usize, Duration, Option<Duration>)> {
     let after = |moment: Instant| {
         let fresh: BTreeSet<Name> =
@@ -231,7 +238,8 @@ pub fn report(book: &Book) -> String {
     report
 }
 
-/// A session that a copy took over, a second old, five seconds after the run began, and events that came twice.
+/// A session that a copy took over, a second old, five seconds after the run began, and events that
+/// came twice.
 #[test]
 fn what_comes_again_is_what_the_copy_lacks() {
     let begun = Instant::now();

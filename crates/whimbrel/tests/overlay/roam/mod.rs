@@ -1,5 +1,5 @@
-//! Sessions and positions wander over three real brokers with disks, which are killed and started again: what comes, what comes twice, and how long it
-//! takes until everybody is served again.
+//! Sessions and positions wander over three real brokers with disks, which are killed and started
+//! again: what comes, what comes twice, and how long it takes until everybody is served again.
 
 mod clients;
 mod ghost;
@@ -83,7 +83,8 @@ pub type Name = (u32, u64);
 #[derive(Clone, Copy, Debug)]
 pub struct Attached {
     pub broker: usize,
-    /// Since it tried to be there, or anywhere, after the connection before: its session may have gone from there at once.
+    /// Since it tried to be there, or anywhere, after the connection before: its session may have
+    /// gone from there at once.
     pub sought: Instant,
     /// Its CONNECT was answered.
     pub at: Instant,
@@ -242,7 +243,8 @@ async fn populate(world: &World, desk: &Desk) -> [JoinSet<()>; 2] {
     [roamers, publishers]
 }
 
-/// Kills one broker after the other, or asks it to end, until everybody together has moved often enough.
+/// Kills one broker after the other, or asks it to end, until everybody together has moved often
+/// enough.
 async fn storm(world: &mut World, desk: &Desk) {
     let mut victim = 0;
     while *desk.moved.borrow() < MOVES {
