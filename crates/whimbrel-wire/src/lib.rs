@@ -35,10 +35,10 @@ pub use invalid::Invalid;
 pub use knowledge::{Nack, Part, Range, Silence};
 pub use limits::{
     ADDRESS_BYTES_MAX, ADDRESSES_MAX, CLAIMS_MAX, CLIENT_ID_BYTES_MAX, DEPTH_MAX, FRAME_BYTES_MAX, GOODBYE_BYTES_MAX,
-    HANDED_MAX, LIST_MAX, LOSS_MAX, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, NEIGHBOURS_MAX, NODES_MAX, PARTS_MAX,
-    PREVIOUS_IDENTITIES_MAX, PRINCIPAL_BYTES_MAX, QUESTION_BYTES_MAX, RANGES_MAX, READ_ENTRIES_MAX, READ_EVENTS_MAX,
-    READ_LOST_MAX, REGISTRY_RANGES, REPAIRERS_MAX, REPLICAS_MAX, REPLY_BYTES_MAX, SELECTOR_BYTES_MAX, TOPIC_BYTES_MAX,
-    VERSION_BYTES_MAX,
+    HANDED_MAX, LATER_BYTES_MAX, LIST_MAX, LOSS_MAX, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, NEIGHBOURS_MAX, NODES_MAX,
+    PARTS_MAX, PREVIOUS_IDENTITIES_MAX, PRINCIPAL_BYTES_MAX, QUESTION_BYTES_MAX, RANGES_MAX, READ_ENTRIES_MAX,
+    READ_EVENTS_MAX, READ_LOST_MAX, REGISTRY_RANGES, REPAIRERS_MAX, REPLICAS_MAX, REPLY_BYTES_MAX, SELECTOR_BYTES_MAX,
+    TOPIC_BYTES_MAX, VERSION_BYTES_MAX,
 };
 pub use link::{Goodbye, Hello, Probe, ProbeEcho};
 pub use message::{BrokerMessage, MessageFrame};
@@ -50,7 +50,7 @@ pub use roam::{
     SessionClaims, Where,
 };
 pub use share::{Hand, HandNumbers, Members, MembersAnswer, MembersTaken};
-pub use topology::{Ask, Digest, HostVersion, LinkEnd, LinkStateFrame, PreviousIdentities, PreviousIdentity};
+pub use topology::{Ask, Digest, HostVersion, LinkEnd, LinkStateFrame, PreviousIdentities, PreviousIdentity, Protocol};
 pub use tree::{Dest, Subtree, TreeReader, TreeWriter};
 
 /// The major version of the protocol that is spoken here. Brokers of different major versions do
@@ -63,7 +63,12 @@ pub const MAJOR: u8 = 1;
 /// 1: a hello tells the version of the sender's program; who takes copies of sessions tells which
 ///    streams it knows of; sessions go with the name of whoever they belong to, and are given to
 ///    nobody else.
-pub const MINOR: u8 = 1;
+///
+/// 2: a link state tells the protocol of its broker, and is passed on with the fields behind it.
+pub const MINOR: u8 = 2;
+
+/// The optional parts of the protocol that are spoken here, a bit for each: none yet.
+pub const FEATURES: u64 = 0;
 
 /// Whether a broker can have this name: 1 to [`NAME_BYTES_MAX`] letters and digits of ASCII, `.`,
 /// `_` and `-`.

@@ -12,6 +12,10 @@ pub const VERSION_BYTES_MAX: usize = 64;
 /// Bytes of what a goodbye says.
 pub const GOODBYE_BYTES_MAX: usize = 256;
 
+/// Bytes that later minor versions may add behind a link state. All minor versions of this major
+/// one keep to it, so that each can pass on fields that it does not know.
+pub const LATER_BYTES_MAX: usize = 1024;
+
 /// Addresses of one broker.
 pub const ADDRESSES_MAX: usize = 4;
 

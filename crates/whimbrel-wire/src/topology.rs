@@ -5,7 +5,10 @@ use whimbrel_event::{HostId, Tick};
 use crate::bytes::{Put, Reader};
 use crate::frame::Body;
 use crate::link::{put_pubends, read_pubends};
-use crate::{ADDRESS_BYTES_MAX, ADDRESSES_MAX, Invalid, LIST_MAX, LOSS_MAX, NEIGHBOURS_MAX, PREVIOUS_IDENTITIES_MAX};
+use crate::{
+    ADDRESS_BYTES_MAX, ADDRESSES_MAX, Invalid, LATER_BYTES_MAX, LIST_MAX, LOSS_MAX, NEIGHBOURS_MAX,
+    PREVIOUS_IDENTITIES_MAX,
+};
 
 /// A broker and its neighbours, as it said itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +36,61 @@ pub struct LinkStateFrame<'a> {
     pub neighbours: Vec<LinkEnd>,
     /// Who had its name before it and has ended, at most [`PREVIOUS_IDENTITIES_MAX`].
     pub previous: Vec<PreviousIdentity>,
+    /// The protocol of the broker, as far as all brokers that passed this state on know of it.
+    pub protocol: Protocol,
+    /// Fields that a later minor version has behind the protocol, as they came: at most
+    /// [`LATER_BYTES_MAX`] bytes.
+    pub later: &'a [u8],
+}
+
+/// The parts of the protocol that a broker speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Protocol {
+    /// [`crate::MINOR`] of its program.
+    pub minor: u8,
+    /// A bit for each optional part of the protocol; the version that brings a part names its bit.
+    pub features: u64,
+}
+
+impl Protocol {
+    /// A broker whose link state does not tell its protocol: it is of minor version 1, or a broker
+    /// of that version passed its link state on.
+    pub const UNTOLD: Protocol = Protocol { minor: 1, features: 0 };
+
+    /// The protocol of this program.
+    pub const OWN: Protocol = Protocol { minor: crate::MINOR, features: crate::FEATURES };
+
+    /// The first minor version whose link states tell it.
+    const TOLD_SINCE: u8 = 2;
+
+    /// The parts that both of two brokers speak.
+    pub fn common(self, other: Protocol) -> Protocol {
+        Protocol { minor: self.minor.min(other.minor), features: self.features & other.features }
+    }
+
+    fn read(input: &mut Reader<'_>) -> Result<Protocol, Invalid> {
+        if input.0.is_empty() {
+            return Ok(Protocol::UNTOLD);
+        }
+        let minor = input.byte()?;
+        if minor < Protocol::TOLD_SINCE {
+            return Err(Invalid::Range("a minor version"));
+        }
+        Ok(Protocol { minor, features: input.varint()? })
+    }
+
+    /// Appends the protocol and the later fields. There is one form only: a protocol that is not
+    /// told has nothing behind it.
+    fn put(self, later: &[u8], out: &mut Vec<u8>) {
+        if self == Protocol::UNTOLD {
+            return assert!(later.is_empty(), "only a version that tells itself has fields behind it");
+        }
+        assert!(self.minor >= Protocol::TOLD_SINCE, "no earlier version tells itself");
+        assert!(later.len() <= LATER_BYTES_MAX, "no version adds more than {LATER_BYTES_MAX} bytes");
+        out.push(self.minor);
+        out.put_varint(self.features);
+        out.extend_from_slice(later);
+    }
 }
 
 /// A host that had a broker's name before, and has ended with what it had.
@@ -120,6 +178,11 @@ impl<'a> Body<'a> for LinkStateFrame<'a> {
         let addresses = input.list(ADDRESSES_MAX, "addresses", read_address)?;
         let neighbours = input.list(NEIGHBOURS_MAX, "neighbours", LinkEnd::read)?;
         let previous = input.list(PREVIOUS_IDENTITIES_MAX, "former hosts", PreviousIdentity::read)?;
+        let protocol = Protocol::read(input)?;
+        if input.0.len() > LATER_BYTES_MAX {
+            return Err(Invalid::Range("the fields of a later version"));
+        }
+        let later = core::mem::take(&mut input.0);
         Ok(LinkStateFrame {
             host,
             incarnation,
@@ -132,6 +195,8 @@ impl<'a> Body<'a> for LinkStateFrame<'a> {
             addresses,
             neighbours,
             previous,
+            protocol,
+            later,
         })
     }
 
@@ -149,6 +214,7 @@ impl<'a> Body<'a> for LinkStateFrame<'a> {
         });
         out.put_list(&self.neighbours, NEIGHBOURS_MAX, "neighbours", |out, neighbour| neighbour.put(out));
         out.put_list(&self.previous, PREVIOUS_IDENTITIES_MAX, "former hosts", |out, host| host.put(out));
+        self.protocol.put(self.later, out);
     }
 }
 

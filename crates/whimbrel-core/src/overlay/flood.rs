@@ -5,7 +5,9 @@
 use core::time::Duration;
 
 use whimbrel_event::{HostId, Time};
-use whimbrel_wire::{Ask, Digest, Frame, InterestEntry, InterestUpdate, LinkEnd as WireNeighbour, PreviousIdentity};
+use whimbrel_wire::{
+    Ask, Digest, Frame, InterestEntry, InterestUpdate, LinkEnd as WireNeighbour, PreviousIdentity, Protocol,
+};
 
 use super::interests::{Delta, InterestOutcome, InterestValue};
 use super::own_interest::EVERY_BROKER;
@@ -55,6 +57,8 @@ impl Overlay {
             addresses: self.config.addresses.clone(),
             neighbours: self.peers.up().map(neighbour).collect(),
             previous: self.told_previous(retired),
+            protocol: Protocol::OWN,
+            later: Box::default(),
         }
     }
 
@@ -76,6 +80,8 @@ impl Overlay {
             addresses: state.addresses.iter().map(|address| &**address).collect(),
             neighbours: state.neighbours.iter().map(neighbour).collect(),
             previous: state.previous.clone(),
+            protocol: state.protocol,
+            later: &state.later,
         };
         Frame::LinkState(state).encode(frame);
     }
@@ -272,6 +278,8 @@ impl Broker {
             addresses: state.addresses.iter().map(|address| Box::from(*address)).collect(),
             neighbours: state.neighbours.iter().map(neighbour).collect(),
             previous: state.previous.clone(),
+            protocol: state.protocol,
+            later: state.later.into(),
         };
         self.end_namesakes(now, &learned, out);
         let Some(overlay) = &mut self.overlay else { return };

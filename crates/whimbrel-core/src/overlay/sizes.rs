@@ -31,7 +31,12 @@ fn of_entry(entry: &InterestValue) -> usize {
 fn of_state(state: &LinkState) -> usize {
     let addresses: usize = state.addresses.iter().map(|address| size_of::<Box<str>>() + address.len()).sum();
     let previous = state.previous.len() * size_of::<whimbrel_wire::PreviousIdentity>();
-    size_of::<LinkState>() + state.name.len() + addresses + state.neighbours.len() * size_of::<Neighbour>() + previous
+    size_of::<LinkState>()
+        + state.name.len()
+        + addresses
+        + state.neighbours.len() * size_of::<Neighbour>()
+        + previous
+        + state.later.len()
 }
 
 impl Broker {

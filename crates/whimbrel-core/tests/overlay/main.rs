@@ -29,12 +29,15 @@ mod trees;
 mod world;
 
 use core::time::Duration;
+use std::cell::RefCell;
+use std::rc::Rc;
 
 use common::{CLEAN, Client, Told, event, plain};
 use net::Net;
 use whimbrel_core::{Attach, Filter, Input, Link, Publish};
 use whimbrel_event::Qos;
 use whimbrel_selector::Selector;
+use whimbrel_wire::Frame;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -262,6 +265,51 @@ fn neighbours_tell_each_other_their_versions() {
     };
     assert_eq!(versions(1), ["b0 of b0", "b2 of b2"]);
     assert_eq!(versions(0), ["b1 of b1"]);
+}
+
+/// The link state of a broker of a later version, behind its length.
+fn later_state() -> Vec<u8> {
+    let protocol = whimbrel_wire::Protocol { minor: 7, features: 0b101 };
+    let mut bytes = Vec::new();
+    Frame::LinkState(whimbrel_wire::LinkStateFrame {
+        host: whimbrel_event::HostId::new(0xabc0),
+        incarnation: 1,
+        sequence: 1,
+        name: "later",
+        reliable: 1,
+        best_effort: 1,
+        birth: whimbrel_event::Tick(1),
+        age_ms: 0,
+        addresses: Vec::new(),
+        neighbours: Vec::new(),
+        previous: Vec::new(),
+        protocol,
+        later: b"what it adds",
+    })
+    .encode(&mut bytes);
+    bytes
+}
+
+#[test]
+fn a_link_state_is_passed_on_with_what_is_not_known_of_it() {
+    let mut net = Net::line(3);
+    let passed = Rc::new(RefCell::new(Vec::new()));
+    let seen = Rc::clone(&passed);
+    net.drops = Box::new(move |from, _, bytes| {
+        if let Some(Frame::LinkState(state)) = net::frame(bytes).filter(|_| from == 1) {
+            seen.borrow_mut().push((state.name.to_owned(), state.protocol, state.later.to_vec()));
+        }
+        false
+    });
+    let (_, link) = net.ends(0)[1];
+    let (channel, bytes) = (whimbrel_core::Channel::Control, later_state());
+    net.input(1, Input::Peer(whimbrel_core::PeerInput::Bytes { link, channel, bytes: &bytes }));
+    let protocol = whimbrel_wire::Protocol { minor: 7, features: 0b101 };
+    assert_eq!(*passed.borrow(), [("later".to_owned(), protocol, b"what it adds".to_vec())]);
+    // What this version tells of itself says what it speaks.
+    net.advance(SECOND * 40);
+    let own = passed.borrow().iter().find(|(name, ..)| name == "b1").cloned();
+    assert_eq!(own, Some(("b1".to_owned(), whimbrel_wire::Protocol::OWN, Vec::new())));
 }
 
 #[test]

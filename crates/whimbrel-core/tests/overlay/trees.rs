@@ -1,9 +1,12 @@
 //! Trees lead to each destination once, and over the paths.
 
+use core::time::Duration;
+
 use proptest::prelude::*;
 use whimbrel_core::overlay::routes::{Routes, TREE_DEPTH_MAX, TREE_NODES_MAX, TREES_MAX, Tree, Trees, Ways};
-use whimbrel_core::overlay::topology::Topology;
+use whimbrel_core::overlay::topology::{Learned, LinkState, Topology};
 use whimbrel_event::HostId;
+use whimbrel_wire::Protocol;
 
 use crate::world::{World, at, end, host, routes, some_of, state, world};
 
@@ -193,6 +196,22 @@ fn a_port_that_changes_changes_the_tree() {
     let after = routes.trees(&[host(2)]);
     assert_ne!(&before, after);
     assert_eq!(after.trees[0].nodes[2].port, there.port);
+}
+
+#[test]
+fn a_tree_speaks_what_all_its_brokers_speak() {
+    let line = World::new(4, &[(0, 1, 100), (1, 2, 100), (0, 3, 100)]);
+    let mut known = line.topology();
+    let mut routes = routes(&known);
+    let protocol = |routes: &mut Routes, to| routes.trees(&[host(to)]).trees[0].protocol;
+    assert_eq!([1, 2, 3].map(|to| protocol(&mut routes, to)), [Protocol::OWN; 3]);
+    // Another program is started on the way: the trees that are remembered do not count any more.
+    let neighbours = line.states()[1].neighbours.clone();
+    let older = LinkState { protocol: Protocol::UNTOLD, ..state(1, 2, 1, neighbours) };
+    assert_eq!(known.learn(at(1), older, Duration::ZERO), Learned::New);
+    routes.update(&known);
+    let untold = [Protocol::UNTOLD, Protocol::UNTOLD, Protocol::OWN];
+    assert_eq!([1, 2, 3].map(|to| protocol(&mut routes, to)), untold, "it is on the way to the second");
 }
 
 #[test]

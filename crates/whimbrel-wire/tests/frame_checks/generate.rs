@@ -215,7 +215,9 @@ fn former_host(c: &mut Choices<'_>) -> PreviousIdentity {
     PreviousIdentity { host: c.host(), reliable, best_effort, birth: c.tick(), upto: c.tick() }
 }
 
-fn link_state<'a>(c: &mut Choices<'_>) -> LinkStateFrame<'a> {
+fn link_state<'a>(c: &mut Choices<'a>) -> LinkStateFrame<'a> {
+    let told = c.maybe(|c| (Protocol { minor: c.byte().max(2), features: c.u64() }, c.bytes()));
+    let (protocol, later) = told.unwrap_or((Protocol::UNTOLD, &[]));
     LinkStateFrame {
         host: c.host(),
         incarnation: c.u64(),
@@ -233,6 +235,8 @@ fn link_state<'a>(c: &mut Choices<'_>) -> LinkStateFrame<'a> {
             loss: c.below(1001) as u16,
         }),
         previous: c.list(former_host),
+        protocol,
+        later: &later[..later.len().min(LATER_BYTES_MAX)],
     }
 }
 

@@ -53,6 +53,8 @@ fn link_state() -> LinkStateFrame<'static> {
         addresses: Vec::new(),
         neighbours: Vec::new(),
         previous: Vec::new(),
+        protocol: Protocol::UNTOLD,
+        later: &[],
     }
 }
 
@@ -239,6 +241,38 @@ fn link_states_have_their_bounds() {
     let at = bytes.windows(3).position(|three| three == b"1:5").unwrap();
     bytes[at] = b'\n';
     assert_eq!(Frame::decode(&bytes), Err(Invalid::Text("an address")));
+}
+
+#[test]
+fn a_link_state_tells_what_its_broker_speaks_and_keeps_what_a_later_one_adds() {
+    let protocol = Protocol { minor: 2, features: 0x81 };
+    let state = LinkStateFrame { protocol, ..link_state() };
+    let untold = accepted(&Frame::LinkState(link_state()));
+    let mut bytes = accepted(&Frame::LinkState(state.clone()));
+    assert_eq!(bytes[untold.len()..], [2, 0x81, 1], "the version and the features stand at the end");
+    bytes.extend_from_slice(b"more");
+    let later = LinkStateFrame { later: b"more", ..state.clone() };
+    assert_eq!(Frame::decode(&bytes), Ok(Frame::LinkState(later.clone())));
+    assert_eq!(accepted(&Frame::LinkState(later)), bytes, "it is passed on as it came");
+    bytes.truncate(untold.len() + 1);
+    assert_eq!(Frame::decode(&bytes), Err(Invalid::Truncated));
+    // Earlier versions do not tell theirs.
+    bytes[untold.len()] = 1;
+    assert_eq!(Frame::decode(&bytes), Err(Invalid::Range("a minor version")));
+    refused(&Frame::LinkState(LinkStateFrame { protocol: Protocol { minor: 1, features: 1 }, ..link_state() }));
+    refused(&Frame::LinkState(LinkStateFrame { later: b"more", ..link_state() }));
+    let long = [7; LATER_BYTES_MAX + 1];
+    let mut bytes = accepted(&Frame::LinkState(LinkStateFrame { later: &long[1..], ..state.clone() }));
+    refused(&Frame::LinkState(LinkStateFrame { later: &long, ..state }));
+    bytes.push(7);
+    assert_eq!(Frame::decode(&bytes), Err(Invalid::Range("the fields of a later version")));
+}
+
+#[test]
+fn what_two_brokers_speak_is_the_less_of_both() {
+    let (one, other) = (Protocol { minor: 3, features: 0b110 }, Protocol { minor: 2, features: 0b011 });
+    assert_eq!(one.common(other), Protocol { minor: 2, features: 0b010 });
+    assert_eq!(one.common(Protocol::UNTOLD), Protocol::UNTOLD);
 }
 
 #[test]

@@ -267,6 +267,8 @@ async fn link_states_that_are_old_or_false_change_nothing_for_others() {
             addresses,
             neighbours,
             previous: Vec::new(),
+            protocol: whimbrel_wire::Protocol::OWN,
+            later: &[],
         })
     };
     for round in 0..1_000 {
@@ -311,6 +313,8 @@ async fn who_takes_nothing_is_given_up_and_memory_is_bounded() {
         addresses: Vec::new(),
         neighbours: vec![end],
         previous: Vec::new(),
+        protocol: whimbrel_wire::Protocol::OWN,
+        later: &[],
     };
     stranger.say(&Frame::LinkState(state)).await;
     let added = vec![InterestEntry { id: 1, filter: "#", selector: None, durable: false }];

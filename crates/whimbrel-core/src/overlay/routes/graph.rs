@@ -1,6 +1,7 @@
 //! The links that count, in an order and a form that paths are found in quickly.
 
 use whimbrel_event::HostId;
+use whimbrel_wire::Protocol;
 
 use crate::overlay::topology::{LinkState, Neighbour, Topology};
 
@@ -31,6 +32,8 @@ pub(super) struct GraphEdge {
 #[derive(Debug, Default)]
 pub(super) struct Graph {
     pub(super) hosts: Vec<HostId>,
+    /// What each broker speaks.
+    pub(super) protocols: Vec<Protocol>,
     /// Where the edges of each broker begin; one more for the end.
     begins: Vec<u32>,
     edges: Vec<GraphEdge>,
@@ -42,7 +45,9 @@ impl Graph {
     pub(super) fn new(topology: &Topology) -> Graph {
         let hosts: Vec<HostId> = topology.hosts().collect();
         let named = topology.states().map(|state| state.neighbours.len()).sum();
-        let mut graph = Graph { begins: Vec::with_capacity(hosts.len() + 1), edges: Vec::with_capacity(named), hosts };
+        let protocols = topology.states().map(|state| state.protocol).collect();
+        let (begins, edges) = (Vec::with_capacity(hosts.len() + 1), Vec::with_capacity(named));
+        let mut graph = Graph { hosts, protocols, begins, edges };
         for state in topology.states() {
             graph.begins.push(graph.edges.len() as u32);
             graph.add(state);

@@ -109,8 +109,8 @@ impl Routes {
     }
 
     /// Computes the paths anew if the topology is of another version than the last time, unless
-    /// they are held. Says whether any path has changed: over which brokers and ports it goes, not
-    /// what it costs.
+    /// they are held. Says whether any path has changed: over which brokers and ports it goes and
+    /// what protocol these speak, not what it costs.
     ///
     /// # Panics
     /// When it is the topology of another broker.
@@ -123,7 +123,8 @@ impl Routes {
         self.detours.clear();
         let graph = Graph::new(topology);
         let paths = Paths::new(&graph, self.own, &[], &[]);
-        let is_same = graph.hosts == self.graph.hosts && paths.is_same_way(&self.paths);
+        let is_same_set = graph.hosts == self.graph.hosts && graph.protocols == self.graph.protocols;
+        let is_same = is_same_set && paths.is_same_way(&self.paths);
         (self.graph, self.paths) = (graph, paths);
         self.epoch += u64::from(!is_same);
         !is_same

@@ -1,6 +1,7 @@
 //! The paths to a set of brokers, merged.
 
 use whimbrel_event::HostId;
+use whimbrel_wire::Protocol;
 
 use super::Ways;
 
@@ -27,6 +28,8 @@ pub struct Tree {
     /// In pre-order, so the own broker is first; children in the order of their ports. At most
     /// [`TREE_NODES_MAX`].
     pub nodes: Vec<Node>,
+    /// What all brokers of the tree speak: a frame goes along it in a form that all of them know.
+    pub protocol: Protocol,
 }
 
 /// The ways to a set of brokers.
@@ -49,6 +52,7 @@ impl Trees {
 /// A tree that grows in pre-order.
 struct Growing {
     nodes: Vec<Node>,
+    protocol: Protocol,
     /// The way from the root to the node added last: index of the broker, place among the nodes.
     way: Vec<(u32, usize)>,
 }
@@ -57,7 +61,7 @@ const ROOT: Node = Node { port: 0, children: 0, destination: None };
 
 impl Growing {
     fn new(source: u32) -> Growing {
-        Growing { nodes: vec![ROOT], way: vec![(source, 0)] }
+        Growing { nodes: vec![ROOT], protocol: Protocol::OWN, way: vec![(source, 0)] }
     }
 
     /// The brokers between a node and the way, from below. Those on the way behind the branch are
@@ -76,11 +80,16 @@ impl Growing {
         }
     }
 
-    fn push(&mut self, node: u32, port: u16) {
+    fn push(&mut self, node: u32, port: u16, protocol: Protocol) {
+        self.protocol = self.protocol.common(protocol);
         let (_, parent) = *self.way.last().expect("the root stays");
         self.nodes[parent].children += 1;
         self.way.push((node, self.nodes.len()));
         self.nodes.push(Node { port, ..ROOT });
+    }
+
+    fn finish(self) -> Tree {
+        Tree { nodes: self.nodes, protocol: self.protocol }
     }
 }
 
@@ -105,16 +114,17 @@ pub(super) fn merge(ways: &Ways<'_>, set: &[HostId]) -> Trees {
     for (_, node, number) in wanted {
         tree.missing(ways, node, &mut missing);
         if tree.nodes.len() + missing.len() > TREE_NODES_MAX {
-            result.trees.push(Tree { nodes: tree.nodes });
+            result.trees.push(tree.finish());
             tree = Growing::new(source);
             tree.missing(ways, node, &mut missing);
         }
         for node in missing.iter().rev() {
-            tree.push(*node, ways.paths.spots[*node as usize].port);
+            let (port, protocol) = (ways.paths.spots[*node as usize].port, ways.graph.protocols[*node as usize]);
+            tree.push(*node, port, protocol);
         }
         let (_, place) = *tree.way.last().expect("the root stays");
         tree.nodes[place].destination = Some(number);
     }
-    result.trees.push(Tree { nodes: tree.nodes });
+    result.trees.push(tree.finish());
     result
 }

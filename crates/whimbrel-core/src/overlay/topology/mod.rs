@@ -144,7 +144,8 @@ impl Topology {
     fn put(&mut self, state: LinkState, expires: Time) {
         let host = state.host;
         let old = self.take(host);
-        let is_same_graph = old.is_some_and(|old| old.state.neighbours == state.neighbours);
+        let is_same = |old: LinkState| old.neighbours == state.neighbours && old.protocol == state.protocol;
+        let is_same_graph = old.is_some_and(|old| is_same(old.state));
         self.version += u64::from(!is_same_graph);
         let Topology { entries, holders, hasher, .. } = self;
         let hash = hasher.hash_one(&*state.name);

@@ -3,7 +3,7 @@
 use core::fmt;
 
 use whimbrel_event::{HostId, Tick};
-use whimbrel_wire::PreviousIdentity;
+use whimbrel_wire::{PreviousIdentity, Protocol};
 
 /// Most neighbours of one broker.
 pub const NEIGHBOURS_MAX: usize = 1_024;
@@ -39,6 +39,10 @@ pub struct LinkState {
     pub neighbours: Vec<Neighbour>,
     /// Who had its name before it and has ended; the wire bounds how many.
     pub previous: Vec<PreviousIdentity>,
+    /// The protocol of the broker.
+    pub protocol: Protocol,
+    /// Fields of a later version, passed on as they came; the wire bounds their length.
+    pub later: Box<[u8]>,
 }
 
 /// One end of a link, as its broker sees it.
