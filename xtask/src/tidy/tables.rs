@@ -25,9 +25,15 @@ pub const LAYERS: &[Layer] = &[
     Layer { name: "whimbrel-journal", pure: true, uses: &[], tests_use: &[] },
     Layer { name: "whimbrel-wire", pure: true, uses: &["whimbrel-event"], tests_use: &[] },
     Layer {
-        name: "whimbrel-core",
+        name: "whimbrel-net",
         pure: true,
         uses: &["whimbrel-event", "whimbrel-selector", "whimbrel-wire"],
+        tests_use: &[],
+    },
+    Layer {
+        name: "whimbrel-core",
+        pure: true,
+        uses: &["whimbrel-event", "whimbrel-selector", "whimbrel-wire", "whimbrel-net"],
         tests_use: &[],
     },
     Layer {

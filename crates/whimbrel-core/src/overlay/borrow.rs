@@ -10,7 +10,7 @@ use whimbrel_wire::{BrokerMessage, ReadAsk, ReadTold, compact};
 
 use super::Due;
 use super::messages::Sender;
-use super::reduce::{Even, Reduction};
+use whimbrel_net::interest::reduce::{Even, Reduction};
 use crate::api::Output;
 use crate::broker::Broker;
 use crate::store::{DurableNo, FilterEntries, REMOTE_MEMBERS_MAX, ToldPart};

@@ -12,7 +12,7 @@ use whimbrel_wire::{
 use super::interests::{Delta, InterestOutcome, InterestValue};
 use super::own_interest::EVERY_BROKER;
 use super::peers::{CONTROL_HIGH, PeerBacklog};
-use super::topology::{Learned, LinkState, Neighbour};
+use whimbrel_net::topology::{Learned, LinkState, Neighbour};
 use super::{Due, Overlay};
 use crate::api::{Channel, Output, PeerLink};
 use crate::broker::Broker;

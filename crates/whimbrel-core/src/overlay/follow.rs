@@ -11,7 +11,7 @@ use whimbrel_event::{HostId, PubendId, Reliability, Tick, Time};
 use whimbrel_wire::{Frame, Hello, PREVIOUS_IDENTITIES_MAX, PreviousIdentities, PreviousIdentity};
 
 use super::repair::NACK_HOPS_MAX;
-use super::topology::LinkState;
+use whimbrel_net::topology::LinkState;
 use crate::api::{Channel, Output, PeerLink};
 use crate::broker::Broker;
 use crate::cursor::{AHEAD_MAX, Gap, GapReason};

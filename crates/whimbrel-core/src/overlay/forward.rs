@@ -9,7 +9,7 @@ use whimbrel_event::{AcceptedEvent, EventId, HostId, Reliability, Tick, Time};
 use whimbrel_wire::{Dest, EventFrame, Repairers, Subtree, TreeWriter, compact};
 
 use super::peers::Peers;
-use super::routes::{Node, Tree};
+use whimbrel_net::route::{Node, Tree};
 use super::stats::OverlayStats;
 use super::traces::TraceStep;
 use super::{FrameBuffers, Overlay, own_interest};

@@ -6,7 +6,7 @@ use core::time::Duration;
 use whimbrel_event::Time;
 use whimbrel_wire::{Cutter, Frame, Hello, Invalid, Probe, ProbeEcho, VERSION_BYTES_MAX};
 
-use super::estimate::{LINK_DEAD_AFTER, PROBE_EVERY};
+use whimbrel_net::link::estimate::{LINK_DEAD_AFTER, PROBE_EVERY};
 use super::peers::{HELLO_WITHIN, LINKS_MAX, Peer, PeerIdentity};
 use super::{Due, Overlay};
 use crate::api::{Channel, HangUp, Output, PeerLink};
@@ -200,7 +200,7 @@ impl Broker {
     pub(super) fn refresh(&mut self, now: Time, out: &mut dyn Output) {
         let Some(overlay) = &mut self.overlay else { return };
         overlay.set_timer(now + super::REFRESH_EVERY, Due::Refresh);
-        if now.since(overlay.announced) >= super::topology::REFRESH_EVERY {
+        if now.since(overlay.announced) >= whimbrel_net::topology::REFRESH_EVERY {
             overlay.announce_soon(now);
         }
         let wanted = overlay.config.links_wanted.saturating_sub(overlay.peers.len());

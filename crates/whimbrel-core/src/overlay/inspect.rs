@@ -133,7 +133,7 @@ impl Broker {
     /// The brokers of the overlay, this one included, in order of their hosts.
     pub fn topology(&self, now: Time) -> Vec<TopologyInfo> {
         let Some(overlay) = self.overlay.as_deref() else { return Vec::new() };
-        let info = |state: &super::topology::LinkState| TopologyInfo {
+        let info = |state: &whimbrel_net::topology::LinkState| TopologyInfo {
             name: state.name.clone(),
             host: state.host,
             incarnation: state.incarnation,

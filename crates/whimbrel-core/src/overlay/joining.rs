@@ -32,7 +32,7 @@ impl Joining {
 
     /// A neighbour has link states that are lacking here; `is_last`: and no others.
     pub(super) fn compared(&mut self, lacking: Vec<HostId>, is_last: bool) {
-        let room = super::topology::BROKERS_MAX.saturating_sub(self.lacking.len());
+        let room = whimbrel_net::topology::BROKERS_MAX.saturating_sub(self.lacking.len());
         self.lacking.extend(lacking.into_iter().take(room));
         self.is_compared |= is_last;
     }

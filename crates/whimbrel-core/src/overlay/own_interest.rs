@@ -11,7 +11,7 @@ use whimbrel_event::{Deployment, HostId, Tick, Time};
 use whimbrel_selector::{Selector, TopicFilter};
 
 use super::interests::{Delta, InterestValue};
-use super::reduce::{Even, Reduction};
+use whimbrel_net::interest::reduce::{Even, Reduction};
 use super::watch::FEW_BROKERS;
 use super::{Due, Overlay};
 use crate::api::Output;
@@ -27,7 +27,7 @@ pub const INTEREST_EVERY: Duration = Duration::from_millis(50);
 pub const EVERY_BROKER: Duration = Duration::from_millis(5);
 
 /// Bytes of the filters and selectors that are told of durable subscriptions all together, and of
-/// others. Roots with `$` are few, see [`super::reduce::SYSTEM_ROOTS_MAX`], but may be 64 KiB long.
+/// others. Roots with `$` are few, see [`whimbrel_net::interest::reduce::SYSTEM_ROOTS_MAX`], but may be 64 KiB long.
 pub const INTEREST_BYTES_MAX: usize = 512 << 10;
 
 /// Nanoseconds to versions: so many are left between two lives that begin in moments that are told
@@ -182,7 +182,7 @@ impl OwnInterest {
     /// Makes a new version of what has changed, if others have to know of it.
     fn renew(&mut self, now: Time, bound: usize) -> Option<Delta> {
         let bound = bound.min(whimbrel_wire::LIST_MAX / 2);
-        let entry = |entry: &super::reduce::ReducedEntry, durable| InterestValue {
+        let entry = |entry: &whimbrel_net::interest::reduce::ReducedEntry, durable| InterestValue {
             filter: entry.filter.clone(),
             selector: entry.selector.as_ref().map(|selector| selector.to_string().into()),
             durable,

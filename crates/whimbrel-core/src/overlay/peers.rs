@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use whimbrel_event::{HostId, Time};
 use whimbrel_wire::Cutter;
 
-use super::estimate::Estimate;
+use whimbrel_net::link::estimate::Estimate;
 use crate::Latency;
 use crate::api::{Channel, PeerLink};
 

@@ -5,7 +5,7 @@ use whimbrel_event::HostId;
 
 use super::destinations::Destination;
 use super::interests::InterestValue;
-use super::topology::{LinkState, Neighbour};
+use whimbrel_net::topology::{LinkState, Neighbour};
 use super::{Due, Overlay};
 use crate::broker::Broker;
 

@@ -6,8 +6,6 @@ mod common;
 mod delivery;
 mod durable_edges;
 mod follow;
-mod interest;
-mod interest_traffic;
 mod knowledge;
 mod retained;
 mod selectors;

@@ -5,7 +5,7 @@
 
 use whimbrel_event::{HostId, Seeded};
 
-use crate::overlay::topology::BROKERS_MAX;
+use whimbrel_net::topology::BROKERS_MAX;
 use crate::stream::split_mix;
 
 /// Seeds of hashes that all brokers must agree on.

@@ -12,7 +12,7 @@ use super::seeking::SEEK_MAX;
 use super::{ENDED_LIFETIME, GivenSession, Roam, STILL};
 use crate::broker::Broker;
 use crate::overlay::Overlay;
-use crate::overlay::estimate::LINK_DEAD_AFTER;
+use whimbrel_net::link::estimate::LINK_DEAD_AFTER;
 use crate::overlay::messages::Sender;
 use crate::store::{Key, KnownBrokerRecord, MapValue};
 

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use proptest::prelude::*;
-use whimbrel_core::overlay::topology::{
+use whimbrel_net::topology::{
     ADDRESSES_MAX, BROKERS_MAX, Learned, LinkState, LinkStateError, NEIGHBOURS_MAX, STATE_LIFETIME, TEXT_MAX, Topology,
 };
 use whimbrel_event::HostId;

@@ -18,7 +18,7 @@ pub use cached::{TREES_MAX, TREES_SIZE_MAX};
 pub use graph::{HOP_COST_US, LOSS_COUNTED_MAX, cost_us};
 pub use trees::{Node, TREE_DEPTH_MAX, TREE_NODES_MAX, Tree, Trees};
 
-use super::topology::Topology;
+use crate::topology::Topology;
 
 /// Most ways around something that are remembered for the present topology; the oldest goes first.
 pub const DETOURS_MAX: usize = 16;

@@ -3,8 +3,8 @@
 use core::time::Duration;
 
 use proptest::prelude::*;
-use whimbrel_core::overlay::routes::{Routes, TREE_DEPTH_MAX, TREE_NODES_MAX, TREES_MAX, Tree, Trees, Ways};
-use whimbrel_core::overlay::topology::{Learned, LinkState, Topology};
+use whimbrel_net::route::{Routes, TREE_DEPTH_MAX, TREE_NODES_MAX, TREES_MAX, Tree, Trees, Ways};
+use whimbrel_net::topology::{Learned, LinkState, Topology};
 use whimbrel_event::HostId;
 use whimbrel_wire::Protocol;
 

@@ -3,7 +3,7 @@
 use whimbrel_event::HostId;
 use whimbrel_wire::Protocol;
 
-use crate::overlay::topology::{LinkState, Neighbour, Topology};
+use crate::topology::{LinkState, Neighbour, Topology};
 
 /// What each hop costs beside its delay, microseconds: so that of two paths with much the same
 /// delay the one with fewer hops is taken.

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use whimbrel_core::overlay::estimate::{BadEcho, Estimate, LINK_DEAD_AFTER, PROBE_EVERY};
+use whimbrel_net::link::estimate::{BadEcho, Estimate, LINK_DEAD_AFTER, PROBE_EVERY};
 use whimbrel_event::Time;
 
 const START: Time = Time::from_nanos(1_000_000_000_000);

@@ -5,8 +5,8 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
-use whimbrel_core::overlay::routes::Routes;
-use whimbrel_core::overlay::topology::{LinkState, Neighbour, Topology};
+use whimbrel_net::route::Routes;
+use whimbrel_net::topology::{LinkState, Neighbour, Topology};
 use whimbrel_event::{HostId, Tick, Time};
 
 #[global_allocator]

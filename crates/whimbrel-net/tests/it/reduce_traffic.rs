@@ -1,8 +1,8 @@
 //! How much more reaches a broker because its interest is told in a bounded number of entries.
 //!
-//! `cargo test -p whimbrel-core --test it interest_traffic -- --nocapture` prints the figures.
+//! `cargo test -p whimbrel-net --test it reduce_traffic -- --nocapture` prints the figures.
 
-use whimbrel_core::overlay::reduce::{Even, INTEREST_MAX, Reduction};
+use whimbrel_net::interest::reduce::{Even, INTEREST_MAX, Reduction};
 use whimbrel_selector::{Datum, MatchIndex, Selector, TopicFilter, TopicName};
 
 const BROKERS: u64 = 10;

@@ -2,7 +2,7 @@
 //! little more.
 
 use proptest::prelude::*;
-use whimbrel_core::overlay::reduce::{
+use whimbrel_net::interest::reduce::{
     CHANGES_MIN, Even, INTEREST_LEAST, INTEREST_MAX, ReducedEntry, Reduction, SELECTOR_BYTES_MAX, SYSTEM_ROOTS_MAX,
     TooManyRoots,
 };

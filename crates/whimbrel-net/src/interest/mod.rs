@@ -1,0 +1,3 @@
+//! What brokers want of each other's events.
+
+pub mod reduce;

@@ -1,0 +1,3 @@
+//! Links to other brokers.
+
+pub mod estimate;
