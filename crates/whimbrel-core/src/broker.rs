@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use whimbrel_event::{HostId, Tick, Time};
+use whimbrel_event::{HostId, Tick, Time, split_mix};
 use whimbrel_selector::{Expensive, Fences};
 
 use crate::api::{Accepted, Input, Kick, Limits, Link, Output, Reason};
@@ -18,7 +18,7 @@ use crate::session::Sessions;
 use crate::shared::Groups;
 use crate::stats::{GapCounts, Stats};
 use crate::store::{Answer, Batch, BatchNo, Fetch, Profile, Profiles, Store};
-use crate::stream::{Sources, split_mix};
+use crate::stream::Sources;
 use crate::timers::Timers;
 
 /// Deadlines that are met before others have their turn.

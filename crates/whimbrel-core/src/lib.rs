@@ -27,7 +27,6 @@ mod content;
 mod copies;
 mod cursor;
 mod inspect;
-mod latency;
 mod lazy;
 pub mod overlay;
 mod publish;
@@ -56,8 +55,8 @@ pub use cursor::{GapReason, NOTICE_TOPIC};
 #[cfg(feature = "mutants")]
 pub use fault::Mutant;
 pub use inspect::{HoldGivenInfo, Holder, Holders, PlaceInfo, Presence, SessionInfo, StreamInfo, SubscriptionInfo};
-pub use latency::{LATENCY_BOUNDS_US, Latency};
 pub use overlay::{ALL_OTHERS, OverlayConfig};
 pub use session::{BURST_FACTOR, READ_OUT_MAX};
 pub use stats::{GapClass, GapCounts, Stats};
+pub use whimbrel_event::{LATENCY_BOUNDS_US, Latency};
 pub use whimbrel_wire::PRINCIPAL_BYTES_MAX;

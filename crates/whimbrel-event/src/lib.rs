@@ -10,6 +10,8 @@ pub mod clock;
 mod event;
 mod hash;
 mod id;
+mod latency;
+mod mix;
 mod packed;
 mod predecessors;
 mod time;
@@ -23,6 +25,8 @@ pub use id::{
     EVENT_ID_TEXT_MAX, EventId, EventIdText, HOST_PUBENDS_MAX, HOST_RELIABLE_MAX, HostId, InvalidEventId, PubendId,
     Tick,
 };
+pub use latency::{LATENCY_BOUNDS_US, Latency};
+pub use mix::split_mix;
 pub use packed::{AcceptedEvent, Packed};
 pub use predecessors::{PREDECESSORS_MAX, Predecessors, PredecessorsBuf};
 pub use time::Time;

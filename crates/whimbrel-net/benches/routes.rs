@@ -5,9 +5,9 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
+use whimbrel_event::{HostId, Tick, Time};
 use whimbrel_net::route::Routes;
 use whimbrel_net::topology::{LinkState, Neighbour, Topology};
-use whimbrel_event::{HostId, Tick, Time};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -8,11 +8,10 @@
 
 use std::collections::{VecDeque, vec_deque};
 
-use whimbrel_event::{AcceptedEvent, Tick, Time};
+use whimbrel_event::{AcceptedEvent, Tick, Time, split_mix};
 
 use super::chunk::{BLOCK, Chunk, ChunkBytes, LARGE, block};
 use super::slot::{CacheSlot, SlotContent};
-use crate::stream::split_mix;
 
 /// Slots of a chunk, at most.
 pub(super) const CHUNK: usize = 512;

@@ -4,9 +4,9 @@
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
-use whimbrel_event::{CheckpointToken, EventId, PubendId, Qos, Qos::*, Reliability, Tick, Time};
+use whimbrel_event::{CheckpointToken, EventId, PubendId, Qos, Qos::*, Reliability, Tick, Time, split_mix};
 
-use crate::stream::{Streams, split_mix};
+use crate::stream::Streams;
 use crate::{Accepted, Durability, Filter, Following, Granted, Input, Limits, Link, NOTICE_TOPIC, Refusal, Start};
 use common::{CLEAN, Client, Got, KEPT, Rig, START, Told, plain};
 

@@ -10,10 +10,10 @@ use whimbrel_wire::{BrokerMessage, ReadAsk, ReadTold, compact};
 
 use super::Due;
 use super::messages::Sender;
-use whimbrel_net::interest::reduce::{Even, Reduction};
 use crate::api::Output;
 use crate::broker::Broker;
 use crate::store::{DurableNo, FilterEntries, REMOTE_MEMBERS_MAX, ToldPart};
+use whimbrel_net::interest::reduce::{Even, Reduction};
 
 /// Who lags waits so long for others who lag in the same place: many come back at once.
 pub const READ_GRACE: Duration = Duration::from_millis(5);

@@ -12,11 +12,11 @@ use whimbrel_wire::{
 use super::interests::{Delta, InterestOutcome, InterestValue};
 use super::own_interest::EVERY_BROKER;
 use super::peers::{CONTROL_HIGH, PeerBacklog};
-use whimbrel_net::topology::{Learned, LinkState, Neighbour};
 use super::{Due, Overlay};
 use crate::api::{Channel, Output, PeerLink};
 use crate::broker::Broker;
 use crate::stream::Streams;
+use whimbrel_net::topology::{Learned, LinkState, Neighbour};
 
 /// The own link state is told at most so often.
 pub const ANNOUNCE_EVERY: Duration = Duration::from_millis(100);

@@ -9,12 +9,12 @@ use whimbrel_event::{AcceptedEvent, EventId, HostId, Reliability, Tick, Time};
 use whimbrel_wire::{Dest, EventFrame, Repairers, Subtree, TreeWriter, compact};
 
 use super::peers::Peers;
-use whimbrel_net::route::{Node, Tree};
 use super::stats::OverlayStats;
 use super::traces::TraceStep;
 use super::{FrameBuffers, Overlay, own_interest};
 use crate::api::{Channel, EventStep, Output, PeerLink};
 use crate::broker::Broker;
+use whimbrel_net::route::{Node, Tree};
 
 /// Bytes of the largest event that a broker of an overlay takes, packed: what a frame holds, less
 /// what it adds to its event.

@@ -2,11 +2,10 @@
 
 use core::time::Duration;
 
-use whimbrel_event::{HostId, Time};
+use whimbrel_event::{HostId, Latency, Time};
 
 use super::peers::LinkCounters;
 use super::{Overlay, OverlayStats};
-use crate::Latency;
 use crate::api::PeerLink;
 use crate::broker::Broker;
 

@@ -72,7 +72,6 @@ pub(crate) use confirm::{AwaitedBrokers, UnansweredSubscribe};
 pub use forward::EVENT_BYTES_MAX;
 pub use inspect::{InterestInfo, LinkInfo, NeighbourInfo, TopologyInfo};
 pub use joining::ALL_OTHERS;
-pub use whimbrel_net::interest::reduce::INTEREST_MAX;
 pub(crate) use own_interest::{InterestChange, is_local};
 pub use peers::{
     BEST_EFFORT_HIGH, CONTROL_HIGH, HELLO_WITHIN, LINKS_MAX, LinkCounters, RELIABLE_HIGH, STUCK_AFTER,
@@ -90,6 +89,7 @@ pub(crate) use shares::Brokers;
 pub use sizes::OverlaySize;
 pub use stats::OverlayStats;
 pub use traces::ACCEPTED;
+pub use whimbrel_net::interest::reduce::INTEREST_MAX;
 
 use destinations::Destinations;
 use hold_received::HoldsReceived;

@@ -11,12 +11,12 @@ use whimbrel_event::{Deployment, HostId, Tick, Time};
 use whimbrel_selector::{Selector, TopicFilter};
 
 use super::interests::{Delta, InterestValue};
-use whimbrel_net::interest::reduce::{Even, Reduction};
 use super::watch::FEW_BROKERS;
 use super::{Due, Overlay};
 use crate::api::Output;
 use crate::broker::Broker;
 use crate::route::AddedInterest;
+use whimbrel_net::interest::reduce::{Even, Reduction};
 
 /// The interest is told at most so often, and with many brokers less often: see [`EVERY_BROKER`].
 pub const INTEREST_EVERY: Duration = Duration::from_millis(50);
@@ -256,7 +256,7 @@ pub(crate) fn is_local(topic: &str) -> bool {
 /// there.
 fn tag_mask(host: HostId) -> u16 {
     let mut state = host.as_u64();
-    (crate::stream::split_mix(&mut state) >> 48) as u16
+    (whimbrel_event::split_mix(&mut state) >> 48) as u16
 }
 
 /// How a version is named in frames to that broker.

@@ -3,12 +3,11 @@
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
-use whimbrel_event::{HostId, Time};
+use whimbrel_event::{HostId, Latency, Time};
 use whimbrel_wire::Cutter;
 
-use whimbrel_net::link::estimate::Estimate;
-use crate::Latency;
 use crate::api::{Channel, PeerLink};
+use whimbrel_net::link::estimate::Estimate;
 
 /// Most links at a time, those that have not said hello included.
 pub const LINKS_MAX: usize = 256;

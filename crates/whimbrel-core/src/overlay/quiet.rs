@@ -3,8 +3,7 @@
 
 use core::time::Duration;
 
-use whimbrel_event::Tick;
-use whimbrel_event::{HostId, Reliability, Time};
+use whimbrel_event::{HostId, Reliability, Tick, Time};
 use whimbrel_wire::{Dest, Frame, Part, Silence, TreeWriter};
 
 use super::forward::put_nodes;

@@ -31,13 +31,13 @@ pub(crate) fn range_of(topic: &str) -> usize {
 /// The same at every broker.
 fn hash(topic: &str) -> u64 {
     let mut state = Publisher::named(topic).to_bits();
-    crate::stream::split_mix(&mut state)
+    whimbrel_event::split_mix(&mut state)
 }
 
 /// What a topic with its version adds to the hash of its part.
 pub(crate) fn entry_hash(topic: &str, (tick, pubend): (Tick, PubendId)) -> u64 {
     let mut state = hash(topic) ^ tick.0.rotate_left(17) ^ pubend.0.rotate_left(41);
-    crate::stream::split_mix(&mut state)
+    whimbrel_event::split_mix(&mut state)
 }
 
 impl PeerBacklog {

@@ -3,9 +3,7 @@
 //! greatest mixed hash of its name and the thing's. So a broker that comes or goes changes that for
 //! its own share only.
 
-use whimbrel_event::HostId;
-
-use crate::stream::split_mix;
+use whimbrel_event::{HostId, split_mix};
 
 /// FNV-1a with 64 bits (Fowler, Noll and Vo): the same on every machine and in every version.
 fn fnv(text: &str) -> u64 {

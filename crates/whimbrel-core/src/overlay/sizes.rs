@@ -5,9 +5,9 @@ use whimbrel_event::HostId;
 
 use super::destinations::Destination;
 use super::interests::InterestValue;
-use whimbrel_net::topology::{LinkState, Neighbour};
 use super::{Due, Overlay};
 use crate::broker::Broker;
+use whimbrel_net::topology::{LinkState, Neighbour};
 
 /// What a map or a set needs for each entry beside the entry itself, bytes, about.
 const OF_MAP: usize = 16;

@@ -13,24 +13,3 @@ pub use pubends::{AHEAD_MAX, Streams};
 pub(crate) use sources::Sources;
 pub use sources::{ENDED_MAX, HOSTS_MAX};
 pub(crate) use stream_set::{StreamSet, WATERMARK_AGE, low_watermark_of};
-
-/// SplitMix64 (Steele, Lea, Flood 2014): turns one seed into a sequence of well-mixed numbers.
-pub(crate) fn split_mix(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::split_mix;
-
-    #[test]
-    fn the_numbers_are_those_of_the_reference() {
-        let mut state = 1_234_567;
-        let numbers = [(); 3].map(|()| split_mix(&mut state));
-        assert_eq!(numbers, [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]);
-    }
-}

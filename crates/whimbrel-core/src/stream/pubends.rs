@@ -2,9 +2,8 @@
 
 use core::time::Duration;
 
-use whimbrel_event::{EventId, HOST_RELIABLE_MAX, HostId, PubendId, Reliability, Tick, Time};
+use whimbrel_event::{EventId, HOST_RELIABLE_MAX, HostId, PubendId, Reliability, Tick, Time, split_mix};
 
-use super::split_mix;
 use crate::fault::Faults;
 
 /// How far the ticks of a stream may be ahead of the clock before its publishers are to be slowed.

@@ -2,8 +2,8 @@
 
 use core::time::Duration;
 
-use whimbrel_net::link::estimate::{BadEcho, Estimate, LINK_DEAD_AFTER, PROBE_EVERY};
 use whimbrel_event::Time;
+use whimbrel_net::link::estimate::{BadEcho, Estimate, LINK_DEAD_AFTER, PROBE_EVERY};
 
 const START: Time = Time::from_nanos(1_000_000_000_000);
 

@@ -1,9 +1,9 @@
 //! Shortest paths, against a naive search for them.
 
 use proptest::prelude::*;
+use whimbrel_event::HostId;
 use whimbrel_net::route::{DETOURS_MAX, HOP_COST_US, Routes, Ways, cost_us};
 use whimbrel_net::topology::LinkState;
-use whimbrel_event::HostId;
 
 use crate::world::{Claim, World, end, host, port, routes, some_of, state, topology, world};
 

@@ -3,10 +3,10 @@
 use core::time::Duration;
 
 use proptest::prelude::*;
+use whimbrel_event::HostId;
 use whimbrel_net::topology::{
     ADDRESSES_MAX, BROKERS_MAX, Learned, LinkState, LinkStateError, NEIGHBOURS_MAX, STATE_LIFETIME, TEXT_MAX, Topology,
 };
-use whimbrel_event::HostId;
 
 use crate::world::{at, end, host, routes, state, topology};
 

@@ -3,9 +3,9 @@
 use core::time::Duration;
 
 use proptest::prelude::*;
+use whimbrel_event::HostId;
 use whimbrel_net::route::{Routes, TREE_DEPTH_MAX, TREE_NODES_MAX, TREES_MAX, Tree, Trees, Ways};
 use whimbrel_net::topology::{Learned, LinkState, Topology};
-use whimbrel_event::HostId;
 use whimbrel_wire::Protocol;
 
 use crate::world::{World, at, end, host, routes, some_of, state, world};

@@ -4,9 +4,9 @@ use core::time::Duration;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
+use whimbrel_event::{HostId, Tick, Time};
 use whimbrel_net::route::Routes;
 use whimbrel_net::topology::{Learned, LinkState, Neighbour, Topology};
-use whimbrel_event::{HostId, Tick, Time};
 
 /// The hosts of worlds, whose ids are in the order of their numbers.
 pub fn host(number: u64) -> HostId {

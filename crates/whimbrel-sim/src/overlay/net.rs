@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use whimbrel_core::overlay::OverlayStats;
 use whimbrel_core::overlay::INTEREST_MAX;
+use whimbrel_core::overlay::OverlayStats;
 use whimbrel_core::{Channel, HangUp, OverlayConfig, PeerInput};
 use whimbrel_event::Time;
 use whimbrel_mqtt::{Config, ConnId, Input, MqttBroker, Origin};

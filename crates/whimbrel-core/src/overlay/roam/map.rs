@@ -3,10 +3,9 @@
 //! mixed hash of its name and the client id. So a broker that comes or goes changes that for its
 //! own share only.
 
-use whimbrel_event::{HostId, Seeded};
+use whimbrel_event::{HostId, Seeded, split_mix};
 
 use whimbrel_net::topology::BROKERS_MAX;
-use crate::stream::split_mix;
 
 /// Seeds of hashes that all brokers must agree on.
 const NAMES: u64 = 0x6e61_6d65;

@@ -12,9 +12,9 @@ use super::seeking::SEEK_MAX;
 use super::{ENDED_LIFETIME, GivenSession, Roam, STILL};
 use crate::broker::Broker;
 use crate::overlay::Overlay;
-use whimbrel_net::link::estimate::LINK_DEAD_AFTER;
 use crate::overlay::messages::Sender;
 use crate::store::{Key, KnownBrokerRecord, MapValue};
+use whimbrel_net::link::estimate::LINK_DEAD_AFTER;
 
 /// Sets of brokers that are remembered; of more, the oldest is forgotten.
 const PAST_MAX: usize = 64;
