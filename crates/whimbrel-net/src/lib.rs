@@ -13,3 +13,5 @@ pub mod interest;
 pub mod link;
 pub mod route;
 pub mod topology;
+
+pub use link::{Channel, HangUp, PeerInput, PeerLink};

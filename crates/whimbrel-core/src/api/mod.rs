@@ -1,7 +1,6 @@
 //! What an edge may ask of the broker, and what it is told.
 
 mod limits;
-mod overlay;
 mod session;
 mod told;
 
@@ -10,11 +9,11 @@ use core::time::Duration;
 use whimbrel_event::{CheckpointToken, EventRef, HostId, PubendId, Qos, Tick};
 
 pub use limits::Limits;
-pub use overlay::{Channel, HangUp, PeerInput, PeerLink};
 pub use session::{
     Attach, Durability, Filter, Following, Granted, Publish, RetainHandling, SessionPrincipal, Start, Will,
 };
 pub use told::{Accepted, Delivery, EventStep, Kick, Naming, Output, Refusal, Sent, Unread};
+pub use whimbrel_net::{Channel, HangUp, PeerInput, PeerLink};
 
 use crate::store::{BatchNo, Disk, Fetched};
 
