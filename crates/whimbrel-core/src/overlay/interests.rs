@@ -1,5 +1,5 @@
-//! What is known of the interests of all brokers: whole, and with what has changed last, so that
-//! neighbours are told as little as makes it whole.
+//! The known interests of all brokers: each as a whole, and its last change, so that a neighbour
+//! that has the version before gets only the change.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -7,19 +7,20 @@ use std::collections::BTreeMap;
 use whimbrel_event::{HostId, Time};
 use whimbrel_wire::{InterestEntry, InterestUpdate};
 
-/// What was told for a subscription that was not answered yet passes for that so long while it is
-/// passed on.
+/// An interest whose first subscription was not yet answered when it was announced still counts as
+/// unanswered for this time while it is passed on.
 const ANSWERED_AFTER: Duration = Duration::from_millis(50);
 
-/// What is known of the interest of one broker.
+/// The known interest of one broker.
 #[derive(Debug, Default)]
 pub(super) struct KnownInterest {
     pub(super) incarnation: u64,
     pub(super) version: u64,
     pub(super) entries: BTreeMap<u32, InterestValue>,
-    /// What has changed with this version, if it followed another.
+    /// The change that led to this version, if it followed another.
     pub(super) delta: Option<Delta>,
-    /// How long that broker had wanted anything at all when this came, and when that was.
+    /// For how long that broker had relied on its interest at `at`, when this version was received;
+    /// zero: its first subscription was not yet answered.
     pub(super) age: Duration,
     at: Time,
 }
@@ -29,11 +30,11 @@ pub(super) struct KnownInterest {
 pub(crate) struct InterestValue {
     pub(crate) filter: Box<str>,
     pub(crate) selector: Option<Box<str>>,
-    /// Durable subscriptions want that: it is logged.
+    /// Wanted by durable subscriptions: such events are logged.
     pub(crate) durable: bool,
 }
 
-/// What makes a version out of the one before it.
+/// A version as a change of the version before.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Delta {
     pub(crate) base: u64,
@@ -48,7 +49,7 @@ pub(super) struct Interests {
     pub(super) recent: RecentCount,
 }
 
-/// How much is told of late, counted in two spans of which the present one has not ended.
+/// The number of recent versions, counted in two spans, of which the present one has not ended.
 #[derive(Debug, Default)]
 pub(super) struct RecentCount {
     since: Time,
@@ -57,13 +58,13 @@ pub(super) struct RecentCount {
 }
 
 impl RecentCount {
-    /// One more.
+    /// Counts one more.
     pub(super) fn record(&mut self, now: Time, span: Duration) {
         self.turn(now, span);
         self.count = self.count.saturating_add(1);
     }
 
-    /// How many in the last span, about.
+    /// The approximate number in the last span.
     pub(super) fn count(&mut self, now: Time, span: Duration) -> u32 {
         self.turn(now, span);
         let left = span.saturating_sub(now.since(self.since)).as_nanos();
@@ -81,18 +82,19 @@ impl RecentCount {
     }
 }
 
-/// What became of an interest that has come.
+/// The result of taking a received interest.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum InterestOutcome {
     News,
     Known,
-    /// What it builds on is not there.
+    /// The version that it builds on is not known.
     Lacking,
 }
 
 impl KnownInterest {
-    /// How long somebody has counted on what comes; zero: it has just been told, and nobody did
-    /// then. Whoever subscribed was answered soon after.
+    /// For how long the subscriber's broker has relied on its interest; zero: the interest has just
+    /// been announced, and its first subscription was not answered before. It was answered soon
+    /// after, hence [`ANSWERED_AFTER`].
     pub(super) fn age_at(&self, now: Time) -> Duration {
         let held = now.since(self.at);
         if self.age.is_zero() && held < ANSWERED_AFTER { self.age } else { self.age + held }
@@ -104,7 +106,7 @@ impl Interests {
         self.of.get(&host).map(|known| (known.incarnation, known.version))
     }
 
-    /// The own interest has changed.
+    /// Records a change of the own interest.
     pub(super) fn set_own(&mut self, host: HostId, (incarnation, version): (u64, u64), delta: Delta) {
         let known = self.of.entry(host).or_default();
         if known.incarnation != incarnation {

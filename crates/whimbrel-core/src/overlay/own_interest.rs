@@ -1,8 +1,9 @@
-//! What this broker tells the others it wants.
+//! The interest of this broker, as it tells the other brokers.
 //!
 //! Every change makes a new *version*, and others say in which tick of each of their streams it
-//! came into force. Versions go on over the lives of a broker: the first of a life lies above all
-//! of the lives before it, so that what was sent for an earlier one is never taken for this one's.
+//! came into force. Versions go on over the incarnations of a broker: the first of an incarnation
+//! is greater than all of earlier ones, so that a frame sent for an earlier version is never taken
+//! for one of this incarnation.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -18,23 +19,23 @@ use crate::broker::Broker;
 use crate::route::AddedInterest;
 use whimbrel_net::interest::reduce::{Even, Reduction};
 
-/// The interest is told at most so often, and with many brokers less often: see [`EVERY_BROKER`].
+/// Least interval between two versions; with many brokers it is longer: see [`EVERY_BROKER`].
 pub const INTEREST_EVERY: Duration = Duration::from_millis(50);
 
-/// What is added to [`INTEREST_EVERY`] for each broker there is, as each change goes to all of
-/// them: of more than [`FEW_BROKERS`], for each version that another one has told of late, so that
-/// who alone has something new need not wait for those who have nothing.
+/// Added to [`INTEREST_EVERY`] for each broker, as each change goes to all of them. With more than
+/// [`FEW_BROKERS`] it is added for each version that other brokers have announced recently instead,
+/// so that a single broker with a change need not wait for brokers without one.
 pub const EVERY_BROKER: Duration = Duration::from_millis(5);
 
-/// Bytes of the filters and selectors that are told of durable subscriptions all together, and of
+/// Bytes of all filters and selectors of durable subscriptions together, and likewise of the
 /// others. Roots with `$` are few, see [`whimbrel_net::interest::reduce::SYSTEM_ROOTS_MAX`], but may be 64 KiB long.
 pub const INTEREST_BYTES_MAX: usize = 512 << 10;
 
-/// Nanoseconds to versions: so many are left between two lives that begin in moments that are told
-/// apart.
+/// Shift from an incarnation, nanoseconds, to its first version: there is room for one version per
+/// 1.05 ms between the starts of two incarnations.
 const VERSION_SHIFT: u32 = 20;
 
-/// What this broker wants, and what it has told of that.
+/// What this broker wants, and the interest that it has announced.
 #[derive(Debug)]
 pub(crate) struct OwnInterest {
     host: HostId,
@@ -43,35 +44,35 @@ pub(crate) struct OwnInterest {
     pub(crate) birth: Tick,
     /// What is wanted.
     reduction: Reduction,
-    /// What of that durable subscriptions want, which is reduced apart: others keep their logs for
-    /// it.
+    /// What durable subscriptions want of that, reduced separately: other brokers keep their logs
+    /// for it.
     durable: Reduction,
     /// The log has failed: nothing is durable any more.
     is_forgetful: bool,
     /// The selectors of subscriptions, by their keys in the router, and whether these are durable.
-    /// For a moment one may have two: the new one comes before the old one goes.
+    /// A key has two for a moment: the new one is added before the old one is removed.
     selectors: BTreeMap<u64, VecDeque<(Option<Selector>, bool)>>,
-    /// What was told, by number.
+    /// The announced entries, by number.
     told: BTreeMap<u32, InterestValue>,
     numbers: BTreeMap<InterestValue, u32>,
     next_number: u32,
     version: u64,
     told_at: Time,
-    /// The version with which something was wanted again after nothing was.
+    /// The version with which the interest became nonempty.
     began: u64,
-    /// When the first of those that want something was answered: from then on it counts on what
-    /// comes.
+    /// When the first subscription of this interest was answered: from then on its client relies on
+    /// its events.
     answered_at: Option<Time>,
-    /// What is wanted first was wanted in an earlier life, too.
+    /// The first subscriptions were restored: an earlier incarnation answered them.
     pub(super) is_restored: bool,
 }
 
-/// A subscription that the router has got or lost.
+/// A subscription that was added to the router or removed from it.
 #[derive(Debug)]
 pub(crate) enum InterestChange {
-    /// Under that key there is one now.
+    /// There is a subscription under this key now.
     Added(u64, AddedInterest),
-    /// Under that key there is none any more.
+    /// The subscription under this key was removed.
     Removed(u64, Box<str>),
 }
 
@@ -96,7 +97,7 @@ impl OwnInterest {
         }
     }
 
-    /// Whether something was told that durable subscriptions want.
+    /// Whether an announced entry is of durable subscriptions.
     pub(super) fn has_durable(&self) -> bool {
         self.told.values().any(|entry| entry.durable)
     }
@@ -106,42 +107,43 @@ impl OwnInterest {
         self.version
     }
 
-    /// A subscription is answered.
+    /// Records that a subscription was answered.
     pub(crate) fn record_answered(&mut self, now: Time) {
         self.answered_at.get_or_insert(now);
     }
 
-    /// How long somebody has counted on what comes; zero: nobody does yet. Otherwise at least a
-    /// millisecond.
+    /// For how long the subscribers have relied on this interest; zero: no subscription is answered
+    /// yet. Otherwise at least one millisecond.
     pub(super) fn age(&self, now: Time) -> Duration {
         self.answered_at.map_or(Duration::ZERO, |at| now.since(at).max(Duration::from_millis(1)))
     }
 
-    /// What others were told.
+    /// The announced entries.
     pub(super) fn entries(&self) -> impl Iterator<Item = &InterestValue> {
         self.told.values()
     }
 
-    /// The version with which something was wanted again after nothing was.
+    /// The version with which the interest became nonempty.
     pub(super) fn began(&self) -> u64 {
         self.began
     }
 
-    /// The version that a tag stands for: the latest that is not beyond the present one.
+    /// The version that a tag names: the latest that is not beyond the present one.
     pub(super) fn version_of(&self, tag: u16) -> u64 {
         let low = tag ^ tag_mask(self.host);
         let back = (self.version as u16).wrapping_sub(low);
         self.version.saturating_sub(u64::from(back))
     }
 
-    /// What is wanted is told anew, by another host.
+    /// Returns the whole interest, to be announced under another host.
     pub(super) fn rehost(&mut self, host: HostId, incarnation: u64, birth: Tick) -> Delta {
         (self.host, self.birth) = (host, birth);
         self.is_forgetful = true;
         self.restart(incarnation)
     }
 
-    /// All that was told is void: it is told anew, for another incarnation.
+    /// Returns the whole interest, to be announced for another incarnation: all that was announced
+    /// before is void.
     pub(super) fn restart(&mut self, incarnation: u64) -> Delta {
         self.version = self.version.max(incarnation >> VERSION_SHIFT) + 1;
         Delta {
@@ -179,7 +181,7 @@ impl OwnInterest {
         }
     }
 
-    /// Makes a new version of what has changed, if others have to know of it.
+    /// Makes a new version of the changes, if other brokers have to know of them.
     fn renew(&mut self, now: Time, bound: usize) -> Option<Delta> {
         let bound = bound.min(whimbrel_wire::LIST_MAX / 2);
         let entry = |entry: &whimbrel_net::interest::reduce::ReducedEntry, durable| InterestValue {
@@ -222,15 +224,15 @@ impl OwnInterest {
         self.told_at = now;
         if was_empty {
             self.began = self.version;
-            // Those that were restored were answered in an earlier life.
+            // Restored subscriptions were answered in an earlier incarnation.
             self.answered_at = core::mem::take(&mut self.is_restored).then_some(now);
         }
         Some(delta)
     }
 }
 
-/// Entries that together fit into a frame: if they do not, all topics are wanted, and all below the
-/// first levels with `$` that occur.
+/// Entries that together fit into a frame: if they do not, one entry for all topics, and one for
+/// each first level with `$` that occurs.
 fn bounded(wanted: Vec<InterestValue>) -> Vec<InterestValue> {
     let bytes =
         |entry: &InterestValue| entry.filter.len() + entry.selector.as_ref().map_or(0, |selector| selector.len());
@@ -247,25 +249,25 @@ fn bounded(wanted: Vec<InterestValue>) -> Vec<InterestValue> {
     core::iter::once(all("#".into())).chain(roots.into_iter().map(|root| all(format!("{root}/#")))).collect()
 }
 
-/// Topics that each broker has for itself: they are never told to others, nor wanted of them.
+/// Whether a topic is local to each broker: never announced to others, nor wanted of them.
 pub(crate) fn is_local(topic: &str) -> bool {
     topic.starts_with("$SYS/") || topic.starts_with("$whimbrel/") || topic == "$SYS" || topic == "$whimbrel"
 }
 
-/// What the tags for a broker are mixed with, so that what goes to the wrong one is not believed
+/// The mask of the tags for a broker, so that a frame that reaches the wrong broker is not believed
 /// there.
 fn tag_mask(host: HostId) -> u16 {
     let mut state = host.as_u64();
     (whimbrel_event::split_mix(&mut state) >> 48) as u16
 }
 
-/// How a version is named in frames to that broker.
+/// The tag of a version in frames to that broker.
 pub(super) fn tag_of(host: HostId, version: u64) -> u16 {
     version as u16 ^ tag_mask(host)
 }
 
 impl Broker {
-    /// Notes which subscriptions came and went; others are told soon.
+    /// Collects which subscriptions were added and removed; other brokers are told soon.
     pub(crate) fn collect_own_interest(&mut self, now: Time) {
         let Some(overlay) = &mut self.overlay else { return };
         let changes = self.router.take_changes();
@@ -278,10 +280,10 @@ impl Broker {
         overlay.tell_interest_soon(now);
     }
 
-    /// Makes the own interest known, if it has changed.
+    /// Announces the own interest, if it has changed.
     pub(super) fn tell_interest(&mut self, now: Time, out: &mut dyn Output) {
         // Subscriptions that were made in this step, and wait for a version that has them, belong
-        // to this one.
+        // to this version.
         self.collect_own_interest(now);
         let Some(overlay) = &mut self.overlay else { return };
         let bound = overlay.config.interest_max;

@@ -12,89 +12,89 @@ use whimbrel_net::link::estimate::Estimate;
 /// Most links at a time, those that have not said hello included.
 pub const LINKS_MAX: usize = 256;
 
-/// How long a new link may take to say hello.
+/// Time within which a new link has to say hello.
 pub const HELLO_WITHIN: Duration = Duration::from_secs(5);
 
-/// So little unsent on a way is as good as nothing: drivers tell that it has become less only where
-/// it was more.
+/// Unsent bytes on a channel up to which it counts as empty: drivers report that it has become less
+/// only where it was more.
 pub const UNSENT_LITTLE: usize = 64 << 10;
 
-/// A peer that takes nothing for so long, while more than [`UNSENT_LITTLE`] is unsent on some way,
-/// is disconnected.
+/// A peer that takes nothing for this time, while more than [`UNSENT_LITTLE`] is unsent on some
+/// channel, is disconnected.
 pub const STUCK_AFTER: Duration = Duration::from_secs(10);
 
-/// Unsent bytes of state above which no more is given out: it waits as a set of what changed, and
+/// Unsent bytes of state above which no more is given out: it waits as a set of changed keys, and
 /// is read when there is room.
 pub const CONTROL_HIGH: usize = 256 << 10;
 
-/// Unsent bytes of reliable events above which further ones are not sent: the receiver finds a hole
+/// Unsent bytes of reliable events above which further ones are not sent: the receiver finds a gap
 /// and asks for it.
 pub const RELIABLE_HIGH: usize = 4 << 20;
 
 /// Unsent bytes of events of best effort above which further ones are dropped.
 pub const BEST_EFFORT_HIGH: usize = 1 << 20;
 
-/// Topics whose retained messages a link is to be told; beyond that it is told that ranges differ
-/// instead.
+/// Topics whose retained messages are pending on a link; beyond that the link is told that ranges
+/// differ instead.
 pub const TOPICS_PENDING_MAX: usize = 4_096;
 
-/// Who is at the other end.
+/// The broker at the other end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PeerIdentity {
     pub(crate) host: HostId,
     pub(crate) incarnation: u64,
     pub(crate) name: Box<str>,
-    /// Of its program; empty if it has not told it.
+    /// Version of its program; empty if it has not told it.
     pub(crate) version: Box<str>,
-    /// How far its clock is ahead of this one's, nanoseconds, the way of the hello included.
+    /// How far its clock is ahead of this one's, nanoseconds, the delay of the hello included.
     pub(crate) ahead: i64,
 }
 
-/// What went over a link.
+/// Counters of one link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkCounters {
     /// Frames that were sent.
     pub frames_out: u64,
     /// Their bytes.
     pub bytes_out: u64,
-    /// Frames that came.
+    /// Frames that were received.
     pub frames_in: u64,
     /// Their bytes.
     pub bytes_in: u64,
     /// Frames with an event that were sent.
     pub events_out: u64,
-    /// Frames with an event that came.
+    /// Frames with an event that were received.
     pub events_in: u64,
     /// Events that were not sent because too much was unsent.
     pub events_held_back: u64,
 }
 
-/// A walk through what is retained, for the topics of some parts.
+/// A walk through the retained messages, for the topics of some ranges.
 #[derive(Debug, Default)]
 pub(crate) struct RetainedSurvey {
     pub(crate) ranges: BTreeSet<u16>,
-    /// The least topic that it has not passed.
+    /// The least topic that the walk has not passed.
     pub(crate) from: String,
 }
 
-/// What the other end is still to be told, as keys of a state whose present value counts.
+/// The state that the other end is still to be told, as keys whose present values are sent.
 #[derive(Debug, Default)]
 pub(crate) struct PeerBacklog {
     pub(crate) states: BTreeSet<HostId>,
     pub(crate) interests: BTreeSet<HostId>,
     pub(crate) topics: BTreeSet<Box<str>>,
-    /// What is retained in the parts that the other end has asked for is being looked up.
+    /// The walk for the ranges that the other end has asked for, while it goes on.
     pub(crate) survey: Option<RetainedSurvey>,
     /// More topics changed than are noted: the digests of all ranges are told anew.
     pub(crate) all_topics: bool,
-    /// What the other end has of each broker's interest.
+    /// The version of each broker's interest that the other end has.
     pub(crate) has: BTreeMap<HostId, (u64, u64)>,
-    /// It has told what it has, so that it is known what it lacks.
+    /// The other end has told its versions, so it is known what it lacks.
     pub(crate) is_compared: bool,
 }
 
-/// How long what is told on a link takes at most, as many times its delay, and this: what was lost
-/// is sent again.
+/// The longest delay of information on a link, as a multiple of the link's delay, and a constant
+/// beside: lost frames are sent again.
 const WAY_DELAYS: u64 = 6;
 const WAY_REPEATED: Duration = Duration::from_millis(100);
 
@@ -107,18 +107,19 @@ pub(crate) struct Peer {
     pub(crate) opened: Time,
     /// Known once it has said hello; then the link is up.
     pub(crate) who: Option<PeerIdentity>,
-    /// By which number others name this link.
+    /// The number by which other brokers name this link.
     pub(crate) port: u16,
     pub(crate) cutters: [Cutter; 3],
     pub(crate) unsent: [usize; 4],
-    /// When the last message in bulk went.
+    /// When the last bulk message was sent.
     pub(super) bulk_at: Time,
-    /// For each way, since when much is unsent on it without any of it being taken.
+    /// For each channel, since when more than [`UNSENT_LITTLE`] is unsent on it without any of it
+    /// being taken.
     stuck_since: [Option<Time>; 4],
     pub(crate) estimate: Estimate,
     pub(crate) pending: PeerBacklog,
     pub(crate) counters: LinkCounters,
-    /// How old events were when they came over it.
+    /// Ages of events when they were received over this link.
     pub(crate) latency: Latency,
 }
 
@@ -142,7 +143,7 @@ impl Peer {
         }
     }
 
-    /// So much is unsent on a way now.
+    /// Records the number of unsent bytes of a channel.
     pub(crate) fn set_unsent(&mut self, now: Time, channel: Channel, unsent: usize) {
         let before = core::mem::replace(&mut self.unsent[channel as usize], unsent);
         let is_much = unsent > UNSENT_LITTLE;
@@ -154,12 +155,12 @@ impl Peer {
         }
     }
 
-    /// Bytes that are unsent on ways on which much is.
+    /// Unsent bytes of those channels on which more than [`UNSENT_LITTLE`] is unsent.
     pub(crate) fn unsent(&self) -> usize {
         self.unsent.iter().filter(|unsent| **unsent > UNSENT_LITTLE).sum()
     }
 
-    /// Whether an event may be sent on a way.
+    /// Whether an event may be sent on a channel.
     pub(crate) fn has_room(&self, channel: Channel) -> bool {
         let high = match channel {
             Channel::Control => CONTROL_HIGH,
@@ -169,7 +170,7 @@ impl Peer {
         self.unsent[channel as usize] < high
     }
 
-    /// How long what has just come was on its way at most: it was told since the link is there.
+    /// The longest time that a frame received now was on its way, bounded by the age of the link.
     pub(crate) fn way_at_most(&self, now: Time) -> Duration {
         let way = self.estimate.delay_us().map_or(Duration::MAX, |delay| {
             Duration::from_micros(WAY_DELAYS * u64::from(delay)).saturating_add(WAY_REPEATED)
@@ -187,22 +188,22 @@ impl Peer {
     }
 }
 
-/// All links, by the driver's names for them, and the numbers by which others know them.
+/// All links, by the driver's names for them, and the numbers by which other brokers know them.
 #[derive(Debug, Default)]
 pub(crate) struct Peers {
     slots: Vec<Option<Box<Peer>>>,
     count: usize,
-    /// Which neighbour a port leads to, whether or not there is a link to it at present. A number
-    /// is given to one neighbour only, as long as this process lives or until all numbers are used.
+    /// The neighbour that a port leads to, whether or not there is a link to it at present. A
+    /// number is given to one neighbour only, until this process ends or all numbers are used.
     ports: Vec<HostId>,
-    /// The first number: another after each start, so that trees from before lead nowhere rather
-    /// than elsewhere.
+    /// The first number: another after each start, so that trees of an earlier incarnation lead
+    /// nowhere rather than elsewhere.
     first_port: u16,
     /// The link to a neighbour.
     by_host: BTreeMap<HostId, PeerLink>,
 }
 
-/// Ports of one process; a broker that has met more neighbours gives numbers out again.
+/// Ports of one process; a broker that has met more neighbours uses numbers again.
 const PORTS_MAX: usize = 16_384;
 
 impl Peers {
@@ -244,7 +245,7 @@ impl Peers {
         Some(*peer)
     }
 
-    /// A link is up: the number by which its neighbour is known.
+    /// Records that a link is up. Returns the number by which its neighbour is known.
     pub(crate) fn bring_up(&mut self, link: PeerLink, who: PeerIdentity) -> u16 {
         let host = who.host;
         let port = self.ports.iter().position(|known| *known == host).unwrap_or_else(|| {

@@ -1,7 +1,7 @@
-//! Which broker is in charge of something, so that all that know of the same brokers say the same:
-//! rendezvous hashing (Thaler and Ravishankar, 1998). Of all brokers it is the one with the
-//! greatest mixed hash of its name and the thing's. So a broker that comes or goes changes that for
-//! its own share only.
+//! The broker in charge of a thing, the same at all brokers that know the same brokers: rendezvous
+//! hashing (Thaler and Ravishankar, 1998). It is the broker with the greatest mixed hash of its
+//! name and the thing's name. So a broker that is added or removed changes this for its own share
+//! only.
 
 use whimbrel_event::{HostId, split_mix};
 
@@ -25,7 +25,7 @@ impl Candidates {
         self.0.binary_search_by_key(&host, |(host, _)| *host).is_ok()
     }
 
-    /// The one that is in charge of something; `None`: there is nobody.
+    /// The broker in charge of a thing; `None`: there are no brokers.
     pub(super) fn first(&self, text: &str) -> Option<HostId> {
         let thing = fnv(text).rotate_left(17);
         self.0.iter().max_by_key(|(host, name)| (split_mix(&mut (name ^ thing)), *host)).map(|(host, _)| *host)

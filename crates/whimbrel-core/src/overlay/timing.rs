@@ -1,4 +1,4 @@
-//! Deadlines of the overlay, found by when they are and by what they are for.
+//! Deadlines of the overlay, found by time and by purpose.
 
 use std::collections::BTreeSet;
 
@@ -6,8 +6,8 @@ use whimbrel_event::Time;
 
 use super::Due;
 
-/// Deadlines, of which several may be for the same. Each step takes the logarithm of how many there
-/// are: there is one for each broker that is told of silence.
+/// Deadlines, of which several may have the same purpose. Each step takes the logarithm of their
+/// number: there is one for each broker that is told of silence.
 #[derive(Debug, Default)]
 pub(super) struct OverlayTimers {
     by_time: BTreeSet<(Time, Due)>,
@@ -25,12 +25,12 @@ impl OverlayTimers {
         self.by_due.remove(&(due, at));
     }
 
-    /// The first one.
+    /// The first deadline.
     pub(super) fn first(&self) -> Option<(Time, Due)> {
         self.by_time.first().copied()
     }
 
-    /// The first one that is for something.
+    /// The first deadline for a purpose.
     pub(super) fn first_of(&self, due: Due) -> Option<Time> {
         self.by_due.range((due, Time::ZERO)..).next().filter(|(known, _)| *known == due).map(|(_, at)| *at)
     }
@@ -39,7 +39,7 @@ impl OverlayTimers {
         self.by_time.len()
     }
 
-    /// None is for that any more.
+    /// Removes all deadlines for a purpose.
     pub(super) fn drop_all(&mut self, due: Due) {
         while let Some(at) = self.first_of(due) {
             self.remove(at, due);

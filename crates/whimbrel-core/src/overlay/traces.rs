@@ -1,9 +1,9 @@
-//! What became of the latest events here: where they came from, where they went, and what was in
-//! their way.
+//! The latest events at this broker: where they came from, where they went, and what prevented
+//! their delivery.
 //!
-//! It is told as lines of text. Each is a number, a space, and what happened: the number is
-//! microseconds since the first thing that is noted of the event at that broker. Lines that tell
-//! for whom and why an event was sent have no number.
+//! A trace is lines of text. Each is a number, a space, and a step: the number is microseconds
+//! since the first step that is recorded of the event at that broker. Lines that say for which
+//! broker and why an event was sent have no number.
 
 use core::fmt::Write;
 use core::ops::ControlFlow;
@@ -14,35 +14,36 @@ use whimbrel_event::{EventId, HostId, Tick, Time};
 use crate::broker::Broker;
 use crate::cache::{CacheItem, PartitionSet};
 
-/// Slots of the cache that are looked at for an event: it is the first of its stream from where the
-/// look begins.
+/// Slots of the cache that are searched for an event: it is the first of its stream from where the
+/// search begins.
 const SLOTS_MAX: usize = 1 << 16;
 
-/// Bytes of what is told of an event.
+/// Bytes of the trace of an event.
 const TRACE_BYTES_MAX: usize = 16 << 10;
 
 /// Notes that are kept: some seconds of a busy broker.
 pub const TRACES_MAX: usize = 16_384;
 
-/// What the broker says first that has accepted an event and still has it.
+/// Begins the line of the broker that has accepted an event and still has it; its destinations
+/// follow.
 pub const ACCEPTED: &str = "accepted here";
 
-/// What happened to an event.
+/// A step of an event at this broker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum TraceStep {
     /// It was sent over a link.
     Sent(HostId),
-    /// It came over a link.
+    /// It was received over a link.
     Came(HostId),
     /// It was not sent over a link, as too much is unsent there.
     HeldBack(HostId),
-    /// A link that it was to take is down: it takes others.
+    /// A link on its path is down: it takes others.
     Repaired,
     /// There was no way around a link that is down.
     GivenUp,
-    /// It was passed on here, to those who want it.
+    /// It was taken for subscriptions of this broker.
     Passed,
-    /// It was sent again, as somebody lacked it.
+    /// It was sent again, as another broker lacked it.
     Answered,
 }
 
@@ -68,7 +69,7 @@ impl Traces {
         self.notes.push_back(TraceNote { at, id, what });
     }
 
-    /// What is noted of an event, oldest first.
+    /// The recorded steps of an event, oldest first.
     pub(super) fn of(&self, id: EventId) -> impl Iterator<Item = &TraceNote> {
         self.notes.iter().filter(move |note| note.id == id)
     }
@@ -108,8 +109,8 @@ impl Broker {
         text
     }
 
-    /// For which entries of whose interest an event of an own stream is sent, as far as it is
-    /// cached and they are still wanted.
+    /// The entries of other brokers' interests for which an event of an own stream is sent, if it
+    /// is still cached and they are still wanted.
     fn why(&mut self, id: EventId) -> Vec<String> {
         let Broker { overlay, cache, router, .. } = self;
         let Some(overlay) = overlay.as_deref().filter(|overlay| overlay.is_own(id)) else { return Vec::new() };

@@ -1,5 +1,5 @@
-//! Frames that have passed through this broker lately: what is lost farther on is sent again from
-//! here.
+//! Frames that have passed through this broker recently: a frame that is lost farther on is sent
+//! again from here.
 
 use std::collections::VecDeque;
 
@@ -15,7 +15,7 @@ pub(super) struct Transit {
     bytes: usize,
 }
 
-/// What one entry costs beside its frame.
+/// Bytes of one entry beside its frame.
 const ENTRY_BYTES: usize = 48;
 
 impl Transit {
@@ -29,8 +29,8 @@ impl Transit {
         }
     }
 
-    /// The latest frame with an event. Costs a look at all that are kept; nacks are rare, and each
-    /// names few events.
+    /// The latest frame with an event. Scans all that are kept; nacks are rare, and each names few
+    /// events.
     pub(super) fn find(&self, id: EventId) -> Option<&[u8]> {
         self.frames.iter().rev().find(|(known, _)| *known == id).map(|(_, frame)| &**frame)
     }

@@ -1,47 +1,48 @@
-//! What one link is like: its delay, how much that varies, and how much gets lost.
+//! The state of one link: its delay, the variation of the delay, and its loss.
 
 use core::fmt;
 use core::time::Duration;
 
 use whimbrel_event::Time;
 
-/// How often the caller is to send a probe over each link.
+/// Interval at which the caller sends a probe over each link.
 pub const PROBE_EVERY: Duration = Duration::from_millis(500);
 
-/// A link over which nothing has come for so long is down.
+/// A link over which nothing was received for this time is down.
 pub const LINK_DEAD_AFTER: Duration = Duration::from_secs(2);
 
-/// How many of the last probes the loss is measured over; an echo of an older one is refused.
+/// The number of probes over which the loss is measured; an echo of an older one is refused.
 pub const PROBES_KEPT: u64 = 64;
 
-/// A probe counts as lost if it has no echo when so many more have been sent.
+/// A probe without an echo counts as lost when this many more have been sent.
 pub const LOST_AFTER_PROBES: u64 = 3;
 
-/// Fewer probes than these count as these, the missing ones as answered: else the first loss of a
-/// new link would look like a bad link.
+/// Loss is computed over at least this many probes, the missing ones taken as answered: otherwise
+/// the first loss of a new link would look like a bad link.
 pub const LOSS_PROBES_MIN: u64 = 16;
 
-/// A new delay is told if it differs from the one told last by this part of it, per cent, and by
-/// [`NEWS_DELAY_US`].
+/// A new delay is announced if it differs from the announced one by at least this part of it, per
+/// cent, and by at least [`NEWS_DELAY_US`].
 pub const NEWS_DELAY_PERCENT: u64 = 20;
 
 /// See [`NEWS_DELAY_PERCENT`]; microseconds.
 pub const NEWS_DELAY_US: u32 = 2_000;
 
-/// A new loss is told if it differs from the one told last by so much, in thousandths.
+/// A new loss is announced if it differs from the announced one by at least this, thousandths.
 pub const NEWS_LOSS_PERMILLE: u16 = 20;
 
-/// A new sample counts one in so many: the weight of 0.25 of Harmony (see [`Estimate`]).
+/// A new sample has the weight 1 / `SHARE`: the weight of 0.25 of Harmony (see [`Estimate`]).
 const SHARE: u64 = 4;
 
-/// An echo that tells nothing.
+/// Why an echo is not a sample.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BadEcho {
-    /// No such probe waits for one: it was never sent, is answered, or is not one of the last
-    /// [`PROBES_KEPT`]. Networks duplicate and delay, so some of these are nobody's fault.
+    /// No such probe waits for an echo: it was never sent, is answered, or is not one of the last
+    /// [`PROBES_KEPT`]. Networks duplicate and delay packets, so this need not be a fault of the
+    /// peer.
     Unasked,
-    /// It would have been sent in the future, or held for longer than it was away: the peer's
-    /// fault.
+    /// The probe would have been sent in the future, or held for longer than it was away: a fault
+    /// of the peer.
     Impossible,
 }
 
@@ -58,34 +59,34 @@ impl core::error::Error for BadEcho {}
 
 /// Delay and loss of one link, from probes that the other side echoes. A few dozen bytes.
 ///
-/// The delay is half of the time that a probe was away, without that for which the peer held it,
+/// The delay is half of the time that a probe was away, less the time for which the peer held it,
 /// smoothed with weight 0.25 as in Kim, Karenos, Ye, Reason, Lei, Shagin, "Efficacy of Techniques
-/// for Responsiveness in a Wide-Area Publish/Subscribe System" (2010), section 2.1. How much it
-/// varies is smoothed in the same way, as the mean deviation of Jacobson, "Congestion Avoidance and
+/// for Responsiveness in a Wide-Area Publish/Subscribe System" (2010), section 2.1. Its variation
+/// is smoothed in the same way, as the mean deviation of Jacobson, "Congestion Avoidance and
 /// Control" (1988).
 #[derive(Clone, Debug)]
 pub struct Estimate {
-    /// The next probe.
+    /// Sequence number of the next probe.
     next: u64,
     /// Bit k: there is an echo of the probe `next - 1 - k`.
     answered: u64,
     /// Nanoseconds; `None` before the first echo.
     delay: Option<u64>,
-    /// Nanoseconds.
+    /// Mean deviation of the delay, nanoseconds.
     jitter: u64,
     heard: Time,
-    /// Microseconds and thousandths.
+    /// The delay (microseconds) and loss (thousandths) announced last.
     told: Option<(u32, u16)>,
 }
 
 impl Estimate {
-    /// Of a link that has just come up.
+    /// The estimate of a link that has just come up.
     pub fn new(now: Time) -> Estimate {
         Estimate { next: 0, answered: 0, delay: None, jitter: 0, heard: now, told: None }
     }
 
-    /// A probe goes out, which is to be every [`PROBE_EVERY`]. Gives its number, which the peer
-    /// echoes along with the moment of sending.
+    /// Records that a probe is sent, which is due every [`PROBE_EVERY`]. Returns its sequence
+    /// number, which the peer echoes along with the time of sending.
     pub fn sent(&mut self) -> u64 {
         let sequence = self.next;
         self.next += 1;
@@ -93,16 +94,16 @@ impl Estimate {
         sequence
     }
 
-    /// Something has come from the peer, whatever it is.
+    /// Records that anything was received from the peer.
     pub fn heard(&mut self, now: Time) {
         self.heard = self.heard.max(now);
     }
 
-    /// The peer has echoed a probe `sent` at that moment of the own clock, which it `held` until it
-    /// answered.
+    /// The peer has echoed a probe that was sent at `sent` of the own clock, and `held` it before
+    /// it answered.
     ///
     /// # Errors
-    /// When it cannot be an echo of a probe, see [`BadEcho`]. It still counts as heard.
+    /// When it cannot be an echo of a probe, see [`BadEcho`]. It still counts as received.
     pub fn echo(&mut self, now: Time, sequence: u64, sent: Time, held: Duration) -> Result<(), BadEcho> {
         self.heard(now);
         let Some(back) = self.next.checked_sub(sequence).filter(|back| (1..=PROBES_KEPT).contains(back)) else {
@@ -140,8 +141,8 @@ impl Estimate {
         micros(self.jitter)
     }
 
-    /// Which part of the last [`PROBES_KEPT`] probes was lost, thousandths. Those that may still be
-    /// answered do not count.
+    /// The share of the last [`PROBES_KEPT`] probes that was lost, thousandths. Probes that may
+    /// still be answered do not count.
     pub fn loss_permille(&self) -> u16 {
         let kept = self.next.min(PROBES_KEPT);
         let old = kept.saturating_sub(LOST_AFTER_PROBES);
@@ -152,18 +153,19 @@ impl Estimate {
         ((lost * 1_000 + all / 2) / all) as u16
     }
 
-    /// Nothing has come for [`LINK_DEAD_AFTER`].
+    /// Whether nothing was received for [`LINK_DEAD_AFTER`].
     pub fn is_silent(&self, now: Time) -> bool {
         now >= self.silent_at()
     }
 
-    /// When the link will be silent if nothing comes until then.
+    /// When the link becomes silent if nothing is received until then.
     pub fn silent_at(&self) -> Time {
         self.heard + LINK_DEAD_AFTER
     }
 
-    /// Delay (microseconds) and loss (thousandths), if all others should be told because they are
-    /// new or differ much from what was told last. They then count as told.
+    /// Delay (microseconds) and loss (thousandths), if they are to be announced to all other
+    /// brokers: they are new or differ much from the values announced last. They then count as
+    /// announced.
     pub fn news(&mut self) -> Option<(u32, u16)> {
         let (delay, loss) = (self.delay_us()?, self.loss_permille());
         let is_news = self.told.is_none_or(|(old_delay, old_loss)| {
@@ -178,7 +180,7 @@ impl Estimate {
         self.told
     }
 
-    /// What [`Estimate::news`] gave last.
+    /// The values that [`Estimate::news`] returned last.
     pub fn told(&self) -> Option<(u32, u16)> {
         self.told
     }
@@ -193,7 +195,7 @@ fn micros(nanos: u64) -> u32 {
     u32::try_from((nanos + 500) / 1_000).unwrap_or(u32::MAX)
 }
 
-/// The lowest bits, at most 64 of them.
+/// A mask of the lowest `bits` bits, at most 64.
 fn mask(bits: u64) -> u64 {
     if bits >= u64::from(u64::BITS) { u64::MAX } else { (1 << bits) - 1 }
 }

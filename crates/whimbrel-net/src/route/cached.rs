@@ -1,4 +1,4 @@
-//! Trees that are remembered.
+//! The cache of trees.
 
 use hashbrown::HashTable;
 use hashbrown::hash_table::OccupiedEntry;
@@ -6,11 +6,10 @@ use whimbrel_event::{HostId, Seeded};
 
 use super::trees::Trees;
 
-/// Most sets of destinations whose trees are remembered.
+/// Most sets of destinations whose trees are cached.
 pub const TREES_MAX: usize = 4_096;
 
-/// Destinations and nodes that are remembered in all trees together, each 8 bytes; a single set may
-/// have more.
+/// Destinations and nodes of all cached trees together, each 8 bytes; a single set may have more.
 pub const TREES_SIZE_MAX: usize = 1 << 21;
 
 #[derive(Debug)]
@@ -18,7 +17,7 @@ struct CachedTree {
     set: Box<[HostId]>,
     trees: Trees,
     epoch: u64,
-    /// Asked for since the hand has passed.
+    /// Asked for since the hand passed it.
     is_used: bool,
 }
 
@@ -28,15 +27,15 @@ impl CachedTree {
     }
 }
 
-/// Trees by their sets. When it is full, those go first that were not asked for of late (second
-/// chance: Corbató, "A Paging Experiment with the Multics System", 1968).
+/// Trees by their sets. When the cache is full, sets that were not asked for recently are evicted
+/// first (second chance: Corbató, "A Paging Experiment with the Multics System", 1968).
 #[derive(Debug)]
 pub(super) struct Cached {
     known: Vec<CachedTree>,
-    /// Set to its place.
+    /// Places in `known`, by set.
     by_set: HashTable<u32>,
     hasher: Seeded,
-    /// The place that is looked at next when one has to go.
+    /// The place that is examined next when a set has to be evicted.
     hand: usize,
     size: usize,
 }
@@ -46,12 +45,12 @@ impl Cached {
         Cached { known: Vec::new(), by_set: HashTable::new(), hasher: Seeded::new(seed), hand: 0, size: 0 }
     }
 
-    /// Destinations and nodes that are remembered.
+    /// Number of destinations and nodes in the cache.
     pub(super) fn size(&self) -> usize {
         self.size
     }
 
-    /// What is remembered of an epoch, else what is made now.
+    /// The cached trees of a set, if they are of this epoch; otherwise those that `make` returns.
     pub(super) fn get(&mut self, set: &[HostId], epoch: u64, make: impl FnOnce() -> Trees) -> &Trees {
         let hash = self.hasher.hash_one(set);
         let at = self.by_set.find(hash, |&at| *self.known[at as usize].set == *set).map(|&at| at as usize);
@@ -72,7 +71,7 @@ impl Cached {
         &self.known[at].trees
     }
 
-    /// Looks at each one twice at most.
+    /// Evicts sets until there is room; examines each at most twice.
     fn make_room(&mut self, size: usize, epoch: u64) {
         while self.known.len() >= TREES_MAX || (self.size + size > TREES_SIZE_MAX && !self.known.is_empty()) {
             self.hand %= self.known.len();
@@ -86,7 +85,7 @@ impl Cached {
         }
     }
 
-    /// The last one takes its place.
+    /// Removes a set; the last one takes its place.
     fn remove(&mut self, at: usize) {
         self.find(at).remove();
         let last = self.known.len() - 1;
@@ -111,7 +110,7 @@ mod tests {
         [HostId::new((number as u64) << 4)]
     }
 
-    /// Trees that can be told apart, of so many destinations that are not reached.
+    /// Trees that can be told apart, of `size` destinations that are not reached.
     fn trees(first: u16, size: usize) -> Trees {
         Trees { trees: Vec::new(), unreachable: vec![first; size] }
     }

@@ -1,18 +1,18 @@
-//! The links that count, in an order and a form that paths are found in quickly.
+//! The graph of the links that both ends name, in a form in which paths are found quickly.
 
 use whimbrel_event::HostId;
 use whimbrel_wire::Protocol;
 
 use crate::topology::{LinkState, Neighbour, Topology};
 
-/// What each hop costs beside its delay, microseconds: so that of two paths with much the same
-/// delay the one with fewer hops is taken.
+/// Cost of each hop beside its delay, microseconds: so that of two paths with much the same delay
+/// the one with fewer hops is taken.
 pub const HOP_COST_US: u64 = 300;
 
-/// A greater loss counts as this, thousandths: what gets lost always would cost infinitely much.
+/// A greater loss counts as this, thousandths: a link that always loses would have infinite cost.
 pub const LOSS_COUNTED_MAX: u16 = 999;
 
-/// What it costs to send over a link, microseconds: its delay, [`HOP_COST_US`], and the delay again
+/// The cost of sending over a link, microseconds: its delay, [`HOP_COST_US`], and the delay again
 /// for each repetition that its loss makes necessary on average, which is loss / (1 - loss).
 pub fn cost_us(end: &Neighbour) -> u64 {
     let (delay, loss) = (u64::from(end.delay_us), u64::from(end.loss.min(LOSS_COUNTED_MAX)));
@@ -40,8 +40,8 @@ pub(super) struct Graph {
 }
 
 impl Graph {
-    /// Takes one step for each link that some broker names, but for finding the brokers behind
-    /// them, which takes log n if they are far apart.
+    /// Takes one step for each link that some broker names, and in addition log n to find a broker
+    /// that is far from the one before.
     pub(super) fn new(topology: &Topology) -> Graph {
         let hosts: Vec<HostId> = topology.hosts().collect();
         let named = topology.states().map(|state| state.neighbours.len()).sum();
@@ -62,7 +62,7 @@ impl Graph {
         let mut at = 0;
         for end in &state.neighbours {
             let rest = &self.hosts[at..];
-            // Often the next one, in a mesh always.
+            // It is often the next one, in a mesh always.
             at += if rest.first() == Some(&end.host) { 0 } else { rest.partition_point(|host| *host < end.host) };
             if self.hosts.get(at) == Some(&end.host) {
                 self.edges.push(GraphEdge { cost: cost_us(end), to: at as u32, port: end.port });
@@ -71,7 +71,7 @@ impl Graph {
         }
     }
 
-    /// Leaves those edges that both ends name.
+    /// Removes the edges that only one end names.
     fn confirm(&mut self) {
         let (begins, named_by) = self.turned();
         let mut kept = 0;
@@ -92,7 +92,7 @@ impl Graph {
         self.begins[self.hosts.len()] = kept as u32;
     }
 
-    /// By whom each broker is named, in order: where each one's list begins, and the lists.
+    /// The brokers that name each broker, in order: where each list begins, and the lists.
     fn turned(&self) -> (Vec<u32>, Vec<u32>) {
         let mut begins = vec![0; self.hosts.len() + 1];
         for edge in &self.edges {
@@ -118,7 +118,7 @@ impl Graph {
         &self.edges[self.begins[node as usize] as usize..self.begins[node as usize + 1] as usize]
     }
 
-    /// How many brokers and links there are.
+    /// The number of brokers and of links.
     pub(super) fn size(&self) -> (usize, usize) {
         (self.hosts.len(), self.edges.len())
     }

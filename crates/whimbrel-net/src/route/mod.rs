@@ -1,7 +1,7 @@
-//! The ways from this broker to others.
+//! Paths from this broker to others.
 //!
-//! An event's way is chosen where it is published and goes along with it, so these paths are from
-//! the own broker only and need not agree with those of others.
+//! The path of an event is chosen where it is published and travels with it, so these paths are
+//! from the own broker only and need not agree with those of other brokers.
 
 mod cached;
 mod graph;
@@ -20,7 +20,7 @@ pub use trees::{Node, TREE_DEPTH_MAX, TREE_NODES_MAX, Tree, Trees};
 
 use crate::topology::Topology;
 
-/// Most ways around something that are remembered for the present topology; the oldest goes first.
+/// Most detours that are cached for the present topology; the oldest is replaced first.
 pub const DETOURS_MAX: usize = 16;
 
 /// The shortest paths in a topology, as it was at the last [`Routes::update`].
@@ -30,7 +30,7 @@ pub const DETOURS_MAX: usize = 16;
 #[derive(Debug)]
 pub struct Routes {
     own: HostId,
-    /// Of the topology; `None` before there was one.
+    /// Version of the topology; `None` before the first update.
     version: Option<u64>,
     /// Changes of the topology wait until many can be taken together.
     is_held: bool,
@@ -40,7 +40,7 @@ pub struct Routes {
     epoch: u64,
     trees: Cached,
     detours: Vec<Detour>,
-    /// Which of them is replaced next.
+    /// The place of the detour that is replaced next.
     oldest: usize,
 }
 
@@ -60,8 +60,8 @@ pub struct Ways<'a> {
 }
 
 impl Ways<'_> {
-    /// The neighbour over which a host is reached, and what the own broker calls the link there.
-    /// None to an unreachable host, nor to the own one.
+    /// The neighbour over which a host is reached, and the own broker's number of the link to it.
+    /// `None` for an unreachable host and for the own one.
     pub fn next_hop(&self, host: HostId) -> Option<(HostId, u16)> {
         let (first, port) = self.paths.first(self.graph.index(host)?)?;
         Some((self.graph.hosts[first as usize], port))
@@ -84,7 +84,7 @@ impl Ways<'_> {
         path
     }
 
-    /// The ways to a set of hosts. Nothing of it is remembered, see [`Routes::trees`].
+    /// The trees of paths to a set of hosts. They are not cached, see [`Routes::trees`].
     ///
     /// # Panics
     /// When the set is not sorted, or has a host twice.
@@ -94,23 +94,23 @@ impl Ways<'_> {
 }
 
 impl Routes {
-    /// Of that host, which reaches nobody before the first [`Routes::update`].
+    /// The routes of a host; no host is reachable before the first [`Routes::update`].
     pub fn new(own: HostId) -> Routes {
         let (graph, paths) = (Graph::default(), Paths::default());
-        // The sets are of hosts, whose ids are random: strangers do not choose them.
+        // The sets are of hosts, whose ids are random: an attacker does not choose them.
         let trees = Cached::new(own.as_u64());
         let (version, is_held, epoch, detours, oldest) = (None, false, 0, Vec::new(), 0);
         Routes { own, version, is_held, graph, paths, epoch, trees, detours, oldest }
     }
 
-    /// The paths stay as they are, whatever the topology becomes, until they are held no more.
+    /// Sets whether the paths stay as they are although the topology changes.
     pub fn hold(&mut self, is_held: bool) {
         self.is_held = is_held;
     }
 
-    /// Computes the paths anew if the topology is of another version than the last time, unless
-    /// they are held. Says whether any path has changed: over which brokers and ports it goes and
-    /// what protocol these speak, not what it costs.
+    /// Computes the paths anew if the version of the topology differs from the last one, unless the
+    /// paths are held. Returns whether any path has changed: the brokers on it, the
+    /// ports and the protocol of these, not its cost.
     ///
     /// # Panics
     /// When it is the topology of another broker.

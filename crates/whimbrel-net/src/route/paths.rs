@@ -10,20 +10,20 @@ use super::graph::{Graph, GraphEdge};
 /// No broker.
 const NONE: u32 = u32::MAX;
 
-/// How one broker is reached.
+/// The end of the path to one broker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct PathStep {
-    /// Microseconds; the greatest number if it cannot be reached.
+    /// Microseconds; [`u64::MAX`] if it cannot be reached.
     pub(super) cost: u64,
-    /// The broker before it; itself at the source.
+    /// The broker before it on the path; itself at the source.
     pub(super) previous: u32,
-    /// The first broker on the way.
+    /// The first broker on the path after the source.
     first: u32,
     /// Its place in the tree of all paths in pre-order, children in the order of their ports.
     pub(super) rank: u32,
-    /// What the broker before it calls the link.
+    /// The previous broker's number of the link.
     pub(super) port: u16,
-    /// Links on the way.
+    /// Number of links on the path.
     pub(super) depth: u16,
 }
 
@@ -38,9 +38,9 @@ impl PathStep {
 /// Shortest paths from one broker to all others, after Dijkstra, "A Note on Two Problems in
 /// Connexion with Graphs" (1959).
 ///
-/// Of several shortest paths to a broker that is taken whose last broker but one has the smallest
-/// host id, and so on towards the source. So the same links give the same paths, whoever computes
-/// them.
+/// Of several shortest paths to a broker, the one whose last broker but one has the smallest host
+/// id is taken, and so on towards the source. So the same links give the same paths at every
+/// broker.
 #[derive(Debug, Default)]
 pub(super) struct Paths {
     pub(super) spots: Vec<PathStep>,
@@ -96,20 +96,20 @@ impl Paths {
         }
     }
 
-    /// Whether all paths go over the same brokers and ports, whatever they cost. Both are among the
-    /// same brokers.
+    /// Whether all paths go over the same brokers and ports, whatever their costs. Both must be of
+    /// the same set of brokers.
     pub(super) fn is_same_way(&self, other: &Paths) -> bool {
         let way = |spot: &PathStep| (spot.previous, spot.port);
         self.spots.iter().map(way).eq(other.spots.iter().map(way))
     }
 
-    /// The broker with that index, if it is reached.
+    /// The path to the broker with that index, if it is reached.
     pub(super) fn spot(&self, node: u32) -> Option<&PathStep> {
         self.spots.get(node as usize).filter(|spot| spot.is_reached())
     }
 
-    /// The first broker on the way to another one, and what the source calls the link there. None
-    /// to the source itself.
+    /// The first broker on the path to another one, and the source's number of the link to it.
+    /// `None` for the source itself.
     pub(super) fn first(&self, node: u32) -> Option<(u32, u16)> {
         let first = self.spot(node).filter(|spot| spot.depth > 0)?.first;
         Some((first, self.spots[first as usize].port))
@@ -134,8 +134,8 @@ impl PathSearch {
         PathSearch { spots, heap: BinaryHeap::new(), banned }
     }
 
-    /// An edge from a broker whose path is final. As every hop costs something, those that it makes
-    /// better, or as good by a smaller host, are not final yet.
+    /// Relaxes an edge from a broker whose path is final. As every hop has a positive cost, a
+    /// broker whose path becomes better, or equal with a smaller host, is not final yet.
     fn relax(&mut self, from: u32, edge: &GraphEdge) {
         if self.banned[edge.to as usize] {
             return;

@@ -8,17 +8,18 @@ use super::Ways;
 /// Most nodes of one tree, its root included; a set that needs more gets several trees.
 pub const TREE_NODES_MAX: usize = 4_096;
 
-/// Most links between the root of a tree and any of its nodes. What is farther off is unreachable.
+/// Most links between the root of a tree and any of its nodes. A broker farther away is
+/// unreachable.
 pub const TREE_DEPTH_MAX: u16 = whimbrel_wire::DEPTH_MAX as u16;
 
 /// A broker in a tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Node {
-    /// What its parent calls the link to it; 0 at the root.
+    /// Its parent's number of the link to it; 0 at the root.
     pub port: u16,
-    /// How many nodes are directly below it.
+    /// Number of its children.
     pub children: u16,
-    /// Which of the set it is, if it is one.
+    /// Its index in the set of destinations, if it is one.
     pub destination: Option<u16>,
 }
 
@@ -32,28 +33,28 @@ pub struct Tree {
     pub protocol: Protocol,
 }
 
-/// The ways to a set of brokers.
+/// The trees of paths to a set of brokers.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Trees {
-    /// One tree; several if one would be too large, none if nobody is reached. Each destination is
-    /// in one of them, once.
+    /// One tree; several if one would be too large, none if no broker is reached. Each
+    /// reachable destination is in exactly one of them.
     pub trees: Vec<Tree>,
-    /// Which of the set cannot be reached, in order.
+    /// Indices of the destinations that cannot be reached, in order.
     pub unreachable: Vec<u16>,
 }
 
 impl Trees {
-    /// The nodes of all trees, and those not reached.
+    /// The number of nodes of all trees and of unreachable destinations.
     pub(super) fn size(&self) -> usize {
         self.trees.iter().map(|tree| tree.nodes.len()).sum::<usize>() + self.unreachable.len()
     }
 }
 
-/// A tree that grows in pre-order.
+/// A tree that is built in pre-order.
 struct Growing {
     nodes: Vec<Node>,
     protocol: Protocol,
-    /// The way from the root to the node added last: index of the broker, place among the nodes.
+    /// The path from the root to the node added last: index of the broker, place among the nodes.
     way: Vec<(u32, usize)>,
 }
 
@@ -64,8 +65,8 @@ impl Growing {
         Growing { nodes: vec![ROOT], protocol: Protocol::OWN, way: vec![(source, 0)] }
     }
 
-    /// The brokers between a node and the way, from below. Those on the way behind the branch are
-    /// left.
+    /// Collects the brokers between a node and the path, from below. Cuts the path off behind the
+    /// branch.
     fn missing(&mut self, ways: &Ways<'_>, node: u32, missing: &mut Vec<u32>) {
         missing.clear();
         let mut at = node;

@@ -1,5 +1,4 @@
-//! Which brokers there are and who is linked with whom: a link-state database, as in OSPF (RFC
-//! 2328).
+//! The known brokers and the links between them: a link-state database, as in OSPF (RFC 2328).
 
 mod state;
 
@@ -14,31 +13,31 @@ pub use state::{ADDRESSES_MAX, LinkState, LinkStateError, NEIGHBOURS_MAX, Neighb
 /// Most brokers that are known; one more is refused.
 pub const BROKERS_MAX: usize = 10_000;
 
-/// How often each broker repeats its link state with a new sequence although nothing has changed.
+/// Interval at which each broker repeats an unchanged link state, with a new sequence.
 pub const REFRESH_EVERY: Duration = Duration::from_secs(30);
 
-/// A link state that has not been repeated for so long is dropped.
+/// A link state that was not repeated for this time is dropped.
 pub const STATE_LIFETIME: Duration = Duration::from_secs(100);
 
-/// What became of a link state that has come.
+/// The result of learning a received link state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Learned {
-    /// It was news: it is to be passed on to the other neighbours.
+    /// It is new: it is to be passed on to the other neighbours.
     New,
     /// There is a newer one ([`Topology::get`]), which the sender should have.
     Old,
-    /// It was there already.
+    /// It is known already.
     Same,
     /// It is one of this broker's own, from before its start or made by a clock that ran ahead, and
-    /// greater than what it tells now: it has to [`Topology::announce`] a greater one, beyond this
+    /// greater than the announced one: the broker has to [`Topology::announce`] a state beyond this
     /// incarnation and sequence.
     Outbid {
-        /// Of the state that has come.
+        /// Incarnation of the received state.
         incarnation: u64,
-        /// Of the state that has come.
+        /// Sequence of the received state.
         sequence: u64,
     },
-    /// It is not taken, and not to be passed on.
+    /// It is not taken, and is not to be passed on.
     Refused(LinkStateError),
 }
 
@@ -52,8 +51,8 @@ struct KnownBroker {
 /// The link states of all brokers, this one's included.
 ///
 /// Of two states of one host the greater (incarnation, sequence) wins, so the order in which they
-/// come does not matter, but for two things: of two hosts with one name that known first stays, and
-/// so do the [`BROKERS_MAX`] brokers known first.
+/// are received does not matter, with two exceptions: of two hosts with one name the one known
+/// first stays, and so do the [`BROKERS_MAX`] brokers known first.
 ///
 /// A broker takes as much memory as its state and some 100 bytes: 4 MB for [`BROKERS_MAX`] brokers
 /// with 8 neighbours each, and 210 MB if each of them were at all its bounds.
@@ -63,21 +62,21 @@ pub struct Topology {
     entries: BTreeMap<HostId, KnownBroker>,
     /// When the entries of others expire.
     expiries: BTreeSet<(Time, HostId)>,
-    /// By name: whose it is.
+    /// The host that has each name.
     holders: HashTable<HostId>,
     hasher: Seeded,
     version: u64,
 }
 
 impl Topology {
-    /// The topology as that host sees it: empty, until the host itself has been announced.
+    /// The topology of this host: empty, until the host itself is announced.
     pub fn new(own: HostId) -> Topology {
         Topology {
             own,
             entries: BTreeMap::new(),
             expiries: BTreeSet::new(),
             holders: HashTable::new(),
-            // The ids of hosts are random, and those who choose names are known by certificate.
+            // The ids of hosts are random, and names are in the certificates of known brokers.
             hasher: Seeded::new(own.as_u64()),
             version: 0,
         }
@@ -88,16 +87,16 @@ impl Topology {
         self.own
     }
 
-    /// This broker's own state, which is to be told to all neighbours afterwards. It does not
-    /// expire here; elsewhere it does unless it is repeated every [`REFRESH_EVERY`] with a new
-    /// sequence.
+    /// Takes this broker's own state, which is to be sent to all neighbours afterwards. It does not
+    /// expire here; at other brokers it does unless it is repeated every [`REFRESH_EVERY`] with a
+    /// new sequence.
     ///
     /// # Errors
     /// When another host has the name, or a bound is passed.
     ///
     /// # Panics
-    /// When it is not greater than the last one, or not of this host: both are defects of the
-    /// caller.
+    /// When the state is not greater than the last one, or not of this host: both are defects of
+    /// the caller.
     pub fn announce(&mut self, now: Time, mut state: LinkState) -> Result<(), LinkStateError> {
         assert_eq!(state.host, self.own, "a broker announces itself only");
         if let Some(last) = self.entries.get(&self.own) {
@@ -109,8 +108,8 @@ impl Topology {
         Ok(())
     }
 
-    /// A state has come from a neighbour. Its age is how long ago its owner has made it, as far as
-    /// those who passed it on know.
+    /// Takes a state that was received from a neighbour. `age` is the time since its owner made it,
+    /// as far as the brokers that passed it on know.
     pub fn learn(&mut self, now: Time, mut state: LinkState, age: Duration) -> Learned {
         let known = self.entries.get(&state.host).map(|entry| entry.state.age_order());
         let (incarnation, sequence) = state.age_order();
@@ -165,17 +164,17 @@ impl Topology {
         Some(entry)
     }
 
-    /// Drops a broker: another one has its name.
+    /// Removes a broker, as another host has its name.
     ///
     /// # Panics
-    /// When it is the own one.
+    /// When it is this broker.
     pub fn forget(&mut self, host: HostId) {
         assert_ne!(host, self.own, "a broker does not forget itself");
         self.version += u64::from(self.take(host).is_some());
     }
 
-    /// Drops the brokers whose state has not been repeated, and names them, in the order in which
-    /// they expired.
+    /// Removes the brokers whose state has expired. Returns them in the order in which they
+    /// expired.
     pub fn expire(&mut self, now: Time) -> Vec<HostId> {
         let mut gone = Vec::new();
         while let Some(&(expires, host)) = self.expiries.first()
@@ -188,12 +187,12 @@ impl Topology {
         gone
     }
 
-    /// When [`Topology::expire`] has something to do.
+    /// When the next state expires, for [`Topology::expire`].
     pub fn next_expiry(&self) -> Option<Time> {
         self.expiries.first().map(|(expires, _)| *expires)
     }
 
-    /// How old a broker's state is, which is to be sent along with it.
+    /// Age of a broker's state, which is to be sent along with it.
     pub fn age(&self, now: Time, host: HostId) -> Option<Duration> {
         let rest = self.entries.get(&host)?.expires.since(now);
         Some(STATE_LIFETIME.saturating_sub(rest))
@@ -204,7 +203,7 @@ impl Topology {
         self.entries.get(&host).map(|entry| &entry.state)
     }
 
-    /// Whose name it is.
+    /// The host that has a name.
     pub fn by_name(&self, name: &str) -> Option<HostId> {
         let is_it = |host: &HostId| *self.entries[host].state.name == *name;
         self.holders.find(self.hasher.hash_one(name), is_it).copied()
@@ -220,8 +219,8 @@ impl Topology {
         self.entries.values().map(|entry| &entry.state)
     }
 
-    /// (host, incarnation, sequence) of all brokers in order of hosts, from which a new neighbour
-    /// sees what it lacks.
+    /// (host, incarnation, sequence) of all brokers in order of hosts; a new neighbour finds with
+    /// it which states it lacks.
     pub fn digest(&self) -> impl Iterator<Item = (HostId, u64, u64)> + '_ {
         self.states().map(|state| (state.host, state.incarnation, state.sequence))
     }
@@ -231,7 +230,7 @@ impl Topology {
         self.entries.len()
     }
 
-    /// Not even this broker has been announced.
+    /// Whether no broker, not even this one, has been announced.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -247,7 +246,7 @@ impl Topology {
         ends.binary_search_by_key(&to, |end| end.host).ok().map(|at| &ends[at])
     }
 
-    /// Grows whenever the brokers, or what one of them says of its links, have changed.
+    /// Version of the graph: greater whenever a broker, or one of its links, has changed.
     pub fn version(&self) -> u64 {
         self.version
     }

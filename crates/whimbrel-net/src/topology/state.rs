@@ -1,4 +1,4 @@
-//! What a broker tells all others of itself.
+//! Link states: what a broker tells all others of itself.
 
 use core::fmt;
 
@@ -14,30 +14,31 @@ pub const ADDRESSES_MAX: usize = 16;
 /// Longest name and longest address of a broker, bytes.
 pub const TEXT_MAX: usize = 255;
 
-/// What a broker tells all others of itself: who it is and whom it is linked with. At most 21 KiB;
-/// with 8 neighbours and one address some 300 bytes.
+/// The link state of a broker: its identity and its links. At most 21 KiB; with 8 neighbours and
+/// one address some 300 bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LinkState {
-    /// Whose it is.
+    /// The broker's host.
     pub host: HostId,
     /// Greater at each start of the broker.
     pub incarnation: u64,
     /// Greater at each change, and at each repetition.
     pub sequence: u64,
-    /// What its certificate calls it: 1 to [`TEXT_MAX`] bytes, different for each broker.
+    /// The name in its certificate: 1 to [`TEXT_MAX`] bytes, different for each broker.
     pub name: Box<str>,
-    /// How many reliable streams it has.
+    /// Number of its reliable streams.
     pub reliable: u8,
-    /// How many best-effort streams it has.
+    /// Number of its best-effort streams.
     pub best_effort: u8,
-    /// Where its streams begin.
+    /// First tick of its streams.
     pub birth: Tick,
-    /// Where others may connect: at most [`ADDRESSES_MAX`] of at most [`TEXT_MAX`] bytes.
+    /// Addresses for connections of other brokers: at most [`ADDRESSES_MAX`] of at most
+    /// [`TEXT_MAX`] bytes.
     pub addresses: Vec<Box<str>>,
-    /// Whom it is linked with: at most [`NEIGHBOURS_MAX`], no host and no port twice.
-    /// [`super::Topology`] keeps them sorted by host.
+    /// Its links: at most [`NEIGHBOURS_MAX`], no host and no port twice. [`super::Topology`] keeps
+    /// them sorted by host.
     pub neighbours: Vec<Neighbour>,
-    /// Who had its name before it and has ended; the wire bounds how many.
+    /// Ended hosts that had its name before; the wire bounds their number.
     pub previous: Vec<PreviousIdentity>,
     /// The protocol of the broker.
     pub protocol: Protocol,
@@ -50,19 +51,19 @@ pub struct LinkState {
 pub struct Neighbour {
     /// The broker at the other end.
     pub host: HostId,
-    /// What this broker calls the link.
+    /// This broker's number of the link.
     pub port: u16,
     /// The delay of one way, microseconds.
     pub delay_us: u32,
-    /// What gets lost, thousandths.
+    /// Share of packets that is lost, thousandths.
     pub loss: u16,
 }
 
-/// Why a link state is not taken: the fault of whoever made it, but for [`LinkStateError::Expired`]
-/// and [`LinkStateError::Full`].
+/// Why a link state is not taken: a fault of the broker that made it, except for
+/// [`LinkStateError::Expired`] and [`LinkStateError::Full`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LinkStateError {
-    /// Another host, this one, had the name first.
+    /// Another host had the name first: this one.
     NameTaken(HostId),
     /// It is as old as [`super::STATE_LIFETIME`].
     Expired,
@@ -71,8 +72,8 @@ pub enum LinkStateError {
     /// Its name is empty, or a text is longer than [`TEXT_MAX`], or there are more than
     /// [`ADDRESSES_MAX`] addresses.
     BadText,
-    /// There are more than [`NEIGHBOURS_MAX`] neighbours, or a host or a port stands there twice,
-    /// or the broker is its own neighbour.
+    /// There are more than [`NEIGHBOURS_MAX`] neighbours, a host or a port occurs twice, or the
+    /// broker is its own neighbour.
     BadNeighbours,
 }
 
@@ -93,7 +94,7 @@ impl fmt::Display for LinkStateError {
 impl core::error::Error for LinkStateError {}
 
 impl LinkState {
-    /// Which of two states of one host is the newer: the greater.
+    /// Order of two states of one host: the greater is the newer.
     pub fn age_order(&self) -> (u64, u64) {
         (self.incarnation, self.sequence)
     }
@@ -101,7 +102,7 @@ impl LinkState {
     /// Sorts the neighbours by host.
     ///
     /// # Errors
-    /// When a bound or a rule that the fields tell is broken.
+    /// When a bound or a rule of the fields is broken.
     pub(super) fn check(&mut self) -> Result<(), LinkStateError> {
         let is_bad = |text: &str| text.len() > TEXT_MAX;
         let addresses = &self.addresses;

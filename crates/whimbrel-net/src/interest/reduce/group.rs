@@ -1,4 +1,4 @@
-//! What is wanted of one filter's topics: everything, or events for which one of some terms is
+//! The wanted events of one filter's topics: all of them, or those for which one of some terms is
 //! true.
 
 use core::cmp::Reverse;
@@ -10,25 +10,25 @@ use super::term::{Cut, Names, Term, shared};
 /// The most bytes of an entry's selector.
 pub const SELECTOR_BYTES_MAX: usize = 2048;
 
-/// The most terms of an entry's selector. The matching index still finds so many ranges by their
+/// The most terms of an entry's selector. The matching index still finds this many ranges by their
 /// values, and covering still compares them.
 pub const TERMS_MAX: usize = 64;
 
-/// So many of them are given to an entry when all is computed anew, so that there is room for what
-/// comes later.
+/// The number of terms that an entry is given when all entries are computed anew, so that there is
+/// room for later ones.
 pub(super) const TERMS_AT_FIRST: usize = 48;
 
 /// The bytes that go with [`TERMS_AT_FIRST`].
 pub(super) const BYTES_AT_FIRST: usize = SELECTOR_BYTES_MAX / 4 * 3;
 
-/// Of terms that are kept as text, each is compared with so many of those behind it.
+/// A term that is kept as text is compared with this many of the terms behind it.
 const NEIGHBOURS_MAX: usize = 8;
 
 /// Between two terms.
 pub(super) const OR: &str = " OR ";
 
-/// A filter and what is wanted under it. Without terms it wants all. Terms are sorted, and none
-/// covers another.
+/// A filter and what is wanted under it. Without terms it wants all events. Terms are sorted, and
+/// none covers another.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct FilterGroup {
     pub(super) filter: Box<str>,
@@ -44,12 +44,12 @@ impl FilterGroup {
         self.terms.is_empty()
     }
 
-    /// Entries that it needs if no terms share one.
+    /// Number of entries that it needs if no terms share one.
     pub(super) fn len(&self) -> usize {
         self.terms.len().max(1)
     }
 
-    /// Drops the terms that others cover, and gives up those that no entry has room for.
+    /// Drops the terms that others cover, and widens those that are too long for an entry.
     pub(super) fn simplify(&mut self, names: &mut Names) {
         if self.wants_all() {
             return;
@@ -60,7 +60,7 @@ impl FilterGroup {
         drop_covered_texts(&mut self.terms, names);
     }
 
-    /// Each term is made to fit into an entry.
+    /// Makes each term fit into an entry.
     fn shorten(&mut self, names: &mut Names) {
         let fits = |term: &Term| term.size() <= BYTES_AT_FIRST;
         if self.terms.iter().all(fits) {
@@ -70,7 +70,7 @@ impl FilterGroup {
         for term in core::mem::take(&mut self.terms) {
             match wider(term, names) {
                 Some(terms) if terms.iter().all(fits) => short.extend(terms),
-                // Everything, which no terms are.
+                // A term without a shorter one: everything is wanted, so there are no terms.
                 _ => return,
             }
         }
@@ -89,7 +89,8 @@ impl FilterGroup {
         self.terms = joined;
     }
 
-    /// Replaces what is kept as text by what of it is simple; without that, everything is wanted.
+    /// Replaces each term that is kept as text by the narrowest of its simple parts; if a term has
+    /// none, everything is wanted.
     pub(super) fn coarsen(&mut self, names: &mut Names) {
         let mut simple = Vec::with_capacity(self.terms.len());
         for term in core::mem::take(&mut self.terms) {
@@ -104,12 +105,12 @@ impl FilterGroup {
         self.join();
     }
 
-    /// Whether a term is true only where this wants the event. Needs one look for what is simple.
+    /// Whether a term is true only where this group wants the event. Takes one binary search.
     pub(super) fn covers(&self, term: &Term) -> bool {
         covered_by(&self.terms, term) || self.wants_all()
     }
 
-    /// Whether `other` wants nothing beyond, filters aside.
+    /// Whether `other` wants nothing more, apart from filters.
     pub(super) fn covers_all(&self, other: &FilterGroup) -> bool {
         self.wants_all() || (!other.wants_all() && other.terms.iter().all(|term| self.covers(term)))
     }
@@ -135,14 +136,14 @@ impl FilterGroup {
     }
 }
 
-/// Terms that cover one which is too long for an entry.
+/// Terms that cover one that is too long for an entry.
 fn wider(term: Term, names: &mut Names) -> Option<Vec<Term>> {
     if term.size() <= BYTES_AT_FIRST {
         return Some(vec![term]);
     }
     match term {
         Term::Text { field, text, .. } => {
-            // Quotes and escapes may double what is left.
+            // Quotes and escapes may double the length of the rest.
             let mut end = text.len().min(BYTES_AT_FIRST / 8);
             while !text.is_char_boundary(end) {
                 end -= 1;
@@ -153,10 +154,11 @@ fn wider(term: Term, names: &mut Names) -> Option<Vec<Term>> {
     }
 }
 
-/// Sorted terms without those that one before covers.
+/// Drops each of the sorted terms that an earlier one covers.
 fn drop_covered(terms: &mut Vec<Term>) {
-    // Of what covers a term, in this order the last one kept does so too: ranges that are kept end
-    // ever later, and between a beginning of a text and that text stands only what begins so.
+    // If a kept term covers a term, the last one kept before it does too: kept ranges have
+    // increasing ends, and between a prefix and a text with that prefix only texts with the prefix
+    // are sorted.
     terms.dedup_by(|term, before| before.covers(term));
 }
 
@@ -166,8 +168,8 @@ fn covered_by(terms: &[Term], term: &Term) -> bool {
     before.is_some_and(|before| before.covers(term))
 }
 
-/// Drops those kept as text of which something covers a simple part, or whose neighbour covers
-/// them.
+/// Drops terms that are kept as text if another term covers one of their simple parts, or a
+/// neighbour covers them.
 fn drop_covered_texts(terms: &mut Vec<Term>, names: &mut Names) {
     let at = terms.partition_point(|term| !matches!(term, Term::Other(_)));
     if at == terms.len() {
@@ -194,9 +196,9 @@ fn drop_covered_texts(terms: &mut Vec<Term>, names: &mut Names) {
     terms.append(&mut texts);
 }
 
-/// How much wider two neighbours get if they are joined: of numbers the gap between them as a share
-/// of `span`, of texts a sixteenth for each character that they share beyond `common`. `None` if
-/// they cannot be.
+/// How much wider two neighbours become if they are joined: for numbers the gap between them as a
+/// share of `span`, for texts a sixteenth for each character that they share beyond `common`.
+/// `None` if they cannot be joined.
 pub(super) fn gap(one: &Term, two: &Term, span: f64, common: usize) -> Option<f64> {
     match (one, two) {
         (Term::Range { field, high: Reverse(high), .. }, Term::Range { field: of, low, .. }) if field == of => {
@@ -211,8 +213,8 @@ pub(super) fn gap(one: &Term, two: &Term, span: f64, common: usize) -> Option<f6
     }
 }
 
-/// Share of all events that a term is thought to let through, if the numbers of its field are
-/// spread over `span`.
+/// Estimated share of all events for which a term is true, if the numbers of its field are spread
+/// over `span`.
 pub(super) fn share(term: &Term, span: f64) -> f64 {
     match term {
         Term::Range { low: from @ Cut::At(..), high: Reverse(to @ Cut::At(..)), .. } => {

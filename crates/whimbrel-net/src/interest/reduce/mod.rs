@@ -1,21 +1,21 @@
-//! What a broker tells others that its subscribers want, in a bounded number of entries.
+//! The interest of a broker's subscribers in a bounded number of entries, as it is told to others.
 //!
 //! A [`Reduction`] counts what is wanted: filters, and under each the terms of its selectors, of
 //! which one must be true. From that it makes entries that together want at least as much:
-//! 1. What another covers is dropped.
+//! 1. Terms and filters that others cover are dropped.
 //! 2. If more are left than allowed, those under one filter share entries, as disjunctions. That
-//!    lets nothing in.
-//! 3. If that is not enough, neighbours are joined, those first that are thought to let in the
-//!    least: ranges with the smallest gap between them, texts with the longest common beginning.
+//!    admits no additional events.
+//! 3. If that is not enough, neighbours are joined, first those that are estimated to admit the
+//!    least: ranges with the smallest gap between them, texts with the longest common prefix.
 //!    Filters beyond the bound are replaced by wider ones in the same order.
 //!
-//! This is greedy clustering of sorted neighbours; no more than what stands next to each other is
-//! ever compared.
+//! This is greedy clustering of sorted neighbours; only adjacent terms are ever compared.
 //!
 //! **When.** As long as no more is wanted than there may be entries, the entries follow each
-//! change. Beyond, what is new goes into the entries as they are (one changes), what is gone stays
-//! in them, and all is computed anew when more than an eighth of the set (at least [`CHANGES_MIN`])
-//! has changed. So entries may want too much for a while; they never want too little.
+//! change. Beyond that, a new term goes into the entries as they are (one changes), a removed one
+//! stays in them, and all entries are computed anew when more than an eighth of the set (at least
+//! [`CHANGES_MIN`]) has changed. So entries may want too much for a while; they never want too
+//! little.
 
 mod group;
 mod place;
@@ -36,14 +36,14 @@ use plan::{Spans, fit};
 use term::{Names, Term};
 use widen::{drop_covered, system_root, tidied};
 
-/// The entries that a broker tells others if nothing else is configured.
+/// Default bound of the entries that a broker tells others.
 pub const INTEREST_MAX: usize = 256;
 
-/// The least bound that may be asked for: there is an entry for each filter that none can be merged
-/// with, and some room.
+/// The least bound that may be configured: an entry for each class of filters that cannot be
+/// merged, and some room.
 pub const INTEREST_LEAST: usize = 32;
 
-/// Fewer changes than this do not lead to all being computed anew once there is more than fits.
+/// Fewer changes than this do not cause all entries to be computed anew when not everything fits.
 pub const CHANGES_MIN: usize = 64;
 
 /// What is wanted under a filter.
@@ -51,18 +51,18 @@ pub const CHANGES_MIN: usize = 64;
 pub struct ReducedEntry {
     /// A well-formed [`TopicFilter`].
     pub filter: Box<str>,
-    /// Which of its topics' events, in at most [`SELECTOR_BYTES_MAX`] bytes; `None`: all.
+    /// The wanted events of its topics, in at most [`SELECTOR_BYTES_MAX`] bytes; `None`: all.
     pub selector: Option<Selector>,
 }
 
-/// What is known of the traffic: it decides what is merged, and never whether anything is covered.
+/// An estimate of the traffic: it decides what is merged, and never whether anything is covered.
 pub trait TrafficEstimate {
     /// Events per second on the filter's topics, of any publisher. Finite, not negative, and for a
     /// wider filter at least as much as for a narrower one; the choice is poor otherwise.
     fn rate(&self, filter: TopicFilter<'_>) -> f64;
 }
 
-/// Nothing is known: all topics have the same traffic, and each level has 16 values.
+/// No estimate: all topics have the same traffic, and each level has 16 values.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Even;
 
@@ -72,11 +72,11 @@ impl TrafficEstimate for Even {
     }
 }
 
-/// A filter begins with one more level with `$` than [`SYSTEM_ROOTS_MAX`].
+/// A filter begins with another level with `$` when there are [`SYSTEM_ROOTS_MAX`] already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooManyRoots;
 
-/// What is wanted under one filter, and how often.
+/// The terms wanted under one filter, with the number of subscriptions that want each.
 #[derive(Debug, Default)]
 struct WantedTerms {
     all: u32,
@@ -93,50 +93,51 @@ impl WantedTerms {
     }
 }
 
-/// What a broker's subscribers want, counted, and the entries that stand for it. Each distinct
+/// The counted wants of a broker's subscribers, and the entries that represent them. Each distinct
 /// filter and each distinct term is kept once, in about 100 bytes beside its text.
 #[derive(Debug, Default)]
 pub struct Reduction {
     wanted: BTreeMap<Box<str>, WantedTerms>,
     names: Names,
-    /// First levels with `$`, and how many filters begin with each.
+    /// First levels with `$`, and the number of filters that begin with each.
     roots: BTreeMap<Box<str>, usize>,
-    /// Distinct things wanted.
+    /// Number of distinct wants: see [`Reduction::len`].
     len: usize,
-    /// Changes since all was computed.
+    /// Changes since all entries were computed.
     changes: usize,
-    /// All is to be computed anew.
+    /// All entries are to be computed anew.
     is_stale: bool,
-    /// What is new since the entries were made, unless all is to be computed anyway; at most as
-    /// many as there may be changes.
+    /// What is new since the entries were made, unless all entries are to be computed anyway; at
+    /// most as many as the allowed changes.
     fresh: Vec<FilterGroup>,
     bound: usize,
-    /// What the entries want, sorted.
+    /// The groups of the entries, sorted.
     groups: Vec<FilterGroup>,
     entries: Vec<ReducedEntry>,
 }
 
 impl Reduction {
-    /// Nobody wants anything.
+    /// A reduction in which nothing is wanted.
     pub fn new() -> Reduction {
         Reduction::default()
     }
 
-    /// Distinct things wanted: filters without selector, and terms of selectors under filters.
+    /// Number of distinct wants: filters without selector, and terms of selectors under filters.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether nobody wants anything.
+    /// Whether nothing is wanted.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Somebody wants what the filter matches and the selector is true for. Takes logarithmic time
-    /// for each term of the selector.
+    /// Adds a subscription: it wants the filter's events for which the selector is true. Takes
+    /// logarithmic time for each term of the selector.
     ///
     /// # Errors
-    /// Nothing has changed if the filter begins with one more level with `$` than are allowed.
+    /// When the filter begins with one more level with `$` than are allowed; nothing has changed
+    /// then.
     pub fn insert(&mut self, filter: TopicFilter<'_>, selector: Option<&Selector>) -> Result<(), TooManyRoots> {
         let filter = tidied(filter.as_str());
         let terms = self.terms(selector);
@@ -183,10 +184,10 @@ impl Reduction {
         Ok(())
     }
 
-    /// One who wanted that no longer does. Takes logarithmic time for each term of the selector.
+    /// Removes a subscription. Takes logarithmic time for each term of the selector.
     ///
     /// # Panics
-    /// When nobody did: it was not inserted, or was refused.
+    /// When there is no such subscription: it was not inserted, or was refused.
     pub fn remove(&mut self, filter: TopicFilter<'_>, selector: Option<&Selector>) {
         let filter = tidied(filter.as_str());
         let terms = self.terms(selector);
@@ -225,13 +226,13 @@ impl Reduction {
         }
     }
 
-    /// `None` for everything.
+    /// The terms of a selector; `None` for everything.
     fn terms(&mut self, selector: Option<&Selector>) -> Option<Vec<Term>> {
         let selector = selector.filter(|selector| !selector.is_everything())?;
         Some(self.names.terms(selector))
     }
 
-    /// So many things more or less are wanted.
+    /// Records that `by` more or fewer distinct things are wanted.
     fn changed(&mut self, by: usize) {
         self.changes += by;
         self.is_stale |= self.len <= self.bound || self.changes > (self.len / 8).max(CHANGES_MIN);
@@ -240,9 +241,9 @@ impl Reduction {
         }
     }
 
-    /// At most `bound` entries, sorted by filter, that together want everything that is wanted. The
+    /// At most `bound` entries, sorted by filter, that together want everything that is wanted; the
     /// same entries if nothing has changed. Takes time for each change in proportion to the
-    /// entries, and now and then n log n in what is wanted; see the module for when.
+    /// entries, and sometimes n log n in the number of wants; see the module for when.
     ///
     /// # Panics
     /// When the bound is less than [`INTEREST_LEAST`].
@@ -256,7 +257,7 @@ impl Reduction {
         &self.entries
     }
 
-    /// Makes all entries anew.
+    /// Computes all entries anew.
     fn compute(&mut self, traffic: &dyn TrafficEstimate) {
         self.fresh.clear();
         self.names.tidy();
@@ -279,7 +280,7 @@ impl Reduction {
         self.tell(groups);
     }
 
-    /// Brings what is new into the entries as they are. False if it has no place there.
+    /// Merges what is new into the entries as they are. Returns false if there is no place for it.
     fn absorb(&mut self, traffic: &dyn TrafficEstimate) -> bool {
         if self.fresh.is_empty() {
             return true;

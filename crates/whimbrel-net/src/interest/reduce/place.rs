@@ -1,19 +1,19 @@
-//! A place for what is new among entries that stay as they are.
+//! A place for new groups among entries that stay as they are.
 
 use super::TrafficEstimate;
 use super::group::{FilterGroup, gap};
 use super::plan::Spans;
 use super::widen::{rate, union};
 
-/// Of the sorted entries so many before and behind what is new are looked at closely.
+/// The number of sorted entries on each side of a new group that are tried.
 const BESIDE: usize = 4;
 
-/// And so many others, those whose filters get the least wider.
+/// The number of others that are tried: those whose filters widen the least.
 const ELSEWHERE: usize = 8;
 
-/// Finds a place in sorted groups for what one group of one term wants: it is covered, gets an
-/// entry of its own, or joins that which is thought to let in the least more. False if there is no
-/// such place.
+/// Finds a place in sorted groups for a group of one term: it is covered, gets an entry of its own,
+/// or joins the entry that is estimated to admit the least additional events. Returns false if
+/// there is no place.
 pub(super) fn place(
     groups: &mut Vec<FilterGroup>,
     new: FilterGroup,
@@ -51,7 +51,7 @@ fn add(groups: &mut Vec<FilterGroup>, group: FilterGroup) {
     groups.insert(groups.partition_point(|other| *other < group), group);
 }
 
-/// The groups with which `new` is tried.
+/// The groups that are tried for `new`.
 fn candidates(groups: &[FilterGroup], new: &FilterGroup, traffic: &dyn TrafficEstimate) -> Vec<usize> {
     let at = groups.partition_point(|group| group < new);
     let beside = at.saturating_sub(BESIDE)..groups.len().min(at + BESIDE);
@@ -76,14 +76,14 @@ fn together(one: &FilterGroup, two: &FilterGroup, spans: &Spans) -> Option<Filte
     terms.sort_unstable();
     let mut group = FilterGroup { filter, terms };
     group.join();
-    // Each round joins two terms, of which an entry and one more have not many.
+    // Each round joins two terms, and there are at most as many as in an entry and one more.
     while !group.fits() {
         close_one(&mut group, spans)?;
     }
     Some(group)
 }
 
-/// Joins those two neighbours that get the least wider; `None` if there are none.
+/// Joins the two neighbours that become the least wider; `None` if there are none.
 fn close_one(group: &mut FilterGroup, spans: &Spans) -> Option<()> {
     let mut best: Option<(f64, usize)> = None;
     for (at, pair) in group.terms.windows(2).enumerate() {

@@ -1,5 +1,5 @@
-//! From groups to entries: which neighbouring terms are joined so that all fits into so many
-//! entries.
+//! From groups to entries: which neighbouring terms are joined so that all groups fit into the
+//! bound of entries.
 
 use core::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use super::group::{BYTES_AT_FIRST, FilterGroup, TERMS_AT_FIRST, gap, share};
 use super::term::{Names, Sizes, Term, shared};
 use super::widen::{CLASSES_MAX, rate, widen};
 
-/// The least and the greatest number that anyone asks of a field for.
+/// The least and the greatest number with which a field is compared.
 #[derive(Debug, Default)]
 pub(super) struct Spans(BTreeMap<Arc<Field>, (f64, f64)>);
 
@@ -29,13 +29,13 @@ impl Spans {
         Spans(spans)
     }
 
-    /// How far the field's numbers are spread; at least 1.
+    /// The spread of the field's numbers; at least 1.
     pub(super) fn width(&self, term: &Term) -> f64 {
         let Term::Range { field, .. } = term else { return 1.0 };
         self.0.get(field).map_or(1.0, |(least, greatest)| (greatest - least).clamp(1.0, f64::MAX))
     }
 
-    /// Share of a filter's events that a group is thought to let through.
+    /// Estimated share of a filter's events that a group wants.
     pub(super) fn share(&self, group: &FilterGroup) -> f64 {
         if group.wants_all() {
             return 1.0;
@@ -52,13 +52,12 @@ struct GapToJoin {
     at: usize,
 }
 
-/// Parts of the entries, in sixteenths, that are given to filters if there are more than that. Each
-/// is tried, and the cheapest taken: fewer filters leave more entries for what is wanted under
-/// each.
+/// Shares of the entries, in sixteenths, for filters if there are more filters than that. Each is
+/// tried, and the cheapest is taken: fewer filters leave more entries for the terms under each.
 const FILTERS_TRIED: [usize; 4] = [15, 12, 8, 4];
 
 /// Fits sorted groups, of which none wants what another covers, into `bound` entries. If something
-/// has to be joined for that, an eighth of them stays free for what comes later.
+/// has to be joined for that, an eighth of the entries stays free for later changes.
 pub(super) fn fit(
     mut groups: Vec<FilterGroup>,
     bound: usize,
@@ -94,7 +93,7 @@ pub(super) fn fit(
     }
 }
 
-/// The same where too many conditions cannot be joined as they are: with parts of them that can.
+/// As [`fit`], for too many terms that cannot be joined: these are replaced by parts that can.
 fn fit_coarsely(
     mut groups: Vec<FilterGroup>,
     limit: usize,
@@ -108,12 +107,12 @@ fn fit_coarsely(
             return packed;
         }
     }
-    // Too many fields under each of few filters.
+    // There are too many fields under each of the few filters.
     groups.iter_mut().for_each(|group| group.terms.clear());
     groups
 }
 
-/// Entries that let nothing in; `None` if they are too many.
+/// Entries that admit no additional events; `None` if they are too many.
 fn pack_exactly(groups: &[FilterGroup], bound: usize) -> Option<Vec<FilterGroup>> {
     if groups.len() > bound {
         return None;
@@ -162,7 +161,7 @@ fn pack(groups: &[FilterGroup], limit: usize, traffic: &dyn TrafficEstimate) -> 
     Some(packed)
 }
 
-/// All neighbours that can be joined, by what that would cost.
+/// All neighbours that can be joined, sorted by cost.
 fn gaps(groups: &[FilterGroup], traffic: &dyn TrafficEstimate) -> Vec<GapToJoin> {
     let spans = Spans::of(groups);
     let mut gaps = Vec::new();
@@ -179,7 +178,7 @@ fn gaps(groups: &[FilterGroup], traffic: &dyn TrafficEstimate) -> Vec<GapToJoin>
     gaps
 }
 
-/// For each term how many bytes all texts about its field begin with.
+/// For each term the length of the common prefix of all texts about its field, bytes.
 fn common(terms: &[Term]) -> Vec<usize> {
     let mut common = Vec::with_capacity(terms.len());
     for run in
@@ -201,7 +200,7 @@ fn closings(groups: &[FilterGroup], gaps: &[GapToJoin]) -> Vec<Vec<bool>> {
     closed
 }
 
-/// Ends of the runs of joined terms, and a bound for the bytes of what each becomes.
+/// Ends of the runs of joined terms, and a bound for the bytes of each joined run.
 fn runs(sizes: &[Sizes], closed: &[bool]) -> impl Iterator<Item = (usize, usize)> {
     let mut first: Option<usize> = None;
     sizes.iter().zip(closed).enumerate().filter_map(move |(at, (size, is_closed))| {
@@ -213,7 +212,7 @@ fn runs(sizes: &[Sizes], closed: &[bool]) -> impl Iterator<Item = (usize, usize)
     })
 }
 
-/// Walks the entries that a group needs: each is given with the ends of its runs.
+/// Walks the entries that a group needs: `entry` is called for each, with the ends of its runs.
 fn walk(sizes: &[Sizes], closed: &[bool], mut entry: impl FnMut(&[usize])) {
     let (mut ends, mut bytes) = (Vec::with_capacity(TERMS_AT_FIRST), 0);
     for (end, size) in runs(sizes, closed) {

@@ -1,5 +1,5 @@
-//! What a selector asks for, cut into terms of which one must hold: terms about one field can be
-//! sorted, compared and joined.
+//! Selectors as terms of which one must be true: terms about one field can be sorted, compared and
+//! joined.
 
 use core::cmp::{Ordering, Reverse};
 use std::collections::BTreeSet;
@@ -31,8 +31,7 @@ impl Ord for Exact {
     }
 }
 
-/// Where the numbers are cut in two: an end of a range without the question of whether it is
-/// included.
+/// A place between numbers: an end of a range without the question of whether it is included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Cut {
     /// Before all numbers.
@@ -44,7 +43,7 @@ pub(super) enum Cut {
 }
 
 impl Cut {
-    /// The nearest double, if it is not at an end.
+    /// The nearest double of the number at the cut; `None` at an end.
     pub(super) fn double(self) -> Option<f64> {
         match self {
             Cut::At(Exact(Number::Integer(value)), _) => Some(value as f64),
@@ -54,13 +53,13 @@ impl Cut {
     }
 }
 
-/// Something that is true of some events. The order brings terms about one field together, and one
-/// that covers another before it.
+/// A condition on events. In the order of terms those about one field are together, and a term that
+/// covers another is before it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Term {
-    /// A number between two cuts.
+    /// The field is a number between two cuts.
     Range { field: Arc<Field>, low: Cut, high: Reverse<Cut> },
-    /// This text, or (not `exact`) one that begins with it.
+    /// The field is this text, or (not `exact`) one that begins with it.
     Text { field: Arc<Field>, text: Box<str>, exact: bool },
     /// A condition, as its canonical text; never a disjunction.
     Other(Box<str>),
@@ -100,7 +99,7 @@ impl Term {
     }
 
     /// Whether a range and one that does not begin before it have no number between them, so that
-    /// they are joined at no cost.
+    /// joining them costs nothing.
     pub(super) fn touches(&self, next: &Term) -> bool {
         match (self, next) {
             (Term::Range { field, high, .. }, Term::Range { field: of, low, .. }) => field == of && *low <= high.0,
@@ -116,7 +115,7 @@ impl Term {
         }
     }
 
-    /// Bytes that it takes in a disjunction.
+    /// Bytes that it takes in a disjunction, alone and joined.
     pub(super) fn sizes(&self) -> Sizes {
         let alone = self.size() + BETWEEN_BYTES;
         match self {
@@ -126,13 +125,13 @@ impl Term {
                     (bytes(range(field, *low, Cut::End)), bytes(range(field, Cut::Start, high.0)));
                 Sizes { alone, as_first, as_last }
             }
-            // What the first and the last begin with is no longer than either, but may need
+            // The common prefix of the first and the last is no longer than either, but may need
             // escapes.
             _ => Sizes { alone, as_first: 2 * alone + LIKE_BYTES, as_last: 0 },
         }
     }
 
-    /// What it says, as a selector does; `None` for what is only text.
+    /// The condition as a selector has it; `None` for a term that is kept as text.
     pub(super) fn condition(&self) -> Option<Condition> {
         match self {
             Term::Range { field, low, high } => Some(range(field, *low, high.0)),
@@ -157,10 +156,10 @@ impl Term {
     }
 }
 
-/// Bytes of what stands between two conditions, at most.
+/// Bytes of the separator between two conditions, at most.
 const BETWEEN_BYTES: usize = " AND ".len();
 
-/// Bytes that a pattern takes beside what it begins with, at most.
+/// Bytes that a pattern takes beside its prefix, at most.
 const LIKE_BYTES: usize = " LIKE '%' ESCAPE '\\'".len();
 
 /// Bytes that a term takes in an entry.
@@ -168,14 +167,14 @@ const LIKE_BYTES: usize = " LIKE '%' ESCAPE '\\'".len();
 pub(super) struct Sizes {
     /// If it is not joined with others.
     pub(super) alone: usize,
-    /// What is left of the first of several that are joined; together with the last a bound for
-    /// what becomes of them.
+    /// The part of the first of several joined terms; together with the part of the last a bound
+    /// for the joined term.
     pub(super) as_first: usize,
-    /// What is left of the last.
+    /// The part of the last of several joined terms.
     pub(super) as_last: usize,
 }
 
-/// How many bytes two texts have in common at their beginnings, in whole characters.
+/// Length of the common prefix of two texts, bytes, in whole characters.
 pub(super) fn shared(one: &str, two: &str) -> usize {
     let same = one.chars().zip(two.chars()).take_while(|(a, b)| a == b);
     same.map(|(c, _)| c.len_utf8()).sum()
@@ -206,7 +205,7 @@ fn range(field: &Field, low: Cut, high: Cut) -> Condition {
     match (from, to) {
         (Some(from), Some(to)) => Condition::And([from, to].into()),
         (Some(one), None) | (None, Some(one)) => one,
-        // Nothing asks for it; every number is at most infinite, and this is as wide.
+        // No selector asks for this; every number is at most infinite, and this is as wide.
         (None, None) => Condition::Constant(true),
     }
 }
@@ -225,14 +224,14 @@ impl Names {
         new
     }
 
-    /// Forgets what nobody else has.
+    /// Drops the fields that are not used elsewhere.
     pub(super) fn tidy(&mut self) {
         self.0.retain(|field| Arc::strong_count(field) > 1);
     }
 
-    /// Terms of which one is true if and only if the selector is. None for one that is never true;
-    /// a term for everything is not there, so that [`Selector::is_everything`] is to be asked
-    /// before. At most one for each two bytes of the selector's text.
+    /// Terms of which one is true if and only if the selector is. Empty for a selector that is
+    /// never true. There is no term for everything, so [`Selector::is_everything`] is to be asked
+    /// before. At most one term for each two bytes of the selector's text.
     pub(super) fn terms(&mut self, selector: &Selector) -> Vec<Term> {
         let mut found = Vec::new();
         self.add(selector.condition(), &mut found);
@@ -252,7 +251,7 @@ impl Names {
         }
     }
 
-    /// Terms that say the same as a condition without OR.
+    /// Terms that are equivalent to a condition without OR; `None` if there are none.
     fn simple(&mut self, condition: &Condition) -> Option<Vec<Term>> {
         match condition {
             Condition::Compare { op, left: Operand::Field(field), right: Operand::Literal(Literal::Text(text)) }
@@ -290,7 +289,7 @@ impl Names {
         }
     }
 
-    /// Empty if nothing is between them.
+    /// The range between two cuts; empty if no number is between them.
     fn between(&mut self, field: &Field, low: Cut, high: Cut) -> Vec<Term> {
         if low < high { vec![Term::Range { field: self.name(field), low, high: Reverse(high) }] } else { Vec::new() }
     }
@@ -330,7 +329,7 @@ impl Names {
     }
 }
 
-/// Less is better.
+/// How much a term lets through, roughly: 0 is the narrowest.
 fn vagueness(term: &Term) -> u8 {
     match term {
         Term::Text { exact: true, .. } => 0,
@@ -340,7 +339,7 @@ fn vagueness(term: &Term) -> u8 {
     }
 }
 
-/// The field and the cuts between which it must be for a comparison with a number to be true.
+/// The field of a comparison with a number, and the cuts between which it must be.
 fn limits(condition: &Condition) -> Option<(&Field, Cut, Cut)> {
     let Condition::Compare { op, left: Operand::Field(field), right: Operand::Literal(limit) } = condition else {
         return None;

@@ -1,4 +1,4 @@
-//! Filters: which cover others, and wider ones in place of several.
+//! Filters: which of them cover others, and wider ones that replace several.
 
 use whimbrel_event::Seeded;
 use whimbrel_selector::TopicFilter;
@@ -12,21 +12,21 @@ use super::term::{Names, Term};
 /// two of them.
 pub const SYSTEM_ROOTS_MAX: usize = 16;
 
-/// Sets of filters of which each can be covered by one: those under each such first level, and all
-/// others.
+/// Classes of filters, of which each can be covered by one filter: those under each first level
+/// that begins with `$`, and all others.
 pub(super) const CLASSES_MAX: usize = SYSTEM_ROOTS_MAX + 1;
 
-/// Looks that are taken for filters that cover one.
+/// Steps of the search for filters that cover one.
 const COVER_STEPS_MAX: usize = 256;
 
-/// Levels of a filter at which wider ones are tried.
+/// Levels of a filter at which a wildcard is tried.
 const LEVELS_TRIED: usize = 8;
 
-/// Rounds of replacing filters by wider ones; each can put a wildcard into each filter. What is
-/// then still too much becomes one filter for each class.
+/// Rounds of replacing filters by wider ones; each can put one wildcard into each filter. If there
+/// are still too many afterwards, each class gets one filter.
 const ROUNDS_MAX: usize = 8;
 
-/// Seed of hashes that only bring equal ones together.
+/// Seed of hashes that are only used to group equal values.
 const SEED: u64 = 12;
 
 /// The first level, if wildcards do not match it.
@@ -34,7 +34,7 @@ pub(super) fn system_root(filter: &str) -> Option<&str> {
     filter.starts_with('$').then(|| filter.split('/').next().unwrap_or(filter))
 }
 
-/// Events per second under a filter; what makes no sense is none.
+/// Events per second under a filter; a value out of range is clamped.
 pub(super) fn rate(traffic: &dyn TrafficEstimate, filter: TopicFilter<'_>) -> f64 {
     traffic.rate(filter).clamp(0.0, 1e18).max(0.0)
 }
@@ -63,18 +63,18 @@ pub(super) fn union(one: &str, two: &str) -> Option<Box<str>> {
     Some(if TopicFilter::new(&text).is_ok() { tidied(&text).into() } else { class_filter(one) })
 }
 
-/// One way to write filters that match the same.
+/// The canonical form among filters that match the same topics.
 pub(super) fn tidied(filter: &str) -> &str {
     if filter == "+/#" { "#" } else { filter }
 }
 
-/// Covers the filter and all others of its class.
+/// The filter that covers this one and all others of its class.
 fn class_filter(filter: &str) -> Box<str> {
     system_root(filter).map_or_else(|| "#".into(), |root| format!("{root}/#").into())
 }
 
-/// The places of those of the sorted groups whose filters cover `filter`, its own among them;
-/// perhaps not all if there are very many ways.
+/// Places of the sorted groups whose filters cover `filter`, its own among them; may be incomplete
+/// if more than [`COVER_STEPS_MAX`] steps are needed.
 fn coverers(groups: &[FilterGroup], filter: &str) -> Vec<usize> {
     let levels: Vec<&str> = filter.split('/').collect();
     let first = |text: &str| groups.partition_point(|group| *group.filter < *text);
@@ -104,7 +104,7 @@ fn coverers(groups: &[FilterGroup], filter: &str) -> Vec<usize> {
     found
 }
 
-/// Drops what sorted groups want that others with wider filters want too.
+/// Drops from each of the sorted groups what groups with wider filters want too.
 pub(super) fn drop_covered(groups: &mut Vec<FilterGroup>, names: &mut Names) {
     let mut left: Vec<Option<FilterGroup>> = Vec::with_capacity(groups.len());
     for (own, group) in groups.iter().enumerate() {
@@ -115,7 +115,7 @@ pub(super) fn drop_covered(groups: &mut Vec<FilterGroup>, names: &mut Names) {
         }
         let is_covered = |term: &Term| wider.iter().any(|at| groups[*at].covers(term));
         let mut is_left = |term: &&Term| {
-            // What is kept as text is covered with one of its parts.
+            // A term that is kept as text is covered if one of its parts is.
             let parts = if wider.is_empty() { Vec::new() } else { names.simple_parts(term) };
             !is_covered(term) && !parts.iter().any(|terms| terms.iter().all(is_covered))
         };
@@ -126,12 +126,12 @@ pub(super) fn drop_covered(groups: &mut Vec<FilterGroup>, names: &mut Names) {
     *groups = left.into_iter().flatten().collect();
 }
 
-/// Filters that a wider one could stand for.
+/// Filters that a wider one could replace.
 struct Candidate {
-    /// What one of them saves costs so much.
+    /// Cost per saved filter.
     cost: f64,
     filter: Box<str>,
-    /// Those that let the least through come first.
+    /// Groups with these filters; those that admit the least events come first.
     members: Vec<usize>,
 }
 
@@ -170,8 +170,8 @@ fn widen_once(
             break;
         }
         let is_free = |at: &&usize| filters[**at].is_none();
-        // No more than needed, and those first that come first: the others stay as they are unless
-        // the wider one covers them.
+        // Takes no more than needed, in the order of `members`: the others stay as they are unless
+        // the wider filter covers them.
         let free: Vec<usize> = candidate.members.iter().filter(is_free).take(count - target + 1).copied().collect();
         if free.len() > 1 {
             count -= free.len() - 1;
@@ -182,7 +182,7 @@ fn widen_once(
     merged(groups, filters, names)
 }
 
-/// Groups under their new filters, those under one of them together.
+/// Gives the groups new filters, and merges groups with the same filter.
 fn merged(mut groups: Vec<FilterGroup>, filters: Vec<Box<str>>, names: &mut Names) -> Vec<FilterGroup> {
     groups.iter_mut().zip(filters).for_each(|(group, filter)| group.filter = filter);
     groups.sort_unstable();
@@ -190,7 +190,7 @@ fn merged(mut groups: Vec<FilterGroup>, filters: Vec<Box<str>>, names: &mut Name
     for group in groups {
         match merged.last_mut() {
             Some(last) if last.filter == group.filter => {
-                // One that wants all comes first.
+                // A group that wants all is sorted first.
                 if !last.wants_all() {
                     last.terms.extend(group.terms);
                 }
@@ -206,7 +206,7 @@ fn merged(mut groups: Vec<FilterGroup>, filters: Vec<Box<str>>, names: &mut Name
     merged
 }
 
-/// Wider filters for those that differ in one level, or from some level on, by what they cost.
+/// Wider filters for those that differ in one level, or from some level on, sorted by cost.
 fn candidates(groups: &[FilterGroup], traffic: &dyn TrafficEstimate) -> Vec<Candidate> {
     let hasher = Seeded::new(SEED);
     let mut keys: Vec<(u64, usize)> = Vec::new();
