@@ -4,14 +4,18 @@
 //! It knows hosts, filters, frames and ages. It does not know sessions, logs or cursors, and cannot
 //! reach them.
 //!
-//! - [`link`]: what a connection to another broker is like.
+//! - [`link`]: connections to other brokers: the neighbour, what is unsent, delay and loss.
 //! - [`topology`]: the link-state database: which brokers there are, and who is linked with whom.
 //! - [`route`]: the best paths to other brokers, and trees of paths for a set of them.
-//! - [`interest`]: what a broker tells the others that its subscribers want, in few entries.
+//! - [`interest`]: what brokers want: this one, in few entries, and all others.
+//! - [`transit`]: frames that passed lately, to be sent again if they are lost farther on.
+//! - [`timers`]: deadlines by time and by purpose.
 
 pub mod interest;
 pub mod link;
 pub mod route;
+pub mod timers;
 pub mod topology;
+pub mod transit;
 
 pub use link::{Channel, HangUp, PeerInput, PeerLink};

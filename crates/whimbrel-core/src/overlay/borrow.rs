@@ -5,6 +5,7 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use whimbrel_event::{Event, EventId, PubendId, Tick, Time};
+use whimbrel_net::interest::reduce::{Even, Reduction};
 use whimbrel_selector::{SharedFilter, TopicName};
 use whimbrel_wire::{BrokerMessage, ReadAsk, ReadTold, compact};
 
@@ -13,7 +14,6 @@ use super::messages::Sender;
 use crate::api::Output;
 use crate::broker::Broker;
 use crate::store::{DurableNo, FilterEntries, REMOTE_MEMBERS_MAX, ToldPart};
-use whimbrel_net::interest::reduce::{Even, Reduction};
 
 /// Who lags waits so long for others who lag in the same place: many come back at once.
 pub const READ_GRACE: Duration = Duration::from_millis(5);

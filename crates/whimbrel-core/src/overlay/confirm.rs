@@ -9,7 +9,7 @@ use whimbrel_event::{HostId, Reliability, Time};
 
 use super::hold_received::HoldsReceived;
 use super::joining::ALL_OTHERS;
-use super::{Due, Overlay, ending, own_interest};
+use super::{Due, Overlay, ending, is_local};
 use crate::api::{Durability, Granted, Output, Refusal, Start};
 use crate::broker::Broker;
 use crate::confirming::PendingSubscription;
@@ -190,7 +190,7 @@ impl Broker {
         let groups = &self.groups;
         let is_elsewhere = |text: &str| groups.find(text).is_some_and(|id| !groups.is_home(id));
         let wanted = |(asked, _, result): &(PendingSubscription, bool, Result<Granted, Refusal>)| {
-            result.is_ok() && !own_interest::is_local(&asked.filter) && !is_elsewhere(&asked.filter)
+            result.is_ok() && !is_local(&asked.filter) && !is_elsewhere(&asked.filter)
         };
         let is_alone = overlay.topology.len() < 2 && !overlay.is_young(now) && !overlay.lacks_everyone();
         let waits = |(asked, _, result): &(PendingSubscription, bool, Result<Granted, Refusal>)| {

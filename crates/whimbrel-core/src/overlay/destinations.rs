@@ -8,10 +8,10 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use whimbrel_event::{HostId, Packed, Tick, Time};
+use whimbrel_net::interest::others::InterestValue;
 use whimbrel_selector::{Selector, TopicFilter, TopicName};
 
-use super::interests::InterestValue;
-use super::{Due, Overlay, own_interest};
+use super::{Due, Overlay};
 use crate::api::Output;
 use crate::broker::Broker;
 use crate::content::Content;
@@ -186,7 +186,7 @@ impl Broker {
             destination.incarnation != known.incarnation && !(ignores && destination.incarnation > 0);
         destination.incarnation = known.incarnation;
         destination.version = known.version;
-        destination.tag = own_interest::tag_of(host, known.version);
+        destination.tag = whimbrel_net::interest::own::tag_of(host, known.version);
         destination.since = passed;
         if is_new_incarnation || was_empty {
             // Before, nothing was matched for it. What came since it began to want something it can

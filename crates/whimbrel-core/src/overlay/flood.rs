@@ -5,18 +5,18 @@
 use core::time::Duration;
 
 use whimbrel_event::{HostId, Time};
+use whimbrel_net::interest::others::{Delta, InterestOutcome, InterestValue};
+use whimbrel_net::interest::own::EVERY_BROKER;
+use whimbrel_net::link::peers::{CONTROL_HIGH, PeerBacklog};
+use whimbrel_net::topology::{Learned, LinkState, Neighbour};
 use whimbrel_wire::{
     Ask, Digest, Frame, InterestEntry, InterestUpdate, LinkEnd as WireNeighbour, PreviousIdentity, Protocol,
 };
 
-use super::interests::{Delta, InterestOutcome, InterestValue};
-use super::own_interest::EVERY_BROKER;
-use super::peers::{CONTROL_HIGH, PeerBacklog};
 use super::{Due, Overlay};
 use crate::api::{Channel, Output, PeerLink};
 use crate::broker::Broker;
 use crate::stream::Streams;
-use whimbrel_net::topology::{Learned, LinkState, Neighbour};
 
 /// The own link state is told at most so often.
 pub const ANNOUNCE_EVERY: Duration = Duration::from_millis(100);
@@ -392,7 +392,7 @@ mod tests {
 
     use super::*;
     use crate::overlay::OverlayConfig;
-    use crate::overlay::peers::{Peer, PeerIdentity};
+    use whimbrel_net::link::peers::{Peer, PeerIdentity};
 
     const LINK: PeerLink = PeerLink(0);
 

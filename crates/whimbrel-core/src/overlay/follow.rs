@@ -8,6 +8,7 @@
 use std::collections::BTreeSet;
 
 use whimbrel_event::{HostId, PubendId, Reliability, Tick, Time};
+use whimbrel_net::topology::LinkState;
 use whimbrel_wire::{Frame, Hello, PREVIOUS_IDENTITIES_MAX, PreviousIdentities, PreviousIdentity};
 
 use super::repair::NACK_HOPS_MAX;
@@ -15,7 +16,6 @@ use crate::api::{Channel, Output, PeerLink};
 use crate::broker::Broker;
 use crate::cursor::{AHEAD_MAX, Gap, GapReason};
 use crate::stream::AHEAD_MAX as STREAM_AHEAD_MAX;
-use whimbrel_net::topology::LinkState;
 
 /// What tells a broker of those; `None`: there are none.
 fn previous_frame(to: HostId, known: impl Iterator<Item = PreviousIdentity>) -> Option<Vec<u8>> {

@@ -6,15 +6,15 @@
 //! through costs a look at its header and the copy.
 
 use whimbrel_event::{AcceptedEvent, EventId, HostId, Reliability, Tick, Time};
+use whimbrel_net::link::peers::Peers;
+use whimbrel_net::route::{Node, Tree};
 use whimbrel_wire::{Dest, EventFrame, Repairers, Subtree, TreeWriter, compact};
 
-use super::peers::Peers;
 use super::stats::OverlayStats;
 use super::traces::TraceStep;
-use super::{FrameBuffers, Overlay, own_interest};
+use super::{FrameBuffers, Overlay, is_local};
 use crate::api::{Channel, EventStep, Output, PeerLink};
 use crate::broker::Broker;
-use whimbrel_net::route::{Node, Tree};
 
 /// Bytes of the largest event that a broker of an overlay takes, packed: what a frame holds, less
 /// what it adds to its event.
@@ -67,7 +67,7 @@ impl Broker {
         if fault!(self, SentToAll) {
             wanted = overlay.destinations.numbers();
         }
-        if !own_interest::is_local(event.event.topic) {
+        if !is_local(event.event.topic) {
             wanted.sort_unstable();
             wanted.dedup();
             let dests = overlay.matched(now, event.id, &wanted);

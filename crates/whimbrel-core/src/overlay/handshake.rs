@@ -4,14 +4,14 @@
 use core::time::Duration;
 
 use whimbrel_event::Time;
+use whimbrel_net::link::estimate::{LINK_DEAD_AFTER, PROBE_EVERY};
+use whimbrel_net::link::peers::{HELLO_WITHIN, LINKS_MAX, Peer, PeerIdentity};
 use whimbrel_wire::{Cutter, Frame, Hello, Invalid, Probe, ProbeEcho, VERSION_BYTES_MAX};
 
-use super::peers::{HELLO_WITHIN, LINKS_MAX, Peer, PeerIdentity};
 use super::{Due, Overlay};
 use crate::api::{Channel, HangUp, Output, PeerLink};
 use crate::broker::Broker;
 use crate::stream::Streams;
-use whimbrel_net::link::estimate::{LINK_DEAD_AFTER, PROBE_EVERY};
 
 /// As much of a version as is told.
 fn beginning(version: &str) -> &str {

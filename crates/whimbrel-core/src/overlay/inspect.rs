@@ -3,8 +3,8 @@
 use core::time::Duration;
 
 use whimbrel_event::{HostId, Latency, Time};
+use whimbrel_net::link::peers::LinkCounters;
 
-use super::peers::LinkCounters;
 use super::{Overlay, OverlayStats};
 use crate::api::PeerLink;
 use crate::broker::Broker;
@@ -153,7 +153,8 @@ impl Broker {
     /// order of their hosts. At most `max` of them, after so many others.
     pub fn interests(&self, from: usize, max: usize) -> Vec<InterestInfo> {
         let Some(overlay) = self.overlay.as_deref() else { return Vec::new() };
-        let texts = |entry: &super::interests::InterestValue| (entry.filter.clone(), entry.selector.clone());
+        let texts =
+            |entry: &whimbrel_net::interest::others::InterestValue| (entry.filter.clone(), entry.selector.clone());
         let own = || InterestInfo {
             name: overlay.config.name.clone(),
             host: overlay.host,

@@ -6,10 +6,10 @@
 use core::time::Duration;
 
 use whimbrel_event::{HostId, Time};
+use whimbrel_net::link::peers::{Peer, UNSENT_LITTLE};
 use whimbrel_wire::{BrokerMessage, Frame, MessageFrame};
 
 use super::Overlay;
-use super::peers::{Peer, UNSENT_LITTLE};
 use super::repair::NACK_HOPS_MAX;
 use crate::api::{Channel, Output};
 use crate::broker::Broker;

@@ -32,14 +32,12 @@ mod handshake;
 mod hold_given;
 mod hold_received;
 mod inspect;
-mod interests;
 mod joining;
 mod lend;
 mod messages;
 mod named;
 mod own_interest;
 mod passing;
-mod peers;
 mod predecessors;
 mod questions;
 mod quiet;
@@ -53,15 +51,21 @@ mod roam;
 mod shares;
 mod sizes;
 mod stats;
-mod timing;
 mod traces;
-mod transit;
 mod watch;
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use whimbrel_event::{Deployment, HostId, PubendId, Tick, Time};
+use whimbrel_net::interest::others::Interests;
+use whimbrel_net::interest::own::OwnInterest;
+use whimbrel_net::interest::reduce;
+use whimbrel_net::link::peers::{Peer, Peers};
+use whimbrel_net::route::Routes;
+use whimbrel_net::timers::Timers;
+use whimbrel_net::topology::Topology;
+use whimbrel_net::transit::Transit;
 
 use crate::api::{Channel, HangUp, Output, PeerInput, PeerLink};
 use crate::broker::Broker;
@@ -72,11 +76,6 @@ pub(crate) use confirm::{AwaitedBrokers, UnansweredSubscribe};
 pub use forward::EVENT_BYTES_MAX;
 pub use inspect::{InterestInfo, LinkInfo, NeighbourInfo, TopologyInfo};
 pub use joining::ALL_OTHERS;
-pub(crate) use own_interest::{InterestChange, is_local};
-pub use peers::{
-    BEST_EFFORT_HIGH, CONTROL_HIGH, HELLO_WITHIN, LINKS_MAX, LinkCounters, RELIABLE_HIGH, STUCK_AFTER,
-    TOPICS_PENDING_MAX, UNSENT_LITTLE,
-};
 pub use predecessors::PREDECESSOR_MAX;
 pub(crate) use predecessors::Stalled;
 pub use questions::{QUESTION_BYTES_MAX, REPLY_BYTES_MAX, REPLY_LITTLE};
@@ -89,25 +88,22 @@ pub(crate) use shares::Brokers;
 pub use sizes::OverlaySize;
 pub use stats::OverlayStats;
 pub use traces::ACCEPTED;
+pub(crate) use whimbrel_net::interest::own::is_local;
 pub use whimbrel_net::interest::reduce::INTEREST_MAX;
+pub use whimbrel_net::link::peers::{
+    BEST_EFFORT_HIGH, CONTROL_HIGH, HELLO_WITHIN, LINKS_MAX, LinkCounters, RELIABLE_HIGH, STUCK_AFTER,
+    TOPICS_PENDING_MAX, UNSENT_LITTLE,
+};
 
 use destinations::Destinations;
 use hold_received::HoldsReceived;
-use interests::Interests;
 use joining::Joining;
 use lend::Lending;
-use own_interest::OwnInterest;
 use passing::Passing;
-use peers::{Peer, Peers};
 use repair::{HoleRepair, OpenNacks};
 use roam::Roam;
-use timing::OverlayTimers;
 use traces::Traces;
-use transit::Transit;
 use watch::Watch;
-use whimbrel_net::interest::reduce;
-use whimbrel_net::route::Routes;
-use whimbrel_net::topology::Topology;
 use whimbrel_wire::PreviousIdentity;
 
 /// How a broker appears to others.
@@ -211,7 +207,7 @@ pub(crate) struct Overlay {
     pub(crate) topology: Topology,
     pub(crate) routes: Routes,
     pub(crate) watch: Watch,
-    timers: OverlayTimers,
+    timers: Timers<Due>,
     pub(crate) own_interest: OwnInterest,
     pub(crate) destinations: Destinations,
     interests: Interests,
@@ -255,7 +251,7 @@ struct FrameBuffers {
 
 impl Overlay {
     fn new(now: Time, host: HostId, incarnation: u64, whose: (Deployment, Tick), config: OverlayConfig) -> Overlay {
-        let mut timers = OverlayTimers::default();
+        let mut timers = Timers::default();
         timers.insert(now, Due::Announce);
         timers.insert(now + REFRESH_EVERY, Due::Refresh);
         Overlay {

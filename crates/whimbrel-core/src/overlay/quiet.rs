@@ -4,10 +4,10 @@
 use core::time::Duration;
 
 use whimbrel_event::{HostId, Reliability, Tick, Time};
+use whimbrel_net::topology::FEW_BROKERS;
 use whimbrel_wire::{Dest, Frame, Part, Silence, TreeWriter};
 
 use super::forward::put_nodes;
-use super::watch::FEW_BROKERS;
 use super::{Due, Overlay};
 use crate::api::{Channel, Output};
 use crate::broker::Broker;

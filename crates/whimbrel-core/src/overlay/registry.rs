@@ -4,11 +4,11 @@
 use core::time::Duration;
 
 use whimbrel_event::{AcceptedEvent, Event, EventId, PubendId, Publisher, Tick, Time};
+use whimbrel_net::link::peers::{CONTROL_HIGH, PeerBacklog, TOPICS_PENDING_MAX};
 use whimbrel_selector::TopicName;
 use whimbrel_wire::{Frame, REGISTRY_RANGES, Registry, RegistryAsk, RegistryDigest, RegistryEntry, compact};
 
-use super::peers::{CONTROL_HIGH, PeerBacklog, TOPICS_PENDING_MAX};
-use super::{Due, Overlay, own_interest};
+use super::{Due, Overlay, is_local};
 use crate::api::{Channel, Output, PeerLink};
 use crate::broker::Broker;
 use crate::retained::{Bounds, RetainOutcome};
@@ -40,16 +40,6 @@ pub(crate) fn entry_hash(topic: &str, (tick, pubend): (Tick, PubendId)) -> u64 {
     whimbrel_event::split_mix(&mut state)
 }
 
-impl PeerBacklog {
-    fn record_topic(&mut self, topic: &str) {
-        if self.topics.len() >= TOPICS_PENDING_MAX {
-            self.all_topics = true;
-        } else {
-            self.topics.insert(topic.into());
-        }
-    }
-}
-
 impl Overlay {
     /// A retained message has changed: all neighbours are told, but who has told it.
     fn record_retained(&mut self, topic: &str, but: Option<PeerLink>) {
@@ -65,7 +55,7 @@ impl Broker {
     /// The retained message of a topic has changed here: others are told.
     pub(crate) fn tell_retained(&mut self, now: Time, topic: &str, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        if own_interest::is_local(topic) {
+        if is_local(topic) {
             return;
         }
         overlay.record_retained(topic, None);
@@ -198,7 +188,7 @@ impl Broker {
         let Some(mut open) = survey.take_if(|_| topics.len() <= TOPICS_PENDING_MAX - SURVEY_SLICE) else { return };
         let mut after = retained.topics_from(&open.from);
         for topic in after.by_ref().take(SURVEY_SLICE) {
-            if !own_interest::is_local(topic) && open.ranges.contains(&(range_of(topic) as u16)) {
+            if !is_local(topic) && open.ranges.contains(&(range_of(topic) as u16)) {
                 topics.insert(topic.into());
             }
         }
@@ -212,7 +202,7 @@ impl Broker {
     pub(super) fn on_retained(&mut self, now: Time, link: PeerLink, registry: &Registry<'_>, out: &mut dyn Output) {
         for entry in &registry.entries {
             let Some(overlay) = self.overlay.as_deref_mut() else { return };
-            if TopicName::new(entry.key).is_err() || own_interest::is_local(entry.key) {
+            if TopicName::new(entry.key).is_err() || is_local(entry.key) {
                 overlay.stats.frames_invalid += 1;
                 continue;
             }

@@ -244,7 +244,8 @@ impl Overlay {
         });
         if fault!(self, SilenceOfOtherInterest) {
             let (_, version) = self.interests.version_of(to)?;
-            told = Some(Dest { tag: super::own_interest::tag_of(to, version), previous: frame.default_previous });
+            told =
+                Some(Dest { tag: whimbrel_net::interest::own::tag_of(to, version), previous: frame.default_previous });
         }
         let dest = told?;
         self.stats.events_answered += 1;
@@ -270,7 +271,7 @@ impl Overlay {
             let destination = if fault!(self, MergedRangeNacks)
                 && let Some((_, version)) = self.interests.version_of(to)
             {
-                Dest { tag: super::own_interest::tag_of(to, version), previous }
+                Dest { tag: whimbrel_net::interest::own::tag_of(to, version), previous }
             } else {
                 destination
             };

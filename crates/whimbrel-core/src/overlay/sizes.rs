@@ -2,12 +2,12 @@
 //! with the brokers there are.
 
 use whimbrel_event::HostId;
+use whimbrel_net::interest::others::InterestValue;
+use whimbrel_net::topology::{LinkState, Neighbour};
 
 use super::destinations::Destination;
-use super::interests::InterestValue;
 use super::{Due, Overlay};
 use crate::broker::Broker;
-use whimbrel_net::topology::{LinkState, Neighbour};
 
 /// What a map or a set needs for each entry beside the entry itself, bytes, about.
 const OF_MAP: usize = 16;

@@ -10,13 +10,11 @@
 use core::time::Duration;
 
 use whimbrel_event::Time;
+use whimbrel_net::topology::FEW_BROKERS;
 
 use super::{Due, Overlay};
 use crate::api::Output;
 use crate::broker::Broker;
-
-/// With so many brokers each change counts at once.
-pub const FEW_BROKERS: usize = 32;
 
 /// For each broker beyond [`FEW_BROKERS`] ways are computed so much less often: that takes some
 /// hundredth of a processor at most.

@@ -1,12 +1,13 @@
 //! What other brokers are to be told of subscriptions that come and go.
 
+use whimbrel_net::interest::own::AddedInterest;
+use whimbrel_net::interest::own::InterestChange;
 use whimbrel_selector::{Selector, SharedFilter, TopicFilter};
 
+use super::Router;
 use super::target::{GROUP_BIT, MARKS, PARTITION_BIT};
-use super::{AddedInterest, Router};
 use crate::caching::CacheInterest;
 use crate::confirming::remembered;
-use crate::overlay::InterestChange;
 use crate::store::DurableNo;
 
 /// Marks what durable subscriptions wanted before, by their numbers, where others are told of it.

@@ -9,16 +9,16 @@ use std::sync::Arc;
 
 use hashbrown::HashTable;
 use whimbrel_event::{Packed, Seeded};
+use whimbrel_net::interest::own::InterestChange;
 use whimbrel_selector::{
     Cost, Expensive, Fences, GroupId, MatchIndex, Selector, SharedFilter, Subject, TopicError, TopicFilter, TopicName,
 };
 
-pub(crate) use target::{AddedInterest, DurableInterest, IndexSpot, Subscription, Target, TargetKind};
 use target::{BROKER_BIT, GROUP_BIT, INTEREST_BIT, PARTITION_BIT, target};
+pub(crate) use target::{DurableInterest, IndexSpot, Subscription, Target, TargetKind};
 
 use crate::content::Content;
 use crate::cursor::Verdicts;
-use crate::overlay::InterestChange;
 use crate::store::{DurableNo, Persistence, Profiles};
 
 /// No shared subscription.

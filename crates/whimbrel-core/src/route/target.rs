@@ -1,7 +1,7 @@
 //! Subscriptions, and what a route says of them.
 
 use whimbrel_event::Qos;
-use whimbrel_selector::{Place, Selector};
+use whimbrel_selector::Place;
 
 use super::NO_CURSOR;
 
@@ -20,15 +20,6 @@ pub(super) const BROKER_BIT: u32 = 1 << 28;
 
 /// All marks.
 pub(super) const MARKS: u32 = GROUP_BIT | PARTITION_BIT | INTEREST_BIT | BROKER_BIT;
-
-/// A subscription that was put into the index, as other brokers are to be told of it.
-#[derive(Debug)]
-pub(crate) struct AddedInterest {
-    pub(crate) filter: Box<str>,
-    pub(crate) selector: Option<Selector>,
-    /// What it wants is to be logged.
-    pub(crate) durable: bool,
-}
 
 /// Where a subscription stands in the index.
 #[derive(Clone, Copy, Debug)]

@@ -1,6 +1,8 @@
-//! Links to other brokers: what a driver says of them, and what they are like.
+//! Links to other brokers: the driver's words for them, the neighbour at the other end, what a link
+//! is like.
 
 mod driver;
 pub mod estimate;
+pub mod peers;
 
 pub use driver::{Channel, HangUp, PeerInput, PeerLink};

@@ -10,6 +10,9 @@ use whimbrel_event::{HostId, Seeded, Time};
 
 pub use state::{ADDRESSES_MAX, LinkState, LinkStateError, NEIGHBOURS_MAX, Neighbour, TEXT_MAX};
 
+/// With at most this number of brokers each change of the topology counts at once.
+pub const FEW_BROKERS: usize = 32;
+
 /// Most brokers that are known; one more is refused.
 pub const BROKERS_MAX: usize = 10_000;
 

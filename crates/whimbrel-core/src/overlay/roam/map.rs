@@ -4,7 +4,6 @@
 //! own share only.
 
 use whimbrel_event::{HostId, Seeded, split_mix};
-
 use whimbrel_net::topology::BROKERS_MAX;
 
 /// Seeds of hashes that all brokers must agree on.

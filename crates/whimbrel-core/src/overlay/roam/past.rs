@@ -5,6 +5,7 @@ use core::time::Duration;
 use std::collections::{BTreeSet, VecDeque};
 
 use whimbrel_event::{HostId, Tick, Time};
+use whimbrel_net::link::estimate::LINK_DEAD_AFTER;
 
 use super::copying::COPY_EVERY;
 use super::map::{Leading, Map, hash_of};
@@ -14,7 +15,6 @@ use crate::broker::Broker;
 use crate::overlay::Overlay;
 use crate::overlay::messages::Sender;
 use crate::store::{Key, KnownBrokerRecord, MapValue};
-use whimbrel_net::link::estimate::LINK_DEAD_AFTER;
 
 /// Sets of brokers that are remembered; of more, the oldest is forgotten.
 const PAST_MAX: usize = 64;

@@ -7,6 +7,7 @@ use core::time::Duration;
 use std::collections::BTreeSet;
 
 use whimbrel_event::{EventId, HostId, PredecessorsBuf, Publisher, Time};
+use whimbrel_net::link::peers::Peer;
 use whimbrel_wire::{AskPublished, BrokerMessage, Published};
 
 use super::searches::{Arrival, SearchStage};
@@ -16,7 +17,6 @@ use crate::api::{Output, Refusal};
 use crate::broker::Broker;
 use crate::overlay::Overlay;
 use crate::overlay::messages::Sender;
-use crate::overlay::peers::Peer;
 use crate::stream::Streams;
 
 /// Whoever has not answered by then counts as somebody who cannot be asked: a client waits no

@@ -10,7 +10,7 @@ pub const TRANSIT_BYTES_MAX: usize = 8 << 20;
 
 /// The latest frames.
 #[derive(Debug, Default)]
-pub(super) struct Transit {
+pub struct Transit {
     frames: VecDeque<(EventId, Box<[u8]>)>,
     bytes: usize,
 }
@@ -20,7 +20,7 @@ const ENTRY_BYTES: usize = 48;
 
 impl Transit {
     /// Keeps a frame (its type and body).
-    pub(super) fn keep(&mut self, id: EventId, frame: &[u8]) {
+    pub fn keep(&mut self, id: EventId, frame: &[u8]) {
         self.bytes += frame.len() + ENTRY_BYTES;
         self.frames.push_back((id, frame.into()));
         while self.bytes > TRANSIT_BYTES_MAX {
@@ -31,7 +31,7 @@ impl Transit {
 
     /// The latest frame with an event. Scans all that are kept; nacks are rare, and each names few
     /// events.
-    pub(super) fn find(&self, id: EventId) -> Option<&[u8]> {
+    pub fn find(&self, id: EventId) -> Option<&[u8]> {
         self.frames.iter().rev().find(|(known, _)| *known == id).map(|(_, frame)| &**frame)
     }
 }

@@ -1,46 +1,58 @@
-//! Deadlines of the overlay, found by time and by purpose.
+//! Deadlines, found by time and by purpose.
 
 use std::collections::BTreeSet;
 
 use whimbrel_event::Time;
 
-use super::Due;
-
 /// Deadlines, of which several may have the same purpose. Each step takes the logarithm of their
 /// number: there is one for each broker that is told of silence.
-#[derive(Debug, Default)]
-pub(super) struct OverlayTimers {
-    by_time: BTreeSet<(Time, Due)>,
-    by_due: BTreeSet<(Due, Time)>,
+#[derive(Debug)]
+pub struct Timers<D> {
+    by_time: BTreeSet<(Time, D)>,
+    by_due: BTreeSet<(D, Time)>,
 }
 
-impl OverlayTimers {
-    pub(super) fn insert(&mut self, at: Time, due: Due) {
+impl<D> Default for Timers<D> {
+    fn default() -> Self {
+        Timers { by_time: BTreeSet::new(), by_due: BTreeSet::new() }
+    }
+}
+
+impl<D: Copy + Ord> Timers<D> {
+    /// Adds a deadline.
+    pub fn insert(&mut self, at: Time, due: D) {
         self.by_time.insert((at, due));
         self.by_due.insert((due, at));
     }
 
-    pub(super) fn remove(&mut self, at: Time, due: Due) {
+    /// Removes a deadline, if it is there.
+    pub fn remove(&mut self, at: Time, due: D) {
         self.by_time.remove(&(at, due));
         self.by_due.remove(&(due, at));
     }
 
     /// The first deadline.
-    pub(super) fn first(&self) -> Option<(Time, Due)> {
+    pub fn first(&self) -> Option<(Time, D)> {
         self.by_time.first().copied()
     }
 
     /// The first deadline for a purpose.
-    pub(super) fn first_of(&self, due: Due) -> Option<Time> {
+    pub fn first_of(&self, due: D) -> Option<Time> {
         self.by_due.range((due, Time::ZERO)..).next().filter(|(known, _)| *known == due).map(|(_, at)| *at)
     }
 
-    pub(super) fn len(&self) -> usize {
+    /// The number of deadlines.
+    pub fn len(&self) -> usize {
         self.by_time.len()
     }
 
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.by_time.is_empty()
+    }
+
     /// Removes all deadlines for a purpose.
-    pub(super) fn drop_all(&mut self, due: Due) {
+    pub fn drop_all(&mut self, due: D) {
         while let Some(at) = self.first_of(due) {
             self.remove(at, due);
         }
@@ -51,10 +63,17 @@ impl OverlayTimers {
 mod tests {
     use super::*;
 
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+    enum Due {
+        Announce,
+        Quiet(u32),
+        Expire,
+    }
+
     #[test]
     fn deadlines_are_found_by_when_and_by_what_for() {
         let at = Time::from_nanos;
-        let mut timers = OverlayTimers::default();
+        let mut timers = Timers::default();
         for (when, due) in [(5, Due::Quiet(2)), (7, Due::Announce), (3, Due::Quiet(2)), (9, Due::Quiet(1))] {
             timers.insert(at(when), due);
         }

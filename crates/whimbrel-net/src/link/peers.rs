@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use whimbrel_event::{HostId, Latency, Time};
 use whimbrel_wire::Cutter;
 
-use crate::api::{Channel, PeerLink};
-use whimbrel_net::link::estimate::Estimate;
+use super::estimate::Estimate;
+use super::{Channel, PeerLink};
 
 /// Most links at a time, those that have not said hello included.
 pub const LINKS_MAX: usize = 256;
@@ -40,14 +40,17 @@ pub const TOPICS_PENDING_MAX: usize = 4_096;
 
 /// The broker at the other end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PeerIdentity {
-    pub(crate) host: HostId,
-    pub(crate) incarnation: u64,
-    pub(crate) name: Box<str>,
+pub struct PeerIdentity {
+    /// Host of the neighbour.
+    pub host: HostId,
+    /// Its incarnation.
+    pub incarnation: u64,
+    /// Its name.
+    pub name: Box<str>,
     /// Version of its program; empty if it has not told it.
-    pub(crate) version: Box<str>,
+    pub version: Box<str>,
     /// How far its clock is ahead of this one's, nanoseconds, the delay of the hello included.
-    pub(crate) ahead: i64,
+    pub ahead: i64,
 }
 
 /// Counters of one link.
@@ -71,26 +74,42 @@ pub struct LinkCounters {
 
 /// A walk through the retained messages, for the topics of some ranges.
 #[derive(Debug, Default)]
-pub(crate) struct RetainedSurvey {
-    pub(crate) ranges: BTreeSet<u16>,
+pub struct RetainedSurvey {
+    /// The parts of the registry that are surveyed.
+    pub ranges: BTreeSet<u16>,
     /// The least topic that the walk has not passed.
-    pub(crate) from: String,
+    pub from: String,
 }
 
 /// The state that the other end is still to be told, as keys whose present values are sent.
 #[derive(Debug, Default)]
-pub(crate) struct PeerBacklog {
-    pub(crate) states: BTreeSet<HostId>,
-    pub(crate) interests: BTreeSet<HostId>,
-    pub(crate) topics: BTreeSet<Box<str>>,
+pub struct PeerBacklog {
+    /// Hosts whose link states are to be told.
+    pub states: BTreeSet<HostId>,
+    /// Hosts whose interests are to be told.
+    pub interests: BTreeSet<HostId>,
+    /// Topics whose retained messages are to be told; at most [`TOPICS_PENDING_MAX`].
+    pub topics: BTreeSet<Box<str>>,
     /// The walk for the ranges that the other end has asked for, while it goes on.
-    pub(crate) survey: Option<RetainedSurvey>,
+    pub survey: Option<RetainedSurvey>,
     /// More topics changed than are noted: the digests of all ranges are told anew.
-    pub(crate) all_topics: bool,
+    pub all_topics: bool,
     /// The version of each broker's interest that the other end has.
-    pub(crate) has: BTreeMap<HostId, (u64, u64)>,
+    pub has: BTreeMap<HostId, (u64, u64)>,
     /// The other end has told its versions, so it is known what it lacks.
-    pub(crate) is_compared: bool,
+    pub is_compared: bool,
+}
+
+impl PeerBacklog {
+    /// The retained message of a topic is to be told. Beyond [`TOPICS_PENDING_MAX`] topics the hashes
+    /// of all parts are compared instead.
+    pub fn record_topic(&mut self, topic: &str) {
+        if self.topics.len() >= TOPICS_PENDING_MAX {
+            self.all_topics = true;
+        } else {
+            self.topics.insert(topic.into());
+        }
+    }
 }
 
 /// The longest delay of information on a link, as a multiple of the link's delay, and a constant
@@ -100,31 +119,41 @@ const WAY_REPEATED: Duration = Duration::from_millis(100);
 
 /// One link.
 #[derive(Debug)]
-pub(crate) struct Peer {
-    pub(crate) link: PeerLink,
-    pub(crate) dialed: bool,
-    pub(crate) certified: Option<Box<str>>,
-    pub(crate) opened: Time,
+pub struct Peer {
+    /// The driver's name for the link.
+    pub link: PeerLink,
+    /// This broker has asked for the link.
+    pub dialed: bool,
+    /// The name in the certificate of the other end, if certificates prove names.
+    pub certified: Option<Box<str>>,
+    /// When the connection was made.
+    pub opened: Time,
     /// Known once it has said hello; then the link is up.
-    pub(crate) who: Option<PeerIdentity>,
+    pub who: Option<PeerIdentity>,
     /// The number by which other brokers name this link.
-    pub(crate) port: u16,
-    pub(crate) cutters: [Cutter; 3],
-    pub(crate) unsent: [usize; 4],
+    pub port: u16,
+    /// Cuts the bytes of each stream into frames; by channel.
+    pub cutters: [Cutter; 3],
+    /// Bytes that the driver has not sent; by channel.
+    pub unsent: [usize; 4],
     /// When the last bulk message was sent.
-    pub(super) bulk_at: Time,
+    pub bulk_at: Time,
     /// For each channel, since when more than [`UNSENT_LITTLE`] is unsent on it without any of it
     /// being taken.
     stuck_since: [Option<Time>; 4],
-    pub(crate) estimate: Estimate,
-    pub(crate) pending: PeerBacklog,
-    pub(crate) counters: LinkCounters,
+    /// Delay and loss.
+    pub estimate: Estimate,
+    /// State that the neighbour is still to be told.
+    pub pending: PeerBacklog,
+    /// Frames and bytes that went over the link.
+    pub counters: LinkCounters,
     /// Ages of events when they were received over this link.
-    pub(crate) latency: Latency,
+    pub latency: Latency,
 }
 
 impl Peer {
-    pub(crate) fn new(now: Time, link: PeerLink, dialed: bool, certified: Option<&str>) -> Peer {
+    /// A link whose hello has not come.
+    pub fn new(now: Time, link: PeerLink, dialed: bool, certified: Option<&str>) -> Peer {
         Peer {
             link,
             dialed,
@@ -144,7 +173,7 @@ impl Peer {
     }
 
     /// Records the number of unsent bytes of a channel.
-    pub(crate) fn set_unsent(&mut self, now: Time, channel: Channel, unsent: usize) {
+    pub fn set_unsent(&mut self, now: Time, channel: Channel, unsent: usize) {
         let before = core::mem::replace(&mut self.unsent[channel as usize], unsent);
         let is_much = unsent > UNSENT_LITTLE;
         let stuck_since = &mut self.stuck_since[channel as usize];
@@ -156,12 +185,12 @@ impl Peer {
     }
 
     /// Unsent bytes of those channels on which more than [`UNSENT_LITTLE`] is unsent.
-    pub(crate) fn unsent(&self) -> usize {
+    pub fn unsent(&self) -> usize {
         self.unsent.iter().filter(|unsent| **unsent > UNSENT_LITTLE).sum()
     }
 
     /// Whether an event may be sent on a channel.
-    pub(crate) fn has_room(&self, channel: Channel) -> bool {
+    pub fn has_room(&self, channel: Channel) -> bool {
         let high = match channel {
             Channel::Control => CONTROL_HIGH,
             Channel::Reliable => RELIABLE_HIGH,
@@ -171,26 +200,27 @@ impl Peer {
     }
 
     /// The longest time that a frame received now was on its way, bounded by the age of the link.
-    pub(crate) fn way_at_most(&self, now: Time) -> Duration {
+    pub fn way_at_most(&self, now: Time) -> Duration {
         let way = self.estimate.delay_us().map_or(Duration::MAX, |delay| {
             Duration::from_micros(WAY_DELAYS * u64::from(delay)).saturating_add(WAY_REPEATED)
         });
         way.min(now.since(self.opened))
     }
 
-    pub(crate) fn is_stuck(&self, now: Time) -> bool {
+    /// Whether the neighbour takes nothing, see [`STUCK_AFTER`].
+    pub fn is_stuck(&self, now: Time) -> bool {
         self.stuck_since.iter().flatten().any(|since| now.since(*since) >= STUCK_AFTER)
     }
 
     /// The broker at the other end, once it is known.
-    pub(crate) fn host(&self) -> Option<HostId> {
+    pub fn host(&self) -> Option<HostId> {
         self.who.as_ref().map(|who| who.host)
     }
 }
 
 /// All links, by the driver's names for them, and the numbers by which other brokers know them.
 #[derive(Debug, Default)]
-pub(crate) struct Peers {
+pub struct Peers {
     slots: Vec<Option<Box<Peer>>>,
     count: usize,
     /// The neighbour that a port leads to, whether or not there is a link to it at present. A
@@ -207,24 +237,37 @@ pub(crate) struct Peers {
 const PORTS_MAX: usize = 16_384;
 
 impl Peers {
-    pub(crate) fn new(incarnation: u64) -> Peers {
+    /// No links. The first port depends on the incarnation.
+    pub fn new(incarnation: u64) -> Peers {
         // Small numbers take fewer bytes in trees.
         Peers { first_port: (incarnation / 1_000_000_000 % 32) as u16, ..Peers::default() }
     }
 
-    pub(crate) fn len(&self) -> usize {
+    /// The number of links, those without a hello included.
+    pub fn len(&self) -> usize {
         self.count
     }
 
-    pub(crate) fn get(&self, link: PeerLink) -> Option<&Peer> {
+    /// Whether there is no link.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// A link.
+    pub fn get(&self, link: PeerLink) -> Option<&Peer> {
         self.slots.get(link.0 as usize)?.as_deref()
     }
 
-    pub(crate) fn get_mut(&mut self, link: PeerLink) -> Option<&mut Peer> {
+    /// A link, to be changed.
+    pub fn get_mut(&mut self, link: PeerLink) -> Option<&mut Peer> {
         self.slots.get_mut(link.0 as usize)?.as_deref_mut()
     }
 
-    pub(crate) fn insert(&mut self, peer: Peer) {
+    /// Adds a link.
+    ///
+    /// # Panics
+    /// When there is a link of that name.
+    pub fn insert(&mut self, peer: Peer) {
         let at = peer.link.0 as usize;
         if self.slots.len() <= at {
             self.slots.resize_with(at + 1, || None);
@@ -234,7 +277,8 @@ impl Peers {
         self.count += 1;
     }
 
-    pub(crate) fn remove(&mut self, link: PeerLink) -> Option<Peer> {
+    /// Removes a link.
+    pub fn remove(&mut self, link: PeerLink) -> Option<Peer> {
         let peer = self.slots.get_mut(link.0 as usize)?.take()?;
         self.count -= 1;
         if let Some(host) = peer.host()
@@ -246,7 +290,7 @@ impl Peers {
     }
 
     /// Records that a link is up. Returns the number by which its neighbour is known.
-    pub(crate) fn bring_up(&mut self, link: PeerLink, who: PeerIdentity) -> u16 {
+    pub fn bring_up(&mut self, link: PeerLink, who: PeerIdentity) -> u16 {
         let host = who.host;
         let port = self.ports.iter().position(|known| *known == host).unwrap_or_else(|| {
             if self.ports.len() >= PORTS_MAX {
@@ -263,32 +307,32 @@ impl Peers {
     }
 
     /// The neighbour that a number stands for.
-    pub(crate) fn neighbour(&self, port: u16) -> Option<HostId> {
+    pub fn neighbour(&self, port: u16) -> Option<HostId> {
         self.ports.get(usize::from(port.checked_sub(self.first_port)?)).copied()
     }
 
     /// The link behind a number, if it is up.
-    pub(crate) fn behind(&self, port: u16) -> Option<PeerLink> {
+    pub fn behind(&self, port: u16) -> Option<PeerLink> {
         self.by_host.get(&self.neighbour(port)?).copied()
     }
 
     /// The link to a neighbour.
-    pub(crate) fn to(&self, host: HostId) -> Option<PeerLink> {
+    pub fn to(&self, host: HostId) -> Option<PeerLink> {
         self.by_host.get(&host).copied()
     }
 
     /// The links that are up, in order of the neighbours' ids.
-    pub(crate) fn up(&self) -> impl Iterator<Item = &Peer> {
+    pub fn up(&self) -> impl Iterator<Item = &Peer> {
         self.by_host.values().map(|link| self.get(*link).expect("a link that is up is there"))
     }
 
     /// All links, also those that are not up.
-    pub(crate) fn links(&self) -> Vec<PeerLink> {
+    pub fn links(&self) -> Vec<PeerLink> {
         self.slots.iter().flatten().map(|peer| peer.link).collect()
     }
 
     /// The names of the links that are up.
-    pub(crate) fn links_up(&self) -> Vec<PeerLink> {
+    pub fn links_up(&self) -> Vec<PeerLink> {
         self.by_host.values().copied().collect()
     }
 }

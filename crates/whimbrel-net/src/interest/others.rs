@@ -13,45 +13,55 @@ const ANSWERED_AFTER: Duration = Duration::from_millis(50);
 
 /// The known interest of one broker.
 #[derive(Debug, Default)]
-pub(super) struct KnownInterest {
-    pub(super) incarnation: u64,
-    pub(super) version: u64,
-    pub(super) entries: BTreeMap<u32, InterestValue>,
+pub struct KnownInterest {
+    /// Incarnation of the broker.
+    pub incarnation: u64,
+    /// Version of the interest in that incarnation.
+    pub version: u64,
+    /// The entries, by their numbers.
+    pub entries: BTreeMap<u32, InterestValue>,
     /// The change that led to this version, if it followed another.
-    pub(super) delta: Option<Delta>,
+    pub delta: Option<Delta>,
     /// For how long that broker had relied on its interest at `at`, when this version was received;
     /// zero: its first subscription was not yet answered.
-    pub(super) age: Duration,
+    pub age: Duration,
     at: Time,
 }
 
 /// One topic filter with its selector, as text.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct InterestValue {
-    pub(crate) filter: Box<str>,
-    pub(crate) selector: Option<Box<str>>,
+pub struct InterestValue {
+    /// Topic filter.
+    pub filter: Box<str>,
+    /// Selector, in canonical form; `None`: every event under the filter.
+    pub selector: Option<Box<str>>,
     /// Wanted by durable subscriptions: such events are logged.
-    pub(crate) durable: bool,
+    pub durable: bool,
 }
 
 /// A version as a change of the version before.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Delta {
-    pub(crate) base: u64,
-    pub(crate) removed: Vec<u32>,
-    pub(crate) added: Vec<(u32, InterestValue)>,
+pub struct Delta {
+    /// The version that it is applied to.
+    pub base: u64,
+    /// Numbers of entries that go.
+    pub removed: Vec<u32>,
+    /// Entries that come, by their numbers.
+    pub added: Vec<(u32, InterestValue)>,
 }
 
 /// The interests of all brokers, this one's included.
 #[derive(Debug, Default)]
-pub(super) struct Interests {
-    pub(super) of: BTreeMap<HostId, KnownInterest>,
-    pub(super) recent: RecentCount,
+pub struct Interests {
+    /// The interest of each broker.
+    pub of: BTreeMap<HostId, KnownInterest>,
+    /// Versions that other brokers have announced lately.
+    pub recent: RecentCount,
 }
 
 /// The number of recent versions, counted in two spans, of which the present one has not ended.
 #[derive(Debug, Default)]
-pub(super) struct RecentCount {
+pub struct RecentCount {
     since: Time,
     count: u32,
     before: u32,
@@ -59,13 +69,13 @@ pub(super) struct RecentCount {
 
 impl RecentCount {
     /// Counts one more.
-    pub(super) fn record(&mut self, now: Time, span: Duration) {
+    pub fn record(&mut self, now: Time, span: Duration) {
         self.turn(now, span);
         self.count = self.count.saturating_add(1);
     }
 
     /// The approximate number in the last span.
-    pub(super) fn count(&mut self, now: Time, span: Duration) -> u32 {
+    pub fn count(&mut self, now: Time, span: Duration) -> u32 {
         self.turn(now, span);
         let left = span.saturating_sub(now.since(self.since)).as_nanos();
         let before = u128::from(self.before) * left / span.as_nanos().max(1);
@@ -84,8 +94,10 @@ impl RecentCount {
 
 /// The result of taking a received interest.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum InterestOutcome {
+pub enum InterestOutcome {
+    /// The version is new: it is passed on.
     News,
+    /// This version, or a later one, was known.
     Known,
     /// The version that it builds on is not known.
     Lacking,
@@ -95,19 +107,20 @@ impl KnownInterest {
     /// For how long the subscriber's broker has relied on its interest; zero: the interest has just
     /// been announced, and its first subscription was not answered before. It was answered soon
     /// after, hence [`ANSWERED_AFTER`].
-    pub(super) fn age_at(&self, now: Time) -> Duration {
+    pub fn age_at(&self, now: Time) -> Duration {
         let held = now.since(self.at);
         if self.age.is_zero() && held < ANSWERED_AFTER { self.age } else { self.age + held }
     }
 }
 
 impl Interests {
-    pub(super) fn version_of(&self, host: HostId) -> Option<(u64, u64)> {
+    /// Incarnation and version of the interest of a broker, if it is known.
+    pub fn version_of(&self, host: HostId) -> Option<(u64, u64)> {
         self.of.get(&host).map(|known| (known.incarnation, known.version))
     }
 
     /// Records a change of the own interest.
-    pub(super) fn set_own(&mut self, host: HostId, (incarnation, version): (u64, u64), delta: Delta) {
+    pub fn set_own(&mut self, host: HostId, (incarnation, version): (u64, u64), delta: Delta) {
         let known = self.of.entry(host).or_default();
         if known.incarnation != incarnation {
             known.entries.clear();
@@ -118,7 +131,8 @@ impl Interests {
         known.delta = is_next.then_some(delta);
     }
 
-    pub(super) fn take(&mut self, now: Time, way: Duration, update: &InterestUpdate<'_>) -> InterestOutcome {
+    /// Takes an update that has come over a link; `way` is how long it was on that link at most.
+    pub fn take(&mut self, now: Time, way: Duration, update: &InterestUpdate<'_>) -> InterestOutcome {
         let known = self.of.entry(update.host).or_default();
         let version = (known.incarnation, known.version);
         if (update.incarnation, update.version) <= version {

@@ -1,0 +1,288 @@
+//! The interest of this broker, as it tells the other brokers.
+//!
+//! Every change makes a new *version*, and others say in which tick of each of their streams it
+//! came into force. Versions go on over the incarnations of a broker: the first of an incarnation
+//! is greater than all of earlier ones, so that a frame sent for an earlier version is never taken
+//! for one of this incarnation.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use whimbrel_event::{Deployment, HostId, Tick, Time};
+use whimbrel_selector::{Selector, TopicFilter};
+
+use super::others::{Delta, InterestValue, RecentCount};
+use super::reduce::{Even, ReducedEntry, Reduction};
+use crate::topology::FEW_BROKERS;
+
+/// Least interval between two versions; with many brokers it is longer: see [`EVERY_BROKER`].
+pub const INTEREST_EVERY: Duration = Duration::from_millis(50);
+
+/// Added to [`INTEREST_EVERY`] for each broker, as each change goes to all of them. With more than
+/// [`FEW_BROKERS`] it is added for each version that other brokers have announced recently instead,
+/// so that a single broker with a change need not wait for brokers without one.
+pub const EVERY_BROKER: Duration = Duration::from_millis(5);
+
+/// Bytes of all filters and selectors of durable subscriptions together, and likewise of the
+/// others. Roots with `$` are few, see [`super::reduce::SYSTEM_ROOTS_MAX`], but may be 64 KiB long.
+pub const INTEREST_BYTES_MAX: usize = 512 << 10;
+
+/// Shift from an incarnation, nanoseconds, to its first version: there is room for one version per
+/// 1.05 ms between the starts of two incarnations.
+const VERSION_SHIFT: u32 = 20;
+
+/// What this broker wants, and the interest that it has announced.
+#[derive(Debug)]
+pub struct OwnInterest {
+    host: HostId,
+    /// The deployment of this broker.
+    pub deployment: Deployment,
+    /// When the own streams began.
+    pub birth: Tick,
+    /// What is wanted.
+    reduction: Reduction,
+    /// What durable subscriptions want of that, reduced separately: other brokers keep their logs
+    /// for it.
+    durable: Reduction,
+    /// The log has failed: nothing is durable any more.
+    is_forgetful: bool,
+    /// The selectors of subscriptions, by their keys in the router, and whether these are durable.
+    /// A key has two for a moment: the new one is added before the old one is removed.
+    selectors: BTreeMap<u64, VecDeque<(Option<Selector>, bool)>>,
+    /// The announced entries, by number.
+    told: BTreeMap<u32, InterestValue>,
+    numbers: BTreeMap<InterestValue, u32>,
+    next_number: u32,
+    version: u64,
+    told_at: Time,
+    /// The version with which the interest became nonempty.
+    began: u64,
+    /// When the first subscription of this interest was answered: from then on its client relies on
+    /// its events.
+    answered_at: Option<Time>,
+    /// The first subscriptions were restored: an earlier incarnation answered them.
+    pub is_restored: bool,
+}
+
+/// A subscription as other brokers are told of it.
+#[derive(Debug)]
+pub struct AddedInterest {
+    /// Its topic filter.
+    pub filter: Box<str>,
+    /// Its selector.
+    pub selector: Option<Selector>,
+    /// The events that it selects are to be logged.
+    pub durable: bool,
+}
+
+/// A subscription that was added to the router or removed from it.
+#[derive(Debug)]
+pub enum InterestChange {
+    /// There is a subscription under this key now.
+    Added(u64, AddedInterest),
+    /// The subscription under this key was removed.
+    Removed(u64, Box<str>),
+}
+
+impl OwnInterest {
+    /// An empty interest. `birth`: the tick before the first of the own streams.
+    pub fn new(host: HostId, incarnation: u64, (deployment, birth): (Deployment, Tick)) -> OwnInterest {
+        OwnInterest {
+            host,
+            deployment,
+            birth,
+            reduction: Reduction::new(),
+            durable: Reduction::new(),
+            is_forgetful: false,
+            selectors: BTreeMap::new(),
+            told: BTreeMap::new(),
+            numbers: BTreeMap::new(),
+            next_number: 0,
+            version: incarnation >> VERSION_SHIFT,
+            told_at: Time::ZERO,
+            began: 0,
+            answered_at: None,
+            is_restored: false,
+        }
+    }
+
+    /// Whether an announced entry is of durable subscriptions.
+    pub fn has_durable(&self) -> bool {
+        self.told.values().any(|entry| entry.durable)
+    }
+
+    /// The present version.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Records that a subscription was answered.
+    pub fn record_answered(&mut self, now: Time) {
+        self.answered_at.get_or_insert(now);
+    }
+
+    /// For how long the subscribers have relied on this interest; zero: no subscription is answered
+    /// yet. Otherwise at least one millisecond.
+    pub fn age(&self, now: Time) -> Duration {
+        self.answered_at.map_or(Duration::ZERO, |at| now.since(at).max(Duration::from_millis(1)))
+    }
+
+    /// The announced entries.
+    pub fn entries(&self) -> impl Iterator<Item = &InterestValue> {
+        self.told.values()
+    }
+
+    /// The version with which the interest became nonempty.
+    pub fn began(&self) -> u64 {
+        self.began
+    }
+
+    /// The version that a tag names: the latest that is not beyond the present one.
+    pub fn version_of(&self, tag: u16) -> u64 {
+        let low = tag ^ tag_mask(self.host);
+        let back = (self.version as u16).wrapping_sub(low);
+        self.version.saturating_sub(u64::from(back))
+    }
+
+    /// Returns the whole interest, to be announced under another host.
+    pub fn rehost(&mut self, host: HostId, incarnation: u64, birth: Tick) -> Delta {
+        (self.host, self.birth) = (host, birth);
+        self.is_forgetful = true;
+        self.restart(incarnation)
+    }
+
+    /// Returns the whole interest, to be announced for another incarnation: all that was announced
+    /// before is void.
+    pub fn restart(&mut self, incarnation: u64) -> Delta {
+        self.version = self.version.max(incarnation >> VERSION_SHIFT) + 1;
+        Delta {
+            base: 0,
+            removed: Vec::new(),
+            added: self.told.iter().map(|(id, entry)| (*id, entry.clone())).collect(),
+        }
+    }
+
+    /// The earliest moment of the next version, where this many brokers are known, this one among
+    /// them. `recent` counts the versions that other brokers have announced.
+    pub fn next_version_at(&self, now: Time, brokers: usize, recent: &mut RecentCount) -> Time {
+        let all = brokers as u32;
+        let told = match brokers {
+            ..=FEW_BROKERS => all,
+            _ => recent.count(now, EVERY_BROKER * all).min(all),
+        };
+        now.max(self.told_at + INTEREST_EVERY + EVERY_BROKER * told)
+    }
+
+    /// Applies a change of the router.
+    pub fn apply(&mut self, change: InterestChange) {
+        match change {
+            InterestChange::Added(key, AddedInterest { filter, selector, durable }) => {
+                if is_local(&filter) {
+                    return;
+                }
+                // Fences are each broker's own: others could find that an event is outside where
+                // this one finds it inside.
+                let selector = selector.filter(|selector| selector.fences().next().is_none());
+                let topics = TopicFilter::checked(&filter);
+                let reduction = if durable { &mut self.durable } else { &mut self.reduction };
+                if reduction.insert(topics, selector.as_ref()).is_ok() {
+                    self.selectors.entry(key).or_default().push_back((selector, durable));
+                }
+            }
+            InterestChange::Removed(key, filter) => {
+                let Some(known) = self.selectors.get_mut(&key) else { return };
+                if let Some((selector, durable)) = known.pop_front() {
+                    let reduction = if durable { &mut self.durable } else { &mut self.reduction };
+                    reduction.remove(TopicFilter::checked(&filter), selector.as_ref());
+                }
+                if self.selectors.get(&key).is_some_and(VecDeque::is_empty) {
+                    self.selectors.remove(&key);
+                }
+            }
+        }
+    }
+
+    /// Makes a new version of the changes, if other brokers have to know of them.
+    pub fn renew(&mut self, now: Time, bound: usize) -> Option<Delta> {
+        let bound = bound.min(whimbrel_wire::LIST_MAX / 2);
+        let entry = |entry: &ReducedEntry, durable| InterestValue {
+            filter: entry.filter.clone(),
+            selector: entry.selector.as_ref().map(|selector| selector.to_string().into()),
+            durable,
+        };
+        let mut wanted = bounded(self.reduction.reduced(bound, &Even).iter().map(|one| entry(one, false)).collect());
+        let is_durable = !self.is_forgetful;
+        wanted.extend(bounded(self.durable.reduced(bound, &Even).iter().map(|one| entry(one, is_durable)).collect()));
+        wanted.sort_unstable();
+        wanted.dedup();
+        let mut gone: BTreeMap<u32, ()> = self.told.keys().map(|id| (*id, ())).collect();
+        let mut delta = Delta { base: self.version, ..Delta::default() };
+        for entry in wanted {
+            match self.numbers.get(&entry) {
+                Some(id) => {
+                    gone.remove(id);
+                }
+                None => {
+                    self.next_number = self.next_number.wrapping_add(1);
+                    delta.added.push((self.next_number, entry));
+                }
+            }
+        }
+        delta.removed = gone.into_keys().collect();
+        if delta.added.is_empty() && delta.removed.is_empty() {
+            return None;
+        }
+        let was_empty = self.told.is_empty();
+        for id in &delta.removed {
+            let entry = self.told.remove(id).expect("what was told is known");
+            self.numbers.remove(&entry);
+        }
+        for (id, entry) in &delta.added {
+            self.numbers.insert(entry.clone(), *id);
+            self.told.insert(*id, entry.clone());
+        }
+        self.version += 1;
+        self.told_at = now;
+        if was_empty {
+            self.began = self.version;
+            // Restored subscriptions were answered in an earlier incarnation.
+            self.answered_at = core::mem::take(&mut self.is_restored).then_some(now);
+        }
+        Some(delta)
+    }
+}
+
+/// Entries that together fit into a frame: if they do not, one entry for all topics, and one for
+/// each first level with `$` that occurs.
+fn bounded(wanted: Vec<InterestValue>) -> Vec<InterestValue> {
+    let bytes =
+        |entry: &InterestValue| entry.filter.len() + entry.selector.as_ref().map_or(0, |selector| selector.len());
+    if wanted.iter().map(bytes).sum::<usize>() <= INTEREST_BYTES_MAX {
+        return wanted;
+    }
+    let roots = wanted.iter().filter_map(|entry| {
+        let root = entry.filter.split('/').next().expect("a text has a first part");
+        root.starts_with('$').then(|| root.into())
+    });
+    let roots: BTreeSet<String> = roots.collect();
+    let durable = wanted.iter().any(|entry| entry.durable);
+    let all = |filter: String| InterestValue { filter: filter.into(), selector: None, durable };
+    core::iter::once(all("#".into())).chain(roots.into_iter().map(|root| all(format!("{root}/#")))).collect()
+}
+
+/// Whether a topic is local to each broker: never announced to others, nor wanted of them.
+pub fn is_local(topic: &str) -> bool {
+    topic.starts_with("$SYS/") || topic.starts_with("$whimbrel/") || topic == "$SYS" || topic == "$whimbrel"
+}
+
+/// The mask of the tags for a broker, so that a frame that reaches the wrong broker is not believed
+/// there.
+fn tag_mask(host: HostId) -> u16 {
+    let mut state = host.as_u64();
+    (whimbrel_event::split_mix(&mut state) >> 48) as u16
+}
+
+/// The tag of a version in frames to that broker.
+pub fn tag_of(host: HostId, version: u64) -> u16 {
+    version as u16 ^ tag_mask(host)
+}
