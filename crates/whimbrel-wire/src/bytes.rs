@@ -1,8 +1,8 @@
 //! Numbers, texts and lists as bytes.
 //!
-//! A varint has seven bits in a byte, lowest first; the highest bit says that more follow; no byte
-//! more than needed (LEB128). Ids and moments have eight bytes, little endian, as they would take
-//! nine as varints.
+//! A varint has seven bits per byte, lowest first; the highest bit is set if more bytes follow. It
+//! takes no more bytes than needed (LEB128). Ids and times have eight bytes, little endian, as they
+//! would take nine as varints.
 
 use whimbrel_event::{EventId, HostId, PubendId, Tick};
 
@@ -11,7 +11,7 @@ use crate::Invalid;
 /// Bytes of the longest varint.
 pub(crate) const VARINT_BYTES_MAX: usize = 10;
 
-/// What is left to be read.
+/// The rest of the input.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
@@ -51,7 +51,7 @@ impl<'a> Reader<'a> {
         for at in 0..VARINT_BYTES_MAX {
             let byte = self.byte()?;
             let bits = u64::from(byte & 0x7f);
-            // Of the tenth byte only one bit is left.
+            // The tenth byte has room for one bit only.
             if at == VARINT_BYTES_MAX - 1 && bits > 1 {
                 return Err(Invalid::Number);
             }
@@ -91,7 +91,7 @@ impl<'a> Reader<'a> {
         Ok(EventId { pubend: PubendId(self.u64()?), tick: self.tick()? })
     }
 
-    /// As many bytes as a varint before them says.
+    /// Bytes behind a varint of their number.
     pub(crate) fn bytes(&mut self, max: usize, what: &'static str) -> Result<&'a [u8], Invalid> {
         let length = self.small(what)?;
         self.part(length, max, what)
@@ -101,7 +101,8 @@ impl<'a> Reader<'a> {
         if length > max { Err(Invalid::TooMany(what)) } else { self.take(length) }
     }
 
-    /// As [`Reader::bytes`], or nothing. The number before them is one greater than their length.
+    /// As [`Reader::bytes`], or `None`. The number before them is one greater than their length; 0
+    /// is `None`.
     pub(crate) fn maybe_bytes(&mut self, max: usize, what: &'static str) -> Result<Option<&'a [u8]>, Invalid> {
         match self.small::<usize>(what)? {
             0 => Ok(None),
@@ -118,8 +119,8 @@ impl<'a> Reader<'a> {
         if crate::is_name(name) { Ok(name) } else { Err(Invalid::Text("a broker's name")) }
     }
 
-    /// A list behind the number of its entries, each of which takes at least one byte; so what is
-    /// allocated is bounded by what is there.
+    /// A list behind the number of its entries, each of which takes at least one byte; so the
+    /// allocation is bounded by the input.
     pub(crate) fn list<T>(
         &mut self,
         max: usize,
@@ -133,7 +134,7 @@ impl<'a> Reader<'a> {
         if count > self.0.len() {
             return Err(Invalid::Truncated);
         }
-        // Grows with what was read, so that a count alone allocates nothing.
+        // Grows with the entries read, so that a count alone allocates nothing.
         let mut list = Vec::new();
         for _ in 0..count {
             list.push(entry(self)?);
@@ -146,7 +147,7 @@ pub(crate) fn text<'a>(bytes: &'a [u8], what: &'static str) -> Result<&'a str, I
     core::str::from_utf8(bytes).map_err(|_| Invalid::Text(what))
 }
 
-/// The varint of `value`, and how many of the bytes it takes.
+/// The varint of `value`, and the number of bytes of the array that it takes.
 #[inline]
 pub(crate) fn varint(mut value: u64) -> ([u8; VARINT_BYTES_MAX], usize) {
     let mut bytes = [0; VARINT_BYTES_MAX];
@@ -160,12 +161,12 @@ pub(crate) fn varint(mut value: u64) -> ([u8; VARINT_BYTES_MAX], usize) {
     (bytes, at + 1)
 }
 
-/// How many bytes [`varint`] takes for a length.
+/// Number of bytes that [`varint`] takes for a length.
 pub(crate) fn length_bytes(length: usize) -> usize {
     varint(length as u64).1
 }
 
-/// What is written at the end of a buffer.
+/// Writes at the end of a buffer.
 pub(crate) trait Put {
     fn put_varint(&mut self, value: u64);
     fn put_zigzag(&mut self, value: i64);

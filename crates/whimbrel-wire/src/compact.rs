@@ -1,5 +1,5 @@
-//! An event as it travels: as few bytes as possible beside its topic, attributes and payload. Its
-//! name stands in the frame, or the message, and so does its retain mark.
+//! The compact form of an event: few bytes beside its topic, attributes and payload. Its id is in
+//! the frame or message around it, and so is its retain mark.
 //!
 //! | bytes | what |
 //! |---|---|
@@ -44,7 +44,7 @@ const MAYBE_REPEAT: u8 = 1 << 6;
 /// Bytes of all predecessors of an event.
 const AFTER_BYTES_MAX: usize = 16 * PREDECESSORS_MAX;
 
-/// Appends an event, without its name and its retain mark.
+/// Appends an event, without its id and its retain mark.
 ///
 /// # Panics
 /// When its topic is empty or has more than [`TOPIC_BYTES_MAX`] bytes, or its importance is not 1
@@ -112,7 +112,7 @@ fn put_headers(headers: &Headers<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Reads an event with the name that its frame gives it, without a retain mark. The grammar of its
+/// Reads an event with the id that its frame gives it, without a retain mark. The grammar of its
 /// topic is not checked.
 ///
 /// # Errors
@@ -161,7 +161,7 @@ fn read_qos(flags: u8) -> Result<Qos, Invalid> {
     }
 }
 
-/// A moment, as its distance from another.
+/// A time, as its distance from another.
 fn read_time(input: &mut Reader<'_>, from: u64) -> Result<Time, Invalid> {
     Ok(Time::from_nanos(from.wrapping_add(input.zigzag()? as u64)))
 }

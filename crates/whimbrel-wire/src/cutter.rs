@@ -1,40 +1,40 @@
-//! A stream of bytes, cut into frames.
+//! Cuts a stream of bytes into frames.
 
 use crate::bytes::Reader;
 use crate::{FRAME_BYTES_MAX, Invalid};
 
-/// Bytes of the longest length that a frame may have.
+/// Bytes of the longest length prefix of a frame.
 const LENGTH_BYTES_MAX: usize = 4;
 
-/// A buffer that has grown beyond this is given back when its frame is done, bytes.
+/// Bytes of a buffer beyond which it is freed when its frame is done.
 const KEPT_MAX: usize = 64 << 10;
 
-/// Cuts a stream that comes in chunks, split anywhere, into frames. Holds at most one frame that is
-/// not whole yet: [`FRAME_BYTES_MAX`] and its length, in a buffer that has grown with what came, so
-/// it takes at most twice of that.
+/// Cuts a stream that arrives in chunks, split anywhere, into frames. Holds at most one incomplete
+/// frame: [`FRAME_BYTES_MAX`] and its length, in a buffer that grows with the received bytes, so it
+/// takes at most twice that.
 #[derive(Debug, Default)]
 pub struct Cutter {
-    /// The beginning of a frame, with its length; or, if `is_done`, a whole one that was handed
-    /// out.
+    /// The beginning of a frame, with its length; if `is_done`, a complete one that was returned.
     held: Vec<u8>,
     is_done: bool,
-    /// What was wrong; there is no way to find the next frame then.
+    /// The error; the next frame cannot be found after it.
     failed: Option<Invalid>,
 }
 
 impl Cutter {
-    /// A stream of which nothing has come.
+    /// A cutter at the beginning of a stream.
     pub fn new() -> Cutter {
         Cutter::default()
     }
 
-    /// The next frame (its type and body, for [`crate::Frame::decode`]), and what is left of
-    /// `chunk` behind it; `None` when the chunk has no more whole frame, all of which was then
-    /// taken. A frame that lies in the chunk as a whole is not copied.
+    /// Returns the next frame (its type and body, for [`crate::Frame::decode`]), and moves `chunk`
+    /// behind it; `None` when the chunk has no further complete frame: all of it is then taken. A
+    /// frame that lies in the chunk as a whole is not copied.
     ///
     /// # Errors
     /// [`Invalid::TooLong`], [`Invalid::Empty`] or [`Invalid::Number`], all about a length, as soon
-    /// as that has come. The stream is of no use any more, and each further call says the same.
+    /// as the length is received. The stream cannot be used any more, and each further call returns
+    /// the same error.
     pub fn next<'s, 'c: 's>(&'s mut self, chunk: &mut &'c [u8]) -> Result<Option<&'s [u8]>, Invalid> {
         if let Some(invalid) = self.failed {
             return Err(invalid);
@@ -54,7 +54,7 @@ impl Cutter {
         }
     }
 
-    /// Bytes of the frame that is not whole yet.
+    /// Bytes of the incomplete frame.
     pub fn held_bytes(&self) -> usize {
         if self.is_done { 0 } else { self.held.len() }
     }
@@ -67,7 +67,7 @@ impl Cutter {
         self.held.clear();
     }
 
-    /// A frame that begins with the chunk.
+    /// Cuts a frame that begins with the chunk.
     fn cut<'c>(&mut self, chunk: &mut &'c [u8]) -> Result<FrameAt<'c>, Invalid> {
         if let Some((begin, length)) = frame_length(chunk)?
             && let Some((frame, rest)) = chunk[begin..].split_at_checked(length)
@@ -80,9 +80,9 @@ impl Cutter {
         Ok(FrameAt::Nothing)
     }
 
-    /// The frame that is held, with more bytes.
+    /// Completes the held frame with more bytes.
     fn complete<'c>(&mut self, chunk: &mut &'c [u8]) -> Result<FrameAt<'c>, Invalid> {
-        // At most as often as a length has bytes.
+        // At most as many rounds as a length has bytes.
         let (begin, length) = loop {
             if let Some(known) = frame_length(&self.held)? {
                 break known;
@@ -100,17 +100,17 @@ impl Cutter {
     }
 }
 
-/// Where the next frame lies.
+/// Place of the next frame.
 enum FrameAt<'c> {
     Nothing,
     InChunk(&'c [u8]),
     HeldStream { length_bytes: usize },
 }
 
-/// How many bytes the length at the beginning takes, and what it says; `None` if it is not there as
-/// a whole.
+/// The number of bytes of the length at the beginning, and the length; `None` if it is incomplete.
 fn frame_length(bytes: &[u8]) -> Result<Option<(usize, usize)>, Invalid> {
-    // No more of it is looked at than has to be there, so that it does not matter what came along.
+    // Reads no further than the longest length, so that the result does not depend on the bytes
+    // behind it.
     let begin = &bytes[..bytes.len().min(LENGTH_BYTES_MAX)];
     let mut input = Reader(begin);
     match input.varint() {

@@ -1,4 +1,4 @@
-//! An event on its way, and what each broker on it has to do.
+//! An event in transit, and its routing.
 
 use whimbrel_event::{EventId, HostId, PubendId, Tick};
 
@@ -12,48 +12,47 @@ const REPAIRERS_SHIFT: u32 = 1;
 const DEFAULT_PREVIOUS: u8 = 1 << 3;
 const RETAIN: u8 = 1 << 4;
 
-/// An event on its way.
+/// An event in transit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventFrame<'a> {
     /// The event's stream.
     pub pubend: PubendId,
     /// The event's place in it.
     pub tick: Tick,
-    /// How long ago it was accepted, µs: what each broker held it and each link took.
+    /// Time since it was accepted, µs: the sum of its times at each broker and on each link.
     pub age_us: u64,
-    /// Whether somebody asked for it with a nack.
+    /// Whether it answers a nack.
     pub answer: bool,
     /// Its retain mark: whether it becomes its topic's retained message. Brokers before 0.2 leave
     /// it out of answers.
     pub retain: bool,
-    /// Who has changed its way.
+    /// The brokers that have changed its tree.
     pub repairers: Repairers,
-    /// Where it goes from here, for [`EventFrame::routes`]. Was found to be a tree if the frame was
-    /// decoded.
+    /// The tree of its destinations as the receiver sees it, for [`EventFrame::routes`]. A decoded
+    /// frame has a well-formed tree.
     pub tree: &'a [u8],
     /// The previous tick of destinations for which the tree has no other; not after `tick`.
     pub default_previous: Tick,
-    /// The event, for [`crate::compact::read`]. Not looked at by a broker that only passes it on.
+    /// The event, for [`crate::compact::read`]. A broker that only passes it on does not read it.
     pub event: &'a [u8],
 }
 
 impl<'a> EventFrame<'a> {
-    /// The event's name.
+    /// The event's id.
     pub fn id(&self) -> EventId {
         EventId { pubend: self.pubend, tick: self.tick }
     }
 
-    /// The tree, to be read.
+    /// A reader of the tree.
     ///
     /// # Errors
-    /// When the tree is none, which cannot be if the frame was decoded.
+    /// When the tree is malformed, which is impossible for a decoded frame.
     pub fn routes(&self) -> Result<TreeReader<'a>, Invalid> {
         TreeReader::new(self.tree, self.tick, self.default_previous)
     }
 
-    /// Appends the frame, with its length, up to its event, of whose bytes `event_len` are to be
-    /// appended by the caller; `event` is not looked at. So an event that is passed on is not
-    /// touched.
+    /// Appends the frame, with its length, up to its event. The caller appends the `event_len`
+    /// bytes of the event; `event` is not read, so an event that is passed on is not touched.
     ///
     /// # Panics
     /// As [`crate::Frame::encode`].
@@ -125,7 +124,7 @@ impl<'a> Body<'a> for EventFrame<'a> {
     }
 }
 
-/// The brokers that have changed a frame's way, at most [`REPAIRERS_MAX`].
+/// The brokers that have changed a frame's tree, at most [`REPAIRERS_MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repairers {
     hosts: [HostId; REPAIRERS_MAX],
@@ -133,10 +132,10 @@ pub struct Repairers {
 }
 
 impl Repairers {
-    /// Nobody has.
+    /// No brokers.
     pub const NONE: Repairers = Repairers { hosts: [HostId::new(0); REPAIRERS_MAX], count: 0 };
 
-    /// Adds one; false if there is no room.
+    /// Adds a broker; false if there is no room.
     #[must_use]
     pub fn push(&mut self, host: HostId) -> bool {
         let Some(place) = self.hosts.get_mut(self.count) else { return false };
@@ -145,7 +144,7 @@ impl Repairers {
         true
     }
 
-    /// All of them, in the order in which they did.
+    /// All of them, in the order of their changes.
     pub fn as_slice(&self) -> &[HostId] {
         &self.hosts[..self.count]
     }

@@ -1,4 +1,4 @@
-//! A frame: one of many kinds, told by its type.
+//! Frames: of several kinds, told apart by their type.
 
 use crate::bytes::{Reader, varint};
 use crate::{
@@ -6,21 +6,20 @@ use crate::{
     Nack, PreviousIdentities, Probe, ProbeEcho, Registry, RegistryAsk, RegistryDigest, Silence,
 };
 
-/// The first type that must be known to whoever gets it. A frame of an unknown type below is
-/// skipped.
+/// The first type that a receiver must know. A frame of a lower unknown type is skipped.
 const MUST_BE_KNOWN: u8 = 128;
 
-/// What stands in a frame behind its type.
+/// The contents of a frame behind its type.
 pub(crate) trait Body<'a>: Sized {
-    /// Reads all that this version knows of.
+    /// Reads all fields that this version knows.
     fn read(input: &mut Reader<'a>) -> Result<Self, Invalid>;
 
     /// Appends it.
     fn put(&self, out: &mut Vec<u8>);
 }
 
-/// Appends the length and type of a frame and what `put` appends, and `behind` bytes which the
-/// caller appends then.
+/// Appends the length and type of a frame and the bytes of `put`; the length includes `behind`
+/// bytes that the caller appends afterwards.
 pub(crate) fn put_frame(out: &mut Vec<u8>, number: u8, behind: usize, put: impl FnOnce(&mut Vec<u8>)) {
     let begin = out.len();
     out.push(number);
@@ -42,11 +41,11 @@ macro_rules! frames {
         }
 
         impl<'a> Frame<'a> {
-            /// Reads a frame: its type and body, as [`crate::Cutter`] finds it. What follows a body
-            /// is ignored, since a later minor version may have put it there.
+            /// Reads a frame: its type and body, as [`crate::Cutter`] finds it. Bytes behind a body
+            /// are ignored, since a later minor version may have put them there.
             ///
             /// # Errors
-            /// What is wrong with it, which ends the link.
+            /// When the frame is malformed, which ends the link.
             pub fn decode(bytes: &'a [u8]) -> Result<Frame<'a>, Invalid> {
                 if bytes.len() > FRAME_BYTES_MAX {
                     return Err(Invalid::TooLong);
@@ -63,7 +62,7 @@ macro_rules! frames {
             /// Appends the frame with its length. An unknown one has no body.
             ///
             /// # Panics
-            /// When a bound of what is in it is broken, or the frame has more than
+            /// When a bound of its contents is broken, or the frame has more than
             /// [`FRAME_BYTES_MAX`] bytes.
             pub fn encode(&self, out: &mut Vec<u8>) {
                 match self {
@@ -82,17 +81,17 @@ frames! {
     2 Goodbye(Goodbye<'a>),
     /// A broker and its neighbours; flooded.
     3 LinkState(LinkStateFrame<'a>),
-    /// Which link states and interests the sender has.
+    /// The versions of the link states and interests that the sender has.
     4 Digest(Digest),
-    /// What a broker wants; flooded.
+    /// A broker's interest; flooded.
     5 Interest(InterestUpdate<'a>),
-    /// Which link states and interests the sender wants to have.
+    /// The hosts whose link states and interests the sender asks for.
     6 Ask(Ask),
-    /// An event on its way.
+    /// An event in transit.
     7 Event(EventFrame<'a>),
-    /// That there was nothing for a destination.
+    /// Ranges of ticks without an event for a destination.
     8 Silence(Silence<'a>),
-    /// That something is missing.
+    /// Ranges of ticks that a broker lacks.
     9 Nack(Nack),
     /// Measures the link.
     10 Probe(Probe),
@@ -100,13 +99,13 @@ frames! {
     11 ProbeEcho(ProbeEcho),
     /// Entries of the registry.
     12 Registry(Registry<'a>),
-    /// What the sender's registry amounts to.
+    /// Hashes of the sender's registry.
     13 RegistryDigest(RegistryDigest),
-    /// Which parts of the registry the sender wants to have.
+    /// The ranges of the registry that the sender asks for.
     14 RegistryAsk(RegistryAsk),
-    /// Who had the receiver's name before it?
+    /// Ended hosts that had the receiver's name before it.
     17 PreviousIdentities(PreviousIdentities),
-    /// From one broker to another that need not be its neighbour.
+    /// A message from one broker to another that need not be its neighbour.
     18 MessageFrame(MessageFrame<'a>),
 }
 

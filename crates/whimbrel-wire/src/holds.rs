@@ -1,4 +1,4 @@
-//! What a broker owes another: of which events it keeps its log for that one's durable
+//! Retention holds: the events that a broker keeps in its log for another broker's durable
 //! subscriptions.
 
 use whimbrel_event::{HOST_RELIABLE_MAX, HostId, Tick};
@@ -7,64 +7,64 @@ use crate::bytes::{Put, Reader};
 use crate::frame::Body;
 use crate::{Invalid, REPLICAS_MAX};
 
-/// Most streams of which these speak: the reliable ones of a host.
+/// Most streams of a report or grant: the reliable ones of a host.
 const STREAMS_MAX: usize = HOST_RELIABLE_MAX as usize;
 
 /// What the durable subscriptions at the sender still need of the receiver's streams.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HoldReport {
-    /// Greater with each that the sender writes in one life.
+    /// Greater with each report of the sender in one incarnation.
     pub seq: u64,
-    /// The greatest version of the sender's interest of which it knows that it is owed: of what
-    /// came with a later one this says nothing.
+    /// The greatest version of the sender's interest that it knows to be granted: the report says
+    /// nothing of events that only a later version wants.
     pub version: u64,
     /// One for each reliable stream of the receiver, by its index.
     pub streams: Vec<HeldStream>,
-    /// Who has copies of the sender's sessions, at most [`REPLICAS_MAX`].
+    /// The brokers that have copies of the sender's sessions, at most [`REPLICAS_MAX`].
     pub replicas: Vec<HostId>,
 }
 
-/// What is needed of one stream.
+/// The needed part of one stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeldStream {
-    /// All behind this tick; `None`: nothing.
+    /// All ticks behind this one are needed; `None`: none are.
     pub needed: Option<Tick>,
-    /// The same for those who are there and live.
+    /// As `needed`, of the subscriptions that are connected and caught up.
     pub connected: Option<Tick>,
 }
 
-/// What the sender owes the receiver.
+/// What the sender's log keeps for the receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HoldGrant {
-    /// The life of the receiver in which it wrote what this answers, if that is anything.
+    /// The receiver's incarnation whose report this answers, if it answers one.
     pub incarnation: u64,
     /// The number of the [`HoldReport`] that this answers: what it says is durable. 0: none.
     pub seq: u64,
-    /// Whether the sender logs anything at all. If not, nothing of the rest counts.
+    /// Whether the sender has a log. If not, the other fields are void.
     pub has_log: bool,
-    /// The version of the receiver's interest of which all that is durable is owed.
+    /// The version of the receiver's interest whose durable part is granted.
     pub version: u64,
     /// One for each reliable stream of the sender, by its index.
     pub streams: Vec<GrantedStream>,
 }
 
-/// A replica of an owner that has ended says that it has taken over all copies that it had of that
-/// one's sessions, also if it had none, and that what it holds for them is durable at the receiver.
+/// A replica of an ended owner says that it has taken over all its copies of the owner's sessions,
+/// also if it had none, and that its holds for them are durable at the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TakenOver {
-    /// Whose sessions they were.
+    /// The ended owner.
     pub owner: HostId,
 }
 
-/// From where on a stream is owed.
+/// The held part of one stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GrantedStream {
-    /// What the version wants was logged after this tick.
+    /// Events that the version wants were logged after this tick.
     pub since: Tick,
-    /// Up to here the log has been given up.
+    /// The tick up to which the log was given up.
     pub given_up: Tick,
-    /// Up to here what the receiver wanted was given up as it was silent for too long, or was
-    /// retired; 0: it never was.
+    /// The tick up to which events that the receiver wanted were given up, as it was silent for too
+    /// long or was retired; 0: never.
     pub forfeited: Tick,
 }
 

@@ -1,4 +1,4 @@
-//! What a broker wants to get.
+//! A broker's interest.
 
 use whimbrel_event::HostId;
 
@@ -9,37 +9,39 @@ use crate::{Invalid, LIST_MAX, SELECTOR_BYTES_MAX, TOPIC_BYTES_MAX};
 /// A version of a broker's interest: the whole of it, or how it differs from an earlier one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterestUpdate<'a> {
-    /// Whose interest.
+    /// The broker whose interest it is.
     pub host: HostId,
-    /// Of which life of that broker.
+    /// Its incarnation.
     pub incarnation: u64,
-    /// The version that this makes.
+    /// The version that this update makes.
     pub version: u64,
-    /// The version that it is made from, smaller than `version`; `None`: from nothing.
+    /// The version that it builds on, smaller than `version`; `None`: the update is the whole
+    /// interest.
     pub base: Option<u64>,
-    /// Entries of the base that are gone, at most [`LIST_MAX`].
+    /// Entries of the base that are removed, at most [`LIST_MAX`].
     pub removed: Vec<u32>,
-    /// Entries that are new, at most [`LIST_MAX`].
+    /// Added entries, at most [`LIST_MAX`].
     pub added: Vec<InterestEntry<'a>>,
-    /// For how long that broker has wanted anything at all, ms; grows on the way.
+    /// For how long the broker's subscribers have relied on the interest, ms; 0: none is answered
+    /// yet. Grows on the way.
     pub age_ms: u64,
 }
 
-/// Events that a broker wants to get.
+/// One entry: events that a broker wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InterestEntry<'a> {
-    /// By which number it will be removed.
+    /// The number by which an update removes it.
     pub id: u32,
-    /// With which topics, 1 to [`TOPIC_BYTES_MAX`] bytes. Its grammar is not checked here.
+    /// The topic filter, 1 to [`TOPIC_BYTES_MAX`] bytes. Its grammar is not checked here.
     pub filter: &'a str,
-    /// With which contents, at most [`SELECTOR_BYTES_MAX`] bytes; `None`: all.
+    /// The selector, at most [`SELECTOR_BYTES_MAX`] bytes; `None`: all events.
     pub selector: Option<&'a str>,
-    /// Whether durable subscriptions want them: then they are logged.
+    /// Whether durable subscriptions want these events: then they are logged.
     pub durable: bool,
 }
 
 impl<'a> InterestEntry<'a> {
-    /// How many bytes it takes in a frame: whoever has more entries than fit into one sends
+    /// Number of bytes that it takes in a frame; more entries than fit into one are sent in
     /// several.
     pub fn encoded_len(&self) -> usize {
         let selector = self.selector.map_or(1, |selector| length_bytes(selector.len() + 1) + selector.len());
@@ -81,7 +83,7 @@ impl<'a> Body<'a> for InterestUpdate<'a> {
         let age_ms = input.varint()?;
         let mut next = 0;
         for place in input.list(LIST_MAX, "durable interests", |input| input.small::<usize>("a durable interest"))? {
-            // Ascending, as they are written: an update has one form.
+            // Ascending, as they are written: an update has only one form.
             let entry = added.get_mut(place).filter(|_| place >= next);
             entry.ok_or(Invalid::Range("a durable interest"))?.durable = true;
             next = place + 1;

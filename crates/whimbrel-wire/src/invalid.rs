@@ -1,11 +1,11 @@
-//! What can be wrong with bytes that another broker sent.
+//! Errors in bytes that another broker sent.
 
 use core::fmt;
 
-/// Why bytes are no frame. It is always the sender's fault.
+/// Why bytes are not a frame: always a fault of the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Invalid {
-    /// They end before what they announce.
+    /// They end before the announced contents.
     Truncated,
     /// A frame says that it has more than [`crate::FRAME_BYTES_MAX`] bytes.
     TooLong,
@@ -13,18 +13,17 @@ pub enum Invalid {
     Empty,
     /// A type that this version does not know and that must not be skipped (128 and above).
     UnknownType(u8),
-    /// A hello of another major version; what follows its first byte is not looked at.
+    /// A hello of another major version; the bytes behind its first one are not read.
     Major(u8),
     /// A number that is written with more bytes than it needs, or has more than 64 bits.
     Number,
-    /// A number that is out of the range of what it stands for.
+    /// A number out of range.
     Range(&'static str),
-    /// Text that is not UTF-8, or not what it must look like.
+    /// Text that is not UTF-8, or not of the required form.
     Text(&'static str),
     /// More bytes or more entries than allowed.
     TooMany(&'static str),
-    /// Bits that must be zero are not, or something is written in another form than the one form
-    /// that it has.
+    /// Bits that must be zero are set, or a value is not written in its only form.
     Form(&'static str),
 }
 

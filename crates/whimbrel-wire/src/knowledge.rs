@@ -1,4 +1,4 @@
-//! What a destination is told of ticks without events, and what it says that it lacks.
+//! Silences and nacks: ticks without events for a destination, and ticks that a broker lacks.
 
 use whimbrel_event::{HOST_PUBENDS_MAX, HostId, PubendId, Tick};
 
@@ -6,38 +6,38 @@ use crate::bytes::{Put, Reader};
 use crate::frame::Body;
 use crate::{Invalid, PARTS_MAX, RANGES_MAX, TreeReader};
 
-/// To one destination: where all streams of a host had nothing for it.
+/// To one destination: ranges of ticks of a host's streams without events for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Silence<'a> {
-    /// Whose streams.
+    /// The host of the streams.
     pub from: HostId,
-    /// Where it goes from here, for [`TreeReader::target`]. Was found to be a tree if the frame was
-    /// decoded.
+    /// The tree to the destination as the receiver sees it, for [`TreeReader::target`]. A decoded
+    /// frame has a well-formed tree.
     pub target_tree: &'a [u8],
-    /// For which life of the destination; another one does not believe it.
+    /// The destination's incarnation; another one ignores the silence.
     pub incarnation: u64,
-    /// Under which version of its interest.
+    /// The version of the destination's interest for which the silence holds.
     pub version: u64,
-    /// One for each stream that is spoken of, at most [`PARTS_MAX`].
+    /// One for each stream, at most [`PARTS_MAX`].
     pub parts: Vec<Part>,
 }
 
-/// The silence of one stream: nothing after `after` up to `upto`.
+/// The silence of one stream: no event for the destination after `after` up to `upto`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Which stream of the host, below [`HOST_PUBENDS_MAX`].
+    /// The index of the stream at its host, below [`HOST_PUBENDS_MAX`].
     pub index: u8,
-    /// After which tick the destination's interest, in any version, counts in this stream.
+    /// The tick after which the destination's interest, in any version, counts in this stream.
     pub begin: Tick,
-    /// After which tick the version is in force in this stream.
+    /// The tick after which the version is in force in this stream.
     pub since: Tick,
     /// Where it begins; not after `upto`.
     pub after: Tick,
     /// Where it ends.
     pub upto: Tick,
-    /// Whether there may have been events, which nobody has any more.
+    /// Whether there may have been events that no broker has any more.
     pub lost: bool,
-    /// Behind which tick the stream had no event at all up to `upto`, whoever wants what; `upto`
+    /// The tick behind which the stream had no event at all up to `upto`, for any interest; `upto`
     /// where that is not known.
     pub still: Tick,
 }
@@ -89,7 +89,7 @@ impl<'a> Body<'a> for Silence<'a> {
         let target_tree = &tree[..tree.len() - input.0.len()];
         let mut last = Tick(0);
         let mut parts = input.list(PARTS_MAX, "streams", |input| Part::read(input, &mut last))?;
-        // Brokers of earlier versions do not say.
+        // Brokers of earlier versions do not send this.
         if !input.0.is_empty() {
             for part in &mut parts {
                 let still = part.upto.0.checked_sub(input.varint()?);
@@ -106,8 +106,8 @@ impl<'a> Body<'a> for Silence<'a> {
         out.extend_from_slice(self.target_tree);
         let mut last = Tick(0);
         out.put_list(&self.parts, PARTS_MAX, "streams", |out, part| part.put(&mut last, out));
-        // One form for each silence: one that says nothing of this is as that of an earlier
-        // version.
+        // A silence has only one form: one that tells nothing of this is written as in earlier
+        // versions.
         if self.parts.iter().any(|part| part.still != part.upto) {
             for part in &self.parts {
                 out.put_varint(
@@ -118,22 +118,22 @@ impl<'a> Body<'a> for Silence<'a> {
     }
 }
 
-/// Towards the host of a stream: what of it somebody lacks.
+/// Towards the host of a stream: ticks that a broker lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nack {
     /// The stream.
     pub pubend: PubendId,
-    /// Who lacks it.
+    /// The broker that lacks them.
     pub from: HostId,
-    /// Of which life of that broker.
+    /// Its incarnation.
     pub incarnation: u64,
-    /// How many links it has come over.
+    /// The number of links that the nack has passed.
     pub hops: u8,
-    /// What is missing, at most [`RANGES_MAX`].
+    /// The missing ranges, at most [`RANGES_MAX`].
     pub ranges: Vec<Range>,
 }
 
-/// Ticks of which nothing is known: after `after` up to `upto`.
+/// A range of unknown ticks: after `after` up to `upto`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
     /// Where it begins; before `upto`.
@@ -142,12 +142,12 @@ pub struct Range {
     pub upto: Tick,
     /// Whether there is known to be an event at `upto`.
     pub ends_in_data: bool,
-    /// Under which version of the interest of who lacks it.
+    /// The version of the interest of the broker that lacks it.
     pub version: u64,
 }
 
 const ENDS_IN_DATA: u8 = 1;
-/// The version differs from that of the range before, or of the first from 0.
+/// The version differs from that of the range before; for the first range, from 0.
 const VERSION: u8 = 1 << 1;
 
 impl Range {

@@ -1,10 +1,9 @@
-//! What brokers say to each other: frames, encoded and decoded, and their limits. The bytes are
-//! described in `docs/wire-protocol.md`.
+//! The frames that brokers exchange, encoded and decoded, and their limits. The bytes are described
+//! in `docs/wire-protocol.md`.
 //!
 //! [`Cutter`] finds the frames in a stream, [`Frame::decode`] reads one, [`Frame::encode`] writes
-//! one. Contents are borrowed from the bytes. Nothing is known here of brokers: what a frame means
-//! is the core's matter. What another broker may have got wrong is [`Invalid`]; what this one gets
-//! wrong is a panic.
+//! one. Contents are borrowed from the bytes. The meaning of a frame is the core's matter. An error
+//! of another broker is an [`Invalid`]; an error of this one is a panic.
 
 mod bytes;
 pub mod compact;
@@ -53,16 +52,15 @@ pub use share::{Hand, HandNumbers, Members, MembersAnswer, MembersTaken};
 pub use topology::{Ask, Digest, HostVersion, LinkEnd, LinkStateFrame, PreviousIdentities, PreviousIdentity, Protocol};
 pub use tree::{Dest, Subtree, TreeReader, TreeWriter};
 
-/// The major version of the protocol that is spoken here. Brokers of different major versions do
-/// not talk.
+/// The major version of the protocol. Brokers of different major versions do not link.
 pub const MAJOR: u8 = 1;
 
-/// The minor version of the protocol that is spoken here. A minor version may add frames of types
-/// below 128, and fields at the end of those that have an end.
+/// The minor version of the protocol. A minor version may add frames of types below 128, and fields
+/// at the end of frames whose contents have an end.
 ///
-/// 1: a hello tells the version of the sender's program; who takes copies of sessions tells which
-///    streams it knows of; sessions go with the name of whoever they belong to, and are given to
-///    nobody else.
+/// 1: a hello has the version of the sender's program; a broker that takes copies of sessions tells
+///    which streams it knows; a session is sent with the name of its principal, and is given to no
+///    other principal.
 ///
 /// 2: a link state tells the protocol of its broker, and is passed on with the fields behind it.
 pub const MINOR: u8 = 2;

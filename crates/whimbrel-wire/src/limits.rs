@@ -1,15 +1,15 @@
-//! How much of anything a frame may hold. A reader refuses more, a writer takes more for a bug.
+//! Limits of the contents of a frame. A reader refuses more; for a writer more is a bug.
 
 /// Bytes of a frame behind its length: 2 MiB.
 pub const FRAME_BYTES_MAX: usize = 2 << 20;
 
-/// Bytes of a broker's name, of which there is at least one.
+/// Bytes of a broker's name; at least one.
 pub const NAME_BYTES_MAX: usize = 64;
 
 /// Bytes of the version of a broker's program.
 pub const VERSION_BYTES_MAX: usize = 64;
 
-/// Bytes of what a goodbye says.
+/// Bytes of the reason in a goodbye.
 pub const GOODBYE_BYTES_MAX: usize = 256;
 
 /// Bytes that later minor versions may add behind a link state. All minor versions of this major
@@ -19,29 +19,29 @@ pub const LATER_BYTES_MAX: usize = 1024;
 /// Addresses of one broker.
 pub const ADDRESSES_MAX: usize = 4;
 
-/// Bytes of an address, of which there is at least one.
+/// Bytes of an address; at least one.
 pub const ADDRESS_BYTES_MAX: usize = 64;
 
-/// Bytes of what a message says, so that its frame has room for who writes to whom.
+/// Bytes of a message's contents, so that its frame has room for sender and receiver.
 pub const MESSAGE_BYTES_MAX: usize = FRAME_BYTES_MAX - 256;
 
-/// What is asked for with one question for a part of a log.
+/// Wanted entries of one request for a part of a log.
 pub const READ_ENTRIES_MAX: usize = 64;
 
-/// Events that one answer to it has.
+/// Events of one answer to it.
 pub const READ_EVENTS_MAX: usize = 8192;
 
-/// Ranges that one answer says are lost.
+/// Lost ranges of one answer to it.
 pub const READ_LOST_MAX: usize = 64;
 
-/// Events of one shared subscription that a broker has for its members and that are not settled;
-/// numbers of such events in a message.
+/// Unsettled events of one shared subscription that a broker has for its members; numbers of such
+/// events in a message.
 pub const HANDED_MAX: usize = 1024;
 
 /// Bytes of a client id.
 pub const CLIENT_ID_BYTES_MAX: usize = 65_535;
 
-/// Bytes of the name of whoever a session belongs to.
+/// Bytes of the name of a session's principal.
 pub const PRINCIPAL_BYTES_MAX: usize = 256;
 
 /// Claims in one message.
@@ -59,10 +59,10 @@ pub const PREVIOUS_IDENTITIES_MAX: usize = 16;
 /// The greatest loss, in thousandths: nothing arrives.
 pub const LOSS_MAX: u16 = 1000;
 
-/// Entries of one list of a digest, an interest update or a question for either.
+/// Entries of one list of a digest, an interest update or a request for either.
 pub const LIST_MAX: usize = 4096;
 
-/// Bytes of a topic filter, of which there is at least one; of a topic; of a key of the registry.
+/// Bytes of a topic filter, at least one; of a topic; of a key of the registry.
 pub const TOPIC_BYTES_MAX: usize = 65_535;
 
 /// Bytes of a selector.
@@ -77,7 +77,7 @@ pub const DEPTH_MAX: usize = 64;
 /// Brokers that have repaired the tree of one frame.
 pub const REPAIRERS_MAX: usize = 3;
 
-/// Streams of which one silence speaks: those of a host.
+/// Streams of one silence: those of a host.
 pub const PARTS_MAX: usize = whimbrel_event::HOST_PUBENDS_MAX as usize;
 
 /// Ranges of one nack.

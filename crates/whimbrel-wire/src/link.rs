@@ -1,4 +1,4 @@
-//! What the two brokers at the ends of a link say about themselves and the link.
+//! What the two brokers at the ends of a link tell each other of themselves and the link.
 
 use whimbrel_event::{HOST_PUBENDS_MAX, HOST_RELIABLE_MAX, HostId, Tick};
 
@@ -6,15 +6,15 @@ use crate::bytes::{Put, Reader};
 use crate::frame::Body;
 use crate::{GOODBYE_BYTES_MAX, Invalid, MAJOR, VERSION_BYTES_MAX};
 
-/// Who is at the other end. Its first two bytes, the versions, are the same in every version of the
-/// protocol.
+/// The identity of the sender. Its first two bytes, the versions, are the same in every version of
+/// the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello<'a> {
     /// [`MAJOR`]; another one is refused when it is decoded.
     pub major: u8,
     /// [`crate::MINOR`] of the sender.
     pub minor: u8,
-    /// Which deployment it belongs to.
+    /// The deployment that it belongs to.
     pub deployment: u64,
     /// Its host id.
     pub host: HostId,
@@ -24,15 +24,15 @@ pub struct Hello<'a> {
     pub name: &'a str,
     /// Its clock, nanoseconds since 1970.
     pub time: u64,
-    /// How many reliable pubends it has, at most [`HOST_RELIABLE_MAX`].
+    /// Number of its reliable pubends, at most [`HOST_RELIABLE_MAX`].
     pub reliable: u8,
-    /// How many best-effort pubends it has, at most [`HOST_PUBENDS_MAX`] − [`HOST_RELIABLE_MAX`];
-    /// it has some pubend.
+    /// Number of its best-effort pubends, at most [`HOST_PUBENDS_MAX`] − [`HOST_RELIABLE_MAX`]; it
+    /// has at least one pubend.
     pub best_effort: u8,
-    /// The tick before the first that its pubends can have used.
+    /// The tick before the first one that its pubends can have used.
     pub birth: Tick,
     /// The version of its program, for people, at most [`VERSION_BYTES_MAX`] bytes; empty if it
-    /// tells none, as those of minor version 0 do not.
+    /// tells none, as in minor version 0.
     pub version: &'a str,
 }
 
@@ -83,7 +83,7 @@ impl<'a> Body<'a> for Hello<'a> {
         out.put_u64(self.time);
         put_pubends(self.reliable, self.best_effort, out);
         out.put_u64(self.birth.0);
-        // One form only: what is not told is not there.
+        // There is only one form: an empty version is not written.
         if !self.version.is_empty() {
             out.put_bytes(self.version.as_bytes(), VERSION_BYTES_MAX, "a version");
         }
@@ -93,7 +93,7 @@ impl<'a> Body<'a> for Hello<'a> {
 /// Why a link ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Goodbye<'a> {
-    /// The reason as a number, which is the core's matter.
+    /// The reason as a number; the core defines the numbers.
     pub code: u8,
     /// The reason for people, at most [`GOODBYE_BYTES_MAX`] bytes.
     pub text: &'a str,
@@ -110,7 +110,7 @@ impl<'a> Body<'a> for Goodbye<'a> {
     }
 }
 
-/// Asks for an echo.
+/// A request for an echo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Probe {
     /// The sender's number for it.
@@ -137,7 +137,7 @@ pub struct ProbeEcho {
     pub sequence: u32,
     /// As in the probe.
     pub sent: u64,
-    /// How long the probe was held before it was answered, µs.
+    /// Time for which the probe was held before it was answered, µs.
     pub held_us: u32,
 }
 

@@ -1,4 +1,4 @@
-//! What a broker tells another that need not be its neighbour.
+//! Messages from one broker to another that need not be its neighbour.
 
 use whimbrel_event::HostId;
 
@@ -10,23 +10,22 @@ use crate::{
     SessionClaims, TakenOver, Where,
 };
 
-/// A message from one broker to another, over others. It may be lost, come twice, or late.
+/// A message from one broker to another, passed on by others. It may be lost, repeated or late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageFrame<'a> {
-    /// For whom.
+    /// The receiver.
     pub to: HostId,
-    /// How many links it has come over.
+    /// The number of links that it has passed.
     pub hops: u8,
-    /// Whether it gives way to everything else.
+    /// Whether all other traffic goes before it.
     pub is_bulk: bool,
-    /// Who has written it.
+    /// The sender.
     pub from: HostId,
-    /// In which life.
+    /// The sender's incarnation.
     pub incarnation: u64,
-    /// What it is about, [`BrokerMessage`]; one that is not known is dropped and counted by its
-    /// receiver.
+    /// The kind of its [`BrokerMessage`]; its receiver drops and counts an unknown kind.
     pub kind: u8,
-    /// What it says, at most [`MESSAGE_BYTES_MAX`] bytes.
+    /// Its contents, at most [`MESSAGE_BYTES_MAX`] bytes.
     pub body: &'a [u8],
 }
 
@@ -56,20 +55,20 @@ impl<'a> Body<'a> for MessageFrame<'a> {
 
 macro_rules! messages {
     ($($(#[$doc:meta])* $number:literal $name:ident($body:ty),)*) => {
-        /// What a message says.
+        /// The contents of a message.
         #[derive(Clone, Debug, PartialEq, Eq)]
         pub enum BrokerMessage<'a> {
             $($(#[$doc])* $name($body),)*
-            /// Something that a later minor version knows: its kind and what it says.
+            /// Of a kind that a later minor version knows: the kind and the contents.
             Unknown(u8, &'a [u8]),
         }
 
         impl<'a> BrokerMessage<'a> {
-            /// Reads what a message of that kind says. What follows it is ignored, since a later
-            /// minor version may have put it there.
+            /// Reads the contents of a message of that kind. Bytes behind them are ignored, since a
+            /// later minor version may have put them there.
             ///
             /// # Errors
-            /// What is wrong with it.
+            /// When the contents are malformed.
             pub fn decode(kind: u8, body: &'a [u8]) -> Result<BrokerMessage<'a>, Invalid> {
                 match kind {
                     $($number => Body::read(&mut Reader(body)).map(BrokerMessage::$name),)*
@@ -77,10 +76,10 @@ macro_rules! messages {
                 }
             }
 
-            /// Appends what it says, and gives the message's kind.
+            /// Appends the contents, and returns the message's kind.
             ///
             /// # Panics
-            /// When a bound of what is in it is broken.
+            /// When a bound of the contents is broken.
             pub fn encode(&self, out: &mut Vec<u8>) -> u8 {
                 match self {
                     $(BrokerMessage::$name(said) => {
@@ -108,60 +107,61 @@ impl BrokerMessage<'_> {
 messages! {
     /// What the sender's durable subscriptions need of the receiver's streams.
     1 HoldReport(HoldReport),
-    /// What the sender keeps for the receiver.
+    /// What the sender's log keeps for the receiver.
     2 HoldGrant(HoldGrant),
-    /// The sender has taken over what it had of an owner's sessions.
+    /// The sender has taken over its copies of an ended owner's sessions.
     3 TakenOver(TakenOver),
     /// Asks for a part of a log.
     8 ReadAsk(ReadAsk<'a>),
     /// A part of a log.
     9 ReadTold(ReadTold<'a>),
-    /// Who has a client's session?
+    /// Asks which broker has a client's session.
     32 Where(Where<'a>),
-    /// The answer to that.
+    /// The answer to `Where`.
     33 Found(Found<'a>),
     /// What brokers have of sessions.
     34 Claims(Claims<'a>),
-    /// That has come.
+    /// Acknowledges a page of claims.
     35 PageTaken(PageTaken),
-    /// A session is to move to the sender.
+    /// Asks the receiver to move a session to the sender.
     36 Move(Move<'a>),
-    /// The answer to that.
+    /// The answer to `Move`.
     37 Moved(Moved<'a>),
-    /// Are these safe at the receiver, so that what the sender has of them may go?
+    /// Asks whether these sessions are safe at the receiver, so that the sender may drop what it
+    /// has of them.
     38 Settle(SessionClaims<'a>),
-    /// They are.
+    /// These sessions are safe at the sender.
     39 Settled(SessionClaims<'a>),
-    /// Somebody else has these by now.
+    /// Another broker has these sessions by now.
     40 Outdated(SessionClaims<'a>),
     /// Copies of sessions.
     41 Copies(Copies<'a>),
-    /// They have come.
+    /// Acknowledges copies.
     42 CopiesTaken(CopiesTaken<'a>),
-    /// What has a client published last at the receiver?
+    /// Asks what a client has published last at the receiver.
     43 AskPublished(AskPublished<'a>),
-    /// The answer to that.
+    /// The answer to `AskPublished`.
     44 Published(Published),
     /// The sender has members of a shared subscription.
     64 Members(Members<'a>),
-    /// The answer to that.
+    /// The answer to `Members`.
     65 MembersTaken(MembersTaken<'a>),
     /// An event of a shared subscription for a member.
     66 Hand(Hand<'a>),
-    /// These have come, and need not be handed again.
+    /// These events were received, and need not be handed again.
     67 HandsCame(HandNumbers<'a>),
-    /// These are settled.
+    /// These events are settled.
     68 Handed(HandNumbers<'a>),
-    /// These have found no member.
+    /// No member was found for these events.
     69 Returned(HandNumbers<'a>),
-    /// These have come some time ago: does the receiver still have them? It says what has become of
-    /// those that it has not.
+    /// These events were received some time ago: asks whether the receiver still has them. It
+    /// answers what became of those that it does not have.
     70 HandsLeft(HandNumbers<'a>),
-    /// No member there can be sent these: others may. Not known before 0.2, where a branch settles
-    /// them at the second time.
+    /// No member at the sender can be sent these events: others may. Not known before 0.2, where a
+    /// branch settles them at the second time.
     71 HandsRefused(HandNumbers<'a>),
-    /// What is known at the receiver of something that an operator asks of all brokers?
+    /// Asks what the receiver knows of an operator's question to all brokers.
     80 Question(Question<'a>),
-    /// The answer to that.
+    /// The answer to `Question`.
     81 Reply(Reply<'a>),
 }

@@ -1,5 +1,5 @@
-//! What an operator wants to know of all brokers: asked of each in a message. The texts are the
-//! matter of those who ask and answer.
+//! An operator's questions to all brokers, asked of each in a message. This crate does not define
+//! the texts.
 
 use crate::bytes::{Put, Reader};
 use crate::frame::Body;
@@ -8,9 +8,9 @@ use crate::{Invalid, QUESTION_BYTES_MAX, REPLY_BYTES_MAX};
 /// A question to another broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Question<'a> {
-    /// The asking broker's number for it; one that comes again is the same question.
+    /// The asking broker's number for it; a repetition has the same number.
     pub number: u64,
-    /// What is asked, at most [`QUESTION_BYTES_MAX`] bytes.
+    /// The question, at most [`QUESTION_BYTES_MAX`] bytes.
     pub text: &'a str,
 }
 

@@ -1,4 +1,4 @@
-//! Parts of a broker's log that another one asks for, in messages.
+//! Parts of a broker's log that another broker asks for, in messages.
 
 use whimbrel_event::{PubendId, Tick};
 
@@ -8,25 +8,26 @@ use crate::{
     Invalid, MESSAGE_BYTES_MAX, READ_ENTRIES_MAX, READ_EVENTS_MAX, READ_LOST_MAX, SELECTOR_BYTES_MAX, TOPIC_BYTES_MAX,
 };
 
-/// Asks for what is logged of a part of a stream.
+/// Asks for the logged events of a part of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadAsk<'a> {
-    /// The asker's number for the question.
+    /// The asking broker's number for the question.
     pub number: u64,
-    /// Which stream.
+    /// The stream.
     pub pubend: PubendId,
-    /// Without this tick.
+    /// The part begins behind this tick.
     pub after: Tick,
-    /// With this tick, not before `after`.
+    /// The last tick of the part, not before `after`.
     pub upto: Tick,
-    /// Whatever is not logged any more is to be told as given up: what was wanted of it may not
-    /// have been acknowledged.
+    /// Whether all ranges that are not logged any more are to be told as given up: wanted events of
+    /// them may not have been acknowledged.
     pub is_strict: bool,
-    /// It may be answered with what was told to somebody else a while ago: the log is held for the
-    /// asker.
+    /// Whether it may be answered with an earlier answer to another broker: the log is held for the
+    /// asking broker.
     pub may_be_kept: bool,
-    /// Events that are wanted, at most [`READ_ENTRIES_MAX`]: topic filter, 1 to [`TOPIC_BYTES_MAX`]
-    /// bytes, and selector, at most [`SELECTOR_BYTES_MAX`]. Their grammar is not checked here.
+    /// The wanted events, at most [`READ_ENTRIES_MAX`] entries: topic filter, 1 to
+    /// [`TOPIC_BYTES_MAX`] bytes, and selector, at most [`SELECTOR_BYTES_MAX`]. Their grammar is
+    /// not checked here.
     pub entries: Vec<(&'a str, Option<&'a str>)>,
 }
 
@@ -62,22 +63,22 @@ impl<'a> Body<'a> for ReadAsk<'a> {
     }
 }
 
-/// What is logged of a part of a stream: these events, and between them none that was asked for.
+/// The logged events of a part of a stream: these, and between them none that was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadTold<'a> {
-    /// The asker's number for the question.
+    /// The asking broker's number for the question.
     pub number: u64,
-    /// The sender's clock, nanoseconds: what ages of events are told by.
+    /// The sender's clock, nanoseconds: the ages of the events are relative to it.
     pub now: u64,
-    /// Up to where the stream was read, from where was asked.
+    /// The stream was read up to here, from where was asked.
     pub upto: Tick,
-    /// Up to where what was asked for may have been given up early; 0: nothing.
+    /// Wanted events up to here may have been given up early; 0: none.
     pub released: Tick,
     /// Ranges that cannot be read, each without its first tick, at most [`READ_LOST_MAX`].
     pub lost: Vec<(Tick, Tick)>,
-    /// Ticks and events as [`crate::compact`] has them, at most [`READ_EVENTS_MAX`].
+    /// Ticks and events in the form of [`crate::compact`], at most [`READ_EVENTS_MAX`].
     pub events: Vec<(Tick, &'a [u8])>,
-    /// The ticks of those that have the retain mark, ascending; brokers before 0.2 tell of none.
+    /// The ticks of the events that have the retain mark, ascending; brokers before 0.2 send none.
     pub retained: Vec<Tick>,
 }
 
@@ -91,7 +92,7 @@ impl<'a> Body<'a> for ReadTold<'a> {
             last = last.checked_add(input.varint()?).ok_or(Invalid::Range("the tick of an event"))?;
             Ok((Tick(last), input.bytes(MESSAGE_BYTES_MAX, "an event")?))
         })?;
-        // It ends here where none has the mark.
+        // The list is absent if no event has the mark.
         let retained = if input.0.is_empty() { Vec::new() } else { read_ticks(input)? };
         Ok(ReadTold { number, now, upto, released, lost, events, retained })
     }

@@ -1,4 +1,4 @@
-//! Entries that all brokers share: of each key the greatest version counts.
+//! Entries that all brokers share: the greatest version of each key counts.
 
 use whimbrel_event::{PubendId, Tick};
 
@@ -18,16 +18,16 @@ pub struct Registry<'a> {
 pub struct RegistryEntry<'a> {
     /// Its key, at most [`TOPIC_BYTES_MAX`] bytes.
     pub key: &'a str,
-    /// The greatest one counts.
+    /// The greatest version of a key counts.
     pub version: (Tick, PubendId),
-    /// `None`: it is gone. Bounded by the frame.
+    /// `None`: it was removed. Bounded by the frame.
     pub value: Option<&'a [u8]>,
-    /// How long ago it was made, ms; grows on the way.
+    /// Age of this version, ms; grows on the way.
     pub age_ms: u64,
 }
 
 impl<'a> RegistryEntry<'a> {
-    /// How many bytes it takes in a frame: whoever has more entries than fit into one sends
+    /// Number of bytes that it takes in a frame; more entries than fit into one are sent in
     /// several.
     pub fn encoded_len(&self) -> usize {
         let value = self.value.map_or(1, |value| length_bytes(value.len() + 1) + value.len());
@@ -62,11 +62,11 @@ impl<'a> Body<'a> for Registry<'a> {
     }
 }
 
-/// What the entries amount to: keys are divided into [`REGISTRY_RANGES`] ranges by their hash.
-/// Where the hashes of two brokers' entries differ, they differ.
+/// Hashes of the entries: keys are divided into [`REGISTRY_RANGES`] ranges by their hash. Two
+/// brokers have different entries in the ranges whose hashes differ.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RegistryDigest {
-    /// Ranges, by number, and the hash of what is in each; at most [`REGISTRY_RANGES`].
+    /// Numbers of ranges, and the hash of the entries in each; at most [`REGISTRY_RANGES`].
     pub ranges: Vec<(u16, u64)>,
 }
 
@@ -94,10 +94,10 @@ impl Body<'_> for RegistryDigest {
     }
 }
 
-/// Asks for all entries in these ranges.
+/// Asks for all entries in some ranges.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RegistryAsk {
-    /// Ranges, by number; at most [`REGISTRY_RANGES`].
+    /// Numbers of ranges; at most [`REGISTRY_RANGES`].
     pub ranges: Vec<u16>,
 }
 

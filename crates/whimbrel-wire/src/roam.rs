@@ -1,5 +1,5 @@
-//! Sessions that move: who has a client's session, what it is made of, and who has a copy of it.
-//! What these say travels in messages.
+//! Sessions that move, in messages: which broker has a client's session, the contents of the
+//! session, and which brokers have copies of it.
 
 use whimbrel_event::{EventId, HostId, PREDECESSORS_MAX, PredecessorsBuf};
 
@@ -7,8 +7,7 @@ use crate::bytes::{Put, Reader};
 use crate::frame::Body;
 use crate::{CLAIMS_MAX, CLIENT_ID_BYTES_MAX, Invalid, LIST_MAX, MESSAGE_BYTES_MAX, PRINCIPAL_BYTES_MAX};
 
-/// Bytes of a session, or of copies, in one message: what else stands in it takes less than the
-/// rest.
+/// Bytes of a session, or of copies, in one message: its other fields take less than the rest.
 const CARRIED_BYTES_MAX: usize = MESSAGE_BYTES_MAX - (128 << 10);
 
 /// What a broker has of a session.
@@ -16,17 +15,17 @@ const CARRIED_BYTES_MAX: usize = MESSAGE_BYTES_MAX - (128 << 10);
 pub enum ClaimKind {
     /// Nothing any more.
     Nothing,
-    /// It had it, and the session ended there.
+    /// It had the session, and the session ended there.
     Ended,
     /// The client is about to be attached there.
     Coming,
-    /// It had it and gave it away; it still has what that was then.
+    /// It had the session and gave it away; it still has the state of that time.
     Given,
     /// It has a copy.
     Copy,
-    /// It keeps a session that ends with its connection.
+    /// It owns a session that ends with its connection.
     Passing,
-    /// It keeps the session.
+    /// It owns the session.
     Owner,
 }
 
@@ -42,20 +41,21 @@ impl ClaimKind {
     ];
 }
 
-/// What some broker has of a client's session. The greater (epoch, moment, host) is the newer one.
+/// What a broker has of a client's session. The greater (epoch, `connected_at`, host) is the newer
+/// one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Claim<'a> {
-    /// Which broker.
+    /// The broker.
     pub host: HostId,
-    /// Whose session; at most [`CLIENT_ID_BYTES_MAX`] bytes.
+    /// The session's client; at most [`CLIENT_ID_BYTES_MAX`] bytes.
     pub client: &'a str,
     /// What it has.
     pub kind: ClaimKind,
     /// The number of the attachment.
     pub epoch: u64,
-    /// Which of two copies of the same attachment is the later one.
+    /// Order of two copies of the same attachment: the greater is the later.
     pub version: u64,
-    /// When the client attached, nanoseconds since 1970 by that broker's clock.
+    /// When the client attached, nanoseconds since 1970 by the broker's clock.
     pub connected_at: u64,
 }
 
@@ -63,7 +63,7 @@ fn client<'a>(input: &mut Reader<'a>) -> Result<&'a str, Invalid> {
     input.text(CLIENT_ID_BYTES_MAX, "a client id")
 }
 
-/// The name at the end of a message, if it is there.
+/// The principal's name at the end of a message; empty if absent.
 fn principal<'a>(input: &mut Reader<'a>) -> Result<&'a str, Invalid> {
     if input.0.is_empty() { Ok("") } else { input.text(PRINCIPAL_BYTES_MAX, "an owner") }
 }
@@ -111,15 +111,15 @@ fn put_hosts(hosts: &[HostId], out: &mut Vec<u8>) {
     out.put_list(hosts, LIST_MAX, "hosts", |out, host| out.put_u64(host.as_u64()));
 }
 
-/// Who has this client's session?
+/// Asks which broker has a client's session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Where<'a> {
     /// The asking broker's number for the question.
     pub number: u64,
-    /// Whose.
+    /// The client.
     pub client: &'a str,
-    /// When the client has connected to the asking broker, nanoseconds since 1970: it is about to
-    /// have the session. 0: it only wants to know.
+    /// When the client connected to the asking broker, nanoseconds since 1970: it is about to have
+    /// the session. 0: the broker only wants to know.
     pub connected_at: u64,
 }
 
@@ -140,16 +140,16 @@ impl<'a> Body<'a> for Where<'a> {
 pub struct Found<'a> {
     /// The number of the question.
     pub number: u64,
-    /// What is known, at most [`CLAIMS_MAX`].
+    /// The known claims, at most [`CLAIMS_MAX`].
     pub claims: Vec<Claim<'a>>,
-    /// For which brokers the answering one speaks: a hash of all that it can reach, as in
-    /// [`Claims::map`].
+    /// The brokers for which the answer holds: a hash of all that the answering broker can reach,
+    /// as in [`Claims::map`].
     pub map: u64,
-    /// Brokers that can be reached from there and have not told what they have, at most
+    /// Brokers that the answering broker can reach and that have not told their claims, at most
     /// [`LIST_MAX`].
     pub unsynced: Vec<HostId>,
-    /// Brokers that cannot be reached, and of whose sessions the answering one once knew more,
-    /// before it was started again; at most [`LIST_MAX`].
+    /// Unreachable brokers of whose sessions the answering broker knew more before its last start;
+    /// at most [`LIST_MAX`].
     pub forgotten: Vec<HostId>,
 }
 
@@ -169,13 +169,13 @@ impl<'a> Body<'a> for Found<'a> {
     }
 }
 
-/// What brokers have, told to whoever is asked for it. Answered by [`PageTaken`].
+/// Claims of brokers, told to the broker that is asked for them. Answered by [`PageTaken`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Claims<'a> {
-    /// The sender's number for it.
+    /// The sender's number for the page.
     pub page: u64,
-    /// With this page the sender has told everything that it has to tell, as long as these are the
-    /// brokers there are: a hash of them. 0: there is more.
+    /// With this page the sender has told all its claims, as long as the set of brokers stays: a
+    /// hash of that set. 0: more pages follow.
     pub map: u64,
     /// At most [`CLAIMS_MAX`].
     pub claims: Vec<Claim<'a>>,
@@ -193,10 +193,10 @@ impl<'a> Body<'a> for Claims<'a> {
     }
 }
 
-/// [`Claims`] have come.
+/// Acknowledges [`Claims`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PageTaken {
-    /// Which.
+    /// The page.
     pub page: u64,
 }
 
@@ -210,30 +210,31 @@ impl Body<'_> for PageTaken {
     }
 }
 
-/// A client is attached at the sender: it wants to have its session.
+/// A client is attached at the sender, which asks for its session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Move<'a> {
-    /// The asking broker's number for it: the same for all parts and repetitions.
+    /// The asking broker's number for the move: the same for all parts and repetitions.
     pub number: u64,
-    /// Whose.
+    /// The client.
     pub client: &'a str,
-    /// The epoch that it will have at least.
+    /// The least epoch that the session gets.
     pub least: u64,
-    /// When the client has connected, nanoseconds since 1970.
+    /// When the client connected, nanoseconds since 1970.
     pub connected_at: u64,
-    /// The session is to end instead.
+    /// Whether the session is to end instead.
     pub clean: bool,
-    /// Since when that connection waits for it, microseconds: whoever has come since, by whatever
-    /// clock, stays.
+    /// Time for which the client's connection has waited for the session, microseconds: a younger
+    /// connection at the receiver, by the receiver's own clock, stays.
     pub waited: u64,
-    /// What is a copy will do: whoever has a later state cannot be reached, or has not got it.
+    /// Whether a copy will do: the broker with a later state cannot be reached, or does not have
+    /// it.
     pub as_copy: bool,
-    /// And so will what was given to that one, which has been asked, or cannot be.
+    /// A broker that was asked, or cannot be: the state that was given to it will do, too.
     pub asked_of: Option<HostId>,
-    /// Which part of it.
+    /// The requested part.
     pub part: u32,
-    /// Who has connected, if that one may not have a session of somebody else; at most
-    /// [`PRINCIPAL_BYTES_MAX`] bytes. Empty: it may, or nobody has.
+    /// The principal of the connection, if it may not have another principal's session; at most
+    /// [`PRINCIPAL_BYTES_MAX`] bytes. Empty: it may, or no client has connected.
     pub principal: &'a str,
 }
 
@@ -267,23 +268,23 @@ impl<'a> Body<'a> for Move<'a> {
     }
 }
 
-/// What became of a [`Move`].
+/// The result of a [`Move`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MoveAnswer {
-    /// There is nothing, and will not be: what may still come of an older move is refused.
+    /// There is no session, and none will be given: a late part of an older move is refused.
     Nothing,
-    /// Here it is.
+    /// The session is given.
     Given,
-    /// The session has ended; what follows is of its publisher only.
+    /// The session has ended; the body is of its publisher only.
     Ended,
-    /// Somebody else has it.
+    /// Another broker has it.
     GaveTo {
-        /// Who has.
+        /// That broker.
         to: HostId,
-        /// The epoch of the state that went, which is still there; 0: there is none.
+        /// The epoch of the state that was given to it and is still kept; 0: none is.
         of: u64,
     },
-    /// It is somebody else's: said only to those who have named an owner.
+    /// The session belongs to another principal: told only if the request names a principal.
     Foreign,
 }
 
@@ -292,20 +293,20 @@ pub enum MoveAnswer {
 pub struct Moved<'a> {
     /// The number of the question.
     pub number: u64,
-    /// What became of it.
+    /// The result.
     pub answer: MoveAnswer,
     /// The epoch that the session has from now on.
     pub epoch: u64,
-    /// Which part this is.
+    /// The number of this part.
     pub part: u32,
-    /// Of how many.
+    /// The number of parts.
     pub parts: u32,
-    /// A hash of the whole: parts of different states do not fit together.
+    /// A hash of the whole session: parts of different states do not fit together.
     pub digest: u64,
     /// The part.
     pub body: &'a [u8],
-    /// Whose the session is, at most [`PRINCIPAL_BYTES_MAX`] bytes; empty if that is not known, as
-    /// brokers of minor version 0 do not.
+    /// The session's principal, at most [`PRINCIPAL_BYTES_MAX`] bytes; empty if it is not known, as
+    /// in minor version 0.
     pub principal: &'a str,
 }
 
@@ -354,18 +355,18 @@ impl<'a> Body<'a> for Moved<'a> {
     }
 }
 
-/// What has this client, which is about to be attached at the sender, published last at the
-/// receiver? If it still is connected there, it is not any more.
+/// Asks what a client, which is about to be attached at the sender, has published last at the
+/// receiver. If it still is connected there, it is disconnected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AskPublished<'a> {
     /// The asking broker's number for the question.
     pub number: u64,
-    /// Which client.
+    /// The client.
     pub client: &'a str,
     /// The epoch of its new attachment.
     pub epoch: u64,
-    /// Since when that connection waits, microseconds: whoever has come since, by whatever clock,
-    /// stays.
+    /// Time for which that connection has waited, microseconds: a younger connection at the
+    /// receiver, by the receiver's own clock, stays.
     pub waited: u64,
 }
 
@@ -383,7 +384,7 @@ impl<'a> Body<'a> for AskPublished<'a> {
     }
 }
 
-/// The answer to [`AskPublished`]: all that is durable.
+/// The answer to [`AskPublished`]; all of it is durable.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Published {
     /// The number of the question.
@@ -391,7 +392,8 @@ pub struct Published {
     /// The greatest number that the client has given to an event, as far as the answering broker
     /// knows.
     pub numbered: Option<u64>,
-    /// The client's last event there, and what may have to come before that; the latest first.
+    /// The client's last event there, and the events that may have to be delivered before it; the
+    /// latest first.
     pub lasts: PredecessorsBuf,
 }
 
@@ -412,7 +414,7 @@ impl Body<'_> for Published {
     }
 }
 
-/// Claims of sessions, about which something is asked or said: which the message's kind tells.
+/// Claims of sessions; the message's kind tells what is asked or said of them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SessionClaims<'a> {
     /// At most [`CLAIMS_MAX`].
@@ -429,16 +431,16 @@ impl<'a> Body<'a> for SessionClaims<'a> {
     }
 }
 
-/// Copies of sessions, whole or what has changed of them. Answered by [`CopiesTaken`].
+/// Copies of sessions, whole or as changes. Answered by [`CopiesTaken`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Copies<'a> {
-    /// The sender's number for it.
+    /// The sender's number for the page.
     pub page: u64,
-    /// One after the other.
+    /// The copies, one after the other.
     pub body: &'a [u8],
-    /// Whose the sessions are of which there is a whole copy: its place among all copies, from 0,
-    /// and the name, at most [`PRINCIPAL_BYTES_MAX`] bytes; those that are not known are left out.
-    /// At most [`LIST_MAX`].
+    /// Principals of the sessions of which there is a whole copy: its place among all copies, from
+    /// 0, and the name, at most [`PRINCIPAL_BYTES_MAX`] bytes; unknown ones are left out. At most
+    /// [`LIST_MAX`].
     pub principals: Vec<(u32, &'a str)>,
 }
 
@@ -462,16 +464,16 @@ impl<'a> Body<'a> for Copies<'a> {
     }
 }
 
-/// [`Copies`] have come.
+/// Acknowledges [`Copies`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CopiesTaken<'a> {
-    /// Which.
+    /// The page.
     pub page: u64,
-    /// Clients of whose sessions the receiver has no copy on which what has changed could build; at
-    /// most [`LIST_MAX`].
+    /// Clients of whose sessions the receiver has no copy to which the changes apply; at most
+    /// [`LIST_MAX`].
     pub lacking: Vec<&'a str>,
-    /// Says which streams the receiver of the copies knows of: a sender that knows of the same ones
-    /// need not name them. 0 if it does not tell, as those of minor version 0 do not.
+    /// A hash of the streams that the receiver of the copies knows: a sender that knows the same
+    /// ones need not name them. 0 if it tells none, as in minor version 0.
     pub streams: u64,
 }
 

@@ -1,5 +1,5 @@
-//! Shared subscriptions with members at several brokers, in messages: who has members, and which
-//! events they get.
+//! Shared subscriptions with members at several brokers, in messages: which brokers have members,
+//! and which events these get.
 
 use whimbrel_event::EventId;
 
@@ -7,24 +7,24 @@ use crate::bytes::{Put, Reader};
 use crate::frame::Body;
 use crate::{HANDED_MAX, Invalid, MESSAGE_BYTES_MAX, SELECTOR_BYTES_MAX, TOPIC_BYTES_MAX};
 
-/// A broker has members of a shared subscription, says so to its home, and says it again while it
-/// is so.
+/// Tells the home of a shared subscription that the sender has members of it; repeated as long as
+/// it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Members<'a> {
-    /// Greater when something is asked for that was not before; the answer repeats it.
+    /// Greater when the message asks for something new; the answer repeats it.
     pub number: u64,
     /// `$share/group/filter`, 1 to [`TOPIC_BYTES_MAX`] bytes. Its grammar is not checked here.
     pub text: &'a str,
-    /// What they want of it, at most [`SELECTOR_BYTES_MAX`] bytes.
+    /// The selector of the members, at most [`SELECTOR_BYTES_MAX`] bytes.
     pub selector: Option<&'a str>,
-    /// Somebody's membership is remembered, so the home has to remember its position.
+    /// Whether some membership is remembered, so that the home has to remember its position.
     pub lasts: bool,
-    /// Somebody takes events that wait.
+    /// Whether some member takes events that wait.
     pub is_reliable: bool,
-    /// How many they are; 0: it has none any more.
+    /// The number of members; 0: there are none any more.
     pub count: u32,
-    /// How many events they take that are not settled, at most [`HANDED_MAX`]; 0: nobody is there
-    /// at present.
+    /// The number of unsettled events that they take, at most [`HANDED_MAX`]; 0: no member is
+    /// connected at present.
     pub room: u32,
 }
 
@@ -58,17 +58,17 @@ fn shared_text<'a>(input: &mut Reader<'a>) -> Result<&'a str, Invalid> {
     if text.is_empty() { Err(Invalid::Text("a shared subscription")) } else { Ok(text) }
 }
 
-/// What a home says of members at another broker.
+/// The home's answer to members at another broker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum MembersAnswer {
-    /// They are known, and what they are to get is not yet told to everyone, or not yet durable.
+    /// They are known; their interest is not yet told to all brokers, or is not yet durable.
     Coming,
-    /// They get what comes from now on.
+    /// They get all events from now on.
     Taken,
-    /// So, and the position is remembered.
+    /// As [`MembersAnswer::Taken`], and the position is remembered.
     Durable,
-    /// Others share with another selector.
+    /// Other members have another selector.
     OtherSelector,
     /// The sender is not the home.
     NotHome,
@@ -87,11 +87,11 @@ impl MembersAnswer {
 /// The answer to [`Members`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MembersTaken<'a> {
-    /// As it was told.
+    /// As in [`Members`].
     pub number: u64,
-    /// As it was told.
+    /// As in [`Members`].
     pub text: &'a str,
-    /// What is said of it.
+    /// The answer.
     pub answer: MembersAnswer,
 }
 
@@ -112,17 +112,17 @@ impl<'a> Body<'a> for MembersTaken<'a> {
 /// An event of a shared subscription for one of the receiver's members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hand<'a> {
-    /// The sender's number for it, by which it is settled; 0: nobody settles it.
+    /// The sender's number for it, by which it is settled; 0: it is not settled.
     pub number: u64,
     /// The shared subscription.
     pub text: &'a str,
-    /// The sender's clock, nanoseconds: what ages of events are told by.
+    /// The sender's clock, nanoseconds: the age of the event is relative to it.
     pub now: u64,
-    /// It was published with the retain mark.
+    /// Whether it was published with the retain mark.
     pub retain: bool,
-    /// Its name.
+    /// Its id.
     pub id: EventId,
-    /// The event as [`crate::compact`] has it.
+    /// The event in the form of [`crate::compact`].
     pub event: &'a [u8],
 }
 
@@ -148,7 +148,7 @@ impl<'a> Body<'a> for Hand<'a> {
     }
 }
 
-/// Numbers of [`Hand`]; what is said of them stands in the message's kind.
+/// Numbers of [`Hand`] messages; the message's kind tells what is said of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HandNumbers<'a> {
     /// The shared subscription.

@@ -1,4 +1,4 @@
-//! Who is there, and who knows of it.
+//! Brokers and their links, and the versions of what a broker knows of others.
 
 use whimbrel_event::{HostId, Tick};
 
@@ -10,7 +10,7 @@ use crate::{
     PREVIOUS_IDENTITIES_MAX,
 };
 
-/// A broker and its neighbours, as it said itself.
+/// A broker and its links, as it announces them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkStateFrame<'a> {
     /// Its host id.
@@ -21,20 +21,20 @@ pub struct LinkStateFrame<'a> {
     pub sequence: u64,
     /// Its name, see [`crate::is_name`].
     pub name: &'a str,
-    /// How many reliable pubends it has, bounded as in [`crate::Hello`].
+    /// Number of its reliable pubends, bounded as in [`crate::Hello`].
     pub reliable: u8,
-    /// How many best-effort pubends it has.
+    /// Number of its best-effort pubends.
     pub best_effort: u8,
-    /// The tick before the first that its pubends can have used.
+    /// The tick before the first one that its pubends can have used.
     pub birth: Tick,
-    /// How long ago it said so, ms; grows on the way.
+    /// Age of the link state, ms; grows on the way.
     pub age_ms: u32,
-    /// Where it can be reached, `ADDR:PORT`, at most [`ADDRESSES_MAX`]; visible ASCII, 1 to
+    /// Its addresses, `ADDR:PORT`, at most [`ADDRESSES_MAX`]; visible ASCII, 1 to
     /// [`ADDRESS_BYTES_MAX`] bytes each.
     pub addresses: Vec<&'a str>,
-    /// Whom it has a link to, at most [`NEIGHBOURS_MAX`].
+    /// Its links, at most [`NEIGHBOURS_MAX`].
     pub neighbours: Vec<LinkEnd>,
-    /// Who had its name before it and has ended, at most [`PREVIOUS_IDENTITIES_MAX`].
+    /// Ended hosts that had its name before it, at most [`PREVIOUS_IDENTITIES_MAX`].
     pub previous: Vec<PreviousIdentity>,
     /// The protocol of the broker, as far as all brokers that passed this state on know of it.
     pub protocol: Protocol,
@@ -93,18 +93,18 @@ impl Protocol {
     }
 }
 
-/// A host that had a broker's name before, and has ended with what it had.
+/// An ended host that had a broker's name before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PreviousIdentity {
     /// Its id.
     pub host: HostId,
-    /// How many reliable pubends it had.
+    /// Number of its reliable pubends.
     pub reliable: u8,
-    /// How many best-effort pubends it had.
+    /// Number of its best-effort pubends.
     pub best_effort: u8,
-    /// The tick before the first that its pubends can have used.
+    /// The tick before the first one that its pubends can have used.
     pub birth: Tick,
-    /// Up to which tick they have ended.
+    /// The tick up to which they have ended.
     pub upto: Tick,
 }
 
@@ -123,16 +123,16 @@ impl PreviousIdentity {
     }
 }
 
-/// The end of a link.
+/// One end of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkEnd {
-    /// Who is there.
+    /// The broker at the other end.
     pub host: HostId,
-    /// By which number a tree names it.
+    /// The number by which a tree names it.
     pub port: u16,
-    /// How long a frame takes, µs.
+    /// Delay of a frame, µs.
     pub delay_us: u32,
-    /// How many of 1000 frames are lost, at most [`LOSS_MAX`].
+    /// Lost frames of 1000, at most [`LOSS_MAX`].
     pub loss: u16,
 }
 
@@ -218,12 +218,12 @@ impl<'a> Body<'a> for LinkStateFrame<'a> {
     }
 }
 
-/// Tells a broker who had its name before it, as far as the sender knows.
+/// Tells a broker the ended hosts that had its name before it, as far as the sender knows them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PreviousIdentities {
-    /// Who is told.
+    /// The receiver.
     pub to: HostId,
-    /// How many links it has come over.
+    /// The number of links that it has passed.
     pub hops: u8,
     /// Those hosts, at most [`PREVIOUS_IDENTITIES_MAX`].
     pub hosts: Vec<PreviousIdentity>,
@@ -259,14 +259,14 @@ fn put_version(out: &mut Vec<u8>, (host, incarnation, number): &HostVersion) {
     out.put_varint(*number);
 }
 
-/// What the sender has; what of it is newer than the receiver's can be asked for.
+/// The versions that the sender has; the receiver may ask for those that are newer than its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Digest {
     /// Link states, at most [`LIST_MAX`].
     pub link_states: Vec<HostVersion>,
     /// Interests, at most [`LIST_MAX`].
     pub interests: Vec<HostVersion>,
-    /// Whether another digest follows with what did not fit.
+    /// Whether another digest follows with the rest.
     pub more: bool,
 }
 
@@ -288,9 +288,9 @@ impl Body<'_> for Digest {
 /// Asks for link states and interests of these hosts as a whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ask {
-    /// Whose interests, at most [`LIST_MAX`].
+    /// Hosts whose interests are asked for, at most [`LIST_MAX`].
     pub interests: Vec<HostId>,
-    /// Whose link states, at most [`LIST_MAX`].
+    /// Hosts whose link states are asked for, at most [`LIST_MAX`].
     pub link_states: Vec<HostId>,
 }
 

@@ -1,9 +1,9 @@
-//! Where a frame goes from the broker that reads it: a tree of *ports*, each a number by which a
-//! broker knows one of its neighbours. So a broker on the way needs no table, and a frame cannot
-//! loop.
+//! The destinations of a frame from the broker that reads it: a tree of *ports*, each a number by
+//! which a broker knows one of its neighbours. So a broker on the way needs no table, and a frame
+//! cannot loop.
 //!
-//! Nodes stand in pre-order. The first is the reader itself; each other is written relative to the
-//! broker above it. A tree ends with its last node, so it needs no length.
+//! Nodes are in pre-order. The first is the reader itself; each other one is written relative to
+//! its parent. A tree ends with its last node, so it needs no length.
 //!
 //! | node | first byte, from the highest bit | then |
 //! |---|---|---|
@@ -11,7 +11,8 @@
 //! | leaf | 1, has a previous tick, 6 bits: port; 63: varint of port − 63 follows | tag, previous tick as above |
 //! | other | 0, is a destination, has a previous tick, 5 bits: children; 31: varint of children − 31 follows | varint of port; tag and previous tick as above |
 //!
-//! A destination without a previous tick has the frame's. Nodes other than leaves have children.
+//! A destination without a previous tick has the frame's default. Nodes other than leaves have
+//! children.
 
 use whimbrel_event::Tick;
 
@@ -33,15 +34,15 @@ const INNER_CHILDREN: u8 = 0x1f;
 /// What a frame tells one of its destinations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dest {
-    /// Which version of its interest the event was matched against, in a form that only sender and
-    /// destination need to understand.
+    /// The version of its interest that the event was matched against, in a form that only sender
+    /// and destination need to understand.
     pub tag: u16,
-    /// The last tick before the frame's that this destination was sent: everything between is
+    /// The last tick before the frame's that was sent to this destination: all ticks between are
     /// silence under that version.
     pub previous: Tick,
 }
 
-/// What previous ticks are relative to.
+/// The ticks to which previous ticks are relative.
 #[derive(Clone, Copy, Debug)]
 struct Ticks {
     tick: Tick,
@@ -70,18 +71,18 @@ impl Ticks {
     }
 }
 
-/// The first part of a node: all that is relative to the broker above it, and how it goes on.
+/// The first part of a node: its port at its parent, and what follows.
 #[derive(Clone, Copy, Debug)]
 struct Head {
-    /// Of the broker above; the root's is 0 and means nothing.
+    /// The number at its parent; the root's is 0 and means nothing.
     port: u16,
     is_destination: bool,
     has_previous: bool,
     children: usize,
 }
 
-/// A number in the low bits of a node's first byte; if all of them are set, a varint of what is
-/// missing follows.
+/// A number in the low bits of a node's first byte; if all of them are set, a varint of the
+/// remainder follows.
 fn low_bits<T: TryFrom<u64>>(input: &mut Reader<'_>, first: u8, mask: u8, what: &'static str) -> Result<T, Invalid> {
     let low = u64::from(first & mask);
     let more = if first & mask == mask { input.varint()? } else { 0 };
@@ -148,20 +149,20 @@ impl Head {
     }
 }
 
-/// How many children are still to come at each level above the present node.
+/// The number of children that are still to be read at each level above the present node.
 #[derive(Clone, Copy, Debug)]
 struct Levels {
     left: [u16; DEPTH_MAX],
     depth: usize,
-    /// All nodes announced so far.
+    /// The number of nodes announced until now.
     nodes: usize,
 }
 
 impl Levels {
-    /// Of a tree of one node, the root.
+    /// The levels of a tree of one node, the root.
     const ROOT: Levels = Levels { left: [0; DEPTH_MAX], depth: 0, nodes: 1 };
 
-    /// The present node has that many children.
+    /// Enters the present node, which has that many children.
     fn enter(&mut self, children: usize) -> Result<(), Invalid> {
         self.nodes = self.nodes.saturating_add(children);
         if self.nodes > NODES_MAX {
@@ -174,7 +175,7 @@ impl Levels {
         Ok(())
     }
 
-    /// How deep the next node lies, the children of the root at 1; `None` if there is none.
+    /// The depth of the next node, 1 for the children of the root; `None` if there is none.
     fn next(&mut self) -> Option<usize> {
         while self.depth > 0 && self.left[self.depth - 1] == 0 {
             self.depth -= 1;
@@ -185,7 +186,7 @@ impl Levels {
     }
 }
 
-/// Goes through all nodes below one.
+/// Walks all nodes below one.
 struct Walk<'a> {
     input: Reader<'a>,
     ticks: Ticks,
@@ -200,7 +201,7 @@ impl<'a> Walk<'a> {
         Ok(Walk { input, ticks, levels })
     }
 
-    /// The next node: how deep below the first it lies, its port, and what it is told if it is a
+    /// The next node: its depth below the first one, its port, and its [`Dest`] if it is a
     /// destination.
     fn next(&mut self) -> Result<Option<(usize, u16, Option<Dest>)>, Invalid> {
         let Some(depth) = self.levels.next() else { return Ok(None) };
@@ -210,7 +211,7 @@ impl<'a> Walk<'a> {
         Ok(Some((depth, head.port, dest)))
     }
 
-    /// What lies behind the last node.
+    /// The input behind the last node.
     fn finish(mut self) -> Result<Reader<'a>, Invalid> {
         while self.next()?.is_some() {}
         Ok(self.input)
@@ -221,10 +222,10 @@ fn read_dest(head: &Head, input: &mut Reader<'_>, ticks: Ticks) -> Result<Option
     if head.is_destination { ticks.read(input, head.has_previous).map(Some) } else { Ok(None) }
 }
 
-/// Of bytes that were found to be a tree before.
+/// Why reading cannot fail, for bytes that were found to be a tree before.
 const CHECKED: &str = "all of the tree was checked when it was read";
 
-/// A tree as the broker sees it that has got the frame.
+/// A tree as the broker that received the frame sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct TreeReader<'a> {
     own: Option<Dest>,
@@ -235,19 +236,19 @@ pub struct TreeReader<'a> {
 }
 
 impl<'a> TreeReader<'a> {
-    /// The tree of a frame with this tick and this default of previous ticks. All of it is checked
-    /// here.
+    /// Reads the tree of a frame with this tick and this default of previous ticks. All of it is
+    /// checked here.
     ///
     /// # Errors
-    /// When it is no tree, has more than [`NODES_MAX`] nodes or a path longer than [`DEPTH_MAX`],
-    /// or something lies behind it.
+    /// When it is malformed, has more than [`NODES_MAX`] nodes or a path longer than [`DEPTH_MAX`],
+    /// or bytes follow it.
     pub fn new(tree: &'a [u8], tick: Tick, default_previous: Tick) -> Result<Self, Invalid> {
         let mut input = Reader(tree);
         let read = TreeReader::read(&mut input, tick, default_previous)?;
         if input.0.is_empty() { Ok(read) } else { Err(Invalid::Form("a tree with something behind it")) }
     }
 
-    /// The tree of a frame that knows no previous ticks; those of its destinations are 0.
+    /// Reads the tree of a frame without previous ticks; those of its destinations are 0.
     ///
     /// # Errors
     /// As [`TreeReader::new`].
@@ -255,7 +256,7 @@ impl<'a> TreeReader<'a> {
         TreeReader::new(tree, Tick(0), Tick(0))
     }
 
-    /// The tree at the beginning of `input`, which is left behind it.
+    /// Reads the tree at the beginning of `input`, and moves `input` behind it.
     pub(crate) fn read(input: &mut Reader<'a>, tick: Tick, default_previous: Tick) -> Result<Self, Invalid> {
         let ticks = Ticks { tick, default_previous };
         let head = Head::read_root(input)?;
@@ -265,13 +266,13 @@ impl<'a> TreeReader<'a> {
         Ok(TreeReader { own, children: head.children, rest: &below[..below.len() - input.0.len()], ticks })
     }
 
-    /// What the reader is told, if it is a destination itself.
+    /// The [`Dest`] of the reader, if it is a destination itself.
     pub fn own(&self) -> Option<Dest> {
         self.own
     }
 
-    /// To whom the frame is to be passed on, and with which tree. The same port may occur twice;
-    /// nothing is gained by that.
+    /// The neighbours to which the frame is passed on, with their trees. The same port may occur
+    /// twice; nothing is gained by that.
     pub fn children(&self) -> impl Iterator<Item = Subtree<'a>> + use<'a> {
         let ticks = self.ticks;
         let mut input = Reader(self.rest);
@@ -288,7 +289,7 @@ impl<'a> TreeReader<'a> {
     }
 }
 
-/// Visits what lies below a node to which the first `above` ports of the path lead.
+/// Visits the destinations below a node to which the first `above` ports of the path lead.
 fn visit_below(
     input: Reader<'_>,
     ticks: Ticks,
@@ -306,14 +307,14 @@ fn visit_below(
     }
 }
 
-/// The part of a tree that one neighbour gets.
+/// The part of a tree for one neighbour.
 #[derive(Clone, Copy, Debug)]
 pub struct Subtree<'a> {
     head: Head,
     own: Option<Dest>,
     /// The node behind its head, and all that is below it.
     rest: &'a [u8],
-    /// Where the nodes below it begin in `rest`.
+    /// Place of the nodes below it in `rest`.
     below: usize,
     ticks: Ticks,
 }
@@ -329,18 +330,18 @@ impl<'a> Subtree<'a> {
         Subtree { head, own, rest: &rest[..rest.len() - input.0.len()], below, ticks }
     }
 
-    /// The neighbour, by the number that the reader has given it.
+    /// The reader's number of the neighbour.
     pub fn port(&self) -> u16 {
         self.head.port
     }
 
-    /// What the neighbour is told, if it is a destination.
+    /// The [`Dest`] of the neighbour, if it is a destination.
     pub fn own(&self) -> Option<Dest> {
         self.own
     }
 
-    /// Appends the tree of the frame that the neighbour gets, which must have the tick and default
-    /// of this one. Only the first bytes are made anew.
+    /// Appends the tree for the neighbour's frame, which must have the tick and default of this
+    /// one. Only the first bytes are made anew.
     pub fn write_root(&self, out: &mut Vec<u8>) {
         self.head.put_root(out);
         out.extend_from_slice(self.rest);
@@ -368,7 +369,7 @@ pub struct TreeWriter<'a> {
 
 impl<'a> TreeWriter<'a> {
     /// Appends a tree for a frame with this tick and this default of previous ticks to `out`. For a
-    /// frame that knows none, both are 0, and so are those of all destinations.
+    /// frame without previous ticks, both are 0, and so are those of all destinations.
     pub fn new(out: &'a mut Vec<u8>, tick: Tick, default_previous: Tick) -> Self {
         TreeWriter { out, ticks: Ticks { tick, default_previous }, levels: Levels::ROOT }
     }
@@ -382,7 +383,7 @@ impl<'a> TreeWriter<'a> {
         self.put_dest(dest);
     }
 
-    /// The next node: the neighbour of the broker above it that is known there by `port`.
+    /// The next node: the neighbour of its parent that is known there by `port`.
     ///
     /// # Panics
     /// If no child is due; if it is no destination and has no children; if its previous tick is
