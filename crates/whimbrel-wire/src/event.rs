@@ -23,8 +23,8 @@ pub struct EventFrame<'a> {
     pub age_us: u64,
     /// Whether it answers a nack.
     pub answer: bool,
-    /// Its retain mark: whether it becomes its topic's retained message. Brokers before 0.2 leave
-    /// it out of answers.
+    /// The retain mark: whether the event becomes its topic's retained message. Brokers before 0.2
+    /// leave it out of answers.
     pub retain: bool,
     /// The brokers that have changed its tree.
     pub repairers: Repairers,

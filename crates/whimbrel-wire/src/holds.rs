@@ -10,7 +10,8 @@ use crate::{Invalid, REPLICAS_MAX};
 /// Most streams of a report or grant: the reliable ones of a host.
 const STREAMS_MAX: usize = HOST_RELIABLE_MAX as usize;
 
-/// What the durable subscriptions at the sender still need of the receiver's streams.
+/// A report on a hold: what the durable subscriptions at the sender still need of the receiver's
+/// streams.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HoldReport {
     /// Greater with each report of the sender in one incarnation.
@@ -33,7 +34,7 @@ pub struct HeldStream {
     pub connected: Option<Tick>,
 }
 
-/// What the sender's log keeps for the receiver.
+/// A grant of a hold: what the sender's log keeps for the receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HoldGrant {
     /// The receiver's incarnation whose report this answers, if it answers one.

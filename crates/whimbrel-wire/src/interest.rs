@@ -11,7 +11,7 @@ use crate::{Invalid, LIST_MAX, SELECTOR_BYTES_MAX, TOPIC_BYTES_MAX};
 pub struct InterestUpdate<'a> {
     /// The broker whose interest it is.
     pub host: HostId,
-    /// Its incarnation.
+    /// The broker's incarnation.
     pub incarnation: u64,
     /// The version that this update makes.
     pub version: u64,

@@ -5,7 +5,7 @@ use core::fmt;
 /// Why bytes are not a frame: always a fault of the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Invalid {
-    /// They end before the announced contents.
+    /// The bytes end before the announced contents.
     Truncated,
     /// A frame says that it has more than [`crate::FRAME_BYTES_MAX`] bytes.
     TooLong,

@@ -125,7 +125,7 @@ pub struct Nack {
     pub pubend: PubendId,
     /// The broker that lacks them.
     pub from: HostId,
-    /// Its incarnation.
+    /// The incarnation of that broker.
     pub incarnation: u64,
     /// The number of links that the nack has passed.
     pub hops: u8,

@@ -16,13 +16,13 @@ pub struct Hello<'a> {
     pub minor: u8,
     /// The deployment that it belongs to.
     pub deployment: u64,
-    /// Its host id.
+    /// The sender's host id.
     pub host: HostId,
     /// Greater at each start.
     pub incarnation: u64,
-    /// Its name, see [`crate::is_name`].
+    /// The sender's name, see [`crate::is_name`].
     pub name: &'a str,
-    /// Its clock, nanoseconds since 1970.
+    /// The sender's clock, nanoseconds since 1970.
     pub time: u64,
     /// Number of its reliable pubends, at most [`HOST_RELIABLE_MAX`].
     pub reliable: u8,

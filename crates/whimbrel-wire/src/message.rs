@@ -25,7 +25,7 @@ pub struct MessageFrame<'a> {
     pub incarnation: u64,
     /// The kind of its [`BrokerMessage`]; its receiver drops and counts an unknown kind.
     pub kind: u8,
-    /// Its contents, at most [`MESSAGE_BYTES_MAX`] bytes.
+    /// The contents, at most [`MESSAGE_BYTES_MAX`] bytes.
     pub body: &'a [u8],
 }
 
@@ -59,7 +59,7 @@ macro_rules! messages {
         #[derive(Clone, Debug, PartialEq, Eq)]
         pub enum BrokerMessage<'a> {
             $($(#[$doc])* $name($body),)*
-            /// Of a kind that a later minor version knows: the kind and the contents.
+            /// A message of a kind that a later minor version knows: the kind and the contents.
             Unknown(u8, &'a [u8]),
         }
 
@@ -105,9 +105,9 @@ impl BrokerMessage<'_> {
 }
 
 messages! {
-    /// What the sender's durable subscriptions need of the receiver's streams.
+    /// Reports what the sender's durable subscriptions need of the receiver's streams.
     1 HoldReport(HoldReport),
-    /// What the sender's log keeps for the receiver.
+    /// Grants what the sender's log keeps for the receiver.
     2 HoldGrant(HoldGrant),
     /// The sender has taken over its copies of an ended owner's sessions.
     3 TakenOver(TakenOver),
@@ -119,7 +119,7 @@ messages! {
     32 Where(Where<'a>),
     /// The answer to `Where`.
     33 Found(Found<'a>),
-    /// What brokers have of sessions.
+    /// Claims: what brokers have of sessions.
     34 Claims(Claims<'a>),
     /// Acknowledges a page of claims.
     35 PageTaken(PageTaken),
@@ -130,7 +130,7 @@ messages! {
     /// Asks whether these sessions are safe at the receiver, so that the sender may drop what it
     /// has of them.
     38 Settle(SessionClaims<'a>),
-    /// These sessions are safe at the sender.
+    /// Tells that these sessions are safe at the sender.
     39 Settled(SessionClaims<'a>),
     /// Another broker has these sessions by now.
     40 Outdated(SessionClaims<'a>),
@@ -148,14 +148,14 @@ messages! {
     65 MembersTaken(MembersTaken<'a>),
     /// An event of a shared subscription for a member.
     66 Hand(Hand<'a>),
-    /// These events were received, and need not be handed again.
+    /// Acknowledges events: they need not be handed again.
     67 HandsCame(HandNumbers<'a>),
-    /// These events are settled.
+    /// Tells that events are settled.
     68 Handed(HandNumbers<'a>),
-    /// No member was found for these events.
+    /// Tells that events have found no member.
     69 Returned(HandNumbers<'a>),
-    /// These events were received some time ago: asks whether the receiver still has them. It
-    /// answers what became of those that it does not have.
+    /// Asks whether the receiver still has events that it received some time ago. It answers what
+    /// became of those that it does not have.
     70 HandsLeft(HandNumbers<'a>),
     /// No member at the sender can be sent these events: others may. Not known before 0.2, where a
     /// branch settles them at the second time.

@@ -6,7 +6,7 @@ use crate::bytes::{Put, Reader, length_bytes};
 use crate::frame::Body;
 use crate::{FRAME_BYTES_MAX, Invalid, LIST_MAX, REGISTRY_RANGES, TOPIC_BYTES_MAX};
 
-/// Some entries.
+/// A part of the entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Registry<'a> {
     /// At most [`LIST_MAX`].
@@ -16,7 +16,7 @@ pub struct Registry<'a> {
 /// One entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegistryEntry<'a> {
-    /// Its key, at most [`TOPIC_BYTES_MAX`] bytes.
+    /// The entry's key, at most [`TOPIC_BYTES_MAX`] bytes.
     pub key: &'a str,
     /// The greatest version of a key counts.
     pub version: (Tick, PubendId),

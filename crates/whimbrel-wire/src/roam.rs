@@ -10,22 +10,22 @@ use crate::{CLAIMS_MAX, CLIENT_ID_BYTES_MAX, Invalid, LIST_MAX, MESSAGE_BYTES_MA
 /// Bytes of a session, or of copies, in one message: its other fields take less than the rest.
 const CARRIED_BYTES_MAX: usize = MESSAGE_BYTES_MAX - (128 << 10);
 
-/// What a broker has of a session.
+/// The kind of a claim: what a broker has of a session.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum ClaimKind {
     /// Nothing any more.
     Nothing,
-    /// It had the session, and the session ended there.
+    /// The session was at the broker, and ended there.
     Ended,
     /// The client is about to be attached there.
     Coming,
-    /// It had the session and gave it away; it still has the state of that time.
+    /// The broker had the session and gave it away; it still has the state of that time.
     Given,
-    /// It has a copy.
+    /// The broker has a copy.
     Copy,
-    /// It owns a session that ends with its connection.
+    /// The broker owns a session that ends with its connection.
     Passing,
-    /// It owns the session.
+    /// The broker owns the session.
     Owner,
 }
 
@@ -41,15 +41,15 @@ impl ClaimKind {
     ];
 }
 
-/// What a broker has of a client's session. The greater (epoch, `connected_at`, host) is the newer
-/// one.
+/// A claim of a broker on a client's session. The greater (epoch, `connected_at`, host) is the
+/// newer one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Claim<'a> {
     /// The broker.
     pub host: HostId,
     /// The session's client; at most [`CLIENT_ID_BYTES_MAX`] bytes.
     pub client: &'a str,
-    /// What it has.
+    /// The kind of the claim.
     pub kind: ClaimKind,
     /// The number of the attachment.
     pub epoch: u64,
@@ -279,7 +279,7 @@ pub enum MoveAnswer {
     Ended,
     /// Another broker has it.
     GaveTo {
-        /// That broker.
+        /// The broker that the session was given to.
         to: HostId,
         /// The epoch of the state that was given to it and is still kept; 0: none is.
         of: u64,

@@ -62,9 +62,9 @@ fn shared_text<'a>(input: &mut Reader<'a>) -> Result<&'a str, Invalid> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum MembersAnswer {
-    /// They are known; their interest is not yet told to all brokers, or is not yet durable.
+    /// The members are known; their interest is not yet told to all brokers, or is not yet durable.
     Coming,
-    /// They get all events from now on.
+    /// The members get all events from now on.
     Taken,
     /// As [`MembersAnswer::Taken`], and the position is remembered.
     Durable,
@@ -120,7 +120,7 @@ pub struct Hand<'a> {
     pub now: u64,
     /// Whether it was published with the retain mark.
     pub retain: bool,
-    /// Its id.
+    /// The event's id.
     pub id: EventId,
     /// The event in the form of [`crate::compact`].
     pub event: &'a [u8],

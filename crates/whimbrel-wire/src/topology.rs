@@ -13,13 +13,13 @@ use crate::{
 /// A broker and its links, as it announces them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkStateFrame<'a> {
-    /// Its host id.
+    /// The broker's host id.
     pub host: HostId,
     /// Greater at each start.
     pub incarnation: u64,
     /// Greater with each change in an incarnation.
     pub sequence: u64,
-    /// Its name, see [`crate::is_name`].
+    /// The broker's name, see [`crate::is_name`].
     pub name: &'a str,
     /// Number of its reliable pubends, bounded as in [`crate::Hello`].
     pub reliable: u8,
@@ -29,10 +29,10 @@ pub struct LinkStateFrame<'a> {
     pub birth: Tick,
     /// Age of the link state, ms; grows on the way.
     pub age_ms: u32,
-    /// Its addresses, `ADDR:PORT`, at most [`ADDRESSES_MAX`]; visible ASCII, 1 to
+    /// Addresses of the broker, `ADDR:PORT`, at most [`ADDRESSES_MAX`]; visible ASCII, 1 to
     /// [`ADDRESS_BYTES_MAX`] bytes each.
     pub addresses: Vec<&'a str>,
-    /// Its links, at most [`NEIGHBOURS_MAX`].
+    /// Links of the broker, at most [`NEIGHBOURS_MAX`].
     pub neighbours: Vec<LinkEnd>,
     /// Ended hosts that had its name before it, at most [`PREVIOUS_IDENTITIES_MAX`].
     pub previous: Vec<PreviousIdentity>,
@@ -96,7 +96,7 @@ impl Protocol {
 /// An ended host that had a broker's name before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PreviousIdentity {
-    /// Its id.
+    /// The host's id.
     pub host: HostId,
     /// Number of its reliable pubends.
     pub reliable: u8,
@@ -225,7 +225,7 @@ pub struct PreviousIdentities {
     pub to: HostId,
     /// The number of links that it has passed.
     pub hops: u8,
-    /// Those hosts, at most [`PREVIOUS_IDENTITIES_MAX`].
+    /// The ended hosts, at most [`PREVIOUS_IDENTITIES_MAX`].
     pub hosts: Vec<PreviousIdentity>,
 }
 

@@ -31,7 +31,7 @@ const INNER_DESTINATION: u8 = 0x40;
 const INNER_PREVIOUS: u8 = 0x20;
 const INNER_CHILDREN: u8 = 0x1f;
 
-/// What a frame tells one of its destinations.
+/// The information of a frame for one of its destinations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dest {
     /// The version of its interest that the event was matched against, in a form that only sender
