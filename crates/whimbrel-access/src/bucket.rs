@@ -1,17 +1,17 @@
-//! A rate that is kept by waiting.
+//! Rate limits that are kept by waiting.
 
 use core::num::NonZeroU64;
 use core::time::Duration;
 
 use whimbrel_event::Time;
 
-/// How much may come at once: what the rate allows in this time.
+/// The largest burst: the amount that the rate allows in this time.
 pub const BURST: Duration = Duration::from_secs(1);
 
 const NANOS: u128 = 1_000_000_000;
 
-/// A token bucket. What comes is always taken; beyond the rate it says how long to wait before more
-/// is.
+/// A token bucket. Every amount is taken; beyond the rate the bucket tells how long to wait before
+/// more is taken.
 #[derive(Clone, Copy, Debug)]
 pub struct Bucket {
     /// When it will be full.
@@ -19,12 +19,13 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    /// A full one.
+    /// A full bucket.
     pub fn new() -> Bucket {
         Bucket { full_at: Time::from_nanos(0) }
     }
 
-    /// Takes so much at a rate per second. How long to wait until more may come; zero: it may now.
+    /// Takes an amount at a rate per second. Returns how long to wait before more may be taken;
+    /// zero: not at all.
     pub fn take(&mut self, now: Time, amount: u64, per_second: NonZeroU64) -> Duration {
         let cost = u128::from(amount) * NANOS / u128::from(per_second.get());
         let cost = Duration::from_nanos(u64::try_from(cost).unwrap_or(u64::MAX));
@@ -32,12 +33,12 @@ impl Bucket {
         self.wait(now)
     }
 
-    /// How long to wait until more may come.
+    /// How long to wait before more may be taken.
     pub fn wait(&self, now: Time) -> Duration {
         self.full_at.since(now).saturating_sub(BURST)
     }
 
-    /// Whether nothing is left of what was taken.
+    /// Whether all that was taken is refilled.
     pub fn is_full(&self, now: Time) -> bool {
         self.full_at <= now
     }

@@ -1,4 +1,4 @@
-//! What the rules allow one connection.
+//! The rights of one connection under the rules.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use whimbrel_selector::SharedFilter;
 use crate::rules::{Denied, RuleNo};
 use crate::topics::Matcher;
 
-/// A filter on which something is allowed, and by which rule.
+/// A filter on which something is allowed, and the rule that allows it.
 #[derive(Clone, Debug)]
 pub(crate) struct Grant {
     pub(crate) filter: Arc<Matcher>,
@@ -16,17 +16,17 @@ pub(crate) struct Grant {
     pub(crate) min_deadline_ms: u32,
 }
 
-/// What a principal may do with one client id, ready to be compared with topics.
+/// The rights of a principal with one client id, ready to be compared with topics.
 #[derive(Clone, Default, Debug)]
 pub struct Grants {
     pub(crate) publish: Box<[Grant]>,
     pub(crate) subscribe: Box<[Grant]>,
-    /// Whatever it is.
+    /// Everything is allowed.
     pub(crate) everything: bool,
 }
 
 impl Grants {
-    /// What those get whom nothing is forbidden.
+    /// Grants under which nothing is forbidden.
     pub fn everything() -> Grants {
         Grants { everything: true, ..Grants::default() }
     }
@@ -36,12 +36,12 @@ impl Grants {
         self.everything
     }
 
-    /// Which rule allows to publish to a topic, with that importance, and with that deadline (ms),
-    /// if there is one.
+    /// The rule that allows to publish to a topic, with that importance, and with that deadline
+    /// (ms), if there is one.
     ///
     /// # Errors
-    /// None does; of those that would but for importance or deadline, the bound of the one that
-    /// comes nearest.
+    /// When no rule does; if some do except for importance or deadline, the bound that comes
+    /// nearest.
     #[inline]
     pub fn publish(&self, topic: &str, importance: u8, deadline_ms: Option<u32>) -> Result<RuleNo, Denied> {
         if self.everything {
@@ -63,11 +63,11 @@ impl Grants {
         Err(denied)
     }
 
-    /// Which rule allows to subscribe to a filter, plain or `$share/<group>/<filter>`: its filter
-    /// covers what the filter can match.
+    /// The rule that allows to subscribe to a filter, plain or `$share/<group>/<filter>`: the
+    /// rule's filter covers what the filter can match.
     ///
     /// # Errors
-    /// None does, or it is no filter.
+    /// When no rule does, or the filter is malformed.
     pub fn subscribe(&self, filter: &str) -> Result<RuleNo, Denied> {
         if self.everything {
             return Ok(RuleNo::EVERYTHING);
@@ -77,7 +77,7 @@ impl Grants {
         granted.map(|grant| grant.rule).ok_or(Denied::NoRule)
     }
 
-    /// Whether some subscription may bring an event of that topic.
+    /// Whether some subscription may receive an event of that topic.
     pub fn receives(&self, topic: &str) -> bool {
         self.everything || self.subscribe.iter().any(|grant| grant.filter.matches(topic))
     }

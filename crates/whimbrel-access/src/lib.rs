@@ -1,8 +1,8 @@
-//! Who may do what, and how much of it, without IO.
+//! Access rules and quotas of principals, without IO.
 //!
-//! Whoever connects is a [`Principal`]. [`Rules`] say what principals may do; what no rule allows
-//! is denied, and rules only allow. For a connection they are narrowed to [`Grants`] once, so that
-//! a publish costs a comparison per grant. [`Meter`] keeps [`Quota`]s.
+//! Each connection has a [`Principal`]. [`Rules`] say what principals may do; an action that no
+//! rule allows is denied, and rules only allow. For a connection they are narrowed to [`Grants`]
+//! once, so that a publish costs a comparison per grant. [`Meter`] keeps [`Quota`]s.
 //!
 //! ```
 //! use whimbrel_access::{Action, Actions, Principal, Rule, Rules};

@@ -1,4 +1,4 @@
-//! What principals use of their quotas.
+//! Usage of quotas by principals.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -10,23 +10,23 @@ use crate::pattern::Pattern;
 use crate::quota::{Exceeded, Quota, QuotaError};
 use crate::{Bucket, FILTERS_MAX, Principal, RULES_MAX};
 
-/// Principals who are looked at, for whether they can be forgotten, whenever somebody new comes:
-/// more than one, so that those whose rates have recovered become fewer.
+/// Principals that are examined for removal whenever a new one is added: more than one, so that
+/// principals whose rates have recovered become fewer.
 const SWEEP: usize = 4;
 
-/// Where the usage of a connection's principal is kept.
+/// The place of the usage of a connection's principal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Slot(u32);
 
 impl Slot {
-    /// Nothing is counted.
+    /// No place: nothing is counted.
     pub const NONE: Slot = Slot(u32::MAX);
 }
 
 #[derive(Debug)]
 struct Usage {
     principal: Principal,
-    /// The quota that counts.
+    /// The quota of the principal, by its place.
     quota: Option<usize>,
     connections: u32,
     subscriptions: u32,
@@ -40,12 +40,12 @@ struct Compiled {
     principals: Vec<Pattern>,
 }
 
-/// Counts what each principal uses, and says when it is enough.
+/// Counts the usage of each principal, and tells when it has reached its quota.
 #[derive(Debug, Default)]
 pub struct Meter {
     quotas: Arc<[Compiled]>,
     places: BTreeMap<Principal, u32>,
-    /// By their places; those that are free have no connection and are not in `places`.
+    /// Usages by their places; free ones have no connection and are not in `places`.
     usages: Vec<Option<Usage>>,
     free: Vec<u32>,
     /// Where the next sweep begins.
@@ -53,24 +53,24 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Counts nothing as long as no quota is set.
+    /// A meter without quotas, which counts nothing until one is set.
     pub fn new() -> Meter {
         Meter::default()
     }
 
-    /// Whether these quotas can be set.
+    /// Checks whether these quotas can be set.
     ///
     /// # Errors
-    /// The first that is wrong, and how.
+    /// The first quota that is wrong, and how.
     pub fn check(quotas: &[Quota]) -> Result<(), QuotaError> {
         compile(quotas).map(drop)
     }
 
-    /// From now on these quotas count, also for those who are there. What they use is remembered;
-    /// nobody is cut off for having too much.
+    /// Sets the quotas, also for present connections. Usage is kept; no connection is ended because
+    /// its principal has too much.
     ///
     /// # Errors
-    /// As [`Meter::check`]; then those before stay.
+    /// As [`Meter::check`]; the earlier quotas stay then.
     pub fn set(&mut self, quotas: &[Quota]) -> Result<(), QuotaError> {
         self.quotas = compile(quotas)?;
         for usage in self.usages.iter_mut().flatten() {
@@ -79,10 +79,10 @@ impl Meter {
         Ok(())
     }
 
-    /// A connection of a principal begins.
+    /// Begins a connection of a principal.
     ///
     /// # Errors
-    /// It has as many as it may.
+    /// When the principal has as many connections as it may.
     pub fn enter(&mut self, now: Time, principal: &Principal) -> Result<Slot, Exceeded> {
         let place = match self.places.get(principal) {
             Some(place) => *place,
@@ -101,7 +101,7 @@ impl Meter {
         }
     }
 
-    /// A connection ends, whose session has so many subscriptions.
+    /// Ends a connection, whose session has this number of subscriptions.
     pub fn leave(&mut self, slot: Slot, subscriptions: u32) {
         if let Some(usage) = self.usage(slot) {
             usage.connections = usage.connections.saturating_sub(1);
@@ -109,8 +109,8 @@ impl Meter {
         }
     }
 
-    /// Something was received: so many publishes, so many bytes. How long to wait before more is
-    /// read; zero: go on.
+    /// Counts received publishes and bytes. Returns how long to wait before more is read; zero: not
+    /// at all.
     #[inline]
     pub fn spend(&mut self, now: Time, slot: Slot, publishes: u64, bytes: u64) -> Duration {
         if slot == Slot::NONE {
@@ -124,10 +124,10 @@ impl Meter {
         publishes.max(bytes).unwrap_or_default()
     }
 
-    /// Whether a principal may have so many subscriptions more than it has.
+    /// Checks whether a principal may have `more` subscriptions than it has.
     ///
     /// # Errors
-    /// It may not.
+    /// When it may not.
     pub fn has_room(&self, slot: Slot, more: u32) -> Result<(), Exceeded> {
         let Some(usage) = self.usages.get(slot.0 as usize).and_then(Option::as_ref) else { return Ok(()) };
         match usage.quota.and_then(|quota| self.quotas[quota].quota.subscriptions) {
@@ -136,20 +136,20 @@ impl Meter {
         }
     }
 
-    /// A session of the principal had so many subscriptions, and has so many now.
+    /// Records that a session of the principal had `before` subscriptions, and has `now`.
     pub fn count_subscriptions(&mut self, slot: Slot, before: u32, now: u32) {
         if let Some(usage) = self.usage(slot) {
             usage.subscriptions = usage.subscriptions.saturating_sub(before).saturating_add(now);
         }
     }
 
-    /// Principals about whom something is remembered: those who are there, and those whose rates
-    /// have not recovered.
+    /// Number of remembered principals: those with connections, and those whose rates have not
+    /// recovered.
     pub fn len(&self) -> usize {
         self.places.len()
     }
 
-    /// Whether nothing is remembered.
+    /// Whether no principal is remembered.
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
@@ -177,7 +177,7 @@ impl Meter {
         place
     }
 
-    /// Forgets a few of those who are not there and whose rates have recovered.
+    /// Forgets a few principals that have no connections and whose rates have recovered.
     fn forget_some(&mut self, now: Time) {
         for _ in 0..SWEEP.min(self.usages.len()) {
             self.sweep = (self.sweep + 1) % self.usages.len();

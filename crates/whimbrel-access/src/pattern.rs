@@ -1,4 +1,5 @@
-//! Names and client ids as rules write them: `*` stands for any characters, `%u` for the principal.
+//! Patterns of names and client ids in rules: `*` stands for any characters, `%u` for the
+//! principal.
 
 use core::fmt;
 
@@ -7,14 +8,14 @@ use crate::Principal;
 /// The longest pattern, in bytes.
 pub const PATTERN_MAX: usize = 512;
 
-/// Why a text is no pattern.
+/// Why a text is not a pattern.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PatternError {
-    /// It has no character.
+    /// The text has no character.
     Empty,
-    /// It has more than [`PATTERN_MAX`] bytes.
+    /// The text has more than [`PATTERN_MAX`] bytes.
     TooLong,
-    /// It contains `%u` where there is no principal yet.
+    /// The text contains `%u` where there is no principal yet.
     NoPrincipal,
 }
 
@@ -37,17 +38,17 @@ impl fmt::Display for PatternError {
 
 impl core::error::Error for PatternError {}
 
-/// A text in which `*` stands for any characters, also none, and `%u` for a principal's name.
+/// A text in which `*` stands for any characters, or none, and `%u` for a principal's name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pattern {
     text: Box<str>,
     has_principal: bool,
 }
 
-/// What stands for the principal.
+/// The mark that stands for the principal.
 pub(crate) const PRINCIPAL_MARK: &str = "%u";
 
-/// Whether a name may stand where a level of a topic does.
+/// Whether a name can be one level of a topic.
 pub(crate) fn is_level(name: &str) -> bool {
     !name.is_empty() && !name.contains(['/', '+', '#'])
 }
@@ -56,7 +57,7 @@ impl Pattern {
     /// A pattern of principals' names.
     ///
     /// # Errors
-    /// Says what is wrong with it.
+    /// Why the text is not a pattern of names.
     pub fn of_principals(text: &str) -> Result<Pattern, PatternError> {
         let pattern = Pattern::of_client_ids(text)?;
         if pattern.has_principal { Err(PatternError::NoPrincipal) } else { Ok(pattern) }
@@ -65,7 +66,7 @@ impl Pattern {
     /// A pattern of client ids, in which `%u` stands for the principal.
     ///
     /// # Errors
-    /// Says what is wrong with it.
+    /// Why the text is not a pattern of client ids.
     pub fn of_client_ids(text: &str) -> Result<Pattern, PatternError> {
         if text.is_empty() {
             return Err(PatternError::Empty);
@@ -76,13 +77,13 @@ impl Pattern {
         Ok(Pattern { text: text.into(), has_principal: text.contains(PRINCIPAL_MARK) })
     }
 
-    /// Its text.
+    /// The text of the pattern.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// Whether it names a principal. Those who do not say who they are have to be named as what
-    /// they are: no `*` means them.
+    /// Whether it names a principal. An anonymous principal has to be named as such: no `*` matches
+    /// it.
     pub fn names(&self, principal: &Principal) -> bool {
         if principal.is_anonymous() { &*self.text == crate::ANONYMOUS } else { self.matches(principal.name()) }
     }
@@ -92,8 +93,8 @@ impl Pattern {
         if !self.has_principal {
             return self.matches(client_id);
         }
-        // The name may contain what would mean something: each piece between stars is compared as
-        // it is.
+        // The name may contain characters with a meaning: each piece between stars is compared
+        // literally.
         is_level(principal.name())
             && between_stars(
                 client_id,
@@ -115,7 +116,7 @@ fn between_stars<P: AsRef<str>>(name: &str, pieces: impl Iterator<Item = P>) -> 
     if pieces.peek().is_none() {
         return rest.is_empty();
     }
-    // Taking each piece where it comes first leaves most for those behind it.
+    // Taking the first occurrence of each piece leaves most for the pieces behind it.
     while let Some(piece) = pieces.next() {
         if pieces.peek().is_none() {
             return rest.ends_with(piece.as_ref());

@@ -1,4 +1,4 @@
-//! Whoever connects, by name.
+//! Principals: the names of clients, peers and operators that connect.
 
 use core::fmt;
 use std::sync::Arc;
@@ -6,23 +6,23 @@ use std::sync::Arc;
 /// The longest name of a principal, in bytes.
 pub const PRINCIPAL_MAX: usize = 256;
 
-/// The name of everyone who does not say who they are. Nobody else can have it.
+/// The name of all principals that give no name. No other principal can have it.
 pub const ANONYMOUS: &str = "anonymous";
 
-/// Who somebody is. Cheap to clone.
+/// The name under which a client, peer or operator connects. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Principal(Arc<str>);
 
-/// Why a text is no name of a principal.
+/// Why a text is not the name of a principal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PrincipalError {
-    /// It has no character.
+    /// The name has no character.
     Empty,
-    /// It has more than [`PRINCIPAL_MAX`] bytes.
+    /// The name has more than [`PRINCIPAL_MAX`] bytes.
     TooLong,
-    /// It has a control character.
+    /// The name has a control character.
     Control,
-    /// It is [`ANONYMOUS`], which is the name of those who do not say who they are.
+    /// The name is [`ANONYMOUS`], which is that of principals that give none.
     Reserved,
 }
 
@@ -47,10 +47,10 @@ impl fmt::Display for PrincipalError {
 impl core::error::Error for PrincipalError {}
 
 impl Principal {
-    /// Somebody who has proved to have this name.
+    /// A principal that has proved to have this name.
     ///
     /// # Errors
-    /// Says why nobody can have it.
+    /// Why no principal can have the name.
     pub fn new(name: &str) -> Result<Principal, PrincipalError> {
         if name.is_empty() {
             Err(PrincipalError::Empty)
@@ -65,17 +65,17 @@ impl Principal {
         }
     }
 
-    /// Somebody who has not said who they are.
+    /// A principal that gives no name.
     pub fn anonymous() -> Principal {
         Principal(ANONYMOUS.into())
     }
 
-    /// Whether they have not said who they are.
+    /// Whether the principal gives no name.
     pub fn is_anonymous(&self) -> bool {
         &*self.0 == ANONYMOUS
     }
 
-    /// The name, to be kept.
+    /// The name as a shared text.
     pub fn shared(&self) -> Arc<str> {
         self.0.clone()
     }

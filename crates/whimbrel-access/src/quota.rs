@@ -1,13 +1,13 @@
-//! Quotas as they are written.
+//! Quotas as they are configured.
 
 use core::fmt;
 use core::num::{NonZeroU32, NonZeroU64};
 
-/// How much each of some principals may have.
+/// Bounds for each of some principals.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Quota {
-    /// Whose: names, `*` standing for any characters. Here it means also those who do not say who
-    /// they are. Of quotas that mean somebody, the first counts.
+    /// The principals: names, `*` standing for any characters. Here `*` also matches an anonymous
+    /// principal. The first quota that names a principal counts.
     pub principals: Vec<String>,
     /// Connections at once; `None`: any number.
     pub connections: Option<NonZeroU32>,
@@ -19,16 +19,16 @@ pub struct Quota {
     pub subscriptions: Option<NonZeroU32>,
 }
 
-/// What is wrong with a quota.
+/// A fault of a quota.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum QuotaError {
     /// There are more than [`crate::RULES_MAX`] quotas.
     TooMany,
-    /// The quota at this place, from 0, names nobody.
+    /// The quota at this place, from 0, names no principal.
     Nobody(usize),
     /// The quota at this place, from 0, bounds nothing.
     Nothing(usize),
-    /// This text of the quota at this place, from 0, is no pattern of names.
+    /// This text of the quota at this place, from 0, is not a pattern of names.
     Principal(usize, String, crate::PatternError),
 }
 
@@ -55,7 +55,7 @@ impl fmt::Display for QuotaError {
 
 impl core::error::Error for QuotaError {}
 
-/// A count that a quota bounds is reached.
+/// A count has reached the bound of a quota.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Exceeded {
     /// Connections.
@@ -65,7 +65,7 @@ pub enum Exceeded {
 }
 
 impl Exceeded {
-    /// What to tell the one who asks for more.
+    /// The text for the client that asks for more.
     pub const fn text(self) -> &'static str {
         match self {
             Exceeded::Connections(_) => "you have as many connections as your quota allows: end one",

@@ -1,14 +1,14 @@
-//! Rules as they are written.
+//! Rules as they are configured.
 
 use core::fmt;
 
-/// Rules at most.
+/// Most rules.
 pub const RULES_MAX: usize = 10_000;
 
-/// Filters, names and client ids of one rule at most, of each kind.
+/// Most filters, names or client ids of one rule, of each kind.
 pub const FILTERS_MAX: usize = 1000;
 
-/// What somebody may want to do.
+/// An action that rules allow.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Action {
     /// To publish, also by a will.
@@ -28,7 +28,7 @@ impl Action {
     pub const ALL: [Action; 5] =
         [Action::Publish, Action::Subscribe, Action::Peer, Action::Administer, Action::Observe];
 
-    /// As rules name it.
+    /// The name of the action in rules.
     pub const fn name(self) -> &'static str {
         match self {
             Action::Publish => "publish",
@@ -44,7 +44,7 @@ impl Action {
         Action::ALL.into_iter().find(|action| action.name() == name)
     }
 
-    /// Whether it is done to topics by clients.
+    /// Whether clients do it, to topics.
     pub const fn is_of_clients(self) -> bool {
         matches!(self, Action::Publish | Action::Subscribe)
     }
@@ -61,22 +61,22 @@ impl fmt::Display for Action {
 pub struct Actions(u8);
 
 impl Actions {
-    /// These.
+    /// The set of these actions.
     pub fn of(actions: impl IntoIterator<Item = Action>) -> Actions {
         Actions(actions.into_iter().fold(0, |all, action| all | 1 << action as u8))
     }
 
-    /// Whether it is one of them.
+    /// Whether the set has an action.
     pub const fn contain(self, action: Action) -> bool {
         self.0 & 1 << action as u8 != 0
     }
 
-    /// Whether there is none.
+    /// Whether the set is empty.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Whether one of them is done to topics.
+    /// Whether the set has an action that clients do to topics.
     pub const fn are_of_clients(self) -> bool {
         self.contain(Action::Publish) || self.contain(Action::Subscribe)
     }
@@ -85,20 +85,20 @@ impl Actions {
 /// Allows some principals something.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rule {
-    /// Who: names, `*` standing for any characters. `anonymous` means those who do not say who they
-    /// are, which no `*` does.
+    /// The principals: names, `*` standing for any characters. `anonymous` means principals that
+    /// give no name, which no `*` matches.
     pub principals: Vec<String>,
-    /// What.
+    /// The allowed actions.
     pub actions: Actions,
-    /// On which topics: filters, in which the levels `%u` and `%c` stand for the principal and the
+    /// The topics: filters, in which the levels `%u` and `%c` stand for the principal and the
     /// client id.
     pub topics: Vec<String>,
-    /// With which client ids: patterns with `*`, `%u` standing for the principal; `None`: with any
-    /// that is nobody else's.
+    /// The client ids: patterns with `*`, `%u` standing for the principal; `None`: any that no
+    /// other principal has.
     pub client_ids: Option<Vec<String>>,
-    /// The greatest importance of what is published, 1 to 10.
+    /// The greatest importance of published events, 1 to 10.
     pub max_importance: u8,
-    /// The shortest deadline of what is published, ms; what has none is later than any.
+    /// The shortest deadline of published events, ms; an event without one is later than any.
     pub min_deadline_ms: u32,
 }
 
@@ -115,28 +115,28 @@ impl Default for Rule {
     }
 }
 
-/// What is wrong with a rule.
+/// A fault of a rule.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RuleFault {
     /// There are more than [`RULES_MAX`] rules.
     TooMany,
-    /// It has more than [`FILTERS_MAX`] of something.
+    /// The rule has more than [`FILTERS_MAX`] entries of one kind.
     TooLarge,
-    /// It names nobody.
+    /// The rule names no principal.
     Nobody,
-    /// It allows nothing.
+    /// The rule allows nothing.
     Nothing,
-    /// It allows publishing or subscribing, and has no topics.
+    /// The rule allows publishing or subscribing, and has no topics.
     NoTopics,
-    /// It has topics or client ids, and allows nothing that is done by clients.
+    /// The rule has topics or client ids, and allows no action of clients.
     NotOfClients,
-    /// This text is no pattern of names.
+    /// This text is not a pattern of names.
     Principal(String, crate::PatternError),
-    /// This text is no pattern of client ids.
+    /// This text is not a pattern of client ids.
     ClientId(String, crate::PatternError),
-    /// This text is no topic filter.
+    /// This text is not a topic filter.
     Topic(String, whimbrel_selector::TopicError),
-    /// This filter is one of a shared subscription.
+    /// This filter is of a shared subscription.
     Share(String),
     /// `%u` or `%c` is only a part of a level of this filter.
     PartOfLevel(String),
@@ -144,12 +144,12 @@ pub enum RuleFault {
     Importance(u8),
 }
 
-/// Which rule is wrong, and how.
+/// A wrong rule.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RuleError {
-    /// Its place in the list, from 0.
+    /// The place of the rule in the list, from 0.
     pub rule: usize,
-    /// What is wrong.
+    /// The fault of the rule.
     pub fault: RuleFault,
 }
 

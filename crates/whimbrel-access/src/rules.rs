@@ -1,4 +1,4 @@
-//! Rules, ready to be asked.
+//! Compiled rules.
 
 use core::fmt;
 
@@ -26,16 +26,16 @@ impl fmt::Display for RuleNo {
 /// Why something is denied: no rule allows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Denied {
-    /// None comes near.
+    /// No rule comes near.
     NoRule,
-    /// Some would allow the principal to connect, but not with that client id.
+    /// A rule would allow the principal to connect, but not with that client id.
     ClientId,
-    /// Some would allow it up to this importance.
+    /// A rule would allow it up to this importance.
     Importance {
         /// 1 to 10.
         max: u8,
     },
-    /// Some would allow it with a deadline from this on.
+    /// A rule would allow it with a deadline of at least this.
     Deadline {
         /// Milliseconds.
         min_ms: u32,
@@ -43,7 +43,7 @@ pub enum Denied {
 }
 
 impl Denied {
-    /// The one of two that comes nearer to being allowed.
+    /// The one of two denials that comes nearer to being allowed.
     pub(crate) fn or(self, other: Denied) -> Denied {
         match (self, other) {
             (Denied::NoRule, other) => other,
@@ -53,7 +53,7 @@ impl Denied {
         }
     }
 
-    /// What to tell the one who is denied something; says nothing of what others may do.
+    /// The text for the client that is denied something; it tells nothing of others' rights.
     pub const fn text(self) -> &'static str {
         match self {
             Denied::NoRule => "no rule allows it",
@@ -74,13 +74,13 @@ impl fmt::Display for Denied {
     }
 }
 
-/// A principal may connect with a client id.
+/// The permission of a principal to connect with a client id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Admission {
-    /// The first rule that says so.
+    /// The first rule that allows it.
     pub rule: RuleNo,
-    /// The first rule that names the client id: with it, also a session that was somebody else's
-    /// may be taken.
+    /// The first rule that names the client id: with it, a session of another principal may be
+    /// taken over, too.
     pub takes_over: Option<RuleNo>,
 }
 
@@ -107,12 +107,12 @@ impl Compiled {
     }
 }
 
-/// What principals may do. Without rules: nothing.
+/// The rights of principals. Without rules: none.
 #[derive(Clone, Default, Debug)]
 pub struct Rules {
     rules: Box<[Compiled]>,
     everything: bool,
-    /// Some rule is about who may link as a broker.
+    /// Whether a rule is about [`Action::Peer`].
     speaks_of_peers: bool,
 }
 
@@ -120,7 +120,7 @@ impl Rules {
     /// Compiles rules.
     ///
     /// # Errors
-    /// The first that is wrong, and how.
+    /// The first rule that is wrong, and how.
     pub fn new(rules: &[Rule]) -> Result<Rules, RuleError> {
         if rules.len() > RULES_MAX {
             return Err(RuleError { rule: RULES_MAX, fault: RuleFault::TooMany });
@@ -139,31 +139,31 @@ impl Rules {
         compile(RuleNo(1), rule).err().unwrap_or_default()
     }
 
-    /// Everything is allowed to everybody.
+    /// Rules under which everything is allowed to every principal.
     pub fn everything() -> Rules {
         Rules { everything: true, ..Rules::default() }
     }
 
-    /// Whether everything is allowed to everybody.
+    /// Whether everything is allowed to every principal.
     pub fn are_everything(&self) -> bool {
         self.everything
     }
 
-    /// How many there are.
+    /// The number of rules.
     pub fn len(&self) -> usize {
         self.rules.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no rules.
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty()
     }
 
-    /// Which rule allows an action; publishing and subscribing somewhere, that is, with some client
-    /// id.
+    /// The rule that allows an action; for publishing and subscribing, on some topic and with some
+    /// client id.
     ///
     /// # Errors
-    /// None does.
+    /// When no rule does.
     pub fn may(&self, principal: &Principal, action: Action) -> Result<RuleNo, Denied> {
         if self.everything {
             return Ok(RuleNo::EVERYTHING);
@@ -172,20 +172,20 @@ impl Rules {
         allowing.map(|rule| rule.no).ok_or(Denied::NoRule)
     }
 
-    /// Which rule allows somebody to link as a broker who has proved to be the broker of that name.
-    /// As long as no rule is about that, all brokers of the deployment may.
+    /// The rule that allows a peer to link as the broker of that name, which it has proved to be.
+    /// As long as no rule is about peers, all brokers of the deployment may.
     ///
     /// # Errors
-    /// None does.
+    /// When no rule does.
     pub fn peer(&self, broker: &Principal) -> Result<RuleNo, Denied> {
         if self.speaks_of_peers { self.may(broker, Action::Peer) } else { Ok(RuleNo::EVERYTHING) }
     }
 
-    /// Whether a principal may connect with a client id: whether there is anything that it may
+    /// Whether a principal may connect with a client id: whether there is any topic that it may
     /// publish or subscribe to.
     ///
     /// # Errors
-    /// There is not.
+    /// When there is none.
     pub fn connect(&self, principal: &Principal, client_id: &str) -> Result<Admission, Denied> {
         if self.everything {
             return Ok(Admission { rule: RuleNo::EVERYTHING, takes_over: Some(RuleNo::EVERYTHING) });
@@ -205,7 +205,7 @@ impl Rules {
         admitting.map(|rule| Admission { rule, takes_over: naming }).ok_or(denied)
     }
 
-    /// What a principal may do with a client id.
+    /// The rights of a principal with a client id.
     pub fn grants(&self, principal: &Principal, client_id: &str) -> Grants {
         if self.everything {
             return Grants::everything();
@@ -236,7 +236,7 @@ fn compile(no: RuleNo, rule: &Rule) -> Result<Compiled, Vec<RuleFault>> {
     let client_ids = rule.client_ids.as_deref();
     let mut faults = Vec::new();
     if rule.principals.len().max(rule.topics.len()).max(client_ids.map_or(0, <[String]>::len)) > FILTERS_MAX {
-        // Nothing of it is looked at.
+        // Its contents are not examined.
         return Err(vec![RuleFault::TooLarge]);
     }
     if rule.principals.is_empty() {
@@ -268,7 +268,7 @@ fn compile(no: RuleNo, rule: &Rule) -> Result<Compiled, Vec<RuleFault>> {
     if faults.is_empty() { Ok(compiled) } else { Err(faults) }
 }
 
-/// Those that are right; what is wrong with the others goes to `faults`.
+/// The valid ones; the faults of the others go to `faults`.
 fn good<T>(read: impl Iterator<Item = Result<T, RuleFault>>, faults: &mut Vec<RuleFault>) -> Box<[T]> {
     read.filter_map(|one| one.map_err(|fault| faults.push(fault)).ok()).collect()
 }

@@ -1,5 +1,5 @@
-//! Topic filters of rules: with marks for the principal and the client id, and as they are compared
-//! with topics.
+//! Topic filters of rules: with marks for the principal and the client id, and in a form that is
+//! compared with topics.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use whimbrel_selector::{LEVELS_MAX, TEXT_MAX, TopicFilter};
 use crate::pattern::{PRINCIPAL_MARK, is_level};
 use crate::rule::RuleFault;
 
-/// What stands for the client id.
+/// The mark that stands for the client id.
 const CLIENT_MARK: &str = "%c";
 
 /// A filter as a rule has it.
@@ -38,7 +38,7 @@ impl Template {
         })
     }
 
-    /// What it means for a principal with a client id; `None`: nothing.
+    /// The filter for a principal with a client id; `None`: no valid one.
     pub(crate) fn fill(&self, principal: &str, client_id: &str) -> Option<Arc<Matcher>> {
         let text = match self {
             Template::Fixed(matcher) => return Some(matcher.clone()),
@@ -57,8 +57,8 @@ impl Template {
                     continue;
                 }
             };
-            // A name must not turn into several levels or a wildcard, nor lead to where topics are
-            // the broker's own.
+            // A name must not become several levels or a wildcard, nor lead to topics of the broker
+            // itself.
             if !is_level(name) || name.contains('\0') || place == 0 && name.starts_with('$') {
                 return None;
             }
@@ -71,11 +71,11 @@ impl Template {
 /// How a filter is compared with topics.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
-    /// It has no wildcard.
+    /// The filter has no wildcard.
     Exact,
-    /// Its only wildcard is `#`; so many bytes are before that.
+    /// The only wildcard of the filter is `#`; this number of bytes is before it.
     Prefix(usize),
-    /// Anything else.
+    /// The filter has other wildcards.
     Levels,
 }
 
@@ -96,7 +96,7 @@ impl Matcher {
         Matcher { text: text.into(), kind }
     }
 
-    /// Whether it matches a topic; of what is none, it says something or other.
+    /// Whether it matches a topic; for a malformed topic the result is arbitrary.
     #[inline]
     pub(crate) fn matches(&self, topic: &str) -> bool {
         match self.kind {
@@ -127,9 +127,9 @@ impl Matcher {
         false
     }
 
-    /// Whether it covers another filter: whatever matches that matches this.
+    /// Whether it covers another filter: each topic that the other matches matches this one.
     pub(crate) fn covers(&self, asked: TopicFilter<'_>) -> bool {
-        // What was filled in may have made it deeper than filters are, never malformed.
+        // Filling in may have made it deeper than filters may be, never malformed.
         TopicFilter::new(&self.text).is_ok_and(|own| own.covers(asked))
     }
 }
