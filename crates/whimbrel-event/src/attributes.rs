@@ -79,7 +79,7 @@ impl<'a> Attributes<'a> {
         Ok(Attributes(bytes))
     }
 
-    /// Attributes from bytes that were attributes before.
+    /// Attributes from bytes that were checked before.
     pub(crate) fn kept(bytes: &'a [u8]) -> Self {
         Attributes(bytes)
     }
@@ -105,8 +105,7 @@ impl<'a> Attributes<'a> {
         })
     }
 
-    /// The bytes of each pair, in the form described at [`Attributes`]: for whoever passes them on
-    /// as they are.
+    /// The bytes of each pair, in the form described at [`Attributes`], to be passed on unchanged.
     pub fn pairs(self) -> impl Iterator<Item = &'a [u8]> {
         let mut rest = self.0;
         core::iter::from_fn(move || {
@@ -130,7 +129,7 @@ impl fmt::Debug for Attributes<'_> {
     }
 }
 
-/// Bytes that are no attributes.
+/// Bytes that are not attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidAttributes;
 
@@ -161,7 +160,7 @@ impl AttributesBuf {
     /// Appends a pair.
     ///
     /// # Panics
-    /// When name or value are longer than [`ATTRIBUTE_TEXT_MAX`]; whoever reads them from outside
+    /// When name or value are longer than [`ATTRIBUTE_TEXT_MAX`]; code that reads them from outside
     /// checks first.
     pub fn push(&mut self, name: &str, value: &str) {
         for text in [name, value] {

@@ -1,61 +1,62 @@
-//! The clock of a broker, as a machine that is told what two other clocks say.
+//! The clock of a broker, as a state machine that is given the readings of two other clocks.
 
 use core::time::Duration;
 
 use crate::Time;
 
-/// How much faster or slower than the monotonic clock a [`Clock`] may run, parts per million. It is
-/// what NTP daemons allow themselves, so it can keep up with a system's clock that is being slewed
-/// itself.
+/// How much faster or slower than the monotonic clock a [`Clock`] may run, parts per million. NTP
+/// daemons allow themselves the same, so it can keep up with a system clock that is itself being
+/// slewed.
 pub const SLEW_PPM: u64 = 500;
 
-/// One nanosecond of correction takes so many.
+/// One nanosecond of correction takes this many nanoseconds.
 const SLEW: u64 = 1_000_000 / SLEW_PPM;
 
-/// Up to which difference between the wall clock and a [`Clock`] nobody needs to be told.
+/// A difference between the wall clock and a [`Clock`] up to this is not reported.
 pub const STEP_MAX: Duration = Duration::from_secs(60);
 
 /// Start time plus a monotonic clock, slewed towards the wall clock. It never goes backwards.
 ///
-/// Whoever has it reads the wall clock every now and then and tells it. A wall clock that is behind
-/// is met by running slower, however far that is. One that is ahead is met by running faster,
-/// unless it is more than [`STEP_MAX`]: ticks that are given out cannot be taken back, so a clock
-/// that leaps by mistake must not take the streams with it. Such a step is refused until an
-/// operator accepts it; until then the clock keeps the pace of the monotonic one.
+/// The driver reads the wall clock at intervals and passes it to [`Clock::observe`]. If the wall
+/// clock is behind, this clock runs slower, however large the difference is. If it is ahead, this
+/// clock runs faster, unless the difference is more than [`STEP_MAX`]: ticks that are given out
+/// cannot be taken back, so a clock that leaps by mistake must not take the streams with it. Such a
+/// step is refused until an operator accepts it; until then this clock keeps the pace of the
+/// monotonic one.
 ///
 /// Moments of the monotonic clock are given as the time since any fixed moment.
 #[derive(Clone, Debug)]
 pub struct Clock {
-    /// What this clock said at `since`.
+    /// The time of this clock at `since`.
     anchor: Time,
-    /// When the wall clock was looked at last, on the monotonic clock.
+    /// When the wall clock was observed last, on the monotonic clock.
     since: Duration,
-    /// What is to be added, nanoseconds, little by little from then on.
+    /// The correction that is added gradually from `since` on, nanoseconds.
     correction: i64,
     observed: Observed,
     refused: u64,
 }
 
-/// How the wall clock was found.
+/// An observation of the wall clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Observed {
     /// By how much the wall clock was ahead, nanoseconds; negative if behind.
     pub offset_nanos: i64,
-    /// What that means.
+    /// How the clock treats it.
     pub standing: Standing,
-    /// Whether an operator should hear of it: the standing is not what it was before, or there was
-    /// another step.
+    /// Whether an operator should be told: the standing has changed, or there was another step.
     pub news: bool,
 }
 
-/// What a [`Clock`] makes of the wall clock.
+/// How a [`Clock`] treats the wall clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// It is followed.
+    /// The wall clock is followed.
     Followed,
-    /// It is so far behind that following it will take long.
+    /// The wall clock is more than [`STEP_MAX`] behind, so following it takes long.
     Behind,
-    /// It is so far ahead that it is not followed unless somebody accepts it.
+    /// The wall clock is more than [`STEP_MAX`] ahead, and is not followed unless an operator
+    /// accepts it.
     Refused,
 }
 
@@ -67,14 +68,14 @@ impl Observed {
 }
 
 impl Clock {
-    /// A clock that begins with what the wall clock says.
+    /// A clock that begins at the time of the wall clock.
     pub fn start(wall: Time, monotonic: Duration) -> Self {
         let observed = Observed { offset_nanos: 0, standing: Standing::Followed, news: false };
         Clock { anchor: wall, since: monotonic, correction: 0, observed, refused: 0 }
     }
 
-    /// What it says at that moment. Of moments before the wall clock was looked at last, what it
-    /// said then.
+    /// The time at a moment of the monotonic clock. For a moment before the last observation, the
+    /// time at that observation.
     pub fn read(&self, monotonic: Duration) -> Time {
         let elapsed = nanos(monotonic.saturating_sub(self.since));
         let correction = self.correction.unsigned_abs().min(elapsed / SLEW);
@@ -82,13 +83,12 @@ impl Clock {
         self.anchor.after(Duration::from_nanos(corrected))
     }
 
-    /// The first moment on the monotonic clock at which it will say `at` or later, unless the wall
-    /// clock changes its mind. Of what it has said already: the moment at which the wall clock was
-    /// looked at last.
+    /// The first moment on the monotonic clock at which the time is `at` or later, unless a later
+    /// observation changes that. For a time that has passed: the moment of the last observation.
     pub fn when(&self, at: Time) -> Duration {
         let wanted = u128::from(nanos(at.since(self.anchor)));
         let (slew, correction) = (u128::from(SLEW), u128::from(self.correction.unsigned_abs()));
-        // While it is corrected, and once it is; the inverse of `read`, rounded up.
+        // During the correction, and after it; the inverse of `read`, rounded up.
         let elapsed = if self.correction < 0 {
             let corrected = wanted.checked_sub(1).map_or(0, |before| before * slew / (slew - 1) + 1);
             corrected.min(wanted + correction)
@@ -98,7 +98,7 @@ impl Clock {
         self.since.saturating_add(Duration::from_nanos(u64::try_from(elapsed).unwrap_or(u64::MAX)))
     }
 
-    /// Takes note of what the wall clock says at that moment.
+    /// Observes the wall clock at a moment of the monotonic clock.
     pub fn observe(&mut self, wall: Time, monotonic: Duration) -> Observed {
         let before = self.observed;
         let offset_nanos = self.keep_pace(wall, monotonic);
@@ -118,7 +118,7 @@ impl Clock {
         self.observed
     }
 
-    /// Steps forward to what the wall clock says at that moment, however far; returns how far. Does
+    /// Steps forward to the time of the wall clock, however far; returns the size of the step. Does
     /// nothing if the wall clock is not ahead.
     pub fn accept(&mut self, wall: Time, monotonic: Duration) -> Duration {
         let step = wall.since(self.read(monotonic));
@@ -130,17 +130,18 @@ impl Clock {
         step
     }
 
-    /// How the wall clock was found when it was looked at last.
+    /// The last observation of the wall clock.
     pub fn observed(&self) -> Observed {
         self.observed
     }
 
-    /// Steps of the wall clock that were refused, accepted later or not.
+    /// Number of steps of the wall clock that were refused, accepted later or not.
     pub fn steps_refused(&self) -> u64 {
         self.refused
     }
 
-    /// Goes on from that moment without a correction; tells how far the wall clock is ahead.
+    /// Goes on from that moment without a correction; returns how far the wall clock is ahead,
+    /// nanoseconds.
     fn keep_pace(&mut self, wall: Time, monotonic: Duration) -> i64 {
         self.anchor = self.read(monotonic);
         self.since = self.since.max(monotonic);
@@ -167,7 +168,7 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    /// What the wall clock says.
+    /// A time of the wall clock.
     fn wall(seconds: u64) -> Time {
         Time::from_nanos(seconds * 1_000_000_000)
     }

@@ -1,16 +1,16 @@
-//! Events: as they pass through (borrowed) and as they are kept (owned).
+//! Events: borrowed while they pass through, and owned where they are kept.
 
 use std::sync::{Arc, Weak};
 
 use crate::{AcceptedEvent, Attributes, EventId, Packed, Predecessors, Time};
 
-/// The importance of an event that does not say otherwise.
+/// Importance of an event without an explicit one.
 pub const IMPORTANCE_DEFAULT: u8 = 5;
 
 /// The largest importance; the smallest is 1.
 pub const IMPORTANCE_MAX: u8 = 10;
 
-/// How surely a message is handed over between a client and its broker.
+/// Guarantee with which a message is handed over between a client and its broker.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum Qos {
@@ -18,11 +18,11 @@ pub enum Qos {
     AtMostOnce = 0,
     /// Repeated until acknowledged.
     AtLeastOnce = 1,
-    /// Acknowledged in two phases so that nothing is taken twice.
+    /// Acknowledged in two phases so that no message is taken twice.
     ExactlyOnce = 2,
 }
 
-/// Which promises hold for an event.
+/// The guarantees for an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reliability {
     /// Once or not at all.
@@ -31,26 +31,25 @@ pub enum Reliability {
     Reliable,
 }
 
-/// What an event carries besides topic, attributes and payload. What its publisher has set is
-/// passed on unaltered.
+/// The fields of an event besides topic, attributes and payload. Those that its publisher has set
+/// are passed on unaltered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Headers<'a> {
     /// The payload is UTF-8 text, as its publisher says.
     pub text_payload: Option<bool>,
     /// The payload's media type or another description that publisher and subscriber agree on.
     pub content_type: Option<&'a str>,
-    /// Where a reply is wanted.
+    /// The topic for a reply.
     pub response_topic: Option<&'a str>,
-    /// What a reply must carry to be told from others.
+    /// Data that a reply must carry to be told from others.
     pub correlation: Option<&'a [u8]>,
-    /// What its publisher has published before, at other brokers; set by the broker that accepts
-    /// it.
+    /// Earlier events of its publisher at other brokers; set by the broker that accepts the event.
     pub after: Predecessors<'a>,
-    /// It may be one that was accepted before, at a broker that could not be asked; set by the
-    /// broker that accepts it.
+    /// The event may be a repetition of one that was accepted at a broker that could not be asked;
+    /// set by the broker that accepts it.
     pub maybe_repeat: bool,
-    /// The retain mark of its PUBLISH, or will: a subscription that asks for Retain As Published
-    /// gets it, on whatever way the event reaches it.
+    /// The retain mark of its PUBLISH, or will: a subscription with Retain As Published gets it, on
+    /// whichever path the event reaches it.
     pub retain: bool,
 }
 
@@ -72,12 +71,12 @@ impl Headers<'_> {
     }
 }
 
-/// A publisher, as far as it takes to leave its own events out of what it gets.
+/// The identity of a publisher, by which its own events are left out of what it gets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Publisher(u64);
 
 impl Publisher {
-    /// The broker itself, or somebody unknown: equal to no client.
+    /// The broker itself, or an unknown publisher: equal to no client.
     pub const UNKNOWN: Publisher = Publisher(0);
 
     /// The client with that id: FNV-1a, 64 bits, the same at every broker. Two clients are taken
@@ -100,20 +99,20 @@ impl Publisher {
     }
 }
 
-/// An event as it passes through: its bytes belong to somebody else.
+/// An event that passes through: its bytes are borrowed.
 #[derive(Clone, Copy, Debug)]
 pub struct EventRef<'a> {
-    /// The topic's name, checked by whoever accepted the event.
+    /// The topic's name, checked by the code that accepted the event.
     pub topic: &'a str,
     /// Typed key/value pairs.
     pub attributes: Attributes<'a>,
-    /// What subscribers get.
+    /// The content for subscribers.
     pub payload: &'a [u8],
     /// Headers of the field's request/response and content conventions.
     pub headers: Headers<'a>,
-    /// How its publisher handed it over; no subscriber gets it with more.
+    /// Quality of service of its PUBLISH; no subscriber gets it with a greater one.
     pub qos: Qos,
-    /// Which promises hold.
+    /// Guarantees for the event.
     pub reliability: Reliability,
     /// 1 to [`IMPORTANCE_MAX`].
     pub importance: u8,
@@ -121,19 +120,19 @@ pub struct EventRef<'a> {
     pub expires: Option<Time>,
     /// End-to-end deadline in milliseconds after acceptance.
     pub deadline_ms: Option<u32>,
-    /// Who published it.
+    /// The event's publisher.
     pub publisher: Publisher,
 }
 
-/// An event that is kept: one allocation for all of it, shared by everyone who waits for it.
+/// An event that is kept: one allocation for all of it, shared by all its users.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Event(Arc<[u8]>);
 
 /// An event that takes no more bytes than this is packed on the stack first.
 const SMALL: usize = 256;
 
-/// What an allocation takes: sizes are rounded up to 16 bytes below 64, and to one of four steps of
-/// each doubling above, as mimalloc has it.
+/// Bytes of an allocation: sizes are rounded up to 16 bytes below 64, and to one of four steps of
+/// each doubling above, as in mimalloc.
 fn allocated(bytes: usize) -> usize {
     if bytes <= 64 {
         return bytes.next_multiple_of(16);
@@ -147,14 +146,14 @@ fn weight(packed: usize) -> usize {
 }
 
 impl Event {
-    /// Keeps `event`, which was accepted at `accepted` under the name `id`.
+    /// Keeps `event`, which was accepted at `accepted` under the id `id`.
     ///
     /// # Panics
     /// As [`AcceptedEvent::pack`].
     pub fn keep(id: EventId, accepted: Time, event: &EventRef<'_>) -> Event {
         let event = AcceptedEvent { id, accepted, event: *event };
         let len = event.packed_len();
-        // A small one is packed beside the allocation, so that there is but one.
+        // A small one is packed on the stack first, so that there is only one allocation.
         let mut small = [0; SMALL];
         if let Some(bytes) = small.get_mut(..len) {
             event.pack(bytes);
@@ -165,12 +164,12 @@ impl Event {
         Event(bytes.into())
     }
 
-    /// Keeps an event that is packed somewhere else.
+    /// Copies an event that is packed somewhere else.
     pub fn copied(event: Packed<'_>) -> Event {
         Event(event.as_bytes().into())
     }
 
-    /// The event for as long as somebody keeps it.
+    /// A weak reference to the event.
     pub fn downgrade(&self) -> WeakEvent {
         WeakEvent(Arc::downgrade(&self.0))
     }
@@ -181,7 +180,7 @@ impl Event {
         Packed::kept(&self.0)
     }
 
-    /// The event's name.
+    /// The event's id.
     pub fn id(&self) -> EventId {
         self.packed().id()
     }
@@ -191,22 +190,22 @@ impl Event {
         self.packed().accepted()
     }
 
-    /// How its publisher handed it over.
+    /// Quality of service of its PUBLISH.
     pub fn qos(&self) -> Qos {
         self.packed().qos()
     }
 
-    /// Who published it.
+    /// The event's publisher.
     pub fn publisher(&self) -> Publisher {
         self.packed().publisher()
     }
 
-    /// What it costs to keep, bytes: what an allocator with size classes gives for it.
+    /// Cost of keeping it, bytes: what an allocator with size classes allocates for it.
     pub fn weight(&self) -> usize {
         weight(self.0.len())
     }
 
-    /// What it would cost to keep `event`.
+    /// Cost of keeping `event`, bytes.
     pub fn weight_of(event: &EventRef<'_>) -> usize {
         weight(event.packed_len())
     }
@@ -232,7 +231,7 @@ impl Event {
     }
 }
 
-/// An event that somebody may have kept, and somebody may not have any more.
+/// A weak reference to an event that is kept elsewhere, or was dropped.
 #[derive(Clone, Debug)]
 pub struct WeakEvent(Weak<[u8]>);
 

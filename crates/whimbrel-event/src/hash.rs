@@ -1,4 +1,4 @@
-//! Hashing that strangers cannot aim at.
+//! Hashing for which an attacker cannot choose collisions.
 
 use core::hash::{Hash, Hasher};
 
@@ -15,14 +15,13 @@ pub struct Seeded {
 }
 
 impl Seeded {
-    /// The same seed gives the same hashes. Where strangers choose what is hashed, the seed is to
-    /// be a secret.
+    /// A hasher with a seed: the same seed gives the same hashes. Where an outside party chooses
+    /// the hashed values, the seed has to be secret.
     pub fn new(seed: u64) -> Seeded {
         Seeded { start: seed.rotate_left(32) ^ 0x9e37_79b9_7f4a_7c15, shared: SharedSeed::from_u64(seed) }
     }
 
-    /// The hash of one value. Not for more than finding things in tables: it is fast, and no
-    /// cipher.
+    /// The hash of one value. For finding things in tables only: it is fast, and not cryptographic.
     #[inline]
     pub fn hash_one(&self, value: impl Hash) -> u64 {
         let mut hasher = FoldHasher::with_seed(self.start, &self.shared);

@@ -1,4 +1,4 @@
-//! Names of streams and positions in them.
+//! Ids of hosts, streams and events, and positions in streams.
 
 use core::fmt;
 use core::str::FromStr;
@@ -8,8 +8,8 @@ use crate::{Reliability, Time};
 /// Most pubends of one host: their indices are the low four bits of their ids.
 pub const HOST_PUBENDS_MAX: u8 = 16;
 
-/// Most reliable pubends of one host. They have the indices below this one; best effort begins
-/// here.
+/// Most reliable pubends of one host. They have the indices below this one; best-effort pubends
+/// begin at this one.
 pub const HOST_RELIABLE_MAX: u8 = 4;
 
 /// A publishing endpoint: one ordered stream, hosted by one broker. Printed as 16 hexadecimal
@@ -25,19 +25,19 @@ impl PubendId {
         HostId::new(self.0)
     }
 
-    /// Which stream of its host this is, below [`HOST_PUBENDS_MAX`].
+    /// The index of this stream at its host, below [`HOST_PUBENDS_MAX`].
     pub fn index(self) -> u8 {
         (self.0 & INDEX_BITS) as u8
     }
 
-    /// What is promised of the events in this stream, which its index tells (see
+    /// The guarantee for the events in this stream, which follows from its index (see
     /// [`HOST_RELIABLE_MAX`]).
     pub fn reliability(self) -> Reliability {
         if self.index() < HOST_RELIABLE_MAX { Reliability::Reliable } else { Reliability::BestEffort }
     }
 }
 
-/// What hosts pubends: one broker, from the making of its data directory (without one: from its
+/// The host of pubends: one broker, from the creation of its data directory (without one: from its
 /// start) on. A random number of 60 bits, the upper ones of 64. Printed as 16 hexadecimal digits at
 /// most.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -47,7 +47,7 @@ pub struct HostId(u64);
 const INDEX_BITS: u64 = HOST_PUBENDS_MAX as u64 - 1;
 
 impl HostId {
-    /// The host with the upper 60 of these bits; the low four do not count.
+    /// The host with the upper 60 of these bits; the low four are ignored.
     pub const fn new(bits: u64) -> HostId {
         HostId(bits & !INDEX_BITS)
     }
@@ -75,14 +75,14 @@ impl Tick {
     /// The tick that follows `last` at the moment `now`: max(last + 1, now).
     ///
     /// # Panics
-    /// When the stream has used up all ticks (the year 2554), which only a defect can bring about.
+    /// When the stream has used up all ticks (the year 2554), which only a bug can cause.
     pub fn next(last: Tick, now: Time) -> Tick {
         let successor = last.0.checked_add(1).expect("a stream must not run out of ticks");
         Tick(successor.max(now.as_nanos()))
     }
 }
 
-/// The name of one accepted event in the whole system.
+/// The id of one accepted event in the whole system.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EventId {
     /// The stream.
@@ -116,7 +116,7 @@ impl fmt::Display for EventId {
 }
 
 impl EventId {
-    /// The printed form, without an allocation: it is made for every delivery that names its event.
+    /// The printed form, without an allocation: it is made for every delivery with the event's id.
     pub fn text(&self) -> EventIdText {
         let mut bytes = [b':'; EVENT_ID_TEXT_MAX];
         put_number(self.pubend.0, &mut bytes[..NUMBER_DIGITS]);
@@ -125,9 +125,9 @@ impl EventId {
     }
 }
 
-/// The digits of numbers in an [`EventId`], by their values: six bits each. Numbers of 64 bits have
-/// the first 16 in front, which are no digits of another base: so the form tells itself from
-/// hexadecimal and decimal numbers, in which ids were printed before 0.2.
+/// The digits of numbers in an [`EventId`], by value: six bits each. Numbers of 64 bits begin with
+/// one of the first 16 digits, which are not digits of another base: so this form differs from the
+/// hexadecimal and decimal numbers in which ids were printed before 0.2.
 const DIGITS: &[u8; 64] = b"ghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789abcdef-_";
 
 /// Digits of a number: 11 times 6 bits are 66.
@@ -157,7 +157,7 @@ const VALUES: [u8; 256] = {
 const NO_DIGIT: u8 = 64;
 
 fn read_number(digits: &[u8]) -> Option<u64> {
-    // More than 64 bits are no number of ours.
+    // A number of more than 64 bits is malformed.
     if digits.len() != NUMBER_DIGITS || VALUES[usize::from(digits[0])] >= 16 {
         return None;
     }
@@ -167,7 +167,7 @@ fn read_number(digits: &[u8]) -> Option<u64> {
     })
 }
 
-/// An [`EventId`] as it is printed.
+/// The printed form of an [`EventId`].
 #[derive(Clone, Copy, Debug)]
 pub struct EventIdText {
     bytes: [u8; EVENT_ID_TEXT_MAX],

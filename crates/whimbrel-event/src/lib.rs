@@ -1,9 +1,9 @@
 //! Ids, ticks, checkpoint tokens, events and typed attributes.
 //!
-//! The vocabulary that every other part of Whimbrel shares. It depends on nothing else of
-//! Whimbrel's, and does no IO: time is a number that the caller hands in. That holds for [`Clock`]
-//! too; it stands here, beside [`Time`], so that every driver can have one, real or simulated,
-//! whether or not it drives a broker's core.
+//! The vocabulary that all other parts of Whimbrel share. It depends on no other crate of Whimbrel,
+//! and does no IO: time is a number that the caller passes in. This also holds for [`Clock`]; it is
+//! here, beside [`Time`], so that every driver can have one, real or simulated, whether or not it
+//! drives a broker's core.
 
 mod attributes;
 pub mod clock;

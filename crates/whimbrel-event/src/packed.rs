@@ -1,6 +1,6 @@
-//! Events in one run of bytes: the form in which they are kept and cached.
+//! Events packed into one run of bytes: the form in which they are kept and cached.
 //!
-//! Numbers are little endian. First what every event has, 40 bytes:
+//! Numbers are little endian. The fixed part of every event, 40 bytes:
 //!
 //! | at | bytes | what |
 //! |---|---|---|
@@ -14,14 +14,14 @@
 //! | 36 | 4 | bytes of the attributes |
 //!
 //! Then, each if its flag is set: the expiry (8), the deadline in milliseconds (4), the headers (a
-//! length of 4, a byte of flags, and for each that is there its length of 4 and its bytes, and in
-//! the rest of that length the pubend and tick, 8 each, of those that its publisher has published
-//! before). Then topic, attributes, and the payload, which is the rest.
+//! length of 4, a byte of flags, each present header as a length of 4 and its bytes, and in the
+//! rest of that length the pubend and tick, 8 each, of its predecessors). Then topic, attributes,
+//! and the payload, which is the rest.
 
 use crate::event::{EventRef, Headers, Publisher, Qos, Reliability};
 use crate::{Attributes, EventId, Predecessors, PubendId, Tick, Time};
 
-/// Bytes that every event has.
+/// Bytes of the fixed part.
 const FIXED: usize = 40;
 
 const QOS: u8 = 0b11;
@@ -37,22 +37,22 @@ const RESPONSE_TOPIC: u8 = 1 << 3;
 const CORRELATION: u8 = 1 << 4;
 const AFTER: u8 = 1 << 5;
 const MAYBE_REPEAT: u8 = 1 << 6;
-// Programs before 0.2 pass over this flag, and never set it.
+// Programs before 0.2 ignore this flag, and never set it.
 const RETAIN: u8 = 1 << 7;
 
-/// An accepted event: what was published, the name that it was given, and when.
+/// A published event, with its id and the time of its acceptance.
 #[derive(Clone, Copy, Debug)]
 pub struct AcceptedEvent<'a> {
-    /// Its name.
+    /// The event's id.
     pub id: EventId,
     /// When it was accepted.
     pub accepted: Time,
-    /// What was published.
+    /// The published event.
     pub event: EventRef<'a>,
 }
 
 impl EventRef<'_> {
-    /// How many bytes it takes, packed.
+    /// Bytes of its packed form.
     pub fn packed_len(&self) -> usize {
         let expires = if self.expires.is_some() { 8 } else { 0 };
         let deadline = if self.deadline_ms.is_some() { 4 } else { 0 };
@@ -63,7 +63,7 @@ impl EventRef<'_> {
 }
 
 impl AcceptedEvent<'_> {
-    /// How many bytes it takes, packed.
+    /// Bytes of its packed form.
     pub fn packed_len(&self) -> usize {
         self.event.packed_len()
     }
@@ -112,12 +112,12 @@ fn flags(event: &EventRef<'_>) -> u8 {
     event.qos as u8 | reliable | expires | deadline | headers
 }
 
-/// The bytes of each header that has some, in their order.
+/// The bytes of each header, if present, in their order.
 fn parts<'a>(headers: &Headers<'a>) -> [Option<&'a [u8]>; 3] {
     [headers.content_type.map(str::as_bytes), headers.response_topic.map(str::as_bytes), headers.correlation]
 }
 
-/// Behind the length.
+/// Bytes of the headers, behind the length.
 fn headers_len(headers: &Headers<'_>) -> usize {
     1 + headers.after.as_bytes().len() + parts(headers).into_iter().flatten().map(|part| 4 + part.len()).sum::<usize>()
 }
@@ -144,7 +144,7 @@ fn put_headers(headers: &Headers<'_>, rest: &mut Room<'_>) {
     rest.put(headers.after.as_bytes());
 }
 
-/// What is left to fill.
+/// The rest of a buffer that is filled.
 struct Room<'a>(&'a mut [u8]);
 
 impl Room<'_> {
@@ -156,18 +156,19 @@ impl Room<'_> {
     }
 }
 
-/// An event that was packed.
+/// A packed event.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Packed<'a>(&'a [u8]);
 
 impl<'a> Packed<'a> {
-    /// An event in bytes that [`AcceptedEvent::pack`] has filled. Others are a bug, for which any
-    /// method may panic.
+    /// An event in bytes that [`AcceptedEvent::pack`] has filled. Other bytes are a bug, for which
+    /// any method may panic.
     pub fn kept(bytes: &'a [u8]) -> Self {
         Packed(bytes)
     }
 
-    /// An event in bytes that come from elsewhere, for instance a disk; `None` if they are none.
+    /// An event in bytes that come from elsewhere, for instance a disk; `None` if they are
+    /// malformed.
     pub fn read(bytes: &'a [u8]) -> Option<Self> {
         let (fixed, rest) = bytes.split_first_chunk::<FIXED>()?;
         let flags = fixed[32];
@@ -193,7 +194,7 @@ impl<'a> Packed<'a> {
         u64::from_le_bytes(self.0[at..at + 8].try_into().expect("eight bytes"))
     }
 
-    /// The event's name.
+    /// The event's id.
     pub fn id(self) -> EventId {
         EventId { pubend: PubendId(self.number(0)), tick: Tick(self.number(8)) }
     }
@@ -203,12 +204,12 @@ impl<'a> Packed<'a> {
         Time::from_nanos(self.number(16))
     }
 
-    /// Who published it.
+    /// The event's publisher.
     pub fn publisher(self) -> Publisher {
         Publisher::from_bits(self.number(24))
     }
 
-    /// How its publisher handed it over.
+    /// Quality of service of its PUBLISH.
     pub fn qos(self) -> Qos {
         match self.0[32] & QOS {
             0 => Qos::AtMostOnce,
@@ -241,7 +242,7 @@ impl<'a> Packed<'a> {
         self.expires().is_some_and(|at| at <= now)
     }
 
-    /// What was published.
+    /// The published event.
     #[inline]
     pub fn view(self) -> EventRef<'a> {
         let flags = self.0[32];
@@ -267,7 +268,7 @@ impl<'a> Packed<'a> {
         }
     }
 
-    /// What was published, with its name and when it was accepted.
+    /// The published event, with its id and the time of its acceptance.
     pub fn unpack(self) -> AcceptedEvent<'a> {
         AcceptedEvent { id: self.id(), accepted: self.accepted(), event: self.view() }
     }
@@ -279,7 +280,7 @@ impl core::fmt::Debug for Packed<'_> {
     }
 }
 
-/// What is left to be looked at, of bytes that may be no event.
+/// The unread rest of bytes that may not be an event.
 struct Unread<'a>(&'a [u8]);
 
 impl<'a> Unread<'a> {
@@ -310,7 +311,7 @@ impl<'a> Unread<'a> {
     }
 }
 
-/// What is left to read.
+/// The unread rest of a packed event.
 struct Rest<'a>(&'a [u8]);
 
 impl<'a> Rest<'a> {

@@ -1,28 +1,28 @@
-//! What has to come before an event.
+//! Events that have to be delivered before an event.
 
 use core::cmp::Reverse;
 
 use crate::{EventId, HostId, PubendId, Tick};
 
-/// The most events that one can name as its predecessors. A publisher that was at more brokers
-/// within a few seconds names the last ones.
+/// The most predecessors of one event. A publisher that was at more brokers within a few seconds
+/// names the last ones.
 pub const PREDECESSORS_MAX: usize = 8;
 
-/// Bytes of each: pubend and tick, little endian.
+/// Bytes of each predecessor: pubend and tick, little endian.
 const ONE: usize = 16;
 
-/// Events that the publisher of an event has published before that, at other brokers; the latest
-/// first, one per stream, at most [`PREDECESSORS_MAX`]. Whoever wants that event is not to get it
-/// before it has got, or passed, all of these: each alone would not do, as nothing is known of what
-/// came before an event that is not wanted.
+/// Earlier events of an event's publisher, at other brokers; the latest first, one per stream, at
+/// most [`PREDECESSORS_MAX`]. A subscription is not to get the event before it has got, or passed,
+/// all of these: a single one would not do, as nothing is known of the predecessors of an event
+/// that is not wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Predecessors<'a>(&'a [u8]);
 
 impl<'a> Predecessors<'a> {
-    /// None.
+    /// No predecessors.
     pub const NONE: Predecessors<'static> = Predecessors(&[]);
 
-    /// As [`Predecessors::as_bytes`] gave them; `None` if they are none, or too many.
+    /// From the bytes of [`Predecessors::as_bytes`]; `None` if they are malformed, or too many.
     pub fn from_bytes(bytes: &'a [u8]) -> Option<Self> {
         (bytes.len().is_multiple_of(ONE) && bytes.len() <= ONE * PREDECESSORS_MAX).then_some(Predecessors(bytes))
     }
@@ -32,12 +32,12 @@ impl<'a> Predecessors<'a> {
         self.0
     }
 
-    /// There are none.
+    /// Whether there are none.
     pub fn is_empty(self) -> bool {
         self.0.is_empty()
     }
 
-    /// The latest first.
+    /// The ids, the latest first.
     pub fn iter(self) -> impl Iterator<Item = EventId> + 'a {
         let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
         self.0
@@ -46,33 +46,33 @@ impl<'a> Predecessors<'a> {
     }
 }
 
-/// [`Predecessors`] that are kept.
+/// Owned [`Predecessors`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PredecessorsBuf(Vec<u8>);
 
 impl PredecessorsBuf {
-    /// None.
+    /// No predecessors.
     pub const fn new() -> Self {
         PredecessorsBuf(Vec::new())
     }
 
-    /// As they are kept.
+    /// A borrowed view.
     pub fn as_predecessors(&self) -> Predecessors<'_> {
         Predecessors(&self.0)
     }
 
-    /// There are none.
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The latest first.
+    /// The ids, the latest first.
     pub fn iter(&self) -> impl Iterator<Item = EventId> + '_ {
         self.as_predecessors().iter()
     }
 
-    /// Adds one that came before those that are there. A later one of its stream stands for it, and
-    /// what is too many is left out.
+    /// Adds an older event than those present. It is left out if a later one of its stream is
+    /// present, or if there would be too many.
     pub fn add_older(&mut self, id: EventId) {
         if self.0.len() < ONE * PREDECESSORS_MAX && self.iter().all(|known| known.pubend != id.pubend) {
             self.0.extend_from_slice(&id.pubend.0.to_le_bytes());
@@ -80,8 +80,8 @@ impl PredecessorsBuf {
         }
     }
 
-    /// Those of both, the later one of each stream. Where that is too many, the earliest are left
-    /// out, as ticks have it.
+    /// The union of both, with the later event of each stream. If there would be too many, the
+    /// earliest by tick are left out.
     #[must_use]
     pub fn merged(&self, other: &Self) -> Self {
         let mut all: Vec<EventId> = self.iter().chain(other.iter()).collect();
@@ -89,7 +89,7 @@ impl PredecessorsBuf {
         all.into_iter().collect()
     }
 
-    /// Those that are not in streams of a host.
+    /// The predecessors that are not in streams of `host`.
     #[must_use]
     pub fn elsewhere(&self, host: HostId) -> Self {
         self.iter().filter(|id| id.pubend.host() != host).collect()
@@ -97,7 +97,7 @@ impl PredecessorsBuf {
 }
 
 impl FromIterator<EventId> for PredecessorsBuf {
-    /// The latest first.
+    /// From ids, the latest first.
     fn from_iter<I: IntoIterator<Item = EventId>>(ids: I) -> Self {
         let mut all = PredecessorsBuf::new();
         ids.into_iter().for_each(|id| all.add_older(id));

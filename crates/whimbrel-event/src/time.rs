@@ -7,15 +7,15 @@ use core::time::Duration;
 /// A moment on one broker's clock: nanoseconds since the Unix epoch.
 ///
 /// The driver computes it as start time plus a monotonic clock, so it never runs backwards while a
-/// process lives. Moments of different brokers are not comparable.
+/// process runs. Moments of different brokers are not comparable.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Time(u64);
 
 impl Time {
-    /// The smallest moment; earlier than anything a clock says.
+    /// The smallest moment; earlier than any clock reading.
     pub const ZERO: Time = Time(0);
 
-    /// The greatest moment; later than anything a clock says.
+    /// The greatest moment; later than any clock reading.
     pub const MAX: Time = Time(u64::MAX);
 
     /// A moment from nanoseconds since the Unix epoch.

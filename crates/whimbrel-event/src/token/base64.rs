@@ -15,7 +15,7 @@ pub(super) fn encode(bytes: &[u8]) -> String {
     text
 }
 
-/// The bytes of this text. Bits that are too few for a byte at its end must be zero, as [`encode`]
+/// The bytes of this text. Surplus bits at its end, too few for a byte, must be zero, as [`encode`]
 /// leaves them.
 pub(super) fn decode(text: &str) -> Result<Vec<u8>, InvalidToken> {
     let mut bytes = Vec::with_capacity(text.len() * 6 / 8);

@@ -17,17 +17,17 @@
 //! Numbers of fixed length are big-endian; a varint has seven bits per byte, least significant
 //! first, and no byte more than it needs. So there is one way to write a token.
 //!
-//! Of more hosts or streams than [`FEW_HOSTS`] and [`FEW_PUBENDS`] layout 2 tells more shortly that
-//! most streams of a host stand at one place, as they do when it has told all of them at once. Each
-//! host then has one more field, and the exceptions are from that:
+//! With more hosts or streams than [`FEW_HOSTS`] and [`FEW_PUBENDS`], layout 2 is shorter where
+//! most streams of a host have one position, as they do when the host has told all of them at once.
+//! Each host then has one more field, and the exceptions are relative to that:
 //!
 //! | field | bytes |
 //! |---|---|
 //! | common tick - place of the host, as above: where most of its pubends stand, of several such that of the first | varint |
 //!
-//! There are at most [`EXCEPTIONS_MAX`] of those. If there were more, hosts are told as if all of
-//! their streams stood where the last of them does, those first whose streams lie closest together:
-//! what is between may come again.
+//! There are at most [`EXCEPTIONS_MAX`] of those. If there were more, hosts are written as if all
+//! of their streams were at the least of their positions, first the hosts whose positions lie
+//! closest together: events between may be repeated.
 
 use super::{CheckpointToken, Covered, Deployment, InvalidToken};
 use crate::{HOST_PUBENDS_MAX, HostId, PubendId, Tick};
@@ -35,30 +35,30 @@ use crate::{HOST_PUBENDS_MAX, HostId, PubendId, Tick};
 /// The layout of tokens with few hosts.
 pub(super) const VERSION: u8 = 1;
 
-/// The layout of tokens with many.
+/// The layout of tokens with many hosts or streams.
 pub(super) const MANY: u8 = 2;
 
-/// What the first layout takes: with as many exceptions the text is still short enough.
+/// Bounds of the first layout: with as many exceptions the text is still short enough.
 const FEW_HOSTS: usize = 1_024;
 const FEW_PUBENDS: usize = 3_072;
 
-/// Streams that stand elsewhere than most of their host's, in the second layout.
+/// Most exceptions in the second layout: streams with another position than most of their host's.
 pub(super) const EXCEPTIONS_MAX: usize = 1_500;
 
-/// Where the part begins that the check byte is about.
+/// Where the part begins that the check byte covers.
 const CHECKED: usize = 2;
 
 pub(super) fn encode(token: &CheckpointToken) -> Vec<u8> {
     if token.hosts.len() > FEW_HOSTS || token.pubends > FEW_PUBENDS { encode_many(token) } else { encode_few(token) }
 }
 
-/// Where the streams of one host stand.
+/// The positions of the streams of one host.
 struct Place {
     host: HostId,
     covered: Covered,
     most: Tick,
     others: Vec<(PubendId, Tick)>,
-    /// The least of them, and how far they lie apart.
+    /// The least position, and its distance from the greatest.
     least: Tick,
     apart: u64,
 }
@@ -69,7 +69,7 @@ impl Place {
         let all: Vec<(PubendId, Tick)> =
             covered.indices().map(|index| (host.pubend(index), position(host.pubend(index)))).collect();
         let times = |tick: Tick| all.iter().filter(|(_, other)| *other == tick).count();
-        // Of several that occur as often the first one counts.
+        // Of several that occur equally often the first one counts.
         let most = all.iter().rev().map(|(_, tick)| *tick).max_by_key(|tick| times(*tick)).unwrap_or(token.common);
         let ticks = || all.iter().map(|(_, tick)| tick.0);
         let (least, greatest) = (ticks().min().unwrap_or(0), ticks().max().unwrap_or(0));
@@ -109,7 +109,7 @@ fn encode_many(token: &CheckpointToken) -> Vec<u8> {
     bytes
 }
 
-/// What both layouts begin with.
+/// The fields with which both layouts begin.
 fn head(version: u8, token: &CheckpointToken) -> Vec<u8> {
     let mut bytes = vec![version, 0];
     bytes.extend(token.deployment.0.to_be_bytes());
@@ -137,7 +137,7 @@ fn encode_few(token: &CheckpointToken) -> Vec<u8> {
     bytes
 }
 
-/// Reads a token. Of a text that is damaged it says what is likelier: too short for what it
+/// Reads a token. For a damaged text the error is the likelier one: too short for what it
 /// announces, or altered.
 pub(super) fn decode(bytes: &[u8]) -> Result<CheckpointToken, InvalidToken> {
     match bytes {
@@ -146,8 +146,8 @@ pub(super) fn decode(bytes: &[u8]) -> Result<CheckpointToken, InvalidToken> {
             match read(&mut Reader(checked), *version == MANY) {
                 Err(InvalidToken::Truncated) => Err(InvalidToken::Truncated),
                 _ if *check_byte != check(checked) => Err(InvalidToken::Altered),
-                // Which place is that of a host, and which layout a token has, follows from its
-                // positions.
+                // The position that most streams of a host have, and the layout of a token, follow
+                // from its positions.
                 Ok(token) if *version == MANY && encode(&token) != bytes => Err(InvalidToken::Malformed),
                 token => token,
             }
@@ -196,7 +196,7 @@ fn read_host(input: &mut Reader<'_>, token: &mut CheckpointToken) -> Result<(Hos
     Ok((host, covered))
 }
 
-/// Reads one exception, which comes after another one; whose it is.
+/// Reads one exception, which has to be behind `last`; returns its pubend.
 fn read_exception(
     input: &mut Reader<'_>,
     hosts: &[(HostId, Tick)],
@@ -216,7 +216,7 @@ fn read_exception(
     Ok(pubend)
 }
 
-/// What is left of the input.
+/// The rest of the input.
 struct Reader<'a>(&'a [u8]);
 
 impl Reader<'_> {
@@ -256,7 +256,7 @@ fn put_varint(bytes: &mut Vec<u8>, mut number: u64) {
     bytes.push(number as u8);
 }
 
-/// Small numbers of either sign as small numbers without one: 0, -1, 1, -2, ... become 0, 1, 2, 3,
+/// Maps small numbers of either sign to small unsigned ones: 0, -1, 1, -2, ... become 0, 1, 2, 3,
 /// ...
 fn zigzag(number: i64) -> u64 {
     (number << 1 ^ number >> 63) as u64
@@ -267,9 +267,9 @@ fn unzigzag(number: u64) -> i64 {
 }
 
 /// A cyclic redundancy check of 8 bits (polynomial x^8 + x^2 + x + 1), taken from the last bit to
-/// the first, so that the check byte, which stands before what it checks, is where a code word
-/// ends. Then no damage within 8 neighbouring bits goes unseen, and so none of a single character
-/// of the text. It starts with ones so that zeros at the end count.
+/// the first, so that the check byte, which is before the checked bytes, is at the end of a code
+/// word. Then all damage within 8 neighbouring bits is detected, and so is any of a single
+/// character of the text. It starts with ones so that zeros at the end count.
 fn check(bytes: &[u8]) -> u8 {
     bytes
         .iter()

@@ -1,4 +1,4 @@
-//! Checkpoint tokens: where one subscription stands in all streams.
+//! Checkpoint tokens: the positions of one subscription in all streams.
 
 mod base64;
 mod binary;
@@ -9,14 +9,14 @@ use std::collections::BTreeMap;
 
 use crate::{EventId, HOST_PUBENDS_MAX, HOST_RELIABLE_MAX, HostId, PubendId, Tick};
 
-/// Which deployment a token belongs to: a hash of the deployment's name. It tells a token that
-/// strayed from another system; it is no protection against one that was forged.
+/// The deployment of a token: a hash of the deployment's name. It detects a token that strayed from
+/// another system; it is no protection against a forged one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Deployment(pub u32);
 
 impl Deployment {
-    /// The deployment of that name: FNV-1a of 32 bits over its UTF-8 bytes. Never to change, for
-    /// tokens are kept by clients.
+    /// The deployment of that name: FNV-1a of 32 bits over its UTF-8 bytes. It must never change,
+    /// as clients keep tokens.
     pub fn named(name: &str) -> Deployment {
         Deployment(name.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)))
     }
@@ -28,15 +28,15 @@ impl fmt::Display for Deployment {
     }
 }
 
-/// Where one subscription stands: everything up to and including a stream's position was delivered,
-/// or did not match, or was told as a gap.
+/// The positions of one subscription: every event up to and including a stream's position was
+/// delivered, or did not match, or was told as a gap.
 ///
-/// A token covers the pubends of the hosts that it lists. They stand at the common tick, except
-/// those that it names. A pubend that it does not cover was registered later: its reader begins at
-/// the stream's birth.
+/// A token covers the pubends of the hosts that it lists. Their position is the common tick, except
+/// for those that it names. A pubend that it does not cover was registered later: its reader begins
+/// at the stream's birth.
 ///
-/// Printed, a token is base64url without padding; equal tokens print equally. What is read again is
-/// the same token, within [`CheckpointToken::EXCEPTIONS_MAX`].
+/// Printed, a token is base64url without padding; equal tokens print equally. Reading it again
+/// gives the same token, within [`CheckpointToken::EXCEPTIONS_MAX`].
 ///
 /// ```
 /// use whimbrel_event::{CheckpointToken, Deployment, HostId, Tick};
@@ -55,25 +55,25 @@ pub struct CheckpointToken {
     deployment: Deployment,
     common: Tick,
     hosts: BTreeMap<HostId, Covered>,
-    /// How many pubends the hosts have together, at most [`CheckpointToken::PUBENDS_MAX`].
+    /// Number of pubends of all hosts, at most [`CheckpointToken::PUBENDS_MAX`].
     pubends: usize,
-    /// Of covered pubends, and none equal to the common tick.
+    /// Positions of covered pubends that differ from the common tick.
     exceptions: BTreeMap<PubendId, Tick>,
 }
 
-/// Which pubends of a host a token covers.
+/// The pubends of a host that a token covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Covered {
-    /// Those with the indices below this one; at most [`HOST_RELIABLE_MAX`].
+    /// Number of those from index 0 on; at most [`HOST_RELIABLE_MAX`].
     reliable: u8,
-    /// That many from index [`HOST_RELIABLE_MAX`] on.
+    /// Number of those from index [`HOST_RELIABLE_MAX`] on.
     best_effort: u8,
 }
 
 impl Covered {
     const NOTHING: Covered = Covered { reliable: 0, best_effort: 0 };
 
-    /// Whether a host can have so many, and has any.
+    /// Whether a host can have these numbers of pubends, and has any.
     fn is_possible(self) -> bool {
         self != Covered::NOTHING
             && self.reliable <= HOST_RELIABLE_MAX
@@ -92,7 +92,7 @@ impl Covered {
         index < self.reliable || (HOST_RELIABLE_MAX..HOST_RELIABLE_MAX + self.best_effort).contains(&index)
     }
 
-    /// The least that covers these and that index.
+    /// The least set that covers these and that index.
     fn with(self, index: u8) -> Covered {
         match index.checked_sub(HOST_RELIABLE_MAX) {
             None => Covered { reliable: self.reliable.max(index + 1), ..self },
@@ -106,10 +106,10 @@ impl CheckpointToken {
     pub const HOSTS_MAX: usize = 1_536;
     /// Most pubends that a token covers: eight of each host.
     pub const PUBENDS_MAX: usize = 8 * CheckpointToken::HOSTS_MAX;
-    /// Streams that may stand elsewhere than most of their host's in the text of a token with more
-    /// than 1,024 hosts or 3,072 pubends, so that it prints within [`CheckpointToken::TEXT_MAX`].
-    /// Of more than that, some hosts are told as if all of their streams stood where the last of
-    /// them does: what is between may come again, nothing is lost.
+    /// Most streams with another position than most of their host's, in the text of a token with
+    /// more than 1,024 hosts or 3,072 pubends, so that it prints within
+    /// [`CheckpointToken::TEXT_MAX`]. If there are more, some hosts are written as if all of their
+    /// streams were at the least of their positions: events between may be repeated, none is lost.
     pub const EXCEPTIONS_MAX: usize = binary::EXCEPTIONS_MAX;
     /// Longest text of a token in bytes: the longest string of MQTT.
     pub const TEXT_MAX: usize = 65_535;
@@ -119,9 +119,9 @@ impl CheckpointToken {
         CheckpointToken { deployment, common, hosts: BTreeMap::new(), pubends: 0, exceptions: BTreeMap::new() }
     }
 
-    /// Covers so many reliable and best-effort pubends of a host. What it did not cover before
-    /// stands at the common tick. A host that is covered already gets these counts; exceptions
-    /// beyond them are forgotten.
+    /// Covers these numbers of reliable and best-effort pubends of a host. Those that it did not
+    /// cover before are at the common tick. A host that is covered already gets these numbers;
+    /// exceptions beyond them are dropped.
     ///
     /// # Errors
     /// When the token covers too much already; it is unchanged then.
@@ -160,11 +160,11 @@ impl CheckpointToken {
         }
     }
 
-    /// Takes note of an event that the application has dealt with: the position in its stream
-    /// becomes the event's tick, unless it is further already.
+    /// Records that the application has dealt with an event: the position in its stream becomes the
+    /// event's tick, unless it is further already.
     ///
-    /// If the token did not cover that stream it does now; streams of the same host that had to be
-    /// covered with it stand at their birth as before.
+    /// A stream that the token did not cover is covered then; streams of the same host that have to
+    /// be covered with it stay at their birth.
     ///
     /// # Errors
     /// When the token covers too much already; it is unchanged then.
@@ -188,18 +188,17 @@ impl CheckpointToken {
         self.hosts.get(&pubend.host()).is_some_and(|covered| covered.contains(pubend.index()))
     }
 
-    /// The last tick of that stream that is dealt with; `None` if the token does not cover the
-    /// stream.
+    /// The last tick of a stream that is dealt with; `None` if the token does not cover the stream.
     pub fn position(&self, pubend: PubendId) -> Option<Tick> {
         self.covers(pubend).then(|| self.exceptions.get(&pubend).copied().unwrap_or(self.common))
     }
 
-    /// Which deployment it belongs to.
+    /// The deployment of the token.
     pub fn deployment(&self) -> Deployment {
         self.deployment
     }
 
-    /// The position in every covered stream that is no exception.
+    /// The position in every covered stream that is not an exception.
     pub fn common(&self) -> Tick {
         self.common
     }
@@ -251,7 +250,7 @@ impl fmt::Display for TokenFull {
 
 impl core::error::Error for TokenFull {}
 
-/// Text that is no checkpoint token.
+/// Text that is not a checkpoint token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InvalidToken {
     /// Longer than [`CheckpointToken::TEXT_MAX`].
@@ -262,11 +261,11 @@ pub enum InvalidToken {
     Truncated,
     /// The check byte does not fit the rest.
     Altered,
-    /// A layout of this number, which is not known here.
+    /// A layout with this number, which is not known here.
     UnknownVersion(u8),
-    /// It names its streams by a registry that is not known here.
+    /// The token names its streams by a registry that is not known here.
     UnknownRegistry,
-    /// The check byte fits, and yet it is not what a broker prints.
+    /// The check byte fits, but no broker prints this text.
     Malformed,
 }
 
