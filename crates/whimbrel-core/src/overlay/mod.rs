@@ -4,21 +4,21 @@
 //! Everything here is driven by [`crate::Input::Peer`] and deadlines, and speaks through
 //! [`crate::Output::peer_bytes`].
 //!
-//! - `peers`, `greet`: links come up and go; who is at the other end; what is unsent.
-//! - [`estimate`], [`topology`], [`routes`]: what links are like, who is linked with whom, and the
-//!   best ways.
+//! - `peers`, `handshake`: links come up and go; who is at the other end; what is unsent.
+//! - [`whimbrel_net`]: what links are like, who is linked with whom, the best ways, and an interest
+//!   in few entries.
 //! - `flood`, `interests`: link states, interests and retained messages reach everyone.
-//! - `wants`, [`reduce`]: what this broker tells the others it wants. `serve`: what they want of
+//! - `own_interest`: what this broker tells the others it wants. `destinations`: what they want of
 //!   its streams.
 //! - `forward`, `receive`: events on their way out, through, and in. `predecessors`: what must not
-//!   be passed before another. `quiet`: silence. `mend`, `answer`: holes, and who fills them.
+//!   be passed before another. `quiet`: silence. `repair`, `answer`: holes, and who fills them.
 //! - `borrow`, `lend`: parts of logs, read for others.
 //! - `confirm`, `ending`: a subscription, and its end, is answered when the others know of it.
 //! - `messages`: what brokers tell each other that are not neighbours.
 //! - `questions`: what operators ask of all brokers.
 //! - `shares`: shared subscriptions with members at several brokers. `rendezvous`: which broker is
 //!   in charge of one.
-//! - `look`, `traces`: what of all that can be looked at, and what became of an event.
+//! - `inspect`, `traces`: what of all that can be looked at, and what became of an event.
 
 mod answer;
 mod borrow;
