@@ -417,10 +417,10 @@ fn core(name: &str, text: &str) -> RustFile {
 #[test]
 fn files_with_an_impl_of_the_composition_are_counted() {
     let sources = [
-        core("a.rs", "impl Core { fn a(&self) {} }\nimpl Core {}"),
+        core("a.rs", "impl Broker { fn a(&self) {} }\nimpl Broker {}"),
         core("b.rs", "impl fmt::Debug for crate::Broker {}"),
-        core("c.rs", "impl Other {}\n#[cfg(test)]\nimpl Core {}"),
-        core("tests/d.rs", "impl Core {}"),
+        core("c.rs", "impl Other {}\n#[cfg(test)]\nimpl Broker {}"),
+        core("tests/d.rs", "impl Broker {}"),
         parse("crates/whimbrel-mqtt/src/a.rs", "impl Broker {}"),
         parse("crates/whimbrel-net/src/a.rs", "impl<T> Net<T> {}"),
     ];

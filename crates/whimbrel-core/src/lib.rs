@@ -58,5 +58,5 @@ pub use inspect::{HoldGivenInfo, Holder, Holders, PlaceInfo, Presence, SessionIn
 pub use overlay::{ALL_OTHERS, OverlayConfig};
 pub use session::{BURST_FACTOR, READ_OUT_MAX};
 pub use stats::{GapClass, GapCounts, Stats};
-pub use whimbrel_event::{LATENCY_BOUNDS_US, Latency};
+pub use whimbrel_event::{LATENCY_BOUNDS_US, LatencyHistogram};
 pub use whimbrel_wire::PRINCIPAL_BYTES_MAX;

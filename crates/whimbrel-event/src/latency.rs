@@ -10,12 +10,12 @@ pub const LATENCY_BOUNDS_US: [u64; 18] = [
 
 /// How many latencies fell between which bounds, and their sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Latency {
+pub struct LatencyHistogram {
     buckets: [u64; LATENCY_BOUNDS_US.len() + 1],
     sum_us: u64,
 }
 
-impl Latency {
+impl LatencyHistogram {
     /// Adds one.
     pub fn record(&mut self, latency: Duration) {
         let us = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn a_bound_belongs_to_the_bucket_below_it() {
-        let mut latency = Latency::default();
+        let mut latency = LatencyHistogram::default();
         for us in [0, 100, 101, 60_000_000, 60_000_001] {
             latency.record(Duration::from_micros(us));
         }

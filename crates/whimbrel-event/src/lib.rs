@@ -25,7 +25,7 @@ pub use id::{
     EVENT_ID_TEXT_MAX, EventId, EventIdText, HOST_PUBENDS_MAX, HOST_RELIABLE_MAX, HostId, InvalidEventId, PubendId,
     Tick,
 };
-pub use latency::{LATENCY_BOUNDS_US, Latency};
+pub use latency::{LATENCY_BOUNDS_US, LatencyHistogram};
 pub use mix::split_mix;
 pub use packed::{AcceptedEvent, Packed};
 pub use predecessors::{PREDECESSORS_MAX, Predecessors, PredecessorsBuf};

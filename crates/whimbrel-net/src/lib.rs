@@ -9,12 +9,12 @@
 //! - [`route`]: the best paths to other brokers, and trees of paths for a set of them.
 //! - [`interest`]: what brokers want: this one, in few entries, and all others.
 //! - [`transit`]: frames that passed lately, to be sent again if they are lost farther on.
-//! - [`timers`]: deadlines by time and by purpose.
+//! - [`deadlines`]: deadlines by time and by purpose.
 
+pub mod deadlines;
 pub mod interest;
 pub mod link;
 pub mod route;
-pub mod timers;
 pub mod topology;
 pub mod transit;
 

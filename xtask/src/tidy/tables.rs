@@ -241,8 +241,7 @@ pub const LONG_FILES: &[(&str, &str)] = &[];
 
 /// The types that compose a crate, as (crate, type): all else in the crate is a component that
 /// knows nothing of them.
-pub const COMPOSITIONS: &[(&str, &str)] =
-    &[("whimbrel-core", "Broker"), ("whimbrel-core", "Core"), ("whimbrel-net", "Net")];
+pub const COMPOSITIONS: &[(&str, &str)] = &[("whimbrel-core", "Broker"), ("whimbrel-net", "Net")];
 
 /// Types that may implement `Deref`, as (crate, type, why).
 pub const DEREF_TYPES: &[(&str, &str, &str)] = &[(

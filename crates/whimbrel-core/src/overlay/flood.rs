@@ -325,8 +325,8 @@ impl Broker {
         overlay.incarnation = incarnation.saturating_add(1);
         overlay.sequence = 0;
         let delta = overlay.own_interest.restart(overlay.incarnation);
-        let version = (overlay.incarnation, overlay.own_interest.version());
-        overlay.interests.set_own(overlay.host, version, delta);
+        let version = overlay.own_interest.version();
+        overlay.interests.set_own(overlay.host, overlay.incarnation, version, delta);
         let host = overlay.host;
         overlay.record_for_all(None, |pending| {
             pending.interests.insert(host);
@@ -376,8 +376,8 @@ impl Broker {
     /// The own interest has changed: everyone is told.
     pub(super) fn flood_own_interest(&mut self, now: Time, delta: Delta, out: &mut dyn Output) {
         let Some(overlay) = &mut self.overlay else { return };
-        let version = (overlay.incarnation, overlay.own_interest.version());
-        overlay.interests.set_own(overlay.host, version, delta);
+        let version = overlay.own_interest.version();
+        overlay.interests.set_own(overlay.host, overlay.incarnation, version, delta);
         let host = overlay.host;
         overlay.record_for_all(None, |pending| {
             pending.interests.insert(host);

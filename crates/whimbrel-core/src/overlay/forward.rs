@@ -7,7 +7,7 @@
 
 use whimbrel_event::{AcceptedEvent, EventId, HostId, Reliability, Tick, Time};
 use whimbrel_net::link::peers::Peers;
-use whimbrel_net::route::{Node, Tree};
+use whimbrel_net::route::{Tree, TreeNode};
 use whimbrel_wire::{Dest, EventFrame, Repairers, Subtree, TreeWriter, compact};
 
 use super::stats::OverlayStats;
@@ -306,7 +306,7 @@ pub(super) fn tell_step(sending: &Sending<'_>, step: EventStep, out: &mut dyn Ou
 
 /// Writes the part of a tree that one neighbour gets: these nodes in pre-order, and what `dest`
 /// knows of each destination among them.
-pub(super) fn put_nodes(mut writer: TreeWriter<'_>, nodes: &[Node], dest: impl Fn(u16) -> Dest) {
+pub(super) fn put_nodes(mut writer: TreeWriter<'_>, nodes: &[TreeNode], dest: impl Fn(u16) -> Dest) {
     let (first, rest) = nodes.split_first().expect("a part has a first node");
     writer.root(first.destination.map(&dest), usize::from(first.children));
     for node in rest {
@@ -316,7 +316,7 @@ pub(super) fn put_nodes(mut writer: TreeWriter<'_>, nodes: &[Node], dest: impl F
 }
 
 /// Behind the last node of the part of a tree that begins at `at`, in pre-order.
-fn end_of(nodes: &[Node], at: usize) -> usize {
+fn end_of(nodes: &[TreeNode], at: usize) -> usize {
     let mut left = 1_usize;
     let mut end = at;
     while left > 0 {

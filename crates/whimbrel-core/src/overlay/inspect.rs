@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use whimbrel_event::{HostId, Latency, Time};
+use whimbrel_event::{HostId, LatencyHistogram, Time};
 use whimbrel_net::link::peers::LinkCounters;
 
 use super::{Overlay, OverlayStats};
@@ -35,7 +35,7 @@ pub struct LinkInfo {
     pub counters: LinkCounters,
     /// How old events were when they came over it, since their broker had accepted them: those that
     /// were asked for again are not counted.
-    pub latency: Latency,
+    pub latency: LatencyHistogram,
     /// The driver's name for it.
     pub link: PeerLink,
 }

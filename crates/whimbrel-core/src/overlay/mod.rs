@@ -58,12 +58,12 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use whimbrel_event::{Deployment, HostId, PubendId, Tick, Time};
+use whimbrel_net::deadlines::Deadlines;
 use whimbrel_net::interest::others::Interests;
 use whimbrel_net::interest::own::OwnInterest;
 use whimbrel_net::interest::reduce;
 use whimbrel_net::link::peers::{Peer, Peers};
 use whimbrel_net::route::Routes;
-use whimbrel_net::timers::Timers;
 use whimbrel_net::topology::Topology;
 use whimbrel_net::transit::Transit;
 
@@ -207,7 +207,7 @@ pub(crate) struct Overlay {
     pub(crate) topology: Topology,
     pub(crate) routes: Routes,
     pub(crate) watch: Watch,
-    timers: Timers<Due>,
+    timers: Deadlines<Due>,
     pub(crate) own_interest: OwnInterest,
     pub(crate) destinations: Destinations,
     interests: Interests,
@@ -251,7 +251,7 @@ struct FrameBuffers {
 
 impl Overlay {
     fn new(now: Time, host: HostId, incarnation: u64, whose: (Deployment, Tick), config: OverlayConfig) -> Overlay {
-        let mut timers = Timers::default();
+        let mut timers = Deadlines::default();
         timers.insert(now, Due::Announce);
         timers.insert(now + REFRESH_EVERY, Due::Refresh);
         Overlay {
@@ -266,7 +266,7 @@ impl Overlay {
             routes: Routes::new(host),
             watch: Watch::default(),
             timers,
-            own_interest: OwnInterest::new(host, incarnation, whose),
+            own_interest: OwnInterest::new(host, incarnation, whose.0, whose.1),
             destinations: Destinations::default(),
             interests: Interests::default(),
             traffic: FrameBuffers::default(),
@@ -362,7 +362,7 @@ impl Broker {
         let whose = (wants.deployment, self.streams.birth());
         let mut fresh = Overlay::new(now, host, incarnation, whose, config);
         let delta = wants.rehost(host, incarnation, whose.1);
-        fresh.interests.set_own(host, (incarnation, wants.version()), delta);
+        fresh.interests.set_own(host, incarnation, wants.version(), delta);
         fresh.set_timer(now, Due::Interest);
         (fresh.own_interest, fresh.stats, fresh.waiting) = (wants, stats, waiting);
         fresh.watch_waiting(now);

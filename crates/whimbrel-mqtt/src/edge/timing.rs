@@ -5,7 +5,7 @@
 
 use core::time::Duration;
 
-use whimbrel_core::{Delivery, GapClass, Latency};
+use whimbrel_core::{Delivery, GapClass, LatencyHistogram};
 use whimbrel_event::Time;
 
 use super::MqttBroker;
@@ -22,7 +22,7 @@ pub(super) struct Timing {
     /// Those that were timed in the present step: to which subscription, and how long it took. At
     /// most one of [`EVERY`] deliveries of a step.
     timed: Vec<(u32, Duration)>,
-    of: [Latency; GapClass::ALL.len()],
+    of: [LatencyHistogram; GapClass::ALL.len()],
 }
 
 impl Timing {
@@ -53,7 +53,7 @@ impl MqttBroker {
     /// How long deliveries took from the moment at which an event was accepted to that at which it
     /// was handed to a client that was connected, by class: of every 61st delivery. Clocks of other
     /// brokers are taken as they are.
-    pub fn latencies(&self) -> impl Iterator<Item = (GapClass, &Latency)> {
+    pub fn latencies(&self) -> impl Iterator<Item = (GapClass, &LatencyHistogram)> {
         GapClass::ALL.into_iter().zip(&self.edge.timing.of)
     }
 

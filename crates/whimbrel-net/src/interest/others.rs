@@ -120,7 +120,7 @@ impl Interests {
     }
 
     /// Records a change of the own interest.
-    pub fn set_own(&mut self, host: HostId, (incarnation, version): (u64, u64), delta: Delta) {
+    pub fn set_own(&mut self, host: HostId, incarnation: u64, version: u64, delta: Delta) {
         let known = self.of.entry(host).or_default();
         if known.incarnation != incarnation {
             known.entries.clear();

@@ -86,7 +86,7 @@ pub enum InterestChange {
 
 impl OwnInterest {
     /// An empty interest. `birth`: the tick before the first of the own streams.
-    pub fn new(host: HostId, incarnation: u64, (deployment, birth): (Deployment, Tick)) -> OwnInterest {
+    pub fn new(host: HostId, incarnation: u64, deployment: Deployment, birth: Tick) -> OwnInterest {
         OwnInterest {
             host,
             deployment,

@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
-use whimbrel_event::{HostId, Latency, Time};
+use whimbrel_event::{HostId, LatencyHistogram, Time};
 use whimbrel_wire::Cutter;
 
 use super::estimate::Estimate;
@@ -101,8 +101,8 @@ pub struct PeerBacklog {
 }
 
 impl PeerBacklog {
-    /// The retained message of a topic is to be told. Beyond [`TOPICS_PENDING_MAX`] topics the hashes
-    /// of all parts are compared instead.
+    /// The retained message of a topic is to be told. Beyond [`TOPICS_PENDING_MAX`] topics the
+    /// hashes of all parts are compared instead.
     pub fn record_topic(&mut self, topic: &str) {
         if self.topics.len() >= TOPICS_PENDING_MAX {
             self.all_topics = true;
@@ -148,7 +148,7 @@ pub struct Peer {
     /// Frames and bytes that went over the link.
     pub counters: LinkCounters,
     /// Ages of events when they were received over this link.
-    pub latency: Latency,
+    pub latency: LatencyHistogram,
 }
 
 impl Peer {
@@ -168,7 +168,7 @@ impl Peer {
             estimate: Estimate::new(now),
             pending: PeerBacklog::default(),
             counters: LinkCounters::default(),
-            latency: Latency::default(),
+            latency: LatencyHistogram::default(),
         }
     }
 

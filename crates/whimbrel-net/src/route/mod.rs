@@ -16,7 +16,7 @@ use paths::Paths;
 
 pub use cached::{TREES_MAX, TREES_SIZE_MAX};
 pub use graph::{HOP_COST_US, LOSS_COUNTED_MAX, cost_us};
-pub use trees::{Node, TREE_DEPTH_MAX, TREE_NODES_MAX, Tree, Trees};
+pub use trees::{TREE_DEPTH_MAX, TREE_NODES_MAX, Tree, TreeNode, Trees};
 
 use crate::topology::Topology;
 

@@ -14,7 +14,7 @@ pub const TREE_DEPTH_MAX: u16 = whimbrel_wire::DEPTH_MAX as u16;
 
 /// A broker in a tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Node {
+pub struct TreeNode {
     /// Its parent's number of the link to it; 0 at the root.
     pub port: u16,
     /// Number of its children.
@@ -28,7 +28,7 @@ pub struct Node {
 pub struct Tree {
     /// In pre-order, so the own broker is first; children in the order of their ports. At most
     /// [`TREE_NODES_MAX`].
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<TreeNode>,
     /// What all brokers of the tree speak: a frame goes along it in a form that all of them know.
     pub protocol: Protocol,
 }
@@ -52,13 +52,13 @@ impl Trees {
 
 /// A tree that is built in pre-order.
 struct Growing {
-    nodes: Vec<Node>,
+    nodes: Vec<TreeNode>,
     protocol: Protocol,
     /// The path from the root to the node added last: index of the broker, place among the nodes.
     way: Vec<(u32, usize)>,
 }
 
-const ROOT: Node = Node { port: 0, children: 0, destination: None };
+const ROOT: TreeNode = TreeNode { port: 0, children: 0, destination: None };
 
 impl Growing {
     fn new(source: u32) -> Growing {
@@ -86,7 +86,7 @@ impl Growing {
         let (_, parent) = *self.way.last().expect("the root stays");
         self.nodes[parent].children += 1;
         self.way.push((node, self.nodes.len()));
-        self.nodes.push(Node { port, ..ROOT });
+        self.nodes.push(TreeNode { port, ..ROOT });
     }
 
     fn finish(self) -> Tree {

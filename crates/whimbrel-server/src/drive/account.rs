@@ -5,7 +5,7 @@ use std::time::Duration;
 use prometheus_client::metrics::histogram::Histogram;
 use whimbrel_core::cache::PartitionGauges;
 use whimbrel_core::overlay::{LinkInfo, OverlayStats, RoamGauges, TopologyInfo};
-use whimbrel_core::{GapClass, GapCounts, Latency};
+use whimbrel_core::{GapClass, GapCounts, LatencyHistogram};
 use whimbrel_event::{HostId, Time};
 use whimbrel_mqtt::{MqttBroker, Stats};
 use whimbrel_selector::Expensive;
@@ -36,7 +36,7 @@ pub struct Account {
     /// The links to other brokers.
     pub links: Vec<LinkInfo>,
     /// How long deliveries took, by what their subscriptions are promised.
-    pub latencies: Vec<(GapClass, Latency)>,
+    pub latencies: Vec<(GapClass, LatencyHistogram)>,
     /// What the journal holds and did; nothing without one.
     pub store: StoreAccount,
     /// How long what was given to it took to become durable, in seconds; nothing without one.

@@ -5,10 +5,14 @@ use std::fmt;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use whimbrel_core::overlay::LinkInfo;
-use whimbrel_core::{GapClass, LATENCY_BOUNDS_US, Latency};
+use whimbrel_core::{GapClass, LATENCY_BOUNDS_US, LatencyHistogram};
 
 /// Puts out how long deliveries took, by class, and how old events were when they came over links.
-pub fn encode(encoder: &mut DescriptorEncoder, classes: &[(GapClass, Latency)], links: &[LinkInfo]) -> fmt::Result {
+pub fn encode(
+    encoder: &mut DescriptorEncoder,
+    classes: &[(GapClass, LatencyHistogram)],
+    links: &[LinkInfo],
+) -> fmt::Result {
     let help = "How long a delivery took from the moment at which its event was accepted until it was handed to a client that was connected all the time; of \
                 every 61st delivery";
     let classes = classes.iter().map(|(class, latency)| (class.name(), latency));
@@ -23,7 +27,7 @@ fn put<'a>(
     encoder: &mut DescriptorEncoder,
     (name, help): (&str, &str),
     label: &str,
-    latencies: impl Iterator<Item = (&'a str, &'a Latency)>,
+    latencies: impl Iterator<Item = (&'a str, &'a LatencyHistogram)>,
 ) -> fmt::Result {
     let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
     for (value, latency) in latencies {

@@ -9,7 +9,7 @@ use whimbrel_selector::Field;
 
 use super::TrafficEstimate;
 use super::group::{BYTES_AT_FIRST, FilterGroup, TERMS_AT_FIRST, gap, share};
-use super::term::{Names, Sizes, Term, shared};
+use super::term::{Names, Term, TermSizes, shared};
 use super::widen::{CLASSES_MAX, rate, widen};
 
 /// The least and the greatest number with which a field is compared.
@@ -125,7 +125,7 @@ fn pack_exactly(groups: &[FilterGroup], bound: usize) -> Option<Vec<FilterGroup>
 }
 
 /// Bytes that each term of a group takes in an entry.
-fn sizes(group: &FilterGroup) -> Vec<Sizes> {
+fn sizes(group: &FilterGroup) -> Vec<TermSizes> {
     group.terms.iter().map(Term::sizes).collect()
 }
 
@@ -136,7 +136,7 @@ fn pack(groups: &[FilterGroup], limit: usize, traffic: &dyn TrafficEstimate) -> 
         return None;
     }
     let gaps = gaps(groups, traffic);
-    let sizes: Vec<Vec<Sizes>> = groups.iter().map(sizes).collect();
+    let sizes: Vec<Vec<TermSizes>> = groups.iter().map(sizes).collect();
     let needs = |closed: usize| -> usize {
         let closed = closings(groups, &gaps[..closed]);
         sizes.iter().zip(&closed).map(|(sizes, closed)| count(sizes, closed)).sum()
@@ -201,7 +201,7 @@ fn closings(groups: &[FilterGroup], gaps: &[GapToJoin]) -> Vec<Vec<bool>> {
 }
 
 /// Ends of the runs of joined terms, and a bound for the bytes of each joined run.
-fn runs(sizes: &[Sizes], closed: &[bool]) -> impl Iterator<Item = (usize, usize)> {
+fn runs(sizes: &[TermSizes], closed: &[bool]) -> impl Iterator<Item = (usize, usize)> {
     let mut first: Option<usize> = None;
     sizes.iter().zip(closed).enumerate().filter_map(move |(at, (size, is_closed))| {
         if *is_closed {
@@ -213,7 +213,7 @@ fn runs(sizes: &[Sizes], closed: &[bool]) -> impl Iterator<Item = (usize, usize)
 }
 
 /// Walks the entries that a group needs: `entry` is called for each, with the ends of its runs.
-fn walk(sizes: &[Sizes], closed: &[bool], mut entry: impl FnMut(&[usize])) {
+fn walk(sizes: &[TermSizes], closed: &[bool], mut entry: impl FnMut(&[usize])) {
     let (mut ends, mut bytes) = (Vec::with_capacity(TERMS_AT_FIRST), 0);
     for (end, size) in runs(sizes, closed) {
         if ends.len() == TERMS_AT_FIRST || (bytes + size > BYTES_AT_FIRST && !ends.is_empty()) {
@@ -227,13 +227,13 @@ fn walk(sizes: &[Sizes], closed: &[bool], mut entry: impl FnMut(&[usize])) {
     entry(&ends);
 }
 
-fn count(sizes: &[Sizes], closed: &[bool]) -> usize {
+fn count(sizes: &[TermSizes], closed: &[bool]) -> usize {
     let mut entries = 0;
     walk(sizes, closed, |_| entries += 1);
     entries
 }
 
-fn divide(group: &FilterGroup, sizes: &[Sizes], closed: &[bool], packed: &mut Vec<FilterGroup>) {
+fn divide(group: &FilterGroup, sizes: &[TermSizes], closed: &[bool], packed: &mut Vec<FilterGroup>) {
     let mut from = 0;
     walk(sizes, closed, |ends| {
         let mut terms = Vec::with_capacity(ends.len());

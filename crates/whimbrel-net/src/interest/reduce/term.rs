@@ -116,18 +116,18 @@ impl Term {
     }
 
     /// Bytes that it takes in a disjunction, alone and joined.
-    pub(super) fn sizes(&self) -> Sizes {
+    pub(super) fn sizes(&self) -> TermSizes {
         let alone = self.size() + BETWEEN_BYTES;
         match self {
             Term::Range { field, low, high } => {
                 let bytes = |condition: Condition| condition.to_string().len() + BETWEEN_BYTES;
                 let (as_first, as_last) =
                     (bytes(range(field, *low, Cut::End)), bytes(range(field, Cut::Start, high.0)));
-                Sizes { alone, as_first, as_last }
+                TermSizes { alone, as_first, as_last }
             }
             // The common prefix of the first and the last is no longer than either, but may need
             // escapes.
-            _ => Sizes { alone, as_first: 2 * alone + LIKE_BYTES, as_last: 0 },
+            _ => TermSizes { alone, as_first: 2 * alone + LIKE_BYTES, as_last: 0 },
         }
     }
 
@@ -164,7 +164,7 @@ const LIKE_BYTES: usize = " LIKE '%' ESCAPE '\\'".len();
 
 /// Bytes that a term takes in an entry.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sizes {
+pub(super) struct TermSizes {
     /// If it is not joined with others.
     pub(super) alone: usize,
     /// The part of the first of several joined terms; together with the part of the last a bound

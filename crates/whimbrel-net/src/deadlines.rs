@@ -7,18 +7,18 @@ use whimbrel_event::Time;
 /// Deadlines, of which several may have the same purpose. Each step takes the logarithm of their
 /// number: there is one for each broker that is told of silence.
 #[derive(Debug)]
-pub struct Timers<D> {
+pub struct Deadlines<D> {
     by_time: BTreeSet<(Time, D)>,
     by_due: BTreeSet<(D, Time)>,
 }
 
-impl<D> Default for Timers<D> {
+impl<D> Default for Deadlines<D> {
     fn default() -> Self {
-        Timers { by_time: BTreeSet::new(), by_due: BTreeSet::new() }
+        Deadlines { by_time: BTreeSet::new(), by_due: BTreeSet::new() }
     }
 }
 
-impl<D: Copy + Ord> Timers<D> {
+impl<D: Copy + Ord> Deadlines<D> {
     /// Adds a deadline.
     pub fn insert(&mut self, at: Time, due: D) {
         self.by_time.insert((at, due));
@@ -73,19 +73,19 @@ mod tests {
     #[test]
     fn deadlines_are_found_by_when_and_by_what_for() {
         let at = Time::from_nanos;
-        let mut timers = Timers::default();
+        let mut deadlines = Deadlines::default();
         for (when, due) in [(5, Due::Quiet(2)), (7, Due::Announce), (3, Due::Quiet(2)), (9, Due::Quiet(1))] {
-            timers.insert(at(when), due);
+            deadlines.insert(at(when), due);
         }
-        assert_eq!(timers.first(), Some((at(3), Due::Quiet(2))));
+        assert_eq!(deadlines.first(), Some((at(3), Due::Quiet(2))));
         assert_eq!(
-            [Due::Announce, Due::Quiet(1), Due::Expire].map(|due| timers.first_of(due)),
+            [Due::Announce, Due::Quiet(1), Due::Expire].map(|due| deadlines.first_of(due)),
             [Some(at(7)), Some(at(9)), None]
         );
-        timers.remove(at(3), Due::Quiet(2));
-        assert_eq!(timers.first_of(Due::Quiet(2)), Some(at(5)));
-        timers.drop_all(Due::Quiet(2));
-        assert_eq!((timers.first(), timers.first_of(Due::Quiet(2))), (Some((at(7), Due::Announce)), None));
-        assert_eq!(timers.by_time.len(), timers.by_due.len());
+        deadlines.remove(at(3), Due::Quiet(2));
+        assert_eq!(deadlines.first_of(Due::Quiet(2)), Some(at(5)));
+        deadlines.drop_all(Due::Quiet(2));
+        assert_eq!((deadlines.first(), deadlines.first_of(Due::Quiet(2))), (Some((at(7), Due::Announce)), None));
+        assert_eq!(deadlines.by_time.len(), deadlines.by_due.len());
     }
 }
