@@ -1,5 +1,5 @@
-//! An event comes in: it gets its id, is logged if it must be, and is passed on at once or when its
-//! turn has come.
+//! Accepting an event: it gets its id, is logged if it must be, and is passed on at once or when
+//! its turn comes.
 
 use core::time::Duration;
 
@@ -14,47 +14,47 @@ use crate::session::{Publication, Unreleased, WILL_AGAIN};
 use crate::store::{Answer, BatchNo, Disk, HeldEvent, Key, MapValue, Persistence, Recipient, SessionNo, Wait};
 use crate::stream::AHEAD_MAX;
 
-/// Entries of the line that are handled before others have their turn.
+/// Entries of the commit queue that are handled before other work has its turn.
 const COMMIT_SLICE: usize = 512;
 
-/// Answers to one client that may wait to be durable; above, it is not read for a while, so that it
-/// alone does not hold up all.
+/// Answers to one client that may wait to be durable. Above, the client is not read for
+/// [`UNANSWERED_PAUSE`], so that it alone does not hold up all others.
 const UNANSWERED_MAX: u32 = 4096;
 
-/// How long.
+/// How long a client with more than [`UNANSWERED_MAX`] unanswered publishes is not read.
 const UNANSWERED_PAUSE: Duration = Duration::from_millis(10);
 
-/// What becomes of an event that comes in.
+/// What becomes of an accepted event.
 #[derive(Clone, Copy, Debug)]
 struct AcceptOutcome {
-    /// It is passed on, and whether a subscription wanted it; `None`: it waits until it is durable,
-    /// or for those before it, and its publisher is answered then.
+    /// Whether a subscription wanted it, if it was passed on; `None`: it waits until it is durable,
+    /// or for the events before it, and its publisher is answered then.
     matched: Option<bool>,
-    /// The tag of its hand-over is written.
+    /// The tag of its exactly-once publish is written.
     is_written: bool,
 }
 
-/// Whose an event is.
+/// Where an event comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum EventOrigin {
-    /// A session publishes it.
+    /// A session publishes it; the session's index.
     Publish(u32),
-    /// It is a session's will.
+    /// A session's will; the session's index.
     Will(u32),
     /// The broker publishes it.
     Broker,
 }
 
-/// An event that comes in.
+/// An event that is to be accepted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Incoming<'a> {
-    /// With the retain mark it becomes the topic's retained message.
+    /// The event. With the retain mark it becomes the topic's retained message.
     pub(crate) event: &'a EventRef<'a>,
-    /// Which of the streams it belongs to.
+    /// Which of the broker's own streams it belongs to.
     pub(crate) binding: u8,
-    /// Who is told what became of it, under which tag.
+    /// The client that is told the result, and the tag of its publish.
     pub(crate) answer: Option<(Recipient, u16)>,
-    /// Whose it is.
+    /// Where it comes from.
     pub(crate) from: EventOrigin,
     /// The publisher's own number for it.
     pub(crate) number: Option<u64>,
@@ -113,8 +113,8 @@ impl Broker {
             }
             Err(refusal) => {
                 self.sessions.stats.events_refused += 1;
-                // Whatever the reason was, it may be gone when the number comes again. Nobody
-                // repeats what has no answer.
+                // The reason may be gone when the number comes again. A publish without an answer
+                // is not repeated.
                 if qos == Qos::AtMostOnce {
                     out.dropped(link, refusal);
                 } else if let Some(number) = number {
@@ -128,8 +128,8 @@ impl Broker {
         }
     }
 
-    /// A publish has a number that its client has given before: what may be said once that one is
-    /// durable.
+    /// Answers a publish whose number its client has given before; the answer waits until the first
+    /// one is durable.
     fn answer_repeat(
         &mut self,
         now: Time,
@@ -150,7 +150,7 @@ impl Broker {
         }
     }
 
-    /// A client to which many answers wait is not read for a while.
+    /// Stops reading from a client with too many unanswered publishes, for a while.
     fn hold_if_unanswered(&mut self, link: Link, out: &mut dyn Output) {
         if self.sessions.get(self.sessions.of(link)).in_line() > UNANSWERED_MAX {
             self.sessions.stats.publishers_held += 1;
@@ -158,12 +158,12 @@ impl Broker {
         }
     }
 
-    /// Looks at a publisher's own number for its event. If it is a repeat: what has to be durable
-    /// before that may be said.
+    /// Checks a publisher's own number for its event. For a repeat: the batch that has to be
+    /// durable before that may be answered.
     ///
     /// # Errors
     /// When a smaller number was refused on this connection, and would be taken for a repeat if
-    /// this one were accepted; or when more publishers number their events than can be noted.
+    /// this one were accepted; or when the table of numbering publishers is full.
     fn check_number(&mut self, now: Time, from: u32, number: u64) -> Result<Option<BatchNo>, Refusal> {
         let session = self.sessions.get_mut(from);
         if session.memory.refused_number.is_some_and(|refused| number > refused) {
@@ -177,7 +177,7 @@ impl Broker {
         if publishers.has_room(&session.client_id, now) { Ok(None) } else { Err(Refusal::TooManyPublishers) }
     }
 
-    /// The broker itself publishes.
+    /// Publishes an event of the broker itself.
     pub(crate) fn announce(&mut self, now: Time, event: &EventRef<'_>, retain: bool, out: &mut dyn Output) {
         let headers = Headers { retain, ..event.headers };
         let event = EventRef { publisher: Publisher::UNKNOWN, headers, ..*event };
@@ -193,7 +193,7 @@ impl Broker {
         }
     }
 
-    /// Publishes the will of a session, if it has one; false if it has to be tried again, as the
+    /// Publishes the will of a session, if it has one. False if that has to be tried again, as the
     /// log has no room for it.
     pub(crate) fn publish_will(&mut self, now: Time, index: u32, out: &mut dyn Output) -> bool {
         let session = self.sessions.get_mut(index);
@@ -221,10 +221,10 @@ impl Broker {
         true
     }
 
-    /// Accepts an event: gives it its id, and passes it on unless it has to wait.
+    /// Accepts an event: assigns its id, and passes it on unless it has to wait.
     ///
     /// # Errors
-    /// When its topic is none, or it would have to be logged and cannot be.
+    /// When its topic is invalid, or it would have to be logged and cannot be.
     fn accept(&mut self, now: Time, incoming: &Incoming<'_>, out: &mut dyn Output) -> Result<AcceptOutcome, Refusal> {
         let Incoming { event, binding, answer, from, number } = *incoming;
         let retain = event.headers.retain;
@@ -287,8 +287,8 @@ impl Broker {
         Ok(AcceptOutcome { matched: None, is_written })
     }
 
-    /// Adds an event to the open batch, and what has to be durable with it; whether that is the tag
-    /// of its hand-over.
+    /// Adds an event to the open batch, with the records that have to be durable with it. Tells
+    /// whether the tag of an exactly-once publish is among these.
     fn log(&mut self, now: Time, incoming: &Incoming<'_>, event: &Event) -> bool {
         let Incoming { answer, from, number, .. } = *incoming;
         let store = &mut self.store;
@@ -339,7 +339,7 @@ impl Broker {
         tag.is_some()
     }
 
-    /// What an event that is not logged changes of what is remembered.
+    /// Updates the records of publisher numbers and wills for an event that is not logged.
     fn remember_unlogged(&mut self, now: Time, incoming: &Incoming<'_>) {
         let Incoming { from, number, .. } = *incoming;
         if !self.has_log() {
@@ -367,7 +367,7 @@ impl Broker {
     }
 
     /// Whether an event has to be logged: its topic says so, or a durable subscription wants it.
-    /// Notes which do.
+    /// Records which ones do in `store.filters.wanted`.
     fn must_log(&mut self, now: Time, route: RouteAt, incoming: &Incoming<'_>) -> bool {
         let Incoming { event, binding, .. } = *incoming;
         if self.store.disk == Disk::None || event.reliability == Reliability::BestEffort {
@@ -386,8 +386,8 @@ impl Broker {
             who.extend(wanted.targets.iter().filter(durable).map(|target| (target.kind, target.to)));
         }
         if let Some(groups) = wanted.groups.cloned() {
-            // A selector may look at the name, which is not given yet, and will be greater than any
-            // other.
+            // A selector may look at the tick, which is not assigned yet, and will be greater than
+            // any other.
             let id = streams.own.next(binding, event.reliability, now);
             let content = Content(whimbrel_event::AcceptedEvent { id, accepted: now, event: *event });
             let selected = router.select(&groups, &content).iter().filter(durable);
@@ -396,7 +396,7 @@ impl Broker {
         persistence == Persistence::Persistent || !who.is_empty()
     }
 
-    /// Whether the log takes an event.
+    /// Checks whether the log takes an event.
     fn check_log(&self, event: &EventRef<'_>) -> Result<(), Refusal> {
         match self.store.disk {
             Disk::Full => Err(Refusal::LogFull),
@@ -408,7 +408,7 @@ impl Broker {
         }
     }
 
-    /// Answers a client when `after` is durable and everything that it waits for before.
+    /// Answers a client as soon as `after` is durable and all of its earlier answers are sent.
     pub(crate) fn answer(
         &mut self,
         now: Time,
@@ -429,7 +429,7 @@ impl Broker {
         self.store.commit_queue.push(after, Wait::Answer(whom, answer));
     }
 
-    /// Handles what waits no more, as far as others need not wait too long for it.
+    /// Handles the entries of the commit queue that are durable, at most [`COMMIT_SLICE`] at once.
     pub(crate) fn pass_committed(&mut self, now: Time, out: &mut dyn Output) {
         for _ in 0..COMMIT_SLICE {
             let Some(wait) = self.store.commit_queue.pop() else { return };
@@ -478,7 +478,7 @@ impl Broker {
     }
 }
 
-/// Answers a client that is there.
+/// Sends an answer to an attached link.
 pub(crate) fn tell(link: Link, answer: Answer, out: &mut dyn Output) {
     match answer {
         Answer::Accepted { tag, qos, result } => out.accepted(link, tag, qos, result),

@@ -1,4 +1,4 @@
-//! The composition: sessions come and go, subscribe, publish and settle.
+//! The composition of the core: its parts, and the dispatch of inputs to them.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::store::{Answer, Batch, BatchNo, Fetch, Profile, Profiles, Store};
 use crate::stream::Sources;
 use crate::timers::Timers;
 
-/// Deadlines that are met before others have their turn.
+/// Deadlines that are handled before other work has its turn.
 const EXPIRE_SLICE: usize = 256;
 
 /// Separates the seed of the index of retained topics from the others.
@@ -40,21 +40,21 @@ pub struct Broker {
     pub(crate) cache: Cache,
     pub(crate) copies: EventCopies,
     pub(crate) store: Store,
-    /// What the broker asks other brokers for on its own behalf.
+    /// What the broker asks other brokers for on its own behalf: the buffer subscription policy.
     pub(crate) buffer: Vec<CacheInterest>,
     pub(crate) division: Division,
     pub(crate) catching_up: CatchUpTurns,
-    /// The last token of silence, when it was made and after which event: many subscriptions are
-    /// told it in the same moment.
+    /// The last silence token: when it was made, after which event, its text. Many subscriptions
+    /// are told the same one at the same moment.
     pub(crate) silence: (Time, u64, Box<str>),
-    /// Tracked subscriptions that could not take the event that is being offered.
+    /// Cursors that could not take the event that is being offered.
     pub(crate) fallen: Vec<u32>,
     /// The number of the last event that the consolidated stream has passed; the first is 1.
     pub(crate) serial: u64,
     /// Other brokers that want the event that is being passed, by their numbers; kept for its
     /// memory.
     pub(crate) brokers: Vec<u32>,
-    /// What it takes to be one of many brokers, if it is one.
+    /// The state of a broker that is one of many; `None`: it is alone.
     pub(crate) overlay: Option<Box<Overlay>>,
     /// The present moment.
     pub(crate) now: Time,
@@ -62,12 +62,12 @@ pub struct Broker {
 }
 
 impl Broker {
-    /// A core without sessions. `seed` is its only source of randomness, `now` its first moment.
+    /// A broker without sessions. `seed` is its only source of randomness, `now` its first moment.
     pub fn new(limits: Limits, seed: u64, now: Time) -> Self {
         Broker::after(limits, seed, now, Tick(0))
     }
 
-    /// As [`Broker::new`], with streams all of whose ticks are greater than `floor`.
+    /// As [`Broker::new`], with streams whose ticks are all greater than `floor`.
     pub fn after(limits: Limits, mut seed: u64, now: Time, floor: Tick) -> Self {
         let mut spare = !seed;
         let retained_seed = split_mix(&mut { !seed ^ RETAINED_SEED });
@@ -95,11 +95,11 @@ impl Broker {
         }
     }
 
-    /// Replaces the fences that selectors refer to; one that is gone makes `within` unknown.
+    /// Replaces the fences that selectors refer to. With a fence that is gone, `within` is unknown.
     pub fn set_fences(&mut self, fences: Arc<Fences>) {
         self.router.set_fences(fences);
         if self.cache.plan().partitions.iter().any(|partition| partition.selector.is_some()) {
-            // What belongs to a partition may be something else now.
+            // Events may belong to another partition now.
             self.set_cache(self.now, self.cache.plan().clone());
         }
     }
@@ -243,13 +243,13 @@ impl Broker {
         batch <= self.store.commit_queue.committed()
     }
 
-    /// A part of the log that is to be read, once; answered by [`Input::Fetched`].
+    /// A part of the log to be read, given once; answered by [`Input::Fetched`].
     pub fn fetch(&mut self) -> Option<Fetch> {
         self.store.reads.take()
     }
 
-    /// More waits to be durable than should: the driver takes no more bytes from clients until that
-    /// has changed.
+    /// Whether more waits to be durable than should: then the driver takes no more bytes from
+    /// clients until that has changed.
     pub fn is_congested(&self) -> bool {
         self.store.is_congested()
     }
@@ -292,23 +292,23 @@ impl Broker {
         }
     }
 
-    /// What the selectors that cost most have cost so far, most expensive first.
+    /// The cost so far of the most expensive selectors, most expensive first.
     pub fn expensive_selectors(&self) -> Vec<Expensive> {
         self.router.expensive()
     }
 
-    /// The clients that have been told of most gaps, or would have been with notices: client id and
-    /// gaps, at most 16, those with most first.
+    /// The clients that have been told the most gaps, or would have been with notices: client id
+    /// and number of gaps, at most 16, most gaps first.
     pub fn gappy_clients(&self) -> Vec<(String, u64)> {
         self.sessions.gappy()
     }
 
-    /// The gaps in what subscriptions got, by what these are promised and why.
+    /// The gaps that subscriptions have had, by the class of the subscription and the reason.
     pub fn gap_counts(&self) -> GapCounts {
         self.sessions.gaps
     }
 
-    /// What the broker's own streams have in common.
+    /// The host of the broker's own streams.
     pub fn host(&self) -> HostId {
         self.streams.own.host()
     }
@@ -318,12 +318,12 @@ impl Broker {
         self.router.fences()
     }
 
-    /// Exactly-once publishes of that link that it has not released.
+    /// The number of exactly-once publishes of a link that it has not released.
     pub fn unreleased(&self, link: Link) -> usize {
         self.sessions.attached_to(link).map_or(0, |index| self.sessions.get(index).memory.unreleased.len())
     }
 
-    /// Whether something that a link is to be told waits to be durable.
+    /// Whether something that is to be sent to a link waits to be durable.
     pub fn is_in_commit_queue(&mut self, link: Link) -> bool {
         self.sessions.attached_to(link).is_some() && {
             let whom = self.sessions.whom(link);
@@ -331,8 +331,7 @@ impl Broker {
         }
     }
 
-    /// Whether answers that a link is owed wait to be durable, or for something else to come
-    /// before.
+    /// Whether answers to a link wait to be durable, or for something before them.
     pub fn has_pending_answers(&self, link: Link) -> bool {
         self.sessions.attached_to(link).is_some_and(|index| {
             let session = self.sessions.get(index);
@@ -340,7 +339,7 @@ impl Broker {
         })
     }
 
-    /// Whether that link's publish `tag` waits for its release.
+    /// Whether publish `tag` of a link waits for its release.
     pub fn is_unreleased(&self, link: Link, tag: u16) -> bool {
         self.sessions
             .attached_to(link)
@@ -365,7 +364,7 @@ impl Broker {
         }
     }
 
-    /// Disconnects a client for which more waits than its bounds allow.
+    /// Disconnects a client with more waiting than its bounds allow.
     fn cut_off(&mut self, now: Time, index: u32, out: &mut dyn Output) {
         if self.sessions.is_attached(index) {
             self.sessions.stats.kicked_slow += 1;
@@ -373,7 +372,7 @@ impl Broker {
         }
     }
 
-    /// Disconnects the client of a session that is attached.
+    /// Disconnects the client of an attached session.
     pub(crate) fn kick(&mut self, now: Time, index: u32, why: Kick, out: &mut dyn Output) {
         let link = self.sessions.get(index).link().expect("only who is there is disconnected");
         out.kicked(link, why);

@@ -1,5 +1,4 @@
-//! The cache's division: which events belong to which partition is found in the same pass as who
-//! wants them.
+//! The cache's division. The partition of an event is found in the same pass as its subscriptions.
 
 use whimbrel_event::{AcceptedEvent, Time};
 use whimbrel_selector::{Selector, TopicFilter};
@@ -9,8 +8,8 @@ use crate::cache::{PartitionGauges, Plan, all_content};
 use crate::content::Content;
 use crate::route::{IndexSpot, Router, Target, TargetKind};
 
-/// What a broker asks other brokers for on its own behalf, so that it is in the cache when somebody
-/// returns.
+/// An interest of the broker itself in other brokers' events, so that these are in the cache when a
+/// subscriber returns.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CacheInterest {
     /// Topics, as a well-formed [`TopicFilter`].
@@ -19,28 +18,28 @@ pub struct CacheInterest {
     pub selector: Option<Selector>,
 }
 
-/// How the cache is divided at present.
+/// The current division of the cache.
 #[derive(Debug, Default)]
 pub(crate) struct Division {
-    /// Where its partitions stand in the router's index.
+    /// The spots of its partitions in the router's index.
     spots: Vec<IndexSpot>,
-    /// Grows when it is divided anew.
+    /// Grows each time the cache is divided anew.
     pub(crate) number: u64,
 }
 
 impl CacheInterest {
-    /// Whether it has everything that a subscription can match.
+    /// Whether it includes everything that a subscription can match.
     fn covers(&self, wanted: TopicFilter<'_>, selector: Option<&Selector>) -> bool {
         all_content(self.selector.as_ref(), selector) && filter(&self.filter).covers(wanted)
     }
 }
 
 impl Broker {
-    /// Sets the buffer subscription policy: what the broker asks other brokers for, whether or not
-    /// any subscriber is there.
+    /// Sets the buffer subscription policy: what the broker asks other brokers for, with or without
+    /// a subscriber.
     ///
     /// # Panics
-    /// When it has a filter that is none; configuration checks that.
+    /// When a filter is invalid; configuration checks that.
     pub fn set_buffer(&mut self, interests: Vec<CacheInterest>) {
         assert!(
             interests.iter().all(|one| TopicFilter::new(&one.filter).is_ok()),
@@ -56,18 +55,18 @@ impl Broker {
         &self.buffer
     }
 
-    /// Whether what a subscription can match comes here from other brokers although nobody is there
-    /// for it.
+    /// Whether everything that a subscription can match comes here from other brokers, even without
+    /// a subscriber.
     pub(crate) fn is_buffered(&self, filter: TopicFilter<'_>, selector: Option<&Selector>) -> bool {
         self.buffer.iter().any(|interest| interest.covers(filter, selector))
     }
 
-    /// Divides the cache anew; what it holds stays as far as there is room, and what it lacks stays
+    /// Divides the cache anew. Its events stay as far as there is room, and what is missing stays
     /// known. Costs a look at every cached event.
     ///
     /// # Panics
-    /// When the plan has a filter that is none, or more partitions than
-    /// [`crate::cache::PARTITIONS_MAX`]: configuration checks both.
+    /// When a filter of the plan is invalid, or it has more than [`crate::cache::PARTITIONS_MAX`]
+    /// partitions: configuration checks both.
     pub fn set_cache(&mut self, now: Time, plan: Plan) {
         let Broker { router, cache, division, .. } = self;
         for (number, (old, spot)) in cache.plan().partitions.iter().zip(division.spots.drain(..)).enumerate() {
@@ -82,13 +81,13 @@ impl Broker {
         self.division.number += 1;
     }
 
-    /// How the cache is divided now.
+    /// The current division of the cache.
     pub fn cache_plan(&self) -> &Plan {
         self.cache.plan()
     }
 
-    /// What each partition of the cache holds and did, in the order of its plan, the default one
-    /// last.
+    /// Contents and counters of each partition of the cache, in the order of its plan, the default
+    /// one last.
     pub fn cache_gauges(&self) -> Vec<PartitionGauges> {
         self.cache.gauges().collect()
     }
@@ -98,7 +97,7 @@ fn filter(text: &str) -> TopicFilter<'_> {
     TopicFilter::new(text).expect("the filters of a plan are checked")
 }
 
-/// The partition that an event belongs to, if one names it.
+/// The first partition whose filter and selector match an event, if one does.
 fn deal(router: &mut Router, event: AcceptedEvent<'_>) -> Option<usize> {
     let route = router.route(event.event.topic).expect("the topic of an accepted event is checked");
     let wanted = router.wanted(route);

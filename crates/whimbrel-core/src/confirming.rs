@@ -1,6 +1,5 @@
-//! Subscriptions of sessions that are remembered. What is asked for is written first, and takes
-//! effect when it is durable: from the request on what it wants is logged, from its commit on it is
-//! delivered.
+//! Subscriptions of sessions that are remembered. A request is written first, and takes effect when
+//! it is durable: from the request on its events are logged, from its commit on they are delivered.
 
 use whimbrel_event::{CheckpointToken, EventId, Qos, Time};
 use whimbrel_selector::{Selector, SharedFilter};
@@ -14,18 +13,17 @@ use crate::store::{
 };
 use crate::subscribing::SubscriptionChange;
 
-/// Selectors that a subscription has had, and for which it has not got everything yet.
+/// Former selectors of a subscription under which it still has events to get.
 const FORMER_SELECTORS_MAX: usize = 4;
 
-/// SUBSCRIBE and UNSUBSCRIBE that wait for others of the same session. Above, its client is not
-/// read.
+/// Requests of one session that may wait for earlier ones. Above, its client is not read.
 const LATER_MAX: u32 = 1024;
 
-/// When that many are left, its client is read again.
+/// At this number of waiting requests, a paused client is read again.
 const LATER_LOW: u32 = LATER_MAX / 2;
 
-/// What had been read before the reading stopped may wait as well: at most as many as there are
-/// packet identifiers to tell them apart.
+/// As [`LATER_MAX`], with requests that were received before reading stopped: the number of packet
+/// identifiers that tell them apart.
 const LATER_END: u32 = u16::MAX as u32;
 
 /// One subscription as asked for, kept until it is confirmed.
@@ -48,7 +46,7 @@ pub(crate) struct PendingSubscription {
     is_less: bool,
 }
 
-/// As [`Start`].
+/// [`Start`], with owned data.
 #[derive(Debug)]
 enum Begins {
     Own,
@@ -88,7 +86,7 @@ impl PendingSubscription {
         }
     }
 
-    /// Whether the answer is to name where it begins.
+    /// Whether the answer is to name its start position.
     pub(crate) fn wants_token(&self) -> bool {
         self.wants_token
     }
@@ -109,15 +107,15 @@ impl PendingSubscription {
     }
 }
 
-/// What a durable subscription has when it is confirmed.
+/// The state of a durable subscription when it is confirmed.
 #[derive(Clone, Debug)]
 pub(crate) struct Confirmed {
     pub(crate) number: DurableNo,
-    /// What it wants was logged after these ticks.
+    /// Its events were logged after these ticks.
     pub(crate) start: OwnTicks,
     /// The last events that it wanted until now.
     pub(crate) newest: OwnTicks,
-    /// The last ticks for which what it wanted before counts, if that was something else.
+    /// The last ticks at which its former selector counts, if that was another one.
     pub(crate) until: Option<OwnTicks>,
 }
 
@@ -129,11 +127,11 @@ pub(crate) struct Confirming {
     index: u32,
     number: SessionNo,
     asked: Vec<(PendingSubscription, Result<Grant, Refusal>)>,
-    /// When it came.
+    /// When it was received.
     at: Time,
 }
 
-/// What one of its filters will be.
+/// The result for one filter of a SUBSCRIBE.
 #[derive(Debug)]
 struct Grant {
     confirmed: Option<Confirmed>,
@@ -155,7 +153,7 @@ pub(crate) struct Ending {
     interests: Vec<(Box<str>, route::DurableInterest)>,
 }
 
-/// A SUBSCRIBE or an UNSUBSCRIBE that waits for others of the same session.
+/// A SUBSCRIBE or UNSUBSCRIBE that waits for earlier ones of the same session.
 #[derive(Debug)]
 pub(crate) struct Later {
     pub(crate) whom: Recipient,
@@ -173,7 +171,7 @@ enum Structural {
     Unsubscribe(Vec<Box<str>>),
 }
 
-/// What one SUBSCRIBE has asked for so far.
+/// The part of one SUBSCRIBE that was handled so far.
 #[derive(Debug, Default)]
 struct Requested {
     filters: Vec<(Box<str>, Option<DurableNo>)>,
@@ -181,7 +179,7 @@ struct Requested {
 }
 
 impl Requested {
-    /// The number that a filter has got already.
+    /// The number that a filter has been assigned already.
     fn number(&self, filter: &str) -> Option<DurableNo> {
         self.filters.iter().find(|(known, _)| &**known == filter).and_then(|(_, number)| *number)
     }
@@ -219,10 +217,10 @@ impl Broker {
         self.wait_for_commit(index, whom, Wait::Subscribe(Box::new(confirming)));
     }
 
-    /// The own session of a shared subscription asks for it.
+    /// Requests a shared subscription for its own session.
     ///
     /// # Errors
-    /// When it may not be made, or changed.
+    /// When it may not be made or changed.
     pub(crate) fn request_within(&mut self, own: u32, asked: &Filter<'_>, assigned: &OwnTicks) -> Result<(), Refusal> {
         let grant = self.ask_for(own, asked, assigned, &mut Requested::default())?;
         let number = self.sessions.get(own).memory.number;
@@ -265,7 +263,7 @@ impl Broker {
                 self.store.write_queue.forget(|key| Key::Position(durable).put(key));
                 let selector = known.selector.as_deref().map(remembered);
                 let filter = SharedFilter::parse(text).expect("checked when it was made").filter;
-                // What it wants from now on is behind its end in the log, too: nobody looks for it.
+                // Its later events are behind its end in the log, too: no reader looks for them.
                 interests.push((Box::from(*text), self.router.insert_interest(filter, selector.as_ref(), None)));
             }
             self.store.write_queue.seal_large();
@@ -275,14 +273,13 @@ impl Broker {
         self.wait_for_commit(index, whom, Wait::Unsubscribe(Box::new(ending)));
     }
 
-    /// Whether something that was asked for before has not been done yet.
+    /// Whether an earlier request of the session is not done yet.
     fn has_to_wait(&self, index: u32) -> bool {
         let memory = &self.sessions.get(index).memory;
         memory.structural + memory.later > 0
     }
 
-    /// Something that changes the subscriptions of a session is durable with what was added to the
-    /// write queue.
+    /// Queues a change of a session's subscriptions until the write queue's last batch is durable.
     fn wait_for_commit(&mut self, index: u32, whom: Recipient, wait: Wait) {
         let batch = self.store.write_queue.seal();
         self.sessions.get_mut(index).memory.structural += 1;
@@ -311,7 +308,7 @@ impl Broker {
         }
     }
 
-    /// Writes what is to be remembered of a subscription, and has what it wants logged.
+    /// Writes the record of a subscription, and has its events logged.
     ///
     /// # Errors
     /// When it may not be made.
@@ -347,7 +344,7 @@ impl Broker {
         }
         let stands = || self.record_start(index, known.map(|known| known.cursor), asked, assigned);
         let (start, is_new) = (durable.map_or_else(stands, |durable| durable.start), durable.is_none());
-        // The same filter may be there twice.
+        // One SUBSCRIBE may have the same filter twice.
         let number = durable.map(|durable| durable.number).or_else(|| requested.number(asked.filter));
         let number = match (is_durable, number) {
             (false, _) => None,
@@ -385,17 +382,17 @@ impl Broker {
         Ok(Grant { confirmed, interest, group })
     }
 
-    /// Whether the log takes another durable subscription, or a change of one that is there.
+    /// Checks whether the log takes a durable subscription: another one, or a change.
     pub(crate) fn check_log_for(&self, is_durable: bool, is_new: bool) -> Result<(), Refusal> {
         match self.store.disk {
-            // Whoever comes back frees the log: one that is there already is not refused.
+            // A client that comes back frees log, so a subscription that exists is not refused.
             Disk::Full if is_durable && is_new => Err(Refusal::LogFull),
             Disk::Poisoned if is_durable => Err(Refusal::LogFailed),
             Disk::None | Disk::Open | Disk::Full | Disk::Poisoned => Ok(()),
         }
     }
 
-    /// A SUBSCRIBE is durable: the subscriptions are made, and whoever is still there is answered.
+    /// A SUBSCRIBE is durable: its subscriptions are made, and the client is answered if present.
     pub(crate) fn confirm(&mut self, now: Time, confirming: Confirming, present: bool, out: &mut dyn Output) {
         let Confirming { whom, tag, index, number, asked, at } = confirming;
         let mut made = Vec::with_capacity(asked.len());
@@ -413,15 +410,14 @@ impl Broker {
             self.sessions.get_mut(index).memory.structural -= 1;
             let answer = present.then_some((whom, tag));
             for text in self.make_subscriptions(now, index, made, answer, out) {
-                // It could be written, and not be made: for instance the place to begin makes no
-                // sense.
+                // It was written, but cannot be made: for instance, its start position is invalid.
                 self.remember_subscription(index, &text);
             }
             self.confirm_since(now, (whom, tag), at);
             if !self.sessions.is_attached(index) {
                 self.stay_behind(index);
             } else if !present {
-                // Whoever is there now has not said where it is.
+                // The client that is connected now has not said where it stands.
                 asked.iter().for_each(|(asked, _)| self.await_start(index, &asked.filter));
                 self.resume(now, index, out);
             }
@@ -429,7 +425,7 @@ impl Broker {
         }
         for (asked, grant) in asked {
             if !is_there && let Ok(grant) = &grant {
-                // The session ended meanwhile, and did not know of it.
+                // The session ended meanwhile, without this subscription.
                 self.store.write_queue.forget(|key| Key::Subscription(number, &asked.filter).put(key));
                 if let Some(confirmed) = &grant.confirmed {
                     self.store.write_queue.forget(|key| Key::Position(confirmed.number).put(key));
@@ -461,14 +457,13 @@ impl Broker {
         }
     }
 
-    /// What had to wait for others of its session has its turn. If its client has gone, it never
-    /// was asked for.
+    /// A request that waited for earlier ones has its turn. If its client is gone, it is dropped.
     pub(crate) fn resume_later(&mut self, later: Later, present: bool, out: &mut dyn Output) {
         let Later { whom, index, number, place, .. } = later;
         if self.sessions.is_numbered(index, number) {
             let memory = &mut self.sessions.get_mut(index).memory;
             if memory.turns != place || present && memory.structural > 0 {
-                // Who came before it was done, and another has the turn.
+                // It is the turn of another, or an earlier one is not done.
                 if present {
                     self.sessions.enter_commit_queue(whom);
                 }
@@ -499,8 +494,7 @@ impl Broker {
     }
 }
 
-/// A selector whose text is remembered. Fences that were there when it was accepted may be gone:
-/// `within` is unknown for them.
+/// Parses a remembered selector. Its fences may be gone since: `within` is unknown for those.
 pub(crate) fn remembered(text: &str) -> Selector {
     Selector::parse_canonical(text).expect("it was accepted when the subscription was made")
 }

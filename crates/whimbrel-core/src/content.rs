@@ -3,7 +3,8 @@
 use whimbrel_event::AcceptedEvent;
 use whimbrel_selector::{Datum, Subject};
 
-/// Names that begin so are the system's own: they travel with the attributes but are none.
+/// Attributes with this prefix are the system's own: they travel with the attributes, but selectors
+/// do not see them.
 const RESERVED: &str = "w-";
 
 /// An accepted event as selectors see it.
@@ -40,7 +41,7 @@ impl Subject for Content<'_> {
     }
 }
 
-/// A reliable event without anything that it need not have.
+/// A reliable event with nothing but the required fields.
 #[cfg(test)]
 pub(crate) fn plain<'a>(topic: &'a str, payload: &'a [u8], importance: u8) -> whimbrel_event::EventRef<'a> {
     whimbrel_event::EventRef {

@@ -1,14 +1,14 @@
-//! Copies of cached events, made for those who have to keep them until they are acknowledged.
+//! Copies of cached events, for sessions that have to keep them until they are acknowledged.
 
 use std::collections::BTreeMap;
 
 use whimbrel_event::{Event, Packed, WeakEvent};
 
-/// Copies that are remembered before the first look for those that nobody has any more.
+/// Number of remembered copies at which unused ones are first removed.
 const SWEEP_MIN: usize = 1024;
 
-/// At most one copy of each cached event, however many subscribers it waits for. Remembers as many
-/// as are waited for, and at most as many again.
+/// At most one copy of each cached event, however many subscribers it waits for. Remembers at most
+/// twice the number of copies in use, or [`SWEEP_MIN`].
 #[derive(Debug)]
 pub(crate) struct EventCopies {
     /// By serial.

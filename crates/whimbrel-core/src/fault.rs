@@ -1,5 +1,5 @@
 //! Faults that are built into the broker on purpose, to see whether tests notice: their list, and
-//! the macro `fault!`, with which the code asks for one.
+//! the macro `fault!`, by which the code asks for one.
 //!
 //! There are faults only with the feature `mutants`, which tests switch on. Without it [`Faults`]
 //! has size zero and `fault!` is constant `false`: a production build neither has faults nor pays
@@ -77,7 +77,7 @@ impl Broker {
         self.streams.own.faults = faults;
     }
 
-    /// Passes an event of another broker's stream on a second time, if it has passed before.
+    /// Passes an event of another broker's stream on a second time, if it was passed on before.
     pub(crate) fn deliver_again(
         &mut self,
         now: Time,
@@ -95,8 +95,8 @@ impl Broker {
 }
 
 impl Overlay {
-    /// Undoes that an event was matched for destinations to which no way leads: the next event
-    /// tells them silence in its place.
+    /// Undoes the match of an event for destinations that cannot be reached: with the next event
+    /// they are told silence in its place.
     pub(crate) fn take_back(&mut self, id: EventId, dests: &[(HostId, Dest)]) {
         for (host, dest) in dests {
             if !self.is_reachable(*host) {
@@ -112,18 +112,18 @@ impl Overlay {
 #[cfg(feature = "mutants")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutant {
-    /// A position is written as if nothing had come since all streams stood where a base says.
+    /// A position is written as if no event had come since all streams stood at the position base.
     Unmarked,
-    /// A durable subscription is told a gap of another broker's stream instead of reading its log.
+    /// A durable subscription is told a gap in another broker's stream instead of reading its log.
     GapTaken,
     /// The part of a log that another broker released early passes for silence.
     FarEarlyIsSilence,
-    /// The answer to one reader of another broker's log passes for the answer to every reader.
+    /// The answer to one reader of another broker's log is taken for the answer to every reader.
     KeptForAll,
-    /// A broker that goes on from a copy gives out tags that the client may still use for
+    /// A broker that resumes from a replica assigns tags that the client may still use for
     /// deliveries of the former owner.
     TagsTrusted,
-    /// A publisher's first event at another broker does not wait for the one before.
+    /// A publisher's first event at another broker does not wait for its previous one.
     PredecessorIgnored,
     /// After a standstill a broker takes the time in which it heard nothing for silence of others.
     StandstillUnnoticed,
@@ -133,37 +133,37 @@ pub enum Mutant {
     ForgottenOverwriting,
     /// Silence is declared over events that wait for the disk.
     ClosesOverWaiting,
-    /// After a restart the empty cache passes for complete.
+    /// After a restart the empty cache is taken for complete.
     CacheBelieved,
     /// A publisher is answered before its event is durable.
     AnswersBeforeCommit,
     /// An event is passed on before it is durable.
     PassesBeforeCommit,
-    /// An answer that need not wait for the log does not wait for those before it either.
+    /// An answer that need not wait for the log does not wait for earlier answers either.
     AnswerOvertakes,
     /// The log is released although a subscription has not acknowledged what it holds.
     ReleasesInFlight,
-    /// A session that is not attached holds nothing of the log.
+    /// A session that is not attached has no retention hold.
     ForgetsAbsent,
     /// After a restart positions are forgotten.
     HoldLost,
-    /// Another selector counts also for what came before.
+    /// A new selector counts also for earlier events.
     SelectorAtOnce,
-    /// A delivery at exactly once is sent before it is durable that it is on its way.
+    /// An exactly-once delivery is sent before the record of it is durable.
     PublishBeforePut,
-    /// A client is told to forget a tag before it is durable that it has the event.
+    /// A client is told to forget a tag before it is durable that the client has the event.
     ReleaseBeforePut,
     /// A publisher's number is not written with its event.
     SeqApart,
-    /// A repeated event is acknowledged before the first is durable.
+    /// A repeated event is acknowledged before the first one is durable.
     RepeatAnswered,
-    /// After a restart ticks that were reserved are given out again.
+    /// After a restart reserved ticks are assigned again.
     TickReused,
-    /// The log is believed for what came before a subscription was confirmed.
+    /// The log is believed for the time before a subscription was confirmed.
     LogBeforeStart,
-    /// The part of the own log that was released early passes for silence.
+    /// The part of the own log that was released early is taken for silence.
     EarlyIsSilence,
-    /// A client is told that the position which it keeps is known before that is durable.
+    /// A client is told that the position which it keeps is recorded before that is durable.
     AcknowledgedBeforePut,
     /// A subscription that another connection asked for begins at the position named there.
     BeginsForAnother,
@@ -171,21 +171,22 @@ pub enum Mutant {
     OldSessionBack,
     /// A subscription that waits for its confirmation is not named in filter records.
     WishUnnamed,
-    /// A broker that is owed an event is not named in filter records.
+    /// A broker with a retention hold is not named in filter records.
     DebtorUnnamed,
     /// A reader that does not find the next event in its chain takes the chain for ended.
     ChainBelieved,
-    /// Holes of other brokers' streams are not asked for.
+    /// Holes in other brokers' streams are not asked for.
     SkipNack,
     /// Silence counts under old versions of the interest, too.
     OldVersionBelieved,
     /// The first silence of a broker counts also for events before the version it is told under.
     FirstSilenceBelieved,
-    /// Where a subscription stands in streams that are not known yet is forgotten.
+    /// Positions in streams that are not known yet are forgotten.
     StrangersForgotten,
     /// An event that comes a second time is passed on a second time.
     DeliverTwice,
-    /// An event that was not sent, as there is no way, is taken for silence when the next one is.
+    /// An event that was not sent, for lack of a way, is taken for silence when the next one is
+    /// sent.
     PreviousNotMoved,
     /// Each nack is answered with silence.
     AnswersNothing,
@@ -199,7 +200,7 @@ pub enum Mutant {
     RetainedNotCompared,
     /// A new subscription does not get a retained message, as the event may come anyway.
     RetainedWithheld,
-    /// Silence is told up to a moment that has not come.
+    /// Silence is told up to a moment in the future.
     SilenceAhead,
     /// Interests are not passed on.
     InterestStays,
@@ -207,35 +208,36 @@ pub enum Mutant {
     SentToAll,
     /// A client that comes back is not told that its interest was not in force.
     ReturnsWithoutGap,
-    /// A broker that was started again as the same host is taken for its former process.
+    /// A broker that was restarted as the same host is taken for its former incarnation.
     IncarnationIgnored,
     /// A broker that answers from transit tells the asker the silence that another broker was told.
     SilenceOfOtherInterest,
     /// A broker that waits for the answer to another's nack is told the silence of that other one.
     MergedRangeNacks,
-    /// A broker that repairs the way of an event does not name the repairers before it.
+    /// A broker that repairs the way of an event does not name the brokers that repaired it before.
     RepairLoop,
     /// The silence before an event is believed under each version of the interest.
     IntervalAcrossVersions,
-    /// Events that are owed to another broker are not logged for it.
+    /// Events that another broker's durable interest wants are not logged for it.
     OwedNotLogged,
-    /// A debt to another broker is told before it is durable.
+    /// A retention hold is told to the other broker before it is durable.
     OwedToldEarly,
-    /// How far the log is held for another broker is not written.
+    /// The tick of a given retention hold is not written.
     HoldUnwritten,
     /// A report lifts the hold altogether.
     HoldLifted,
-    /// A session that moves stands where its broker had passed, not where its client had answered.
+    /// A moved session's position is what its broker had passed, not what its client had
+    /// acknowledged.
     CarriedAhead,
-    /// A session that moves forgets its publisher's last number.
+    /// A moved session forgets its publisher's last number.
     CarriedWithoutNumber,
-    /// A session that moves forgets what is in flight at exactly once.
+    /// A moved session forgets its exactly-once deliveries in flight.
     CarriedWithoutFlights,
     /// A session that was given away is dropped before it is safe elsewhere.
     SettledAtOnce,
     /// The owner of an older session is not told of the newer one.
     NewerIgnored,
-    /// A clerk is believed that has not been told everything.
+    /// A directory broker is believed that has not been told everything.
     UnsyncedBelieved,
     /// A replica keeps the first copy of a session.
     CopyStale,

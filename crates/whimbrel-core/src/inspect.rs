@@ -1,6 +1,5 @@
-//! What an operator sees of sessions and streams. Nothing here changes anything, and every call
-//! looks at a bounded part, so that whoever shares the core between callers can let others have
-//! their turn in between.
+//! The operator's view of sessions and streams. Nothing here changes anything. Every call looks at
+//! a bounded part, so that callers that share the core can have their turn between two calls.
 
 use core::time::Duration;
 
@@ -22,7 +21,7 @@ const SUBSCRIPTIONS_MAX: usize = 4096;
 pub enum Presence {
     /// Connected.
     Here,
-    /// It has left.
+    /// The client has disconnected.
     Away {
         /// When.
         since: Time,
@@ -34,9 +33,10 @@ pub enum Presence {
 /// A session.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SessionInfo {
-    /// Whose. That of a durable shared subscription is shown as `$share/…`, as it was asked for.
+    /// Client id. That of a durable shared subscription is shown as `$share/…`, as it was asked
+    /// for.
     pub client_id: Box<str>,
-    /// Whose it is, if that is known: the name that the client has proved to have.
+    /// The name that the client has proved to have, if it is known.
     pub principal: Option<Box<str>>,
     /// Where the client is.
     pub presence: Presence,
@@ -44,79 +44,79 @@ pub struct SessionInfo {
     pub link: Option<Link>,
     /// How long the session outlives its connection.
     pub expiry: Duration,
-    /// It is remembered by the log, and so outlives the process.
+    /// The session is remembered by the log, and so outlives the process.
     pub is_kept: bool,
     /// Subscriptions, the durable ones included.
     pub subscriptions: usize,
-    /// Those that are durable.
+    /// Durable subscriptions.
     pub durable: usize,
-    /// The position of the durable subscription that is furthest behind what it wants: it has
+    /// The position of the durable subscription that is furthest behind its events: it has
     /// acknowledged everything up to there. `None`: none is behind. At most 10 ms old.
     pub behind: Option<Tick>,
     /// Deliveries that the client has not acknowledged.
     pub in_flight: usize,
     /// Messages that wait in memory to be sent.
     pub waiting: usize,
-    /// Where it belongs, if there are other brokers.
+    /// Its owner and replica, if there are other brokers.
     pub place: Option<PlaceInfo>,
 }
 
-/// Where a session belongs.
+/// The owner and replica of a session.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PlaceInfo {
-    /// The number of its attachment, greater than all that its client had before, at whichever
-    /// broker.
+    /// The number of the current connection, greater than those of all earlier connections of the
+    /// client, at any broker.
     pub epoch: u64,
-    /// The name of the broker that has confirmed a copy of the whole.
+    /// The name of the broker that has confirmed a copy of the whole session.
     pub replica: Option<Box<str>>,
-    /// The name of the broker that keeps it by now: what is here is what it was then, until it is
-    /// safe there.
+    /// The name of the broker that owns the session by now. This broker has its former state, until
+    /// the session is safe there.
     pub given_to: Option<Box<str>>,
 }
 
 /// A subscription.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SubscriptionInfo {
-    /// As it was asked for.
+    /// Topic filter, as it was asked for.
     pub filter: Box<str>,
     /// Its selector, if the session is remembered.
     pub selector: Option<Box<str>>,
     /// It has a selector.
     pub is_selective: bool,
-    /// The most that deliveries have.
+    /// The highest QoS of its deliveries.
     pub qos: Qos,
-    /// What it gets of the time in which its client is away.
+    /// Which events it gets of the time in which its client is away.
     pub durability: Durability,
     /// The client keeps the position.
     pub by_token: bool,
-    /// Up to where it has acknowledged each of the broker's reliable streams, if it is durable.
+    /// Its acknowledged position in each of the broker's reliable streams, if it is durable.
     pub positions: Vec<(PubendId, Tick)>,
-    /// The least of these positions behind which there is something that it wants; of a
-    /// semi-durable one that lags, the least of all.
+    /// The least of these positions that has wanted events after it; of a semi-durable subscription
+    /// in catch-up, its least position.
     pub behind: Option<Tick>,
 }
 
 /// One of the broker's reliable streams.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StreamInfo {
-    /// Which.
+    /// The stream.
     pub pubend: PubendId,
-    /// Up to where it has been passed on.
+    /// The tick up to which it has been passed on.
     pub passed: Tick,
     /// The last event that was logged.
     pub logged: Tick,
-    /// Up to where its log was given up.
+    /// The tick up to which its log was released.
     pub chopped: Tick,
 }
 
-/// Who holds a stream.
+/// A subscription that holds a stream's log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Holder {
     /// The stream's place among the broker's reliable ones.
     pub own: usize,
-    /// Up to where it has acknowledged.
+    /// The tick up to which it has acknowledged.
     pub upto: Tick,
-    /// Whose subscription.
+    /// The client id of its session.
     pub client_id: Box<str>,
     /// Its filter.
     pub filter: Box<str>,
@@ -127,26 +127,26 @@ pub struct Holder {
 /// Another broker for whose durable subscriptions the log is kept.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HoldGivenInfo {
-    /// Which.
+    /// The other broker's host.
     pub host: HostId,
     /// Its name.
     pub name: Box<str>,
-    /// For each of the reliable streams up to where all of its subscriptions have acknowledged it,
-    /// as it reported last; `None`: it needs nothing of it.
+    /// For each of the reliable streams, the tick up to which all of its subscriptions have
+    /// acknowledged, by its last report; `None`: it needs nothing of that stream.
     pub upto: [Option<Tick>; OWN],
-    /// When it reported last.
+    /// When its last report was received.
     pub heard: Time,
-    /// It will not come back: what it is owed waits for whoever goes on with its sessions.
+    /// It will not come back: the hold remains for the broker that resumes its sessions.
     pub is_gone: bool,
 }
 
-/// What [`Broker::holders`] has found so far: for each stream who holds it longest, and how many
-/// do.
+/// The result of [`Broker::holders`] so far: for each stream the subscription that holds it
+/// longest, and the number of those that hold it.
 #[derive(Clone, Debug, Default)]
 pub struct Holders {
-    /// Who holds it longest; the first one found counts.
+    /// The subscription that holds it longest; of equals, the first that was found.
     pub longest: [Option<Holder>; OWN],
-    /// How many hold it.
+    /// The number of subscriptions that hold it.
     pub count: [usize; OWN],
 }
 
@@ -157,21 +157,21 @@ impl Broker {
         self.groups.find(text).is_some_and(|id| self.groups.is_home(id))
     }
 
-    /// Events of a shared subscription that other brokers have for their members, and that are not
-    /// settled.
+    /// Events of a shared subscription that other brokers have for their members and that are not
+    /// settled yet.
     pub fn shared_given(&self, text: &str) -> usize {
         self.groups.find(text).map_or(0, |id| self.groups.given(id))
     }
 
-    /// Sessions, in an order that does not change while they live: those at the next places from
-    /// `from` on, of which at most `places` are looked at. Begins with 0; returns where to go on,
-    /// `None` at the end. A session that is there all the time is given once.
+    /// Sessions, in an order that does not change while they live. Looks at the next `places`
+    /// places from `from` on. Begins with 0; returns the place to continue from, `None` at the end.
+    /// A session that exists all the time is given once.
     pub fn sessions(&self, from: u32, places: usize) -> (Vec<SessionInfo>, Option<u32>) {
         self.sessions_named("", from, places, places)
     }
 
-    /// The same, of those alone whose client id begins with `prefix`, and at most `most` of them: a
-    /// place whose session has another one costs a comparison.
+    /// As [`Broker::sessions`], only with client ids that begin with `prefix`, and at most `most`
+    /// sessions. A place whose session has another client id costs a comparison.
     pub fn sessions_named(
         &self,
         prefix: &str,
@@ -200,13 +200,13 @@ impl Broker {
         self.find_shown(client_id).map(|index| self.session_info(self.sessions.get(index)))
     }
 
-    /// What a subscription is promised to which a delivery belongs, by [`crate::Delivery::cursor`].
+    /// The class of the subscription that a delivery belongs to, by [`crate::Delivery::cursor`].
     pub fn class_of(&self, cursor: u32) -> GapClass {
         self.cursors.find(cursor).map_or(GapClass::Nondurable, Cursor::gap_class)
     }
 
-    /// At most `most` subscriptions of a client's session, those first whose filters come first
-    /// behind `after`. Costs a look at each subscription of the session.
+    /// At most `most` subscriptions of a client's session, in the order of their filters, from the
+    /// first filter after `after` on. Costs a look at each subscription of the session.
     pub fn subscriptions(&self, client_id: &str, after: Option<&str>, most: usize) -> Vec<SubscriptionInfo> {
         let Some(index) = self.find_shown(client_id) else { return Vec::new() };
         let all = self.sessions.get(index).subscriptions.iter().map(|id| self.router.get(*id));
@@ -231,8 +231,8 @@ impl Broker {
         })
     }
 
-    /// The other brokers for which the log is kept, in the order of their hosts: all that a broker
-    /// can be owed to, some thousands at most.
+    /// The other brokers for which the log is kept, in the order of their hosts: all with a given
+    /// hold, some thousands at most.
     pub fn holds_given(&self) -> Vec<HoldGivenInfo> {
         let holds_given = self.store.holds_given.of.iter().filter(|(_, hold_given)| !hold_given.is_forfeited());
         let info = |(host, hold_given): (&HostId, &HoldGiven)| HoldGivenInfo {
@@ -245,8 +245,8 @@ impl Broker {
         holds_given.map(info).collect()
     }
 
-    /// Looks who holds the streams, among at most `most` subscriptions from `from` on; begins with
-    /// 0, returns where to go on.
+    /// Finds the holders of the streams among at most `most` subscriptions from `from` on. Begins
+    /// with 0; returns the place to continue from, `None` at the end.
     pub fn holders(&self, from: u32, most: usize, found: &mut Holders) -> Option<u32> {
         let mut next = from;
         for (id, cursor) in self.cursors.from(from).take(most) {
@@ -276,7 +276,7 @@ impl Broker {
         self.sessions.get(self.sessions.find(client_id)?).link()
     }
 
-    /// The session of a client, or the own one of a shared subscription that is written like that.
+    /// The session of a client, or the own session of a shared subscription of that text.
     fn find_shown(&self, client_id: &str) -> Option<u32> {
         self.sessions.find(client_id).or_else(|| self.sessions.find(&own_client_id(client_id)))
     }
@@ -287,7 +287,7 @@ impl Broker {
         let presence = if session.is_attached() {
             Presence::Here
         } else {
-            // One that is overdue stays only while it cannot be forgotten.
+            // An overdue session stays only while it cannot be forgotten.
             let until = session.expires_at.unwrap_or(self.now);
             let since = until.as_nanos().saturating_sub(session.expiry.as_nanos() as u64);
             Presence::Away { since: Time::from_nanos(since), until }

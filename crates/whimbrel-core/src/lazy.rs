@@ -1,14 +1,14 @@
-//! Memory only for what is in use.
+//! Values that take memory only while they are in use.
 
 use core::ops::{Deref, DerefMut};
 
-/// What most owners of a thing have of it at rest: the same for all.
+/// A type with one value at rest that all its owners share.
 pub(crate) trait AtRest: Default + 'static {
-    /// The thing as it is while it is not in use.
+    /// The value while it is not in use.
     fn at_rest() -> &'static Self;
 }
 
-/// A thing that takes memory only once it is changed, until [`Lazy::rest`].
+/// A value that takes memory only from its first change until [`Lazy::rest`].
 #[derive(Debug)]
 pub(crate) struct Lazy<T>(Option<Box<T>>);
 
@@ -19,7 +19,7 @@ impl<T> Default for Lazy<T> {
 }
 
 impl<T> Lazy<T> {
-    /// Gives the memory back: the thing is as if it never had been in use.
+    /// Gives the memory back: the value is as if it never had been in use.
     pub(crate) fn rest(&mut self) {
         self.0 = None;
     }
@@ -39,7 +39,7 @@ impl<T: AtRest> DerefMut for Lazy<T> {
     }
 }
 
-/// Says how a type is at rest, which has to be what its `Default` makes.
+/// Defines the value of a type at rest, which has to equal its `Default`.
 macro_rules! at_rest {
     ($type:ty, $value:expr) => {
         impl crate::lazy::AtRest for $type {

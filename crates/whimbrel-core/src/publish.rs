@@ -1,4 +1,5 @@
-//! An event is passed on: it is retained if asked, and goes to everyone who wants it.
+//! Passing an event on: it is retained if asked, and goes to all subscriptions and brokers that
+//! want it.
 
 use whimbrel_event::Time;
 
@@ -12,7 +13,8 @@ use crate::session::{Publication, Sessions, Terms};
 use crate::shared::Groups;
 
 impl Broker {
-    /// Passes on an event of an own pubend that has its tick.
+    /// Passes on an event of an own pubend that has its tick. Tells whether a subscription wanted
+    /// it.
     pub(crate) fn pass_own(
         &mut self,
         now: Time,
@@ -31,16 +33,16 @@ impl Broker {
         matched
     }
 
-    /// An event that is not logged is passed: if it is retained, that is written lazily.
+    /// Has the retained message of a passed event that was not logged written lazily.
     pub(crate) fn record_unlogged_retained(&mut self, retain: bool, topic: &str) {
-        // What the broker says of itself it says anew.
+        // The broker publishes its own `$` topics anew after a restart.
         let is_kept = retain && self.has_log() && !topic.starts_with('$');
         if is_kept && !self.store.lazy_topics.contains(topic) {
             self.store.lazy_topics.insert(topic.into());
         }
     }
 
-    /// The consolidated stream passes an event: it goes to everyone who wants it, and into the
+    /// The consolidated stream passes an event: it goes to all targets that want it, and into the
     /// cache. Tells whether a subscription wanted it.
     pub(crate) fn pass(
         &mut self,
@@ -62,7 +64,8 @@ impl Broker {
             is_news = outcome.is_news;
             sessions.stats.retained_refused += u64::from(outcome.is_refused);
             if has_log {
-                // What was written with the event, if it was, is not kept.
+                // A refused retained message is not kept, though it may have been written with the
+                // event.
                 let refused = outcome.is_refused.then(|| publication.event.topic.into());
                 store.lazy_topics.extend(outcome.swept.into_iter().chain(refused));
             }
@@ -88,7 +91,7 @@ impl Broker {
             self.forward(now, &publication.accepted(), retain, out);
         }
         while let Some(cursor) = self.fallen.pop() {
-            // A gap goes before it: that it is there is not its client's fault.
+            // A gap goes before the event in that case. A slow client is not its cause.
             let of_cursor = self.cursors.get(cursor);
             let inflight = &self.sessions.get(of_cursor.session).inflight;
             let is_unsettled =
@@ -105,19 +108,19 @@ impl Broker {
     }
 }
 
-/// One event on its way to everyone who wants it.
+/// One event on its way to all targets that want it.
 struct PassRound<'a> {
     now: Time,
     /// It is of an own stream that may be logged.
     is_own: bool,
-    /// It is of one of this broker's streams: others are sent it.
+    /// It is of one of this broker's streams, so other brokers are sent it.
     is_hosted: bool,
     matched: bool,
-    /// The partition of the cache that it belongs to: the first that wants it, else the last.
+    /// The cache partition that it belongs to: the first that wants it, else the last.
     partition: usize,
-    /// Tracked subscriptions that could not take it.
+    /// Cursors that could not take it.
     fallen: &'a mut Vec<u32>,
-    /// Other brokers that want it.
+    /// Other brokers that want it, by their numbers.
     brokers: &'a mut Vec<u32>,
 }
 
@@ -196,12 +199,12 @@ impl<'a> PassRound<'a> {
         if cursor.catch_up.is_some() || cursor.has_had(publication.id) || cursor.is_detached(publication.id.pubend) {
             return;
         }
-        // Its stream may have begun here again with what came before this broker was restarted.
+        // After a restart of this broker, its stream may have begun again with earlier events.
         if cursor.durable.as_deref().is_some_and(|durable| durable.beyond.contains(&publication.id)) {
             return;
         }
         let is_flying = sessions.get(cursor.session).inflight.loading(id, publication.id).is_some();
-        // Something of another stream comes before it that is being read elsewhere.
+        // It comes after an event of another stream that is being read elsewhere.
         let is_blocked = publication.event.headers.after.iter().any(|after| cursor.is_detached(after.pubend));
         if cursor.is_unsettled(publication.id) || is_blocked || is_flying {
             self.fallen.push(id);

@@ -1,4 +1,4 @@
-//! Streams of other brokers: what is learnt of them is passed on in tick order.
+//! Streams of other brokers: knowledge of them is passed on in tick order.
 
 use whimbrel_event::{AcceptedEvent, Event, EventId, PubendId, Reliability, Tick, Time};
 use whimbrel_selector::TopicName;
@@ -9,7 +9,7 @@ use crate::cursor::{CATCH_UP_SLICE, Gap, GapReason};
 use crate::session::Publication;
 use crate::stream::{Knowledge, Passed};
 
-/// What is learnt of a part of a stream.
+/// Knowledge of a part of a stream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Learnt<'a> {
     /// An event at its last tick, and none before.
@@ -21,12 +21,12 @@ pub(crate) enum Learnt<'a> {
     },
     /// No event.
     Silence,
-    /// Whatever was in it is lost for good.
+    /// Its events, if it had any, are lost for good.
     Lost,
 }
 
 impl Broker {
-    /// Adds what is known of another broker's stream, as whoever carries it tells.
+    /// Adds knowledge of another broker's stream, as its carrier tells it.
     pub(crate) fn learn(&mut self, now: Time, segment: &Segment<'_>, out: &mut dyn Output) {
         let Segment { pubend, after, upto, what } = *segment;
         let learnt = match what {
@@ -40,8 +40,8 @@ impl Broker {
         self.learn_of(now, (pubend, after, upto), learnt, out);
     }
 
-    /// Adds what is known of another broker's stream, and passes on what has no doubt before it.
-    /// What is of best effort never waits for what may have been before it.
+    /// Adds knowledge of another broker's stream, and passes on what is before the doubt horizon. A
+    /// best-effort event never waits for earlier ticks.
     pub(crate) fn learn_of(
         &mut self,
         now: Time,
@@ -84,8 +84,8 @@ impl Broker {
         self.pass_known(now, pubend, out);
     }
 
-    /// Passes on what is known of a stream up to the first doubt, or to an event that waits for one
-    /// of another stream.
+    /// Passes on what is known of a stream, up to the doubt horizon or to an event that waits for
+    /// one of another stream.
     pub(crate) fn pass_known(&mut self, now: Time, pubend: PubendId, out: &mut dyn Output) {
         let remote = self.streams.remote(pubend).expect("the stream is known");
         if remote.is_held {
@@ -123,8 +123,8 @@ impl Broker {
         }
     }
 
-    /// A stream is followed from that tick on: nobody here wanted anything of it before, or it was
-    /// not known what.
+    /// Follows a stream from tick `begin` on: before, there was no interest in it here, or it was
+    /// not known which.
     pub(crate) fn begin_stream(&mut self, now: Time, pubend: PubendId, begin: Tick, out: &mut dyn Output) {
         let Some(remote) = self.streams.remote(pubend) else { return };
         remote.is_held = false;
@@ -141,7 +141,7 @@ impl Broker {
         self.pass_known(now, pubend, out);
     }
 
-    /// Subscriptions that begin now, and have not been answered, begin in a stream where that does:
+    /// Sets subscriptions that begin now, and have not been answered, to the begin of a stream:
     /// they have missed nothing of it.
     pub(crate) fn begin_unanswered(&mut self, pubend: PubendId, begin: Tick) {
         let Some(overlay) = self.overlay.as_deref() else { return };
@@ -155,13 +155,13 @@ impl Broker {
     fn moved(&mut self, pubend: PubendId, upto: Tick) {
         let remote = self.streams.remote(pubend).expect("the stream is known");
         remote.passed = upto;
-        // What was lost is not retained.
+        // Lost events are not retained.
         if remote.retained.first().is_some_and(|first| *first <= upto) {
             remote.retained = remote.retained.split_off(&Tick(upto.0 + 1));
         }
     }
 
-    /// Everyone who may have wanted something of a part that does not come is told.
+    /// Tells a missing part to all subscriptions that may have wanted something of it.
     fn pass_gap(
         &mut self,
         now: Time,
@@ -176,7 +176,8 @@ impl Broker {
             if from >= to {
                 continue;
             }
-            // One that is live stands before what is lost; where it lags from then on is behind.
+            // A caught-up cursor stands before the lost part; one in catch-up goes on from there
+            // behind it.
             let from = cursor.catch_up.as_ref().map_or(from, |catch_up| from.max(catch_up.positions.get(pubend)));
             if self.read_remote_instead(id, pubend, (from, to)) {
                 continue;
@@ -187,16 +188,16 @@ impl Broker {
                 && !self.sessions.is_attached(cursor.session)
                 && self.cache.incomplete(&cursor.partitions, pubend) >= to
             {
-                // Its client is away, and is told when it is back, as of all that the cache lacks:
-                // until then it takes no memory for that.
+                // Its client is away, and is told when it is back, as of everything that the cache
+                // lacks. Until then it takes no memory for that.
                 continue;
             }
             self.tell_gap(now, id, Gap { pubend, from, to, reason }, out);
         }
     }
 
-    /// A subscription is told a gap, in order, after whatever waits, if there may have been
-    /// something in it.
+    /// Tells a subscription a gap, in order, after all that waits, if there may have been an event
+    /// in it.
     pub(crate) fn tell_gap(&mut self, now: Time, id: u32, gap: Gap, out: &mut dyn Output) {
         if self.streams.possible(gap).is_none() {
             return;
@@ -225,7 +226,7 @@ impl Broker {
         let cursor = self.cursors.get_mut(id);
         let catch_up = cursor.catch_up.as_mut().expect("it lags now");
         if catch_up.gaps.iter().all(|known| known.pubend != gap.pubend) && !catch_up.positions.has(gap.pubend) {
-            // It has had nothing of that stream yet, also not what lies before the gap.
+            // It has had no event of that stream yet, also none before the gap.
             catch_up.positions.set(gap.pubend, Tick(0));
         }
         catch_up.gaps.add(gap);

@@ -1,4 +1,4 @@
-//! A broker goes on after a restart.
+//! Resuming the host of the data directory after a restart.
 
 use whimbrel_event::{HostId, Tick};
 
@@ -6,10 +6,10 @@ use crate::broker::Broker;
 use crate::stream::{Sources, Streams};
 
 impl Broker {
-    /// The own streams are those of a host that was here before, instead of new ones. `birth` is
-    /// when they began, `last` has for each the last tick that can have been used or named: all
-    /// ticks from now on are greater, and of nothing up to there the cache is sure. Nothing is
-    /// named that is not reserved ([`Streams::reserve`]).
+    /// Makes the own streams those of a host that was here before, instead of new ones. `birth` is
+    /// the tick of their begin. `last` has for each stream the last tick that can have been used or
+    /// named: all ticks from now on are greater, and the cache is sure of nothing up to there. No
+    /// tick is named that is not reserved ([`Streams::reserve`]).
     ///
     /// # Panics
     /// When the core has been used.

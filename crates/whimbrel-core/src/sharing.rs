@@ -1,11 +1,11 @@
-//! Shared subscriptions that are durable: each has a session of its own, which is remembered and
-//! has one durable subscription. So position, holds, catching up from the log and restart are those
-//! of any other; what is delivered to that session is handed out among the members.
+//! Durable shared subscriptions. Each has a session of its own, which is remembered and has one
+//! durable subscription. Position, holds, catch-up from the log and restart are therefore those of
+//! any other subscription. Deliveries to that session are handed out among the members.
 //!
 //! A shared subscription becomes durable with the first member whose session is remembered, and
-//! stays so until it ends with its last. Its own session is written before that member, and ends
-//! after the last of them. It is served while a member is there; while none is, what members have
-//! not settled is delivered to it again when one comes back.
+//! stays so until it ends with its last member. Its own session is written before that member, and
+//! ends after the last one. It is served while a member is attached. When none is, the members'
+//! unsettled events are delivered to it again once a member comes back.
 
 use whimbrel_event::{Qos, Time};
 use whimbrel_selector::{Selector, SharedFilter, TopicFilter};
@@ -15,16 +15,16 @@ use crate::broker::Broker;
 use crate::route::{self, IndexSpot};
 use crate::session::{Abandoned, Account, Fulfilled, ReassignedDelivery, Settled, own_client_id};
 
-/// The identifier of an own session's subscription if other brokers have members: a restart does
-/// not end it then, though nobody here is one.
+/// The identifier of an own session's subscription if other brokers have members: then a restart
+/// does not end it, though it has no member here.
 const FOR_OTHERS: u32 = 1;
 
-/// What the own session of a shared subscription asks for.
+/// The request of a shared subscription's own session.
 fn asked_by_own<'a>(text: &'a str, selector: Option<&'a Selector>, identifier: u32) -> Filter<'a> {
     let following = Following { durability: Durability::Durable, start: Start::Own, ..Following::default() };
     Filter {
         filter: text,
-        // What members get twice after a crash, they may get twice: at least once is enough here.
+        // Members may get an event twice after a crash anyway, so at least once is enough here.
         qos: Qos::AtLeastOnce,
         no_local: false,
         retain_as_published: true,
@@ -36,8 +36,8 @@ fn asked_by_own<'a>(text: &'a str, selector: Option<&'a Selector>, identifier: u
 }
 
 impl Broker {
-    /// Makes a session a member of a shared subscription, or changes what it asked for. A member
-    /// asks for the selector that the others have, or is the only one.
+    /// Makes a session a member of a shared subscription, or changes its membership. A member asks
+    /// for the selector of the others, or is the only one.
     pub(crate) fn join_group(
         &mut self,
         index: u32,
@@ -60,18 +60,18 @@ impl Broker {
         Ok(id)
     }
 
-    /// Whether a subscription of a session makes that a member: it is a shared one, and not the
-    /// shared subscription's own.
+    /// Whether a session's subscription is a membership: a shared one that is not of the shared
+    /// subscription's own session.
     pub(crate) fn is_member(&self, index: u32, shared: &SharedFilter<'_>) -> bool {
         shared.group.is_some() && self.sessions.get(index).shares().is_none()
     }
 
-    /// If a session asks to become a member of a durable shared subscription: has what that wants
-    /// logged from now on, if it is not yet, and tells which it is. It stays until
-    /// [`Broker::expect_no_more`].
+    /// Prepares a session's request for membership in a durable shared subscription: has its events
+    /// logged from now on, if they are not yet. Returns which shared subscription that is; it stays
+    /// until [`Broker::expect_no_more`].
     ///
     /// # Errors
-    /// When the log takes no more subscriptions, or others share with another selector.
+    /// When the log takes no more subscriptions, or other members have another selector.
     pub(crate) fn expect_member(
         &mut self,
         index: u32,
@@ -88,7 +88,7 @@ impl Broker {
         }
         let own = known.and_then(|id| self.groups.own(id));
         if own.is_none() && self.has_to_seek(self.now) {
-            // Others may have its position: it is sought when the member has joined.
+            // Other brokers may have its position. That is sought when the member has joined.
             let id = self.find_or_place(asked.filter);
             self.groups.expect_member(id);
             return Ok(Some(id));
@@ -99,8 +99,8 @@ impl Broker {
         let id = self.find_or_place(asked.filter);
         let is_home = self.groups.is_home(id);
         if own.is_none() && is_home {
-            // What is asked for is within the bounds of the member's session, and so within those
-            // of this one.
+            // The request is within the bounds of the member's session, and so within those of this
+            // one.
             self.begin_own(id, asked.filter);
         }
         if is_home && (own.is_none() || is_other) {
@@ -110,13 +110,13 @@ impl Broker {
         Ok(Some(id))
     }
 
-    /// A member that was expected has joined, or does not.
+    /// An expected member has joined, or will not.
     pub(crate) fn expect_no_more(&mut self, id: u32) {
         self.groups.expect_no_more(id);
         self.end_if_empty(id);
     }
 
-    /// Makes a session of its own for a shared subscription.
+    /// Creates the own session of a shared subscription.
     pub(crate) fn begin_own(&mut self, id: u32, text: &str) {
         let own = self.sessions.create(&own_client_id(text));
         let (expiry, now) = (self.sessions.limits.session_expiry_max, self.now);
@@ -128,10 +128,10 @@ impl Broker {
         self.place_own(own);
     }
 
-    /// The own session of a shared subscription asks for what a member asks for.
+    /// Requests through the own session what a member asks for.
     ///
     /// # Errors
-    /// When the log takes no more subscriptions, or it has changed too often.
+    /// When the log takes no more subscriptions, or the selector has changed too often.
     pub(crate) fn ask_by_own(&mut self, id: u32, text: &str, selector: Option<&Selector>) -> Result<(), Refusal> {
         let own = self.groups.own(id).expect("it asks with its own session");
         let assigned = self.streams.own.assigned();
@@ -141,14 +141,13 @@ impl Broker {
         Ok(())
     }
 
-    /// Whether it is written that other brokers have members of a shared subscription that is
-    /// durable.
+    /// Whether the own session's record says that other brokers have members.
     pub(crate) fn is_for_others(&self, id: u32) -> bool {
         let known = self.groups.own(id).and_then(|own| self.router.find(own, self.groups.text(id)));
         known.is_some_and(|known| self.router.get(known).identifier == FOR_OTHERS)
     }
 
-    /// What the own session of a shared subscription has asked for is durable.
+    /// The request of a shared subscription's own session is durable.
     pub(crate) fn own_confirmed(&mut self, now: Time, own: u32, out: &mut dyn Output) {
         let session = self.sessions.get(own);
         let (Some(&id), Some(text)) = (session.groups.first(), session.shares()) else { return };
@@ -159,13 +158,13 @@ impl Broker {
         let spot = self.groups.set_durable(id);
         self.leave_index(id, &text, spot);
         self.attend(now, id, out);
-        // It is owed what it was only told before.
+        // It has a retention hold now, where it only had an announced interest before.
         self.count_anew(id);
         self.answer_branches(now, id, out);
         self.confirm_shares(now, out);
     }
 
-    /// A member of these shared subscriptions may have come: their own sessions are served.
+    /// Serves the own sessions of a session's shared subscriptions, as a member may have come.
     pub(crate) fn attend_all(&mut self, now: Time, index: u32, out: &mut dyn Output) {
         self.adopt_groups(now, index, out);
         for at in 0..self.sessions.get(index).groups.len() {
@@ -175,7 +174,7 @@ impl Broker {
         }
     }
 
-    /// Durable shared subscriptions that a session is a member of are remembered at their home.
+    /// Has the home remember a session's durable shared subscriptions.
     pub(crate) fn adopt_groups(&mut self, now: Time, index: u32, out: &mut dyn Output) {
         if self.overlay.is_none() {
             return;
@@ -200,8 +199,8 @@ impl Broker {
         self.resume(now, own, out);
     }
 
-    /// A member of a shared subscription has gone: if nobody else is there, what waits stays in the
-    /// log.
+    /// A member of a shared subscription has left. If none is attached any more, waiting events
+    /// stay in the log.
     pub(crate) fn desert(&mut self, now: Time, id: u32) {
         if self.groups.visit(id).is_some() && !self.groups.is_attended(id, &self.sessions) {
             self.groups.give_back(id, &mut self.sessions);
@@ -217,14 +216,14 @@ impl Broker {
         self.sessions.unbind_within(own);
         self.leave_streams(own);
         let session = self.sessions.get_mut(own);
-        // It ends with the last member, and not by itself: that tells only since when nobody has
-        // been there.
+        // It ends with the last member and not by this time, which only tells since when no member
+        // has been attached.
         session.expires_at = Some(now.after(session.expiry));
         self.sessions.rest(own);
     }
 
-    /// The client of a session has gone. What it has not acknowledged of shared subscriptions goes
-    /// to others, or back into the log.
+    /// The client of a session has left. Its unacknowledged events of shared subscriptions go to
+    /// other members, or back into the log.
     pub(crate) fn leave_work(&mut self, now: Time, index: u32, out: &mut dyn Output) {
         let all = self.sessions.get(index).groups.to_vec();
         let mut moved = all.clone();
@@ -243,8 +242,8 @@ impl Broker {
         }
     }
 
-    /// A session ends: of what it had unsubscribed from, it is a member no more. Gives these shared
-    /// subscriptions.
+    /// Ends the memberships of an ending session that it had unsubscribed from. Returns their
+    /// shared subscriptions.
     pub(crate) fn leave_leaving(&mut self, index: u32) -> Vec<u32> {
         let mut left = core::mem::take(&mut self.sessions.get_mut(index).groups).to_vec();
         left.retain(|id| self.groups.is_leaving(*id, index));
@@ -252,11 +251,11 @@ impl Broker {
         left
     }
 
-    /// A session ends that was a member of these shared subscriptions, which live on: what it has
-    /// not acknowledged goes to others.
+    /// A session ends that was a member of these shared subscriptions, which live on: its
+    /// unacknowledged events go to other members.
     pub(crate) fn end_work(&mut self, now: Time, index: u32, lives: Vec<u32>, out: &mut dyn Output) {
         self.move_work(now, index, lives.clone(), out);
-        // The protocol forbids to give these to anyone else.
+        // The protocol forbids giving these to another client.
         let unsettled: Vec<_> = self.sessions.get(index).inflight.unsettled_of_groups().collect();
         for (id, origin) in unsettled.into_iter().filter(|(id, _)| lives.contains(id)) {
             self.sessions.stats.dropped_session_ended += 1;
@@ -269,8 +268,8 @@ impl Broker {
         }
     }
 
-    /// Gives what a member of shared subscriptions that is gone has not acknowledged to the others.
-    /// Costs one look at each of its deliveries, however many the subscriptions are.
+    /// Gives the unacknowledged events of a member that is gone to other members. Costs one look at
+    /// each of its deliveries, however many shared subscriptions there are.
     fn move_work(&mut self, now: Time, index: u32, mut groups: Vec<u32>, out: &mut dyn Output) {
         groups.sort_unstable();
         let (inflight, mut waker) = self.sessions.inflight_mut(index);
@@ -292,7 +291,7 @@ impl Broker {
         }
     }
 
-    /// Lets a session that may have room take what waits in its shared subscriptions.
+    /// Hands events that wait in its shared subscriptions to a session that may have room.
     pub(crate) fn take_shared(&mut self, now: Time, index: u32, out: &mut dyn Output) {
         for at in 0..self.sessions.get(index).groups.len() {
             let group = self.sessions.get(index).groups[at];
@@ -300,14 +299,14 @@ impl Broker {
         }
     }
 
-    /// A session has unsubscribed from a shared subscription, or has ended; whether that lives on.
+    /// A session's membership ends. Tells whether the shared subscription lives on.
     pub(crate) fn leave_group(&mut self, index: u32, id: u32, stays: bool) -> bool {
         self.groups.leave(id, index, stays);
         self.end_if_empty(id)
     }
 
-    /// A shared subscription stands in the index no more, if it did: it has ended, or its own
-    /// session does so for it.
+    /// Removes a shared subscription from the index, if it is there: it has ended, or its own
+    /// session stands there in its place.
     fn leave_index(&mut self, id: u32, text: &str, spot: Option<IndexSpot>) {
         if let Some(spot) = spot {
             let filter = SharedFilter::parse(text).expect("it was checked").filter;
@@ -315,13 +314,13 @@ impl Broker {
         }
     }
 
-    /// As [`Broker::leave_index`].
+    /// As [`Broker::leave_index`], for the spot that the shared subscription has now.
     pub(crate) fn leave_index_of(&mut self, id: u32) {
         let (text, spot): (Box<str>, _) = (self.groups.text(id).into(), self.groups.spot_mut(id).take());
         self.leave_index(id, &text, spot);
     }
 
-    /// Ends a shared subscription without members; whether it lives on.
+    /// Ends a shared subscription if it has no members; tells whether it lives on.
     pub(crate) fn end_if_empty(&mut self, id: u32) -> bool {
         if !self.groups.is_empty(id) {
             return true;
@@ -339,7 +338,7 @@ impl Broker {
         false
     }
 
-    /// The own session of a shared subscription ends.
+    /// Ends the own session of a shared subscription.
     pub(crate) fn end_own(&mut self, own: u32) {
         if self.sessions.is_attached(own) {
             self.sessions.unbind_within(own);
@@ -353,8 +352,8 @@ impl Broker {
         self.sessions.remove(own);
     }
 
-    /// If a shared subscription ends with that member: what has to be logged for it until that is
-    /// durable.
+    /// If a shared subscription ends with this member: its durable interest, which is logged for
+    /// until that end is durable.
     pub(crate) fn interest_if_last(
         &mut self,
         index: u32,
@@ -366,8 +365,8 @@ impl Broker {
         Some(self.router.insert_interest(filter, selector.as_ref(), None))
     }
 
-    /// Hands out what was delivered to own sessions of shared subscriptions, and settles there what
-    /// members have.
+    /// Hands deliveries to own sessions of shared subscriptions out to members, and settles there
+    /// the events that members have settled.
     pub(crate) fn share_out(&mut self, now: Time, out: &mut dyn Output) {
         while let Some(handed) = self.sessions.handed.pop_front() {
             let (own, number) = (handed.session, handed.number);
@@ -391,7 +390,7 @@ impl Broker {
         }
     }
 
-    /// A delivery to the own session of a shared subscription is over.
+    /// Settles a delivery to the own session of a shared subscription.
     fn settle_within(&mut self, own: u32, tag: u16) {
         let (inflight, mut waker) = self.sessions.inflight_mut(own);
         let Some(slot) = inflight.slot(tag) else { return };
@@ -404,14 +403,13 @@ impl Broker {
         self.record_moved(own);
     }
 
-    /// After a restart, what was written of shared subscriptions' own sessions, `index` among them,
-    /// and of their members is put together again. One without a member that it lasts for was about
-    /// to end.
+    /// After a restart, reassembles a shared subscription from the records of its own session
+    /// (`index`) and of its members. One without a member for which it is durable was about to end.
     pub(crate) fn restore_own(&mut self, index: u32) {
         let Some(text) = self.sessions.get(index).shares().map(Box::<str>::from) else { return };
         let place = self.sessions.get(index).memory.roam.as_deref();
         if place.is_some_and(|place| place.given.is_some()) {
-            // It belongs to another home, and goes when it is safe there.
+            // It belongs to another home now, and goes when it is safe there.
             return;
         }
         let known = self.router.find(index, &text).map(|id| self.router.get(id));
@@ -427,7 +425,7 @@ impl Broker {
         let (Some(selector), Some(id)) = (known, id) else { return self.end_own(index) };
         self.sessions.get_mut(index).groups.push(id);
         self.groups.set_own(id, index);
-        // A change of it may have been durable only here.
+        // A changed selector may have been durable only here.
         let selector = selector.as_deref().map(crate::confirming::remembered);
         self.groups.select(id, selector.as_ref());
         let spot = self.groups.set_durable(id);

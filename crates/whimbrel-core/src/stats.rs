@@ -1,10 +1,11 @@
-//! What the core has done and holds.
+//! Counters and gauges of the core.
 
 use crate::cursor::GapReason;
 
 macro_rules! stats {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// Counters (since the start) and gauges (now; marked so). Exact, and free of cost to read.
+        /// Counters (since the start) and gauges (current values; marked so). Exact, and free of
+        /// cost to read.
         // tidy: table
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Stats {
@@ -14,7 +15,7 @@ macro_rules! stats {
 }
 
 stats! {
-    /// Events of clients that got their id: what the broker says of itself is not among them.
+    /// Events of clients that got their id; the broker's own events are not among them.
     events_accepted,
     /// Payload bytes of these.
     payload_bytes_accepted,
@@ -46,7 +47,7 @@ stats! {
     deliveries_recovered,
     /// Gaps because the cache had given the room to other events.
     gaps_overwritten,
-    /// Gaps because nobody had asked for such events here before.
+    /// Gaps because there had been no interest in such events here before.
     gaps_not_buffered,
     /// Gaps because something was given up before it was acknowledged.
     gaps_released,
@@ -144,19 +145,20 @@ stats! {
     selector_matches,
 }
 
-/// What a subscription that was told a gap is promised of the time in which its client is away.
+/// The class of a subscription that was told a gap: what it gets of the time in which its client is
+/// away.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GapClass {
     /// Nothing: it has notices only.
     Nondurable,
-    /// What the cache has.
+    /// The events that the cache has.
     SemiDurable,
-    /// All.
+    /// All events.
     Durable,
 }
 
 impl GapClass {
-    /// All of them, in the order of their numbers.
+    /// All classes, in the order of their numbers.
     pub const ALL: [GapClass; 3] = [GapClass::Nondurable, GapClass::SemiDurable, GapClass::Durable];
 
     /// Its name in metrics.
@@ -194,7 +196,7 @@ impl GapCounts {
         GapClass::ALL.into_iter().map(|class| self.of(class, GapReason::BestEffort)).sum()
     }
 
-    /// All others.
+    /// Gaps of all other streams.
     pub fn promised(&self) -> u64 {
         self.0.iter().flatten().sum::<u64>() - self.best_effort()
     }

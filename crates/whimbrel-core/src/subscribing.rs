@@ -1,4 +1,4 @@
-//! Subscriptions begin, change and end.
+//! Making, changing and ending subscriptions.
 
 use whimbrel_event::{Qos, Time};
 use whimbrel_selector::SharedFilter;
@@ -16,9 +16,9 @@ use crate::store::Recipient;
 #[derive(Debug)]
 pub(crate) struct SubscriptionChange<'a> {
     pub(crate) asked: Filter<'a>,
-    /// That is less than the client has asked for.
+    /// The durability is less than the client has asked for.
     pub(crate) is_less: bool,
-    /// What it has if it is durable, or why it is refused.
+    /// Its confirmed state if it is durable, or why it is refused.
     pub(crate) confirmed: Result<Option<Confirmed>, Refusal>,
 }
 
@@ -45,8 +45,8 @@ impl Broker {
         self.make_subscriptions(now, index, making, Some((whom, tag)), out);
     }
 
-    /// The log has failed, and nothing can be remembered: subscriptions stay as they are, and there
-    /// are no new ones.
+    /// Answers a SUBSCRIBE after the log has failed: nothing can be remembered, so subscriptions
+    /// stay as they are, and new ones are refused.
     fn subscribe_without_log(
         &mut self,
         index: u32,
@@ -58,8 +58,8 @@ impl Broker {
             let known = self.router.get(self.router.find(index, asked.filter).ok_or(Refusal::LogFailed)?);
             let text = asked.selector.map(ToString::to_string);
             let is_same = known.qos == asked.granted_qos() && known.no_local == asked.no_local;
-            // A place that is named would be forgotten, and the subscription begin elsewhere after
-            // the restart.
+            // A start position that is named would be forgotten, and the subscription would begin
+            // elsewhere after the restart.
             let goes_on = !asked.following.by_token && matches!(asked.following.start, Start::Own);
             if !is_same || !goes_on || known.selector.as_deref() != text.as_deref() {
                 return Err(Refusal::LogFailed);
@@ -71,9 +71,9 @@ impl Broker {
         out.subscribed(link, tag, &results, &[]);
     }
 
-    /// Makes or changes subscriptions of a session, each with what it has if it is durable, or
-    /// refuses them for the reason given, and answers whoever is there. Tells which of those could
-    /// not be made that were not refused.
+    /// Makes or changes subscriptions of a session, each with its confirmed state if it is durable,
+    /// or refuses them for the reason given. Answers the client if it is there. Returns the filters
+    /// that could not be made although they were not refused before.
     pub(crate) fn make_subscriptions(
         &mut self,
         now: Time,
@@ -102,7 +102,7 @@ impl Broker {
             self.attend_all(now, index, out);
             return failed;
         };
-        // Before it is known what the answer waits for.
+        // Before the interests are known that the answer waits for.
         self.adopt_groups(now, index, out);
         let made = filters.iter().zip(fresh).zip(results);
         let made =
@@ -116,8 +116,8 @@ impl Broker {
         failed
     }
 
-    /// Answers a SUBSCRIBE, names the brokers that do not know of it, and lets its subscriptions
-    /// read what is retained.
+    /// Answers a SUBSCRIBE, names the brokers that do not know its interest yet, and lets its
+    /// subscriptions read retained messages.
     pub(crate) fn answer_subscribed(
         &mut self,
         now: Time,
@@ -127,7 +127,7 @@ impl Broker {
     ) {
         let mut results = Vec::with_capacity(made.len());
         for (asked, _, result) in &made {
-            // It may have been ended since.
+            // The subscription may have ended meanwhile.
             let is_there = self.router.find(index, &asked.filter).is_some();
             let begins = (asked.wants_token() && is_there).then(|| self.begins(now, index, &asked.view()));
             results.push(result.clone().map(|granted| Granted { begins, ..granted }));
@@ -149,7 +149,7 @@ impl Broker {
         self.read_retained(now, index, &mut { REPLAY_SLICE }, out);
     }
 
-    /// What is granted of what is asked for, and whether that is less: which durability depends on
+    /// The part of a request that is granted, and whether that is less. The durability depends on
     /// what the broker and the session have.
     pub(crate) fn grant<'a>(&self, index: u32, asked: &Filter<'a>) -> (Filter<'a>, bool) {
         let mut granted = *asked;
@@ -177,11 +177,12 @@ impl Broker {
         (granted, is_less)
     }
 
-    /// Whether a subscription may be made or changed, with so many others and so many bytes of
-    /// selectors that were just asked for; what its session's selectors weigh together then.
+    /// Checks whether a subscription may be made or changed, after `requested` others and
+    /// `requested_bytes` bytes of selectors in the same request. Returns the bytes that its
+    /// session's selectors take together then.
     ///
     /// # Errors
-    /// When what is asked for makes no sense, or is more than the session may have.
+    /// When the request makes no sense, or exceeds a bound of the session.
     pub(crate) fn check_subscription(
         &self,
         index: u32,
@@ -213,8 +214,8 @@ impl Broker {
         Ok(all)
     }
 
-    /// Whether a subscription has events to get under another selector than the one that is asked
-    /// for: they may be anywhere in the cache.
+    /// Whether a subscription still has events to get under another selector than the one asked
+    /// for. These may be in any partition of the cache.
     fn has_former_selectors(&self, cursor: Option<u32>, confirmed: Option<&Confirmed>) -> bool {
         let changes = confirmed.is_some_and(|confirmed| confirmed.until.is_some());
         changes || cursor.and_then(|id| self.cursors.durable(id)).is_some_and(|durable| !durable.old.is_empty())
@@ -241,7 +242,7 @@ impl Broker {
         let is_member = self.is_member(index, &shared);
         let group = if is_member { self.join_group(index, asked, shared.filter)? } else { NO_GROUP };
         let lasts = is_member && asked.following.durability == Durability::Durable;
-        // The position is that of the shared subscription's own session.
+        // The shared subscription's own session has the position.
         let durability = if lasts { Durability::Queued } else { asked.following.durability };
         let asked = &Filter { following: Following { durability, ..asked.following }, ..*asked };
         let selector_bytes = self.count_selector(index, known, all);
@@ -291,8 +292,8 @@ impl Broker {
         Ok(true)
     }
 
-    /// Notes what the selectors of a session take together; how much of that is this
-    /// subscription's, new or not.
+    /// Records the bytes of all selectors of a session. Returns the part of this subscription, new
+    /// or not.
     fn count_selector(&mut self, index: u32, known: Option<u32>, all: usize) -> u32 {
         let before = known.map_or(0, |id| self.router.get(id).selector_bytes as usize);
         let bytes = all + before - core::mem::replace(&mut self.sessions.get_mut(index).selector_bytes, all);
@@ -305,14 +306,14 @@ impl Broker {
             return self.ask_to_unsubscribe(now, (whom, tag), filters, out);
         }
         if self.sessions.get(index).memory.is_kept {
-            // It would be there again after a restart.
+            // After a restart the subscription would be there again.
             return self.kick(now, index, Kick::LogFailed, out);
         }
         let existed = self.end_subscriptions(index, filters);
         self.answer_end(now, (whom, tag), index, existed, out);
     }
 
-    /// Ends subscriptions of a session; tells which of them there were.
+    /// Ends subscriptions of a session; tells for each whether it existed.
     pub(crate) fn end_subscriptions(&mut self, index: u32, filters: &[&str]) -> Vec<bool> {
         let mut existed = Vec::with_capacity(filters.len());
         let (mut ended, mut left) = (Vec::new(), Vec::new());
@@ -322,7 +323,8 @@ impl Broker {
             if let Some(id) = known {
                 ended.push(id);
                 let group = self.router.get(id).group;
-                // Who has something of a shared subscription stays until that is settled.
+                // A member with unsettled events of a shared subscription stays until they are
+                // settled.
                 let stays = group != NO_GROUP && self.sessions.get(index).inflight.has_of_group(group);
                 let gone = self.remove_subscription(index, id, stays);
                 if let Some((group, true)) = gone {
@@ -342,15 +344,15 @@ impl Broker {
             session.inflight.forget_groups(&left);
         }
         if self.retained.replays.has(index) {
-            // A reading that has ended may have been in the way of others.
+            // A retained reading that has ended may have been in the way of others.
             self.turn_soon(index);
         }
         existed
     }
 
-    /// Ends one subscription; its session has to forget it. Of a shared one, tells which, and
-    /// whether it lives on with other members; the session `stays` one of them if it has not
-    /// settled everything.
+    /// Ends one subscription; the caller removes it from its session. Of a shared one, returns
+    /// which, and whether it lives on with other members. With `stays`, the session remains a
+    /// member until it has settled everything.
     pub(crate) fn remove_subscription(&mut self, index: u32, id: u32, stays: bool) -> Option<(u32, bool)> {
         let text = self.router.get(id).text.clone();
         let filter = SharedFilter::parse(&text).expect("checked when it was made").filter;

@@ -6,7 +6,7 @@ use whimbrel_event::Time;
 
 use crate::api::Reason;
 
-/// At most two deadlines per session and one per tracked subscription, so bounded by the number of
+/// A set of deadlines: at most two per session and one per cursor, so bounded by the number of
 /// these.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
@@ -26,7 +26,7 @@ impl Timers {
         self.set.first().map(|(at, reason, _)| (*at, *reason))
     }
 
-    /// The earliest deadline that has come, taken out.
+    /// Takes out the earliest deadline that is due.
     pub(crate) fn pop_due(&mut self, now: Time) -> Option<(Reason, u32)> {
         let (at, reason, session) = *self.set.first()?;
         if at > now {

@@ -2,13 +2,13 @@
 
 use core::time::Duration;
 
-/// Upper bounds of the buckets, microseconds; what is longer than the last is in one bucket more.
+/// Upper bounds of the buckets, microseconds. Longer latencies are in one bucket more.
 pub const LATENCY_BOUNDS_US: [u64; 18] = [
     100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000,
     5_000_000, 10_000_000, 30_000_000, 60_000_000,
 ];
 
-/// How many latencies fell between which bounds, and their sum.
+/// The number of latencies in each bucket, and their sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LatencyHistogram {
     buckets: [u64; LATENCY_BOUNDS_US.len() + 1],
@@ -16,14 +16,15 @@ pub struct LatencyHistogram {
 }
 
 impl LatencyHistogram {
-    /// Adds one.
+    /// Adds one latency.
     pub fn record(&mut self, latency: Duration) {
         let us = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
         self.buckets[LATENCY_BOUNDS_US.partition_point(|bound| *bound < us)] += 1;
         self.sum_us = self.sum_us.saturating_add(us);
     }
 
-    /// Latencies of each bucket alone: up to [`LATENCY_BOUNDS_US`], and above the last of them.
+    /// The number of latencies in each bucket alone: up to each of [`LATENCY_BOUNDS_US`], and above
+    /// the last of them.
     pub fn buckets(&self) -> &[u64] {
         &self.buckets
     }
@@ -33,7 +34,7 @@ impl LatencyHistogram {
         self.sum_us
     }
 
-    /// How many there are.
+    /// The number of latencies.
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }
