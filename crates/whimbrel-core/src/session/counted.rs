@@ -5,8 +5,7 @@ use whimbrel_event::{Qos, Time};
 use super::queue::{Queue, Queued};
 use crate::stats::Stats;
 
-/// The quality of service of the next delivery that has not expired; those before it are accounted
-/// for.
+/// The QoS of the next delivery that has not expired; counts those before it as expired.
 pub(super) fn first_live(queue: &mut Queue, now: Time, stats: &mut Stats) -> Option<Qos> {
     if queue.is_empty() {
         return None;
@@ -18,7 +17,7 @@ pub(super) fn first_live(queue: &mut Queue, now: Time, stats: &mut Stats) -> Opt
     first.map(|entry| entry.qos)
 }
 
-/// The next delivery that has not expired, accounted for.
+/// Takes out the next delivery that has not expired; counts the expired ones.
 pub(super) fn pop(queue: &mut Queue, now: Time, stats: &mut Stats) -> Option<Queued> {
     let (events, bytes) = (queue.len(), queue.bytes());
     let (entry, expired) = queue.pop_live(now);
@@ -28,8 +27,8 @@ pub(super) fn pop(queue: &mut Queue, now: Time, stats: &mut Stats) -> Option<Que
     entry
 }
 
-/// Appends `entry`, and drops the oldest until both bounds hold; returns how many were dropped
-/// (`entry` itself, if it alone is too much).
+/// Appends `entry`, and drops the oldest until both bounds hold; returns the number that was
+/// dropped (`entry` itself, if it alone exceeds a bound).
 pub(crate) fn push_bounded(queue: &mut Queue, entry: Queued, bound: usize, total: usize, stats: &mut Stats) -> u64 {
     let weight = entry.weight();
     let mut dropped = 0;

@@ -1,5 +1,4 @@
-//! Delivery with back-pressure: what goes out at once, what waits, and what is dropped when a bound
-//! is reached.
+//! Delivery with back-pressure: sending at once, waiting, and dropping when a bound is reached.
 
 use core::time::Duration;
 
@@ -16,17 +15,17 @@ use crate::cursor::NO_PUBEND;
 use crate::route::{NO_CURSOR, NO_GROUP};
 use crate::stats::Stats;
 
-/// How long best-effort deliveries may wait for a client that had taken all before, in more bytes
-/// than [`crate::Limits::best_effort_queue_bytes`]: many publishers at once are faster than any one
-/// reader, which is not slow because of that.
+/// How long best-effort deliveries may wait, in more bytes than
+/// [`crate::Limits::best_effort_queue_bytes`], for a client that had taken all before. Many
+/// publishers at once are faster than any one reader, which is not slow because of that.
 const BURST_SPAN: Duration = Duration::from_secs(1);
 
-/// A burst may take so many times these bytes. [`crate::Limits::total_queue_bytes`] counts all the
-/// same.
+/// A burst may take this many times that bound. [`crate::Limits::total_queue_bytes`] applies as
+/// well.
 pub const BURST_FACTOR: usize = 16;
 
-/// An accepted event on its way to its subscriptions; kept (copied) only if somebody has to wait
-/// for it.
+/// An accepted event on its way to its subscriptions; kept (copied) only if a subscription has to
+/// wait for it.
 pub(crate) struct Publication<'a> {
     pub(crate) event: EventRef<'a>,
     pub(crate) id: EventId,
@@ -41,7 +40,7 @@ impl<'a> Publication<'a> {
         Publication { kept: Some(event.clone()), ..Self::of_packed(event.packed(), serial) }
     }
 
-    /// The publication of an event that is packed somewhere.
+    /// The publication of an event that is packed elsewhere.
     pub(crate) fn of_packed(event: Packed<'a>, serial: u64) -> Self {
         let AcceptedEvent { id, accepted, event } = event.unpack();
         Publication { event, id, accepted, serial, kept: None }
@@ -57,25 +56,25 @@ impl<'a> Publication<'a> {
     }
 }
 
-/// What the deliveries of a subscription carry beside their events.
+/// The fields that deliveries of a subscription carry beside their events.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Marks {
     /// The subscription's identifier; 0: none.
     pub(crate) identifier: u32,
-    /// The retain mark as published; otherwise live events have none.
+    /// The retain mark as published; otherwise new events have none.
     pub(crate) retain_as_published: bool,
-    /// The event's name.
+    /// The event's id.
     pub(crate) named: bool,
 }
 
 impl Marks {
-    /// Those of a subscription as it was asked for.
+    /// The marks of a subscription as it was asked for.
     pub(crate) fn of(asked: &Filter<'_>) -> Marks {
         let Filter { identifier, retain_as_published, .. } = *asked;
         Marks { identifier, retain_as_published, named: asked.following.named }
     }
 
-    /// Under which terms the subscription gets an event that was published with that retain mark.
+    /// The terms for an event that was published with retain mark `retain`.
     pub(crate) fn terms(&self, qos: Qos, retain: bool) -> Terms {
         let Marks { identifier, retain_as_published, named } = *self;
         let (retain, naming) = (retain && retain_as_published, Naming::of(named));
@@ -83,17 +82,17 @@ impl Marks {
     }
 }
 
-/// Under which terms one subscription gets an event.
+/// The terms under which one subscription gets an event.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
     pub(crate) qos: Qos,
     pub(crate) identifier: u32,
     pub(crate) group: u32,
-    /// The delivery to the own session of that shared subscription which this one fulfils; 0: none.
+    /// The delivery to the shared subscription's own session that this one settles; 0: none.
     pub(crate) origin: u16,
     pub(crate) retain: bool,
     pub(crate) naming: Naming,
-    /// The tracked subscription it is for, or [`NO_CURSOR`].
+    /// The cursor that it is for, or [`NO_CURSOR`].
     pub(crate) cursor: u32,
 }
 
@@ -103,7 +102,7 @@ impl Terms {
         Delivery { event, id, serial, tag, qos, repeated: false, retain, identifier, naming, cursor }
     }
 
-    /// A new delivery that has got there, and is sent now if its client's answer is expected.
+    /// A new delivery in a stage. It is sent now if its client's answer is expected.
     pub(super) fn slot(&self, id: EventId, event: Option<Event>, stage: Stage) -> Slot {
         let Terms { qos, identifier, group, origin, retain, naming, cursor } = *self;
         let (sent, repeated, rank) = (stage == Stage::Expect, false, 0);
@@ -111,29 +110,29 @@ impl Terms {
     }
 }
 
-/// What has become of an event that was to be sent.
+/// The result of sending an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fate {
     /// The edge has taken it.
     Taken,
-    /// It is to be sent under that tag once it is durable that it is on its way.
+    /// It is to be sent under this tag once the record of the delivery is durable.
     Prepared(u16),
-    /// Its client cannot be sent it: it is over, or goes to another member of its shared
+    /// It cannot be sent to this client: it is over, or goes to another member of its shared
     /// subscription.
     Dropped,
 }
 
-/// Where deliveries of one session go.
+/// The destination of one session's deliveries.
 struct Outgoing<'a> {
     waker: Waker<'a>,
     stats: &'a mut Stats,
-    /// As of [`Sessions::returned`].
+    /// See [`Sessions::returned`].
     returned: &'a mut Vec<ReassignedDelivery>,
     out: &'a mut dyn Output,
 }
 
 impl Session {
-    /// Whether deliveries with that quality of service have to be durable before they are sent.
+    /// Whether deliveries at this QoS have to be durable before they are sent.
     fn prepares(&self, qos: Qos) -> bool {
         qos == Qos::ExactlyOnce && self.memory.is_kept
     }
@@ -146,38 +145,38 @@ impl Session {
         if qos == Qos::AtMostOnce { self.inflight.is_resent() } else { self.inflight.takes_new() }
     }
 
-    /// A new reliable delivery may go out at once.
+    /// Whether a new reliable delivery may go out at once.
     pub(crate) fn takes_reliable(&self, qos: Qos) -> bool {
         self.open && self.waiting.is_empty() && self.has_room(qos)
     }
 
-    /// Its tracked subscriptions may hand out an event with that quality of service at once.
+    /// Whether its cursors may hand out an event at this QoS at once.
     pub(crate) fn takes_tracked(&self, qos: Qos) -> bool {
         self.tracked_is_next() && self.has_room(qos)
     }
 
-    /// Its tracked subscriptions may hand out a delivery of a former connection again.
+    /// Whether its cursors may hand out a delivery of a former connection again.
     pub(crate) fn takes_repeated(&self) -> bool {
         self.tracked_is_next() && self.inflight.is_resent() && self.inflight.has_room()
     }
 
-    /// Its tracked subscriptions may hand out events of some quality of service.
+    /// Whether its cursors may hand out events at some QoS.
     pub(crate) fn takes_any(&self) -> bool {
         self.tracked_is_next() && self.inflight.is_past_repeats()
     }
 
-    /// Nothing waits that its tracked subscriptions have to let go first.
+    /// Whether no waiting delivery has to go before those of its cursors.
     fn tracked_is_next(&self) -> bool {
         self.open && self.follow.queue.is_empty() && !self.was_plain()
     }
 
-    /// Something waits that came while a subscription was plain that is tracked now.
+    /// Whether a delivery waits from the time before a subscription got its cursor.
     fn was_plain(&self) -> bool {
         let is_older = |queue: &Queue| queue.first().is_some_and(|entry| entry.serial <= self.follow.plain_until);
         self.follow.plain_until != 0 && (is_older(&self.waiting) || is_older(&self.passing))
     }
 
-    /// Notes what the edge did with a new delivery, or one that is sent again.
+    /// Records the result of sending a delivery, new or repeated.
     fn record_sent(&mut self, (tag, id): (u16, EventId), sent: Sent, is_again: bool, to: &mut Outgoing<'_>) -> Fate {
         match sent {
             Sent::Open | Sent::Full => {
@@ -195,7 +194,7 @@ impl Session {
             to.returned.push(taken);
             return Fate::Dropped;
         }
-        // That a client is not allowed to get it counts the edge.
+        // The edge counts events that its client is not allowed to get.
         let is_too_large = sent == Sent::TooLarge;
         let is_notice = id.pubend == NO_PUBEND;
         to.stats.notices_too_large += u64::from(is_too_large && is_notice);
@@ -210,11 +209,11 @@ impl Session {
         Fate::Dropped
     }
 
-    /// Puts a reliable delivery into the window and hands it out, or has it prepared. The caller
-    /// has asked for room.
+    /// Puts a reliable delivery into the window and sends it, or has it prepared. The caller has
+    /// asked for room.
     fn hand_out(&mut self, publication: &mut Publication<'_>, terms: Terms, to: &mut Outgoing<'_>) -> Fate {
         // A session that ends with its connection never sends again, unless another member has to
-        // take over.
+        // take the event over.
         let keep = self.is_persistent() || self.prepares(terms.qos) || terms.group != NO_GROUP;
         let event = keep.then(|| publication.keep());
         let prepares = self.prepares(terms.qos);
@@ -231,7 +230,7 @@ impl Session {
 }
 
 impl Sessions {
-    /// Delivers an event to a session, now or later; `false`: its client cannot be sent it, and it
+    /// Delivers an event to a session, now or later. `false`: it cannot be sent to the client, and
     /// is over.
     pub(crate) fn offer(
         &mut self,
@@ -266,8 +265,8 @@ impl Sessions {
         true
     }
 
-    /// Delivers an event to a session for a tracked subscription, now or later, in the order of the
-    /// calls; `false` if it would have to wait and may not: nothing has happened then.
+    /// Delivers an event to a session for a cursor, now or later, in the order of the calls.
+    /// `false` if it would have to wait and may not: then nothing has happened.
     pub(crate) fn offer_tracked(
         &mut self,
         to: u32,
@@ -324,7 +323,7 @@ impl Sessions {
         }
     }
 
-    /// A session that has to be cut off because too much waits for it.
+    /// Takes out a session that has to be cut off for exceeding its bound.
     pub(crate) fn pop_overflowed(&mut self) -> Option<u32> {
         let index = self.overflowed.pop()?;
         if let Some(session) = &mut self.slots[index as usize] {
@@ -333,9 +332,9 @@ impl Sessions {
         Some(index)
     }
 
-    /// Whether a session takes what is retained, at that quality of service, for a reading that
-    /// began when the event `begun` was the last: its window and link have room, and nothing waits
-    /// for the same room that had passed before.
+    /// Whether a session takes retained messages at this QoS, for a reading that began when event
+    /// `begun` was the last one. Its window and link need room, and no earlier event may wait for
+    /// the same room.
     pub(crate) fn takes_retained(&self, index: u32, begun: u64, qos: Qos) -> bool {
         let session = self.get(index);
         let reliable = qos != Qos::AtMostOnce;
@@ -355,7 +354,7 @@ impl Sessions {
             Fate::Taken => {}
             Fate::Prepared(tag) => prepared.push_back((to, tag, session.memory.number)),
             Fate::Dropped => {
-                // Once for all that a session passes over in a row.
+                // Once for all that are dropped in a row of the same session.
                 let whose = (to, session.memory.number);
                 if dropped.last() != Some(&whose) {
                     dropped.push(whose);
@@ -364,7 +363,7 @@ impl Sessions {
         }
     }
 
-    /// Hands out what waits, as far as window and link allow.
+    /// Sends waiting deliveries, as far as window and link allow.
     pub(crate) fn pump(&mut self, index: u32, now: Time, out: &mut dyn Output) {
         let Sessions { slots, stats, prepared, dropped, woken, returned, .. } = self;
         let session = slots[index as usize].as_mut().expect("a session index in use");
@@ -411,16 +410,16 @@ impl Sessions {
 }
 
 impl Session {
-    /// Whether nothing waits, and nothing of a former connection is to be sent again or forgotten:
-    /// as mostly when a client has answered a delivery.
+    /// Whether no delivery waits, and none of a former connection is to be sent again or forgotten:
+    /// the usual case when a client has answered a delivery.
     #[inline]
     fn has_nothing_to_send(&self) -> bool {
         let waiting = self.waiting.len() | self.passing.len() | self.follow.queue.len();
         waiting == 0 && self.inflight.is_resent() && self.inflight.stale_count() == 0
     }
 
-    /// Takes out what goes next of what waits, if the window takes it: from the two queues in
-    /// turns, where both have something and nothing has to go first.
+    /// Takes out the waiting delivery that goes next, if the window takes it: from both queues in
+    /// turns, if both have one and neither has to go first.
     pub(super) fn next_waiting(&mut self, now: Time, stats: &mut Stats) -> Option<Queued> {
         let plain = first_live(&mut self.waiting, now, stats).is_some_and(|qos| self.has_room(qos));
         let tracked = first_live(&mut self.follow.queue, now, stats).is_some_and(|qos| self.has_room(qos));
@@ -433,8 +432,7 @@ impl Session {
         pop(queue, now, stats)
     }
 
-    /// Sends an event that has not been sent before, or has it prepared. The caller has asked for
-    /// room.
+    /// Sends an event for the first time, or has it prepared. The caller has asked for room.
     fn send_new(&mut self, publication: &mut Publication<'_>, terms: Terms, to: &mut Outgoing<'_>) -> Fate {
         if terms.qos != Qos::AtMostOnce {
             return self.hand_out(publication, terms, to);
@@ -445,7 +443,7 @@ impl Session {
         self.record_sent((0, publication.id), sent, false, to)
     }
 
-    /// Sends the next delivery (or release) of a former connection again, or one that was prepared;
+    /// Sends the next delivery (or release) of a former connection again, or one that was prepared.
     /// `None`: it has to wait. The caller has asked for room.
     fn send_again(&mut self, to: &mut Outgoing<'_>) -> Option<Fate> {
         let link = Link(self.link);

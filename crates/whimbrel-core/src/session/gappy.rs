@@ -1,13 +1,13 @@
-//! Which clients were told of most gaps.
+//! The clients that were told of most gaps.
 
 use super::{Session, Sessions, shown};
 use crate::cursor::GapReason;
 use crate::stats::GapClass;
 
-/// Clients that are named for the gaps they were told of.
+/// The number of clients that are named for their gaps.
 pub(super) const GAPPY_MAX: usize = 16;
 
-/// Notes a session among those with most gaps, if it is one of them.
+/// Enters a session among those with most gaps, if it is one of them.
 fn record_gappy(gappy: &mut Vec<(Box<str>, u64)>, session: &Session) {
     if let Some(known) = gappy.iter_mut().find(|known| known.0 == session.client_id) {
         known.1 = session.gaps;
@@ -19,8 +19,7 @@ fn record_gappy(gappy: &mut Vec<(Box<str>, u64)>, session: &Session) {
 }
 
 impl Sessions {
-    /// A subscription of that session has been told that something may be missing, or would have
-    /// been.
+    /// Counts a gap that a subscription of a session has been told, or would have been.
     pub(crate) fn count_gap(&mut self, index: u32, class: GapClass, reason: GapReason) {
         let Sessions { slots, stats, gappy, gaps, .. } = self;
         stats.count_gap(reason);
@@ -33,8 +32,8 @@ impl Sessions {
         record_gappy(gappy, session);
     }
 
-    /// The clients that have been told of most gaps, those of best effort not among them, at most
-    /// [`GAPPY_MAX`], those with most first.
+    /// The clients with most gaps, those of best effort not counted: at most [`GAPPY_MAX`], most
+    /// gaps first.
     pub(crate) fn gappy(&self) -> Vec<(String, u64)> {
         let mut all: Vec<_> = self.gappy.iter().map(|(client, gaps)| (shown(client).to_owned(), *gaps)).collect();
         all.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));

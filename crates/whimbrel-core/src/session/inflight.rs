@@ -31,20 +31,18 @@ pub(crate) struct Inflight {
     first: u16,
     /// Deliveries that occupy the client's window: sent on this connection and not settled.
     occupied: u16,
-    /// How many slots at the back wait to be sent, or to be sent again; nothing new is sent before
-    /// they have been.
+    /// Slots at the back that wait to be sent, or sent again. No new one is sent before them.
     unsent: u16,
-    /// How many of these were never sent: they are being prepared.
+    /// Those of them that were never sent, as they are being prepared.
     prepared: u16,
-    /// How many slots wait until their subscriptions get to their events in the log.
+    /// Slots that wait until their cursors get to their events in the log.
     loading: u16,
     window: u16,
-    /// The rank of what was handed out last.
+    /// The rank of the delivery that was sent last.
     rank: u64,
-    /// Tags of what is to be sent before anything else, in order: what is not sent in the order of
-    /// its tag.
+    /// Tags of deliveries to be sent before any other, in order: those not in the order of tags.
     first_again: VecDeque<u16>,
-    /// Tags that the client may mean for something else.
+    /// Tags that the client may use for other deliveries.
     stale: Option<Box<StaleIds>>,
 }
 
@@ -68,25 +66,25 @@ at_rest!(
 #[derive(Debug)]
 pub(crate) struct ReassignedDelivery {
     pub(crate) group: u32,
-    /// As of [`Slot::origin`].
+    /// See [`Slot::origin`].
     pub(crate) origin: u16,
     pub(crate) event: Event,
     /// Its tag.
     pub(crate) tag: u16,
-    /// That it is on its way may be written.
+    /// The record of the delivery may be written.
     pub(crate) is_written: bool,
 }
 
-/// What an answer of the client changed.
+/// The effect of a client's answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Settled {
     /// The delivery is over.
     Done,
     /// The client has the event; it must be told to forget the tag.
     Received,
-    /// No delivery waits for an answer under that tag.
+    /// No delivery with this tag waits for an answer.
     Unknown,
-    /// One does, and for an answer of another kind.
+    /// One waits, for an answer of another kind.
     OtherKind,
 }
 
@@ -105,14 +103,14 @@ impl Inflight {
         (index < self.slots.len()).then_some(index)
     }
 
-    /// The tag that was given last, or 0 if none was, while nothing is unsettled.
+    /// The tag assigned last, or 0 if none was, while nothing is unsettled.
     pub(crate) fn last_tag(&self) -> u16 {
         debug_assert!(self.slots.is_empty());
         self.first
     }
 
-    /// A connection with that window begins: everything unsettled is to be sent again, in order. If
-    /// that is nothing, tags go on after `last_tag`.
+    /// Begins a connection with a window: everything unsettled is to be sent again, in order. If
+    /// there is nothing, tags continue after `last_tag`.
     pub(crate) fn begin(&mut self, window: u16, last_tag: u16) {
         self.window = window.max(1);
         if self.slots.is_empty() && last_tag != 0 {
@@ -133,7 +131,7 @@ impl Inflight {
         self.first_again = order.into_iter().map(|index| self.tag(index)).collect();
     }
 
-    /// Whether the window takes a new delivery.
+    /// Whether a new delivery may be sent at once.
     pub(crate) fn takes_new(&self) -> bool {
         self.has_room() && self.is_resent() && self.is_next_free()
     }
@@ -152,26 +150,23 @@ impl Inflight {
         self.occupied <= self.window / 2
     }
 
-    /// Whether everything has been sent that came before.
+    /// Whether all earlier deliveries have been sent.
     pub(crate) fn is_resent(&self) -> bool {
         self.unsent == 0 && self.first_again.is_empty()
     }
 
-    /// Whether everything of earlier connections has been sent again; what is new may be being
-    /// prepared.
+    /// Whether all repeats have been sent; new deliveries may be in preparation.
     pub(crate) fn is_past_repeats(&self) -> bool {
         self.unsent == self.prepared && self.first_again.is_empty()
     }
 
-    /// Whether another delivery can be prepared: the window has room for it and all that are being
-    /// prepared.
+    /// Whether another delivery can be prepared, with room for those in preparation, too.
     pub(crate) fn can_prepare(&self) -> bool {
         let has_room = self.occupied.saturating_add(self.unsent) < self.window && self.slots.len() < SPAN_MAX;
         self.is_past_repeats() && has_room && self.is_next_free()
     }
 
-    /// Takes a new delivery that is sent later, and names it. The caller has asked
-    /// [`Inflight::can_prepare`].
+    /// Takes a new delivery that is sent later; returns its tag. Needs [`Inflight::can_prepare`].
     pub(crate) fn prepare(&mut self, slot: Slot) -> u16 {
         debug_assert!(self.can_prepare() && !slot.sent);
         (self.unsent, self.prepared) = (self.unsent + 1, self.prepared + 1);
@@ -185,13 +180,13 @@ impl Inflight {
         self.tag(self.slots.len() - 1)
     }
 
-    /// What a delivery that is not over is about.
+    /// The delivery with a tag, if it is not over.
     pub(crate) fn slot(&mut self, tag: u16) -> Option<&mut Slot> {
         let index = self.index(tag)?;
         self.slots.get_mut(index).filter(|slot| slot.stage != Stage::Settled)
     }
 
-    /// The delivery of that event that was on its way before a restart, and is to be sent again.
+    /// The delivery of an event that was in flight before a restart and is to be sent again.
     pub(crate) fn loading(&self, cursor: u32, id: EventId) -> Option<u16> {
         if self.loading == 0 {
             return None;
@@ -200,8 +195,7 @@ impl Inflight {
         self.slots.iter().position(is_it).map(|index| self.tag(index))
     }
 
-    /// The event of a delivery from before a restart was read from the log: it is the next that is
-    /// sent, with that retain mark.
+    /// The event of a delivery from before a restart was read from the log: it is sent next.
     pub(crate) fn loaded(&mut self, tag: u16, event: Event, retain: bool) {
         let rank = self.rank + 1;
         let slot = self.slot(tag).filter(|slot| slot.stage == Stage::Loading);
@@ -213,9 +207,8 @@ impl Inflight {
         self.first_again.push_back(tag);
     }
 
-    /// The events of deliveries from before a restart are gone that `is_gone` names. The client may
-    /// have them under their tags, and has to forget these before other events get them. Whether
-    /// there are such.
+    /// Ends deliveries from before a restart whose events are gone (`is_gone`); tells whether any
+    /// were. The client may have them, and has to forget their tags before other events get these.
     pub(crate) fn lose_loading(
         &mut self,
         cursor: u32,
@@ -236,7 +229,7 @@ impl Inflight {
                 }
                 slot.stage = Stage::ExpectCompleted;
                 self.first_again.push_back(self.tag(index));
-                // It is to be told to forget the tag.
+                // The client is to be told to forget the tag.
                 waker.wake();
             }
         }
@@ -244,38 +237,37 @@ impl Inflight {
         self.loading < before
     }
 
-    /// That the client has the event of a delivery has to be durable before it is told anything of
-    /// it.
+    /// The client has the event; it is answered once that is durable.
     pub(crate) fn receive(&mut self, tag: u16) {
         if let Some(slot) = self.slot(tag).filter(|slot| slot.stage == Stage::ExpectCompleted) {
             slot.stage = Stage::Receiving;
         }
     }
 
-    /// It is.
+    /// The record is durable that the client has the event.
     pub(crate) fn received(&mut self, tag: u16) {
         if let Some(slot) = self.slot(tag).filter(|slot| slot.stage == Stage::Receiving) {
             slot.stage = Stage::ExpectCompleted;
         }
     }
 
-    /// A delivery that was being prepared can be sent.
+    /// A delivery in preparation can be sent.
     pub(crate) fn is_ready(&mut self, tag: u16) {
         if let Some(slot) = self.slot(tag).filter(|slot| slot.stage == Stage::Preparing) {
             slot.stage = Stage::Expect;
         }
     }
 
-    /// Takes a new delivery and names it. The caller has asked [`Inflight::takes_new`].
+    /// Takes a new delivery; returns its tag. Needs [`Inflight::takes_new`].
     pub(crate) fn push(&mut self, slot: Slot) -> u16 {
         debug_assert!(self.takes_new() && slot.sent);
         self.occupied += 1;
         self.add(slot)
     }
 
-    /// The next delivery that is to be sent, now marked as sent, unless it still has to wait. The
-    /// caller has asked [`Inflight::has_room`] (telling a client to forget a tag needs no room, and
-    /// occupies it all the same until it answers).
+    /// The next delivery to be sent, now marked as sent, unless it has to wait. Needs
+    /// [`Inflight::has_room`]. (A question to forget a tag needs no room, but occupies it until
+    /// answered.)
     pub(crate) fn resend(&mut self) -> Option<(u16, &Slot)> {
         while let Some(tag) = self.first_again.front().copied() {
             let index = self.index(tag);
@@ -335,14 +327,14 @@ impl Inflight {
             }
             // The first phase repeated: the client did not get the answer.
             (Settlement::Received, Stage::ExpectCompleted | Stage::Receiving, _) => return Settled::Received,
-            // What was not sent on this connection cannot have been answered.
+            // A delivery that was not sent on this connection cannot have been answered.
             _ => return if slot.sent { Settled::OtherKind } else { Settled::Unknown },
         }
         self.finish(index, waker);
         Settled::Done
     }
 
-    /// Ends the delivery `tag` because it could not be sent at all.
+    /// Ends the delivery `tag`, which could not be sent at all.
     pub(crate) fn abandon(&mut self, tag: u16, waker: &mut Waker<'_>) {
         if let Some(index) = self.index(tag) {
             self.finish(index, waker);
@@ -351,16 +343,15 @@ impl Inflight {
 
     fn finish(&mut self, index: usize, waker: &mut Waker<'_>) {
         let slot = self.free(index, waker);
-        // What a notice told holds for what is read again, for as long as something before it is
-        // open.
+        // A notice holds for repeated reads as long as an earlier delivery is open.
         if !slot.is_notice() {
             slot.event = None;
         }
         self.drop_settled();
     }
 
-    /// Ends the delivery at `index`: its place in the window is free, which wakes the session.
-    /// Gives its slot, with what it kept. No place becomes free in another way.
+    /// Ends the delivery at `index`, frees its place in the window and wakes the session. Returns
+    /// the slot with its event. No place becomes free in another way.
     #[inline]
     fn free(&mut self, index: usize, waker: &mut Waker<'_>) -> &mut Slot {
         let slot = &mut self.slots[index];
@@ -370,7 +361,7 @@ impl Inflight {
         slot
     }
 
-    /// Forgets what is settled and has nothing unsettled before it.
+    /// Removes settled slots that have none unsettled before them.
     fn drop_settled(&mut self) {
         let unsent_from = self.slots.len() - self.unsent as usize;
         let mut popped: usize = 0;
@@ -383,10 +374,9 @@ impl Inflight {
         self.first = ((self.first as usize + popped) % TAGS as usize) as u16;
     }
 
-    /// Takes out what shared subscriptions (`groups`, ascending) may give to other members:
-    /// at-least-once deliveries that the client has not acknowledged, oldest first, and
-    /// exactly-once ones that were never sent. The others stay: the protocol forbids to give them
-    /// to anyone else.
+    /// Takes out the deliveries of shared subscriptions (`groups`, ascending) that other members
+    /// may get: unacknowledged at-least-once ones, oldest first, and exactly-once ones never sent.
+    /// The protocol forbids giving the others to another client.
     pub(crate) fn take_groups(&mut self, groups: &[u32], waker: &mut Waker<'_>) -> Vec<ReassignedDelivery> {
         let mut taken = Vec::new();
         for index in 0..self.slots.len() {
@@ -403,8 +393,7 @@ impl Inflight {
         taken
     }
 
-    /// Takes out a delivery that was to be sent and could not be, if another member of its shared
-    /// subscription may get it.
+    /// Takes out a delivery that could not be sent, if another member may get it.
     pub(crate) fn take_unsent(&mut self, tag: u16, waker: &mut Waker<'_>) -> Option<ReassignedDelivery> {
         let index = self.index(tag)?;
         let slot = &self.slots[index];
@@ -417,34 +406,33 @@ impl Inflight {
         Some(ReassignedDelivery { group, origin, event, tag, is_written: qos == Qos::ExactlyOnce })
     }
 
-    /// What was delivered for shared subscriptions and the client has not got yet: the
-    /// subscriptions, and which deliveries to their own sessions that fulfils.
+    /// The deliveries of shared subscriptions that the client does not have yet: the subscription
+    /// of each, and the delivery to its own session that it settles.
     pub(crate) fn unsettled_of_groups(&self) -> impl Iterator<Item = (u32, u16)> {
         let unsettled = self.slots.iter().filter(|slot| slot.origin != 0 && !slot.is_had());
         unsettled.map(|slot| (slot.group, slot.origin))
     }
 
-    /// Whether something of a shared subscription is not over.
+    /// Whether a delivery of a shared subscription is not over.
     pub(crate) fn has_of_group(&self, group: u32) -> bool {
         self.slots.iter().any(|slot| slot.group == group && slot.stage != Stage::Settled)
     }
 
-    /// What was delivered for a shared subscription fulfils nothing any more.
+    /// Deliveries of a shared subscription settle nothing at its own session any more.
     pub(crate) fn forget_origins(&mut self, group: u32) {
         self.slots.iter_mut().filter(|slot| slot.group == group).for_each(|slot| slot.origin = 0);
     }
 
-    /// Somebody has got a delivery of a former connection, and it is not sent again.
+    /// Passes over a delivery of a former connection: a member has it, so it is not sent again.
     pub(crate) fn pass_over(&mut self, tag: u16) {
         if let Some(index) = self.index(tag).filter(|index| self.slots[*index].is_to_be_sent()) {
             self.mark_sent(index);
         }
     }
 
-    /// Lets go of what is for these tracked subscriptions: their client says itself up to where it
-    /// has got. What was sent on the present connection only if that has ended: the client still
-    /// counts it in its window. Exactly-once deliveries stay: the client may wait for their second
-    /// phase.
+    /// Ends at-least-once deliveries of cursors whose clients keep the position. Those sent on the
+    /// current connection only if it `has_ended`: the client still counts them in its window.
+    /// Exactly-once deliveries stay: the client may wait for their second phase.
     pub(crate) fn let_go(&mut self, waker: &mut Waker<'_>, is_let_go: impl Fn(u32) -> bool, has_ended: bool) {
         for index in 0..self.slots.len() {
             let slot = &self.slots[index];
@@ -456,9 +444,9 @@ impl Inflight {
         self.drop_settled();
     }
 
-    /// A tracked subscription begins at a place that its client has named. What it was sent before
-    /// stays in flight, but that it is answered says nothing of what comes from there, and comes
-    /// again. What its session hands over exactly once is not handed over twice.
+    /// A cursor begins at a position named by its client. Its deliveries stay in flight, but their
+    /// answers say nothing of the new range, which is delivered again. Exactly-once ones are not
+    /// repeated.
     pub(crate) fn leave_behind(&mut self, cursor: u32, by_token: bool, waker: &mut Waker<'_>) {
         if by_token {
             return self.forget_cursor(cursor, true, waker);
@@ -467,44 +455,43 @@ impl Inflight {
         self.slots.iter_mut().filter(is_left).for_each(|slot| slot.cursor = ENDED);
     }
 
-    /// What is in flight for a tracked subscription that has ended stays with the session, or with
-    /// the connection if its client kept the position.
+    /// Deliveries of a cursor that has ended stay with the session, or with the connection if the
+    /// client keeps the position.
     pub(crate) fn forget_cursor(&mut self, cursor: u32, by_token: bool, waker: &mut Waker<'_>) {
         self.lose_loading(cursor, waker, |_| true);
         let of_cursor = self.slots.iter_mut().filter(|slot| slot.cursor == cursor);
         of_cursor.for_each(|slot| slot.cursor = if by_token { ENDED_BY_TOKEN } else { ENDED });
     }
 
-    /// Whether an earlier event of the same stream is not answered for that subscription: it may
-    /// have a later tag after a restart, or a move.
+    /// Whether an earlier event of the same stream is unanswered for a cursor. It may have a later
+    /// tag after a restart or a move.
     pub(crate) fn lacks_before(&self, cursor: u32, id: EventId) -> bool {
         let is_before = |slot: &&Slot| slot.cursor == cursor && slot.id.pubend == id.pubend && slot.id.tick < id.tick;
         self.slots.iter().filter(is_before).any(|slot| !slot.is_had())
     }
 
-    /// The deliveries of a tracked subscription that the client has not answered, and whether each
-    /// was sent on the present connection.
+    /// The unanswered deliveries of a cursor, and whether each was sent on the current connection.
     pub(crate) fn open_of_cursor(&self, cursor: u32) -> impl Iterator<Item = (EventId, bool)> {
         let of_cursor = self.slots.iter().filter(move |slot| slot.cursor == cursor);
         let open = of_cursor.filter(|slot| !slot.is_had());
         open.map(|slot| (slot.id, slot.sent))
     }
 
-    /// The deliveries of a tracked subscription, and whether the client has each.
+    /// The deliveries of a cursor, and whether the client has each.
     pub(crate) fn of_cursor(&self, cursor: u32) -> impl Iterator<Item = (EventId, bool)> + Clone {
         let of_cursor = self.slots.iter().filter(move |slot| slot.cursor == cursor);
         of_cursor.map(|slot| (slot.id, slot.is_had()))
     }
 
-    /// The tags of all deliveries at [`Qos::ExactlyOnce`] that are not over.
+    /// The tags of all [`Qos::ExactlyOnce`] deliveries that are not over.
     pub(crate) fn exactly_once(&self) -> Vec<u16> {
         let is_open = |slot: &Slot| slot.qos == Qos::ExactlyOnce && slot.stage != Stage::Settled;
         let slots = self.slots.iter().enumerate().filter(|(_, slot)| is_open(slot));
         slots.map(|(index, _)| self.tag(index)).collect()
     }
 
-    /// What came from shared subscriptions (`groups`, ascending) that the session has left stays
-    /// with the session.
+    /// Deliveries of shared subscriptions (`groups`, ascending) stay with the session that left
+    /// them.
     pub(crate) fn forget_groups(&mut self, groups: &[u32]) {
         let left = self.slots.iter_mut().filter(|slot| groups.binary_search(&slot.group).is_ok());
         left.for_each(|slot| (slot.group, slot.origin) = (crate::route::NO_GROUP, 0));
@@ -575,7 +562,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a plain model: which tags are open, which wait to be sent again.
+        /// Against a plain model of the open tags and those to be sent again.
         #[test]
         fn windows_and_resends_agree_with_a_model(steps in proptest::collection::vec((0_u8..4, any::<u16>()), 1..400)) {
             let mut inflight = Inflight::default();

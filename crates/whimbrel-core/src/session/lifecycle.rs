@@ -1,4 +1,4 @@
-//! Sessions begin, are attached, left and ended.
+//! Attaching, detaching and ending sessions.
 
 use core::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::overlay::{Arrival, Attachment};
 use crate::route::NO_GROUP;
 use crate::store::Disk;
 
-/// When a will is tried again for which the log had no room.
+/// The delay until a will is tried again that the log had no room for.
 pub(crate) const WILL_AGAIN: Duration = Duration::from_secs(1);
 
 impl Broker {
@@ -21,8 +21,7 @@ impl Broker {
             return out.refused(attach.link, Refusal::TooLargeForLog);
         }
         let here = self.sessions.find(attach.client_id).map(|index| self.sessions.get(index));
-        // Of what was given away from here, whoever has it by now knows best whose it is, and is
-        // asked.
+        // A session that was given away is checked by its current owner, which is asked below.
         let seeks = self.has_to_seek(now);
         let is_own = |session: &&Session| !(seeks && session.is_given());
         if here.filter(is_own).is_some_and(|session| session.is_foreign_to(attach.principal.as_ref())) {
@@ -35,8 +34,8 @@ impl Broker {
         self.admit(now, attach, (None, false), out);
     }
 
-    /// Attaches a client whose session is here, if it has one: from now on it is `place`;
-    /// `has_come`: the session has just come from another broker.
+    /// Attaches a client whose session is here, if it has one, as attachment `place`. `has_come`:
+    /// the session has just been moved here from another broker.
     pub(crate) fn admit(
         &mut self,
         now: Time,
@@ -52,7 +51,7 @@ impl Broker {
         self.bind(now, attach, (place, has_come), out);
     }
 
-    /// The same once nothing that the session's connection has sent is unread.
+    /// As [`Broker::admit`], once nothing from the session's connection is unread.
     fn bind(
         &mut self,
         now: Time,
@@ -95,7 +94,7 @@ impl Broker {
         if let Some(principal) = attach.principal {
             session.memory.principal = Some(principal.name);
         }
-        // It expires that long after its client has left.
+        // It expires this long after its client has left.
         let away = session.expires_at.map(|at| session.expiry.saturating_sub(at.since(now)));
         session.expiry = expiry;
         if let Some(at) = session.will_at.take() {
@@ -109,7 +108,7 @@ impl Broker {
         self.retained.replays.come_back(index, self.serial);
         let is_after_restart = self.was_any_restarted(now);
         self.sessions.get_mut(index).set_after_restart(is_after_restart);
-        // Its client is to forget the tags that it remembers.
+        // The client is to forget the tags that it remembers.
         let is_of_copy = core::mem::take(&mut self.sessions.get_mut(index).memory.is_of_copy);
         out.attached(attach.link, known.is_some() && !is_of_copy);
         self.remember_session(index, None);
@@ -161,7 +160,7 @@ impl Broker {
         self.sessions.rest(index);
     }
 
-    /// An operator ends a session, as its expiry would.
+    /// Ends a session for an operator, as its expiry would.
     pub(crate) fn drop_session(&mut self, now: Time, client_id: &str, out: &mut dyn Output) {
         let found = self.sessions.find(client_id);
         // A shared subscription's own session ends with the last member.
@@ -177,8 +176,8 @@ impl Broker {
         self.end(now, index, out);
     }
 
-    /// A session ends whose will cannot be logged at present: another one that nobody finds tries
-    /// it again when its time has come.
+    /// Keeps the will of an ending session if the log has no room for it: an unnamed session
+    /// publishes it when it expires.
     fn leave_will_behind(&mut self, now: Time, index: u32) {
         let session = self.sessions.get_mut(index);
         let (client_id, will) = (session.client_id.clone(), session.will.take());
@@ -193,12 +192,12 @@ impl Broker {
         self.remember_session(ghost, None);
     }
 
-    /// A session has been without its client for too long.
+    /// Ends a session whose client has been away too long.
     pub(crate) fn expire_session(&mut self, now: Time, index: u32, out: &mut dyn Output) {
         let session = self.sessions.get_mut(index);
         session.expires_at = None;
         if session.memory.is_kept && self.store.disk == Disk::Poisoned {
-            // That it has ended cannot be written: it would be there again after the restart, and
+            // The end cannot be written: after the restart the session would exist again, and
             // expires then.
             self.publish_will(now, index, out);
             return;
@@ -207,8 +206,8 @@ impl Broker {
         self.end(now, index, out);
     }
 
-    /// Ends a detached session: its will is due, its subscriptions end, what it shared goes to
-    /// others.
+    /// Ends a detached session: its will is published, its subscriptions end, its events of shared
+    /// subscriptions go to other members.
     pub(crate) fn end(&mut self, now: Time, index: u32, out: &mut dyn Output) {
         if !self.publish_will(now, index, out) {
             self.leave_will_behind(now, index);
@@ -230,7 +229,7 @@ impl Broker {
 }
 
 impl Broker {
-    /// A session is for another attachment of its client from now on, or for the first one.
+    /// Sets a session's attachment, its first or a newer one.
     fn place_session(&mut self, index: u32, place: Option<Attachment>) {
         let known = &mut self.sessions.get_mut(index).memory.roam;
         match (known.as_deref_mut(), place) {
@@ -243,7 +242,7 @@ impl Broker {
 }
 
 impl Session {
-    /// It has one more subscription, and perhaps is a member of one more group.
+    /// Records a subscription, and the membership if it is a shared one.
     pub(crate) fn record_subscription(&mut self, id: u32, group: u32) {
         self.subscriptions.push(id);
         if group != NO_GROUP && !self.groups.contains(&group) {

@@ -1,4 +1,4 @@
-//! What is remembered of a session beside its subscriptions.
+//! The remembered state of a session beside its subscriptions.
 
 use core::ops::{Deref, DerefMut};
 use std::collections::BTreeMap;
@@ -11,24 +11,25 @@ use crate::store::{BatchNo, SessionNo};
 /// An exactly-once publish that its client has not released.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unreleased {
-    /// What has to be durable before the client may hear that it was accepted.
+    /// The batch that has to be durable before the client may be told that it was accepted.
     pub(crate) batch: BatchNo,
-    /// The tag is written, and has to be forgotten.
+    /// The tag is written, and has to be removed.
     pub(crate) is_written: bool,
 }
 
-/// What has to do with its being remembered.
+/// The state of a session that concerns its record in the log.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     /// Its number among all that were ever remembered.
     pub(crate) number: SessionNo,
-    /// It is written, and has to be forgotten when it ends.
+    /// It is written, and has to be removed when it ends.
     pub(crate) is_kept: bool,
-    /// The broker went on from a copy in which it was, and its client has not been there since.
+    /// The broker resumed from a copy that had the session, and the client has not been connected
+    /// since.
     pub(crate) is_of_copy: bool,
-    /// Whose it is, if that is known: the name that its client has proved to have.
+    /// The name that its client has proved to have, if it is known.
     pub(crate) principal: Option<Arc<str>>,
-    /// For which attachment of its client it is, if there are other brokers.
+    /// Its attachment, if there are other brokers.
     pub(crate) roam: Option<Box<Attachment>>,
     pending: Lazy<PendingWork>,
 }
@@ -39,27 +40,27 @@ pub(crate) struct Abandoned {
     pub(crate) tag: u16,
     /// The shared subscription it came from, or [`crate::route::NO_GROUP`].
     pub(crate) group: u32,
-    /// As of [`super::Slot::origin`].
+    /// See [`super::Slot::origin`].
     pub(crate) origin: u16,
 }
 
-/// What is under way of a session that is remembered.
+/// Pending work of a remembered session.
 #[derive(Debug, Default)]
 pub(crate) struct PendingWork {
-    /// What changes its subscriptions and waits to be durable.
+    /// Changes of its subscriptions that wait to be durable.
     pub(crate) structural: u32,
-    /// What waits for that.
+    /// Requests that wait for those.
     pub(crate) later: u32,
-    /// How many requests have waited so, round and round.
+    /// The number of requests that have waited so, modulo 65,536.
     pub(crate) asked: u16,
-    /// How many of them have had their turn: they have it in the order in which they were asked.
+    /// The number of these that have had their turn, in the order of their arrival.
     pub(crate) turns: u16,
     /// Deliveries that were written and could not be sent.
     pub(crate) abandoned: Vec<Abandoned>,
     /// Exactly-once publishes that the client has not released.
     pub(crate) unreleased: BTreeMap<u16, Unreleased>,
-    /// The number of an event that was refused on the present connection: greater ones are, too,
-    /// until it comes again.
+    /// The number of an event that was refused on the current connection: greater ones are refused,
+    /// too, until it comes again.
     pub(crate) refused_number: Option<u64>,
 }
 
@@ -77,7 +78,7 @@ at_rest!(
 );
 
 impl Memory {
-    /// Nothing is under way: it takes no memory.
+    /// Releases the memory for pending work: there is none.
     pub(super) fn rest(&mut self) {
         self.pending.rest();
     }

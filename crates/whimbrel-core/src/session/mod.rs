@@ -1,4 +1,4 @@
-//! Sessions: what a client has subscribed to, what is on its way to it, and where it is attached.
+//! Sessions: their subscriptions, deliveries and attachments to links.
 
 mod counted;
 mod deliver;
@@ -47,20 +47,19 @@ use crate::stream::Streams;
 /// No link.
 const DETACHED: u32 = u32::MAX;
 
-/// The attachment of a session to a link: the present one, or the last.
+/// A session's attachment to a link: the current one, or the last.
 #[derive(Clone, Copy, Debug, Default)]
 struct LinkAttachment {
     /// Its number among all attachments.
     attachment: u32,
-    /// Answers to it that wait in the line.
+    /// Answers to it that wait in the commit queue.
     in_commit_queue: u32,
-    /// The tag that was given last before the deliveries were put to rest: the client may still
-    /// mean it.
+    /// The tag assigned last before the deliveries were put to rest: the client may still use it.
     last_tag: u16,
-    /// Nothing is read from it for now, for each [`Pause`].
+    /// Nothing is read from it for now; one flag per [`Pause`].
     paused: [bool; 2],
-    /// It began when a broker had been started again not long ago: of what that had accepted and
-    /// not logged nobody may know the number.
+    /// It began soon after the restart of some broker, so the numbers of events which that broker
+    /// had accepted and not logged may be forgotten.
     is_after_restart: bool,
 }
 
@@ -74,25 +73,25 @@ pub(crate) struct Session {
     /// Which pubends its events go to.
     pub(crate) binding: u8,
     pub(crate) publisher: Publisher,
-    /// The edge takes more for its link.
+    /// The edge takes more deliveries for its link.
     open: bool,
     /// It waits in [`Sessions::overflowed`].
     overflowed: bool,
-    /// What its tracked subscriptions have in common.
+    /// The common state of its cursors.
     pub(crate) follow: Lazy<SessionCursors>,
-    /// Gaps of all its tracked subscriptions.
+    /// Gaps of all its cursors.
     gaps: u64,
     /// How long it outlives its connection.
     pub(crate) expiry: Duration,
     pub(crate) subscriptions: SmallVec<[u32; 2]>,
     /// Bytes of the selectors of all subscriptions.
     pub(crate) selector_bytes: usize,
-    /// Shared subscriptions of which it is a member.
+    /// The shared subscriptions that it is a member of.
     pub(crate) groups: SmallVec<[u32; 2]>,
     pub(crate) inflight: Lazy<Inflight>,
-    /// Reliable deliveries that wait.
+    /// Waiting reliable deliveries.
     pub(crate) waiting: Lazy<Queue>,
-    /// Best-effort deliveries that wait.
+    /// Waiting best-effort deliveries.
     passing: Lazy<Queue>,
     pub(crate) will: Option<Box<Will>>,
     pub(crate) will_at: Option<Time>,
@@ -100,12 +99,13 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Of which attachment of its client it is; 0: there are no other brokers.
+    /// The epoch: the number of its client's current connection; 0: there are no other brokers.
     pub(crate) fn epoch(&self) -> u64 {
         self.memory.roam.as_deref().map_or(0, |place| place.epoch)
     }
 
-    /// The same, and whether its client may have published where nobody could be asked.
+    /// The epoch, and whether its client may have published through a broker that could not be
+    /// asked.
     pub(crate) fn stay(&self) -> (u64, bool) {
         self.memory.roam.as_deref().map_or((0, false), |place| (place.epoch, place.maybe_repeats))
     }
@@ -118,12 +118,12 @@ impl Session {
         (self.is_attached() && !self.is_within()).then_some(Link(self.link))
     }
 
-    /// Answers to the present link that wait in the line.
+    /// Answers to the current link that wait in the commit queue.
     pub(crate) fn in_line(&self) -> u32 {
         self.attached.in_commit_queue
     }
 
-    /// The tag that was given last; 0 if none was.
+    /// The tag assigned last; 0 if none was.
     pub(crate) fn last_tag(&self) -> u16 {
         if self.inflight.len() == 0 && self.attached.last_tag != 0 {
             self.attached.last_tag
@@ -132,37 +132,37 @@ impl Session {
         }
     }
 
-    /// It outlives its connection.
+    /// Whether it outlives its connection.
     pub(crate) fn is_persistent(&self) -> bool {
         !self.expiry.is_zero()
     }
 
-    /// Best-effort deliveries go out at once.
+    /// Whether best-effort deliveries go out at once.
     pub(crate) fn is_open(&self) -> bool {
         self.open && self.passing.is_empty()
     }
 
-    /// How much is on its way to it already.
+    /// The number of its deliveries in flight and waiting.
     pub(crate) fn load(&self) -> usize {
         self.inflight.len() + self.waiting.len() + self.passing.len() + self.follow.queue.len()
     }
 }
 
-/// What the tracked subscriptions of a session have in common.
+/// The common state of a session's cursors.
 #[derive(Debug, Default)]
 pub(crate) struct SessionCursors {
-    /// Those that have fallen behind, those first whose turn it is.
+    /// Cursors in catch-up; the first one's turn is next.
     pub(crate) lagging: VecDeque<u32>,
     /// The session waits for its turn to catch up.
     pub(crate) catching_up: bool,
-    /// What waits for tracked subscriptions that are live, while the client is there.
+    /// Waiting deliveries of cursors that are caught up, while the client is attached.
     pub(crate) queue: Queue,
-    /// What waited last was taken from `queue`.
+    /// The last waiting delivery was taken from `queue`.
     turn: bool,
-    /// What waits plainly goes first if it came up to this event: a subscription that is tracked
-    /// now was not before. 0: none.
+    /// Deliveries without a cursor up to this event go first: a subscription that has a cursor now
+    /// had none before. 0: none.
     plain_until: u64,
-    /// Whoever catches up goes before what waits, next time.
+    /// Next time, the cursors in catch-up go before waiting deliveries.
     pub(crate) catches_up_first: bool,
     /// It is known how long the client was away.
     pub(crate) away_known: bool,
@@ -184,12 +184,12 @@ at_rest!(
 /// All sessions, and the bounds and counters of what they hold.
 #[derive(Debug)]
 pub(crate) struct Sessions {
-    /// Boxed, so that growing moves pointers: no copy of all sessions, and no memory for twice as
-    /// many.
+    /// Boxed, so that growing moves pointers: no copy of all sessions, and no memory for twice
+    /// their number.
     slots: Vec<Option<Box<Session>>>,
     free: Vec<u32>,
     by_client: HashTable<u32>,
-    /// Link to session.
+    /// Session by link.
     links: Vec<u32>,
     hasher: Seeded,
     /// Attachments so far.
@@ -201,25 +201,24 @@ pub(crate) struct Sessions {
     /// Deliveries of this step that have to be durable before they are sent: session, tag, and the
     /// session's number.
     pub(crate) prepared: VecDeque<(u32, u16, SessionNo)>,
-    /// Sessions of which deliveries were dropped in this step.
+    /// Sessions with deliveries that were dropped in this step.
     pub(crate) dropped: Vec<(u32, SessionNo)>,
-    /// What was delivered to shared subscriptions' own sessions in this step, and is to be handed
-    /// out.
+    /// Deliveries of this step to shared subscriptions' own sessions, to be handed out.
     pub(crate) handed: VecDeque<Handed>,
-    /// Deliveries of shared subscriptions that are over.
+    /// Deliveries of shared subscriptions that are settled or over.
     pub(crate) fulfilled: Vec<Fulfilled>,
-    /// Sessions that have to go on, as a place in their window has become free in this step.
+    /// Sessions to resume, as a place in their window has become free in this step.
     woken: Vec<u32>,
-    /// Deliveries of shared subscriptions that a member was to be sent and could not be: other
-    /// members get them.
+    /// Deliveries of shared subscriptions that could not be sent to a member: other members get
+    /// them.
     pub(crate) returned: Vec<ReassignedDelivery>,
-    /// Attached sessions whose queue outgrew its bound in this step.
+    /// Attached sessions with a queue that exceeded its bound in this step.
     overflowed: Vec<u32>,
     /// Gaps by class and reason.
     pub(crate) gaps: GapCounts,
-    /// Clients with most gaps, in no order; at most [`gappy::GAPPY_MAX`].
+    /// The clients with most gaps, in no order; at most [`gappy::GAPPY_MAX`].
     gappy: Vec<(Box<str>, u64)>,
-    /// Attached sessions that something else claims.
+    /// Attached sessions that another connection or broker claims.
     pub(crate) supersessions: Supersessions,
 }
 
@@ -256,12 +255,12 @@ impl Sessions {
         self.slots[index as usize].as_mut().expect("a session index in use")
     }
 
-    /// Places at which there are sessions, or were.
+    /// The number of places, in use or free.
     pub(crate) fn places(&self) -> u32 {
         self.slots.len() as u32
     }
 
-    /// What is at these places, from that one on.
+    /// The sessions at the places from `place` on.
     pub(crate) fn from(&self, place: u32) -> impl Iterator<Item = (u32, Option<&Session>)> {
         (place..).zip(self.slots.iter().skip(place as usize)).map(|(index, slot)| (index, slot.as_deref()))
     }
@@ -292,14 +291,14 @@ impl Sessions {
         index
     }
 
-    /// A session that is not found by its client id.
+    /// Creates a session that is not found by its client id.
     pub(crate) fn create_unnamed(&mut self, client_id: &str) -> u32 {
         let session = Box::new(Session {
             client_id: client_id.into(),
             link: DETACHED,
             attached: LinkAttachment::default(),
             memory: Memory::default(),
-            // The same after a restart, so that a publisher's events stay in one stream.
+            // Equal after a restart, so that a publisher's events stay in one stream.
             binding: Streams::binding(Publisher::named(client_id).to_bits()),
             publisher: Publisher::named(client_id),
             open: false,
@@ -331,7 +330,7 @@ impl Sessions {
         index
     }
 
-    /// Removes a detached session; what waited for it is dropped and counted.
+    /// Removes a detached session; its waiting deliveries are dropped and counted.
     pub(crate) fn remove(&mut self, index: u32) {
         let session = self.slots[index as usize].take().expect("a session index in use");
         assert!(
@@ -351,7 +350,7 @@ impl Sessions {
         }
     }
 
-    /// Ties a session to a link with that window.
+    /// Attaches a session to a link, with at most `window` unsettled deliveries.
     pub(crate) fn bind(&mut self, index: u32, link: Link, window: u16) {
         let at = link.0 as usize;
         if self.links.len() <= at {
@@ -373,7 +372,7 @@ impl Sessions {
         session.inflight.begin(window, last_tag);
     }
 
-    /// Unties a session; best-effort deliveries that waited are dropped.
+    /// Detaches a session; waiting best-effort deliveries are dropped.
     pub(crate) fn unbind(&mut self, index: u32) {
         let session = self.slots[index as usize].as_mut().expect("a session index in use");
         assert!(session.is_attached(), "only what is attached can be detached");
@@ -387,10 +386,10 @@ impl Sessions {
         self.stats.queued_bytes -= passing.bytes() as u64;
     }
 
-    /// The client of a session is not there: nothing of it takes memory that is not in use.
+    /// Releases the unused memory of a session without its client.
     pub(crate) fn rest(&mut self, index: u32) {
         let session = self.get_mut(index);
-        // Those that lag are found anew when the client is back.
+        // Cursors in catch-up are found anew when the client is back.
         let plain_until = if session.waiting.is_empty() { 0 } else { session.follow.plain_until };
         session.follow.rest();
         if plain_until != 0 {
@@ -409,9 +408,8 @@ impl Sessions {
         }
     }
 
-    /// Whether a step has left something to do beside waking sessions: claimants are to be served,
-    /// sessions cut off, deliveries prepared or handed out among the members of shared
-    /// subscriptions.
+    /// Whether a step has left other work than waking sessions: claimants to serve, sessions to cut
+    /// off, deliveries to prepare or to hand out among the members of shared subscriptions.
     #[inline]
     pub(crate) fn has_unfinished(&self) -> bool {
         let sessions = usize::from(self.supersessions.is_any_ready()) | self.overflowed.len();
@@ -420,7 +418,7 @@ impl Sessions {
         sessions | deliveries | shared != 0
     }
 
-    /// Whether a session's link takes more.
+    /// Whether a session's link takes more deliveries.
     pub(crate) fn is_open(&self, index: u32) -> bool {
         self.get(index).open
     }
@@ -430,14 +428,13 @@ impl Sessions {
         self.get_mut(index).open = true;
     }
 
-    /// Takes a session out of those that wait for their turn to catch up; `false` if it is none of
-    /// them.
+    /// Takes a session out of the queue of turns to catch up; `false` if it was not in it.
     pub(crate) fn take_turn(&mut self, index: u32) -> bool {
         let session = self.slots[index as usize].as_mut();
         session.is_some_and(|session| core::mem::take(&mut session.follow.catching_up))
     }
 
-    /// Whether that is what a session's own client has published.
+    /// Whether a publisher is a session's own client.
     pub(crate) fn is_own(&self, index: u32, publisher: Publisher) -> bool {
         self.get(index).publisher == publisher
     }

@@ -1,6 +1,5 @@
-//! Sessions that shared subscriptions have of their own. Nobody is connected to such a session:
-//! what is delivered to it is handed out among the members, and is settled when the member that got
-//! it has it.
+//! Own sessions of shared subscriptions. No client is connected to such a session: deliveries to it
+//! are handed out among the members, and are settled when the member has the event.
 
 use whimbrel_event::{Event, Qos, Time};
 
@@ -10,58 +9,58 @@ use super::{DETACHED, Session, Sessions};
 use crate::api::Link;
 use crate::store::{Recipient, SessionNo};
 
-/// Stands for the link of a session to which nobody is connected, and which is served all the same.
+/// Stands for the link of a session that is served without a connection.
 const WITHIN: u32 = DETACHED - 1;
 
-/// Nobody: who asks for something on behalf of such a session.
+/// The recipient of requests on behalf of such a session: no client is answered.
 pub(crate) const NOBODY: Recipient = Recipient { link: Link(WITHIN), attachment: 0 };
 
-/// Events of a durable shared subscription that wait for a member or are on their way to one, at
-/// most; the others stay in the log.
+/// Bound of a durable shared subscription's events that wait for a member or are on their way to
+/// one; the others stay in the log.
 pub(crate) const SHARED_WINDOW: u16 = 4096;
 
-/// What the client id of such a session begins with: MQTT forbids it to clients.
+/// The first character of such a session's client id: MQTT forbids it to clients.
 const MARK: char = '\0';
 
-/// The client id of the session of a shared subscription.
+/// The client id of a shared subscription's own session.
 pub(crate) fn own_client_id(text: &str) -> String {
     format!("{MARK}{text}")
 }
 
-/// A client id as people are shown it: that of a shared subscription's own session is the text of
-/// the subscription.
+/// A client id as people are shown it: for a shared subscription's own session, the text of the
+/// subscription.
 pub(crate) fn shown(client_id: &str) -> &str {
     shared_text(client_id).unwrap_or(client_id)
 }
 
-/// The text of the shared subscription whose own session has that client id.
+/// The text of the shared subscription whose own session has this client id.
 pub(crate) fn shared_text(client_id: &str) -> Option<&str> {
     client_id.strip_prefix(MARK)
 }
 
-/// What was delivered to a shared subscription's own session, and is to be handed out.
+/// A delivery to a shared subscription's own session, to be handed out.
 #[derive(Debug)]
 pub(crate) struct Handed {
     /// The session, with its number.
     pub(crate) session: u32,
     pub(crate) number: SessionNo,
-    /// The delivery to it; 0: one that nobody settles.
+    /// The tag of the delivery to it; 0: one that is not settled.
     pub(crate) tag: u16,
     pub(crate) event: Event,
 }
 
-/// Where it is settled what a member of a shared subscription has.
+/// Where a member's delivery of a shared subscription is settled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Account {
     /// Nowhere.
     None,
-    /// With the shared subscription's own session.
+    /// At the shared subscription's own session.
     Own(u32),
-    /// With another broker, its home: the shared subscription's id and number here.
+    /// At another broker, its home: the shared subscription's id and number here.
     Visit(u32, u64),
 }
 
-/// A delivery that is over, and where that is settled.
+/// A delivery that is over, and where it is settled.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fulfilled {
     pub(crate) account: Account,
@@ -71,17 +70,17 @@ pub(crate) struct Fulfilled {
 }
 
 impl Session {
-    /// How many deliveries its client takes that are not settled.
+    /// The most unsettled deliveries that its client takes.
     pub(crate) fn window(&self) -> u16 {
         self.inflight.window()
     }
 
-    /// Whether it is a shared subscription's own session, and of which.
+    /// The shared subscription whose own session it is, if it is one.
     pub(crate) fn shares(&self) -> Option<&str> {
         shared_text(&self.client_id)
     }
 
-    /// Whether it is a shared subscription's own session, and is served.
+    /// Whether it is a shared subscription's own session that is served.
     pub(super) fn is_within(&self) -> bool {
         self.link == WITHIN
     }
@@ -97,8 +96,8 @@ impl Session {
 }
 
 impl Sessions {
-    /// A shared subscription's own session is served from now on. What it had under way is handed
-    /// out again, but for what members still `have`.
+    /// Begins to serve a shared subscription's own session. Its unsettled deliveries are handed out
+    /// again, except those that members still `have`.
     pub(crate) fn bind_within(&mut self, index: u32, have: impl Iterator<Item = u16>) {
         let session = self.get_mut(index);
         assert!(!session.is_attached() && session.shares().is_some(), "only such a session is served without a link");
@@ -108,7 +107,7 @@ impl Sessions {
         have.for_each(|tag| session.inflight.pass_over(tag));
     }
 
-    /// Nobody is there to whom a shared subscription's own session could hand anything out.
+    /// Stops serving a shared subscription's own session: no member is attached.
     pub(crate) fn unbind_within(&mut self, index: u32) {
         let session = self.get_mut(index);
         assert!(session.is_within(), "only what is served can be left");
@@ -116,14 +115,14 @@ impl Sessions {
         self.handed.retain(|handed| handed.session != index);
     }
 
-    /// Has an event handed out that is delivered to a shared subscription's own session. The caller
-    /// has asked for room.
+    /// Queues a delivery to a shared subscription's own session to be handed out. The caller has
+    /// asked for room.
     pub(super) fn hand_within(&mut self, index: u32, event: Event, terms: Terms) {
         let session = self.slots[index as usize].as_mut().expect("cursors lead to sessions");
         self.handed.push_back(session.put_within(index, event, terms));
     }
 
-    /// Has what waits handed out, as far as the window allows.
+    /// Queues waiting deliveries to be handed out, as far as the window allows.
     pub(crate) fn pump_within(&mut self, index: u32, now: Time) {
         let Sessions { slots, stats, dropped, handed, .. } = self;
         let session = slots[index as usize].as_mut().expect("a session index in use");
@@ -142,7 +141,7 @@ impl Sessions {
         }
     }
 
-    /// A member of a shared subscription has what that was given as `tag`, or it is over for
+    /// A member of a shared subscription has the event of delivery `tag`, or that is over for
     /// another reason.
     pub(crate) fn fulfil(&mut self, account: Account, tag: u16) {
         let number = match account {

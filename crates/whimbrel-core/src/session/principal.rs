@@ -1,15 +1,16 @@
-//! Whose a session is.
+//! The principal that a session belongs to.
 
 use super::Session;
 use crate::api::SessionPrincipal;
 
-/// Whether what is one's is not another's: where one of them is not known, it is everybody's.
+/// Whether two principals are known and differ: where one of them is not known, access is free.
 pub(crate) fn is_foreign(principal: Option<&str>, stranger: Option<&str>) -> bool {
     principal.zip(stranger).is_some_and(|(principal, stranger)| principal != stranger)
 }
 
 impl Session {
-    /// Whether it is somebody else's than of whoever asks for it, and stays that one's.
+    /// Whether it belongs to another principal than the one that asks for it, which may not take
+    /// it.
     pub(crate) fn is_foreign_to(&self, asking: Option<&SessionPrincipal>) -> bool {
         is_foreign(self.memory.principal.as_deref(), asking.and_then(SessionPrincipal::stranger))
     }

@@ -1,4 +1,5 @@
-//! What waits for a session: until its window, its connection or its client's return lets it go.
+//! Waiting deliveries of a session: until its window, its connection or its client's return admits
+//! them.
 
 use std::collections::VecDeque;
 
@@ -14,38 +15,38 @@ pub(crate) struct Queued {
     pub(crate) event: Event,
     pub(crate) identifier: u32,
     pub(crate) group: u32,
-    /// The delivery to the own session of that shared subscription which this one fulfils; 0: none.
+    /// The delivery to the shared subscription's own session that this one settles; 0: none.
     pub(crate) origin: u16,
     pub(crate) qos: Qos,
     pub(crate) retain: bool,
     pub(crate) naming: Naming,
-    /// The tracked subscription that it is for, or [`crate::route::NO_CURSOR`].
+    /// The cursor that it is for, or [`crate::route::NO_CURSOR`].
     pub(crate) cursor: u32,
     /// Its number in the consolidated stream; 0: not known.
     pub(crate) serial: u64,
 }
 
 impl Queued {
-    /// What waits in a shared subscription, for whichever member; `origin` as of
+    /// An entry that waits in a shared subscription for any member; `origin` as in
     /// [`Queued::origin`].
     pub(crate) fn shared(event: Event, group: u32, origin: u16) -> Queued {
         let (qos, naming) = (event.qos(), Naming::None);
         Queued { event, identifier: 0, group, origin, qos, retain: false, naming, cursor: NO_CURSOR, serial: 0 }
     }
 
-    /// What it costs to wait, bytes. The event is counted in every queue that holds it, which
+    /// Its cost while it waits, bytes. The event is counted in every queue that holds it, which
     /// overstates it.
     pub(crate) fn weight(&self) -> usize {
         size_of::<Queued>() + self.event.weight()
     }
 }
 
-/// A bounded first-in, first-out queue that knows its bytes; the bound is its user's.
+/// A first-in, first-out queue that knows its bytes. Its user bounds it.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     entries: VecDeque<Queued>,
     bytes: usize,
-    /// When it was last empty and something came.
+    /// When the first entry was added after it was last empty.
     since: Time,
     /// The first and the last event that a bound has dropped, by their numbers in the consolidated
     /// stream; 0: none.
@@ -67,7 +68,8 @@ impl Queue {
         self.entries.is_empty()
     }
 
-    /// The first entry that has not expired, and the number and bytes of those before it, now gone.
+    /// The first entry that has not expired. Drops those before it, and returns their number and
+    /// bytes.
     pub(crate) fn first_live(&mut self, now: Time) -> (Option<&Queued>, usize, usize) {
         let (mut expired, mut bytes) = (0, 0);
         while let Some(entry) = self.entries.front().filter(|entry| entry.event.is_expired(now)) {
@@ -82,12 +84,12 @@ impl Queue {
         self.entries.front()
     }
 
-    /// The entry at that place, expired or not; the first is at 0.
+    /// The entry at a place, expired or not; the first is at 0.
     pub(crate) fn get(&self, at: usize) -> Option<&Queued> {
         self.entries.get(at)
     }
 
-    /// Takes out the entry at that place. Costs a move of those before it.
+    /// Takes out the entry at a place. Costs a move of those before it.
     pub(crate) fn remove(&mut self, at: usize) -> Option<Queued> {
         let entry = self.entries.remove(at)?;
         self.bytes -= entry.weight();
@@ -102,7 +104,7 @@ impl Queue {
         self.entries.iter()
     }
 
-    /// Drops what is not `kept`; returns the number and bytes of that.
+    /// Drops the entries that are not `kept`; returns their number and bytes.
     pub(crate) fn purge(&mut self, kept: impl Fn(&Queued) -> bool) -> (usize, usize) {
         let (entries, bytes) = (self.entries.len(), self.bytes);
         self.entries.retain(kept);
@@ -110,14 +112,14 @@ impl Queue {
         (entries - self.entries.len(), bytes - self.bytes)
     }
 
-    /// Notes when the queue was last empty: an entry is about to be added.
+    /// Records the time if the queue is empty: an entry is about to be added.
     pub(crate) fn record_arrival(&mut self, now: Time) {
         if self.entries.is_empty() {
             self.since = now;
         }
     }
 
-    /// Notes that a bound has dropped the event with that number.
+    /// Records that a bound has dropped the event with this number.
     pub(crate) fn record_lost(&mut self, serial: u64) {
         if serial == 0 {
             return;
@@ -126,8 +128,8 @@ impl Queue {
         self.lost = (first, serial);
     }
 
-    /// Whether the event with that number may have been dropped: it lies between the first and the
-    /// last that were.
+    /// Whether the event with this number may have been dropped: it lies between the first and the
+    /// last dropped one.
     pub(crate) fn may_have_lost(&self, serial: u64) -> bool {
         self.lost.0 != 0 && (self.lost.0..=self.lost.1).contains(&serial)
     }
@@ -137,12 +139,12 @@ impl Queue {
         Some(self.lost.0).filter(|first| *first != 0)
     }
 
-    /// What a bound has dropped up to now is of no interest.
+    /// Forgets which events a bound has dropped so far.
     pub(crate) fn forget_lost(&mut self) {
         self.lost = (0, 0);
     }
 
-    /// Since when something has waited in it without a break.
+    /// The time since when the queue has not been empty.
     pub(crate) fn since(&self) -> Time {
         self.since
     }
@@ -165,7 +167,8 @@ impl Queue {
         Some(entry)
     }
 
-    /// The next entry that has not expired, and the number and bytes of those that had, now gone.
+    /// Takes out the next entry that has not expired. Drops those before it, and returns their
+    /// number.
     pub(crate) fn pop_live(&mut self, now: Time) -> (Option<Queued>, usize) {
         let mut expired = 0;
         while let Some(entry) = self.pop() {

@@ -1,10 +1,10 @@
-//! A session is taken from its connection: what that connection has already sent is handled first.
+//! Taking a session from its connection: what that connection has already sent is handled first.
 //!
 //! A client that closes one connection and opens the next has its bytes in two sockets, and drivers
 //! read sockets in any order. So a claimant of an attached session (a connection here, or another
-//! broker) waits until the edge says that the old connection has been read to its end, until that
-//! connection ends by itself, or for [`READ_OUT_MAX`]. Claimants of one session are served in the
-//! order in which they came.
+//! broker) waits until the edge reports that the old connection has been read to its end, until
+//! that connection ends by itself, or for [`READ_OUT_MAX`]. Claimants of one session are served in
+//! the order of their arrival.
 
 use core::time::Duration;
 use std::collections::btree_map::Entry;
@@ -16,25 +16,25 @@ use crate::api::{Link, Output, Reason, Refusal, Unread};
 use crate::broker::Broker;
 use crate::overlay::{Arrival, Attachment, Want};
 
-/// How long a claimant waits at most for the old connection to be read to its end. A socket is read
-/// in one go, so this matters only where the machine has no time for that: 50 ms were too short for
-/// one with two processors and a load of 14, and a longer wait costs nobody else anything.
+/// The longest wait of a claimant for the old connection to be read to its end. A socket is read in
+/// one go, so this matters only where the machine has no time for that: 50 ms were too short for
+/// one with two processors and a load of 14, and a longer wait costs other clients nothing.
 pub const READ_OUT_MAX: Duration = Duration::from_secs(1);
 
-/// Claimants that wait for one connection. Beyond that the oldest of other brokers gives way, which
-/// asks again by itself; if there is none, the oldest connection, which is refused.
+/// Claimants that may wait for one connection. Beyond that, the oldest of other brokers gives way,
+/// which asks again by itself; if there is none, the oldest connection, which is refused.
 const CLAIMANTS_MAX: usize = 8;
 
-/// What wants a session that is attached.
+/// A claimant of an attached session.
 #[derive(Debug)]
 pub(crate) enum Claimant {
-    /// A connection of the same client at this broker, with what [`Broker::admit`] is to be given.
+    /// A connection of the same client at this broker, with the arguments for [`Broker::admit`].
     Connection {
-        /// Whose session it is.
+        /// The client whose session it is.
         client: Box<str>,
         /// The connection.
         arrival: Box<Arrival>,
-        /// The attachment that the session is for from then on.
+        /// The attachment that the session gets then.
         place: Option<Box<Attachment>>,
         /// The session has just come from another broker.
         has_come: bool,
@@ -54,7 +54,7 @@ struct Superseded {
 #[derive(Debug, Default)]
 pub(crate) struct Supersessions {
     waiting: BTreeMap<Link, Superseded>,
-    /// Connections that need not be waited for any longer, with their claimants.
+    /// Connections that are no longer waited for, with their claimants.
     ready: VecDeque<(Link, VecDeque<Claimant>)>,
     /// The connection whose claimants are being served.
     served: Option<Link>,
@@ -67,15 +67,15 @@ impl Supersessions {
         !self.ready.is_empty()
     }
 
-    /// The connection need not be waited for any longer; when it would not have been in any case.
+    /// Ends the wait for a connection; returns when it would have ended in any case.
     fn release(&mut self, link: Link) -> Option<Time> {
         let superseded = self.waiting.remove(&link)?;
         self.ready.push_back((link, superseded.claimants));
         Some(superseded.until)
     }
 
-    /// Adds a claimant of a connection that is waited for; the one that has to give way to it, if
-    /// any.
+    /// Adds a claimant of a connection that is waited for. Returns the one that has to give way to
+    /// it, if any.
     fn add(&mut self, link: Link, claimant: Claimant) -> Option<Claimant> {
         let claimants = &mut self.waiting.get_mut(&link).expect("it is waited for").claimants;
         let is_repeat = |known: &Claimant| match (known, &claimant) {
@@ -93,7 +93,7 @@ impl Supersessions {
         claimants.remove(gives_way.unwrap_or(0))
     }
 
-    /// The claimant whose connection that is does not wait any longer; whether there was one.
+    /// Removes the claimant with connection `link`; tells whether there was one.
     pub(crate) fn withdraw(&mut self, link: Link) -> bool {
         let mut found = false;
         let mut stays = |claimant: &Claimant| {
@@ -108,8 +108,8 @@ impl Supersessions {
 }
 
 impl Broker {
-    /// The connection of a client's session, if it is to be read out before the session is taken
-    /// from it: then the claimant is to be given to [`Broker::claim`].
+    /// The connection of a client's session, if it is to be read to its end before the session is
+    /// taken from it: then the claimant is to be given to [`Broker::claim`].
     pub(crate) fn unread_link(&mut self, now: Time, client: &str, out: &mut dyn Output) -> Option<Link> {
         let index = self.sessions.find(client)?;
         let link = self.sessions.get(index).link()?;
@@ -128,27 +128,28 @@ impl Broker {
         Some(link)
     }
 
-    /// A claimant waits for a connection that [`Broker::unread_link`] has told.
+    /// Has a claimant wait for a connection that [`Broker::unread_link`] returned.
     pub(crate) fn claim(&mut self, link: Link, claimant: Claimant, out: &mut dyn Output) {
         match self.sessions.supersessions.add(link, claimant) {
             Some(Claimant::Connection { arrival, .. }) => {
                 self.sessions.stats.takeovers_cut += 1;
                 out.refused(arrival.link, Refusal::ConnectedAgain);
             }
-            // It asks again.
+            // The other broker asks again.
             Some(Claimant::Broker(_)) | None => {}
         }
     }
 
-    /// The edge has been given what a connection had sent: all of it, or as much as it may at once.
+    /// The edge has handed over what a connection had sent: all of it, or as much as it may at
+    /// once.
     pub(crate) fn on_read_out(&mut self, link: Link, is_whole: bool) {
         if self.stop_waiting(link) && !is_whole {
             self.sessions.stats.takeovers_cut += 1;
         }
     }
 
-    /// A connection was not read to its end in time. While too much waits for the disk none is read
-    /// ([`Broker::is_congested`]), and the time does not count.
+    /// A connection was not read to its end in time. While too much waits for the disk, no
+    /// connection is read ([`Broker::is_congested`]), and the time does not count.
     pub(crate) fn on_read_out_late(&mut self, now: Time, link: Link) {
         if self.is_congested()
             && let Some(superseded) = self.sessions.supersessions.waiting.get_mut(&link)
@@ -161,7 +162,8 @@ impl Broker {
         }
     }
 
-    /// A connection has ended, or has been read out; whether claimants waited for that.
+    /// Ends the wait for a connection that has ended or was read to its end; tells whether
+    /// claimants waited.
     pub(crate) fn stop_waiting(&mut self, link: Link) -> bool {
         let until = self.sessions.supersessions.release(link);
         if let Some(until) = until {
@@ -170,8 +172,8 @@ impl Broker {
         until.is_some()
     }
 
-    /// Serves claimants whose connections need not be waited for any longer, in the order in which
-    /// they came. The first gets the session; those behind it may have to wait for its connection.
+    /// Serves the claimants of connections that are no longer waited for, in the order of their
+    /// arrival. The first gets the session; those behind it may have to wait for its connection.
     pub(crate) fn serve_claimants(&mut self, now: Time, out: &mut dyn Output) {
         while let Some((link, claimants)) = self.sessions.supersessions.ready.pop_front() {
             self.sessions.supersessions.served = Some(link);
@@ -185,7 +187,7 @@ impl Broker {
                         }
                         let is_elsewhere = found.is_none_or(|session| session.is_given());
                         if place.is_some() && is_elsewhere {
-                            // A claimant before it was another broker, which has it now.
+                            // An earlier claimant was another broker, which owns the session now.
                             self.seek(now, &client, Some(*arrival), out);
                             continue;
                         }

@@ -1,4 +1,4 @@
-//! What waits in a session for its tracked subscriptions, as these begin, end and go back.
+//! Deliveries that wait in a session for its cursors, as these begin, end and go back.
 
 use whimbrel_event::Qos;
 
@@ -7,8 +7,8 @@ use super::queue::{Queue, Queued};
 use crate::route::NO_CURSOR;
 
 impl Sessions {
-    /// Takes what waits for the tracked subscriptions of a session out of its queue: they read it
-    /// from the cache.
+    /// Takes the deliveries that wait for a session's cursors out of its queue: the cursors read
+    /// them from the cache.
     pub(crate) fn take_tracked(&mut self, index: u32) -> Queue {
         let queue = core::mem::take(&mut self.get_mut(index).follow.queue);
         self.stats.queued_events -= queue.len() as u64;
@@ -16,8 +16,8 @@ impl Sessions {
         queue
     }
 
-    /// What waits for a tracked subscription that is tracked no more waits with the rest: before
-    /// what comes at the same quality of service.
+    /// Moves deliveries of a cursor that ends to the queues without cursors: before later ones at
+    /// the same QoS.
     pub(crate) fn untrack_queue(&mut self, index: u32, cursor: u32) {
         let session = self.get_mut(index);
         for entry in session.follow.queue.iter().filter(|entry| entry.cursor == cursor).cloned().collect::<Vec<_>>() {
@@ -27,8 +27,8 @@ impl Sessions {
         session.follow.queue.purge(|entry| entry.cursor != cursor);
     }
 
-    /// A subscription that was plain up to the event `serial` is tracked from now on: what waits
-    /// goes first, some of it may be its own.
+    /// A subscription without a cursor up to event `serial` has one from now on: waiting deliveries
+    /// go first, as some may be its own.
     pub(crate) fn add_cursor_after(&mut self, index: u32, serial: u64) {
         let session = self.get_mut(index);
         if !session.waiting.is_empty() || !session.passing.is_empty() {
@@ -36,7 +36,7 @@ impl Sessions {
         }
     }
 
-    /// What waits for a tracked subscription is dropped: it begins somewhere else.
+    /// Drops the waiting deliveries of a cursor: it begins at another position.
     pub(crate) fn purge_cursor(&mut self, index: u32, cursor: u32) {
         let (events, bytes) = self.get_mut(index).follow.queue.purge(|entry| entry.cursor != cursor);
         self.stats.queued_events -= events as u64;

@@ -1,12 +1,12 @@
-//! What is in flight when a session goes elsewhere, or comes.
+//! Deliveries in flight of a session that moves to another broker, or is restored.
 
 use super::{Inflight, SPAN_MAX, TAGS};
 use crate::cursor::{Gap, gap_of};
 use crate::session::slot::{Slot, Stage};
 
 impl Inflight {
-    /// Takes over a delivery with its tag from before the broker was restarted. Tags come ascending
-    /// from `first` on, and none is left out: what lies between is settled.
+    /// Restores a delivery with its tag from before a restart. Tags ascend from `first` on; those
+    /// left out are settled.
     pub(crate) fn restore(&mut self, tag: u16, slot: Slot) {
         if self.slots.is_empty() {
             self.first = tag - 1;
@@ -25,28 +25,27 @@ impl Inflight {
         slots.map(|(index, slot)| (self.tag(index), slot))
     }
 
-    /// Notices that the client may have got, oldest first, each with its tag; 0 if the client has
-    /// acknowledged it, and something before it is open.
+    /// Notices that the client may have, oldest first, each with its tag. The tag is 0 if the
+    /// client has acknowledged it and an earlier delivery is open.
     pub(crate) fn notices(&self) -> impl Iterator<Item = (u16, &Slot)> {
         let slots = self.slots.iter().enumerate().filter(|(_, slot)| slot.is_notice());
         let tag = |index, slot: &Slot| if slot.stage == Stage::Settled { 0 } else { self.tag(index) };
         slots.map(move |(index, slot)| (tag(index, slot), slot)).filter(|(tag, slot)| *tag == 0 || slot.was_sent())
     }
 
-    /// The gaps of a tracked subscription of which the client has a notice that it has not
-    /// acknowledged, or one is on its way.
+    /// The gaps of a cursor whose notice the client has not acknowledged, sent or not.
     pub(crate) fn unanswered_gaps(&self, cursor: u32) -> impl Iterator<Item = Gap> {
         let of_cursor = self.slots.iter().filter(move |slot| slot.cursor == cursor);
         let open = of_cursor.filter(|slot| slot.is_notice() && !slot.is_had());
         open.filter_map(|slot| gap_of(slot.event.as_ref()?))
     }
 
-    /// The tag that was given last; 0 if none was.
+    /// The tag assigned last; 0 if none was.
     pub(crate) fn newest_tag(&self) -> u16 {
         if self.slots.is_empty() { self.first } else { self.tag(self.slots.len() - 1) }
     }
 
-    /// The next tag is that behind `last`.
+    /// Sets the next tag to the one behind `last`.
     pub(crate) fn resume_after(&mut self, last: u16) {
         let Some(id) = self.slots.back().map(|back| back.id) else {
             self.first = last;

@@ -1,39 +1,40 @@
-//! Tags that a client may still mean for deliveries that its broker knows nothing of: whoever had
-//! the session before gave them, and is gone. A client ignores an event that comes under such a tag
-//! at exactly once, so it is told to forget the tag, and has answered, before the tag is given.
+//! Stale packet ids: tags that a client may still use for deliveries unknown to this broker, as a
+//! former owner of the session assigned them and is gone. A client ignores an exactly-once event
+//! that comes under such a tag. So it is told to forget the tag, and has to answer, before the tag
+//! is assigned.
 
 use std::collections::BTreeSet;
 
 use super::{Inflight, SPAN_MAX, TAGS};
 
-/// About so many tags a client is asked at once: 1 KiB.
+/// About the number of tags that a client is asked to forget at once: 1 KiB.
 const ASKED_MAX: u16 = 256;
 
-/// It is asked about more when no more than so many are free.
+/// A client is asked to forget more when no more than this number are free.
 const FREE_LOW: u16 = 128;
 
-/// Tags that were given and are over when a session goes on elsewhere, or after a restart: more are
-/// not taken for such.
+/// Tags that were assigned and are over when a session resumes at another broker, or after a
+/// restart, at most: a greater distance is not taken for such.
 const OVER_MAX: u32 = 8192;
 
-/// Which tags are in doubt: so many, beginning with the next one that is given.
+/// The tags in doubt: the next `left` ones to be assigned.
 #[derive(Debug)]
 pub(super) struct StaleIds {
     left: u16,
-    /// So many of them, beginning with the next one, the client does not mean.
+    /// The number of them, from the next one on, that the client does not use.
     free: u16,
-    /// What it was asked on this connection, and has not answered.
+    /// Tags that it was asked to forget on this connection, and has not answered.
     asked: BTreeSet<u16>,
-    /// How many tags that question had.
+    /// The number of tags that it was asked to forget then.
     question: u16,
 }
 
 impl Inflight {
-    /// After a restart the next tag lies behind `last`, unless something is on its way with a later
-    /// one; so many are in doubt.
+    /// After a restart, sets the next tag to the one behind `last`, unless a delivery in flight has
+    /// a later one; `stale_ids` tags are in doubt.
     pub(crate) fn resume_as(&mut self, last: u16, stale_ids: u16) {
         let ahead = (u32::from(last) + u32::from(TAGS) - u32::from(self.newest_tag())) % u32::from(TAGS);
-        // What lies farther off lies behind.
+        // A greater distance ahead means that `last` lies behind.
         if last != 0 && (self.slots.is_empty() || ahead <= OVER_MAX) {
             self.resume_after(last);
         }
@@ -42,29 +43,29 @@ impl Inflight {
         }
     }
 
-    /// The client may mean the next `left` tags, of which there is one at least; there are 65,535.
+    /// Marks the next `left` tags as in doubt, at least 1, at most 65,535.
     pub(crate) fn mark_stale(&mut self, left: u16) {
         self.stale = Some(Box::new(StaleIds { left, free: 0, asked: BTreeSet::new(), question: 0 }));
     }
 
-    /// How many tags are in doubt.
+    /// The number of tags in doubt.
     pub(crate) fn stale_count(&self) -> u16 {
         self.stale.as_deref().map_or(0, |stale| stale.left)
     }
 
-    /// Whether the client is sure not to mean the next tag.
+    /// Whether the client certainly does not use the next tag.
     pub(super) fn is_next_free(&self) -> bool {
         self.stale.as_deref().is_none_or(|stale| stale.free > 0)
     }
 
-    /// A connection has ended: what was not answered there is asked again.
+    /// Forgets unanswered questions of a connection that has ended: they are asked again.
     pub(super) fn forget_asked(&mut self) {
         if let Some(stale) = &mut self.stale {
             stale.asked.clear();
         }
     }
 
-    /// A tag was given.
+    /// Records that a tag was assigned.
     pub(super) fn record_given(&mut self) {
         let Some(stale) = &mut self.stale else { return };
         debug_assert!(stale.free > 0, "only a tag that is free is given");
@@ -78,7 +79,7 @@ impl Inflight {
     /// [`Inflight::forgotten`].
     pub(crate) fn ask_to_forget(&mut self) -> Vec<u16> {
         let newest = self.newest_tag();
-        // Tags that are on their way come last in the round, and are not asked about.
+        // Tags in flight come last in the round, and are not asked about.
         let room = SPAN_MAX.saturating_sub(self.slots.len()) as u16;
         let Some(stale) = self.stale.as_deref_mut() else { return Vec::new() };
         if !stale.asked.is_empty() || stale.free > FREE_LOW {
@@ -91,8 +92,8 @@ impl Inflight {
         tags.collect()
     }
 
-    /// The client has answered that it has forgotten a tag. Whether that was all it was asked;
-    /// `None`: it was not asked.
+    /// The client has forgotten a tag. Returns whether all questions are answered; `None`: it was
+    /// not asked.
     pub(crate) fn forgotten(&mut self, tag: u16) -> Option<bool> {
         let stale = self.stale.as_deref_mut()?;
         if !stale.asked.remove(&tag) {
