@@ -1,6 +1,6 @@
-//! Retained messages: the latest of each topic. The greatest (tick, pubend) wins, wherever it comes
-//! from; one that was deleted is remembered for a while, so that it does not come back from a
-//! broker that was away.
+//! Retained messages: the latest of each topic. The greatest (tick, pubend) wins, from any broker.
+//! A deletion is remembered for a while, so that the message does not come back from a broker that
+//! was away.
 
 mod readings;
 #[cfg(test)]
@@ -20,31 +20,30 @@ use crate::stream::AHEAD_MAX;
 use crate::topic::{TopicEntry, TopicIndex, TopicVersion, VisitOutcome, WalkCursor, WalkEnd};
 pub(crate) use readings::{REPLAY_SLICE, Readings};
 
-/// How long it is remembered that a message was deleted.
+/// How long a deletion is remembered.
 pub(crate) const TOMBSTONE_LIFETIME: Duration = Duration::from_secs(24 * 3_600);
 
-/// Deleted messages that are remembered; beyond that the oldest are forgotten.
+/// Deletions that are remembered; beyond that the oldest are forgotten.
 pub(crate) const TOMBSTONES_MAX: usize = 65_536;
 
-/// Expired messages, or old deletions, that make room in one turn for a new one.
+/// Expired messages, or old deletions, that are removed in one turn to make room for a new one.
 const SWEEP_SLICE: usize = 64;
 
-/// What is retained of one topic.
+/// The retained state of one topic.
 #[derive(Debug)]
 struct RetainedEntry {
     /// The message; `None`: it was deleted.
     message: Option<Event>,
-    /// When that is forgotten: the message's expiry, or the end of [`TOMBSTONE_LIFETIME`].
+    /// When this state is forgotten: at the message's expiry, or the end of [`TOMBSTONE_LIFETIME`].
     until: Option<Time>,
-    /// The number that the consolidated stream gave to the event when it passed here; 0: it has
-    /// not.
+    /// The event's number in the consolidated stream; 0: it has not passed here.
     passed: u64,
 }
 
-/// The bounds of what is retained; see [`is_counted`].
+/// The bounds of retained messages; see [`is_counted`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
-    /// Messages.
+    /// Number of messages.
     pub(crate) messages: usize,
     /// Bytes of all messages.
     pub(crate) bytes: usize,
@@ -52,10 +51,10 @@ pub(crate) struct Bounds {
     pub(crate) packed: usize,
 }
 
-/// What is retained of one topic adds to what is known of all.
+/// The share of one topic in the totals.
 #[derive(Clone, Copy, Debug)]
 struct RetainedCount {
-    /// As of [`RetainedEntry::until`].
+    /// See [`RetainedEntry::until`].
     until: Option<Time>,
     has_message: bool,
     /// Bytes, if it counts for the bounds.
@@ -71,7 +70,7 @@ impl RetainedCount {
 }
 
 impl Bounds {
-    /// The bounds that an operator has set; `has_log`: what is retained is written, too.
+    /// The bounds set by the operator; `has_log`: retained messages are written, too.
     pub(crate) fn of(limits: &Limits, has_log: bool) -> Bounds {
         let packed = if has_log { limits.logged_event_bytes } else { usize::MAX };
         Bounds { messages: limits.retained_max, bytes: limits.retained_bytes, packed }
@@ -79,20 +78,20 @@ impl Bounds {
 }
 
 /// Whether a retained message counts for the bounds: all but those that the broker publishes about
-/// itself. Clients may publish below `$SYS`, too, as bridges do that tell their state.
+/// itself. Clients may publish below `$SYS`, too, as bridges do to report their state.
 fn is_counted(topic: &str, publisher: Publisher) -> bool {
     !(publisher == Publisher::UNKNOWN && is_local(topic))
 }
 
-/// What became of an event that is to be retained.
+/// The outcome of retaining an event.
 #[derive(Debug, Default)]
 pub(crate) struct RetainOutcome {
-    /// The topic's state is another one now.
+    /// The topic's state has changed.
     pub(crate) is_news: bool,
-    /// It was the latest, and did not fit in the bounds. If the topic had an older message, that is
+    /// It was the latest, and exceeded the bounds. If the topic had an older message, that is
     /// deleted: `is_news`.
     pub(crate) is_refused: bool,
-    /// Topics whose messages had expired and are gone.
+    /// Topics whose expired messages were removed.
     pub(crate) swept: Vec<Box<str>>,
 }
 
@@ -103,15 +102,15 @@ pub(crate) struct Retained {
     /// Messages that count for the bounds, and their bytes.
     messages: usize,
     bytes: usize,
-    /// When which messages expire.
+    /// Expiry and topic of messages.
     expiries: BTreeSet<(Time, Box<str>)>,
-    /// When which deletions are forgotten.
+    /// Deletions, by the time when they are forgotten.
     deletions: BTreeSet<(Time, Box<str>)>,
-    /// What each part of all topics with their versions amounts to.
+    /// The hash of each range of topics with their versions.
     hashes: Box<[u64; REGISTRY_RANGES]>,
-    /// The greatest tick that an own event was given which is to be retained.
+    /// The greatest tick of an own retained event.
     newest: Tick,
-    /// Which sessions are reading what is retained, and how far they are.
+    /// The sessions that are reading retained messages, and how far they are.
     pub(crate) replays: Readings,
 }
 
@@ -129,7 +128,7 @@ impl Retained {
         }
     }
 
-    /// Messages, without those of the broker itself.
+    /// The number of messages, without those of the broker itself.
     pub(crate) fn len(&self) -> usize {
         self.messages
     }
@@ -149,32 +148,32 @@ impl Retained {
         self.topics.get(topic).map(|entry| entry.version)
     }
 
-    /// What each part of all topics with their versions amounts to.
+    /// The hash of each range of topics with their versions.
     pub(crate) fn hashes(&self) -> impl Iterator<Item = u64> {
         self.hashes.iter().copied()
     }
 
-    /// Topics that have a message, or whose message was deleted, in order, from that one on.
+    /// Topics with a message or a deletion, in order, from `topic` on.
     pub(crate) fn topics_from(&self, topic: &str) -> impl Iterator<Item = &str> + use<'_> {
         self.topics.from(topic).map(|(topic, _)| topic)
     }
 
-    /// The moment for which an own event that is to be retained is given its tick: now, or later if
-    /// others that came before it have greater ticks, as their streams ran ahead, or the clocks of
-    /// their brokers do. Ones that are further ahead than a stream may be stay the greater ones.
+    /// The time from which an own retained event's tick is assigned: now, or later if earlier
+    /// events have greater ticks, as their streams or their brokers' clocks are ahead. Events that
+    /// are further ahead than a stream may be remain the greater ones.
     pub(crate) fn assignment_time(&self, topic: &str, now: Time) -> Time {
         let known = self.version(topic).map_or(Tick(0), |(tick, _)| tick).max(self.newest);
         let after = Time::from_nanos(known.0.saturating_add(1));
         if after.since(now) < AHEAD_MAX { after.max(now) } else { now }
     }
 
-    /// An own event that is to be retained was given that tick.
+    /// Records the tick of an own retained event.
     pub(crate) fn record_assigned(&mut self, tick: Tick) {
         self.newest = self.newest.max(tick);
     }
 
-    /// The consolidated stream passes an event that is to be retained: an empty one deletes its
-    /// topic's message.
+    /// Retains an event that the consolidated stream passes. An empty one deletes its topic's
+    /// message.
     pub(crate) fn pass(&mut self, now: Time, publication: &mut Publication<'_>, bounds: Bounds) -> RetainOutcome {
         let (topic, version) = (publication.event.topic, (publication.id.tick, publication.id.pubend));
         if let Some(known) = self.topics.get_mut(topic).filter(|known| known.version >= version) {
@@ -188,7 +187,7 @@ impl Retained {
         }
         let swept = self.make_room(now, &publication.event, bounds);
         if !self.has_room(&publication.event, bounds) {
-            // What the topic had is out of date.
+            // The topic's older message is out of date.
             let is_news = self.get(topic).is_some() && self.bury(now, topic, version);
             return RetainOutcome { is_news, is_refused: true, swept };
         }
@@ -198,9 +197,9 @@ impl Retained {
         RetainOutcome { is_news: true, is_refused: false, swept }
     }
 
-    /// Another broker has told an event that is retained. The caller has compared the versions. If
-    /// there is no room for it, what the topic had is deleted as of just before it: the event
-    /// itself may still come, when there is room.
+    /// Retains an event told by another broker. The caller has compared the versions. If there is
+    /// no room for it, the topic's older message is deleted as of just before it: the event itself
+    /// may still come, when there is room.
     pub(crate) fn learn(&mut self, now: Time, event: Event, bounds: Bounds) -> RetainOutcome {
         let id = event.id();
         let swept = self.make_room(now, &event.view(), bounds);
@@ -214,14 +213,14 @@ impl Retained {
         RetainOutcome { is_news: true, is_refused: false, swept }
     }
 
-    /// Takes a message that was written before this process began.
+    /// Restores a message that was written before this process began.
     pub(crate) fn restore(&mut self, event: Event) {
         let id = event.id();
         let (topic, until) = (event.topic().to_owned(), event.expires());
         self.put(&topic, (id.tick, id.pubend), RetainedEntry { message: Some(event), until, passed: 0 });
     }
 
-    /// A topic has no message any more; whether that is news.
+    /// Deletes the message of a topic; tells whether that is news.
     pub(crate) fn bury(&mut self, now: Time, topic: &str, version: TopicVersion) -> bool {
         if self.version(topic).is_some_and(|known| known >= version) {
             return false;
@@ -239,7 +238,7 @@ impl Retained {
         true
     }
 
-    /// Whether one more message fits in the bounds; a message of a known topic may replace the old
+    /// Whether one more message fits in the bounds. A message of a known topic may replace the old
     /// one if its bytes fit.
     fn has_room(&self, event: &EventRef<'_>, bounds: Bounds) -> bool {
         if !is_counted(event.topic, event.publisher) {
@@ -252,8 +251,8 @@ impl Retained {
         messages <= bounds.messages && bytes <= bounds.bytes && event.packed_len() <= bounds.packed
     }
 
-    /// Forgets messages that have expired, at most [`SWEEP_SLICE`], if there is no room without;
-    /// tells their topics.
+    /// Forgets expired messages, at most [`SWEEP_SLICE`], if there is no room without; returns
+    /// their topics.
     fn make_room(&mut self, now: Time, event: &EventRef<'_>, bounds: Bounds) -> Vec<Box<str>> {
         let mut swept = Vec::new();
         while swept.len() < SWEEP_SLICE
@@ -266,7 +265,7 @@ impl Retained {
         swept
     }
 
-    /// Sets what is retained of a topic, whatever was before.
+    /// Sets the retained state of a topic, with or without a former one.
     fn put(&mut self, topic: &str, version: TopicVersion, kept: RetainedEntry) {
         let new = RetainedCount::of(topic, &kept);
         self.toggle(topic, version);
@@ -283,7 +282,7 @@ impl Retained {
         self.count(topic, new, true);
     }
 
-    /// Forgets what is known of a topic.
+    /// Forgets the retained state of a topic.
     fn forget(&mut self, topic: &str) {
         if let Some(TopicEntry { version, value }) = self.topics.remove(topic) {
             self.toggle(topic, version);
@@ -291,7 +290,7 @@ impl Retained {
         }
     }
 
-    /// Adds what is retained of a topic to what is known of all, or takes it away.
+    /// Adds the share of a topic to the totals, or removes it.
     fn count(&mut self, topic: &str, counted: RetainedCount, is_added: bool) {
         let RetainedCount { until, has_message, weight } = counted;
         if let Some(until) = until {
@@ -313,15 +312,15 @@ impl Retained {
         }
     }
 
-    /// Adds or removes what a topic with that version amounts to.
+    /// Adds or removes the share of a topic with a version in its range's hash.
     fn toggle(&mut self, topic: &str, version: TopicVersion) {
         if !topic.starts_with('$') {
             self.hashes[range_of(topic)] ^= entry_hash(topic, version);
         }
     }
 
-    /// Visits the messages that a filter matches and that have not expired, with the number under
-    /// which each has passed here, in topic order, from the cursor on, as far as the budget goes.
+    /// Visits the messages that a filter matches and that have not expired, with their numbers in
+    /// the consolidated stream: in topic order, from the cursor on, as far as the budget goes.
     fn walk(
         &self,
         now: Time,

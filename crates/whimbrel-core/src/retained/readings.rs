@@ -1,13 +1,14 @@
-//! What is retained is read, in topic order, by the subscriptions that begin with it: never queued.
+//! Reading retained messages, in topic order, for the subscriptions that begin with them: they are
+//! never queued.
 //!
 //! A session has at most one reading per subscription, and one walk: its subscriptions read one
-//! after the other, in the order in which they were made. A reading goes on whenever the client
-//! takes more (its window opens, its connection drains, it attaches), in turns with what waits for
-//! the client, and while there is room in turns of [`REPLAY_SLICE`].
+//! after the other, in the order in which they were made. A reading continues whenever the client
+//! takes more (its window opens, its connection drains, it attaches), in turns with waiting
+//! deliveries, and while there is room in turns of [`REPLAY_SLICE`].
 //!
-//! What passed after the subscription had begun has been delivered live, or waits, and is left out:
-//! of each topic a client gets the message that was there when it subscribed, unless a newer one
-//! came before the reading got there.
+//! Events that passed after the subscription had begun were delivered, or wait, and are left out:
+//! for each topic a client gets the message that was retained when it subscribed, unless a newer
+//! one passed before the reading got there.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use crate::route::{NO_CURSOR, NO_GROUP};
 use crate::session::{Publication, Terms};
 use crate::topic::{VisitOutcome, WalkCursor, WalkEnd};
 
-/// Topics that one session's reading looks at before others have their turn.
+/// Topics that one session's reading looks at before other work has its turn.
 pub(crate) const REPLAY_SLICE: usize = 256;
 
 /// Bytes of a message that cost as much as a look at a topic: a selector may read the payload.
@@ -31,64 +32,63 @@ const VISIT_BYTES: usize = 256;
 /// Absences of a client that are told apart while its session reads.
 const ABSENCES_MAX: usize = 64;
 
-/// One subscription that reads what is retained.
+/// One subscription that reads retained messages.
 #[derive(Clone, Debug)]
 struct RetainedReading {
     /// Its number in the router.
     subscription: u32,
-    /// The selector that asked for what is retained. If the subscription gets another one
-    /// meanwhile, both have to select what is still to be read.
+    /// The selector at the request for retained messages. If the subscription gets another one
+    /// meanwhile, both have to select the messages still to be read.
     selector: Option<Arc<Selector>>,
-    /// The number of the last event that had passed when it was made: later ones are delivered
-    /// live.
+    /// The number of the last event that had passed when it was made: later ones are delivered as
+    /// they pass.
     begun: u64,
     /// The version of the own interest when it was answered; 0: there are no other brokers.
     version: u64,
-    /// It lags since it began, and catches up when this is over: up to its position it gets what is
-    /// retained, behind that what is cached.
+    /// Its cursor has been in catch-up since it began, and continues after this reading: up to its
+    /// position it gets retained messages, behind that cached events.
     holds: bool,
 }
 
-/// What one session is still to read.
+/// The readings of one session.
 #[derive(Debug, Default)]
 struct SessionReadings {
-    /// By the order in which they were made; the first is being read. At most one per subscription.
+    /// In the order in which they were made; the first is being read. At most one per subscription.
     readings: BTreeMap<u64, RetainedReading>,
     /// The place of each subscription in that order.
     places: BTreeMap<u32, u64>,
-    /// Where the first goes on.
+    /// Where the first reading continues.
     place: ReplayPlace,
-    /// It goes before what waits, next time.
+    /// Next time, it goes before waiting deliveries.
     is_next: bool,
-    /// It has had its slice, and goes on when the session has its own turn.
+    /// It has had its slice, and continues in the session's own turn.
     is_spent: bool,
 }
 
-/// How far a session is.
+/// The progress of a session's readings.
 #[derive(Debug, Default)]
 struct ReplayPlace {
     walk: WalkCursor,
     absences: Absences,
 }
 
-/// When a client was away in the middle of it, in numbers of events: after the first, up to the
-/// last.
+/// Absences of a client during a reading, in numbers of events: after the first, up to the last.
 #[derive(Debug, Default)]
 struct Absences {
     /// In order; at most [`ABSENCES_MAX`].
     spans: Vec<(u64, u64)>,
-    /// Since when it is away.
+    /// The number of the last event before the present absence.
     left: Option<u64>,
 }
 
 impl Absences {
-    /// Its client is back: the present absence is over.
+    /// Ends the present absence: the client is back.
     fn end(&mut self, serial: u64) {
         let Some(left) = self.left.take().filter(|left| *left < serial) else { return };
         if self.spans.len() < ABSENCES_MAX {
             self.spans.push((left, serial));
         } else if let Some((_, back)) = self.spans.last_mut() {
-            // What came between the last two may come again.
+            // Events between the last two absences may be delivered again.
             *back = serial;
         }
     }
@@ -109,28 +109,27 @@ impl SessionReadings {
     }
 }
 
-/// The sessions that are reading what is retained.
+/// The sessions that are reading retained messages.
 #[derive(Debug, Default)]
 pub(crate) struct Readings {
-    /// None of them is without a reading.
+    /// By session; each has at least one reading.
     of: BTreeMap<u32, SessionReadings>,
-    /// Readings begun so far.
+    /// The number of readings begun so far.
     begun: u64,
 }
 
 impl Readings {
-    /// Whether a session has something to read.
+    /// Whether a session has a reading.
     pub(crate) fn has(&self, index: u32) -> bool {
         !self.of.is_empty() && self.of.contains_key(&index)
     }
 
-    /// Whether a session may read in this turn: it has something to read, and has not had its
-    /// slice.
+    /// Whether a session may read in this turn: it has a reading, and has not had its slice.
     pub(crate) fn may_read(&self, index: u32) -> bool {
         !self.of.is_empty() && self.of.get(&index).is_some_and(|replay| !replay.is_spent)
     }
 
-    /// Whether a session that may read does so before what waits for it: every other time.
+    /// Whether a session that may read does so before its waiting deliveries: every other time.
     pub(crate) fn take_turn(&mut self, index: u32) -> bool {
         if !self.may_read(index) {
             return false;
@@ -140,26 +139,26 @@ impl Readings {
         !replay.is_next
     }
 
-    /// A session has a turn of its own: it may read another slice.
+    /// Begins a session's own turn: it may read another slice.
     pub(crate) fn begin_turn(&mut self, index: u32) {
         if let Some(replay) = self.of.get_mut(&index) {
             replay.is_spent = false;
         }
     }
 
-    /// A session has had its slice.
+    /// Records that a session has had its slice.
     fn spend(&mut self, index: u32) {
         if let Some(replay) = self.of.get_mut(&index) {
             replay.is_spent = true;
         }
     }
 
-    /// Whether a subscription has something to read.
+    /// Whether a subscription has a reading.
     pub(crate) fn reads(&self, index: u32, subscription: u32) -> bool {
         self.of.get(&index).is_some_and(|replay| replay.places.contains_key(&subscription))
     }
 
-    /// Whether a subscription catches up only when it has read what is retained.
+    /// Whether a subscription catches up only after its reading.
     pub(crate) fn holds(&self, index: u32, subscription: u32) -> bool {
         if self.of.is_empty() {
             return false;
@@ -168,7 +167,7 @@ impl Readings {
         replay.places.get(&subscription).is_some_and(|place| replay.readings[place].holds)
     }
 
-    /// A subscription reads from the beginning.
+    /// Begins a subscription's reading.
     fn begin(&mut self, index: u32, reading: RetainedReading) {
         self.begun += 1;
         let replay = self.of.entry(index).or_default();
@@ -177,7 +176,7 @@ impl Readings {
         replay.readings.insert(self.begun, reading);
     }
 
-    /// A subscription has ended, or has read all.
+    /// Ends the reading of a subscription that has ended, or has read all.
     pub(crate) fn forget(&mut self, index: u32, subscription: u32) {
         if self.of.is_empty() {
             return;
@@ -190,21 +189,21 @@ impl Readings {
         }
     }
 
-    /// The client of a session leaves, after the event with that number.
+    /// Records that the client of a session left after event `serial`.
     pub(crate) fn leave(&mut self, index: u32, serial: u64) {
         if let Some(replay) = self.of.get_mut(&index) {
             replay.place.absences.left.get_or_insert(serial);
         }
     }
 
-    /// It is back.
+    /// Records that the client is back after event `serial`.
     pub(crate) fn come_back(&mut self, index: u32, serial: u64) {
         if let Some(replay) = self.of.get_mut(&index) {
             replay.place.absences.end(serial);
         }
     }
 
-    /// What a session reads at present, and how far it is; that is given back with
+    /// The current reading of a session, and its progress, which is given back with
     /// [`Readings::put_back`].
     fn take(&mut self, index: u32) -> Option<(RetainedReading, ReplayPlace)> {
         let replay = self.of.get_mut(&index)?;
@@ -218,8 +217,8 @@ impl Readings {
 }
 
 impl Broker {
-    /// A subscription that was made when `begun` was the number of the last event begins with what
-    /// is retained, as far as `selector` selects it.
+    /// Begins the reading of a subscription that was made when `begun` was the number of the last
+    /// event, for messages that `selector` selects.
     pub(crate) fn begin_to_read(&mut self, index: u32, filter: &str, selector: Option<&Selector>, begun: u64) {
         let Some(subscription) = self.router.find(index, filter) else { return };
         let known = self.router.get(subscription);
@@ -235,8 +234,8 @@ impl Broker {
         self.retained.replays.begin(index, RetainedReading { subscription, selector, begun, version, holds });
     }
 
-    /// Lets the subscriptions of a session read what is retained, as far as its client takes it and
-    /// the budget goes. What was spent is taken from that; if it is used up, the session has
+    /// Lets the subscriptions of a session read retained messages, as far as its client takes them
+    /// and the budget goes. The cost is taken from the budget. If that is used up, the session has
     /// another turn.
     pub(crate) fn read_retained(&mut self, now: Time, index: u32, budget: &mut usize, out: &mut dyn Output) {
         while let Some((reading, mut place)) = self.retained.replays.take(index) {
@@ -256,7 +255,7 @@ impl Broker {
                 return;
             }
             self.retained.replays.forget(index, reading.subscription);
-            // To begin with the next costs something, too.
+            // Beginning the next one costs something, too.
             *budget = budget.saturating_sub(1);
             let cursor = self.router.get(reading.subscription).cursor;
             if reading.holds && cursor != NO_CURSOR && self.cursors.get(cursor).catch_up.is_some() {
@@ -287,14 +286,14 @@ impl Broker {
         let filter = SharedFilter::checked(&text).filter;
         let cursor = (cursor != NO_CURSOR).then(|| cursors.get(cursor));
         let catch_up = cursor.and_then(|cursor| cursor.catch_up.as_ref());
-        // What it reads from the cache anyway is not sent twice.
+        // Events that it reads from the cache anyway are not sent twice.
         let is_cached = |id: EventId| {
             let comes = catch_up
                 .is_some_and(|catch_up| streams.knows(id.pubend) && catch_up.positions.get(id.pubend) < id.tick);
             comes && cursor.is_some_and(|cursor| cache.holds(&cursor.partitions, id))
         };
-        // What an unreachable broker had on its way may never come, nor what passed one that did
-        // not know of the subscription.
+        // Events in flight from an unreachable broker may never come, nor those passed by a broker
+        // that did not know of the subscription.
         let is_to_come = |id: EventId| match overlay.as_deref() {
             Some(overlay) => streams.is_to_come(id, reading.version) && overlay.routes.is_reachable(id.pubend.host()),
             None => streams.is_to_come(id, 0),
@@ -304,12 +303,13 @@ impl Broker {
         retained.walk(now, (filter, walk), budget, |event, passed| {
             let cost = event.weight() / VISIT_BYTES;
             let qos = event.qos().min(granted);
-            // What passed while the client was away comes from elsewhere, waits, or was not for it.
+            // Events that passed while the client was away come from elsewhere, wait, or were not
+            // for it.
             let is_missed = || match cursor {
                 Some(cursor) => !cursor.keeps,
                 None => attached_only || qos == Qos::AtMostOnce,
             };
-            // What was dropped as the client is too slow did not come.
+            // Events that were dropped because the client is too slow were not delivered.
             let is_dropped = || cursor.is_none() && qos == Qos::AtMostOnce && sessions.has_lost(index, passed);
             let is_live = passed > reading.begun && !(absences.covers(passed) && is_missed()) && !is_dropped();
             if withholds && streams.is_to_come(event.id(), 0) {
@@ -323,7 +323,7 @@ impl Broker {
             if !is_selected || !asked.as_mut().is_none_or(is_asked) {
                 return VisitOutcome::Passed(cost);
             }
-            // What is not selected needs no room.
+            // Messages that are not selected need no room.
             if !sessions.takes_retained(index, reading.begun, qos) {
                 return VisitOutcome::Stop;
             }
@@ -335,7 +335,7 @@ impl Broker {
     }
 }
 
-/// Under which terms a subscription gets what is retained.
+/// The terms under which a subscription gets retained messages.
 fn terms(qos: Qos, identifier: u32, named: bool) -> Terms {
     let (group, origin, retain, cursor) = (NO_GROUP, 0, true, NO_CURSOR);
     Terms { qos, identifier, group, origin, retain, naming: Naming::beside(named), cursor }

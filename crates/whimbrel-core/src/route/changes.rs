@@ -1,4 +1,4 @@
-//! What other brokers are to be told of subscriptions that come and go.
+//! Changes of subscriptions, for the interest that other brokers are told.
 
 use whimbrel_net::interest::own::AddedInterest;
 use whimbrel_net::interest::own::InterestChange;
@@ -10,12 +10,12 @@ use crate::caching::CacheInterest;
 use crate::confirming::remembered;
 use crate::store::DurableNo;
 
-/// Marks what durable subscriptions wanted before, by their numbers, where others are told of it.
+/// Marks former selectors' interests of durable subscriptions, by their numbers, in the changes.
 const OLD: u64 = 1 << 32;
 
 impl Router {
-    /// From now on [`Router::take_changes`] tells of subscriptions that come and go, beginning with
-    /// those that there are.
+    /// Has [`Router::take_changes`] tell the subscriptions that begin and end from now on,
+    /// beginning with those that exist.
     pub(crate) fn watch(&mut self) {
         let mut changes = Vec::new();
         for (id, known) in (0..).zip(&self.subscriptions) {
@@ -27,8 +27,8 @@ impl Router {
         self.changes = Some(changes);
     }
 
-    /// A durable subscription has another selector: what the old one wants is wanted of other
-    /// brokers until it has got that.
+    /// Keeps the interest under a durable subscription's former selector, until it has got the
+    /// events of that.
     pub(crate) fn keep_old_interest(&mut self, number: DurableNo, text: &str, selector: Option<&str>) {
         let Some(changes) = &mut self.changes else { return };
         let filter = SharedFilter::checked(text).filter.as_str().into();
@@ -36,24 +36,24 @@ impl Router {
         changes.push(InterestChange::Added(OLD | u64::from(number.0), wanted));
     }
 
-    /// It has got that, of the oldest.
+    /// Drops the oldest such interest: the subscription has got its events.
     pub(crate) fn drop_old_interest(&mut self, number: DurableNo, text: &str) {
         let Some(changes) = &mut self.changes else { return };
         let filter = SharedFilter::checked(text).filter.as_str().into();
         changes.push(InterestChange::Removed(OLD | u64::from(number.0), filter));
     }
 
-    /// Whether subscriptions came or went since [`Router::take_changes`].
+    /// Whether subscriptions began or ended since [`Router::take_changes`].
     pub(crate) fn has_changes(&self) -> bool {
         self.changes.as_ref().is_some_and(|changes| !changes.is_empty())
     }
 
-    /// The subscriptions that came and went.
+    /// The subscriptions that began and ended.
     pub(crate) fn take_changes(&mut self) -> Vec<InterestChange> {
         self.changes.as_mut().map_or(Vec::new(), core::mem::take)
     }
 
-    /// The buffer subscription policy has changed: others are to be told of it as of subscriptions.
+    /// Tells a new buffer subscription policy to other brokers, as if it were subscriptions.
     pub(crate) fn record_buffer(&mut self, old: &[CacheInterest], new: &[CacheInterest]) {
         let Some(changes) = &mut self.changes else { return };
         for (number, gone) in (0..).zip(old) {
@@ -66,7 +66,7 @@ impl Router {
         }
     }
 
-    /// Notes what others are to be told of a key, if it is a subscription's.
+    /// Records the change of a key, if other brokers are told of it.
     pub(super) fn record_change(
         &mut self,
         filter: TopicFilter<'_>,

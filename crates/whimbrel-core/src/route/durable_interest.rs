@@ -1,5 +1,5 @@
-//! What is to be logged for subscriptions that are not there yet, or not any more, or at other
-//! brokers.
+//! Durable interests: what is logged for subscriptions that are not confirmed yet, have ended, or
+//! are at other brokers.
 
 use whimbrel_selector::{Selector, TopicFilter};
 
@@ -8,9 +8,9 @@ use super::{DurableInterest, Router};
 use crate::store::DurableNo;
 
 impl Router {
-    /// What matches is logged from now on, although nobody gets it, until
-    /// [`Router::remove_interest`]. Whoever has it is named `by` its number and, if it is a
-    /// subscription that was there before, its cursor; one that is ending needs no name.
+    /// Has matching events logged from now on, without delivery, until [`Router::remove_interest`].
+    /// The owner is named `by` its number and, if the subscription existed before, its cursor; one
+    /// that is ending needs no name.
     pub(crate) fn insert_interest(
         &mut self,
         filter: TopicFilter<'_>,
@@ -31,7 +31,7 @@ impl Router {
         self.free_interests.push(interest.number);
     }
 
-    /// Who has a durable interest, unless it is ending.
+    /// The owner of a durable interest, unless it is ending.
     pub(crate) fn interest_owner(&self, interest: u32) -> Option<(DurableNo, u32)> {
         self.interests[interest as usize]
     }

@@ -1,5 +1,5 @@
-//! Who wants an event: all subscriptions, the index over their filters and selectors, and a cache
-//! of what the index says of topics.
+//! Routing of events: all subscriptions, the index over their filters and selectors, and a cache of
+//! the index's answers for topics.
 
 mod changes;
 mod durable_interest;
@@ -24,33 +24,33 @@ use crate::store::{DurableNo, Persistence, Profiles};
 /// No shared subscription.
 pub(crate) const NO_GROUP: u32 = u32::MAX;
 
-/// Not tracked.
+/// No cursor.
 pub(crate) const NO_CURSOR: u32 = u32::MAX;
 
-/// Topics whose answer is remembered; beyond that each new one takes the place of another.
+/// Topics whose route is cached; beyond that each new one replaces another.
 const ROUTES_MAX: usize = 65_536;
 
-/// Targets that are remembered in all answers together.
+/// Targets in all cached routes together.
 const ROUTE_TARGETS_MAX: usize = 1 << 20;
 
 #[derive(Debug)]
 struct Route {
     topic: Box<str>,
     epoch: u64,
-    /// Those without selector.
+    /// Targets without a selector.
     targets: Box<[Target]>,
-    /// The selectors that have to be asked; `None` if there are none.
+    /// The groups of selectors to evaluate; `None` if there are none.
     groups: Option<Arc<[GroupId]>>,
     persistence: Persistence,
     is_durable: bool,
 }
 
-/// What is known of a topic's events before their content is looked at.
+/// The targets of a topic's events before their content is looked at.
 #[derive(Debug)]
 pub(crate) struct TopicInterest<'a> {
-    /// Who wants all of them.
+    /// Targets that want all of them.
     pub(crate) targets: &'a [Target],
-    /// The selectors that have to be asked with [`Router::select`]; most topics have none.
+    /// The groups of selectors to evaluate with [`Router::select`]; most topics have none.
     pub(crate) groups: Option<&'a Arc<[GroupId]>>,
     /// Whether the topic's reliable events are logged.
     pub(crate) persistence: Persistence,
@@ -58,8 +58,8 @@ pub(crate) struct TopicInterest<'a> {
     pub(crate) is_durable: bool,
 }
 
-/// Where the answer for a topic is remembered; valid until another topic is asked for, or a
-/// subscription changes.
+/// The place of a topic's cached route; valid until another topic is asked for, or a subscription
+/// changes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RouteAt(usize);
 
@@ -69,24 +69,25 @@ impl Route {
         TopicInterest { targets, groups: groups.as_ref(), persistence: *persistence, is_durable: *is_durable }
     }
 
-    /// How much it counts towards [`ROUTE_TARGETS_MAX`].
+    /// Its count towards [`ROUTE_TARGETS_MAX`].
     fn size(&self) -> usize {
         self.targets.len() + self.groups.as_ref().map_or(0, |groups| groups.len())
     }
 }
 
-/// The answers that are remembered.
+/// The cached routes.
 #[derive(Debug, Default)]
 struct TopicRoutes {
     table: HashTable<Route>,
-    /// Targets in all of them together.
+    /// Targets in all routes together.
     targets: usize,
-    /// Where in the table those are that are forgotten next: the hand of a clock.
+    /// The place in the table whose routes are forgotten next: the hand of a clock.
     hand: usize,
 }
 
 impl TopicRoutes {
-    /// Forgets as many answers as that one needs room. To forget all at once would hold others up.
+    /// Forgets routes until one of `size` has room. Forgetting all at once would hold other work
+    /// up.
     fn make_room(&mut self, size: usize) {
         while self.table.len() >= ROUTES_MAX || !self.table.is_empty() && self.targets + size > ROUTE_TARGETS_MAX {
             self.hand = (self.hand + 1) % self.table.num_buckets();
@@ -97,28 +98,29 @@ impl TopicRoutes {
     }
 }
 
-/// All subscriptions, and who wants which topic.
+/// All subscriptions, and the targets of each topic.
 #[derive(Debug)]
 pub(crate) struct Router {
     subscriptions: Vec<Option<Subscription>>,
     free: Vec<u32>,
-    /// (session, text) to subscription.
+    /// Subscription by (session, text).
     by_text: HashTable<u32>,
     index: MatchIndex<u32>,
     routes: TopicRoutes,
-    /// Grows when a wildcard filter, or the first or last selector under one, comes or goes: every
-    /// remembered answer may be wrong then.
+    /// Grows when a wildcard filter, or the first or last selector under one, is added or removed:
+    /// every cached route may be wrong then.
     epoch: u64,
     hasher: Seeded,
     count: usize,
-    /// Who wanted the last event by its content; kept for its memory.
+    /// The targets of the last event by its content; kept for its memory.
     selected: Vec<Target>,
     verdicts: Verdicts,
     profiles: Profiles,
-    /// Who has each.
+    /// The owner of each durable interest.
     interests: Vec<Option<(DurableNo, u32)>>,
     free_interests: Vec<u32>,
-    /// Subscriptions that came and went since somebody looked, if anybody does.
+    /// Subscriptions that began and ended since [`Router::take_changes`]; `None`: there are no
+    /// other brokers to tell.
     changes: Option<Vec<InterestChange>>,
     pub(crate) misses: u64,
 }
@@ -153,7 +155,7 @@ impl Router {
         self.subscriptions[id as usize].as_ref().expect("a subscription id in use")
     }
 
-    /// The track of a session's subscription, if it has one.
+    /// The cursor of a session's subscription, if it has one.
     pub(crate) fn cursor_of(&self, session: u32, text: &str) -> Option<u32> {
         self.find(session, text).map(|id| self.get(id).cursor).filter(|cursor| *cursor != NO_CURSOR)
     }
@@ -168,7 +170,7 @@ impl Router {
             .copied()
     }
 
-    /// Adds a subscription that [`Router::find`] does not know. It gets nothing before
+    /// Adds a subscription that [`Router::find`] does not know. It gets no event before
     /// [`Router::place`].
     pub(crate) fn insert(&mut self, subscription: Subscription) -> u32 {
         let hash = self.hasher.hash_one((subscription.session, &*subscription.text));
@@ -192,7 +194,7 @@ impl Router {
         id
     }
 
-    /// Puts a new subscription into the index; one of a group is not in it by itself.
+    /// Puts a new subscription into the index, unless it is a membership in a group.
     pub(crate) fn place(&mut self, id: u32, cursor: u32, filter: TopicFilter<'_>, selector: Option<&Selector>) {
         self.get_mut(id).cursor = cursor;
         if self.get(id).group == NO_GROUP {
@@ -220,7 +222,7 @@ impl Router {
         self.get_mut(id).spot = Some(new);
         let stays = selector.is_none() && !old.selective;
         if stays && was_durable != self.get(id).is_durable {
-            // Nothing has changed here, but what others are told.
+            // Only the interest that other brokers are told has changed.
             self.record_change(filter, selector, id, true);
             self.record_change(filter, selector, id, false);
         }
@@ -262,7 +264,7 @@ impl Router {
         self.take(filter, spot, group | GROUP_BIT);
     }
 
-    /// Makes a partition of the cache one of those to whom events are routed.
+    /// Makes a partition of the cache a target of events.
     pub(crate) fn insert_partition(
         &mut self,
         number: u32,
@@ -276,7 +278,7 @@ impl Router {
         self.take(filter, spot, number | PARTITION_BIT);
     }
 
-    /// Makes another broker one of those to whom events are routed.
+    /// Makes another broker a target of events.
     pub(crate) fn insert_broker(
         &mut self,
         number: u32,
@@ -290,8 +292,8 @@ impl Router {
         self.take(filter, spot, number | BROKER_BIT);
     }
 
-    /// Puts a key into the index. Routes name keys without selector, and filters under which there
-    /// are selectors at all: only if one of these is new are they forgotten.
+    /// Puts a key into the index. Cached routes have the keys without selector, and the filters
+    /// that have any selector: they are forgotten only if one of these is new.
     fn put(&mut self, filter: TopicFilter<'_>, selector: Option<&Selector>, key: u32) -> IndexSpot {
         self.record_change(filter, selector, key, true);
         let (place, group_is_new) = self.index.insert(filter, selector, key);
@@ -314,11 +316,11 @@ impl Router {
         }
     }
 
-    /// Gives a key another selector. The new one comes first, so that the filter is not without
+    /// Gives a key another selector. The new one is added first, so that the filter is not without
     /// selectors for a moment.
     fn replace(&mut self, filter: TopicFilter<'_>, old: IndexSpot, selector: Option<&Selector>, key: u32) -> IndexSpot {
         if selector.is_none() && !old.selective {
-            // Its place stays, but routes also say with which options a target is served.
+            // Its place stays, but routes also have the options of a target.
             self.forget_routes(filter);
             return old;
         }
@@ -332,7 +334,7 @@ impl Router {
         self.index.fences()
     }
 
-    /// Replaces the fences that selectors refer to; one that is gone makes `within` unknown.
+    /// Replaces the fences that selectors refer to. With a fence that is gone, `within` is unknown.
     pub(crate) fn set_fences(&mut self, fences: Arc<Fences>) {
         self.index.set_fences(fences);
         self.verdicts.forget();
@@ -343,13 +345,13 @@ impl Router {
         self.index.selectors()
     }
 
-    /// Replaces what is set for topics.
+    /// Replaces the profiles of topics.
     pub(crate) fn set_profiles(&mut self, profiles: Profiles) {
         self.profiles = profiles;
         self.epoch += 1;
     }
 
-    /// Whether no event under that filter is ever logged.
+    /// Whether no event under a filter is ever logged.
     pub(crate) fn is_volatile(&self, filter: TopicFilter<'_>) -> bool {
         self.profiles.is_volatile(filter)
     }
@@ -360,17 +362,17 @@ impl Router {
         self.may_be_volatile(filter)
     }
 
-    /// Whether some events under that filter may never be logged.
+    /// Whether some events under a filter may never be logged.
     pub(crate) fn may_be_volatile(&self, filter: TopicFilter<'_>) -> bool {
         self.profiles.may_be_volatile(filter)
     }
 
-    /// What all selectors have cost so far.
+    /// The cost of all selectors so far.
     pub(crate) fn cost(&self) -> Cost {
         self.index.cost()
     }
 
-    /// What the selectors that cost most have cost so far, most expensive first.
+    /// The cost so far of the most expensive selectors, most expensive first.
     pub(crate) fn expensive(&self) -> Vec<Expensive> {
         self.index.expensive()
     }
@@ -380,8 +382,8 @@ impl Router {
         !spot.selective || self.index.is_selected(spot.place, subject)
     }
 
-    /// Whether a subscription at a spot under that filter wants a cached event, which is the one
-    /// with that serial.
+    /// Whether a subscription wants a cached event, by filter and selector; `serial` is the event's
+    /// number.
     pub(crate) fn wants_cached(&mut self, number: u32, serial: u64, event: Packed<'_>) -> bool {
         let Router { index, subscriptions, verdicts, .. } = self;
         let known = subscriptions[number as usize].as_ref().expect("a subscription id in use");
@@ -404,8 +406,8 @@ impl Router {
         self.is_under(number, event) && self.is_selected(spot, &Content(event.unpack()))
     }
 
-    /// Who wants an event by its content, in an order that depends only on what was subscribed and
-    /// unsubscribed so far.
+    /// The targets of an event by its content, in an order that depends only on the subscriptions
+    /// made and ended so far.
     pub(crate) fn select(&mut self, groups: &[GroupId], subject: &dyn Subject) -> &[Target] {
         let Router { index, subscriptions, selected, .. } = self;
         selected.clear();
@@ -425,11 +427,11 @@ impl Router {
         }
     }
 
-    /// Who wants the events of `topic`, as far as the topic tells. Costs one look-up if the answer
-    /// is remembered, else a walk of the index.
+    /// The route of a topic: the targets of its events, as far as the topic tells. Costs one
+    /// look-up if it is cached, else a walk of the index.
     ///
     /// # Errors
-    /// When `topic` is no topic name.
+    /// When `topic` is no valid topic name.
     pub(crate) fn route(&mut self, topic: &str) -> Result<RouteAt, TopicError> {
         let hash = self.hasher.hash_one(topic);
         let known = self.routes.table.find_bucket_index(hash, |route| &*route.topic == topic);
@@ -440,7 +442,7 @@ impl Router {
         }
     }
 
-    /// What [`Router::route`] has found.
+    /// The targets that [`Router::route`] has found.
     pub(crate) fn wanted(&self, at: RouteAt) -> TopicInterest<'_> {
         self.routes.table.get_bucket(at.0).expect("a route that was just found").wanted()
     }

@@ -1,4 +1,4 @@
-//! Subscriptions, and what a route says of them.
+//! Subscriptions, and the targets that routes have for them.
 
 use whimbrel_event::Qos;
 use whimbrel_selector::Place;
@@ -11,8 +11,8 @@ pub(super) const GROUP_BIT: u32 = 1 << 31;
 /// Marks index keys that are partitions of the cache.
 pub(super) const PARTITION_BIT: u32 = 1 << 30;
 
-/// Marks index keys that are durable interests: subscriptions that are not there yet, or not any
-/// more.
+/// Marks index keys that are durable interests: subscriptions that are not confirmed yet, or have
+/// ended.
 pub(super) const INTEREST_BIT: u32 = 1 << 29;
 
 /// Marks index keys that are other brokers.
@@ -21,7 +21,7 @@ pub(super) const BROKER_BIT: u32 = 1 << 28;
 /// All marks.
 pub(super) const MARKS: u32 = GROUP_BIT | PARTITION_BIT | INTEREST_BIT | BROKER_BIT;
 
-/// Where a subscription stands in the index.
+/// The spot of a subscription in the index.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct IndexSpot {
     pub(crate) place: Place,
@@ -29,7 +29,8 @@ pub(crate) struct IndexSpot {
     pub(crate) selective: bool,
 }
 
-/// What is to be logged for a subscription that waits for its confirmation, or for its end.
+/// A durable interest: the events logged for a subscription that waits for its confirmation, or for
+/// its end.
 #[derive(Debug)]
 pub(crate) struct DurableInterest {
     pub(super) number: u32,
@@ -40,65 +41,65 @@ pub(crate) struct DurableInterest {
 #[derive(Debug)]
 pub(crate) struct Subscription {
     pub(crate) session: u32,
-    /// As it was asked for, `$share/…` included.
+    /// Its text, as it was asked for, `$share/…` included.
     pub(crate) text: Box<str>,
     pub(crate) qos: Qos,
     pub(crate) no_local: bool,
     pub(crate) retain_as_published: bool,
-    /// Its deliveries say the names of their events.
+    /// Its deliveries carry the ids of their events.
     pub(crate) named: bool,
     pub(crate) identifier: u32,
     pub(crate) group: u32,
-    /// What the core keeps of it beside this, if it is tracked; else [`NO_CURSOR`].
+    /// Its cursor, or [`NO_CURSOR`].
     pub(crate) cursor: u32,
-    /// It gets nothing while its session is away.
+    /// It gets no events while its session is detached.
     pub(crate) attached_only: bool,
-    /// What it wants is logged.
+    /// Its events are logged.
     pub(crate) is_durable: bool,
     /// Bytes of its selector.
     pub(crate) selector_bytes: u32,
     /// Its selector, if its session is remembered.
     pub(crate) selector: Option<Box<str>>,
-    /// Set by [`super::Router::place`]; `None` for one of a group, which is in the index only once
+    /// Set by [`super::Router::place`]; `None` for a member of a group, which is in the index once
     /// for all its members.
     pub(crate) spot: Option<IndexSpot>,
 }
 
-/// Whom a route leads to.
+/// The kind of a target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum TargetKind {
     /// A subscription of a session.
     Session,
     /// A shared subscription.
     Group,
-    /// A tracked subscription of a session.
+    /// A subscription of a session that has a cursor.
     Cursor,
     /// A partition of the cache.
     Partition,
-    /// Nobody yet, or not any more; but what is wanted is logged.
+    /// A durable interest: no delivery, but the event is logged.
     Interest,
     /// Another broker.
     Broker,
 }
 
-/// What a route says of one subscription: everything that a delivery needs to know of it.
+/// A route's entry for one subscription: all that a delivery needs of it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target {
-    /// The session, the shared subscription, the cursor or the partition: see `kind`.
+    /// The session, shared subscription, cursor, partition, interest or broker: see `kind`.
     pub(crate) to: u32,
     pub(crate) identifier: u32,
     pub(crate) qos: Qos,
     pub(crate) kind: TargetKind,
     pub(crate) no_local: bool,
     pub(crate) retain_as_published: bool,
-    /// As of [`Subscription::named`].
+    /// See [`Subscription::named`].
     pub(crate) named: bool,
     pub(crate) attached_only: bool,
-    /// What it wants is logged.
+    /// Its events are logged.
     pub(crate) is_durable: bool,
 }
 
-/// What a delivery needs to know of the subscription with that key.
+/// The target of an index key.
 pub(super) fn target(subscriptions: &[Option<Subscription>], key: u32) -> Target {
     if key & MARKS != 0 {
         let kind = match key & MARKS {

@@ -1,5 +1,5 @@
-//! What the home of a shared subscription has of other brokers with members: how many events they
-//! take, and which they have.
+//! The home's view of a shared subscription's branches: how many events they take, and which they
+//! have.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -10,55 +10,55 @@ use whimbrel_wire::{HANDED_MAX, MembersAnswer};
 use super::{Group, Groups, Post};
 use crate::session::{Queued, Sessions};
 
-/// A branch that says nothing for so long is gone.
+/// A branch without a message for this long is gone.
 pub(crate) const BRANCH_SILENT_MAX: Duration = Duration::from_secs(5);
 
-/// An event is handed again to a branch that does not say that it has come: after so long,
-/// doubling.
+/// The pause after which an event is handed again to a branch that has not confirmed its arrival;
+/// it doubles up to [`AGAIN_MAX`].
 const AGAIN: Duration = Duration::from_millis(500);
 const AGAIN_MAX: Duration = Duration::from_secs(8);
 
-/// A branch is asked so often whether it still has what has come: what it said of that may have
-/// been lost.
+/// How often a branch is asked whether it still has the events that arrived: its messages about
+/// them may have been lost.
 const CHECK_EVERY: Duration = Duration::from_secs(5);
 
-/// Since when other brokers know of a home: an event that they publish from then on comes to it.
+/// Since when other brokers know of a home: the events that they publish from then on come to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Counting {
-    /// The next version of the interest has it; waited for at most until then.
+    /// The next version of the interest has it; waited for at most until this time.
     Next(Time),
-    /// This version has it.
+    /// This version of the interest has it; waited for at most until this time.
     From(u64, Time),
-    /// They do.
+    /// All other brokers know.
     Yes,
 }
 
-/// An event that a branch has, or is to get.
+/// An event that a branch has, or will be handed.
 #[derive(Debug)]
 pub(crate) struct HandedEvent {
     pub(super) event: Event,
-    /// The delivery to the own session that it fulfils; 0: none.
+    /// The delivery to the own session that it settles; 0: none.
     pub(super) origin: u16,
-    /// When it is handed again; `None`: it has come.
+    /// When it is handed again; `None`: it has arrived.
     due: Option<Time>,
     pause: Duration,
 }
 
-/// A broker that has members and is not the home.
+/// A broker with members that is not the home.
 #[derive(Debug)]
 pub(crate) struct Branch {
     pub(crate) host: HostId,
-    /// In which of its lives: another one has nothing of what this one was given.
+    /// Its incarnation: a later one has nothing of what was handed to this one.
     pub(crate) incarnation: u64,
-    /// The number of what it said last.
+    /// The number of its last message.
     pub(crate) number: u64,
     pub(crate) lasts: bool,
     pub(crate) is_reliable: bool,
-    /// Events that it takes at a time.
+    /// The number of events that it takes at a time.
     pub(crate) room: u32,
-    /// When it said something.
+    /// When its last message was received.
     pub(crate) heard: Time,
-    /// What it was told last.
+    /// The answer that it was sent last.
     pub(crate) told: Option<MembersAnswer>,
     pub(super) given: BTreeMap<u64, HandedEvent>,
     checked: Time,
@@ -87,8 +87,8 @@ impl Branch {
 }
 
 impl Group {
-    /// The branch with the least load relative to its room, if one has room and has not refused
-    /// that event; equals take turns.
+    /// The branch with the least load relative to its room that has room and has not refused the
+    /// event. Equals take turns.
     pub(super) fn next_branch(&mut self, event: EventId) -> Option<usize> {
         let count = self.branches.len();
         let mut best: Option<(u64, u64, usize)> = None;
@@ -106,7 +106,7 @@ impl Group {
         Some(at)
     }
 
-    /// Gives an event to a branch that has room. What is of best effort is not settled.
+    /// Hands an event to a branch that has room. A best-effort event is not settled.
     pub(super) fn hand_over(&mut self, id: u32, at: usize, event: Event, origin: u16, post: &mut Post) {
         let branch = &mut self.branches[at];
         if event.qos() == Qos::AtMostOnce && origin == 0 {
@@ -119,12 +119,12 @@ impl Group {
 }
 
 impl Groups {
-    /// Other brokers that have members of a shared subscription.
+    /// The branches of a shared subscription.
     pub(crate) fn branches(&self, id: u32) -> &[Branch] {
         &self.get(id).branches
     }
 
-    /// Events that branches have, and that are not settled.
+    /// The number of events that branches have and have not settled.
     pub(crate) fn given(&self, id: u32) -> usize {
         self.get(id).branches.iter().map(|branch| branch.given.len()).sum()
     }
@@ -137,20 +137,21 @@ impl Groups {
         self.group(id).branches.push(branch);
     }
 
-    /// This broker is not the home any more: branches have what they have, and are told by another
-    /// one.
+    /// Removes all branches, as this broker is not the home any more: they keep their events, and
+    /// are told by the new home.
     pub(crate) fn clear_branches(&mut self, id: u32) {
         self.group(id).branches.clear();
     }
 
-    /// Whether nobody but that branch has members.
+    /// Whether only the branch `host` has members.
     pub(crate) fn is_alone_but(&self, id: u32, host: HostId) -> bool {
         let group = self.get(id);
         let is_here = group.expected > 0 || group.members.iter().any(|m| !m.is_leaving);
         !is_here && group.branches.iter().all(|branch| branch.host == host)
     }
 
-    /// A branch is gone: what it had waits before everything else. Whether it was one.
+    /// Removes a branch that is gone: its events wait before all others. Tells whether it was a
+    /// branch.
     pub(crate) fn remove_branch(&mut self, id: u32, host: HostId, sessions: &mut Sessions) -> bool {
         let group = self.group(id);
         let Some(at) = group.branches.iter().position(|branch| branch.host == host) else { return false };
@@ -163,7 +164,7 @@ impl Groups {
         true
     }
 
-    /// A branch has found no member for an event: it waits before everything else. Whether the
+    /// A branch has found no member for an event, which waits before all others. Tells whether the
     /// branch had it.
     pub(crate) fn take_back(&mut self, id: u32, host: HostId, number: u64, sessions: &mut Sessions) -> bool {
         let group = self.group(id);
@@ -174,8 +175,8 @@ impl Groups {
         true
     }
 
-    /// No member at a branch can be sent an event: others get it, which waits before everything
-    /// else. Whether the branch had it.
+    /// No member at a branch can be sent an event: it waits before all others, for other members.
+    /// Tells whether the branch had it.
     pub(crate) fn refuse_given(&mut self, id: u32, host: HostId, number: u64, sessions: &mut Sessions) -> bool {
         let branch = self.branch_mut(id, host);
         let Some(event) = branch.and_then(|branch| branch.given.get(&number)).map(|given| given.event.id()) else {
@@ -185,7 +186,7 @@ impl Groups {
         self.take_back(id, host, number, sessions)
     }
 
-    /// A branch has settled an event. Whether it had it.
+    /// Settles an event at a branch. Tells whether the branch had it.
     pub(crate) fn settle_given(&mut self, id: u32, host: HostId, number: u64, sessions: &mut Sessions) -> bool {
         let given = self.branch_mut(id, host).and_then(|branch| branch.given.remove(&number));
         if let Some(given) = &given {
@@ -195,14 +196,14 @@ impl Groups {
         given.is_some()
     }
 
-    /// An event has come to a branch, and is not handed again.
+    /// Records that an event has arrived at a branch: it is not handed again.
     pub(crate) fn record_arrival(&mut self, id: u32, host: HostId, number: u64) {
         if let Some(given) = self.branch_mut(id, host).and_then(|branch| branch.given.get_mut(&number)) {
             given.due = None;
         }
     }
 
-    /// What is written to a branch of an event, which is handed again if nothing is heard of it;
+    /// The event to write to a branch, which is handed again unless its arrival is confirmed.
     /// `None`: it is over.
     pub(crate) fn hand_now(
         &mut self,
@@ -219,7 +220,7 @@ impl Groups {
         Some((&group.text, &given.event))
     }
 
-    /// Has what nothing was heard of handed again.
+    /// Has events without confirmed arrival handed again.
     pub(crate) fn hand_again(&mut self, id: u32, now: Time) {
         let (group, post) = self.with_post(id);
         for branch in &group.branches {
@@ -228,7 +229,8 @@ impl Groups {
         }
     }
 
-    /// Numbers of what has come to branches and is not settled, for those that are to be asked.
+    /// The numbers of events that arrived at branches and are not settled, for each branch that is
+    /// due to be asked.
     pub(crate) fn checks(&mut self, id: u32, now: Time) -> Vec<(HostId, Vec<u64>)> {
         let mut all = Vec::new();
         for branch in &mut self.group(id).branches {

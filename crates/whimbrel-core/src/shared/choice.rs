@@ -1,10 +1,10 @@
-//! Which member of a shared subscription gets an event: the least loaded of those that can be sent
-//! it.
+//! The choice of the member that gets an event of a shared subscription: the least loaded of those
+//! that can be sent it.
 //!
-//! A member that is there and cannot be sent an event, as it is too large for it or not allowed, is
-//! passed over, and so is a branch that has refused it. An event that no member can be sent which
-//! is there is over, and counted: it never holds up the others. A member that is away counts for
-//! nothing, since what it takes is known only when it is back.
+//! An attached member that cannot be sent an event, as it is too large for it or not allowed, is
+//! passed over, and so is a branch that has refused it. An event that no attached member can be
+//! sent is over, and counted: it never holds up the others. A detached member does not count, since
+//! what it takes is known only when it is back.
 
 use std::collections::BTreeMap;
 
@@ -16,33 +16,33 @@ use super::{Branch, Group, Member, Post};
 use crate::api::Output;
 use crate::session::{Publication, Sessions, Terms};
 
-/// Events of one shared subscription of which it is known which branches have refused them.
+/// Events of one shared subscription for which the branches that refused them are remembered.
 const REFUSED_MAX: usize = HANDED_MAX;
 
-/// Which member gets an event.
+/// The result of choosing a member.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Choice {
-    /// A member here.
+    /// A member at this broker.
     Member(Member),
     /// A branch, by its place.
     Branch(usize),
-    /// A member or branch that takes nothing at the moment; others take other events.
+    /// A member or branch that has no room at the moment; others take other events.
     Busy,
-    /// No member or branch takes anything at the moment.
+    /// No member or branch has room at the moment.
     Full,
-    /// No member that is there can be sent it, and no branch takes it.
+    /// No attached member can be sent the event, and no branch takes it.
     Untaken,
 }
 
-/// Which branches have refused which events.
+/// The branches that have refused an event, by event.
 #[derive(Debug, Default)]
 pub(super) struct BranchRefusals {
     by_event: BTreeMap<EventId, SmallVec<[HostId; 2]>>,
 }
 
 impl BranchRefusals {
-    /// A branch has refused an event. At the bound the event with the least id is forgotten: it is
-    /// offered once more.
+    /// Records that a branch has refused an event. At the bound the event with the least id is
+    /// forgotten, and so offered once more.
     pub(super) fn record(&mut self, event: EventId, host: HostId) {
         if self.by_event.len() >= REFUSED_MAX && !self.by_event.contains_key(&event) {
             self.by_event.pop_first();
@@ -58,14 +58,14 @@ impl BranchRefusals {
         self.by_event.get(&event).is_some_and(|hosts| hosts.contains(&host))
     }
 
-    /// An event has got somewhere, or is over.
+    /// Forgets an event that was given to a member or branch, or is over.
     pub(super) fn forget(&mut self, event: EventId) {
         self.by_event.remove(&event);
     }
 }
 
 impl Member {
-    /// Under which terms it gets an event, which fulfils the delivery `origin` to the own session.
+    /// Its terms for an event that settles the delivery `origin` to the own session.
     pub(super) fn terms(&self, group: u32, publication: &Publication<'_>, origin: u16) -> Terms {
         let event = &publication.event;
         Terms { group, origin, ..self.marks.terms(event.qos.min(self.qos), event.headers.retain) }
@@ -79,7 +79,7 @@ impl Member {
         out.takes(link, &terms.delivery(publication.event, publication.id, publication.serial, tag))
     }
 
-    /// Whether it takes something with that quality of service at once.
+    /// Whether it takes an event at this QoS at once.
     fn has_room(&self, qos: Qos, sessions: &Sessions) -> bool {
         let session = sessions.get(self.session);
         match qos.min(self.qos) {
@@ -90,8 +90,8 @@ impl Member {
 }
 
 impl Group {
-    /// Which member gets an event: the least loaded one that has room and can be sent it, equals in
-    /// turns, else a branch. Costs a look at each member and branch at most.
+    /// Chooses the member for an event: the least loaded one that has room and can be sent it,
+    /// equals in turns, else a branch. Costs a look at each member and branch at most.
     pub(super) fn choose(
         &mut self,
         publication: &Publication<'_>,
@@ -131,7 +131,7 @@ impl Group {
             return Choice::Full;
         }
         let is_open = |branch: &Branch| branch.room > 0 && !self.refused.has(publication.id, branch.host);
-        // After a restart brokers that had members may tell so again.
+        // After a restart, brokers that had members may report them again.
         let is_awaited = self.kept_until.is_some()
             || self.branches.iter().any(is_open)
             || self.members.iter().any(|member| {

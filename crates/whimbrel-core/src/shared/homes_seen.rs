@@ -1,5 +1,5 @@
-//! What a branch of a shared subscription has of its home: whether that knows of the members here,
-//! and which of its events they have.
+//! A branch's view of a shared subscription's home: whether the home knows of the members here, and
+//! which of its events they have.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,17 +9,17 @@ use whimbrel_wire::{HANDED_MAX, MembersAnswer};
 use super::{Counting, Group, Groups};
 use crate::session::Sessions;
 
-/// Events that were settled or returned and are remembered, so that one that comes twice is not
-/// delivered twice.
+/// Settled or returned events that are remembered, so that one that arrives twice is not delivered
+/// twice.
 const OVER_MAX: usize = 4 * HANDED_MAX;
 
-/// Events that were refused and are remembered, so that one that comes once more is over.
+/// Refused events that are remembered, so that one that arrives once more is over.
 const REFUSED_MAX: usize = HANDED_MAX;
 
-/// Best-effort events for branches that one step may have; others are dropped.
+/// Best-effort events for branches in one step; more are dropped.
 const PASSING_MAX: usize = 4096;
 
-/// What is said of the members here.
+/// The part of a message to a home that describes the members here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MembersSaid {
     pub(crate) selector: Option<Box<str>>,
@@ -27,18 +27,18 @@ pub(crate) struct MembersSaid {
     pub(crate) is_reliable: bool,
 }
 
-/// What a member of a shared subscription may be told of it.
+/// The state of a shared subscription for its members here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum MemberState {
-    /// It gets its part.
+    /// They get their part of the events.
     Served,
-    /// Others share with another selector.
+    /// Other members have another selector.
     Refused,
-    /// That broker, its home, has not said so yet; `None`: it is not known who it is.
+    /// This broker, the home, has not confirmed them yet; `None`: the home is not known.
     Waits(Option<HostId>),
 }
 
-/// What an event that a home hands over is.
+/// The state of an event that a home hands over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum HandState {
     /// It is new: the members here get it under this tag.
@@ -47,35 +47,35 @@ pub(crate) enum HandState {
     Held,
     /// It was settled, or `returned`.
     Over { returned: bool },
-    /// There are more than there may be.
+    /// It exceeds the bound.
     Full,
 }
 
-/// What a branch has of homes.
+/// A branch's state for a shared subscription's homes.
 #[derive(Debug, Default)]
 pub(crate) struct HomesSeen {
-    /// The home; `None`: it is not known, or is here.
+    /// The home; `None`: it is not known, or is this broker.
     pub(crate) home: Option<HostId>,
-    /// The one before, as long as the present one has not said that it knows of the members here.
+    /// The previous home, until the present one has confirmed the members here.
     pub(crate) previous_home: Option<HostId>,
-    /// The number of what is asked for; the answer repeats it.
+    /// The number of the request; the answer repeats it.
     pub(crate) asked: u64,
     pub(crate) answer: Option<MembersAnswer>,
     pub(crate) told_at: Time,
     said: Option<MembersSaid>,
-    /// Events that members have or that wait for one: by home and number, and the other way round.
+    /// Events that members have or that wait for one: by home and number, and the inverse.
     held: BTreeMap<(HostId, u64), u16>,
     tags: BTreeMap<u16, (HostId, u64)>,
     last_tag: u16,
-    /// What has become of others; and in which order.
+    /// Events that are over (true: returned), and their order.
     over: BTreeMap<(HostId, u64), bool>,
     over_order: VecDeque<(HostId, u64)>,
-    /// Events that were refused, as no member here can be sent them, oldest first.
+    /// Refused events, which no member here can be sent, oldest first.
     refused: VecDeque<EventId>,
 }
 
 impl HomesSeen {
-    /// What an event that a home has handed over is by now; `None`: it is not known here.
+    /// The state of an event that a home has handed over; `None`: it is not known here.
     pub(crate) fn hand_state(&self, host: HostId, number: u64) -> Option<HandState> {
         let key = (host, number);
         let held = self.held.contains_key(&key).then_some(HandState::Held);
@@ -103,8 +103,8 @@ impl HomesSeen {
         HandState::New(self.last_tag)
     }
 
-    /// What was given that tag is refused; whose it is, and its number. `None` if it was refused
-    /// before: its home knows of no other branch.
+    /// Refuses the event with a tag; returns its home and number. `None` if it was refused before:
+    /// its home knows of no other branch.
     pub(super) fn refuse(&mut self, tag: u16, event: EventId) -> Option<(HostId, u64)> {
         if let Some(at) = self.refused.iter().position(|known| *known == event) {
             self.refused.remove(at);
@@ -118,7 +118,7 @@ impl HomesSeen {
         Some(key)
     }
 
-    /// What was given that tag is over; whose it is, and its number.
+    /// Ends the event with a tag; returns its home and number.
     fn end(&mut self, tag: u16, returned: bool) -> Option<(HostId, u64)> {
         let key = self.tags.remove(&tag)?;
         self.held.remove(&key);
@@ -133,7 +133,7 @@ impl HomesSeen {
     }
 }
 
-/// What of these numbers is told.
+/// The report about the numbers of events.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum NumbersTold {
     Came,
@@ -142,43 +142,43 @@ pub(crate) enum NumbersTold {
     Refused,
 }
 
-/// A shared subscription that has no member here any more.
+/// A shared subscription without members here any more.
 #[derive(Debug)]
 pub(crate) struct Parted {
     pub(crate) text: Box<str>,
     /// Its home.
     pub(crate) home: HostId,
-    /// The number of what is said.
+    /// The number of the message.
     pub(crate) number: u64,
-    /// What members had of that home, ascending.
+    /// The numbers of that home's events that members had, ascending.
     pub(crate) had: Vec<u64>,
 }
 
-/// What is to be told to other brokers at the end of a step.
+/// Messages for other brokers at the end of a step.
 #[derive(Debug, Default)]
 pub(crate) struct Post {
     number: u64,
-    /// Events to be handed to branches: shared subscription with its serial number, branch, number.
+    /// Events to hand to branches: shared subscription with its serial number, branch, number.
     pub(crate) hands: Vec<(u32, u64, HostId, u64)>,
-    /// Best-effort events, for which nobody answers.
+    /// Best-effort events, which are not confirmed.
     pub(crate) passing: Vec<(HostId, (u32, u64), Event)>,
-    /// Those that found no room there.
+    /// Best-effort events beyond [`PASSING_MAX`].
     pub(crate) dropped: u64,
-    /// What is told of numbers of a shared subscription, with its serial number.
+    /// Reports about numbers of a shared subscription, with its serial number.
     pub(crate) numbers: Vec<(HostId, NumbersTold, (u32, u64), u64)>,
-    /// Shared subscriptions of which a home has to hear, with their serial numbers.
+    /// Shared subscriptions whose home has to be told of the members, with their serial numbers.
     pub(crate) changed: Vec<(u32, u64)>,
-    /// Those that have no member here any more.
+    /// Shared subscriptions without members here any more.
     pub(crate) parted: Vec<Parted>,
 }
 
 impl Post {
-    /// Numbers begin behind those of earlier lives.
+    /// Numbers begin behind those of earlier incarnations.
     pub(crate) fn begin(&mut self, now: Time) {
         self.number = self.number.max(now.as_nanos());
     }
 
-    /// The next number: none is used twice.
+    /// The next number; no number is used twice.
     pub(crate) fn next_number(&mut self) -> u64 {
         self.number += 1;
         self.number
@@ -192,7 +192,7 @@ impl Post {
         }
     }
 
-    /// No member here can be sent an event that a home has handed over.
+    /// Reports that no member here can be sent an event of a home.
     pub(super) fn refuse(&mut self, host: HostId, group: (u32, u64), number: u64) {
         self.numbers.push((host, NumbersTold::Refused, group, number));
     }
@@ -202,7 +202,7 @@ impl Post {
         hands.is_empty() && passing.is_empty() && numbers.is_empty() && changed.is_empty() && parted.is_empty()
     }
 
-    /// A shared subscription has no member here any more: what they had goes back.
+    /// Reports that a shared subscription has no member here any more: their events go back.
     pub(super) fn part(&mut self, text: &str, visit: &HomesSeen) {
         for home in visit.home.into_iter().chain(visit.previous_home) {
             let number = self.next_number();
@@ -224,23 +224,23 @@ impl Group {
 }
 
 impl Groups {
-    /// All shared subscriptions, by their ids.
+    /// The ids of all shared subscriptions.
     pub(crate) fn ids(&self) -> impl Iterator<Item = u32> + use<> {
         let ids: Vec<u32> = (0..).zip(&self.slots).filter(|(_, slot)| slot.is_some()).map(|(id, _)| id).collect();
         ids.into_iter()
     }
 
-    /// Whether there is one with that id.
+    /// Whether an id is in use.
     pub(crate) fn is_used(&self, id: u32) -> bool {
         self.slots.get(id as usize).is_some_and(Option::is_some)
     }
 
-    /// Whether there is that one.
+    /// Whether an id is in use by the shared subscription with this serial number.
     pub(crate) fn has(&self, id: u32, serial: u64) -> bool {
         self.slots.get(id as usize).and_then(Option::as_ref).is_some_and(|group| group.serial == serial)
     }
 
-    /// As it was asked for.
+    /// The text of a shared subscription, as it was asked for.
     pub(crate) fn text(&self, id: u32) -> &str {
         &self.get(id).text
     }
@@ -254,7 +254,7 @@ impl Groups {
         self.group(id).is_home = is_home;
     }
 
-    /// What this broker has of another home.
+    /// This broker's state for another home.
     pub(crate) fn visit(&self, id: u32) -> Option<&HomesSeen> {
         self.get(id).visit.as_deref()
     }
@@ -263,12 +263,12 @@ impl Groups {
         self.group(id).visit.as_deref_mut()
     }
 
-    /// As [`Groups::visit_mut`], from now on.
+    /// As [`Groups::visit_mut`]; creates the state if there is none.
     pub(crate) fn begin_visit(&mut self, id: u32) -> &mut HomesSeen {
         self.group(id).visit.get_or_insert_default()
     }
 
-    /// Nothing is had of other homes any more, nor are they told.
+    /// Ends the state for other homes if no event of theirs is left and none has to be told.
     pub(crate) fn end_visit(&mut self, id: u32) {
         let group = self.group(id);
         let is_over =
@@ -278,15 +278,15 @@ impl Groups {
         }
     }
 
-    /// Other brokers have something to do with it.
+    /// Whether other brokers take part in a shared subscription.
     pub(crate) fn is_remote(&self, id: u32) -> bool {
         let group = self.get(id);
         let is_away = group.visit.is_some() || group.is_sought;
         is_away || !group.branches.is_empty() || group.counting != Counting::Yes
     }
 
-    /// If the home is elsewhere: it has to hear of the members here, and if they want something
-    /// else than it knows, it has to answer.
+    /// Has the home told of the members here, if it is another broker. If their terms have changed,
+    /// it has to answer.
     pub(crate) fn record_said(&mut self, id: u32) {
         let (group, post) = self.with_post(id);
         let said = group.said();
@@ -297,7 +297,7 @@ impl Groups {
         post.changed.push((id, group.serial));
     }
 
-    /// It is another home that has to answer.
+    /// Asks another home: it has to answer.
     pub(crate) fn ask_anew(&mut self, id: u32) {
         if let Some(visit) = self.visit_mut(id) {
             visit.said = None;
@@ -305,8 +305,8 @@ impl Groups {
         self.record_said(id);
     }
 
-    /// What is told to a home: what is asked for, how many members there are, and how many events
-    /// they take.
+    /// The message to a home: the members' terms, their number, and the number of events that they
+    /// take.
     pub(crate) fn members(&self, id: u32, sessions: &Sessions) -> (MembersSaid, u32, u32) {
         let group = self.get(id);
         let members = group.members.iter().filter(|m| !m.is_leaving);
@@ -315,7 +315,8 @@ impl Groups {
         (group.said(), members.count() as u32 + group.expected, room.min(HANDED_MAX) as u32)
     }
 
-    /// Another broker has said that it is the home, and has what the members here want.
+    /// Whether another broker has confirmed that it is the home and has the interest of the members
+    /// here.
     pub(crate) fn is_served_elsewhere(&self, id: u32) -> bool {
         let Some(visit) = self.visit(id).filter(|visit| visit.home.is_some()) else { return false };
         let lasts = visit.said.as_ref().is_some_and(|said| said.lasts);
@@ -325,7 +326,7 @@ impl Groups {
         }
     }
 
-    /// What the members here may be told.
+    /// The state that the members here may be told.
     pub(crate) fn state(&self, id: u32) -> MemberState {
         let group = self.get(id);
         if group.is_sought || group.own.is_some() && !group.is_durable {
@@ -341,14 +342,14 @@ impl Groups {
         }
     }
 
-    /// A member here has what a home has handed over. Tells that home.
+    /// A member here has an event of a home. Reports that to the home.
     pub(crate) fn settle_here(&mut self, id: u32, tag: u16) {
         let (group, post) = self.with_post(id);
         let over = group.visit.as_deref_mut().and_then(|visit| visit.end(tag, false));
         post.numbers.extend(over.map(|(host, number)| (host, NumbersTold::Settled, (id, group.serial), number)));
     }
 
-    /// Tells a home what has become of an event.
+    /// Reports the fate of an event to a home.
     pub(crate) fn tell(&mut self, id: u32, (host, number): (HostId, u64), told: NumbersTold) {
         let (group, post) = self.with_post(id);
         if number != 0 {
@@ -356,7 +357,7 @@ impl Groups {
         }
     }
 
-    /// Nobody is there who would take what waits: it goes back to whom it came from.
+    /// Returns waiting events to their home: no member is attached.
     pub(crate) fn give_back(&mut self, id: u32, sessions: &mut Sessions) {
         let (group, post) = self.with_post(id);
         let Some(visit) = group.visit.as_deref_mut().filter(|_| group.own.is_none()) else { return };
@@ -367,15 +368,15 @@ impl Groups {
         self.drop_waiting_for_others(id, sessions);
     }
 
-    /// What waits for somebody else's sake does so no more.
+    /// Drops waiting events that are this broker's own and not a home's.
     fn drop_waiting_for_others(&mut self, id: u32, sessions: &mut Sessions) {
         let (events, bytes) = self.group(id).queue.purge(|entry| entry.origin == 0);
         sessions.stats.queued_events -= events as u64;
         sessions.stats.queued_bytes -= bytes as u64;
     }
 
-    /// What members have, or waits for them, is from now on nobody else's: somebody else has it
-    /// all, and hands it out again.
+    /// Separates the members' events, held and waiting, from the own session or home: another
+    /// broker has all of them, and hands them out again.
     pub(crate) fn forget_origins(&mut self, id: u32, sessions: &mut Sessions) {
         self.drop_waiting_for_others(id, sessions);
         let group = self.group(id);
@@ -388,23 +389,23 @@ impl Groups {
         }
     }
 
-    /// Its own session is being sought at other brokers.
+    /// Records whether its own session is being sought at other brokers.
     pub(crate) fn set_sought(&mut self, id: u32, is_sought: bool) {
         self.group(id).is_sought = is_sought;
     }
 
-    /// The own session of a shared subscription is gone.
+    /// Records that the own session of a shared subscription is gone.
     pub(crate) fn lose_own(&mut self, id: u32) {
         let group = self.group(id);
         (group.own, group.is_durable) = (None, false);
     }
 
-    /// Other brokers had members: it stays until then though nobody is there.
+    /// Keeps a shared subscription until a time without members here: other brokers had some.
     pub(crate) fn keep_until(&mut self, id: u32, until: Option<Time>) {
         self.group(id).kept_until = until;
     }
 
-    /// Until when it stays though nobody is there.
+    /// Until when it is kept without members here.
     pub(crate) fn kept_until(&self, id: u32) -> Option<Time> {
         self.get(id).kept_until
     }

@@ -1,13 +1,12 @@
 //! Shared subscriptions: one subscription whose events are handed out among its members.
 //!
-//! One that is durable has a session of its own, with the position: what is delivered to that is
-//! handed out here, and settled there when a member has it. How such a session comes and goes:
+//! A durable one has a session of its own, with the position. Deliveries to that session are handed
+//! out here, and are settled there when a member has the event. Begin and end of such a session:
 //! [`crate::sharing`].
 //!
-//! Where there are several brokers, one of them is the shared subscription's *home*: it alone wants
-//! events and has a position. Brokers with members that are not the home are *branches*; they get
-//! events from it. `branches`: what a home has of them. `visit`: what a branch has of its home.
-//! What they tell each other: [`crate::overlay`].
+//! With several brokers, one is the shared subscription's *home*: it alone has interest and
+//! position. Other brokers with members are *branches*; they get events from the home. `branches`:
+//! a home's view of them. `visit`: a branch's view of its home. Their messages: [`crate::overlay`].
 
 mod branches;
 mod choice;
@@ -27,11 +26,11 @@ use crate::overlay::Brokers;
 use crate::route::IndexSpot;
 use crate::session::{Account, Handed, Marks, Publication, Queue, Queued, ReassignedDelivery, Sessions, push_bounded};
 
-/// Events that wait for members that take nothing at the moment, while others are given what is
-/// behind them. More hold up the shared subscription until one of those members answers, or leaves.
+/// Events that wait for members without room, while others are given those behind them. More hold
+/// up the shared subscription until one of these members answers, or leaves.
 pub(crate) const BUSY_MAX: usize = 64;
 
-/// A member: a session and what it asked for.
+/// A member: a session and its request.
 #[derive(Debug, Clone, Copy)]
 struct Member {
     session: u32,
@@ -39,8 +38,8 @@ struct Member {
     marks: Marks,
     /// The shared subscription is durable because of it.
     lasts: bool,
-    /// It has unsubscribed and has not settled everything: it gets nothing more, and what it does
-    /// not settle goes to others.
+    /// It has unsubscribed and has not settled everything: it gets no more events, and those that
+    /// it does not settle go to others.
     is_leaving: bool,
 }
 
@@ -48,54 +47,55 @@ struct Member {
 #[derive(Debug)]
 struct Group {
     text: Box<str>,
-    /// Which events its members share; `None`: all.
+    /// The selector of all members; `None`: all events.
     selector: Option<Selector>,
-    /// Where it stands in the index, unless its own session does so for it.
+    /// Its spot in the index, unless its own session stands there.
     spot: Option<IndexSpot>,
-    /// Its own session, from when it was asked for.
+    /// Its own session, from its request on.
     own: Option<u32>,
     /// The subscription of its own session is confirmed.
     is_durable: bool,
     members: Vec<Member>,
     /// Sessions whose membership waits to be durable.
     expected: u32,
-    /// What waits until a member takes it.
+    /// Events that wait until a member takes them.
     queue: Queue,
     /// Where the search for the least loaded member begins, so that equals take turns.
     turn: usize,
-    /// Tells it from others that had its id before.
+    /// Its number, to tell it from former users of its id.
     serial: u64,
     /// This broker is its home.
     is_home: bool,
-    /// Other brokers that have members, if this one is the home.
+    /// Other brokers with members, if this one is the home.
     branches: Vec<Branch>,
-    /// Where the search for the least loaded one begins.
+    /// Where the search for the least loaded branch begins.
     branch_turn: usize,
     /// Since when other brokers know that this one is the home.
     counting: Counting,
-    /// What this broker has of another home.
+    /// This broker's view of another home.
     visit: Option<Box<HomesSeen>>,
-    /// Other brokers had members when this one was restarted, and may tell so again until then.
+    /// Until when other brokers, which had members before this one was restarted, may report them
+    /// again.
     kept_until: Option<Time>,
     /// Its own session is being sought at other brokers.
     is_sought: bool,
-    /// The first entry that waits is for members that take nothing at the moment: others may take
-    /// what comes behind it, which is offered at once.
+    /// The first waiting entry is for members without room: others may take the entries behind it,
+    /// which are offered at once.
     has_busy: bool,
-    /// Which branches have refused what waits, or is on its way.
+    /// The branches that have refused events, waiting or on their way.
     refused: BranchRefusals,
 }
 
-/// What is left of a shared subscription that has ended.
+/// The remains of a shared subscription that has ended.
 #[derive(Debug)]
 pub(crate) struct Gone {
-    /// As it was asked for.
+    /// Its text, as it was asked for.
     pub(crate) text: Box<str>,
-    /// Where it stood in the index.
+    /// Its spot in the index.
     pub(crate) spot: Option<IndexSpot>,
     /// Its own session.
     pub(crate) own: Option<u32>,
-    /// Sessions that have not settled everything that they got of it.
+    /// Sessions that have not settled all of its events.
     pub(crate) leaving: Vec<u32>,
 }
 
@@ -106,11 +106,11 @@ pub(crate) struct Groups {
     free: Vec<u32>,
     by_text: HashTable<u32>,
     hasher: Seeded,
-    /// Shared subscriptions so far.
+    /// The number of shared subscriptions so far.
     serial: u64,
-    /// What is to be told to other brokers.
+    /// Messages for other brokers.
     pub(crate) post: Post,
-    /// Where homes may be.
+    /// The brokers among which homes are chosen.
     pub(crate) brokers: Brokers,
 }
 
@@ -185,7 +185,7 @@ impl Groups {
         self.slots[id as usize].as_mut().expect("a group id in use")
     }
 
-    /// Where a shared subscription stands in the index, unless its own session does so for it.
+    /// The spot of a shared subscription in the index, unless its own session stands there.
     pub(crate) fn spot_mut(&mut self, id: u32) -> &mut Option<IndexSpot> {
         &mut self.group(id).spot
     }
@@ -195,31 +195,31 @@ impl Groups {
         self.get(id).selector.as_ref()
     }
 
-    /// Notes the selector of a shared subscription.
+    /// Sets the selector of a shared subscription.
     pub(crate) fn select(&mut self, id: u32, selector: Option<&Selector>) {
         self.group(id).selector = selector.cloned();
     }
 
-    /// Whether nobody but `session` is a member, or is about to be one.
+    /// Whether no session but `session` is a member, or is about to be one.
     pub(crate) fn is_alone(&self, id: u32, session: u32) -> bool {
         let group = self.get(id);
         let is_here = group.expected == 0 && group.members.iter().all(|m| m.session == session || m.is_leaving);
         is_here && group.branches.is_empty()
     }
 
-    /// Whether nobody is a member, or is about to be one.
+    /// Whether no session is a member, or is about to be one.
     pub(crate) fn is_empty(&self, id: u32) -> bool {
         let group = self.get(id);
         let is_here = group.expected == 0 && group.members.iter().all(|m| m.is_leaving);
         is_here && group.branches.is_empty() && group.kept_until.is_none()
     }
 
-    /// A membership waits to be durable.
+    /// Counts a membership that waits to be durable.
     pub(crate) fn expect_member(&mut self, id: u32) {
         self.group(id).expected += 1;
     }
 
-    /// It waits no more.
+    /// Uncounts a membership that waited.
     pub(crate) fn expect_no_more(&mut self, id: u32) {
         self.group(id).expected -= 1;
     }
@@ -230,35 +230,35 @@ impl Groups {
         group.members.iter().any(|m| m.lasts) || group.branches.iter().any(|branch| branch.lasts)
     }
 
-    /// Where it is settled what members of a shared subscription have.
+    /// Where the members' events of a shared subscription are settled.
     pub(crate) fn account(&self, id: u32) -> Account {
         self.get(id).account(id)
     }
 
-    /// The own session of a shared subscription, from when it was asked for.
+    /// The own session of a shared subscription, from its request on.
     pub(crate) fn own(&self, id: u32) -> Option<u32> {
         self.get(id).own
     }
 
-    /// Gives a shared subscription a session of its own.
+    /// Sets the own session of a shared subscription.
     pub(crate) fn set_own(&mut self, id: u32, own: u32) {
         self.group(id).own = Some(own);
     }
 
-    /// The own session of a shared subscription that is durable.
+    /// The own session of a durable shared subscription.
     pub(crate) fn durable(&self, id: u32) -> Option<u32> {
         self.get(id).own.filter(|_| self.get(id).is_durable)
     }
 
-    /// The subscription of a shared subscription's own session is confirmed. Gives where it stood
-    /// in the index before.
+    /// Records that the own session's subscription is confirmed. Returns the spot in the index
+    /// until then.
     pub(crate) fn set_durable(&mut self, id: u32) -> Option<IndexSpot> {
         let group = self.group(id);
         group.is_durable = true;
         group.spot.take()
     }
 
-    /// Adds a member or changes what it asked for.
+    /// Adds a member or changes its request.
     pub(crate) fn join(&mut self, id: u32, session: u32, asked: &Filter<'_>) {
         let lasts = asked.following.durability == Durability::Durable;
         let member = Member { session, qos: asked.qos, marks: Marks::of(asked), lasts, is_leaving: false };
@@ -270,7 +270,7 @@ impl Groups {
         self.record_said(id);
     }
 
-    /// A member has unsubscribed. It `stays` until it has settled what it has, or has gone.
+    /// A member has unsubscribed. It `stays` until it has settled its events, or has left.
     pub(crate) fn leave(&mut self, id: u32, session: u32, stays: bool) {
         let members = &mut self.group(id).members;
         if stays {
@@ -282,12 +282,12 @@ impl Groups {
         self.record_said(id);
     }
 
-    /// Whether a session that has unsubscribed has stayed a member.
+    /// Whether a session that has unsubscribed is still a member.
     pub(crate) fn is_leaving(&self, id: u32, session: u32) -> bool {
         self.get(id).members.iter().any(|m| m.session == session && m.is_leaving)
     }
 
-    /// Ends a shared subscription without members; what waited in it is dropped.
+    /// Ends a shared subscription without members; waiting events are dropped.
     pub(crate) fn remove(&mut self, id: u32, sessions: &mut Sessions) -> Gone {
         let group = self.slots[id as usize].take().expect("a group id in use");
         let hash = self.hasher.hash_one(&*group.text);
@@ -311,8 +311,7 @@ impl Groups {
         is_here || group.branches.iter().any(|branch| branch.room > 0)
     }
 
-    /// Another member is there no more: what waited for that one is looked at again when the step
-    /// ends.
+    /// Has the events that waited for a member which has left offered again at the end of the step.
     pub(crate) fn wake_member(&self, id: u32, sessions: &mut Sessions) {
         let mut members = self.get(id).members.iter().filter(|m| !m.is_leaving).map(|m| m.session);
         if let Some(member) = members.find(|member| sessions.is_attached(*member)) {
@@ -320,8 +319,7 @@ impl Groups {
         }
     }
 
-    /// The deliveries to the own session of a shared subscription that members have and have not
-    /// settled.
+    /// The deliveries to the own session that members have not settled yet.
     pub(crate) fn unsettled_of_members(&self, id: u32, sessions: &Sessions) -> Vec<u16> {
         let members = self.get(id).members.iter().map(|m| &sessions.get(m.session).inflight);
         let unsettled = members.flat_map(|inflight| inflight.unsettled_of_groups()).filter(|(group, _)| *group == id);
@@ -329,16 +327,16 @@ impl Groups {
         unsettled.map(|(_, origin)| origin).chain(given).collect()
     }
 
-    /// Nobody is there: what waits is dropped, as far as the own session has it.
+    /// Drops waiting events, as far as the own session has them: no member is attached.
     pub(crate) fn desert(&mut self, id: u32, sessions: &mut Sessions) {
         let (events, bytes) = self.group(id).queue.purge(|entry| entry.origin == 0);
         sessions.stats.queued_events -= events as u64;
         sessions.stats.queued_bytes -= bytes as u64;
     }
 
-    /// Gives an event to the least loaded member that takes it at once. What nobody takes waits in
-    /// the group, never in a member's own queue, so that whoever has room first gets it;
-    /// best-effort events only pass.
+    /// Gives an event to the least loaded member that takes it at once. Other reliable events wait
+    /// in the group, never in a member's own queue, so that the first member with room gets them.
+    /// Best-effort events only pass.
     pub(crate) fn offer(
         &mut self,
         id: u32,
@@ -371,8 +369,8 @@ impl Groups {
         }
     }
 
-    /// Gives what was delivered to its own session to a member, or has it wait for one: no more
-    /// does so than the window of that session takes. Best-effort events only pass.
+    /// Gives a delivery to its own session to a member, or has it wait for one: at most as many
+    /// wait as the window of that session takes. Best-effort events only pass.
     pub(crate) fn hand(&mut self, id: u32, handed: Handed, now: Time, sessions: &mut Sessions, out: &mut dyn Output) {
         let Handed { tag: origin, event, .. } = handed;
         let (group, post) = self.with_post(id);
@@ -396,7 +394,7 @@ impl Groups {
         self.hand_out(id, now, sessions, out);
     }
 
-    /// Puts back what a member that left had not acknowledged, before everything that waits.
+    /// Puts back the unacknowledged events of a member that left, before all others.
     pub(crate) fn put_back(&mut self, id: u32, taken: &[ReassignedDelivery], sessions: &mut Sessions) {
         let group = self.group(id);
         for ReassignedDelivery { origin, event, .. } in taken.iter().rev() {
@@ -407,9 +405,8 @@ impl Groups {
         }
     }
 
-    /// Hands out what waits, as long as a member takes it. What only members can be sent that take
-    /// nothing at the moment waits for them, and lets pass what is behind it: at most [`BUSY_MAX`]
-    /// do.
+    /// Hands out waiting events while a member takes them. An event that only members without room
+    /// can be sent waits for them, and lets those behind it pass: at most [`BUSY_MAX`] do.
     pub(crate) fn hand_out(&mut self, id: u32, now: Time, sessions: &mut Sessions, out: &mut dyn Output) {
         let (group, post) = self.with_post(id);
         let mut busy = 0;
@@ -424,7 +421,7 @@ impl Groups {
                 sessions.fulfil(group.account(id), origin);
                 continue;
             }
-            // A member that takes one quality of service at the moment may not take another.
+            // A member that takes one QoS at the moment may not take another.
             let mut publication = Publication::of(&event, 0);
             let choice = group.choose(&publication, sessions, out);
             match choice {
@@ -459,13 +456,13 @@ impl Group {
         }
     }
 
-    /// Whether somebody takes events that wait.
+    /// Whether a member takes events that wait.
     fn is_reliable(&self) -> bool {
         let is_here = self.members.iter().any(|m| !m.is_leaving && m.qos != Qos::AtMostOnce);
         is_here || self.branches.iter().any(|branch| branch.is_reliable)
     }
 
-    /// Takes out an entry of what waits.
+    /// Takes out a waiting entry.
     fn take_out(&mut self, at: usize, sessions: &mut Sessions) {
         if let Some(entry) = self.queue.remove(at) {
             sessions.stats.queued_events -= 1;
@@ -474,7 +471,7 @@ impl Group {
     }
 
     /// Delivers an event to a member that takes it; `origin`: the delivery to the own session that
-    /// it fulfils.
+    /// it settles.
     fn give(
         &mut self,
         id: u32,
@@ -488,7 +485,7 @@ impl Group {
         let terms = member.terms(id, publication, origin);
         let is_taken = sessions.offer(member.session, publication, terms, out);
         if terms.qos == Qos::AtMostOnce || !is_taken {
-            // Nobody will settle it.
+            // The member will not settle it.
             sessions.fulfil(self.account(id), origin);
         }
     }

@@ -6,7 +6,8 @@ use std::ops::Bound;
 use whimbrel_event::{PubendId, Seeded, Tick};
 use whimbrel_selector::TopicFilter;
 
-/// When a value was published, and where: of two the greater is right.
+/// Tick and pubend at which a value was published: of two values, the one with the greater version
+/// counts.
 pub(crate) type TopicVersion = (Tick, PubendId);
 
 /// A topic's value and its version.
@@ -20,14 +21,14 @@ pub(crate) struct TopicEntry<V> {
 /// all others: see [`TopicIndex::walk`].
 ///
 /// Topics are in byte order, so that all topics below a prefix are neighbours. Beside them it
-/// counts how many topics have a level's text at its depth: a filter with a text that no topic has
-/// there finds nothing in as many look-ups as it has levels. (Ordered maps both, as a hash table
-/// that grows moves everything in one turn.)
+/// counts the topics that have a level's text at its depth: a filter with a text that no topic has
+/// there finds nothing in one look-up per level. (Both are ordered maps, as a hash table that grows
+/// moves everything in one turn.)
 #[derive(Debug)]
 pub(crate) struct TopicIndex<V> {
     entries: BTreeMap<Box<str>, TopicEntry<V>>,
-    /// Topics with some text at some depth, by the hash of both. Texts with equal hashes count as
-    /// one: a filter then looks where it need not.
+    /// The number of topics with some text at some depth, by the hash of both. Texts with equal
+    /// hashes count as one: a filter then looks where it need not.
     levels: BTreeMap<u64, u32>,
     hasher: Seeded,
 }
@@ -46,7 +47,7 @@ impl<V> TopicIndex<V> {
         self.entries.get_mut(topic)
     }
 
-    /// Adds a topic that is not there.
+    /// Adds a topic that is not in the index.
     pub(crate) fn insert(&mut self, topic: &str, entry: TopicEntry<V>) {
         let old = self.entries.insert(topic.into(), entry);
         assert!(old.is_none(), "a topic is added once");
@@ -69,20 +70,20 @@ impl<V> TopicIndex<V> {
         Some(entry)
     }
 
-    /// All topics that are not less than that one, in order.
+    /// All topics that are not less than `topic`, in order.
     pub(crate) fn from<'a>(&'a self, topic: &str) -> impl Iterator<Item = (&'a str, &'a TopicEntry<V>)> + use<'a, V> {
         let range = self.entries.range::<str, _>((Bound::Included(topic), Bound::Unbounded));
         range.map(|(topic, entry)| (&**topic, entry))
     }
 
-    /// Pairs of a depth and a text that are counted.
+    /// The number of counted pairs of a depth and a text.
     #[cfg(test)]
     pub(super) fn levels_known(&self) -> usize {
         self.levels.len()
     }
 
-    /// Whether topics have each text of the filter at its depth; not necessarily one topic all of
-    /// them.
+    /// Whether each text of the filter is at its depth in some topic; not necessarily all in one
+    /// topic.
     pub(super) fn has_levels(&self, filter: TopicFilter<'_>) -> bool {
         let literal = |(_, text): &(usize, &str)| !matches!(*text, "+" | "#");
         let mut levels = filter.as_str().split('/').enumerate().filter(literal);

@@ -1,4 +1,4 @@
-//! The index against a list that is looked through from end to end.
+//! The index against a list that is searched from end to end.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +25,7 @@ fn naive(topics: &BTreeSet<String>, filter: TopicFilter<'_>) -> Vec<String> {
     topics.iter().filter(matches).cloned().collect()
 }
 
-/// Walks in turns of that many looks; what was visited, in order.
+/// Walks in turns of `slice` looks; returns the visited topics, in order.
 fn walk(index: &TopicIndex<u32>, filter: TopicFilter<'_>, slice: usize) -> Vec<String> {
     let (mut cursor, mut seen) = (WalkCursor::default(), Vec::new());
     loop {
@@ -48,7 +48,7 @@ fn level() -> impl Strategy<Value = &'static str> {
 }
 
 fn topic() -> impl Strategy<Value = String> {
-    // The empty topic is none.
+    // The empty topic is invalid.
     prop::collection::vec(level(), 1..6).prop_map(|levels| levels.join("/")).prop_filter("no topic", |t| !t.is_empty())
 }
 
@@ -96,7 +96,7 @@ proptest! {
         let (mut cursor, mut seen, mut turn) = (WalkCursor::default(), BTreeMap::<String, u32>::new(), 0_u32);
         let mut changes = changes.into_iter();
         loop {
-            // Now and then the visitor does not take a topic: it comes again.
+            // Now and then the visitor does not take a topic: it is visited again.
             let mut stop = (stops & u64::MAX >> 1) >> (turn % 64) & 1 == 1;
             let walk = index.walk(filter, &mut cursor, &mut { slice }, |topic, _| {
                 if core::mem::take(&mut stop) {
@@ -144,7 +144,7 @@ fn dollar_topics_empty_levels_and_the_parent_of_a_hash() {
     assert_eq!(found("b//c"), "b//c");
 }
 
-/// What a walk looks at follows from what it finds and the branches that it enters.
+/// The cost of a walk follows from the topics that it finds and the branches that it enters.
 #[test]
 fn the_cost_of_a_walk_follows_from_what_it_finds() {
     let topics: BTreeSet<String> =
@@ -160,7 +160,7 @@ fn the_cost_of_a_walk_follows_from_what_it_finds() {
         assert_eq!(over, WalkEnd::Over);
         ((1 << 30) - budget, found)
     };
-    // A text that no topic has there: nothing is looked at.
+    // A text that no topic has at that depth: no topic is looked at.
     assert_eq!(cost("+/+/device/+/none"), (0, 0));
     assert_eq!(cost("+/+/gateway/#"), (0, 0));
     // One topic: a few looks per level.
@@ -168,7 +168,7 @@ fn the_cost_of_a_walk_follows_from_what_it_finds() {
     assert!(found == 1 && looks <= 2, "{looks} looks");
     let (looks, found) = cost("+/7/device/107/name");
     assert!(found == 1 && looks <= 12, "{looks} looks");
-    // One branch of a hundred, and one device in each: what is in the others is not looked at.
+    // One branch of a hundred, and one device in each: topics in the others are not looked at.
     let (looks, found) = cost("+/7/#");
     assert!(found == 200 && looks <= 210, "{looks} looks");
     let (looks, found) = cost("site/+/device/107/name");
@@ -189,7 +189,7 @@ fn what_is_counted_of_levels_goes_with_the_topics() {
     assert!(!finds(&index, "a/#") && index.levels_known() == 0);
 }
 
-/// However long topics are, a turn gets somewhere, and long ones cost more.
+/// A turn makes progress with topics of any length, and long ones cost more.
 #[test]
 fn a_long_topic_costs_more_than_a_turn_and_is_passed() {
     let long = "x".repeat(60_000);

@@ -1,22 +1,22 @@
-//! How a filter finds its topics: a skip scan over the ordered map.
+//! Finding the topics of a filter: a skip scan over the ordered map.
 //!
-//! At each topic the filter says where the next one may be that it matches, and the scan goes on
-//! there: past all that is below a level that does not match, and straight to the literal level
-//! below one that does. What is looked at are the topics that match, and at most two others for
-//! each branch that a `+` makes it enter. (The technique is known as loose index scan, or skip
-//! scan, of ordered indexes.)
+//! At each topic the filter tells where the next match may be, and the scan continues there: past
+//! all topics below a level that does not match, and straight to the literal level below one that
+//! does. The topics looked at are those that match, and at most two others for each branch that a
+//! `+` makes it enter. (The technique is known as loose index scan, or skip scan, of ordered
+//! indexes.)
 //!
-//! The state of a walk is one topic, so that it goes on correctly whatever is added or removed
-//! between two of its turns: it passes each topic that stays throughout once.
+//! The state of a walk is one topic, so that it continues correctly after any additions and
+//! removals between two of its turns: it passes each topic that stays throughout once.
 
 use whimbrel_selector::TopicFilter;
 
 use super::{TopicEntry, TopicIndex};
 
-/// Bytes of a topic that cost as much to look at as the look itself.
+/// Bytes of a topic that cost as much as the look itself.
 const CHECK_BYTES: usize = 256;
 
-/// Where a walk goes on.
+/// Where a walk continues.
 #[derive(Debug, Default)]
 pub(crate) struct WalkCursor {
     /// The least topic that it has not passed; `None`: it has not begun.
@@ -26,9 +26,9 @@ pub(crate) struct WalkCursor {
 /// What a visitor did with a topic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum VisitOutcome {
-    /// The walk goes on behind it; the visit cost that much of the turn's budget.
+    /// The walk continues behind it; the visit cost this much of the turn's budget.
     Passed(usize),
-    /// The walk stops, and goes on with the same topic.
+    /// The walk stops, and continues with the same topic.
     Stop,
 }
 
@@ -43,20 +43,21 @@ pub(crate) enum WalkEnd {
     Spent,
 }
 
-/// Where the next topic may be that a filter matches.
+/// Where the next match of a filter may be, relative to a topic.
 #[derive(PartialEq, Eq, Debug)]
 enum WalkStep {
-    /// It is this one.
+    /// At this topic.
     Match,
-    /// Behind this one.
+    /// Behind this topic.
     Next,
-    /// This is the least one that it may be.
+    /// At or behind this text.
     Seek(String),
     /// Nowhere.
     Over,
 }
 
-/// The least text that is greater than the prefix and all that is below it: `0` follows `/`.
+/// A step to the least text that is greater than the prefix and all that is below it: `0` follows
+/// `/`.
 fn past(prefix: &str) -> WalkStep {
     match prefix.strip_suffix('/') {
         Some(parent) => WalkStep::Seek(format!("{parent}0")),
@@ -68,11 +69,11 @@ fn past(prefix: &str) -> WalkStep {
 fn step(filter: TopicFilter<'_>, topic: &str) -> WalkStep {
     let filter = filter.as_str();
     if topic.starts_with('$') && filter.starts_with(['+', '#']) {
-        // Wildcards in the first level do not match what begins with `$`, which `%` follows.
+        // Wildcards in the first level do not match topics that begin with `$`, which `%` follows.
         return WalkStep::Seek("%".to_owned());
     }
     let mut wanted = filter.split('/');
-    // Where the present level of the topic begins; behind its end if there is none.
+    // Where the current level of the topic begins; behind its end if there is none.
     let mut at = 0;
     loop {
         let level = topic.get(at..).map(|rest| rest.split('/').next().unwrap_or(rest));
@@ -80,9 +81,9 @@ fn step(filter: TopicFilter<'_>, topic: &str) -> WalkStep {
             (Some("#"), _) | (None, None) => return WalkStep::Match,
             (Some("+"), Some(level)) => at += level.len() + 1,
             (Some(text), Some(level)) if text == level => at += level.len() + 1,
-            // Too short: what is below it may match, and comes later, as may others between.
+            // Too short: topics below it may match, and come later, as may others between.
             (Some(_), None) => return WalkStep::Next,
-            // Too long, as all below the levels that match.
+            // Too long, as are all topics below the levels that match.
             (None, Some(_)) => return past(&topic[..at]),
             (Some(text), Some(_)) => {
                 let (above, rest) = topic.split_at(at);
