@@ -1,5 +1,5 @@
 //! A run of neighbouring slots, with the bytes of their events one behind the other: written and
-//! read in order, and given back as a whole.
+//! read in order, and freed as a whole.
 
 use std::collections::VecDeque;
 
@@ -7,18 +7,18 @@ use whimbrel_event::{AcceptedEvent, Packed, Tick};
 
 use super::slot::{CacheSlot, Merged, SlotContent};
 
-/// Bytes of events that a chunk may have besides those of large ones.
+/// Bytes of small events in a chunk, at most.
 pub(super) const BLOCK: usize = 56 << 10;
 
-/// An event that takes more bytes has an allocation of its own, so that chunks have like numbers of
-/// slots whatever their events take.
+/// An event of more bytes has an allocation of its own, so that chunks have similar numbers of
+/// slots with events of any size.
 pub(super) const LARGE: usize = 1 << 10;
 
-/// For each slot that has to be moved so many bytes must have died before a chunk is compacted.
+/// The dead bytes for each slot to be moved at which a chunk is compacted.
 const DEAD_PER_SLOT: usize = 8;
 
-/// The block that so many bytes are kept in: one of a few sizes, so that what one chunk gives back
-/// serves another.
+/// The size of the block for this many bytes: one of a few sizes, so that a block that one chunk
+/// frees serves another.
 pub(super) fn block(bytes: usize) -> usize {
     bytes.next_multiple_of(if bytes > BLOCK / 8 { BLOCK / 8 } else { BLOCK / 32 })
 }
@@ -26,9 +26,9 @@ pub(super) fn block(bytes: usize) -> usize {
 /// The bytes of a chunk's events.
 #[derive(Debug, Default)]
 pub(super) struct ChunkBytes {
-    /// Those of small ones. What is gone stays until the chunk is compacted or goes as well.
+    /// Small events. Dead ones stay until the chunk is compacted or freed.
     small: Vec<u8>,
-    /// Large ones; none where one is gone.
+    /// Large events; `None` where one was removed.
     large: Vec<Option<Box<[u8]>>>,
 }
 
@@ -37,7 +37,7 @@ impl ChunkBytes {
         ChunkBytes { small: Vec::with_capacity(small), large: Vec::new() }
     }
 
-    /// The event there.
+    /// The event at a place.
     #[inline]
     pub(super) fn get(&self, place: u32, len: u32) -> Packed<'_> {
         let (place, len) = (place as usize, len as usize);
@@ -47,7 +47,7 @@ impl ChunkBytes {
         })
     }
 
-    /// Packs an event behind the others, and says where it is.
+    /// Packs an event behind the others; returns its place.
     fn put(&mut self, event: &AcceptedEvent<'_>, len: usize) -> u32 {
         if len > LARGE {
             let mut bytes = vec![0; len];
@@ -61,7 +61,7 @@ impl ChunkBytes {
         place as u32
     }
 
-    /// Moves an event here from where it was.
+    /// Moves an event here from another chunk's bytes.
     pub(super) fn take(&mut self, from: &mut ChunkBytes, place: &mut u32, len: u32) {
         let (at, len) = (*place as usize, len as usize);
         if len > LARGE {
@@ -73,7 +73,7 @@ impl ChunkBytes {
         }
     }
 
-    /// Lets go of an event; says how many bytes of it stay.
+    /// Drops an event; returns its bytes that stay dead.
     fn drop_event(&mut self, place: u32, len: u32) -> usize {
         let (place, len) = (place as usize, len as usize);
         if len > LARGE {
@@ -93,22 +93,22 @@ impl ChunkBytes {
 pub(super) struct Chunk {
     pub(super) slots: VecDeque<CacheSlot>,
     bytes: ChunkBytes,
-    /// Bytes of events that were taken out of the middle.
+    /// Dead bytes: of events that were removed from the middle.
     dead: usize,
-    /// Of its last slot.
+    /// The `last` of its last slot.
     pub(super) last: u64,
-    /// How many slots at its front were taken out.
+    /// The number of slots that were removed at its front.
     pub(super) gone: usize,
     pub(super) holes: usize,
     /// Holes since it was last compacted.
     pub(super) fresh: usize,
-    /// The classes of its events, a bit for each; may have more.
+    /// The classes of its events, a bit for each; may have more bits.
     pub(super) classes: u16,
 }
 
 impl Chunk {
-    /// An empty one with room for so many bytes of small events, which may be made of one that is
-    /// gone.
+    /// An empty chunk with room for this many bytes of small events; may reuse the memory of a
+    /// freed one.
     pub(super) fn new(small: usize, spare: Option<Chunk>) -> Self {
         let mut chunk = Chunk::default();
         if let Some(Chunk { slots, bytes, .. }) = spare.filter(|spare| spare.bytes.small.capacity() == small) {
@@ -121,7 +121,7 @@ impl Chunk {
         chunk
     }
 
-    /// What it takes from the allocator, bytes.
+    /// Its memory from the allocator, bytes.
     #[cfg(test)]
     pub(super) fn held(&self) -> u64 {
         let ChunkBytes { small, large } = &self.bytes;
@@ -130,68 +130,68 @@ impl Chunk {
         (size_of::<Chunk>() + places + small.capacity() + large_bytes) as u64
     }
 
-    /// Bytes of its small events, and of some that are gone.
+    /// Bytes of its small events, live or dead.
     pub(super) fn small(&self) -> usize {
         self.bytes.small.len()
     }
 
-    /// Whether it has room for an event of so many bytes.
+    /// Whether it has room for an event of this many bytes.
     pub(super) fn has_room(&self, len: usize) -> bool {
         len > LARGE || self.bytes.small.capacity() - self.bytes.small.len() >= len
     }
 
-    /// Packs an event behind the others, and says where it is and how long.
+    /// Packs an event behind the others; returns its place and length.
     pub(super) fn put(&mut self, event: &AcceptedEvent<'_>, len: usize) -> (u32, u32) {
         (self.bytes.put(event, len), u32::try_from(len).expect("an event has less than 4 GiB"))
     }
 
-    /// Nothing is put into it any more: what it does not need is given back.
+    /// Frees unused memory: no event will be added any more.
     pub(super) fn close(&mut self) {
         self.bytes.small.shrink_to(block(self.small()));
         self.slots.shrink_to(self.slots.len().next_power_of_two());
     }
 
-    /// All events' bytes.
+    /// The bytes of its events.
     pub(super) fn bytes(&self) -> &ChunkBytes {
         &self.bytes
     }
 
-    /// The chunk's parts for whoever takes it to pieces.
+    /// Takes the chunk apart, for dealing its events.
     pub(super) fn into_parts(self) -> (VecDeque<CacheSlot>, ChunkBytes) {
         (self.slots, self.bytes)
     }
 
-    /// Takes the first slot out.
+    /// Removes the first slot.
     pub(super) fn pop(&mut self) -> Option<CacheSlot> {
         let slot = self.slots.pop_front()?;
         self.gone += 1;
         if let SlotContent::Event { place, len, .. } = slot.what {
-            // What stays goes with the chunk, which is the first.
+            // Dead bytes are freed with the chunk, which is the first.
             self.bytes.drop_event(place, len);
         }
         Some(slot)
     }
 
-    /// Notes a hole that never was an event.
+    /// Counts a hole that never was an event.
     pub(super) fn skip(&mut self) {
         self.holes += 1;
         self.fresh += 1;
     }
 
-    /// Notes that an event has become a hole.
+    /// Counts an event that has become a hole.
     pub(super) fn lose(&mut self, place: u32, len: u32) {
         self.dead += self.bytes.drop_event(place, len);
         self.skip();
     }
 
-    /// Whether enough has gone that compacting pays.
+    /// Whether compacting pays.
     pub(super) fn is_sparse(&self, fresh_min: usize) -> bool {
         self.fresh >= fresh_min.max(self.slots.len() / 4)
             || self.dead > (self.small() / 4).max(self.slots.len() * DEAD_PER_SLOT)
     }
 
-    /// Merges its holes, or drops all of them, as what they say is said by `incomplete` or is about
-    /// to be; and moves the bytes of its events together. One that still grows keeps its room.
+    /// Merges its holes, or drops all of them if `incomplete` covers them or is about to; moves the
+    /// bytes of its events together. A chunk that still grows keeps its room.
     pub(super) fn compact(&mut self, grows: bool, drop_holes: bool, incomplete: &mut Vec<Tick>) {
         let old = core::mem::take(&mut self.slots);
         let mut bytes = core::mem::take(&mut self.bytes);
@@ -208,12 +208,12 @@ impl Chunk {
         self.classes = classes;
         self.last = slots.last().map_or(0, |slot| slot.last);
         self.bytes = bytes;
-        // Not shrunk, as an allocator may leave a block as large as it was.
+        // Not shrunk, as an allocator may leave a block at its size.
         self.slots = VecDeque::with_capacity(slots.len().next_power_of_two());
         self.slots.extend(slots);
     }
 
-    /// Takes in all that the next one has.
+    /// Appends all slots of the next chunk.
     pub(super) fn append(&mut self, next: Chunk) {
         let slots = (self.slots.len() + next.slots.len()).next_power_of_two();
         self.slots.reserve_exact(slots - self.slots.len());

@@ -1,7 +1,7 @@
-//! The events of a partition by what a policy says of them: for `value` by importance; for
-//! `priority` class 0 is the lrp part, and protected events are classed by importance. The order of
-//! each class is that of the slots: only its oldest event is known, the next is found by walking
-//! on.
+//! The events of a partition by the class that its policy gives them: for `value` by importance;
+//! for `priority` class 0 is the lrp part, and protected events are classed by importance. The
+//! order of each class is that of the slots: only its oldest event is known, and the next is found
+//! by walking on.
 
 use whimbrel_event::{IMPORTANCE_MAX, Time};
 
@@ -17,7 +17,7 @@ const CLASSES: usize = IMPORTANCE_MAX as usize + 1;
 pub(super) struct Oldest {
     pub(super) serial: u64,
     pub(super) since: Time,
-    /// Where it was when it was found.
+    /// Its place when it was found.
     pub(super) at: At,
 }
 
@@ -25,7 +25,7 @@ pub(super) struct Oldest {
 struct Class {
     events: u64,
     bytes: u64,
-    /// There is one if there are events.
+    /// `Some` if there are events.
     oldest: Option<Oldest>,
 }
 
@@ -34,7 +34,7 @@ struct Class {
 pub(super) struct Classes([Class; CLASSES]);
 
 impl Classes {
-    /// An event joins a class, in which it is the newest.
+    /// Adds an event to a class, as its newest.
     pub(super) fn add(&mut self, class: u8, weight: u64, serial: u64, since: Time, at: At) {
         let class = &mut self.0[usize::from(class)];
         class.events += 1;
@@ -46,7 +46,7 @@ impl Classes {
         self.0[usize::from(class)].oldest
     }
 
-    /// The oldest event of a class, which is at `at`, leaves it.
+    /// Removes the oldest event of a class, which is at `at`.
     pub(super) fn remove_oldest(&mut self, class: u8, weight: u64, at: At, slots: &mut Slots) {
         let of = &mut self.0[usize::from(class)];
         of.events -= 1;
@@ -64,7 +64,7 @@ impl Classes {
         (1..CLASSES as u8).find(|class| self.0[usize::from(*class)].events > 0)
     }
 
-    /// The class whose oldest event is worth least.
+    /// The class whose oldest event has the least worth.
     pub(super) fn least_by(&self, worth: impl Fn(usize, Time) -> f64) -> Option<u8> {
         let mut least: Option<(f64, u8)> = None;
         for (number, class) in self.0.iter().enumerate() {

@@ -1,33 +1,33 @@
-//! How many events arrived lately.
+//! The number of recent arrivals.
 
 use core::time::Duration;
 
 use whimbrel_event::Time;
 
-/// Into so many parts the time is divided; a count is exact to one of them.
+/// The parts of the time span; a count is exact to one of them.
 const PARTS: usize = 16;
 
-/// Counts arrivals of the last while.
+/// Counts the arrivals during a time span that ends now.
 #[derive(Clone, Debug)]
 pub(super) struct Meter {
     /// Nanoseconds of one part.
     part: u64,
-    /// By the number of the part modulo their count; one more than the while has.
+    /// By the number of the part modulo their count; one part more than the span has.
     counts: [u64; PARTS + 1],
-    /// The part that is counted now.
+    /// The number of the current part.
     now: u64,
     total: u64,
 }
 
 impl Meter {
-    /// Counts what arrives within `keep`.
+    /// Counts arrivals within `keep`.
     pub(super) fn new(keep: Duration) -> Self {
         let nanos = u64::try_from(keep.as_nanos()).unwrap_or(u64::MAX);
         Meter { part: (nanos / PARTS as u64).max(1), counts: [0; PARTS + 1], now: 0, total: 0 }
     }
 
-    /// One arrives; returns how many did during the while that ends now, and up to a sixteenth
-    /// before.
+    /// Counts an arrival; returns the number of arrivals within the span, and up to a sixteenth of
+    /// it before.
     pub(super) fn count(&mut self, now: Time) -> u64 {
         let part = (now.as_nanos() / self.part).max(self.now);
         for passed in 1..=(part - self.now).min(self.counts.len() as u64) {

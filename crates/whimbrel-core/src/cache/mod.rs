@@ -1,10 +1,10 @@
 //! The memory that semi-durable subscriptions recover from: the broker's latest events, divided
-//! into partitions, and what of them was overwritten.
+//! into partitions, and a record of those that were overwritten.
 //!
 //! An event has a *serial*, its number in the broker's own order. Each partition keeps its events
-//! in that order under its own policy, and knows what it has overwritten: up to which tick of each
-//! pubend it is incomplete, and the holes after that. A reader begins at a serial, over the
-//! partitions that may hold what it wants, and meets every event there is and every hole.
+//! in that order under its own policy, and knows which it has overwritten: for each pubend the tick
+//! up to which it is incomplete, and the holes after that. A reader begins at a serial, over the
+//! partitions that may hold wanted events, and is shown every event and every hole.
 
 mod chunk;
 mod classes;
@@ -39,16 +39,16 @@ pub use read::{CacheItem, NextRead};
 
 use crate::fault::Faults;
 
-/// What a partition holds and did.
+/// Contents and counters of a partition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PartitionGauges {
-    /// Events that it holds.
+    /// Events in the partition.
     pub events: u64,
-    /// What they and the holes cost, bytes.
+    /// The cost of events and holes, bytes.
     pub bytes: u64,
-    /// Events that were written since the broker started, or the partition came to be.
+    /// Events written since the start of the broker, or since the partition exists.
     pub written: u64,
-    /// Events that were overwritten since then.
+    /// Events overwritten since then.
     pub overwritten: u64,
     /// Events that are kept for their importance (policy `priority`).
     pub protected: u64,
@@ -62,20 +62,20 @@ pub struct PartitionGauges {
 #[derive(Debug)]
 pub struct Cache {
     plan: Plan,
-    /// The last is the default one.
+    /// In the order of the plan; the last is the default one.
     partitions: Vec<Partition>,
     pubends: Pubends,
     outages: Outages,
     random: u64,
-    /// Behind the last one that was written.
+    /// The serial after the last written one.
     end: u64,
-    /// All partitions together.
+    /// Bytes of all partitions together.
     bytes: u64,
     pub(crate) faults: Faults,
 }
 
 impl Cache {
-    /// An empty cache. `seed` is for choices at random and for hash tables.
+    /// An empty cache. `seed` is for random choices and for hash tables.
     ///
     /// # Panics
     /// When the plan has more than [`PARTITIONS_MAX`] partitions; configuration bounds them.
@@ -92,8 +92,8 @@ impl Cache {
         }
     }
 
-    /// Of a pubend, events up to `to` were never written here, as they came before this cache: no
-    /// partition is complete up to there.
+    /// Records that events of a pubend up to `to` were never written here, as they are older than
+    /// this cache: no partition is complete up to there.
     ///
     /// # Panics
     /// When 65,536 other pubends are known.
@@ -105,12 +105,12 @@ impl Cache {
         self.pubends.miss(number, to);
     }
 
-    /// Keeps an event that belongs to `partition`, and overwrites what it takes the place of.
-    /// Amortised over many events the cost of each is constant; the costliest one moves as many
-    /// slots as its partition has.
+    /// Keeps an event that belongs to `partition`, and overwrites others to make room. Amortised
+    /// over many events the cost of each is constant; the costliest one moves all slots of its
+    /// partition.
     ///
     /// # Panics
-    /// When there is no such partition, or `serial` is not above all before.
+    /// When there is no such partition, or `serial` is not above all earlier ones.
     pub fn write(&mut self, serial: u64, partition: usize, event: &AcceptedEvent<'_>, now: Time) {
         assert!(serial >= self.end, "serial {serial} after {}", self.end);
         self.end = serial + 1;
@@ -132,8 +132,8 @@ impl Cache {
         self.hold_ceiling(now);
     }
 
-    /// Makes room for pubends: those of which nothing is left are forgotten. If all still have
-    /// something, everything is overwritten; a broker cannot follow so many at a time.
+    /// Makes room for pubends: those without an event or hole are forgotten. If all still have
+    /// some, everything is overwritten; a broker cannot follow this number at a time.
     fn forget_pubends(&mut self) {
         let mut is_used = vec![false; self.pubends.count()];
         for (slot, _) in self.partitions.iter().flat_map(|partition| partition.slots.walk(0)) {
@@ -150,7 +150,7 @@ impl Cache {
         }
     }
 
-    /// While there is more than the ceiling, the partition with most bytes overwrites.
+    /// Overwrites in the partition with most bytes until the cache is within its ceiling.
     fn hold_ceiling(&mut self, now: Time) {
         while self.bytes > self.plan.ceiling {
             let most = self.partitions.iter_mut().max_by_key(|partition| partition.slots.bytes);
@@ -163,12 +163,12 @@ impl Cache {
         }
     }
 
-    /// Shows what `partitions` hold from the serial `from` on, in the order of serials, and says
-    /// where to continue. Stops after `budget` slots (at least one), or when `visit` breaks; the
-    /// item that it was shown last counts as read. Holes need no room at the reader: what `visit`
-    /// says to one is not listened to. Holes that begin before `from` and reach beyond it come
-    /// first and are not counted towards the budget, so that what was read in pieces has shown them
-    /// more than once.
+    /// Shows the contents of `partitions` from the serial `from` on, in the order of serials, and
+    /// returns where to continue. Stops after `budget` slots (at least one), or when `visit`
+    /// breaks; the item shown last counts as read. Holes need no room at the reader: the result of
+    /// `visit` for a hole is ignored. Holes that begin before `from` and reach beyond it are shown
+    /// first and do not count towards the budget, so that a reading in pieces shows them more than
+    /// once.
     ///
     /// A hole comes before all later events of its pubend, in all partitions; events within it may
     /// still come from others.
@@ -183,8 +183,8 @@ impl Cache {
         CacheReading::new(&self.pubends, slots, from).run(from, self.end, budget, visit)
     }
 
-    /// The highest tick of that pubend at or below which `partitions` may lack events without a
-    /// hole saying so, though they may have some; 0 if there is none.
+    /// The highest tick of a pubend at or below which `partitions` may lack events without a hole
+    /// for them, though they may have some; 0 if there is none.
     pub fn incomplete(&self, partitions: &PartitionSet, pubend: PubendId) -> Tick {
         let number = self.pubends.find(pubend);
         let unsure = self.pubends.unsure(number);
@@ -193,20 +193,19 @@ impl Cache {
         partitions.map(of_partition).fold(unsure, Tick::max)
     }
 
-    /// Where a reader begins that needs nothing of that pubend up to `after`: nothing later is
-    /// before it, and at most 64 earlier events of that pubend are behind it. Of a pubend that has
-    /// written nothing, nothing is needed.
+    /// The serial where a reader begins that needs no events of a pubend up to `after`: no later
+    /// event is before it, and at most 64 earlier events of that pubend are behind it. Of a pubend
+    /// that has written nothing, nothing is needed.
     pub fn serial_for(&self, pubend: PubendId, after: Tick) -> u64 {
         let number = self.pubends.find(pubend);
         number.and_then(|number| self.pubends.serial_for(number, after)).unwrap_or(self.end)
     }
 
-    /// Whether one of `partitions` holds that event.
+    /// Whether one of `partitions` holds an event.
     pub fn holds(&self, partitions: &PartitionSet, id: EventId) -> bool {
         let mut found = false;
         let from = self.serial_for(id.pubend, Tick(id.tick.0.saturating_sub(1)));
-        // It is one of the first that have been written since its pubend's last mark, if it is
-        // there at all.
+        // If it is there, it is one of the first written since its pubend's last mark.
         self.read(from, partitions, pubends::MARK_EVERY as usize + 1, |item| {
             found = matches!(item, CacheItem::Event { event, .. } if event.id() == id);
             if found { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -220,13 +219,13 @@ impl Cache {
         self.partitions.iter().filter_map(|partition| partition.slots.first_serial()).min().unwrap_or(self.end)
     }
 
-    /// Behind the serial that was written last.
+    /// The serial after the last written one.
     pub fn end_serial(&self) -> u64 {
         self.end
     }
 
-    /// All pubends of which events were written. One of which nothing is left may be forgotten when
-    /// there are 65,536.
+    /// All pubends with written events. One without contents may be forgotten when there are
+    /// 65,536.
     pub fn pubends(&self) -> impl Iterator<Item = PubendId> {
         self.pubends.ids()
     }
@@ -237,13 +236,13 @@ impl Cache {
         self.plan.candidates(filter, selector)
     }
 
-    /// A subscriber was away for so long. From this the policy `value` learns what events are
-    /// worth.
+    /// Records how long a subscriber was away: the policy `value` derives the worth of events from
+    /// that.
     pub fn observe_outage(&mut self, away: Duration) {
         self.outages.observe(away);
     }
 
-    /// How the cache is divided now.
+    /// The current division of the cache.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
@@ -253,12 +252,12 @@ impl Cache {
         self.partitions.iter().map(|partition| partition.slots.events).sum()
     }
 
-    /// What all partitions cost, bytes.
+    /// The cost of all partitions, bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// What each partition holds and did, in the order of the plan, the default one last.
+    /// Contents and counters of each partition, in the order of the plan, the default one last.
     pub fn gauges(&self) -> impl Iterator<Item = PartitionGauges> {
         self.partitions.iter().map(|partition| PartitionGauges {
             events: partition.slots.events,

@@ -1,5 +1,4 @@
-//! How long subscribers are away: the probability that somebody is away for longer than a given
-//! time.
+//! The lengths of subscribers' outages: the probability that an outage is longer than a given time.
 
 use core::time::Duration;
 
@@ -12,10 +11,10 @@ const BUCKETS: usize = 224;
 /// The mean outage before any was seen, milliseconds; they are assumed to be exponential.
 const PRIOR_MEAN_MS: f64 = 24_000.0;
 
-/// How many observations the assumption counts for.
+/// The number of observations that the assumption counts for.
 const PRIOR_WEIGHT: f64 = 8.0;
 
-/// So many observations are kept; then all count half, so that old ones are forgotten.
+/// Observations that are kept; then all count half, so that old ones are forgotten.
 const KEPT_MAX: f64 = 4_096.0;
 
 /// Outages by their lengths.
@@ -23,8 +22,8 @@ const KEPT_MAX: f64 = 4_096.0;
 pub(super) struct Outages {
     counts: Vec<f64>,
     total: f64,
-    /// The probability that an outage is longer than the lower end of the bucket, and by how much
-    /// it changes with each nanosecond in it.
+    /// The probability that an outage is longer than the lower end of the bucket, and its change
+    /// with each nanosecond in it.
     longer: Vec<(f64, f64)>,
     is_stale: bool,
 }
@@ -36,7 +35,7 @@ impl Outages {
         outages
     }
 
-    /// Somebody was away for so long.
+    /// Records that a subscriber was away for this long.
     pub(super) fn observe(&mut self, away: Duration) {
         self.counts[bucket(u64::try_from(away.as_millis()).unwrap_or(u64::MAX))] += 1.0;
         self.total += 1.0;
@@ -47,7 +46,7 @@ impl Outages {
         self.is_stale = true;
     }
 
-    /// Brings [`Outages::longer_than`] up to date.
+    /// Updates the figures for [`Outages::longer_than`].
     pub(super) fn refresh(&mut self) {
         if !self.is_stale {
             return;
@@ -87,7 +86,7 @@ fn bucket(ms: u64) -> usize {
     (((doublings + 1) * STEPS + ((ms >> doublings) - STEPS)) as usize).min(BUCKETS - 1)
 }
 
-/// Where a bucket begins, milliseconds.
+/// The begin of a bucket, milliseconds.
 fn lower_end(bucket: usize) -> f64 {
     let bucket = bucket as u64;
     if bucket < STEPS {

@@ -1,4 +1,4 @@
-//! One partition: what it holds and what it overwrites.
+//! One partition: its events, and which of them it overwrites.
 
 use core::time::Duration;
 
@@ -11,7 +11,7 @@ use super::plan::{Capacity, PartitionPlan, Policy};
 use super::slot::SlotContent;
 use super::slots::{Charge, Slots};
 
-/// How much there may be.
+/// A bound of events and bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limit {
     pub(super) events: u64,
@@ -19,12 +19,12 @@ pub(super) struct Limit {
 }
 
 impl Limit {
-    /// Whether so much is more.
+    /// Whether numbers of events and bytes exceed it.
     pub(super) fn is_exceeded(&self, events: u64, bytes: u64) -> bool {
         events > self.events || bytes > self.bytes
     }
 
-    /// So many thousandths of it.
+    /// This many thousandths of it.
     fn part(&self, per_mille: u16) -> Limit {
         let part = |whole: u64| (u128::from(whole) * u128::from(per_mille.min(1_000)) / 1_000) as u64;
         Limit { events: part(self.events), bytes: part(self.bytes) }
@@ -35,16 +35,16 @@ impl Limit {
     }
 }
 
-/// What overwriting depends on besides the partition.
+/// The state outside the partition that overwriting depends on.
 pub(super) struct Around<'a> {
     pub(super) now: Time,
     pub(super) random: &'a mut u64,
     pub(super) outages: &'a mut Outages,
 }
 
-/// What each event is charged besides its bytes, measured with `examples/cache_memory.rs`. `random`
-/// has as many holes as events, and in all of its chunks something has gone that was not yet
-/// compacted; the others have fewer.
+/// The charge of each event besides its bytes, measured with `examples/cache_memory.rs`. `random`
+/// has as many holes as events, and all of its chunks have dead events that are not compacted yet;
+/// the others have fewer.
 fn charge(policy: Policy) -> Charge {
     match policy {
         Policy::Lrp => Charge { place: 52, dead: 24 },
@@ -88,7 +88,7 @@ impl Partition {
         }
     }
 
-    /// Goes on with the events of a partition that has ended.
+    /// Takes over the events of a partition that has ended.
     pub(super) fn adopt(&mut self, old: Partition, around: &mut Around<'_>) {
         self.slots = old.slots;
         self.slots.recharge(charge(self.plan.policy));
@@ -133,7 +133,7 @@ impl Partition {
         }
     }
 
-    /// Keeps an event, and overwrites what it takes the place of.
+    /// Keeps an event, and overwrites others to make room.
     pub(super) fn write(&mut self, serial: u64, pubend: u16, event: &AcceptedEvent<'_>, around: &mut Around<'_>) {
         self.written += 1;
         let limit = self.limit(around.now);
@@ -166,7 +166,7 @@ impl Partition {
         }
     }
 
-    /// How much there may be after the event that arrives now.
+    /// The bound after the event that arrives now.
     fn limit(&mut self, now: Time) -> Limit {
         match self.plan.capacity {
             Capacity::Events(events) => Limit { events, bytes: u64::MAX },
@@ -178,7 +178,7 @@ impl Partition {
         }
     }
 
-    /// Overwrites until an event of that weight has room.
+    /// Overwrites until an event of this weight has room.
     fn make_room(&mut self, limit: Limit, weight: u64, around: &mut Around<'_>) {
         if let (Capacity::Time { keep, .. }, Policy::Lrp) = (self.plan.capacity, self.plan.policy) {
             while let Some(SlotContent::Event { since, .. }) = self.slots.front().map(|slot| &slot.what)
@@ -190,7 +190,8 @@ impl Partition {
         while limit.is_exceeded(self.slots.events + 1, self.slots.bytes + weight) && self.overwrite_one(around) {}
     }
 
-    /// What changed capacity or the passing of time ask for.
+    /// Overwrites one event, as a smaller capacity or the passing of time demands; false if there
+    /// is none.
     pub(super) fn overwrite_one(&mut self, around: &mut Around<'_>) -> bool {
         let overwritten = match self.plan.policy {
             Policy::Lrp => self.slots.pop(),
@@ -220,7 +221,7 @@ impl Partition {
         overwritten
     }
 
-    /// Holds the parts of a partition with priorities to what they may be.
+    /// Holds the parts of a partition with priorities to their bounds.
     fn settle(&mut self, limit: Limit, protected: Limit, lifetime: Duration, now: Time) {
         while let Some(SlotContent::Event { since, class, .. }) = self.slots.front().map(|slot| &slot.what)
             && *class != 0

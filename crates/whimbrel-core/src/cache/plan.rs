@@ -1,4 +1,4 @@
-//! How the cache is divided and what each part keeps.
+//! The division of the cache, and the capacity and policy of each part.
 
 use core::time::Duration;
 
@@ -7,57 +7,56 @@ use whimbrel_selector::{Selector, TopicFilter};
 /// The most partitions, the default one included.
 pub const PARTITIONS_MAX: usize = 256;
 
-/// What the default partition holds unless it is told otherwise, bytes.
+/// The default capacity of the default partition, bytes.
 pub const DEFAULT_BYTES: u64 = 64 * 1024 * 1024;
 
-/// How long a protected event lives unless it is told otherwise: twice the mean outage that is
-/// assumed.
+/// The default lifetime of a protected event: twice the mean outage that is assumed.
 pub const PROTECTED_LIFETIME: Duration = Duration::from_secs(48);
 
-/// The part of a partition that holds protected events unless it is told otherwise, thousandths.
+/// The default part of a partition that holds protected events, thousandths.
 pub const PROTECTED_PER_MILLE: u16 = 200;
 
-/// How much a partition holds.
+/// The capacity of a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Capacity {
-    /// So many events.
+    /// A number of events.
     Events(u64),
-    /// So many bytes, the bookkeeping for each event included.
+    /// A number of bytes, the bookkeeping for each event included.
     Bytes(u64),
-    /// What arrived during the last `keep`.
+    /// The events that arrived during the last `keep`.
     Time {
         /// The oldest age that is kept. Policies other than lrp hold as many events as arrived
-        /// during that time, wherever they chose them from.
+        /// during that time, of any age.
         keep: Duration,
-        /// Never more than so many bytes.
+        /// The most bytes.
         ceiling: u64,
     },
 }
 
-/// Which event is overwritten when a partition is full.
+/// The policy by which a full partition overwrites events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// The one that was published first.
+    /// The event that was published first is overwritten.
     Lrp,
-    /// Any of them, with equal probability.
+    /// Any event is overwritten, with equal probability.
     Random,
-    /// The one that was published first, but what is important lives on for a while: what is
-    /// overwritten moves to a protected part if that has room, or holds something less important,
-    /// the oldest of which then goes (Farooq, Majumdar, Parsons, "High performance
+    /// The event that was published first is overwritten, but an important one lives on for a
+    /// while: it moves to a protected part if that has room, or holds a less important event, the
+    /// oldest of which is overwritten then (Farooq, Majumdar, Parsons, "High performance
     /// publish/subscribe middleware for mobile wireless networks", section 7.3, there PwP).
     Priority {
         /// The protected part, thousandths of the capacity.
         protected: u16,
-        /// How long an event stays there at most.
+        /// The longest time of an event in that part.
         lifetime: Duration,
     },
-    /// The one that is worth least: importance times the probability that somebody is away for
-    /// longer than its age.
+    /// The event with the least worth is overwritten: importance times the probability that a
+    /// subscriber is away for longer than the event's age.
     Value,
 }
 
 impl Policy {
-    /// The policy with priorities as the paper has it.
+    /// The policy with priorities as in the paper.
     pub const PRIORITY: Policy = Policy::Priority { protected: PROTECTED_PER_MILLE, lifetime: PROTECTED_LIFETIME };
 }
 
@@ -66,20 +65,20 @@ impl Policy {
 pub struct PartitionPlan {
     /// Topics of its events, as a well-formed [`TopicFilter`].
     pub filter: Box<str>,
-    /// What its events must make true.
+    /// The condition that its events fulfil; `None`: all events of its topics.
     pub selector: Option<Selector>,
-    /// How much it holds.
+    /// Its capacity.
     pub capacity: Capacity,
-    /// What is overwritten.
+    /// Its policy for overwriting.
     pub policy: Policy,
 }
 
-/// The partition for what no other one names.
+/// The partition for events of no other one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DefaultPlan {
-    /// How much it holds.
+    /// Its capacity.
     pub capacity: Capacity,
-    /// What is overwritten.
+    /// Its policy for overwriting.
     pub policy: Policy,
 }
 
@@ -87,11 +86,11 @@ pub struct DefaultPlan {
 /// else to the default one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// In the order in which they are asked; at most [`PARTITIONS_MAX`] - 1.
+    /// In the order in which they are tried; at most [`PARTITIONS_MAX`] - 1.
     pub partitions: Vec<PartitionPlan>,
-    /// What belongs to none of them.
+    /// The partition for events of none of them.
     pub default: DefaultPlan,
-    /// All partitions together, bytes.
+    /// The most bytes of all partitions together.
     pub ceiling: u64,
 }
 
@@ -107,7 +106,7 @@ impl Default for Plan {
 }
 
 impl Plan {
-    /// How many partitions there are, the default one (the last) included.
+    /// The number of partitions, the default one (the last) included.
     pub fn count(&self) -> usize {
         self.partitions.len() + 1
     }
@@ -135,8 +134,7 @@ impl Plan {
     }
 }
 
-/// Whether everything that is true under `narrow` is under `wide`; without a selector everything
-/// is.
+/// Whether `wide` is true for all events for which `narrow` is; no selector is true for all.
 pub(crate) fn all_content(wide: Option<&Selector>, narrow: Option<&Selector>) -> bool {
     match (wide, narrow) {
         (None, _) => true,
@@ -145,51 +143,51 @@ pub(crate) fn all_content(wide: Option<&Selector>, narrow: Option<&Selector>) ->
     }
 }
 
-/// Some of the partitions, by their numbers.
+/// A set of partitions, by their numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct PartitionSet([u64; PARTITIONS_MAX / 64]);
 
 impl PartitionSet {
-    /// None of them.
+    /// The empty set.
     pub const EMPTY: PartitionSet = PartitionSet([0; PARTITIONS_MAX / 64]);
 
     /// The first `count` partitions.
     ///
     /// # Panics
-    /// When there cannot be so many ([`PARTITIONS_MAX`]).
+    /// When `count` exceeds [`PARTITIONS_MAX`].
     pub fn first(count: usize) -> PartitionSet {
         (0..count).collect()
     }
 
-    /// Adds one.
+    /// Adds a partition.
     ///
     /// # Panics
-    /// When there cannot be so many ([`PARTITIONS_MAX`]).
+    /// When its number is not below [`PARTITIONS_MAX`].
     pub fn insert(&mut self, partition: usize) {
         self.0[partition / 64] |= 1 << (partition % 64);
     }
 
-    /// Takes one out.
+    /// Removes a partition.
     pub fn remove(&mut self, partition: usize) {
         self.0[partition / 64] &= !(1 << (partition % 64));
     }
 
-    /// Whether it is among them.
+    /// Whether a partition is in the set.
     pub fn contains(&self, partition: usize) -> bool {
         self.0[partition / 64] & (1 << (partition % 64)) != 0
     }
 
-    /// True if there is none.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         *self == PartitionSet::EMPTY
     }
 
-    /// How many there are.
+    /// The number of partitions in the set.
     pub fn len(&self) -> usize {
         self.0.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// All of them, ascending.
+    /// The partitions in the set, ascending.
     pub fn iter(&self) -> impl Iterator<Item = usize> {
         let words = self.0;
         words.into_iter().enumerate().flat_map(|(place, mut word)| {

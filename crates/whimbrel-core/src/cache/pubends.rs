@@ -1,21 +1,20 @@
-//! The pubends whose events the cache has seen, and where in it they stand.
+//! The pubends of the cache's events, and marks that tell where to find these.
 
 use std::collections::VecDeque;
 
 use hashbrown::HashTable;
 use whimbrel_event::{PubendId, Seeded, Tick};
 
-/// At least so many serials lie between two marks of a pubend.
+/// The least distance between two marks of a pubend, in serials.
 pub(super) const MARK_EVERY: u64 = 64;
 
 /// Marks of a pubend before the first thinning.
 const MARKS_MIN: usize = 64;
 
-/// The most pubends that are known. A broker knows fewer at a time: the rest is for those that have
-/// ended.
+/// The most pubends that are known. A broker knows fewer at a time: the rest is for ended ones.
 pub(super) const PUBENDS_MAX: usize = 1 << 16;
 
-/// The event with that tick has that serial.
+/// The serial of the event with a tick.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mark {
     pub(super) tick: Tick,
@@ -27,12 +26,13 @@ pub(super) struct Mark {
 #[derive(Debug)]
 pub(super) struct Pubend {
     pub(super) id: PubendId,
-    /// Its latest event.
+    /// The tick of its latest event.
     last: Tick,
-    /// It may have had events up to here that were forgotten with it, or were never written.
+    /// The tick up to which it may have had events that were forgotten with it, or were never
+    /// written.
     unsure: Tick,
     marks: VecDeque<Mark>,
-    /// How many marks there may be before they are thinned.
+    /// The number of marks above which they are thinned.
     thin_at: usize,
 }
 
@@ -44,9 +44,9 @@ pub(super) struct Pubends {
     hasher: Seeded,
     /// Numbers of pubends that were forgotten.
     free: Vec<u16>,
-    /// Of pubends that were forgotten, the latest event.
+    /// The latest tick of all forgotten pubends.
     forgotten: Tick,
-    /// The one that was asked for last.
+    /// The number that was looked up last.
     recent: u16,
 }
 
@@ -62,35 +62,35 @@ impl Pubends {
         }
     }
 
-    /// The ids of all.
+    /// The ids of all pubends.
     pub(super) fn ids(&self) -> impl Iterator<Item = PubendId> {
         let known = self.all.iter().enumerate().filter(|(number, _)| !self.free.contains(&(*number as u16)));
         known.map(|(_, pubend)| pubend.id)
     }
 
-    /// Behind the highest number.
+    /// The number after the highest one.
     pub(super) fn count(&self) -> usize {
         self.all.len()
     }
 
-    /// Whether a pubend that is not known has no number left for it.
+    /// Whether an unknown pubend cannot be given a number.
     pub(super) fn is_full_for(&self, id: PubendId) -> bool {
         self.all.len() >= PUBENDS_MAX && self.free.is_empty() && self.find(id).is_none()
     }
 
-    /// Events of a pubend up to there may never have been written.
+    /// Records that events of a pubend up to `to` may never have been written.
     pub(super) fn miss(&mut self, number: u16, to: Tick) {
         let unsure = &mut self.all[usize::from(number)].unsure;
         *unsure = to.max(*unsure);
     }
 
-    /// Up to which tick events may be missing because the pubend was forgotten once, or began
-    /// before the cache; `None` is one that is not known.
+    /// The tick up to which events may be missing because the pubend was forgotten once, or began
+    /// before the cache; `None` stands for an unknown pubend.
     pub(super) fn unsure(&self, number: Option<u16>) -> Tick {
         number.map_or(self.forgotten, |number| self.all[usize::from(number)].unsure)
     }
 
-    /// Forgets a pubend of which no slot is left.
+    /// Forgets a pubend without slots.
     pub(super) fn forget(&mut self, number: u16) {
         let pubend = &mut self.all[usize::from(number)];
         self.forgotten = self.forgotten.max(pubend.last).max(pubend.unsure);
@@ -110,7 +110,7 @@ impl Pubends {
         self.by_id.find(self.hasher.hash_one(id), |&number| self.all[usize::from(number)].id == id).copied()
     }
 
-    /// The number of a pubend, which it is given if it has none.
+    /// The number of a pubend, which is added if it is unknown.
     pub(super) fn number(&mut self, id: PubendId) -> u16 {
         if self.all.get(usize::from(self.recent)).is_some_and(|pubend| pubend.id == id) {
             return self.recent;
@@ -137,8 +137,7 @@ impl Pubends {
         number
     }
 
-    /// An event of that pubend was written. True if the marks have become so many that they should
-    /// be thinned.
+    /// Records that an event of a pubend was written. True if its marks should be thinned.
     pub(super) fn written(&mut self, number: u16, tick: Tick, serial: u64) -> bool {
         let pubend = &mut self.all[usize::from(number)];
         pubend.last = tick;
@@ -149,9 +148,9 @@ impl Pubends {
         pubend.marks.len() > pubend.thin_at
     }
 
-    /// Takes out marks between which nothing is left: those before `oldest`, the lowest serial of
-    /// which there is something, and if they are still many, all others. `first_at` tells the
-    /// lowest serial, from a given one on, of which there is something.
+    /// Removes marks without events or holes between them: those before `oldest`, the lowest serial
+    /// with contents, and if many remain, all others. `first_at` tells the lowest serial with
+    /// contents from a given one on.
     pub(super) fn thin(&mut self, number: u16, oldest: u64, first_at: impl Fn(u64) -> Option<u64>) {
         let Pubend { marks, thin_at, .. } = &mut self.all[usize::from(number)];
         while marks.get(1).is_some_and(|second| second.serial <= oldest) {
@@ -162,7 +161,7 @@ impl Pubends {
         }
         let old = core::mem::take(marks);
         for mark in old {
-            // The mark before this one is needed if there is something behind it up to this one.
+            // The mark before this one is needed if there are contents from it up to this one.
             if let Some(before) = marks.back()
                 && first_at(before.serial).is_none_or(|serial| serial >= mark.serial)
             {
@@ -173,14 +172,14 @@ impl Pubends {
         *thin_at = MARKS_MIN.max(marks.len() * 2);
     }
 
-    /// Where a reader begins that knows all events of that pubend up to `after`: all later ones
-    /// that are kept have at least that serial.
+    /// The serial where a reader begins that knows all events of a pubend up to `after`: all later
+    /// ones that are kept have at least this serial.
     pub(super) fn serial_for(&self, number: u16, after: Tick) -> Option<u64> {
         let marks = &self.all[usize::from(number)].marks;
         let place = marks.partition_point(|mark| mark.tick <= after);
         match place.checked_sub(1).map(|place| marks[place]) {
             Some(mark) if after < mark.through => Some(mark.serial + 1),
-            // Nothing of it lies between what is behind this mark and the next.
+            // No event of it lies between the last one of this mark and the next mark.
             _ => marks.get(place).map(|mark| mark.serial),
         }
     }

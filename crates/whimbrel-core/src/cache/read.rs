@@ -10,7 +10,7 @@ use super::pubends::Pubends;
 use super::slot::{CacheSlot, SlotContent};
 use super::slots::{SlotWalk, Slots};
 
-/// What a reader is shown.
+/// An item shown to a reader.
 #[derive(Debug)]
 pub enum CacheItem<'a> {
     /// An event.
@@ -20,8 +20,8 @@ pub enum CacheItem<'a> {
         /// The event.
         event: Packed<'a>,
     },
-    /// From the one tick to the other (both included), events of the pubend were overwritten in one
-    /// of the partitions. Other partitions may still have events in between; they are shown later.
+    /// From one tick to the other (both included), events of the pubend were overwritten in one of
+    /// the partitions. Other partitions may still have events in between; they are shown later.
     Hole {
         /// The stream.
         pubend: PubendId,
@@ -32,18 +32,18 @@ pub enum CacheItem<'a> {
     },
 }
 
-/// Where a reader stands afterwards.
+/// The state of a reader after a reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NextRead {
     /// Where to continue.
     pub serial: u64,
-    /// There is nothing more for now.
+    /// There is nothing more to read for now.
     pub exhausted: bool,
-    /// How many slots were looked at.
+    /// The number of slots that were looked at.
     pub looked_at: usize,
 }
 
-/// One partition's part of what is read.
+/// The cursor of a reading in one partition.
 struct PartitionCursor<'a> {
     head: (&'a CacheSlot, &'a ChunkBytes),
     first: u64,
@@ -57,7 +57,7 @@ impl<'a> PartitionCursor<'a> {
         Some(PartitionCursor { head, first: head.0.first(), rest })
     }
 
-    /// Goes on by one; false at the end.
+    /// Advances by one slot; false at the end.
     #[inline]
     fn advance(&mut self) -> bool {
         match self.rest.next() {
@@ -103,8 +103,8 @@ impl<'a> CacheReading<'a> {
         }
     }
 
-    /// Shows holes that begin before `from` and reach to it or beyond. They do not count: whoever
-    /// continues there sees them again.
+    /// Shows holes that begin before `from` and reach to it or beyond. They do not count: a reader
+    /// that continues there is shown them again.
     fn show_begun(&mut self, from: u64, visit: &mut impl FnMut(CacheItem<'_>) -> ControlFlow<()>) {
         let mut number = 0;
         while let Some(cursor) = self.cursors.get_mut(number) {
@@ -121,7 +121,7 @@ impl<'a> CacheReading<'a> {
         }
     }
 
-    /// Shows up to `budget` slots from `from` on; `end` is behind all of them.
+    /// Shows up to `budget` slots from `from` on; `end` is the serial after all of them.
     pub(super) fn run(
         mut self,
         from: u64,

@@ -1,4 +1,4 @@
-//! Changing the division while events are there.
+//! Changing the division of a cache with events.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -27,23 +27,23 @@ pub(super) fn partitions(plan: &Plan) -> Vec<Partition> {
     plan.partitions.iter().cloned().chain([of_default]).map(Partition::new).collect()
 }
 
-/// The partitions that may get events which now belong to the partition `number`.
+/// The new partitions that may get events of the old partition `number`.
 fn heirs(old: &Plan, new: &Plan, number: usize) -> PartitionSet {
     let filter = old.partitions.get(number).map_or("#", |partition| &partition.filter);
     let filter = TopicFilter::new(filter).expect("a plan has well-formed filters");
     let is_fixed = |partition: &PartitionPlan| {
         partition.selector.as_ref().is_none_or(|selector| selector.fences().next().is_none())
     };
-    // A fence may have changed its shape: then a selector says nothing of what was written before.
+    // A fence may have changed its shape: then a selector tells nothing of events written before.
     let selector = old.partitions.get(number).filter(|partition| is_fixed(partition));
     let selector = selector.and_then(|partition| partition.selector.as_ref());
     let mut heirs = if number < old.partitions.len() {
         new.candidates(filter, selector)
     } else {
-        // No filter covers the default partition, which also has what begins with $.
+        // No filter covers the default partition, which also has topics that begin with $.
         PartitionSet::first(new.count())
     };
-    // What did not match an earlier partition then does not match it now.
+    // Events that did not match an earlier partition then do not match it now.
     for earlier in old.partitions[..number].iter().filter(|partition| is_fixed(partition)) {
         let same =
             |(_, now): &(usize, &PartitionPlan)| now.filter == earlier.filter && now.selector == earlier.selector;
@@ -54,8 +54,7 @@ fn heirs(old: &Plan, new: &Plan, number: usize) -> PartitionSet {
     heirs
 }
 
-/// The events of a partition that has ended and are still to be dealt, in the order of their
-/// serials.
+/// Events of a partition that has ended, still to be dealt, in the order of their serials.
 struct Estate {
     chunks: vec::IntoIter<(VecDeque<CacheSlot>, ChunkBytes)>,
     /// The rest of the chunk that is being dealt.
@@ -66,7 +65,7 @@ struct Estate {
 }
 
 impl Estate {
-    /// The serial of its next event; `hole` is told what is missing before that.
+    /// The serial of its next event; `hole` is told the holes before that.
     fn next(&mut self, mut hole: impl FnMut(u16, Tick)) -> Option<u64> {
         loop {
             while let Some(slot) = self.slots.front() {
@@ -74,22 +73,21 @@ impl Estate {
                 hole(pubend, to);
                 self.slots.pop_front();
             }
-            // What a chunk took is given back before the next one is dealt.
+            // A chunk's memory is freed before the next one is dealt.
             (self.slots, self.bytes) = self.chunks.next()?;
         }
     }
 }
 
 impl Cache {
-    /// Divides the cache anew while events are there. `deal` says to which new partition an event
-    /// belongs. Also to be called with the present plan when shapes of fences change that a
-    /// partition's selector refers to.
+    /// Divides the cache anew. `deal` returns the new partition of an event. To be called with the
+    /// current plan, too, when the shapes of fences that a partition's selector refers to change.
     ///
-    /// A partition that goes on with the same filter and selector keeps exactly what it has and
-    /// knows, as far as no other one's events can come to it. Where events are dealt, all holes
-    /// count as incompleteness of every partition that could have held what is missing. Costs as
-    /// much as writing all events that are dealt, and no more memory than they take and one chunk
-    /// of each partition.
+    /// A partition that stays, with equal filter and selector, keeps its contents and its knowledge
+    /// of missing events exactly, as far as no events of others can come to it. Where events are
+    /// dealt, all holes count as incompleteness of every partition that could have held the missing
+    /// events. Costs as much as writing all events that are dealt, and no more memory than they
+    /// take and one chunk of each partition.
     ///
     /// # Panics
     /// When the plan has more than [`PARTITIONS_MAX`] partitions, or `deal` names one that does not
@@ -115,7 +113,7 @@ impl Cache {
         self.hold_ceiling(now);
     }
 
-    /// Ends a partition, and tells its heirs what it lacks.
+    /// Ends a partition, and records its missing events at its heirs.
     fn dissolve(&mut self, slots: Slots, heirs: &PartitionSet) -> Estate {
         let heirs = if fault!(self, ForgottenOverwriting) { &PartitionSet::EMPTY } else { heirs };
         for pubend in 0..self.pubends.count() {
@@ -128,8 +126,7 @@ impl Cache {
         Estate { chunks: chunks.into_iter(), slots, bytes, heirs: *heirs }
     }
 
-    /// Writes the events of partitions that have ended into the new ones, in the order of their
-    /// serials.
+    /// Writes the events of ended partitions into the new ones, in the order of their serials.
     fn deal(&mut self, mut estates: Vec<Estate>, mut deal: impl FnMut(Packed<'_>) -> usize) {
         let mut latest = Time::ZERO;
         let mut turns: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
@@ -150,7 +147,7 @@ impl Cache {
         }
     }
 
-    /// When it is the turn of an estate: at the serial of its next event.
+    /// The turn of an estate: the serial of its next event.
     fn turn(&mut self, estate: &mut Estate, place: usize) -> Option<Reverse<(u64, usize)>> {
         let heirs = estate.heirs;
         let missing = |pubend, to| heirs.iter().for_each(|heir| self.partitions[heir].slots.miss(pubend, to));

@@ -9,7 +9,7 @@ const _: () = assert!(size_of::<CacheSlot>() == 40, "a slot has five words");
 /// A place in the order of serials.
 #[derive(Debug)]
 pub(super) struct CacheSlot {
-    /// The serial of the event, or the last one that the hole may reach to.
+    /// The serial of the event, or the last one up to which the hole may reach.
     pub(super) last: u64,
     pub(super) what: SlotContent,
 }
@@ -19,28 +19,28 @@ pub(super) struct CacheSlot {
 pub(super) enum SlotContent {
     Event {
         tick: Tick,
-        /// Where its bytes are in its chunk's.
+        /// The place of its bytes in the chunk.
         place: u32,
         len: u32,
-        /// When it arrived, or moved to the protected part.
+        /// The time of its arrival, or of its move to the protected part.
         since: Time,
         pubend: u16,
-        /// What the policy says of it (see [`super::classes`]).
+        /// Its class by the policy (see [`super::classes`]).
         class: u8,
         importance: u8,
     },
-    /// No event of the pubend from the one tick to the other is in the partition, and some were.
+    /// No event of the pubend from one tick to the other is in the partition, and some were.
     Hole {
         from: Tick,
         to: Tick,
-        /// How far the serial of the event at `from` is below the slot's.
+        /// The distance of the serial of the event at `from` below the slot's.
         span: u32,
         pubend: u16,
     },
 }
 
 impl CacheSlot {
-    /// The lowest serial that it is about.
+    /// The lowest serial of the slot.
     pub(super) fn first(&self) -> u64 {
         match self.what {
             SlotContent::Event { .. } => self.last,
@@ -54,7 +54,7 @@ impl CacheSlot {
         }
     }
 
-    /// Bytes of its event.
+    /// The bytes of its event.
     pub(super) fn len(&self) -> usize {
         match self.what {
             SlotContent::Event { len, .. } => len as usize,
@@ -67,23 +67,23 @@ impl CacheSlot {
     }
 }
 
-/// The slots of a chunk with holes between the same events merged, and the bytes of its events
-/// without those that are gone.
+/// The slots of a chunk with holes between the same events merged, and the bytes of its live
+/// events.
 pub(super) struct Merged<'i> {
     pub(super) slots: Vec<CacheSlot>,
     pub(super) bytes: ChunkBytes,
-    /// Where the events are that it takes.
+    /// The bytes from which it takes events.
     old: &'i mut ChunkBytes,
     /// Classes of its events, a bit for each.
     pub(super) classes: u16,
-    /// Where in `slots` the holes after the last event begin.
+    /// The begin in `slots` of the holes after the last event.
     run: usize,
     drop_holes: bool,
     incomplete: &'i mut Vec<Tick>,
 }
 
 impl<'i> Merged<'i> {
-    /// Begins with room for so many slots, and for the bytes of events.
+    /// Begins with room for a number of slots, and for the bytes of events.
     pub(super) fn new(
         slots: usize,
         bytes: ChunkBytes,
@@ -94,7 +94,7 @@ impl<'i> Merged<'i> {
         Merged { slots: Vec::with_capacity(slots), bytes, old, classes: 0, run: 0, drop_holes, incomplete }
     }
 
-    /// The next slot.
+    /// Takes the next slot.
     pub(super) fn take(&mut self, mut slot: CacheSlot) {
         match &mut slot.what {
             SlotContent::Event { place, len, class, .. } => {
@@ -140,8 +140,8 @@ impl<'i> Merged<'i> {
         }
     }
 
-    /// All holes between two events reach as far as the last of them, so that both ends of slots
-    /// grow along the order.
+    /// Extends all holes between two events to the last of them, so that both ends of slots grow
+    /// along the order.
     pub(super) fn end_run(&mut self) {
         let run = self.slots[self.run..].iter();
         let Some(last) = run.map(|hole| hole.last).max() else { return };

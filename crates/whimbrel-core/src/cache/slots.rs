@@ -1,10 +1,8 @@
-//! The events of one partition in the order of their serials, and what is known to be missing.
-//!
-//! Slots and the bytes of their events stand in chunks, so that memory grows and shrinks by little,
-//! and nothing that has to be moved is longer than a chunk. An event that is overwritten in the
-//! middle leaves a hole. Holes between the same two events are merged per pubend, a chunk at a
-//! time. A hole that has no event before it is not kept: what is known then is the tick up to which
-//! the partition is incomplete.
+//! The events of one partition in the order of their serials, and the record of missing ones. Slots
+//! and the bytes of their events are in chunks, so that memory grows and shrinks in small steps,
+//! and no more than a chunk is ever moved. An event overwritten in the middle leaves a hole. Holes
+//! between the same two events are merged per pubend, a chunk at a time. A hole without an event
+//! before it is not kept, but raises the tick up to which the partition is incomplete.
 
 use std::collections::{VecDeque, vec_deque};
 
@@ -13,41 +11,37 @@ use whimbrel_event::{AcceptedEvent, Tick, Time, split_mix};
 use super::chunk::{BLOCK, Chunk, ChunkBytes, LARGE, block};
 use super::slot::{CacheSlot, SlotContent};
 
-/// Slots of a chunk, at most.
+/// The most slots of a chunk.
 pub(super) const CHUNK: usize = 512;
 
-/// Into so many chunks at least a partition is divided, so that what the first and the last leave
-/// unused is little: a chunk has no more than this part of the slots and bytes.
+/// A chunk has at most this part of a partition's slots and bytes: few are unused at both ends.
 const PARTS: usize = 16;
 
 /// Slots of a chunk of the smallest partition.
 const CHUNK_MIN: usize = 8;
 
-/// Neighbours that have no more slots than this together become one chunk.
+/// Neighbours with no more slots than this together become one chunk.
 const JOIN_MAX: usize = CHUNK * 3 / 4;
 
 /// Holes that a chunk takes between two compactions, at least.
 const FRESH_MIN: usize = 16;
 
-/// Holes that a partition may have besides as many as it has events.
+/// Holes that a partition may have in addition to one per event.
 const HOLES_SLACK: u64 = 256;
 
-/// How often a random place is drawn before the oldest event is taken. Where chunks are of like
-/// sizes at least one draw in six succeeds; where large events make short ones, fewer do.
+/// Random draws before the oldest event is taken. Among chunks of similar sizes at least one draw
+/// in six succeeds; fewer do where large events make short ones.
 const DRAWS_MAX: usize = 128;
 
-/// What an allocator leaves unused of a large event's memory, 256ths of its bytes: half of the
-/// distance of two sizes, a quarter of a doubling.
+/// Unused memory of a large event, 256ths: half the distance of two sizes, a quarter of a doubling.
 const LARGE_UNUSED: u64 = 32;
 
-/// What an event costs besides its own bytes.
+/// The cost of an event besides its own bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Charge {
-    /// Its slot, the hole that it may leave, and its part of what chunks and the allocator leave
-    /// unused, bytes.
+    /// Its slot, possible hole, and part of unused memory in chunks and the allocator, bytes.
     pub(super) place: u64,
-    /// Its part of the dead bytes that wait to be compacted, as 256ths of its own bytes, if it is
-    /// small.
+    /// Its part of dead bytes before compaction, 256ths of its own bytes; only small ones.
     pub(super) dead: u64,
 }
 
@@ -58,7 +52,7 @@ impl Charge {
     }
 }
 
-/// Where a slot is, as long as nothing is moved: it is to be checked against the serial.
+/// The place of a slot until slots are moved: to be checked against the serial.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct At {
     /// Counted from the first chunk that ever was.
@@ -70,23 +64,23 @@ pub(super) struct At {
 /// The order of a partition's events.
 #[derive(Debug)]
 pub(super) struct Slots {
-    /// None of them is empty; the first slot of all is an event.
+    /// No chunk is empty; the first slot of all is an event.
     chunks: VecDeque<Chunk>,
-    /// The last one that was taken out: its memory serves the next.
+    /// The last freed chunk: its memory serves the next.
     spare: Option<Chunk>,
-    /// No chunk has more slots.
+    /// The most slots of any chunk, or more.
     width: usize,
-    /// Chunks that were begun since that was looked at.
+    /// Chunks begun since `width` was computed.
     begun: usize,
-    /// Chunks that were taken out at the front.
+    /// Chunks removed at the front.
     gone: u64,
     pub(super) events: u64,
     pub(super) holes: u64,
     pub(super) bytes: u64,
     charge: Charge,
-    /// Slots that were looked at or moved besides those that were asked for.
+    /// Slots looked at or moved besides those asked for.
     pub(super) work: u64,
-    /// By the number of the pubend: up to here events may be missing anywhere.
+    /// By the number of the pubend: the tick up to which any events may be missing.
     incomplete: Vec<Tick>,
 }
 
@@ -107,36 +101,36 @@ impl Slots {
         }
     }
 
-    /// What it takes from the allocator, bytes.
+    /// Its memory from the allocator, bytes.
     #[cfg(test)]
     pub(super) fn held(&self) -> u64 {
         self.chunks.iter().chain(&self.spare).map(Chunk::held).sum()
     }
 
-    /// What an event of so many bytes costs.
+    /// The cost of an event of this many bytes.
     pub(super) fn cost(&self, len: usize) -> u64 {
         self.charge.of(len)
     }
 
-    /// From now on each event is charged otherwise.
+    /// Changes the charge of each event.
     pub(super) fn recharge(&mut self, charge: Charge) {
         self.charge = charge;
         self.bytes = self.walk(0).filter(|(slot, _)| slot.is_event()).map(|(slot, _)| charge.of(slot.len())).sum();
     }
 
-    /// Nothing is known any more of what had that number.
+    /// Forgets the missing events of a pubend's number.
     pub(super) fn forget(&mut self, pubend: u16) {
         if let Some(tick) = self.incomplete.get_mut(usize::from(pubend)) {
             *tick = Tick(0);
         }
     }
 
-    /// Up to which tick events of that pubend may be missing anywhere.
+    /// The tick up to which any events of a pubend may be missing.
     pub(super) fn incomplete(&self, pubend: u16) -> Tick {
         self.incomplete.get(usize::from(pubend)).copied().unwrap_or(Tick(0))
     }
 
-    /// Events of that pubend up to `to` may be missing.
+    /// Records that events of a pubend up to `to` may be missing.
     pub(super) fn miss(&mut self, pubend: u16, to: Tick) {
         let place = usize::from(pubend);
         if self.incomplete.len() <= place {
@@ -155,7 +149,7 @@ impl Slots {
         self.chunks.front().map(|chunk| &chunk.slots[0])
     }
 
-    /// Appends an event of so many bytes. Serials must grow.
+    /// Appends an event of this many bytes. Serials must grow.
     pub(super) fn push(
         &mut self,
         serial: u64,
@@ -178,7 +172,7 @@ impl Slots {
         At { chunk: self.gone + self.chunks.len() as u64 - 1, index }
     }
 
-    /// Appends a hole where an event would be that was not kept.
+    /// Appends a hole in place of an event that was not kept.
     pub(super) fn push_hole(&mut self, serial: u64, pubend: u16, tick: Tick) {
         if self.events == 0 {
             self.miss(pubend, tick);
@@ -195,7 +189,7 @@ impl Slots {
         self.tidy(place);
     }
 
-    /// The chunk that takes the next slot, with so many bytes.
+    /// The chunk for the next slot, with room for this many bytes.
     fn tail(&mut self, len: usize) -> &mut Chunk {
         let slots = (self.events as usize / PARTS).clamp(CHUNK_MIN, CHUNK);
         let is_full = |chunk: &mut Chunk| {
@@ -221,7 +215,7 @@ impl Slots {
         chunk
     }
 
-    /// Takes the oldest event out; what it leaves at the front is no hole. False if there is none.
+    /// Removes the oldest event, without a hole at the front. False if there is none.
     pub(super) fn pop(&mut self) -> bool {
         let Some(slot) = self.take_front() else { return false };
         let SlotContent::Event { tick, len, pubend, .. } = slot.what else {
@@ -234,7 +228,7 @@ impl Slots {
         true
     }
 
-    /// Takes the first slot out; the caller counts it.
+    /// Removes the first slot; the caller counts it.
     fn take_front(&mut self) -> Option<CacheSlot> {
         let chunk = self.chunks.front_mut()?;
         let slot = chunk.pop();
@@ -257,7 +251,7 @@ impl Slots {
         }
     }
 
-    /// Takes an event out that is there; it leaves a hole.
+    /// Removes an event that exists; it leaves a hole.
     pub(super) fn overwrite(&mut self, at: At) {
         let (place, index) = self.resolve(at).expect("the place of an event");
         if place == 0 && index == 0 {
@@ -277,7 +271,7 @@ impl Slots {
         self.tidy(place);
     }
 
-    /// Bounds the holes after one came to a chunk.
+    /// Bounds the holes after one was added to a chunk.
     fn tidy(&mut self, place: usize) {
         if self.chunks[place].is_sparse(FRESH_MIN) {
             self.compact(place, false);
@@ -288,8 +282,7 @@ impl Slots {
         }
     }
 
-    /// Merges the holes of a chunk, or drops all of them, as what they say is said by the
-    /// incompleteness or is about to be.
+    /// Merges the holes of a chunk, or drops all of them if the incompleteness covers them or will.
     fn compact(&mut self, place: usize, drop_holes: bool) {
         let is_tail = place + 1 == self.chunks.len();
         let Some(chunk) = self.chunks.get_mut(place) else { return };
@@ -303,8 +296,7 @@ impl Slots {
         }
     }
 
-    /// Makes one chunk of this one and a neighbour if both are small. The last one is left as it
-    /// is, it still grows.
+    /// Joins a chunk with a neighbour if both are small. The last one still grows, and stays.
     fn join(&mut self, place: usize) {
         for first in [place, place.saturating_sub(1)] {
             if first + 2 >= self.chunks.len() {
@@ -322,8 +314,7 @@ impl Slots {
         }
     }
 
-    /// There are too many holes: the older half of them is given up, everything up to them counts
-    /// as incomplete.
+    /// Gives up the older half of too many holes: all up to them counts as incomplete.
     fn fold(&mut self) {
         let target = (self.events + HOLES_SLACK) / 2;
         let mut place = 0;
@@ -339,7 +330,7 @@ impl Slots {
         }
     }
 
-    /// The place of an event drawn at random, all with the same probability.
+    /// The place of a random event, all with equal probability.
     pub(super) fn draw(&mut self, random: &mut u64) -> Option<At> {
         if self.events == 0 {
             return None;
@@ -370,7 +361,7 @@ impl Slots {
         Some(self.at(0, 0))
     }
 
-    /// Where the event with that serial is, which was at `at` when something was moved last.
+    /// The place of the event with a serial, which was at `at` before the last move.
     pub(super) fn locate(&self, serial: u64, at: At) -> At {
         let slot = |at| self.resolve(at).and_then(|(place, index)| self.chunks[place].slots.get(index));
         if slot(at).is_some_and(|slot| slot.last == serial && slot.is_event()) {
@@ -384,7 +375,7 @@ impl Slots {
         self.at(place, index)
     }
 
-    /// The next event behind `at` of that class.
+    /// The next event of a class behind `at`.
     pub(super) fn next_of(&mut self, class: u8, at: At) -> Option<(At, &CacheSlot)> {
         let (mut place, index) = self.resolve(at)?;
         let mut index = index + 1;
@@ -406,13 +397,13 @@ impl Slots {
         Some((self.at(place, index), &self.chunks[place].slots[index]))
     }
 
-    /// The slot there.
+    /// The slot at a place.
     pub(super) fn get(&self, at: At) -> &CacheSlot {
         let (place, index) = self.resolve(at).expect("the place of an event");
         &self.chunks[place].slots[index]
     }
 
-    /// Gives the event there another class, and another moment from which its age counts.
+    /// Gives an event another class, and another begin of its age.
     pub(super) fn promote(&mut self, at: At, to: u8, from_now: Time) {
         let (place, index) = self.resolve(at).expect("the place of an event");
         let chunk = &mut self.chunks[place];
@@ -431,15 +422,14 @@ impl Slots {
         Some((place, at.index.checked_sub(self.chunks.get(place)?.gone)?))
     }
 
-    /// The first slot that is about `serial` or a later one: the number of its chunk, and its index
-    /// there.
+    /// The chunk, and the index in it, of the first slot for `serial` or a later one.
     fn seek(&self, serial: u64) -> (usize, usize) {
         let place = self.chunks.partition_point(|chunk| chunk.last < serial);
         let index = self.chunks.get(place).map_or(0, |chunk| chunk.slots.partition_point(|slot| slot.last < serial));
         (place, index)
     }
 
-    /// The lowest serial, of those from `from` on, that there is something of.
+    /// The lowest serial with contents, from `from` on.
     pub(super) fn first_at(&self, from: u64) -> Option<u64> {
         self.walk(from).next().map(|(slot, _)| slot.first().max(from))
     }
@@ -449,8 +439,7 @@ impl Slots {
         self.chunks.into_iter().map(Chunk::into_parts)
     }
 
-    /// Gives every event the class that `of` makes of its importance, and tells `found` of it, with
-    /// what it costs.
+    /// Gives every event the class `of` its importance; passes it to `found` with its cost.
     pub(super) fn reclass(&mut self, of: impl Fn(u8) -> u8, mut found: impl FnMut(At, u64, u8, Time, u64)) {
         for (place, chunk) in self.chunks.iter_mut().enumerate() {
             chunk.classes = 0;
@@ -465,7 +454,7 @@ impl Slots {
         }
     }
 
-    /// All slots from the first one that is about `from` or a later serial.
+    /// All slots from the first one for `from` or a later serial.
     pub(super) fn walk(&self, from: u64) -> SlotWalk<'_> {
         let (place, index) = self.seek(from);
         let mut walk = SlotWalk { chunks: self.chunks.range(place..), slots: vec_deque::Iter::default(), bytes: None };
@@ -475,7 +464,7 @@ impl Slots {
     }
 }
 
-/// Makes a number below `bound` of one below 2^32.
+/// Scales a number below 2^32 to one below `bound`.
 fn scaled(random: u64, bound: usize) -> usize {
     ((random * bound as u64) >> 32) as usize
 }

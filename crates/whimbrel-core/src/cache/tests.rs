@@ -1,4 +1,4 @@
-//! What the cache really holds, beside what it says.
+//! The real memory of the cache, compared with its own figure.
 
 use whimbrel_event::{AcceptedEvent, EventId, PubendId, Tick, Time};
 
@@ -13,7 +13,7 @@ fn write(cache: &mut Cache, importance: u8, payload: &[u8]) {
     cache.write(serial, 0, &AcceptedEvent { id, accepted: now, event }, now);
 }
 
-/// A cache of that many bytes, full of small events of the highest importance.
+/// A cache of this many bytes, full of small events of the highest importance.
 fn full(policy: Policy, bytes: u64) -> Cache {
     let default = DefaultPlan { capacity: Capacity::Bytes(bytes), policy };
     let mut cache = Cache::new(Plan { partitions: Vec::new(), default, ceiling: bytes }, 1);

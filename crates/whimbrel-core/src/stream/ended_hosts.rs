@@ -1,25 +1,25 @@
-//! Hosts that have ended and are known by that alone.
+//! Ended hosts that are not followed.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use whimbrel_event::{HostId, Tick};
 use whimbrel_wire::PreviousIdentity;
 
-/// Hosts that have ended and are known by that alone.
+/// Ended hosts that are remembered; beyond that the one that ended first is forgotten.
 pub const ENDED_HOSTS_MAX: usize = 4_096;
 
-/// See the module's documentation. Those that ended first go first.
+/// Ended hosts that are not followed, in the order of their ends.
 #[derive(Debug, Default)]
 pub(super) struct EndedHosts {
     order: VecDeque<HostId>,
-    /// With what each was called, if that is known.
+    /// With the name of each, if it is known.
     all: BTreeMap<HostId, (PreviousIdentity, Box<str>)>,
-    /// By name, those last that ended last.
+    /// By name, in the order of their ends.
     by_name: BTreeMap<Box<str>, Vec<HostId>>,
 }
 
 impl EndedHosts {
-    /// One more has ended; one that is known stays as it is.
+    /// Adds a host that has ended; a known one stays as it is.
     pub(super) fn record(&mut self, ended: PreviousIdentity, name: &str) {
         if self.all.contains_key(&ended.host) {
             return;
@@ -35,24 +35,24 @@ impl EndedHosts {
         self.all.insert(ended.host, (ended, name.into()));
     }
 
-    /// Up to which tick its streams have ended.
+    /// The tick up to which a host's streams lasted.
     pub(super) fn upto(&self, host: HostId) -> Option<Tick> {
         self.all.get(&host).map(|(known, _)| known.upto)
     }
 
-    /// Up to which tick the streams of the last one have ended.
+    /// The greatest tick up to which streams of any ended host lasted.
     pub(super) fn last_end(&self) -> Option<Tick> {
         self.all.values().map(|(known, _)| known.upto).max()
     }
 
-    /// Those of a name.
+    /// The ended hosts of a name.
     pub(super) fn of_name(&self, name: &str) -> impl Iterator<Item = PreviousIdentity> {
         let hosts = self.by_name.get(name).map(Vec::as_slice).unwrap_or_default();
         hosts.iter().map(|host| self.all[host].0)
     }
 }
 
-/// A host has a name no more.
+/// Removes a host from those of a name.
 pub(super) fn drop_named(by_name: &mut BTreeMap<Box<str>, Vec<HostId>>, name: &str, host: HostId) {
     let Some(hosts) = by_name.get_mut(name) else { return };
     hosts.retain(|known| *known != host);

@@ -1,4 +1,4 @@
-//! What is known of one stream.
+//! Knowledge of one stream.
 
 use core::marker::PhantomData;
 use core::mem;
@@ -7,24 +7,25 @@ use std::collections::btree_map::Entry;
 
 use whimbrel_event::{Event, PubendId, Tick};
 
-/// Most entries (runs of silent or lost ticks, and events) that are kept of one stream.
+/// The most entries (runs of silent or lost ticks, and events) that are kept of one stream.
 pub const KNOWLEDGE_ENTRIES_MAX: usize = 8_192;
 
-/// Most bytes of events that are kept of one stream. A single event may be larger.
+/// The most bytes of events that are kept of one stream. A single event may be larger.
 pub const KNOWLEDGE_BYTES_MAX: usize = 8 << 20;
 
-/// An interest that knowledge is about. Silence means that nothing came that *this* interest wants.
+/// An interest that knowledge is about. Silence means that there is no event that *this* interest
+/// wants.
 pub trait Interest: sealed::Sealed {}
 
 mod sealed {
     pub trait Sealed {}
 }
 
-/// The broker's interest at one version: what its consolidated stream is made of.
+/// The broker's interest at one version, which its consolidated stream follows.
 #[derive(Clone, Copy, Debug)]
 pub enum Consolidated {}
 
-/// The interest of one subscription that catches up.
+/// The interest of one subscription in catch-up.
 #[derive(Clone, Copy, Debug)]
 pub enum CatchUpInterest {}
 
@@ -33,12 +34,12 @@ impl sealed::Sealed for CatchUpInterest {}
 impl Interest for Consolidated {}
 impl Interest for CatchUpInterest {}
 
-/// What is known of one tick. Of two sources the one that says the greater is right.
+/// The state of one tick. Of two sources the one with the greater state is right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TickState {
-    /// Nothing is known (Q).
+    /// Unknown (Q).
     Unknown,
-    /// Whatever was there is gone for good (L).
+    /// Its event, if there was one, is gone for good (L).
     Lost,
     /// There is no event that the interest wants (S).
     Silence,
@@ -46,13 +47,13 @@ pub enum TickState {
     Data,
 }
 
-/// A part of a stream, as [`Knowledge::advance`] passes it. Ranges are without their first and with
-/// their last tick.
+/// A part of a stream, as [`Knowledge::advance`] passes it. Ranges exclude their first tick and
+/// include their last.
 #[derive(Debug)]
 pub enum Passed {
     /// An event.
     Data(Event),
-    /// A range that is lost.
+    /// A lost range.
     Lost {
         /// The tick before the range.
         after: Tick,
@@ -68,18 +69,18 @@ pub enum Passed {
     },
 }
 
-/// What is known of one stream under a fixed interest, after Bhola, Strom, Bagchi, Zhao, Auerbach,
+/// Knowledge of one stream under a fixed interest, after Bhola, Strom, Bagchi, Zhao, Auerbach,
 /// "Exactly-once Delivery in a Content-based Publish-Subscribe System" (2002).
 ///
 /// Each tick is unknown, lost, silent, or holds an event, and knowledge grows in this order:
-/// telling and merging take the greater per tick. So they are commutative, associative and
-/// idempotent; it does not matter in which order knowledge comes, on how many ways, and how often.
-/// What the stream's reader has passed, up to the *base*, is forgotten, and whatever is told of it
-/// afterwards is ignored.
+/// learning and merging take the greater state per tick. So they are commutative, associative and
+/// idempotent; the order, the ways and the number of repetitions in which knowledge arrives do not
+/// matter. Ticks that the stream's reader has passed, up to the *base*, are forgotten, and later
+/// knowledge of them is ignored.
 ///
-/// What is kept is bounded by [`KNOWLEDGE_ENTRIES_MAX`] and [`KNOWLEDGE_BYTES_MAX`]. Beyond that
-/// the ticks farthest from the base become unknown again, so that what comes next is never in the
-/// way of what is far off.
+/// Its size is bounded by [`KNOWLEDGE_ENTRIES_MAX`] and [`KNOWLEDGE_BYTES_MAX`]. Beyond that the
+/// ticks farthest from the base become unknown again, so that distant ticks never take the room of
+/// the next ones.
 ///
 /// Ranges are given as the tick before them and their last tick.
 ///
@@ -110,7 +111,7 @@ pub struct Knowledge<I: Interest> {
     runs: BTreeMap<Tick, Run>,
     /// The events, each within a silent run.
     events: BTreeMap<Tick, Event>,
-    /// What the events weigh together.
+    /// The weight of all events, bytes.
     bytes: usize,
     forgotten: u64,
     interest: PhantomData<fn() -> I>,
@@ -130,7 +131,8 @@ enum RunState {
 }
 
 impl<I: Interest> Knowledge<I> {
-    /// Nothing is known of the stream after `base`, and nothing before it is of interest.
+    /// Knowledge of a stream of which nothing is known after `base`, and nothing before it is of
+    /// interest.
     pub fn new(pubend: PubendId, base: Tick) -> Self {
         Knowledge {
             pubend,
@@ -143,7 +145,7 @@ impl<I: Interest> Knowledge<I> {
         }
     }
 
-    /// Which stream this is about.
+    /// The stream.
     pub fn pubend(&self) -> PubendId {
         self.pubend
     }
@@ -153,25 +155,25 @@ impl<I: Interest> Knowledge<I> {
         self.base
     }
 
-    /// Learns that there is no event that the interest wants in the range.
+    /// Learns that the range has no event that the interest wants.
     pub fn silence(&mut self, after: Tick, upto: Tick) {
         self.raise(after, upto, RunState::Silence);
         self.keep_bounds();
     }
 
-    /// The last tick of which anything is known.
+    /// The last tick that is not unknown.
     pub fn last(&self) -> Tick {
         self.runs.last_key_value().map_or(self.base, |(_, run)| run.upto)
     }
 
-    /// Forgets all silence: another interest wants more. Events, and what is lost, stay.
+    /// Forgets all silence: another interest wants more. Events and lost ranges stay.
     pub fn unlearn_silence(&mut self) {
         self.runs.retain(|_, run| run.state == RunState::Lost);
         let ticks: Vec<Tick> = self.events.keys().copied().collect();
         ticks.into_iter().for_each(|tick| self.raise(Tick(tick.0 - 1), tick, RunState::Silence));
     }
 
-    /// Learns that whatever was in the range is gone for good.
+    /// Learns that the events of a range, if it had any, are gone for good.
     pub fn lost(&mut self, after: Tick, upto: Tick) {
         self.raise(after, upto, RunState::Lost);
         self.keep_bounds();
@@ -186,7 +188,7 @@ impl<I: Interest> Knowledge<I> {
         self.keep_bounds();
     }
 
-    /// Learns what `other` knows. Their bases may differ: this one's stays.
+    /// Learns everything that `other` knows. Their bases may differ: this one's stays.
     ///
     /// # Panics
     /// When it is of another stream.
@@ -201,7 +203,7 @@ impl<I: Interest> Knowledge<I> {
         self.keep_bounds();
     }
 
-    /// What is known of a tick; of those up to the base, nothing.
+    /// The state of a tick; unknown up to the base.
     pub fn at(&self, tick: Tick) -> TickState {
         if self.events.contains_key(&tick) {
             return TickState::Data;
@@ -228,7 +230,7 @@ impl<I: Interest> Knowledge<I> {
     }
 
     /// As [`Knowledge::advance`], up to the first event that may not be passed yet: that one stays,
-    /// and what comes behind it.
+    /// with all ticks behind it.
     pub fn advance_while(&mut self, may_pass: impl Fn(&Event) -> bool, mut visit: impl FnMut(Passed)) {
         while let Some(first) = self.runs.first_entry().filter(|first| *first.key() == self.base) {
             let Run { upto, state } = first.remove();
@@ -266,17 +268,19 @@ impl<I: Interest> Knowledge<I> {
         gaps.filter(|(after, upto)| after < upto)
     }
 
-    /// Runs of silent or lost ticks, and events, that are kept; at most [`KNOWLEDGE_ENTRIES_MAX`].
+    /// The number of kept entries: runs of silent or lost ticks, and events; at most
+    /// [`KNOWLEDGE_ENTRIES_MAX`].
     pub fn entries(&self) -> usize {
         self.runs.len() + self.events.len()
     }
 
-    /// What the kept events weigh; at most [`KNOWLEDGE_BYTES_MAX`] unless it is a single one.
+    /// The weight of the kept events, bytes; at most [`KNOWLEDGE_BYTES_MAX`] unless it is a single
+    /// one.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Entries that became unknown again because too much was kept, since the beginning.
+    /// The number of entries so far that became unknown again because a bound was exceeded.
     pub fn forgotten(&self) -> u64 {
         self.forgotten
     }
@@ -321,15 +325,15 @@ impl<I: Interest> Knowledge<I> {
         before.into_iter().chain(self.runs.range(after..=upto)).map(|(&from, &run)| (from, run)).collect()
     }
 
-    /// Forgets from the far end until the bounds hold. The nearest event is kept whatever it
-    /// weighs: it is what the reader needs next.
+    /// Forgets from the far end until the bounds hold. The nearest event is kept at any weight: the
+    /// reader needs it next.
     fn keep_bounds(&mut self) {
         while self.entries() > KNOWLEDGE_ENTRIES_MAX || (self.bytes > KNOWLEDGE_BYTES_MAX && self.events.len() > 1) {
             self.forget_farthest();
         }
     }
 
-    /// Forgets the last event and what is beyond it, or the last run if that is beyond the last
+    /// Forgets the last event and all ticks beyond it, or the last run if that is beyond the last
     /// event.
     fn forget_farthest(&mut self) {
         let (after, run) = self.runs.pop_last().expect("events are within runs");
@@ -345,7 +349,7 @@ impl<I: Interest> Knowledge<I> {
     }
 }
 
-/// Runs in the making, in order.
+/// Runs to be added, in order.
 #[derive(Default)]
 struct Pieces(Vec<(Tick, Run)>);
 

@@ -1,4 +1,4 @@
-//! Streams: those that this broker hosts, and what it knows of any stream.
+//! Streams: those that this broker hosts, and its knowledge of any stream.
 
 mod ended_hosts;
 mod knowledge;

@@ -1,4 +1,4 @@
-//! The streams that this broker hosts.
+//! The streams that this broker hosts: its pubends.
 
 use core::time::Duration;
 
@@ -9,19 +9,19 @@ use crate::fault::Faults;
 /// How far the ticks of a stream may be ahead of the clock before its publishers are to be slowed.
 pub const AHEAD_MAX: Duration = Duration::from_secs(1);
 
-/// One hosted stream. An event has its tick from its *assignment* on, and others learn of it at its
-/// *pass*; in between it may wait for the disk. Events pass in the order of their ticks.
+/// One hosted stream. An event has its tick from its *assignment* on, and other brokers learn of it
+/// at its *pass*; in between it may wait for the disk. Events pass in the order of their ticks.
 #[derive(Clone, Copy, Debug)]
 struct Stream {
-    /// The last tick that an event was given, or that none will be given.
+    /// The last tick that an event was assigned, or that none will be assigned.
     assigned: Tick,
-    /// The last tick that the consolidated stream has passed: no event at or below it will come any
-    /// more. Never above `assigned`.
+    /// The last tick that the consolidated stream has passed: no event at or below it will be
+    /// passed any more. Never above `assigned`.
     passed: Tick,
     /// Events that have their ticks and have not passed.
     waiting: u32,
-    /// The tick of the last event that has passed, of which other brokers have been told; as long
-    /// as there is none, where this process began.
+    /// The tick of the last event that has passed, which other brokers have been told of; until
+    /// there is one, the tick where this process began.
     told: Tick,
     /// This process has passed nothing at or below this tick.
     began: Tick,
@@ -32,13 +32,13 @@ impl Stream {
         Stream { assigned: began, passed: began, waiting: 0, told: began, began }
     }
 
-    /// An event that waited has passed, or never will.
+    /// Counts an event that has passed, or never will, as no longer waiting.
     fn let_go(&mut self) {
         self.waiting = self.waiting.checked_sub(1).expect("an event that waits");
     }
 
-    /// Passes the silence after the last event if none waits before it. Above `bound`, ticks that
-    /// no event has are not named: after a crash they could be given out again.
+    /// Passes the silence after the last event if none waits before it. Ticks above `bound` that no
+    /// event has are not named: after a crash they could be assigned again.
     fn pass_silence(&mut self, bound: Tick) {
         if self.waiting == 0 {
             self.passed = self.passed.max(self.assigned.min(bound));
@@ -50,13 +50,13 @@ impl Stream {
 #[derive(Debug)]
 pub struct Streams {
     host: HostId,
-    /// First the reliable ones, then those of best effort.
+    /// First the reliable ones, then the best-effort ones.
     each: [Stream; Streams::COUNT],
-    /// Up to where silence has been declared, though streams in which events waited have not passed
-    /// it.
+    /// The tick up to which silence has been declared. Streams in which events waited may not have
+    /// passed it.
     closed: Tick,
-    /// Ticks up to this one are not given out again, whatever happens to this process; `None`:
-    /// nobody cares, as the host dies with it.
+    /// Ticks up to this one are not assigned again, also after a crash of this process; `None`:
+    /// that does not matter, as the host ends with the process.
     reserved: Option<Tick>,
     pub(crate) faults: Faults,
 }
@@ -64,13 +64,14 @@ pub struct Streams {
 impl Streams {
     /// Reliable streams of a broker.
     pub const RELIABLE: u8 = HOST_RELIABLE_MAX;
-    /// Best-effort streams of a broker, as many: a publisher has the same place among either.
+    /// Best-effort streams of a broker: equally many, as a publisher has the same place among
+    /// either.
     pub const BEST_EFFORT: u8 = Streams::RELIABLE;
     /// All streams of a broker. Their places here are the indices of their pubends.
     pub const COUNT: usize = (Streams::RELIABLE + Streams::BEST_EFFORT) as usize;
 
-    /// New streams, all of whose ticks are greater than `floor`, of a host that dies with the
-    /// process. The seed alone decides what their host is.
+    /// New streams, whose ticks are all greater than `floor`, of a host that ends with the process.
+    /// The seed alone decides the host.
     pub fn new(mut seed: u64, floor: Tick) -> Self {
         Streams::with(HostId::new(split_mix(&mut seed)), [floor; Streams::COUNT], None)
     }
@@ -90,12 +91,12 @@ impl Streams {
         self.host
     }
 
-    /// Which stream of either kind a publisher is bound to, from the hash of its name.
+    /// The stream of either kind that a publisher is bound to, from the hash of its name.
     pub fn binding(client_hash: u64) -> u8 {
         (client_hash % u64::from(Streams::RELIABLE)) as u8
     }
 
-    /// Gives the next event of a publisher with that binding its id. The event waits until it has
+    /// Assigns an id to the next event of a publisher with a binding. The event waits until it has
     /// [`Streams::passed`] or is [`Streams::withdrawn`].
     pub fn assign(&mut self, binding: u8, reliability: Reliability, now: Time) -> EventId {
         let index = Streams::index(binding, reliability);
@@ -105,17 +106,17 @@ impl Streams {
         EventId { pubend: self.host.pubend(index), tick: stream.assigned }
     }
 
-    /// The name that the next event of a publisher with that binding will be given.
+    /// The id that the next event of a publisher with a binding will be assigned.
     pub fn next(&self, binding: u8, reliability: Reliability, now: Time) -> EventId {
         let index = Streams::index(binding, reliability);
         EventId { pubend: self.host.pubend(index), tick: Tick::next(self.each[usize::from(index)].assigned, now) }
     }
 
-    /// The consolidated stream passes an event that was assigned. Other brokers are told of it, and
-    /// of nothing else since the tick that is returned.
+    /// Records that the consolidated stream passes an assigned event. Other brokers are told of it,
+    /// and of no other event since the tick that is returned.
     ///
     /// # Panics
-    /// When nothing waits in that stream, or something with a later tick has passed before.
+    /// When no event waits in that stream, or one with a later tick has passed before.
     pub fn passed(&mut self, id: EventId) -> Tick {
         let bound = self.bound();
         let stream = &mut self.each[usize::from(id.pubend.index())];
@@ -126,10 +127,10 @@ impl Streams {
         core::mem::replace(&mut stream.told, id.tick)
     }
 
-    /// An event that was assigned will never pass: its tick is silent, and no other event gets it.
+    /// Withdraws an assigned event: its tick is silent, and no other event gets it.
     ///
     /// # Panics
-    /// When nothing waits in that stream, or the event has passed.
+    /// When no event waits in that stream, or the event has passed.
     pub fn withdrawn(&mut self, id: EventId) {
         let bound = self.bound();
         let stream = &mut self.each[usize::from(id.pubend.index())];
@@ -146,13 +147,14 @@ impl Streams {
         }
     }
 
-    /// Ticks up to that one will not be given out by a later process. Before the first call, all
-    /// ticks of new streams may be used.
+    /// Records that ticks up to `upto` will not be assigned by a later process. Before the first
+    /// call, all ticks of new streams may be used.
     pub fn reserve(&mut self, upto: Tick) {
         self.reserved = self.reserved.max(Some(upto));
     }
 
-    /// Whether an event with that tick may pass although nothing else tells a later process of it.
+    /// Whether an event with a tick may pass without another record that tells a later process of
+    /// it.
     pub fn is_reserved(&self, tick: Tick) -> bool {
         tick <= self.bound()
     }
@@ -162,9 +164,9 @@ impl Streams {
     }
 
     /// Declares silence in all streams from the last event of each up to the clock's tick, as far
-    /// as ticks are reserved; up to where is returned. What is assigned from now on comes after it,
-    /// and in a stream that is ahead of the clock after its last event. Streams in which events
-    /// wait stay before these: they pass the silence together with the last of them.
+    /// as ticks are reserved; returns that tick. Events assigned from now on come after it, and in
+    /// a stream that is ahead of the clock after its last event. Streams in which events wait stay
+    /// before these: they pass the silence together with the last of them.
     pub fn close(&mut self, now: Time) -> Tick {
         let bound = self.bound();
         let upto = Tick(now.as_nanos()).min(bound);
@@ -180,13 +182,13 @@ impl Streams {
         (pubend.host() == self.host).then(|| self.each.get(usize::from(pubend.index()))).flatten()
     }
 
-    /// The last tick of a stream that has been passed; `None` if it is not hosted here. Tokens that
-    /// speak of what a subscription was given name no later one.
+    /// The last tick of a stream that has been passed; `None` if it is not hosted here. Tokens
+    /// about what a subscription was given name no later one.
     pub fn position(&self, pubend: PubendId) -> Option<Tick> {
         self.of(pubend).map(|stream| self.shown(stream))
     }
 
-    /// Up to where a stream counts as passed.
+    /// The tick up to which a stream counts as passed.
     fn shown(&self, stream: &Stream) -> Tick {
         if fault!(self, ClosesOverWaiting) {
             return stream.passed.max(self.closed);
@@ -195,24 +197,24 @@ impl Streams {
     }
 
     /// The last tick of a stream that a client can name; `None` if it is not hosted here. While
-    /// events wait it may be later than [`Streams::position`]: a client that wants only what comes
+    /// events wait it may be later than [`Streams::position`]: a client that wants only events
     /// after a certain time names that time.
     pub fn closed(&self, pubend: PubendId) -> Option<Tick> {
         self.of(pubend).map(|stream| stream.passed.max(self.closed))
     }
 
-    /// Per stream, the tick behind which it has had no event up to what has been passed.
+    /// For each stream, the tick of its last event: after it, there was none up to its position.
     pub fn last_events(&self) -> [Tick; Streams::COUNT] {
         core::array::from_fn(|index| self.each[index].told)
     }
 
-    /// How many events of a stream wait for their pass; 0 if it is not hosted here.
+    /// The number of a stream's events that wait for their pass; 0 if it is not hosted here.
     pub fn waiting(&self, pubend: PubendId) -> u32 {
         self.of(pubend).map_or(0, |stream| stream.waiting)
     }
 
-    /// The last tick of a stream before this process: nothing in its memory is as old; `None` if it
-    /// is not hosted here.
+    /// The last tick of a stream before this process: its memory has nothing older; `None` if it is
+    /// not hosted here.
     pub fn began(&self, pubend: PubendId) -> Option<Tick> {
         self.of(pubend).map(|stream| stream.began)
     }
@@ -222,7 +224,8 @@ impl Streams {
         (0..).zip(&self.each).map(|(index, stream)| (self.host.pubend(index), self.shown(stream)))
     }
 
-    /// The last tick of each reliable stream that an event was given, or that none will be given.
+    /// The last tick of each reliable stream that an event was assigned, or that none will be
+    /// assigned.
     pub fn assigned(&self) -> [Tick; Streams::RELIABLE as usize] {
         core::array::from_fn(|index| self.each[index].assigned)
     }
@@ -332,7 +335,7 @@ mod tests {
     fn a_stream_far_ahead_of_the_clock_is_reported() {
         let second = 1_000_000_000;
         let mut streams = Streams::new(3, Tick(0));
-        // Also one whose events wait.
+        // Also a stream whose events wait.
         streams.assign(0, Reliable, at(5 * second));
         assert_eq!(streams.ahead(at(4 * second)), None);
         assert_eq!(streams.ahead(at(4 * second - 1)), Some(AHEAD_MAX + Duration::from_nanos(1)));

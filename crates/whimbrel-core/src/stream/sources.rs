@@ -1,5 +1,5 @@
-//! All streams that a broker passes on: its own, and those of other brokers as far as it is told of
-//! them.
+//! All streams that a broker passes on: its own, and those of other brokers, as far as it is told
+//! of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,12 +15,11 @@ use crate::overlay::Stalled;
 use crate::store::LostParts;
 use whimbrel_wire::PreviousIdentity;
 
-/// Other hosts that a broker takes notice of; a token covers them all, and the broker's own, of
-/// which there are two after its log has failed.
+/// Other hosts that a broker follows; a token covers them all, and the broker's own, of which there
+/// are two after its log has failed.
 pub const HOSTS_MAX: usize = CheckpointToken::HOSTS_MAX - 2;
 
-/// Hosts that have ended and are still followed as far as they were, so that what is cached of them
-/// is found.
+/// Ended hosts that are still followed as far as they were, so that their cached events are found.
 pub const ENDED_MAX: usize = 16;
 
 /// A stream of another broker.
@@ -28,35 +27,35 @@ pub const ENDED_MAX: usize = 16;
 pub(crate) struct RemoteStream {
     pub(crate) pubend: PubendId,
     pub(crate) birth: Tick,
-    /// What the consolidated stream has passed.
+    /// The tick up to which the consolidated stream has passed it.
     pub(crate) passed: Tick,
-    /// The last tick of that which was no silence: an event, or something that is lost, or where it
-    /// began here.
+    /// The last passed tick that was not silent: an event, a lost tick, or the begin of the stream
+    /// here.
     pub(crate) spoke: Tick,
-    /// What is known beyond that.
+    /// Knowledge beyond that.
     pub(crate) knowledge: Knowledge<Consolidated>,
-    /// Those of the events known beyond that which become retained messages.
+    /// Events known beyond that which become retained messages.
     pub(crate) retained: BTreeSet<Tick>,
-    /// Those that say which event of another stream came before them.
+    /// Events known beyond that which name predecessors in other streams.
     pub(crate) predecessors: BTreeMap<Tick, PredecessorsBuf>,
-    /// The latest version of the own interest that its host has told to be in force; 0: none.
+    /// The latest version of the own interest that its host has reported to be in force; 0: none.
     pub(crate) told: u64,
-    /// After which tick that is.
+    /// The tick after which that version is in force.
     pub(crate) since: Tick,
-    /// The version of the own interest with which it is followed, or a later one.
+    /// The stream is followed with this version of the own interest, or a later one.
     pub(crate) least: u64,
-    /// Nothing passes before it is known from where on it is followed.
+    /// Nothing passes until the tick is known from which on it is followed.
     pub(crate) is_held: bool,
-    /// What is lost of what it has passed.
+    /// The lost parts of the passed ticks.
     pub(crate) lost: LostParts,
-    /// After the first of these ticks up to the second it had no event at all, as its host has told
-    /// last.
+    /// After the first of these ticks up to the second it had no event at all, by its host's last
+    /// report.
     still: (Tick, Tick),
 }
 
 impl RemoteStream {
-    /// Its host has told that there was no event after `from` up to `to`. What is known already and
-    /// touches that stays known.
+    /// Records its host's report that there was no event after `from` up to `to`. An earlier report
+    /// that touches this range stays valid.
     pub(crate) fn record_still(&mut self, (from, to): (Tick, Tick)) {
         if from < to && to > self.still.1 {
             let from = if from <= self.still.1 { from.min(self.still.0) } else { from };
@@ -64,8 +63,8 @@ impl RemoteStream {
         }
     }
 
-    /// A gap without what is known to have had no event at its begin and its end; `None`: nothing
-    /// is left.
+    /// A gap without the ranges at its begin and its end that are known to have had no event;
+    /// `None`: nothing is left.
     fn without_still(&self, gap: Gap) -> Option<Gap> {
         let (begin, end) = self.still;
         let is_within = |tick: Tick| begin <= tick && tick <= end;
@@ -75,14 +74,14 @@ impl RemoteStream {
     }
 }
 
-/// A broker whose streams are known here.
+/// A broker with streams that are known here.
 #[derive(Clone, Debug)]
 struct Host {
     reliable: u8,
     best_effort: u8,
-    /// What it is called, if that was told.
+    /// Its name, if that was told.
     name: Box<str>,
-    /// Another one came up under its name.
+    /// Another host has taken over its name.
     has_ended: bool,
 }
 
@@ -90,31 +89,31 @@ struct Host {
 #[derive(Debug)]
 pub(crate) struct Sources {
     pub(crate) own: Streams,
-    /// Those that were the own ones until the log failed: what became of their last events is not
-    /// known before a restart.
+    /// The own streams until the log failed: the fate of their last events is not known before a
+    /// restart.
     retired: Option<(Streams, Tick)>,
     /// An event that has waited, and is published now.
     #[cfg(test)]
     pub(crate) held: Option<EventId>,
-    /// When the own streams began.
+    /// The tick of the own streams' begin.
     birth: Tick,
     hosts: BTreeMap<HostId, Host>,
-    /// By what they are called, those last that came to be known, or ended, last.
+    /// By their names, in the order in which they became known or ended.
     by_name: BTreeMap<Box<str>, Vec<HostId>>,
-    /// Those of them that have ended, those last that did last.
+    /// Ended hosts among them, in the order of their ends.
     ended: Vec<HostId>,
-    /// Hosts that have ended and are not followed.
+    /// Ended hosts that are not followed.
     ended_hosts: EndedHosts,
-    /// Ascending by pubend, so those of one host stand together.
+    /// Ascending by pubend, so that those of one host are neighbours.
     pub(super) remotes: Vec<RemoteStream>,
-    /// Which streams there are, if it was asked since that has changed.
+    /// The set of known streams; `None`: it has changed since it was computed.
     pub(super) stream_set: Option<StreamSet>,
-    /// Those that wait for events of others.
+    /// Streams that wait for events of other streams.
     pub(crate) stalled: BTreeMap<PubendId, Stalled>,
-    /// Sessions whose clients have published at another broker before, and what they publish here
-    /// waits for that.
+    /// Sessions whose clients have published at another broker before, and whose events here wait
+    /// for those.
     pub(crate) early: Vec<u32>,
-    /// These are being accepted.
+    /// Those waiting events are being accepted.
     pub(crate) is_accepting: bool,
 }
 
@@ -126,8 +125,8 @@ impl Sources {
         Sources::with(own, birth)
     }
 
-    /// The own streams are those of a host that was here before: when they began, and the last tick
-    /// of each that it can have used or named.
+    /// Sources of a host that was here before: the begin of its streams, and the last tick of each
+    /// that it can have used or named.
     pub(crate) fn restored(host: HostId, birth: Tick, last: [Tick; Streams::COUNT]) -> Self {
         Sources::with(Streams::restored(host, last.map(|last| last.max(birth))), birth)
     }
@@ -151,12 +150,12 @@ impl Sources {
         }
     }
 
-    /// Somebody waits for an event of another stream.
+    /// Whether a stream or a publish waits for an event of another stream.
     pub(crate) fn is_awaited(&self) -> bool {
         !self.stalled.is_empty() || !self.early.is_empty()
     }
 
-    /// Gives the next event of a publisher with that binding its id.
+    /// Assigns an id to the next event of a publisher with a binding.
     pub(crate) fn assign(&mut self, binding: u8, reliability: Reliability, now: Time) -> EventId {
         #[cfg(test)]
         if let Some(held) = self.held.take() {
@@ -165,19 +164,19 @@ impl Sources {
         self.own.assign(binding, reliability, now)
     }
 
-    /// The index of an own reliable pubend; those alone are logged.
+    /// The index of an own reliable pubend; only these are logged.
     pub(crate) fn own_reliable(&self, pubend: PubendId) -> Option<usize> {
         let index = usize::from(pubend.index());
         (pubend.host() == self.logged().host() && index < usize::from(Streams::RELIABLE)).then_some(index)
     }
 
-    /// The streams of which the reliable ones are logged.
+    /// The own streams whose reliable ones are logged.
     pub(crate) fn logged(&self) -> &Streams {
         self.retired.as_ref().map_or(&self.own, |(streams, _)| streams)
     }
 
-    /// The log has failed: the own streams stay as they are, and what comes goes to new ones that
-    /// die with the process.
+    /// The log has failed: the own streams stay as they are, and later events go to new ones that
+    /// end with the process.
     pub(crate) fn retire(&mut self, seed: u64, now: Time) {
         let fresh = Sources::new(seed, Tick(0), now);
         self.retired = Some((core::mem::replace(&mut self.own, fresh.own), self.birth));
@@ -185,8 +184,8 @@ impl Sources {
         self.stream_set = None;
     }
 
-    /// Takes notice of another broker's streams, which began at `birth`; `false` if it is known, or
-    /// one too many.
+    /// Adds another broker's streams, which began at `birth`; `false` if the host is known, or a
+    /// bound is reached.
     pub(crate) fn add_host(
         &mut self,
         id: HostId,
@@ -225,7 +224,7 @@ impl Sources {
         true
     }
 
-    /// The streams of a host are followed under that name; it has not ended.
+    /// Follows the streams of a host under a name; it has not ended.
     pub(crate) fn name_host(&mut self, id: HostId, name: &str) {
         let Some(host) = self.hosts.get_mut(&id) else { return };
         if core::mem::take(&mut host.has_ended) {
@@ -239,38 +238,38 @@ impl Sources {
         }
     }
 
-    /// What a host is called whose streams are followed, if that was told.
+    /// The name of a followed host, if that was told.
     pub(crate) fn name_of(&self, id: HostId) -> Option<&str> {
         let host = self.hosts.get(&id)?;
         Some(&*host.name).filter(|name| !name.is_empty())
     }
 
-    /// The hosts of that name whose streams are followed or have ended, those last that were known
-    /// last; whether each has ended.
+    /// The hosts of a name that are followed or have ended, in the order in which they became
+    /// known; whether each has ended.
     pub(crate) fn of_name(&self, name: &str) -> impl Iterator<Item = (PreviousIdentity, bool)> {
         let followed = self.by_name.get(name).map(Vec::as_slice).unwrap_or_default();
         let ended_hosts = self.ended_of(name).map(|previous| (previous, true));
         ended_hosts.chain(followed.iter().map(|id| (self.previous_identity(*id), self.hosts[id].has_ended)))
     }
 
-    /// Those of that name that have ended, and are not followed.
+    /// The ended hosts of a name that are not followed.
     pub(crate) fn ended_of(&self, name: &str) -> impl Iterator<Item = PreviousIdentity> {
         self.ended_hosts.of_name(name)
     }
 
-    /// What a host that is followed leaves behind if it ends.
+    /// The identity that a followed host leaves behind if it ends.
     fn previous_identity(&self, id: HostId) -> PreviousIdentity {
         let Host { reliable, best_effort, .. } = self.hosts[&id];
         let known = self.of_host(id).fold((Tick(0), Tick(0)), |at, remote| (remote.birth, at.1.max(remote.passed)));
         PreviousIdentity { host: id, reliable, best_effort, birth: known.0, upto: known.1 }
     }
 
-    /// A host has ended; `false` if it had before, or is not known.
+    /// Records that a host has ended; `false` if it had before, or is not known.
     pub(crate) fn end_host(&mut self, id: HostId) -> bool {
         let Some(host) = self.hosts.get_mut(&id).filter(|host| !host.has_ended) else { return false };
         host.has_ended = true;
         self.stream_set = None;
-        // Those that end later stand behind.
+        // Hosts that end later are behind it.
         self.ended.push(id);
         if let Some(named) = self.by_name.get_mut(&host.name) {
             named.retain(|known| *known != id);
@@ -294,28 +293,29 @@ impl Sources {
         self.ended.iter().copied()
     }
 
-    /// A host has ended, and is not followed, or not any more: it is not to be taken for a new one.
+    /// Records a host that has ended, and is not followed (any more): it is not to be taken for a
+    /// new one.
     pub(crate) fn record_ended(&mut self, ended: PreviousIdentity, name: &str) {
         self.ended_hosts.record(ended, name);
     }
 
-    /// Up to which tick the streams have ended of that host which ended last, of those that are not
+    /// The greatest tick up to which streams of an ended host lasted, of those that are not
     /// followed any more.
     pub(crate) fn last_end(&self) -> Option<Tick> {
         self.ended_hosts.last_end()
     }
 
-    /// Up to which tick the streams of a host have ended that is not followed any more.
+    /// The tick up to which the streams of an ended host lasted that is not followed any more.
     pub(crate) fn ended_at(&self, id: HostId) -> Option<Tick> {
         self.ended_hosts.upto(id)
     }
 
-    /// The host whose end is longest ago, if more than [`ENDED_MAX`] that have ended are followed.
+    /// The host that ended first, if more than [`ENDED_MAX`] ended hosts are followed.
     pub(crate) fn one_ended_too_many(&self) -> Option<HostId> {
         (self.ended.len() > ENDED_MAX).then(|| self.ended[0])
     }
 
-    /// A host that has ended is followed no more.
+    /// Ends following an ended host.
     pub(crate) fn forget_ended(&mut self, id: HostId) {
         if !self.hosts.contains_key(&id) {
             return;
@@ -330,7 +330,7 @@ impl Sources {
         self.record_ended(ended, &name);
     }
 
-    /// What is lost of other brokers' streams, for those of which something is.
+    /// The lost parts of other brokers' streams, for each that has any.
     pub(crate) fn lost(&self) -> impl Iterator<Item = (PubendId, &LostParts)> {
         self.remotes.iter().filter(|remote| !remote.lost.is_empty()).map(|remote| (remote.pubend, &remote.lost))
     }
@@ -340,22 +340,22 @@ impl Sources {
         Some(&mut self.remotes[at])
     }
 
-    /// All pubends with the tick up to which the consolidated stream has passed them; nothing below
-    /// it will come any more.
+    /// All pubends with the tick up to which the consolidated stream has passed them; no event at
+    /// or below it will be passed any more.
     pub(crate) fn positions(&self) -> impl Iterator<Item = (PubendId, Tick)> + '_ {
         let retired = self.retired.iter().flat_map(|(streams, _)| streams.pubends());
         self.own.pubends().chain(retired).chain(self.remotes.iter().map(|remote| (remote.pubend, remote.passed)))
     }
 
-    /// What is left of a gap of a stream without what is known to have had no event at all; `None`:
-    /// nothing. That a position was assumed is told in any case.
+    /// The part of a gap that is not known to have had no event; `None`: nothing is left. An
+    /// assumed position is told in any case.
     pub(crate) fn possible(&self, gap: Gap) -> Option<Gap> {
         let at = self.remotes.binary_search_by_key(&gap.pubend, |remote| remote.pubend);
         let remote = at.ok().map(|at| &self.remotes[at]).filter(|_| gap.reason != GapReason::Assumed);
         remote.map_or(Some(gap), |remote| remote.without_still(gap))
     }
 
-    /// Up to where a stream is passed that is followed, or an own one.
+    /// The tick up to which a followed or own stream was passed.
     pub(crate) fn followed(&self, pubend: PubendId) -> Option<Tick> {
         let remote = self.remotes.binary_search_by_key(&pubend, |remote| remote.pubend).ok();
         remote.map(|at| self.remotes[at].passed).or_else(|| self.own.position(pubend))
@@ -376,71 +376,72 @@ impl Sources {
         at.is_ok_and(|at| self.remotes[at].told >= version.max(1) && self.remotes[at].passed < id.tick)
     }
 
-    /// The same, once it is known from where on the stream is followed.
+    /// The passed tick of another broker's stream, once it is known from where on that is followed.
     pub(crate) fn begun(&self, pubend: PubendId) -> Option<Tick> {
         let at = self.remotes.binary_search_by_key(&pubend, |remote| remote.pubend).ok()?;
         let remote = &self.remotes[at];
         (remote.told > 0 && !remote.is_held).then_some(remote.passed)
     }
 
-    /// What the consolidated stream has passed of another broker's stream; tick 0 if that is not
-    /// known here.
+    /// The tick up to which the consolidated stream has passed another broker's stream; 0 if it is
+    /// not known here.
     pub(crate) fn passed(&self, pubend: PubendId) -> Tick {
         let at = self.remotes.binary_search_by_key(&pubend, |remote| remote.pubend);
         at.map_or(Tick(0), |at| self.remotes[at].passed)
     }
 
-    /// When each own stream began.
+    /// The tick of each own stream's begin.
     pub(crate) fn births_own(&self) -> [Tick; Streams::COUNT] {
         [self.birth; Streams::COUNT]
     }
 
-    /// When the own streams began.
+    /// The tick of the own streams' begin.
     pub(crate) fn birth(&self) -> Tick {
         self.birth
     }
 
-    /// A host that has become known, or has come back, is followed from that version of the own
+    /// Follows a host that has become known, or has come back, from version `least` of the own
     /// interest on.
     pub(crate) fn follow_from(&mut self, host: HostId, least: u64) {
         let of_host = self.range_of(host);
         self.remotes[of_host].iter_mut().for_each(|remote| remote.least = remote.least.max(least));
     }
 
-    /// The streams of a host that are followed.
+    /// The followed streams of a host.
     pub(crate) fn of_host(&self, host: HostId) -> impl Iterator<Item = &RemoteStream> {
         self.remotes[self.range_of(host)].iter()
     }
 
-    /// Where the streams of a host stand. This is asked for each broker whenever a subscription
-    /// waits for all of them.
+    /// The places of a host's streams. This is asked for each broker whenever a subscription waits
+    /// for all of them.
     fn range_of(&self, host: HostId) -> core::ops::Range<usize> {
         let from = self.remotes.partition_point(|remote| remote.pubend < host.pubend(0));
         let count = self.remotes[from..].iter().take_while(|remote| remote.pubend.host() == host).count();
         from..from + count
     }
 
-    /// The pubends of other brokers with what the consolidated stream has passed of them.
+    /// The pubends of other brokers with the tick up to which the consolidated stream has passed
+    /// them.
     pub(crate) fn remote_positions(&self) -> impl Iterator<Item = (PubendId, Tick)> + '_ {
         self.remotes.iter().map(|remote| (remote.pubend, remote.passed))
     }
 
-    /// The same, each also with the tick after which the version of the own interest is in force
-    /// that its broker has told of.
+    /// As [`Sources::remote_positions`], each also with the tick after which the version of the own
+    /// interest that its broker has reported is in force.
     pub(crate) fn remote_reaches(&self) -> impl Iterator<Item = (PubendId, Tick, Tick)> + '_ {
         self.remotes.iter().map(|remote| (remote.pubend, remote.passed, remote.since))
     }
 
-    /// After which tick a version of the own interest is in force in all streams. Of brokers that
-    /// are not there, and have not told that they know of it, what comes after what has been passed
-    /// is asked for when they are. Costs a look at each stream.
+    /// The tick after which a version of the own interest is in force in all streams. Brokers that
+    /// are away, and have not reported that they know it, are asked for events after the passed
+    /// ones when they are back. Costs a look at each stream.
     pub(crate) fn in_force(&self, version: u64) -> Tick {
         let of = |remote: &RemoteStream| if remote.told >= version { remote.since } else { remote.passed };
         self.remotes.iter().map(of).max().unwrap_or_default()
     }
 
-    /// How many streams of other brokers are followed, and how many bytes they take without events
-    /// that wait, about.
+    /// The number of followed streams of other brokers, and the bytes that they take without
+    /// waiting events, about.
     pub(crate) fn size(&self) -> (usize, usize) {
         let hosts = self.hosts.len() * (size_of::<Host>() + 2 * size_of::<HostId>());
         (self.remotes.len(), hosts + self.remotes.len() * size_of::<RemoteStream>())
@@ -452,7 +453,7 @@ impl Sources {
             || self.remotes.binary_search_by_key(&pubend, |remote| remote.pubend).is_ok()
     }
 
-    /// Of an own stream, the last tick that a client can name: that of an event that has passed, or
+    /// The last tick of an own stream that a client can name: that of an event that has passed, or
     /// one that a token has named.
     pub(crate) fn closed(&self, pubend: PubendId) -> Option<Tick> {
         self.own.closed(pubend).or_else(|| self.logged().closed(pubend))
@@ -464,12 +465,12 @@ impl Sources {
         self.own.close(now)
     }
 
-    /// Up to where no own stream has an event to come, at most the clock's tick.
+    /// The tick up to which no own stream has an event to come, at most the clock's tick.
     pub(crate) fn silent(&self, now: Time) -> Tick {
         self.own.pubends().map(|(_, passed)| passed).fold(Tick(now.as_nanos()), Tick::min)
     }
 
-    /// Whether something after `tick` may have been in an own stream before this process began.
+    /// Whether an own stream may have had an event after `tick` before this process began.
     pub(crate) fn is_before_this_process(&self, pubend: PubendId, tick: Tick) -> bool {
         let began = self.own.began(pubend).or_else(|| self.logged().began(pubend));
         began.is_some_and(|began| tick < began)
@@ -487,9 +488,9 @@ impl Sources {
         token
     }
 
-    /// Which of these positions lie ahead of what the consolidated stream has passed, or in streams
-    /// that are not known yet. In an own stream that is so while an event waits that a client does
-    /// not want, because it asked for what comes after a later moment.
+    /// The positions that lie ahead of the consolidated stream, or in streams that are not known
+    /// yet. In an own stream that is so while an event waits that a client does not want, because
+    /// it asked for events after a later moment.
     pub(crate) fn ahead_of(&self, positions: &Positions) -> Positions {
         let passed: Positions = self.positions().collect();
         positions.iter().filter(|(pubend, tick)| *tick > passed.get(*pubend)).collect()
@@ -537,7 +538,7 @@ mod tests {
     #[test]
     fn there_are_no_more_streams_than_a_token_takes() {
         let mut sources = sources();
-        // What is left beside the own streams, and those that take their place when the log fails.
+        // The room beside the own streams, and those that take their place when the log fails.
         let room = CheckpointToken::PUBENDS_MAX - 2 * Streams::COUNT;
         let hosts = room as u64 / 16;
         for number in 0..hosts {
@@ -600,12 +601,12 @@ mod tests {
         ] {
             assert_eq!(left(&sources, gap.0, gap.1), expected, "{gap:?}");
         }
-        // What says nothing, or less, changes nothing; what touches it goes on from it.
+        // An empty or smaller range changes nothing; one that touches the known range extends it.
         still(&mut sources, 30, 30);
         still(&mut sources, 12, 18);
         still(&mut sources, 20, 25);
         assert_eq!((left(&sources, 10, 25), left(&sources, 10, 26)), (None, Some((25, 26))));
-        // An event has come in between.
+        // An event lies in between.
         still(&mut sources, 27, 40);
         assert_eq!([left(&sources, 10, 25), left(&sources, 26, 40)], [Some((10, 25)), Some((26, 27))]);
         let assumed = Gap { pubend, from: Tick(28), to: Tick(30), reason: GapReason::Assumed };

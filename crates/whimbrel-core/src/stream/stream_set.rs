@@ -1,5 +1,5 @@
-//! Which streams there are: so that two brokers that know the same ones need not name them to each
-//! other.
+//! The set of streams that a broker knows: two brokers with equal sets need not name streams to
+//! each other.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -9,21 +9,21 @@ use whimbrel_event::{PubendId, Seeded, Tick, Time};
 use super::Sources;
 use crate::overlay::QUIET_MAX;
 
-/// All brokers must agree on it.
+/// The seed of the digest: all brokers must agree on it.
 const STREAMS: u64 = 0x7374_7265_616d_7300;
 
-/// The streams that a broker follows, and its own, but for those of hosts that have ended.
+/// The streams that a broker follows, and its own, without those of ended hosts.
 #[derive(Clone, Debug)]
 pub(crate) struct StreamSet {
-    /// Says which they are; never 0.
+    /// Identifies the set; never 0.
     pub(crate) digest: u64,
-    /// Ascending. Held once, however many refer to it.
+    /// Ascending; one copy for all references.
     pub(crate) streams: Arc<[PubendId]>,
 }
 
 impl Sources {
-    /// Which streams there are. Found out anew, in n log n, when that has changed since it was last
-    /// asked.
+    /// The set of known streams. Computed anew, in n log n, when it has changed since the last
+    /// call.
     pub(crate) fn stream_set(&mut self) -> &StreamSet {
         if self.stream_set.is_none() {
             let own = self.own.pubends().map(|(pubend, _)| pubend);
@@ -31,27 +31,27 @@ impl Sources {
             let mut streams: Vec<PubendId> = own.chain(remotes.filter(|pubend| !self.has_ended_in(*pubend))).collect();
             streams.sort_unstable();
             let names: Vec<u64> = streams.iter().map(|pubend| pubend.0).collect();
-            // 0 stands for none.
+            // 0 stands for no set.
             let digest = Seeded::new(STREAMS).hash_one(names).max(1);
             self.stream_set = Some(StreamSet { digest, streams: streams.into() });
         }
         self.stream_set.as_ref().expect("it was just counted")
     }
 
-    /// The tick that most streams of other brokers have passed.
+    /// The low watermark: the tick that most streams of other brokers have passed.
     pub(crate) fn low_watermark(&self) -> Tick {
         low_watermark_of(
             self.remotes.iter().filter(|remote| !self.has_ended_in(remote.pubend)).map(|remote| remote.passed),
         )
     }
 
-    /// A tick beyond which no stream was passed, nor the own clock has got: clocks of others may be
-    /// ahead, and the own one may have been set back.
+    /// A tick at or after all passed ticks and the own clock: clocks of other brokers may be ahead,
+    /// and the own one may have been set back.
     pub(crate) fn reached(&self, now: Time) -> Tick {
         self.positions().map(|(_, passed)| passed).fold(Tick(now.as_nanos()), Tick::max)
     }
 
-    /// The last tick of another broker's stream that was passed and was no silence, if it is
+    /// The last tick of another broker's stream that was passed and was not silent, if it is
     /// followed.
     pub(crate) fn spoke(&self, pubend: PubendId) -> Option<Tick> {
         let at = self.remotes.binary_search_by_key(&pubend, |remote| remote.pubend).ok()?;
@@ -59,16 +59,16 @@ impl Sources {
     }
 }
 
-/// Streams that stand still for longer than others by so much are not reckoned with: their broker
-/// is away, or its clock is behind.
+/// Streams further behind the middle one than this, nanoseconds, do not count: their broker is
+/// away, or its clock is behind.
 const STANDS_STILL: u64 = 2 * QUIET_MAX.as_nanos() as u64;
 
-/// The level is mostly not older than that: the stream that is in the middle of all has moved so
-/// lately, and what is reckoned with is not further behind.
+/// The age that the low watermark mostly does not exceed: the middle one of all streams has moved
+/// within [`QUIET_MAX`], and those that count are at most [`STANDS_STILL`] behind it.
 pub(crate) const WATERMARK_AGE: Duration = QUIET_MAX.saturating_mul(3);
 
-/// The tick that most streams have passed: the least, but for those that stand far behind half of
-/// them.
+/// The tick that most streams have passed: the least, without those that are far behind the middle
+/// one.
 pub(crate) fn low_watermark_of(ticks: impl Iterator<Item = Tick>) -> Tick {
     let mut ticks: Vec<Tick> = ticks.collect();
     if ticks.is_empty() {
