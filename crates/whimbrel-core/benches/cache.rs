@@ -1,7 +1,7 @@
-//! What it costs to write to the cache and to read from it.
+//! The costs of writing to the cache and of reading from it.
 //!
-//! `make` is what making the event costs, which is part of all others. `keep` is what it costs to
-//! keep one elsewhere: it is allocated, waits in a plain queue as long as the cache, and is
+//! `make` is the cost of making the event, which is part of all others. `keep` is the cost of
+//! keeping one elsewhere: it is allocated, waits in a plain queue as long as in the cache, and is
 //! dropped.
 
 use std::collections::VecDeque;

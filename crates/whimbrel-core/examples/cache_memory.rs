@@ -1,5 +1,5 @@
-//! Does the cache know what it costs? Fills caches with events of many sizes, each in a process of
-//! its own, and compares what that takes from the system with what the cache says.
+//! Compares the cache's own figure of its memory with the system's. Fills caches with events of
+//! many sizes, each in a process of its own.
 
 use std::process::Command;
 

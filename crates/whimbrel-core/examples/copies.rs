@@ -1,8 +1,8 @@
-//! What copies at replicas cost: 10,000 sessions that acknowledge four deliveries a second each, at
-//! a broker that is alone and at one that has a replica.
+//! The cost of copies at replicas: 10,000 sessions that acknowledge four deliveries a second each,
+//! at a broker that is alone and at one that has a replica.
 //!
 //! `cargo run --release -p whimbrel-core --example copies`. The times are of both brokers together,
-//! and of what joins them here.
+//! and of the links between them here.
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -24,7 +24,7 @@ const SESSIONS: u32 = 10_000;
 const SECONDS: u32 = 5;
 const A_SECOND: u32 = 4;
 
-/// The time that it takes, and the copies and bytes that are sent.
+/// The time taken, and the copies and bytes sent.
 fn run(brokers: usize) -> (Duration, u64, u64) {
     let mut net = if brokers > 1 { Net::line(brokers) } else { Net::new(1) };
     net.advance(Duration::from_secs(2));

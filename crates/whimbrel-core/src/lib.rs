@@ -10,7 +10,7 @@
 //! and this vocabulary: a connection is a [`Link`], an unsettled delivery a *tag* (1 to 65,535,
 //! unique within its session and direction).
 
-// So that tests in here can use the same rig as those beside it.
+// Unit tests use the rig of the integration tests, which names this crate.
 #[cfg(test)]
 extern crate self as whimbrel_core;
 

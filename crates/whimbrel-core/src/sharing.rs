@@ -236,7 +236,7 @@ impl Broker {
                 self.groups.leave(id, index, false);
             }
             self.desert(now, id);
-            // What waited for this member may fit no other, and is in the way of the rest.
+            // Events that waited for this member may fit no other, and are in the way of the rest.
             self.groups.hand_out(id, now, &mut self.sessions, out);
             self.groups.record_said(id);
         }

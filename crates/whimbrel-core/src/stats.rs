@@ -117,7 +117,7 @@ stats! {
     sessions_attached,
     /// Gauge: subscriptions that are semi-durable or have notices.
     subscriptions_tracked,
-    /// Gauge: those of them that lag, those of absent clients included.
+    /// Gauge: those of them in catch-up, those of absent clients included.
     subscriptions_lagging,
     /// Gauge: events in the cache.
     cached_events,

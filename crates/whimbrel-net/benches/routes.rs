@@ -1,5 +1,5 @@
-//! What it costs to find all paths anew, to merge some of them into a tree, and to learn what
-//! another broker says.
+//! The costs of computing all paths anew, of merging some of them into a tree, and of learning a
+//! link state of another broker.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -55,7 +55,7 @@ impl World {
         World((0..brokers).map(|of| (0..brokers).filter(|to| *to != of).collect()).collect())
     }
 
-    /// A ring, and random links until each broker has about so many.
+    /// A ring with random links until each broker has about `degree` of them.
     fn random(brokers: usize, degree: usize) -> World {
         let mut links: Vec<Vec<usize>> = vec![Vec::new(); brokers];
         for one in 0..brokers {
@@ -86,7 +86,7 @@ impl World {
         routes
     }
 
-    /// Every so manyth broker.
+    /// Every `every`th broker.
     fn set(&self, every: usize) -> Vec<HostId> {
         let mut set: Vec<HostId> = (0..self.0.len()).step_by(every).map(host).collect();
         set.sort_unstable();
@@ -103,7 +103,7 @@ fn worlds() -> [(&'static str, World); 4] {
     ]
 }
 
-/// Everything from the link states to the paths; and the paths alone.
+/// From the link states to the paths; and the paths alone.
 fn recomputing(c: &mut Criterion) {
     let mut group = c.benchmark_group("recompute");
     for (name, world) in worlds() {
@@ -146,7 +146,7 @@ fn trees(c: &mut Criterion) {
     group.finish();
 }
 
-/// A link state that repeats the last one, one that changes it, and a look at where a host is.
+/// A link state that repeats the last one, one that changes it, and a look-up of a host's place.
 fn learning(c: &mut Criterion) {
     let mut group = c.benchmark_group("learn");
     for (name, world) in worlds() {

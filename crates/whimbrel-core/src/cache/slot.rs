@@ -14,7 +14,7 @@ pub(super) struct CacheSlot {
     pub(super) what: SlotContent,
 }
 
-/// What a slot holds.
+/// The content of a slot.
 #[derive(Debug)]
 pub(super) enum SlotContent {
     Event {

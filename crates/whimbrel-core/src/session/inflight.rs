@@ -33,7 +33,7 @@ pub(crate) struct Inflight {
     occupied: u16,
     /// Slots at the back that wait to be sent, or sent again. No new one is sent before them.
     unsent: u16,
-    /// Those of them that were never sent, as they are being prepared.
+    /// The number of these that were never sent, as they are in preparation.
     prepared: u16,
     /// Slots that wait until their cursors get to their events in the log.
     loading: u16,

@@ -6,7 +6,7 @@ use crate::api::Naming;
 use crate::cursor::NO_PUBEND;
 use crate::route::NO_CURSOR;
 
-/// The next answer that a client owes for a delivery.
+/// The next answer that a delivery expects of its client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stage {
     /// None yet: the record of the delivery has to be durable first.

@@ -368,7 +368,7 @@ impl Groups {
         self.drop_waiting_for_others(id, sessions);
     }
 
-    /// Drops waiting events that are this broker's own and not a home's.
+    /// Drops waiting events with an `origin`: another home, or the own session, has them.
     fn drop_waiting_for_others(&mut self, id: u32, sessions: &mut Sessions) {
         let (events, bytes) = self.group(id).queue.purge(|entry| entry.origin == 0);
         sessions.stats.queued_events -= events as u64;

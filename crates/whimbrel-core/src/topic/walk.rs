@@ -23,7 +23,7 @@ pub(crate) struct WalkCursor {
     from: Option<String>,
 }
 
-/// What a visitor did with a topic.
+/// The result of a visit to a topic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum VisitOutcome {
     /// The walk continues behind it; the visit cost this much of the turn's budget.

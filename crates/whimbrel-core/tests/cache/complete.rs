@@ -1,4 +1,4 @@
-//! Whatever is overwritten, a reader gets it or knows that it may have missed it.
+//! For any overwritten events, a reader gets each event or knows that it may have missed it.
 
 use std::time::Duration;
 

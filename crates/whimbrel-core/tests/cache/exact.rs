@@ -1,5 +1,5 @@
-//! What each policy keeps is exactly what its definition says, replayed over the list of all
-//! events.
+//! The contents under each policy are exactly those of its definition, replayed over the list of
+//! all events.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use whimbrel_core::cache::{Capacity, Policy};
 
 use crate::world::{World, plan};
 
-/// What an event costs in an lrp partition.
+/// The cost of an event in an lrp partition.
 fn cost(world: &World, serial: u64) -> u64 {
     let len = world.all[serial as usize - 1].event.packed().as_bytes().len() as u64;
     len + len * 24 / 256 + 52
@@ -85,7 +85,7 @@ fn other_policies_by_time_keep_as_many_as_arrived_lately() {
             let now = world.now.as_nanos();
             let since = |span: u64| (1..=serial).filter(|past| now - arrival(&world, *past) < span).count() as u64;
             let events = world.cache.events();
-            // What the protected part does not use is not used.
+            // The unused room of the protected part stays unused.
             let fewest = if policy == Policy::PRIORITY { since(1_600_000_000) * 8 / 10 } else { since(1_600_000_000) };
             assert!((fewest..=since(1_700_000_000)).contains(&events), "{policy:?}: {events}");
         }
@@ -138,7 +138,7 @@ fn random_is_fair_to_large_and_small_events() {
 /// The policy with priorities over plain lists.
 struct Priorities {
     plain: VecDeque<u64>,
-    /// Serials, and when they came in.
+    /// Serials, and the times of their arrival.
     protected: Vec<(u64, u64)>,
     room: (usize, usize),
     lifetime: u64,

@@ -1,4 +1,4 @@
-//! The cache against a list of everything that was ever written to it.
+//! The cache against a list of all events ever written to it.
 
 mod complete;
 mod divided;

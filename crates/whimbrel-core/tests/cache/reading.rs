@@ -1,4 +1,4 @@
-//! Reading in pieces, over some of the partitions, and what it costs.
+//! Reading in pieces, over some of the partitions, and its cost.
 
 use std::ops::ControlFlow;
 

@@ -1,4 +1,4 @@
-//! A cache, and a list of all that was written to it.
+//! A cache, and a list of all events written to it.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -33,7 +33,7 @@ pub struct Written {
     pub event: Event,
 }
 
-/// What a reader was shown.
+/// An item shown to a reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Shown {
     Event(u64),
@@ -149,9 +149,9 @@ impl World {
         (0..partitions).filter(|_| self.random.below(3) > 0).collect()
     }
 
-    /// Asserts of a reader that knows all events up to `after(pubend)` and reads `set` in pieces:
-    /// everything after that it is shown once, or it lies in a hole that it was shown, or the
-    /// partitions are incomplete there; and holes come before what follows them.
+    /// Asserts for a reader that knows all events up to `after(pubend)` and reads `set` in pieces:
+    /// every later event is shown to it once, or lies in a hole that was shown, or the partitions
+    /// are incomplete there; and holes come before the events behind them.
     pub fn check_reader(&mut self, set: &PartitionSet, pubends: u64, after: &dyn Fn(u64) -> u64) {
         let from = (1..=pubends).map(|p| self.cache.serial_for(PubendId(p), Tick(after(p)))).min().expect("a pubend");
         let mut budgets = Random::new(self.random.below(1 << 40));
@@ -173,7 +173,7 @@ impl World {
                 }
                 Shown::Hole(pubend, first, to) => {
                     assert!(first <= to);
-                    // What a reader does: it forgets what lies before its position.
+                    // As a reader does: it forgets the range before its position.
                     let first = first.0.max(latest[pubend.0 as usize] + 1);
                     missing[pubend.0 as usize].push((first, to.0));
                 }

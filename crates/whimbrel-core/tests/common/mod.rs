@@ -1,4 +1,4 @@
-//! A rig: a core, a clock, and edges that note what they are told.
+//! A rig: a core, a clock, and edges that record their calls.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
@@ -16,7 +16,7 @@ use whimbrel_event::{
 };
 use whimbrel_selector::Selector;
 
-/// One thing that an edge was told.
+/// One call of an edge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Told {
     Attached { present: bool },
@@ -42,13 +42,13 @@ pub struct Got {
     pub retain: bool,
     pub identifier: u32,
     pub named: bool,
-    /// It may have come under another name before.
+    /// It may have been delivered under another id before.
     pub maybe_repeat: bool,
-    /// What its publisher published last before it, at another broker.
+    /// The last event that its publisher published before it, at another broker.
     pub after: Option<EventId>,
 }
 
-/// What each link was told, and which links take nothing more.
+/// The calls of each link, and the links that take nothing more.
 #[derive(Debug, Default)]
 pub struct Edges {
     pub told: BTreeMap<u32, Vec<Told>>,
@@ -58,16 +58,16 @@ pub struct Edges {
     pub largest: BTreeMap<u32, usize>,
     /// Links whose client may not get these payloads.
     pub denied: BTreeMap<u32, Vec<String>>,
-    /// What was told of own streams: an event, the tick before it, its payload.
+    /// Calls about own streams: an event, the tick before it, its payload.
     pub knowledge: Vec<(EventId, Tick, String)>,
     /// Links that were held up, and for how long.
     pub held: Vec<(u32, Duration)>,
-    /// Links from which nothing is to be taken.
+    /// Links that are not read.
     pub paused: BTreeSet<u32>,
 }
 
 impl Edges {
-    /// Why a link's client cannot be sent that, if it cannot.
+    /// Why a delivery cannot be sent to a link's client, if it cannot.
     fn why_not(&self, link: Link, delivery: &Delivery<'_>) -> Option<Sent> {
         let payload = delivery.event.payload;
         if self.largest.get(&link.0).is_some_and(|largest| payload.len() > *largest) {
@@ -154,7 +154,7 @@ impl Output for Edges {
     }
 }
 
-/// How a client attaches.
+/// The options of a client's attachment.
 #[derive(Debug, Clone)]
 pub struct Client {
     pub clean: bool,
@@ -188,7 +188,7 @@ impl Rig {
         Rig { core: Broker::new(limits, seed, START), now: START, edges: Edges::default() }
     }
 
-    /// A rig whose streams begin after that tick.
+    /// A rig whose streams begin after tick `floor`.
     pub fn with_floor(floor: Tick) -> Rig {
         Rig { core: Broker::after(Limits::default(), 7, START, floor), now: START, edges: Edges::default() }
     }
@@ -275,7 +275,7 @@ impl Rig {
         self.now = end;
     }
 
-    /// What a link was told since the last look.
+    /// The calls of a link since the last look.
     pub fn take(&mut self, link: u32) -> Vec<Told> {
         self.edges.told.remove(&link).unwrap_or_default()
     }
@@ -286,7 +286,7 @@ impl Rig {
         told.iter().any(|told| matches!(told, Told::Release { tag: known, .. } if *known == tag))
     }
 
-    /// The deliveries to a link whose client settles them all, and what follows them in the same
+    /// The deliveries to a link whose client settles them all, with those that follow in the same
     /// moment.
     pub fn settled_events(&mut self, link: u32) -> Vec<Got> {
         let mut all = Vec::new();
@@ -302,7 +302,8 @@ impl Rig {
                     Qos::AtLeastOnce => self.settle(link, got.tag, Settlement::Acknowledged),
                     Qos::ExactlyOnce => {
                         self.settle(link, got.tag, Settlement::Received);
-                        // With a log it is to forget the tag only once that is durable.
+                        // With a log, the client is told to forget the tag only once that is
+                        // durable.
                         if self.is_to_release(link, got.tag) {
                             self.settle(link, got.tag, Settlement::Completed);
                         }
@@ -313,7 +314,7 @@ impl Rig {
         }
     }
 
-    /// The deliveries among it.
+    /// The deliveries among the calls since the last look.
     pub fn events(&mut self, link: u32) -> Vec<Got> {
         let events = self.take(link).into_iter().filter_map(|told| match told {
             Told::Event(got) => Some(got),

@@ -1,4 +1,4 @@
-//! What a broker of several says.
+//! The outputs of one of several brokers.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
@@ -11,17 +11,17 @@ use whimbrel_event::{HostId, Qos};
 
 use super::Edges;
 
-/// What a core says to its links, and to its clients.
+/// The outputs of a core to its links and to its clients.
 #[derive(Default)]
 pub struct Side {
     pub edges: Edges,
     pub said: VecDeque<(PeerLink, Channel, Vec<u8>)>,
     pub hung_up: Vec<(PeerLink, HangUp)>,
-    /// Bytes that are unsent on each way, as the driver says.
+    /// Unsent bytes on each way, as the driver reports them.
     pub unsent: BTreeMap<(PeerLink, usize), usize>,
     pub pending: Vec<Box<str>>,
     pub dialed: Vec<String>,
-    /// Whose sessions went on from copies, and how old these were.
+    /// The clients whose sessions resumed from copies, and the age of these.
     pub copies_used: Vec<(String, Duration)>,
     /// Questions of other brokers.
     pub asked: Vec<(HostId, u64, String)>,

@@ -1,5 +1,5 @@
-//! A broker goes on from a copy of its log: what came after the copy is lost, and nobody takes that
-//! for silence.
+//! A broker resumes from a copy of its log: events after the copy are lost, and are not taken for
+//! silence.
 
 use whimbrel_core::{Following, NOTICE_TOPIC};
 
@@ -11,7 +11,7 @@ fn follow(world: &mut Logged, qos: Qos) {
     subscribe(world, Filter { following, ..plain("t/#", qos) });
 }
 
-/// What comes until nothing more does: payloads, and for each gap "lost".
+/// The payloads delivered until there are no more, and for each gap "lost".
 fn told(world: &mut Logged) -> Vec<String> {
     let got = drain(world);
     let is_gap = |got: &Got| got.topic == NOTICE_TOPIC && got.payload.contains("\"gap\"");
@@ -111,7 +111,7 @@ fn tags_of_a_copy_are_forgotten() {
     assert!(world.disk.keys(b'i') == 0 && world.disk.keys(b'u') == 0);
     assert_eq!(world.rig.attach(PUB, "publisher", KEPT), Told::Attached { present: false });
     assert_eq!(world.rig.attach(SUB, "subscriber", KEPT), Told::Attached { present: false });
-    // The publisher has released the tag since, and has used it again: that is no repeat.
+    // The publisher has released the tag since, and has used it again: the publish is no repeat.
     world.rig.publish(PUB, "t/a", "two", Qos::ExactlyOnce);
     let again = drain(&mut world);
     assert_eq!(payloads(&again), ["one", "two"]);

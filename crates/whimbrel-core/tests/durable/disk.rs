@@ -1,4 +1,4 @@
-//! A log in memory: what is durable, and what would be lost in a crash.
+//! A log in memory: the durable part, and the part that would be lost in a crash.
 
 #![allow(dead_code, reason = "each test target uses its part")]
 
@@ -23,7 +23,7 @@ pub enum Kept {
     Reserve(Tick),
 }
 
-/// What is durable.
+/// The durable part of the log.
 #[derive(Debug, Default, Clone)]
 pub struct Durable {
     pub streams: BTreeMap<StreamName, BTreeMap<Tick, Vec<u8>>>,
@@ -34,13 +34,13 @@ pub struct Durable {
 }
 
 impl Durable {
-    /// What a core wants written, batch by batch, as it is taken; and the last of these.
+    /// The writes of a core, batch by batch, as they are taken; and the last batch.
     pub fn taken(core: &mut Broker) -> Option<(BatchNo, Vec<Kept>)> {
         let writes = kept(&core.batch()?);
         Some((core.submitted(), writes))
     }
 
-    /// The core that goes on with what is durable.
+    /// The core that resumes with the durable part.
     pub fn core(&self, limits: &Limits, seed: u64, now: Time) -> Broker {
         restoring(self).finish(limits.clone(), seed, now, &self.state()).expect("what was written makes sense")
     }
@@ -94,7 +94,7 @@ impl Durable {
     }
 }
 
-/// What a batch writes, kept.
+/// The writes of a batch, kept.
 pub fn kept(batch: &Batch<'_>) -> Vec<Kept> {
     let writes = batch.writes().map(|write| match write {
         Write::Event { pubend, tick, event } => {
@@ -118,11 +118,11 @@ pub struct Logged {
     /// Which topics are logged.
     pub profiles: Vec<Profile>,
     seed: u64,
-    /// Events that were read from the log, and filter records.
+    /// Events and filter records read from the log.
     pub read: (usize, usize),
     /// Filter records cannot be read.
     pub damaged: bool,
-    /// Atoms that have become durable.
+    /// Batches that have become durable.
     pub committed: usize,
 }
 
@@ -138,7 +138,7 @@ impl Logged {
         Logged { rig, disk, pending, limits, profiles, seed: 7, read: (0, 0), damaged: false, committed: 0 }
     }
 
-    /// The driver takes what is to be written.
+    /// The driver takes the pending writes.
     pub fn submit(&mut self) {
         let core = &mut self.rig.core;
         core.flush(self.rig.now);
@@ -147,7 +147,7 @@ impl Logged {
         }
     }
 
-    /// So many batches become durable.
+    /// This many batches become durable.
     pub fn commit_some(&mut self, batches: usize) {
         self.submit();
         let mut upto = None;
@@ -163,7 +163,7 @@ impl Logged {
         self.rig.advance(Duration::ZERO);
     }
 
-    /// Everything becomes durable, and what is wanted is read, until nothing more happens.
+    /// Everything becomes durable, and pending reads are served, until nothing more happens.
     pub fn settle(&mut self) {
         loop {
             self.commit_some(usize::MAX);
@@ -173,14 +173,14 @@ impl Logged {
         }
     }
 
-    /// Reads what is wanted; whether something was.
+    /// Serves pending reads; tells whether there were any.
     pub fn serve(&mut self) -> bool {
         let mut any = false;
         while let Some(fetch) = self.rig.core.fetch() {
             any = true;
             let records = self.disk.streams.get(&fetch.stream).into_iter().flatten();
             let wanted = records.filter(|(tick, _)| **tick > fetch.after && **tick <= fetch.upto);
-            // A few at a time, so that there is something to go on with.
+            // A few at a time, so that reading continues.
             let mut found: Vec<_> = wanted.take(4).map(|(tick, body)| (*tick, body.as_slice())).collect();
             let mut upto = fetch.upto;
             if found.len() == 4 {
@@ -214,7 +214,7 @@ impl Logged {
         self.settle();
     }
 
-    /// The process dies, and another goes on with what is durable.
+    /// The process dies, and another resumes with the durable part.
     pub fn crash(&mut self) {
         self.pending.clear();
         self.seed += 1;
@@ -222,7 +222,7 @@ impl Logged {
         self.rig = open(&self.disk, &self.limits, &self.profiles, self.seed, now);
     }
 
-    /// The process is lost with its disk, and another goes on with a copy that was made some time
+    /// The process is lost with its disk, and another resumes with a copy that was made some time
     /// ago.
     pub fn go_on_from(&mut self, copy: &Durable) {
         self.pending.clear();

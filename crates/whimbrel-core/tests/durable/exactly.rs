@@ -1,4 +1,4 @@
-//! Deliveries at exactly once, through crashes at every step.
+//! Exactly-once deliveries, through crashes at every step.
 
 use super::*;
 
@@ -157,7 +157,7 @@ fn what_was_on_its_way_comes_again_in_its_place_among_the_rest() {
 #[test]
 fn who_says_at_once_what_it_has_does_not_get_it_again() {
     let (mut world, got) = unanswered();
-    // Before its subscription has got there in the log.
+    // Before its cursor has got there in the log.
     world.rig.settle(SUB, got[1].tag, Settlement::Received);
     world.rig.settle(SUB, got[3].tag, Settlement::Received);
     assert_eq!(payloads(&received(&mut world)), ["a", "c"]);

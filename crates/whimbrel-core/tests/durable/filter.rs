@@ -1,14 +1,15 @@
-//! Who catches up finds what it wants by filter records, and gets the same without them.
+//! A subscription in catch-up finds its events by filter records, and gets the same ones without
+//! them.
 
 use whimbrel_core::cache::{Capacity, DefaultPlan, Plan, Policy};
 use whimbrel_core::store::StreamName;
 
 use super::*;
 
-/// Somebody who wants everything, and is never there.
+/// A subscriber that wants everything, and is never attached.
 const ALL: u32 = 3;
 
-/// A broker with hardly a cache, and with somebody for whom everything is logged.
+/// A broker with hardly a cache, and with a subscription for which everything is logged.
 fn archive() -> Logged {
     let mut world = Logged::new();
     world.rig.attach(PUB, "publisher", CLEAN);
@@ -30,7 +31,8 @@ fn order(world: &mut Logged, topic: &str, payload: &str) {
     world.settle();
 }
 
-/// Of so many events those with a number that is a multiple of `each` are for the subscriber.
+/// Publishes `events` events; those with a number that is a multiple of `each` are for the
+/// subscriber.
 fn many(world: &mut Logged, events: usize, each: usize) -> Vec<String> {
     let mut wanted = Vec::new();
     for number in 0..events {
@@ -41,8 +43,8 @@ fn many(world: &mut Logged, events: usize, each: usize) -> Vec<String> {
     wanted
 }
 
-/// The subscriber is back: what it gets, and how many events and filter records had to be read for
-/// it.
+/// The subscriber is back: the payloads that it gets, and the numbers of events and filter records
+/// that had to be read for it.
 fn back(world: &mut Logged) -> (Vec<String>, (usize, usize)) {
     world.read = (0, 0);
     come_back(world);
@@ -180,7 +182,7 @@ fn more_names_than_a_record_takes_mean_everybody() {
         }
         assert_eq!(got.iter().filter(|payload| *payload == "all").count(), 8);
         assert_eq!(got.iter().filter(|payload| *payload == "some").count(), 2, "`#` and `+/#`");
-        // The others have it, too, after any restart.
+        // The other subscriptions have it, too, after any restart.
         world.crash();
     }
 }

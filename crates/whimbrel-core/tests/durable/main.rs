@@ -1,4 +1,5 @@
-//! Durable subscriptions: what is acknowledged is there after any crash, and comes exactly once.
+//! Durable subscriptions: an acknowledged event is there after any crash, and is delivered exactly
+//! once.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -56,7 +57,7 @@ fn accepted(world: &mut Logged) -> usize {
     told.filter(|told| matches!(told, Told::Accepted { result: Accepted::Routed { .. }, .. })).count()
 }
 
-/// What the subscriber gets and acknowledges until nothing more comes.
+/// The deliveries that the subscriber gets and acknowledges until there are no more.
 fn drain(world: &mut Logged) -> Vec<Got> {
     let mut all = Vec::new();
     loop {
@@ -69,7 +70,7 @@ fn drain(world: &mut Logged) -> Vec<Got> {
     }
 }
 
-/// Selectors of what is less important, and of what is more.
+/// Selectors of less important events, and of more important ones.
 fn by_priority() -> [Selector; 2] {
     ["JMSPriority < 6", "JMSPriority > 5"].map(|text| Selector::parse(text).expect("a selector"))
 }
@@ -563,7 +564,7 @@ fn a_position_that_is_written_leaves_a_selector_that_waits_as_it_is() {
     let first = Filter { selector: Some(&selectors[2]), ..plain("t/#", Qos::AtLeastOnce) };
     world.rig.settle(SUB, 1, Settlement::Acknowledged);
     world.rig.input(Input::Subscribe { link: Link(SUB), tag: 1, filters: &[first] });
-    // The position is written behind what the SUBSCRIBE writes, and before that is confirmed.
+    // The position is written behind the records of the SUBSCRIBE, and before that is confirmed.
     world.rig.now = world.rig.now.after(Duration::from_millis(50));
     world.submit();
     world.settle();

@@ -1,4 +1,4 @@
-//! What an operator sees, and ends.
+//! The operator's view of sessions, and ending them.
 
 use std::collections::BTreeSet;
 

@@ -23,11 +23,11 @@ struct Subscriber {
     name: &'static str,
     qos: Qos,
     here: bool,
-    /// Deliveries that it has not answered, and which are only to be completed.
+    /// Deliveries that it has not answered, and whether they are only to be completed.
     open: Vec<(Got, bool)>,
-    /// What it has, in order.
+    /// Its events, in order.
     had: Vec<(EventId, String)>,
-    /// What it has acknowledged.
+    /// The events that it has acknowledged.
     acknowledged: BTreeMap<EventId, u32>,
 }
 

@@ -1,12 +1,12 @@
-//! What is noted holds when clients do not do what they did before: refused numbers, sessions that
-//! were left in a crash, positions of those who want nothing.
+//! Records hold when clients do not do what they did before: refused numbers, sessions left in a
+//! crash, positions of subscriptions that want nothing.
 
 use super::*;
 use whimbrel_core::overlay::ENDED_LIFETIME;
 
 const LIVE: u32 = 3;
 
-/// Publishes an event with a number of the publisher; what became of it.
+/// Publishes an event with a number of the publisher; returns the result.
 fn numbered(world: &mut Logged, number: u64, payload: &str, retain: bool) -> Accepted {
     let event = event("t/a", payload, Qos::AtLeastOnce);
     let publish = Publish { link: Link(PUB), tag: 9, retain, number: Some(number), event };
@@ -80,10 +80,10 @@ fn a_will_is_published_in_time_however_often_the_broker_restarts() {
     }
 }
 
-/// Somebody who is away.
+/// A subscriber that is away.
 const AWAY: u32 = 3;
 
-/// A broker with somebody who has left behind a subscription to `filter`, and somebody who wants
+/// A broker with a subscriber that has left behind a subscription to `filter`, and one that wants
 /// `t/#`.
 fn left_behind(filter: &str) -> Logged {
     let mut world = world("t/#", Qos::AtLeastOnce);
@@ -215,7 +215,7 @@ fn who_held_nothing_is_told_of_what_was_not_logged() {
     world.rig.input(Input::Publish(Publish { link: Link(PUB), tag: 9, retain: false, number: None, event: volatile }));
     world.settle();
     restart(&mut world);
-    // What comes after that is logged for the other, who lets it go.
+    // Later events are logged for the other subscriber, which acknowledges them.
     publish(&mut world, "for the other");
     let [other] = &drain(&mut world)[..] else { panic!("it is one event") };
     let after = other.id;
@@ -231,8 +231,8 @@ fn who_held_nothing_is_told_of_what_was_not_logged() {
     assert!(from < published.as_nanos() && published.as_nanos() < after.tick.0, "{told:?}");
 }
 
-/// The payloads that somebody who has just come gets of these events of the publisher, and whether
-/// each is marked as one that may have come before.
+/// The payloads of these events of the publisher that a new subscriber gets, and whether each is
+/// marked as a possible repeat.
 fn marked(world: &mut Logged, events: &[(Option<u64>, &str)]) -> Vec<(String, bool)> {
     let mut got = marked_unwritten(world, events);
     // Their ticks may have to be reserved first.
@@ -241,7 +241,7 @@ fn marked(world: &mut Logged, events: &[(Option<u64>, &str)]) -> Vec<(String, bo
     got
 }
 
-/// The same, if nothing that is to be written becomes durable.
+/// As `marked`, if no pending write becomes durable.
 fn marked_unwritten(world: &mut Logged, events: &[(Option<u64>, &str)]) -> Vec<(String, bool)> {
     world.rig.attach(LIVE, "live", CLEAN);
     world.rig.input(Input::Subscribe { link: Link(LIVE), tag: 1, filters: &[plain("t/a", Qos::AtMostOnce)] });
@@ -271,7 +271,7 @@ fn a_number_that_is_given_to_a_broker_alone_soon_after_its_restart_may_be_a_repe
     world.rig.attach(PUB, "publisher", CLEAN);
     let again = marked(&mut world, &[(Some(5), "five again"), (None, "without a number"), (Some(5), "known")]);
     assert_eq!(again, marks(&[("five again", true), ("without a number", false)]));
-    // As long as that publisher stays, and for those who come within some time.
+    // As long as that publisher stays, and for publishers that come within some time.
     world.advance(ENDED_LIFETIME);
     world.rig.detach(LIVE, false);
     assert_eq!(marked(&mut world, &[(Some(6), "six")]), marks(&[("six", true)]));

@@ -1,4 +1,4 @@
-//! Durable shared subscriptions: what is acknowledged reaches some member at least once, through
+//! Durable shared subscriptions: an acknowledged event reaches some member at least once, through
 //! any crash.
 
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ fn enter(world: &mut Logged, link: u32, client: Client, filter: Filter<'_>) {
     assert!(granted.is_ok(), "{granted:?}");
 }
 
-/// Asks for a subscription and waits for the answer; what else the client gets stays.
+/// Asks for a subscription and waits for the answer; other output to the client stays.
 fn ask(world: &mut Logged, link: u32, filter: Filter<'_>) -> Result<Granted, Refusal> {
     world.rig.input(Input::Subscribe { link: Link(link), tag: 1, filters: &[filter] });
     world.settle();
@@ -45,13 +45,14 @@ fn unsubscribe(world: &mut Logged, link: u32) {
     world.settle();
 }
 
-/// What a member gets that comes back with its session.
+/// Attaches a member that comes back with its session.
 fn back(world: &mut Logged, link: u32) {
     assert_eq!(world.rig.attach(link, &name(link), KEPT), Told::Attached { present: true });
     world.settle();
 }
 
-/// What these members get and settle until nothing more comes: how often each payload.
+/// The events that these members get and settle until there are no more: the number of each
+/// payload.
 fn share(world: &mut Logged, links: &[u32]) -> BTreeMap<String, usize> {
     let mut all = BTreeMap::new();
     loop {
@@ -74,7 +75,7 @@ fn share(world: &mut Logged, links: &[u32]) -> BTreeMap<String, usize> {
     }
 }
 
-/// A member has a delivery.
+/// A member settles a delivery.
 fn settle_first(world: &mut Logged, link: u32, got: &Got) {
     match got.qos {
         Qos::AtMostOnce => {}
@@ -254,8 +255,8 @@ fn what_was_acknowledged_does_not_come_again_after_a_restart() {
     assert_eq!(world.disk.events(), 0);
 }
 
-/// A life of a shared subscription of which only the first batches become durable; returns what its
-/// publisher was told is accepted, and what members have acknowledged.
+/// A lifetime of a shared subscription of which only the first batches become durable; returns how
+/// many of its publisher's events were reported accepted, and which ones members have acknowledged.
 fn life(world: &mut Logged, mut batches: usize) -> (usize, BTreeMap<String, usize>) {
     let mut told = 0;
     let mut had = BTreeMap::new();
@@ -311,8 +312,8 @@ fn nothing_is_lost_wherever_the_broker_dies() {
             world.settle();
         }
         share(&mut world, &[ONE, TWO]).into_iter().for_each(|(payload, _)| *had.entry(payload).or_default() += 1);
-        // Nobody is promised anything before the first request is durable, and after the last
-        // member's end is.
+        // Nothing is promised before the first request is durable, and after the last member's end
+        // is.
         let lacking: Vec<_> = order[..told].iter().filter(|payload| !had.contains_key(**payload)).collect();
         let was_there = world.disk.keys(b'd') > 0;
         assert!(lacking.is_empty() || !was_there, "{batches} of {all} batches: {lacking:?} of {told} accepted");
@@ -462,7 +463,8 @@ fn members_share_one_selector_also_while_that_waits_to_be_durable() {
     important(&mut world, 1);
     important(&mut world, 8);
     assert_eq!(world.rig.payloads(ONE), ["1"]);
-    // Alone, it may change: what came before stays under the old selector, also after a crash.
+    // A single member may change the selector: earlier events stay under the old one, also after a
+    // crash.
     request(&mut world, ONE, &high);
     important(&mut world, 2);
     important(&mut world, 9);
@@ -622,10 +624,10 @@ fn a_member_that_begins_anew_leaves_nothing_of_a_delivery_that_was_never_sent() 
         enter(&mut world, link, KEPT, plain(SHARE, Qos::ExactlyOnce));
     }
     ["a", "b"].into_iter().for_each(|payload| world.rig.publish(PUB, "t/a", payload, Qos::ExactlyOnce));
-    // The events are durable; that they are on their way to one member each is not yet.
+    // The events are durable; the records of their delivery to one member each are not yet.
     world.commit_some(usize::MAX);
     world.submit();
-    // In one call it is disconnected, what it had goes to the other, and its session ends.
+    // In one call it is disconnected, its events go to the other member, and its session ends.
     world.rig.attach(ONE + 10, &name(ONE), CLEAN);
     world.settle();
     world.rig.attach(TWO + 10, &name(TWO), CLEAN);
@@ -633,7 +635,7 @@ fn a_member_that_begins_anew_leaves_nothing_of_a_delivery_that_was_never_sent() 
     assert_nothing_is_left(&mut world, 0);
 }
 
-/// Payloads of which the longer ones are too much for some.
+/// Payloads of which the longer ones are too large for some members.
 fn long_and_short() -> Vec<String> {
     (0..30)
         .map(|number| if number % 3 == 0 { format!("{number:03} is long") } else { format!("{number:03}") })
@@ -711,7 +713,7 @@ fn a_delivery_that_was_prepared_and_cannot_be_sent_goes_to_another_member() {
     assert_eq!((world.disk.events(), world.disk.keys(b'i')), (0, 0));
 }
 
-/// Publishes at exactly once; that the delivery is on its way is not durable yet.
+/// Publishes at exactly once; the record of the delivery is not durable yet.
 fn publish_twice_phased_unsettled(world: &mut Logged, payload: &str) {
     world.rig.publish(PUB, "t/a", payload, Qos::ExactlyOnce);
     world.rig.input(Input::Release { link: Link(PUB), tag: 77 });
@@ -744,7 +746,7 @@ fn members_get_the_retain_mark_as_they_asked_for_it() {
     }
 }
 
-/// What a member gets and acknowledges.
+/// The deliveries that a member gets and acknowledges.
 fn drain_of(world: &mut Logged, link: u32) -> Vec<Got> {
     world.settle();
     world.rig.settled_events(link)

@@ -35,7 +35,7 @@ impl Member {
         self.here = false;
     }
 
-    /// A connection has ended: what was not answered comes again, or goes to others.
+    /// A connection has ended: unanswered deliveries come again, or go to other members.
     fn forget(&mut self) {
         self.open.clear();
         self.released.clear();
@@ -60,7 +60,7 @@ impl Member {
         }
     }
 
-    /// Answers one delivery; gives the event if that says that the member has it.
+    /// Answers one delivery; returns the event if that confirms that the member has it.
     fn answer(&mut self, world: &mut Logged, random: &mut Random) -> Option<u64> {
         if let Some(tag) = self.released.pop() {
             world.rig.settle(self.link, tag, Settlement::Completed);
@@ -88,7 +88,7 @@ struct World {
     /// Publishes without an answer, in order, and those with one.
     waiting: Vec<u64>,
     sure: Vec<u64>,
-    /// How often members said that they have each event.
+    /// How often members confirmed each event.
     had: BTreeMap<u64, usize>,
 }
 
@@ -159,8 +159,8 @@ impl World {
                         world.rig.input(Input::Unsubscribe { link: Link(member.link), tag: 1, filters: &[SHARE] });
                     }
                     11 => member.subscribe(world),
-                    // What it has not acknowledged at least once goes to others; at exactly once
-                    // nobody else might get it.
+                    // Its unacknowledged at-least-once deliveries go to other members; exactly-once
+                    // ones might go to none.
                     10 if at == 3 && random.below(4) == 0 => {
                         world.rig.input(Input::DropSession { client_id: member.name });
                         world.rig.take(member.link);
@@ -177,7 +177,7 @@ impl World {
         self.hear();
     }
 
-    /// What the publisher is told.
+    /// The answers to the publisher.
     fn hear(&mut self) {
         for told in self.world.rig.take(PUB) {
             if let Told::Accepted { tag, result: Accepted::Routed { .. } | Accepted::Repeat } = told {

@@ -29,7 +29,7 @@ fn by_token(start: Start<'_>) -> Filter<'_> {
     Filter { following, ..plain("t/#", Qos::AtLeastOnce) }
 }
 
-/// Subscribes from there, and gives where the subscription begins.
+/// Subscribes from `start`, and returns where the subscription begins.
 fn subscribe(world: &mut Logged, start: Start<'_>) -> (CheckpointToken, Vec<Got>) {
     world.rig.input(Input::Subscribe { link: Link(SUB), tag: 1, filters: &[by_token(start)] });
     world.settle();
@@ -44,7 +44,7 @@ fn subscribe(world: &mut Logged, start: Start<'_>) -> (CheckpointToken, Vec<Got>
     (begins.expect("asked for"), got)
 }
 
-/// The subscriber gets what there is, and keeps its place; gives what it got.
+/// The subscriber takes the pending events, and keeps its position; returns their payloads.
 fn take_in(world: &mut Logged, position: &mut CheckpointToken) -> Vec<String> {
     let mut payloads = Vec::new();
     for got in world.rig.settled_events(SUB).into_iter().filter(|got| got.topic != NOTICE_TOPIC) {
@@ -64,12 +64,12 @@ fn payloads(got: &[Got]) -> Vec<&str> {
     got.iter().filter(|got| got.topic != NOTICE_TOPIC).map(|got| &*got.payload).collect()
 }
 
-/// Whether a gap was told for that reason.
+/// Whether a gap was told for a reason.
 fn has_gap(got: &[Got], reason: &str) -> bool {
     got.iter().any(|got| got.topic == NOTICE_TOPIC && got.payload.contains(&format!("\"reason\":\"{reason}\"")))
 }
 
-/// A subscriber that has got an event and not yet acknowledged it, and its place.
+/// A subscriber that has got an event and not yet acknowledged it, and its position.
 fn one_event(limits: Limits) -> (Logged, CheckpointToken) {
     let mut world = Logged::with(limits);
     world.rig.attach(PUB, "publisher", CLEAN);
@@ -114,7 +114,7 @@ fn a_position_that_is_said_to_be_known_too_early_is_lost() {
 }
 
 /// The subscriber asks for its first event again, is gone before that is durable, and is back over
-/// another connection: what it gets there before it has said anything.
+/// another connection: the deliveries there before it has named a position.
 fn another_connection(world: &mut Logged, begin: &CheckpointToken) -> Vec<Got> {
     let filters = &[by_token(Start::Token(begin, &[]))];
     world.rig.input(Input::Subscribe { link: Link(SUB), tag: 1, filters });
@@ -124,7 +124,7 @@ fn another_connection(world: &mut Logged, begin: &CheckpointToken) -> Vec<Got> {
     world.rig.events(SUB)
 }
 
-/// As [`one_event`], with the place before the event.
+/// As [`one_event`], with the position before the event.
 fn one_event_and_the_place_before() -> (Logged, CheckpointToken, CheckpointToken) {
     let (mut world, position) = one_event(Limits::default());
     world.rig.detach(SUB, false);
@@ -153,7 +153,7 @@ fn without_waiting_it_would_get_what_it_has_had() {
     assert_eq!(payloads(&another_connection(&mut world, &begin)), ["one"]);
 }
 
-/// What was not acknowledged is given up after a while, and the broker restarted.
+/// Unacknowledged events are released after a while, and the broker is restarted.
 fn given_up() -> Logged {
     let (mut world, _) = one_event(Limits { max_retain: Some(Duration::from_secs(10)), ..Limits::default() });
     world.rig.detach(SUB, false);
@@ -181,7 +181,7 @@ fn what_was_given_up_early_would_be_lost_silently() {
     assert_eq!((payloads(&got), has_gap(&got, "released")), (vec!["two"], false));
 }
 
-/// An event for nobody, a restart, and somebody who may subscribe.
+/// An event without a subscriber, a restart, and a client that may subscribe.
 fn unlogged() -> Logged {
     let mut world = Logged::new();
     world.rig.attach(PUB, "publisher", CLEAN);
@@ -388,7 +388,7 @@ fn who_stands_where_it_has_acknowledged_has_no_gap_although_others_went_on_and_t
     world.crash();
     world.rig.attach(SUB, "subscriber", KEPT);
     let (_, got) = subscribe(&mut world, Start::Token(&position, &[]));
-    // Of streams that are not reliable nothing is left, and that is told.
+    // Nothing is left of streams that are not reliable, and that is told.
     let gaps: Vec<&Got> = got.iter().filter(|got| got.payload.contains("released")).collect();
     assert!(gaps.is_empty(), "{gaps:?}");
     world.rig.attach(PUB, "publisher", CLEAN);

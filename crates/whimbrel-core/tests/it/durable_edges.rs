@@ -7,7 +7,7 @@ use whimbrel_core::store::*;
 use whimbrel_core::*;
 use whimbrel_event::*;
 
-/// A core with a log that takes everything, and notes what it was given.
+/// A core with a log that takes everything, and records the writes.
 struct Disked {
     rig: Rig,
     writes: Vec<String>,

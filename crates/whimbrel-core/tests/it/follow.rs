@@ -1,4 +1,4 @@
-//! Subscriptions that are told what they miss.
+//! Subscriptions that are told their gaps.
 
 use crate::common::{CLEAN, Got, KEPT, Rig, plain};
 use core::time::Duration;
@@ -205,8 +205,8 @@ fn small_cache(rig: &mut Rig, events: u64, policy: Policy) {
     rig.core.set_cache(rig.now, Plan { default, ..Plan::default() });
 }
 
-/// What a subscriber can say of numbered events of one stream: those it got, and those within gaps
-/// it was told of, by tick.
+/// What a subscriber knows of numbered events of one stream: those it got, and those within gaps it
+/// was told, by tick.
 fn covered(got: &[Got], ids: &[EventId]) -> Vec<bool> {
     let gaps: Vec<(String, u64, u64)> =
         got.iter().filter(|got| got.payload.contains(r#""kind":"gap""#)).map(gap).collect();
@@ -299,7 +299,7 @@ impl Two {
         Two { publisher, brokers }
     }
 
-    /// Publishes, and returns what the publisher's broker tells of it.
+    /// Publishes, and returns the knowledge that the publisher's broker tells.
     fn publish(&mut self, numbers: std::ops::Range<u32>) -> Vec<(EventId, Tick, String)> {
         publish(&mut self.publisher, numbers);
         core::mem::take(&mut self.publisher.edges.knowledge)
@@ -491,7 +491,7 @@ fn the_token_of_a_subscription_that_has_not_been_told_of_a_gap_is_before_it() {
     rig.subscribe(2, "other", AtLeastOnce).expect("granted");
     rig.publish(1, "other", "fills the window", AtLeastOnce);
     rig.subscribe_granted(2, semi("t", AtLeastOnce, Start::Token(&start, &[]))).expect("granted");
-    // The same again asks for its own position.
+    // The same filter again asks for its own position.
     let own = token(rig.subscribe_granted(2, semi("t", AtLeastOnce, Start::Own)));
     assert!(own.pubends().all(|(pubend, tick)| Some(tick) <= start.position(pubend)));
 }

@@ -71,7 +71,7 @@ fn merged(one: &Knowledge, other: &Knowledge) -> Knowledge {
     merged
 }
 
-/// All that can be seen of it.
+/// Everything observable of it.
 fn seen(knowledge: &Knowledge) -> (Vec<TickState>, Tick, usize, usize) {
     let states = (0..=LAST + 1).map(|tick| knowledge.at(Tick(tick))).collect();
     (states, knowledge.base(), knowledge.entries(), knowledge.bytes())
@@ -125,7 +125,7 @@ impl Model {
     }
 }
 
-/// What is passed, tick by tick; asserts that no two neighbouring ranges could be one.
+/// The passed parts, tick by tick; asserts that no two neighbouring ranges could be one.
 fn advance(knowledge: &mut Knowledge) -> Vec<(u64, TickState)> {
     let mut passed: Vec<(u64, TickState)> = Vec::new();
     knowledge.advance(|part| {
@@ -296,7 +296,7 @@ fn too_many_bytes_make_the_farthest_events_unknown_again() {
 #[test]
 fn what_weighs_as_much_as_is_allowed_is_kept() {
     let mut knowledge = Knowledge::new(PUBEND, Tick(0));
-    // Memory is given in steps, and so an event weighs a whole number of them.
+    // Memory is allocated in steps, and so an event weighs a whole number of them.
     for tick in [1, 2] {
         knowledge.data(event(tick, KNOWLEDGE_BYTES_MAX / 2 - 1000));
     }

@@ -1,4 +1,4 @@
-//! All tests from outside that need no binary of their own: one is linked sooner than many.
+//! All integration tests that need no binary of their own: one is linked sooner than many.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,4 +1,4 @@
-//! What is retained is read by new subscriptions as their clients take it, and costs bounded memory
+//! Retained messages are read by new subscriptions as their clients take them, with bounded memory
 //! and turns.
 
 use core::time::Duration;
@@ -118,7 +118,7 @@ fn what_the_broker_says_of_itself_does_not_count() {
     rig.publish_as(1, "a", "x", AtLeastOnce, true);
     let stats = rig.core.stats();
     assert_eq!((stats.retained, stats.retained_refused), (1, 0));
-    // What a client says there counts.
+    // A client's message there counts for the bounds.
     rig.publish_as(1, "$SYS/broker/connection/b/state", "1", AtLeastOnce, true);
     let stats = rig.core.stats();
     assert_eq!((stats.retained, stats.retained_refused), (1, 1));
@@ -166,7 +166,8 @@ fn what_is_retained_comes_whole_whatever_the_durability_and_however_many_filters
     }
 }
 
-/// What was retained when the subscription was made comes first, and what it missed before once.
+/// Messages that were retained when the subscription was made come first, and each missed event
+/// once.
 #[test]
 fn a_subscription_that_begins_in_the_past_reads_first_what_is_retained() {
     let mut rig = Rig::new();
@@ -229,7 +230,7 @@ fn one_turn_looks_at_a_slice_whatever_a_subscribe_asks_for() {
         if rig.core.next_deadline().is_none_or(|(at, why)| at > rig.now || why != Reason::CatchUp) {
             break;
         }
-        // Others have their turn.
+        // Other subscribers have their turn.
         rig.publish(1, "live", "now", AtMostOnce);
         assert_eq!(rig.payloads(3), ["now"]);
         rig.input(Input::Deadline);
@@ -439,7 +440,7 @@ fn another_selector_adds_nothing_to_a_reading_that_is_under_way() {
     rig.edges.room.remove(&2);
     rig.input(Input::Writable { link: Link(2) });
     let got = rig.settled_events(2);
-    // The first had room; of the others those that the first selector asked for and the second
+    // The first had room; of the others, those that the first selector asked for and the second
     // wants.
     assert_eq!(topics(&got), [0, 3, 4, 5].map(name));
 }

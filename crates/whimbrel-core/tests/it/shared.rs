@@ -156,8 +156,8 @@ fn a_member_that_comes_back_gets_no_tag_again_that_it_may_still_mean() {
     }
     rig.publish(1, "t", "1", AtLeastOnce);
     let (holder, other) = if rig.events(2).is_empty() { (3, 2) } else { (2, 3) };
-    // Its client has the message and its identifier; the broker gives it to the other, and nothing
-    // is left of it here.
+    // Its client has the message and its identifier; the broker gives the message to the other
+    // member, and nothing is left of it here.
     rig.detach(holder, false);
     assert_eq!(rig.payloads(other), ["1"]);
     rig.attach(holder, if holder == 2 { "first" } else { "second" }, KEPT);

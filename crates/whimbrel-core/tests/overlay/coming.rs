@@ -1,4 +1,4 @@
-//! A client's broker is cut off while its session is sought there: it may be there by then.
+//! A client's broker is cut off while its session is sought there: the client may be there by then.
 
 use core::time::Duration;
 
@@ -15,11 +15,11 @@ fn who_was_about_to_be_attached_where_nobody_can_ask_is_refused_until_somebody_c
         let client = format!("c{number}");
         let mut net = Net::mesh(3);
         net.connect_as(2, 9, &client, RETURN);
-        // Its clerk has the question, and what that answers is on its way.
+        // The directory broker has the question, and its answer is on its way.
         net.advance(Duration::from_micros(1_500));
         let told = net.nodes[2].side.edges.told.get(&9);
         if told.is_some_and(|told| told.iter().any(|told| matches!(told, Told::Attached { .. }))) {
-            // That broker is its clerk itself: nobody else has heard of it.
+            // That broker is its own directory broker: no other one has heard of the session.
             continue;
         }
         asked += 1;

@@ -1,5 +1,5 @@
-//! Copies of sessions name only the streams in which a subscription does not stand where others do,
-//! and whoever goes on from one misses nothing and gets nothing twice.
+//! Copies of sessions name only the streams in which a subscription's position differs from the
+//! others, and a broker that resumes from one misses nothing and repeats nothing.
 
 use core::time::Duration;
 
@@ -16,7 +16,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// All streams have moved since, and most subscriptions count from one tick.
 const LONG: Duration = Duration::from_secs(100);
 
-/// A publisher at the first of so many brokers, a durable subscriber at the second.
+/// A publisher at the first of the brokers, a durable subscriber at the second.
 fn world(brokers: usize) -> Net {
     let mut net = Net::mesh(brokers);
     net.advance(SECOND * 25);
@@ -33,7 +33,7 @@ fn copied(net: &Net) -> (u64, u64) {
     (stats.copies_out, stats.copies_bytes)
 }
 
-/// Bytes of a copy, while something comes and is acknowledged each second.
+/// Bytes of a copy, while an event is delivered and acknowledged each second.
 fn bytes_each(net: &mut Net) -> u64 {
     let before = copied(net);
     for payload in ["1", "2", "3", "4", "5"] {
@@ -70,7 +70,7 @@ fn whoever_goes_on_from_a_copy_that_names_little_gets_what_is_missing_once() {
         assert_eq!(net.connect(2, 1, "sub"), Some(true));
         let expected: &[&str] = if unsettled { &["6", "7"] } else { &["7"] };
         assert_eq!(net.settled(2, 1, SECOND * 3), expected);
-        // Of its owner that is gone it hears when that is back.
+        // It hears of its owner, which is gone, when that is back.
         net.revive(1, true);
         net.advance(SECOND * 20);
         assert_eq!([net.sessions_at(1), net.sessions_at(2)], [0, 1]);
@@ -88,7 +88,7 @@ fn who_left_long_ago_is_copied_as_little_and_found_where_it_stood() {
     let before = copied(&net);
     net.publish_all(0, 9, &["6"]);
     net.advance(LONG);
-    // Another one is its replica now: that has the whole.
+    // Another broker is its replica now: it has the whole session.
     net.kill(2);
     net.kill(3);
     net.advance(SECOND * 30);
@@ -105,7 +105,7 @@ fn who_left_long_ago_is_copied_as_little_and_found_where_it_stood() {
 fn a_deputy_that_does_not_know_a_stream_yet_gets_copies_that_name_all() {
     let mut net = world(4);
     bytes_each(&mut net);
-    // One comes of which not all hear at once.
+    // A broker joins, and not all hear of it at once.
     for wait in [0, 3, 40, 400, 2_500] {
         let node = Net::node(net.nodes.len(), 77 + wait, net.now);
         net.nodes.push(node);
@@ -121,7 +121,7 @@ fn a_deputy_that_does_not_know_a_stream_yet_gets_copies_that_name_all() {
     assert_eq!(net.settled(2, 1, SECOND * 3), ["b"]);
 }
 
-/// Whether what is said is a message of that kind.
+/// Whether a frame is a message of a kind.
 fn is_letter(bytes: &[u8], is_it: impl Fn(&BrokerMessage<'_>) -> bool) -> bool {
     let message = |message: MessageFrame<'_>| {
         BrokerMessage::decode(message.kind, message.body).is_ok_and(|message| is_it(&message))
@@ -143,8 +143,8 @@ fn with_notices() -> Filter<'static> {
     Filter { following, ..plain("t", Qos::AtLeastOnce) }
 }
 
-/// The owner has heard that other brokers owe it what its subscriber wants, and dies before the
-/// replica knows that. It may be the replica itself who does.
+/// The owner has heard that other brokers hold their logs for its subscriber, and dies before the
+/// replica knows that. The replica itself may be one of these.
 #[test]
 fn whoever_goes_on_from_a_copy_made_before_a_log_counted_gets_what_that_has() {
     for (client, to) in (0..4).flat_map(|client| [0, 2].map(|to| (format!("s{client}"), to))) {
@@ -171,7 +171,7 @@ fn whoever_goes_on_from_a_copy_made_before_a_log_counted_gets_what_that_has() {
     }
 }
 
-/// That log's broker is away for so long that nobody counts on it, and comes back.
+/// That log's broker is away until it does not count any more, and comes back.
 #[test]
 fn a_log_that_was_not_known_to_count_is_asked_when_its_broker_comes_back() {
     let mut gone_on = 0;

@@ -1,5 +1,5 @@
 //! Publishers that number their events and move while a broker is away that may have accepted more
-//! of them: nobody takes one for new that it has.
+//! of them: no event is taken for new that a broker has.
 
 use core::time::Duration;
 
@@ -14,10 +14,10 @@ use super::net::{Net, frame};
 const SECOND: Duration = Duration::from_secs(1);
 const MILLI: Duration = Duration::from_millis(1);
 
-/// Sessions that end with their connection, and such that go along.
+/// Sessions that end with their connection, and sessions that move.
 const WAYS: [How; 2] = [How { expiry: Duration::ZERO, ..RETURN }, RETURN];
 
-/// Its clerk and its replica are other brokers for each.
+/// Its directory broker and its replica differ for each.
 const CLIENTS: [&str; 5] = ["p0", "p1", "p2", "p3", "p4"];
 
 impl Net {
@@ -33,8 +33,8 @@ impl Net {
         assert!(self.answer(node, 9).is_some(), "{client} at {node}");
     }
 
-    /// What the subscriber gets and settles: each with whether it may be a repeat, and what it
-    /// comes after.
+    /// The deliveries that the subscriber gets and settles: each with its mark as a possible
+    /// repeat, and its predecessor.
     fn told_of(&mut self) -> Vec<(String, bool, Option<EventId>)> {
         let mut all = Vec::new();
         for _ in 0..100 {
@@ -47,15 +47,16 @@ impl Net {
         all
     }
 
-    /// The same, without what it comes after.
+    /// As `told_of`, without predecessors.
     fn marks(&mut self) -> Vec<(String, bool)> {
         self.told_of().into_iter().map(|(payload, is_marked, _)| (payload, is_marked)).collect()
     }
 }
 
-/// A publisher's broker is killed as it has logged its second and third event, before the publisher
-/// knows; that has gone to another one, where it publishes what is said, and leaves. A subscriber
-/// is at the third. With the name of that third event.
+/// A publisher's broker is killed when it has logged the second and third event, before the
+/// publisher knows. The publisher has gone to another broker, where it publishes the numbers in
+/// `elsewhere`, and leaves. A subscriber is at the third broker. Also returns the id of that third
+/// event.
 fn stranded(client: &str, how: How, elsewhere: &[u64]) -> (Net, EventId) {
     let mut net = Net::mesh(3);
     assert_eq!(net.connect(2, 1, "sub"), Some(false));
@@ -63,7 +64,7 @@ fn stranded(client: &str, how: How, elsewhere: &[u64]) -> (Net, EventId) {
     net.arrive(0, client, how);
     net.publish_numbered(0, 1);
     assert_eq!(net.settled(2, 1, SECOND), ["1"]);
-    // Before anybody has a copy in which these are counted.
+    // Before any replica has a copy that counts these.
     net.publish_numbered(0, 2);
     net.publish_numbered(0, 3);
     net.kill(0);
@@ -94,7 +95,7 @@ fn who_could_not_be_asked_at_one_broker_is_asked_at_the_next() {
             after.pubend == last.pubend && after.tick >= last.tick,
             "{client}: {after:?} is what it published last"
         );
-        // Nothing is in doubt any more: two round trips, as ever.
+        // Nothing is in doubt any more: two round trips, as usual.
         let before = net.now;
         net.arrive(1, client, how);
         assert!(net.now.since(before) <= MILLI * 6, "{client}: {:?}", net.now.since(before));
@@ -103,7 +104,8 @@ fn who_could_not_be_asked_at_one_broker_is_asked_at_the_next() {
     }
 }
 
-/// What a client has sent last is still in its socket, with its goodbye, when its next broker asks.
+/// The last packets of a client are still in its socket, with its DISCONNECT, when its next broker
+/// asks.
 #[test]
 fn what_is_read_when_the_next_broker_has_asked_is_known_there() {
     let anew = How { clean_start: true, expiry: Duration::ZERO, ..RETURN };
@@ -126,8 +128,8 @@ fn what_is_read_when_the_next_broker_has_asked_is_known_there() {
     }
 }
 
-/// One that has lost its disk is greeted by another one, which knows who had its name before and
-/// has not been able to tell.
+/// A broker that has lost its disk has a handshake with another one, which knows the former host of
+/// its name and has not been able to tell.
 #[test]
 fn who_is_only_just_met_may_know_of_one_that_is_gone() {
     for (client, how) in CLIENTS.iter().flat_map(|client| WAYS.map(|how| (*client, how))) {
@@ -140,7 +142,7 @@ fn who_is_only_just_met_may_know_of_one_that_is_gone() {
         assert_eq!(net.connect(2, 1, "sub"), Some(false));
         net.subscribe_durably(2, 1, "t", Qos::AtLeastOnce);
         net.revive(1, true);
-        // Nothing but its greeting has come.
+        // Nothing but its handshake has arrived.
         net.advance(MILLI);
         net.arrive(2, client, how);
         net.publish_numbered(2, 1);
@@ -148,8 +150,8 @@ fn who_is_only_just_met_may_know_of_one_that_is_gone() {
     }
 }
 
-/// The greater number is no sign that it was the only one: each side of a cut has something that
-/// the other one has not.
+/// The greater epoch does not prove that it was the only one: each side of a partition has events
+/// that the other one lacks.
 #[test]
 fn what_was_published_on_both_sides_of_a_cut_comes_before_what_follows() {
     for (client, how) in CLIENTS.iter().flat_map(|client| WAYS.map(|how| (*client, how))) {
@@ -177,8 +179,8 @@ fn what_was_published_on_both_sides_of_a_cut_comes_before_what_follows() {
     }
 }
 
-/// The broker that has more of a publisher's events comes back while that one's session, or where
-/// it ended, is fetched from somebody else.
+/// The broker that has more of a publisher's events comes back while that one's session, or the
+/// place where it ended, is fetched from another broker.
 #[test]
 fn who_comes_back_while_a_session_is_fetched_elsewhere_is_asked_all_the_same() {
     let cases = CLIENTS.iter().flat_map(|client| WAYS.map(|how| (*client, how)));
@@ -195,7 +197,7 @@ fn who_comes_back_while_a_session_is_fetched_elsewhere_is_asked_all_the_same() {
         net.kill(0);
         let before: Vec<String> = net.marks().into_iter().map(|(payload, _)| payload).collect();
         assert_eq!(before, ["1", "2", "3"], "{client}");
-        // What is fetched takes so long that the other one is there before it.
+        // The fetch takes longer than the other broker needs to be there.
         net.delay([1, 2], MILLI * 300);
         net.connect_as(1, 9, client, how);
         net.advance(pause);
@@ -210,8 +212,8 @@ fn who_comes_back_while_a_session_is_fetched_elsewhere_is_asked_all_the_same() {
     }
 }
 
-/// What it had taken nobody can be asked any more, and whoever knows that it is gone may have been
-/// started again since.
+/// A lost broker cannot be asked which events it had accepted, and a broker that knows of the loss
+/// may have been restarted since.
 #[test]
 fn whoever_is_started_again_knows_that_a_broker_has_lost_what_publishers_had_said_there() {
     for (client, how) in CLIENTS.iter().flat_map(|client| WAYS.map(|how| (*client, how))) {
@@ -250,7 +252,7 @@ fn as_long_as_a_broker_is_away_what_may_be_a_repeat_is_marked() {
         net.arrive(2, client, how);
         (2..=3).for_each(|number| net.publish_numbered(2, number));
         assert_eq!(net.marks(), [("2".into(), true), ("3".into(), true)], "{client}");
-        // Who comes back to the same broker is asked for as well.
+        // A publisher that comes back to the same broker is asked for as well.
         net.leave(2, 9);
         net.revive(0, true);
         net.advance(SECOND);
@@ -305,7 +307,7 @@ fn who_was_started_again_may_have_forgotten_what_it_had_not_logged() {
         net.arrive(2, client, how);
         net.publish_numbered(2, 3);
         assert_eq!(net.marks(), [("2".into(), true), ("3".into(), true)], "{client}");
-        // Who goes on after that long repeats nothing of then.
+        // A publisher that resumes after that long repeats nothing from before.
         net.leave(2, 9);
         net.advance(SECOND * 601);
         net.arrive(1, client, how);
@@ -314,8 +316,8 @@ fn who_was_started_again_may_have_forgotten_what_it_had_not_logged() {
     }
 }
 
-/// An answer of a broker that was started again may come by another way than its new link state,
-/// and before it.
+/// An answer of a restarted broker may arrive by another way than its new link state, and before
+/// it.
 #[test]
 fn who_writes_in_a_life_of_which_nobody_was_told_was_started_again() {
     for (is_later, mark) in [(false, false), (true, true)] {
@@ -330,7 +332,7 @@ fn who_writes_in_a_life_of_which_nobody_was_told_was_started_again() {
         let kind = BrokerMessage::Reply(Reply { number: 7, text: "" }).encode(&mut body);
         let message = MessageFrame { to: other, hops: 1, is_bulk: false, from: one, incarnation, kind, body: &body };
         Frame::MessageFrame(message).encode(&mut frame);
-        // The third has passed it on.
+        // The third broker has passed it on.
         let (_, link) = net.ends(2).into_iter().find(|(node, _)| *node == 1).expect("both ends have one");
         net.input(1, Input::Peer(PeerInput::Bytes { link, channel: Channel::Control, bytes: &frame }));
         net.arrive(1, "p", WAYS[0]);

@@ -1,5 +1,5 @@
-//! What a publisher that has moved publishes at its new broker, where its last event before has not
-//! come yet.
+//! Events of a publisher that has moved, at its new broker, where its last earlier event has not
+//! arrived yet.
 
 use core::time::Duration;
 
@@ -16,7 +16,7 @@ use super::net::{Net, frame};
 const MILLI: Duration = Duration::from_millis(1);
 
 /// Three brokers, a subscriber at the third, and a publisher that has gone there from the first:
-/// what it published last is lost on its way.
+/// its last event from there is lost on its way.
 fn follower_at_the_new_broker() -> Net {
     let mut net = world(Qos::AtLeastOnce);
     assert_eq!(net.connect(2, 1, "local"), Some(false));
@@ -62,7 +62,7 @@ fn a_publisher_that_has_moved_waits_for_five_seconds() {
     assert_eq!(waits(&net), [1, 1]);
 }
 
-/// It counts from its first event, as everywhere else, and not from when it came.
+/// The wait counts from the publisher's first event, as everywhere else, and not from its arrival.
 #[test]
 fn a_publisher_that_was_silent_waits_as_long() {
     let mut net = follower_at_the_new_broker();
@@ -126,7 +126,7 @@ fn at_a_broker_where_nobody_wants_anything_nothing_is_waited_for() {
     }
 }
 
-/// What was on its way to a client as its broker was killed comes out of two logs, of which one
+/// Deliveries in flight to a client when its broker was killed come out of two logs, of which one
 /// answers later.
 #[test]
 fn what_was_on_its_way_keeps_its_order_through_a_restart() {

@@ -1,4 +1,4 @@
-//! How long it takes until a hole in another broker's stream is filled.
+//! The time until a hole in another broker's stream is filled.
 
 use core::time::Duration;
 use std::cell::Cell;
@@ -12,7 +12,7 @@ use super::SECOND;
 use super::common::plain;
 use super::net::{Net, frame};
 
-/// Silence follows the events that it is about; where none of best effort were sent it takes one
+/// Silence follows the events that it is about; if no best-effort event was sent, it takes one
 /// frame.
 #[test]
 fn silence_takes_a_frame_of_its_own_behind_events_of_best_effort() {
@@ -42,7 +42,7 @@ fn silence_takes_a_frame_of_its_own_behind_events_of_best_effort() {
     assert_eq!(net.payloads(1, 1), ["one", "two"]);
 }
 
-/// Events that are lost on a link before anything comes through again.
+/// Events lost on a link before the first one arrives again.
 const LOST: usize = 10_000;
 
 /// Two brokers; events of the first that the second wants are lost as long as the switch is on.
@@ -60,7 +60,7 @@ fn world(delay: Duration) -> (Net, Rc<Cell<bool>>) {
     (net, is_lossy)
 }
 
-/// Lets events be lost, and one more come; how long it takes until all are there.
+/// Has events lost, and one more sent; returns the time until all have arrived.
 fn time_to_fill(delay: Duration) -> Duration {
     let (mut net, is_lossy) = world(delay);
     let mut lost: Vec<String> = Vec::new();
@@ -98,7 +98,7 @@ fn nothing_that_is_asked_for_in_vain_is_asked_for_more_and_more_often() {
     let (mut net, _) = world(Duration::from_millis(1));
     let count = Rc::new(Cell::new(0));
     let counted = Rc::clone(&count);
-    // The last of two comes, and no answer ever does.
+    // The last of two arrives, and no answer ever does.
     net.drops = Box::new(move |node, channel, _| {
         let comes = node == 0 && channel == Channel::Reliable;
         counted.set(counted.get() + u32::from(comes));

@@ -1,5 +1,5 @@
-//! A client says again where it begins, at a broker where its subscription has been: from some tick
-//! on all that it wants has come there.
+//! A client names its position again, at a broker where its subscription has been: from some tick
+//! on all of its events have come there.
 
 use core::time::Duration;
 
@@ -15,7 +15,7 @@ use super::net::{Net, frame};
 
 const MILLI: Duration = Duration::from_millis(1);
 
-/// Two brokers; the client `s` has been at the second, and said where its subscription began there.
+/// Two brokers; the client `s` has been at the second, which named the subscription's begin there.
 /// Its session has ended.
 fn was_there() -> (Net, CheckpointToken) {
     let mut net = Net::line(2);
@@ -34,7 +34,7 @@ fn stories(net: &mut Net, span: Duration) -> Vec<String> {
     story(&net.got(1, 1))
 }
 
-/// Whether a client is told of a gap in a stream that hides what was published at that moment.
+/// Whether a client is told a gap in a stream that covers an event published at a moment.
 fn is_told(got: &[Got], stream: &str, published: Time) -> bool {
     let tick = |got: &Got, name: &str| part(&got.payload, name)?.parse::<u64>().ok();
     got.iter().any(|got| {
@@ -43,7 +43,7 @@ fn is_told(got: &[Got], stream: &str, published: Time) -> bool {
     })
 }
 
-/// In which stream the publisher's events are.
+/// The stream of the publisher's events.
 fn stream(net: &mut Net) -> String {
     net.publish(0, 9, "b", "first", Qos::AtLeastOnce);
     net.advance(SECOND);
@@ -65,7 +65,7 @@ fn what_has_come_since_its_interest_is_in_force_comes_again_from_the_cache() {
     net.got(1, 1);
     net.subscribe(1, 1, roaming(Start::Token(&token, &[])));
     assert_eq!(stories(&mut net, SECOND), ["one", "two"], "nothing is missing");
-    // What came before is not in the cache.
+    // Earlier events are not in the cache.
     net.subscribe(1, 1, roaming(Start::Token(&start, &[])));
     assert_eq!(stories(&mut net, SECOND), ["gap: not-buffered", "one", "two"]);
 }
@@ -77,7 +77,7 @@ fn where_the_own_interest_is_in_force_from_a_tick_that_has_not_come_the_gap_up_t
     net.drops = Box::new(|from, channel, bytes| {
         from == 0 && channel == Channel::Reliable && matches!(frame(bytes), Some(Frame::Event(_)))
     });
-    // What the other one wants is lost on its way, so nothing behind that is passed.
+    // An event for the other client is lost on its way, so nothing behind that is passed.
     net.publish(0, 9, "b", "hole", Qos::AtLeastOnce);
     net.advance(MILLI * 50);
     net.publish(0, 9, "a", "before", Qos::AtLeastOnce);
@@ -95,13 +95,13 @@ fn where_the_own_interest_is_in_force_from_a_tick_that_has_not_come_the_gap_up_t
     net.drops = Box::new(|_, _, _| false);
     assert_eq!(net.connect(1, 1, "s"), Some(true));
     net.advance(SECOND * 5);
-    // What it has not acknowledged.
+    // Its unacknowledged events.
     net.got(1, 1);
     net.publish(0, 9, "a", "after", Qos::AtLeastOnce);
     assert_eq!(stories(&mut net, SECOND), ["after"]);
 }
 
-/// The client keeps the position, and has left before it said that it knows of the gap.
+/// The client keeps the position, and has left before it confirmed that it knows of the gap.
 #[test]
 fn a_gap_that_was_not_acknowledged_is_told_again_to_who_begins_where_it_stood() {
     let (mut net, start) = was_there();
@@ -123,7 +123,7 @@ fn a_gap_that_was_not_acknowledged_is_told_again_to_who_begins_where_it_stood() 
     assert_eq!(stories(&mut net, SECOND), ["gap: not-buffered", "one"]);
 }
 
-/// Under its former selector what comes did not match, so it is not in the cache.
+/// Under its former selector the new events did not match, so they are not in the cache.
 #[test]
 fn what_only_another_selector_wants_is_a_gap_before_it_is_in_force() {
     for by_token in [false, true] {
@@ -158,7 +158,8 @@ fn what_only_another_selector_wants_is_a_gap_before_it_is_in_force() {
     }
 }
 
-/// Who begins with what comes has missed nothing, however often its connection is lost.
+/// A subscription that begins with new events has missed nothing, however often its connection is
+/// lost.
 #[test]
 fn who_has_begun_with_what_comes_is_told_no_gap_when_it_goes_on_where_it_stood() {
     for durability in [Durability::SemiDurable, Durability::Durable] {
@@ -186,8 +187,8 @@ fn who_has_begun_with_what_comes_is_told_no_gap_when_it_goes_on_where_it_stood()
     }
 }
 
-/// Another subscription to the same, asked for before the first one was confirmed, is not in force
-/// since that.
+/// Another subscription to the same filter, asked for before the first one was confirmed, is not in
+/// force since the first one's confirmation.
 #[test]
 fn what_is_asked_for_again_before_it_is_confirmed_counts_from_when_that_is() {
     let (mut net, start) = was_there();

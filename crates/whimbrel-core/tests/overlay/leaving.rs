@@ -1,5 +1,5 @@
-//! Brokers that end in good order, one after the other: whoever goes on with their sessions has all
-//! that they knew.
+//! Brokers that end in good order, one after the other: the brokers that resume their sessions have
+//! all of their knowledge.
 
 use core::time::Duration;
 use std::collections::BTreeSet;
@@ -13,12 +13,12 @@ use super::net::Net;
 const SECOND: Duration = Duration::from_secs(1);
 const MILLI: Duration = Duration::from_millis(1);
 
-/// As a server has it.
+/// As in the server.
 const HAND_OVER: Duration = Duration::from_secs(5);
 
-/// A client has had events, and has settled them within the last moment; then its broker ends, and
-/// it goes elsewhere at once, while the disk of its broker takes so long: that the session was
-/// given away is not durable, and not told.
+/// A client has had events, and has settled them within the last moment. Then its broker ends, and
+/// the client goes elsewhere at once, while the broker's disk takes `stall`: the record that the
+/// session was given away is not durable, and not told.
 fn leaves(client: &str, pause: Duration, stall: Duration) {
     let mut net = Net::mesh(3);
     assert_eq!(net.connect(0, 9, "publisher"), Some(false));
@@ -45,7 +45,7 @@ fn leaves(client: &str, pause: Duration, stall: Duration) {
     while answer.is_none() && link < 15 {
         link += 1;
         net.advance(SECOND);
-        // Where its disk took longer than others are waited for, the client is refused until it is
+        // If its disk took longer than the others wait, the client is refused until the broker is
         // back.
         if net.nodes[1].is_dead && stall > HAND_OVER {
             net.revive(1, true);

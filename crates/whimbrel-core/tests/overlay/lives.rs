@@ -1,5 +1,5 @@
-//! Brokers begin, end and come back as others, and subscribers that move between them know what
-//! they have missed.
+//! Brokers begin, end and come back as other hosts, and subscribers that move between them know
+//! their gaps.
 
 use core::time::Duration;
 
@@ -16,7 +16,7 @@ use super::common::{Got, Told, event, plain};
 use super::net::{Net, frame};
 use super::{SECOND, is_answered};
 
-/// A semi-durable subscription with notices, from there on.
+/// A semi-durable subscription with notices, from `start` on.
 pub(super) fn roaming(start: Start<'_>) -> Filter<'_> {
     let following = Following {
         durability: Durability::SemiDurable,
@@ -44,7 +44,7 @@ impl Net {
         self.input(node, Input::Publish(Publish { link: Link(link), tag: 7, retain: false, number: None, event }));
     }
 
-    /// Where a subscription stands, as the next notice of silence says.
+    /// The position of a subscription, by the next notice of silence.
     fn token_of_silence(&mut self, node: usize, link: u32) -> CheckpointToken {
         self.advance(SECOND * 31);
         let got = self.got(node, link);
@@ -53,7 +53,7 @@ impl Net {
         token.parse().expect("that can be read")
     }
 
-    /// Subscribes, and tells where the subscription begins.
+    /// Subscribes, and returns where the subscription begins.
     pub(super) fn begins(&mut self, node: usize, link: u32, filter: Filter<'_>) -> CheckpointToken {
         self.subscribe(node, link, filter);
         self.advance(SECOND);
@@ -69,14 +69,14 @@ impl Net {
     }
 }
 
-/// What stands there between quotes.
+/// The text of a JSON field between its quotes.
 pub(super) fn part<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let (_, rest) = text.split_once(&format!(r#""{name}":""#))?;
     rest.split('"').next()
 }
 
-/// What came of the streams that had events, or else of all, each by itself: events by their
-/// payload, gaps by their reason. Silence is left out.
+/// The deliveries of streams that had events, or else of all, by stream: events by their payload,
+/// gaps by their reason. Silence is left out.
 pub(super) fn story(got: &[Got]) -> Vec<String> {
     let line = |got: &Got| {
         if got.topic != NOTICE_TOPIC {
@@ -118,7 +118,7 @@ fn who_follows_a_broker_that_comes_back_without_its_disk_is_told_what_is_lost_an
     assert_eq!(story(&lost), ["gap: lost"]);
     let of_streams = lost.iter().filter(|got| got.payload.contains("lost")).count();
     assert_eq!(of_streams, 4, "one for each reliable stream");
-    // What is told again and again is heard once.
+    // Repeated reports have been heard once.
     net.advance(SECOND * 70);
     assert_eq!(story(&net.got(1, 1)), Vec::<String>::new());
     assert_eq!(net.nodes[1].core.topology(net.now).len(), 2);
@@ -150,13 +150,13 @@ fn who_comes_back_after_a_host_has_ended_gets_what_is_cached_and_is_told_of_the_
     net.advance(SECOND);
     let got = net.got(1, 1);
     assert_eq!(story(&got), ["one", "two", "gap: lost"]);
-    // Elsewhere the same, from where it has got to: nothing is told twice.
+    // At another broker the same, from its position on: nothing is told twice.
     let token = net.token_of_silence(1, 1);
     net.attach(2, 1, "t");
     net.subscribe(2, 1, roaming(Start::Token(&token, &[])));
     net.advance(SECOND);
     assert_eq!(story(&net.got(2, 1)), Vec::<String>::new());
-    // And who knows of events only.
+    // And a subscriber that knows of events only.
     net.attach(2, 2, "u");
     net.subscribe(2, 2, roaming(Start::Token(&start, &names(&got))));
     net.advance(SECOND);
@@ -214,7 +214,7 @@ fn a_young_broker_answers_when_a_neighbour_has_told_it_of_all_others() {
     net.publish(0, 1, "a", "one", Qos::AtLeastOnce);
     net.advance(SECOND);
     assert_eq!(net.payloads(2, 1), ["one"]);
-    // Without anyone it is answered all the same.
+    // Without any other broker it is answered all the same.
     net.restart(0, 98);
     net.attach(0, 1, "s");
     net.subscribe(0, 1, plain("a", Qos::AtLeastOnce));
@@ -223,7 +223,8 @@ fn a_young_broker_answers_when_a_neighbour_has_told_it_of_all_others() {
     assert_eq!(net.nodes[0].side.pending, [whimbrel_core::ALL_OTHERS.into()]);
 }
 
-/// A neighbour has said of whom it knows, and what it knows of them does not come for long.
+/// A neighbour has named the brokers that it knows, and its knowledge of them does not arrive for
+/// long.
 #[test]
 fn who_has_only_been_told_that_there_are_others_does_not_take_itself_for_alone() {
     let mut net = Net::new(2);
@@ -241,8 +242,8 @@ fn who_has_only_been_told_that_there_are_others_does_not_take_itself_for_alone()
     assert_eq!(net.nodes[1].side.pending, [whimbrel_core::ALL_OTHERS.into()]);
 }
 
-/// What comes again to who goes on with a token of a broker that was never linked with the others,
-/// and had one of another broker.
+/// The events delivered again to a client that was at one of the brokers, resumed at a broker that
+/// was never linked with the others, and goes back with the token of that one.
 fn again_after_a_lone_one(prepare: impl Fn(&mut Broker)) -> Vec<EventId> {
     let mut net = Net::line(2);
     net.attach(1, 1, "s");
@@ -251,8 +252,8 @@ fn again_after_a_lone_one(prepare: impl Fn(&mut Broker)) -> Vec<EventId> {
     net.publish(0, 1, "a", "one", Qos::AtLeastOnce);
     net.advance(SECOND);
     let got = names(&net.got(1, 1));
-    // It comes to one that was never linked with the others, and goes on with the token of that
-    // one.
+    // The client comes to a broker that was never linked with the others, and resumes with its
+    // token.
     let lone = 2;
     net.nodes.push(Net::node(lone, 55, net.now));
     prepare(&mut net.nodes[lone].core);
@@ -271,7 +272,7 @@ fn a_place_in_the_stream_of_a_broker_that_is_not_known_here_is_kept() {
     assert_eq!(again_after_a_lone_one(|_| ()), []);
 }
 
-/// The test above sees it if not.
+/// The test above detects a forgotten position.
 #[cfg(feature = "mutants")]
 #[test]
 fn a_place_that_is_forgotten_is_seen() {
@@ -299,7 +300,7 @@ fn many_ends_are_told_once_each_and_who_comes_later_is_not_told_of_them() {
     // All of it is repeated.
     net.advance(SECOND * 70);
     assert_eq!(story(&net.got(1, 1)), Vec::<String>::new());
-    // One that begins now is none of those who have lost something.
+    // A broker that begins now is none of those that have lost something.
     let young = net.nodes.len();
     net.nodes.push(Net::node(young, 55, net.now));
     net.join(1, young, Duration::from_millis(1));
@@ -308,7 +309,7 @@ fn many_ends_are_told_once_each_and_who_comes_later_is_not_told_of_them() {
     net.subscribe(young, 1, roaming(Start::Own));
     net.advance(SECOND * 70);
     assert_eq!(story(&net.got(young, 1)), Vec::<String>::new());
-    // Who was away all the time stands before the end of the first.
+    // The position of a client that was away all the time is before the end of the first broker.
     net.attach(1, 2, "away");
     net.subscribe(1, 2, roaming(Start::Token(&start, &[])));
     net.advance(SECOND);

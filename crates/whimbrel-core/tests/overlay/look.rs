@@ -1,4 +1,4 @@
-//! What operators see of several brokers.
+//! The operators' view of several brokers.
 
 use core::time::Duration;
 
@@ -18,7 +18,7 @@ fn got(net: &mut Net, node: usize, link: u32) -> EventId {
     id.expect("it has come")
 }
 
-/// b0 - b1 - b2, and somebody at b2 who has got an event of b0.
+/// b0 - b1 - b2, and a subscriber at b2 that has got an event of b0.
 fn passed() -> (Net, EventId) {
     let mut net = Net::line(3);
     net.attach(2, 1, "s");
@@ -64,7 +64,7 @@ fn questions_go_to_any_broker_that_can_be_reached_and_the_answers_come_back() {
     net.advance(SECOND);
     assert_eq!(net.nodes[2].side.asked, [(own, 7, "how are you?".to_owned())]);
     assert!(net.nodes[1].side.asked.is_empty(), "whoever passes it on does not look at it");
-    // As long as it may be, and so in bulk.
+    // The greatest length, and so in bulk.
     let long = "x".repeat(REPLY_BYTES_MAX);
     assert!(net.answer_broker(2, own, (7, "well")) && net.answer_broker(2, own, (8, &long)));
     net.advance(SECOND);
@@ -117,7 +117,7 @@ fn interests_are_looked_at_in_pages_and_say_who_has_not_confirmed() {
 fn a_neighbour_is_stuck_if_much_is_unsent_and_not_if_nobody_told_that_little_was_sent() {
     for (unsent, is_stuck) in [(UNSENT_LITTLE, false), (UNSENT_LITTLE + 1, true)] {
         let mut net = Net::new(2);
-        // As a driver says it that tells of room only where there was little.
+        // As a driver that reports room only where there was little.
         for link in 0..4 {
             net.nodes[0].side.unsent.insert((PeerLink(link), Channel::Control as usize), unsent);
         }

@@ -57,7 +57,7 @@ impl Net {
         self.input(node, Input::Attach(attach));
     }
 
-    /// Lets time pass until a connection has its session: that may be somewhere else.
+    /// Lets time pass until a connection has its session, which may be at another broker.
     fn await_attached(&mut self, node: usize, link: u32) {
         let is_answered = |net: &Net| {
             let told = net.nodes[node].side.edges.told.get(&link);
@@ -405,7 +405,7 @@ fn who_does_not_know_of_a_subscription_in_time_is_named() {
     net.advance(Duration::from_millis(2));
     assert!(is_answered(&net.told(0, 1)));
     assert_eq!(net.nodes[0].side.pending, ["b1".into()]);
-    // Nobody waits for it again before it has told that it knows.
+    // It is not waited for again before it has reported that it knows.
     net.subscribe(0, 1, plain("b", Qos::AtLeastOnce));
     net.advance(Duration::from_millis(100));
     assert!(is_answered(&net.told(0, 1)));

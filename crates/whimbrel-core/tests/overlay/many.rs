@@ -1,4 +1,4 @@
-//! So many brokers that not each change of each of them may be looked at by itself.
+//! Too many brokers for each change of each of them to be looked at by itself.
 
 use core::time::Duration;
 use std::cell::Cell;
@@ -62,8 +62,8 @@ fn many_changes_are_looked_at_together_and_repeated_states_not_at_all() {
     assert_eq!(counted(&net, |stats| stats.ways_computed), ways);
 }
 
-/// While nobody has told everybody what it has, each search asks all brokers: only one of them may
-/// name all of those that it does not know of.
+/// While not every broker has told every other one its sessions, each search asks all brokers: only
+/// one of them may name all of those that it does not know.
 #[test]
 fn who_comes_to_brokers_that_have_just_begun_is_told_once_who_may_know_more() {
     let mut net = ring(BROKERS);
@@ -111,11 +111,11 @@ fn the_one_that_does_not_confirm_is_named_and_not_waited_for_again() {
     assert!(is_answered(&net.told(5, 1)));
     let pending = net.nodes[5].side.pending.clone();
     assert_eq!(format!("{pending:?}"), "[\"b17\"]");
-    // It is late, and nobody waits for it.
+    // It is late, and is not waited for.
     net.subscribe(5, 1, plain("b", Qos::AtLeastOnce));
     net.advance(Duration::from_millis(200));
     assert!(is_answered(&net.told(5, 1)));
-    // When it has said what it should, it is waited for again.
+    // When it has reported, it is waited for again.
     net.drops = Box::new(|_, _, _| false);
     net.advance(SECOND * 5);
     net.drops = Box::new(|node, channel, _| node == 17 && channel != Channel::Control && channel != Channel::Datagram);
@@ -124,7 +124,7 @@ fn the_one_that_does_not_confirm_is_named_and_not_waited_for_again() {
     assert!(!is_answered(&net.told(5, 1)));
 }
 
-/// What is sent on all links in ten seconds: frames and bytes; and messages.
+/// The traffic on all links in ten seconds: frames and bytes; and messages.
 fn said_in_ten_seconds(net: &mut Net) -> ((u64, u64), u64) {
     let sent = |net: &Net| {
         let links = net.nodes.iter().flat_map(|node| node.core.links());
@@ -152,7 +152,7 @@ fn at_rest_links_carry_probes_and_little_else() {
 #[test]
 fn what_far_brokers_have_answered_is_not_told_again() {
     let mut net = Net::new(3);
-    // There and back it takes longer than an answer of somebody near is waited for.
+    // The round trip takes longer than an answer of a near broker is waited for.
     net.join(0, 1, Duration::from_millis(180));
     net.join(1, 2, Duration::from_millis(180));
     net.advance(SECOND * 10);

@@ -14,7 +14,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const MILLI: Duration = Duration::from_millis(1);
 const WEEK: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// How a client connects.
+/// The options of a client's connection.
 #[derive(Clone, Copy)]
 pub(super) struct How {
     pub(super) clean_start: bool,
@@ -40,7 +40,7 @@ impl Net {
         self.input(node, Input::Attach(attach));
     }
 
-    /// Connects a client, and says whether its session was there; `None`: it was refused.
+    /// Connects a client; returns whether its session was there; `None`: it was refused.
     pub(super) fn connect(&mut self, node: usize, link: u32, client_id: &str) -> Option<bool> {
         self.connect_as(node, link, client_id, RETURN);
         self.answer(node, link)
@@ -66,7 +66,7 @@ impl Net {
         self.input(node, Input::Detach { link: Link(link), publish_will: false, expiry: None });
     }
 
-    /// What a client gets, and settles, in some time.
+    /// The payloads that a client gets, and settles, in some time.
     pub(super) fn settled(&mut self, node: usize, link: u32, span: Duration) -> Vec<String> {
         let mut all = Vec::new();
         for _ in 0..span.as_millis() / 10 {
@@ -177,7 +177,7 @@ fn a_connection_that_has_not_its_session_yet_takes_the_place_of_an_older_one() {
     net.connect_as(2, 2, "sub", RETURN);
     assert!(matches!(net.told(2, 1)[..], [Told::Refused(_)]));
     assert_eq!(net.answer(2, 2), Some(true));
-    // One that goes before it is answered leaves nothing behind that could be spoken for.
+    // A client that leaves before it is answered leaves no session behind.
     net.connect_as(0, 3, "sub", RETURN);
     net.leave(0, 3);
     net.advance(SECOND);
@@ -186,7 +186,7 @@ fn a_connection_that_has_not_its_session_yet_takes_the_place_of_an_older_one() {
 }
 
 /// A session is fetched over a slow link. Meanwhile its client begins anew elsewhere, and then
-/// comes back to where the search still goes on.
+/// comes back to where the search is still under way.
 #[test]
 fn a_connection_that_takes_over_a_search_is_not_attached_to_what_that_found() {
     let mut net = world(Qos::AtLeastOnce);
@@ -207,11 +207,11 @@ fn a_connection_that_takes_over_a_search_is_not_attached_to_what_that_found() {
     assert_eq!(net.settled(2, 3, SECOND), ["1"]);
 }
 
-/// Whoever has a session is asked for it several times before its first answer comes; all of them
-/// say that its client is there by now, which it was, and is not any more.
+/// The owner of a session is asked for it several times before its first answer arrives. All
+/// answers say that its client is there, which it was, and is not any more.
 #[test]
 fn the_newest_connection_is_not_refused_for_what_was_asked_for_an_older_one() {
-    // The clerk of this one is the first broker.
+    // The directory broker of this client is the first broker.
     let client = "b";
     let mut net = Net::mesh(3);
     assert_eq!(net.connect(1, 1, client), Some(false));
@@ -219,8 +219,8 @@ fn the_newest_connection_is_not_refused_for_what_was_asked_for_an_older_one() {
     net.advance(SECOND);
     net.delay([0, 2], MILLI * 10);
     net.delay([1, 2], MILLI * 120);
-    // The first question to the clerk is lost, so nobody knows of this one when the client comes
-    // back to where it was.
+    // The first question to the directory broker is lost, so no broker knows of this session when
+    // the client comes back to where it was.
     net.drops = Box::new(|node, _, _| node == 2);
     net.connect_as(2, 1, client, RETURN);
     net.advance(MILLI);
@@ -288,12 +288,12 @@ fn a_deputy_goes_on_when_the_keeper_is_dead() {
     assert_eq!(net.connect(2, 1, "sub"), Some(true));
     assert_eq!(net.settled(2, 1, SECOND * 3), ["3"]);
     assert!(net.nodes[2].core.overlay_stats().unwrap().sessions_from_copies > 0);
-    // Whoever has the copy says how old it is: nothing has changed since the owner died.
+    // The replica reports the age of its copy: nothing has changed since the owner died.
     let used = net.nodes.iter().flat_map(|node| &node.side.copies_used);
     assert!(used.clone().count() > 0 && used.clone().all(|(who, _)| who == "sub"));
     let ages: Vec<Duration> = used.map(|(_, age)| *age).collect();
     assert!(ages.iter().all(|age| (SECOND..SECOND * 5).contains(age)), "{ages:?}");
-    // The old owner comes back, and hears that it is none.
+    // The old owner comes back, and hears that it is the owner no more.
     net.revive(1, true);
     net.advance(SECOND * 20);
     assert_eq!([net.sessions_at(1), net.sessions_at(2)], [0, 1]);
@@ -330,8 +330,7 @@ fn a_client_forgets_what_a_keeper_that_is_dead_may_have_given_before_that_is_giv
     let mut net = world(Qos::ExactlyOnce);
     let (mut at, mut asked) = (1, 0);
     for payload in ["1", "2", "3"] {
-        // Before its replica has heard of it the owner dies: nobody knows under which tag that
-        // came.
+        // The owner dies before its replica has heard of the delivery: its tag is unknown.
         net.kill(at);
         at = 3 - at;
         net.advance(SECOND);
@@ -361,7 +360,7 @@ fn a_client_forgets_what_a_keeper_that_is_dead_may_have_given_before_that_is_giv
         net.advance(SECOND * 20);
     }
     assert!(asked > 300);
-    // Who moves while everybody is there takes the doubt along.
+    // A client that moves while all brokers are there takes the doubt along.
     assert_eq!(net.connect(0, 1, "sub"), Some(true));
     net.advance(SECOND);
     assert!(net.told(0, 1).iter().any(|told| matches!(told, Told::Release { .. })));
@@ -430,7 +429,7 @@ fn nobody_begins_anew_while_a_session_is_out_of_reach() {
     let mut net = world(Qos::AtLeastOnce);
     net.leave(1, 1);
     net.advance(SECOND);
-    // Whoever has a copy is dead as well, whichever of the two that is: the other one may be alive.
+    // The replica is dead as well, whichever of the two it is: the other one may be alive.
     net.kill(1);
     net.kill(2);
     net.advance(SECOND);
@@ -444,8 +443,8 @@ fn nobody_begins_anew_while_a_session_is_out_of_reach() {
     assert_eq!(net.connect(0, 3, "somebody-else"), Some(false));
 }
 
-/// A broker that all others were linked over has lost its disk, and only one of them is linked with
-/// it again, which tells it of the others.
+/// All others were linked over a broker that has lost its disk. Only one of them is linked with it
+/// again, and tells it of the others.
 #[test]
 fn who_has_just_begun_begins_no_session_that_may_be_with_somebody_it_was_only_told_of() {
     let mut refused = 0;
@@ -464,7 +463,7 @@ fn who_has_just_begun_begins_no_session_that_may_be_with_somebody_it_was_only_to
         net.nodes[0] = Net::node(0, 77, net.now);
         net.join(0, 1, MILLI);
         net.advance(pause);
-        // Perhaps the one that is there has the copy.
+        // The broker that is there may have the copy.
         let answer = net.connect(0, 1, &client);
         assert_ne!(answer, Some(false), "{client}");
         refused += usize::from(answer.is_none());
@@ -565,11 +564,11 @@ fn a_broker_that_was_alone_tells_of_its_sessions_when_others_come() {
     assert_eq!(net.connect(1, 1, "sub"), Some(true));
 }
 
-/// What a client does that moves.
+/// The steps of a client that moves.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Publish,
-    /// It acknowledges what it has got, but for so many.
+    /// It acknowledges its deliveries, all but this many.
     Acknowledge(usize),
     Hop(usize),
     Leave,
@@ -594,7 +593,8 @@ fn steps() -> impl proptest::strategy::Strategy<Value = Vec<Step>> {
 proptest::proptest! {
     #![proptest_config(proptest::prelude::ProptestConfig { cases: 24, ..Default::default() })]
 
-    /// Whatever its client does, a session that moves between living brokers gives it everything.
+    /// For any steps of its client, a session that moves between living brokers gives it every
+    /// event.
     #[test]
     fn wherever_a_client_goes_it_gets_everything(steps in steps()) {
         let mut net = Net::mesh(3);
@@ -655,13 +655,14 @@ proptest::proptest! {
         }
         acknowledged.extend(net.settled(at, link, SECOND * 3));
         acknowledged.sort_by_key(|payload| payload.parse::<usize>().unwrap());
-        // What was acknowledged while its stream was set aside may come again after the next move.
+        // Events acknowledged while their stream was set aside may come again after the next move.
         acknowledged.dedup();
         proptest::prop_assert_eq!(acknowledged, sent);
     }
 }
 
-/// What a client gets at QoS 2 in some time, and settles in both phases; it ignores what it knows.
+/// The QoS 2 payloads that a client gets in some time, and settles in both phases; it ignores those
+/// that it knows.
 pub(super) fn exactly(
     net: &mut Net,
     known: &mut std::collections::BTreeSet<u16>,
@@ -691,8 +692,8 @@ pub(super) fn exactly(
     all
 }
 
-/// A client wanders, quickly, and then goes to a broker that dies so soon; nothing that it has had
-/// comes again.
+/// A client moves several times, quickly, and then goes to a broker that dies after `last`; no
+/// event that it has had comes again.
 fn wanders(client: &str, (hops, restarts): (&[usize], bool), (last, pause): (Duration, Duration)) {
     let mut net = Net::mesh(3);
     let at_each = 100..103;
@@ -775,8 +776,8 @@ fn whoever_asks_for_a_session_and_dies_leaves_it_where_it_was() {
     }
 }
 
-/// A broker that has just begun reads what a client lacks in the log before anybody knows that it
-/// is wanted there.
+/// A broker that has just begun reads a client's missing events in the log before the other brokers
+/// know that it wants them.
 #[test]
 fn whoever_comes_to_a_broker_that_has_just_begun_is_told_no_gap() {
     for (pause, after) in (0..16).flat_map(|pause| [(pause, 0), (pause, 100)]) {
@@ -822,15 +823,15 @@ fn whoever_comes_to_a_broker_that_has_just_begun_is_told_no_gap() {
     }
 }
 
-/// Whether what came is a notice of a gap in such a stream.
+/// Whether a payload is a notice of a gap in such a stream.
 fn tells_of_best_effort(payload: &str) -> bool {
     let pubend = payload.strip_prefix(r#"{"kind":"gap","pubend":""#).and_then(|rest| rest.split('"').next());
     let first = pubend.map(|pubend| format!("{pubend}:0").parse::<EventId>().expect("notices name pubends"));
     first.is_some_and(|first| first.pubend.reliability() == Reliability::BestEffort)
 }
 
-/// What is sent again out of a log, before anybody knows that it is wanted there, and is
-/// acknowledged, does not come again after the next move.
+/// An event that is sent again out of a log, before the other brokers know that this one wants it,
+/// and is acknowledged, does not come again after the next move.
 #[test]
 fn what_a_broker_that_has_just_begun_sends_again_is_not_given_again_by_the_next() {
     for steps in 0..40 {
@@ -865,8 +866,8 @@ fn what_a_broker_that_has_just_begun_sends_again_is_not_given_again_by_the_next(
     }
 }
 
-/// The stream that has to wait rejoins as its broker, which has just begun again, says that it
-/// knows of the interest of the one that its subscriber has come to: it waits on.
+/// The waiting stream rejoins when its restarted broker reports that it knows the interest of the
+/// subscriber's new broker: the stream waits on.
 #[test]
 fn what_a_publisher_published_before_it_moved_comes_first_where_both_logs_are_read() {
     let mut net = Net::mesh(3);
@@ -892,7 +893,7 @@ fn what_a_publisher_published_before_it_moved_comes_first_where_both_logs_are_re
     for far in [0, 1] {
         net.delay([far, 2], MILLI * 200);
     }
-    // It knows of the interest, and does not say so yet.
+    // That broker knows of the interest, and does not report it yet.
     net.drops = Box::new(|from, _, bytes| from == 0 && matches!(frame(bytes), Some(Frame::Silence(_))));
     assert_eq!(net.connect(1, 1, "sub"), Some(true));
     let had = net.settled(1, 1, MILLI * 100);
@@ -903,9 +904,9 @@ fn what_a_publisher_published_before_it_moved_comes_first_where_both_logs_are_re
     assert_eq!(stats.order_breaks, 0);
 }
 
-/// A publisher passes through the second broker, which ends before it has said anything there; what
-/// a subscriber gets that was away meanwhile and reads all of it from logs, that of its own broker
-/// first.
+/// A publisher passes through the second broker, which ends before it has sent anything. Returns
+/// the payloads for a subscriber that was away meanwhile and reads all of them from logs, that of
+/// its own broker first.
 fn passed_through(prepare: impl Fn(&mut whimbrel_core::Broker)) -> Vec<String> {
     let mut net = world(Qos::AtLeastOnce);
     prepare(&mut net.nodes[1].core);
@@ -926,7 +927,7 @@ fn passed_through(prepare: impl Fn(&mut whimbrel_core::Broker)) -> Vec<String> {
     assert_eq!(net.connect(2, 9, "publisher"), Some(true));
     net.publish_all(2, 9, &["4", "5"]);
     net.advance(SECOND);
-    // It takes some time to read what is elsewhere.
+    // Reading from other brokers takes some time.
     net.delay([0, 2], MILLI * 50);
     assert_eq!(net.connect(2, 1, "sub"), Some(true));
     net.settled(2, 1, SECOND * 2)
@@ -944,8 +945,8 @@ fn what_it_published_before_is_written_where_it_went() {
     assert_ne!(got, ["1", "2", "3", "4", "5"]);
 }
 
-/// A subscriber comes to a broker at which somebody wants the same, so that its interest is in
-/// force at once in the streams of all brokers; it has missed something of best effort.
+/// A subscriber comes to a broker with another subscription to the same filter, so that its
+/// interest is in force at once in the streams of all brokers; it has missed best-effort events.
 #[test]
 fn what_all_brokers_confirm_at_once_is_read_once() {
     let mut net = world(Qos::AtLeastOnce);
@@ -974,8 +975,8 @@ fn what_all_brokers_confirm_at_once_is_read_once() {
     assert_eq!(got.len(), published.len());
 }
 
-/// What is retained is read from the beginning where the session goes to, if it was not read to its
-/// end: a reading is known to its broker alone.
+/// Retained messages are read from the beginning at the session's new broker, if they were not read
+/// to the end: a reading is known to its broker alone.
 #[test]
 fn a_session_that_has_not_read_all_that_is_retained_reads_it_where_it_goes() {
     const TOPICS: usize = 400;
@@ -1001,7 +1002,7 @@ fn a_session_that_has_not_read_all_that_is_retained_reads_it_where_it_goes() {
         let after = net.settled(1, 1, SECOND * 5);
         let expected: Vec<String> = (0..TOPICS).map(|n| n.to_string()).collect();
         assert_eq!(after, expected, "{qos:?}");
-        // One that was read to its end is over.
+        // A reading that reached its end is over.
         net.leave(1, 1);
         assert_eq!(net.connect(0, 1, "sub"), Some(true));
         assert_eq!(net.settled(0, 1, SECOND * 2), Vec::<String>::new());

@@ -15,11 +15,11 @@ use whimbrel_core::store::Fetched;
 pub struct Node {
     pub core: Broker,
     pub side: Side,
-    /// How far its clock is ahead of the world's.
+    /// How far its clock is ahead of the world's clock.
     pub ahead: Duration,
-    /// What is durable, if it has a log: everything is at once.
+    /// The durable part of its log, if it has one: every write is durable at once.
     pub disk: Option<Durable>,
-    /// Until then its disk does nothing.
+    /// Its disk does nothing until this time.
     pub stalls_until: Time,
     pub is_dead: bool,
     /// It is about to end, and nothing more goes out on its links.
@@ -39,7 +39,7 @@ struct Wire {
     is_cut: bool,
 }
 
-/// Whether what a broker says on a way is lost.
+/// Whether a frame that a broker sends on a way is lost.
 type Drops = Box<dyn FnMut(usize, Channel, &[u8]) -> bool>;
 
 pub struct Net {
@@ -48,11 +48,11 @@ pub struct Net {
     wires: Vec<Wire>,
     flying: VecDeque<(Time, usize, PeerLink, Channel, Vec<u8>)>,
     next_link: u32,
-    /// Drops what it is true for.
+    /// Frames for which it is true are dropped.
     pub drops: Drops,
 }
 
-/// What a broker says to a link, behind its length.
+/// The frame that a broker sends to a link, behind its length.
 pub fn frame(bytes: &[u8]) -> Option<Frame<'_>> {
     let length = bytes.iter().position(|byte| *byte < 0x80)?;
     Frame::decode(&bytes[length + 1..]).ok()
@@ -110,8 +110,8 @@ impl Net {
         self.nodes[number].is_dead = true;
     }
 
-    /// A broker ends in good order, as a server has it: its clients have left it, it waits until it
-    /// is handed over, for so long at most, and what it has sent comes.
+    /// A broker ends in good order, as in the server: its clients have left, it waits until its
+    /// sessions are handed over, at most `limit`, and its frames arrive.
     pub fn end(&mut self, number: usize, limit: Duration) {
         let until = self.now.after(limit);
         while self.now < until && !self.nodes[number].core.is_handed_over() {
@@ -123,7 +123,7 @@ impl Net {
         self.kill(number);
     }
 
-    /// A broker dies, and its links say nothing more: others have to find out.
+    /// A broker dies, and its links send nothing more: others have to find out.
     pub fn kill_silently(&mut self, number: usize) {
         self.end_links(number, false);
         self.nodes[number].is_dead = true;
@@ -144,8 +144,8 @@ impl Net {
         }
     }
 
-    /// One that was killed goes on with its disk, or with another one, and is linked with all that
-    /// live.
+    /// A killed broker resumes with its disk, or with another one, and is linked with all living
+    /// ones.
     pub fn revive(&mut self, number: usize, with_disk: bool) {
         self.now = self.now.after(Duration::from_millis(50));
         let disk = self.nodes[number].disk.take().filter(|_| with_disk).unwrap_or_default();
@@ -153,13 +153,13 @@ impl Net {
         self.link_all(number);
     }
 
-    /// What two brokers send each other takes so long from now on.
+    /// Frames between two brokers take `delay` from now on.
     pub fn delay(&mut self, pair: [usize; 2], delay: Duration) {
         let is_it = |wire: &Wire| pair.iter().all(|node| wire.ends.iter().any(|(end, _)| end == node));
         self.wires.iter_mut().filter(|wire| is_it(wire)).for_each(|wire| wire.delay = delay);
     }
 
-    /// Links a broker with all others that live and that it has no link to.
+    /// Links a broker with all other living ones that it has no link to.
     pub fn link_all(&mut self, number: usize) {
         for other in 0..self.nodes.len() {
             let is_it = |wire: &Wire| {
@@ -172,7 +172,7 @@ impl Net {
         }
     }
 
-    /// Everything that a broker wants written is, and what it wants read is.
+    /// Makes all pending writes of a broker durable, and serves its pending reads.
     fn serve_disk(&mut self, node: usize) {
         let Node { core, side, disk, ahead, stalls_until, .. } = &mut self.nodes[node];
         let Some(disk) = disk.as_mut().filter(|_| *stalls_until <= self.now) else { return };
@@ -212,7 +212,7 @@ impl Net {
         net
     }
 
-    /// Links two brokers; the number of the link.
+    /// Links two brokers; returns the number of the link.
     pub fn join(&mut self, one: usize, other: usize, delay: Duration) -> usize {
         let ends = [one, other].map(|node| {
             self.next_link += 1;
@@ -225,18 +225,18 @@ impl Net {
         self.wires.len() - 1
     }
 
-    /// Who is at the ends of a link, and what it is called there.
+    /// The brokers at the ends of a link, and its name at each.
     pub fn ends(&self, wire: usize) -> [(usize, PeerLink); 2] {
         self.wires[wire].ends
     }
 
-    /// So much is unsent on a way from now on.
+    /// Sets the unsent bytes on a way.
     pub fn room(&mut self, node: usize, link: PeerLink, channel: Channel, unsent: usize) {
         self.nodes[node].side.unsent.insert((link, channel as usize), unsent);
         self.peer(node, PeerInput::Room { link, channel, unsent });
     }
 
-    /// What is on a link is lost, and nobody is told.
+    /// Frames on a link are lost, and its ends are not told.
     pub fn cut(&mut self, wire: usize) {
         self.wires[wire].is_cut = true;
         let ends = self.wires[wire].ends;
@@ -265,7 +265,7 @@ impl Net {
         wires.into_iter().for_each(|wire| self.close(wire));
     }
 
-    /// A broker is killed, and another process takes its place, without what it had.
+    /// A broker is killed, and another process takes its place, without its state.
     pub fn restart(&mut self, number: usize, seed: u64) {
         for wire in 0..self.wires.len() {
             let ends = self.wires[wire].ends;
@@ -296,7 +296,7 @@ impl Net {
         self.carry(node);
     }
 
-    /// Asks another broker something; whether it could.
+    /// Asks another broker a question; tells whether it could.
     pub fn ask_broker(&mut self, node: usize, to: HostId, question: (u64, &str)) -> bool {
         let Node { core, side, ahead, .. } = &mut self.nodes[node];
         let is_sent = core.ask_broker(self.now.after(*ahead), to, question, side);
@@ -304,7 +304,7 @@ impl Net {
         is_sent
     }
 
-    /// Answers what another broker has asked; whether it could.
+    /// Answers another broker's question; tells whether it could.
     pub fn answer_broker(&mut self, node: usize, to: HostId, answer: (u64, &str)) -> bool {
         let Node { core, side, ahead, .. } = &mut self.nodes[node];
         let is_sent = core.answer_broker(self.now.after(*ahead), to, answer, side);
@@ -312,7 +312,7 @@ impl Net {
         is_sent
     }
 
-    /// Takes what a broker said to its links.
+    /// Carries the frames that a broker sent to its links.
     fn carry(&mut self, node: usize) {
         while let Some((link, channel, bytes)) = self.nodes[node].side.said.pop_front() {
             let Some(wire) = self.wires.iter().find(|wire| wire.ends.contains(&(node, link))) else { continue };

@@ -1,5 +1,5 @@
-//! Whose a session is goes with it: nobody else gets it, at whichever broker they ask for it, and
-//! whatever has become of the one that had it.
+//! A session's principal moves with it: another principal does not get it, at any broker, and after
+//! any fate of its owner.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -13,7 +13,8 @@ use super::net::Net;
 const SECOND: Duration = Duration::from_secs(1);
 
 impl Net {
-    /// Connects somebody who is known, and says whether the session was there, or why not.
+    /// Connects a client with a principal; returns whether the session was there, or why it was
+    /// refused.
     fn connect_of(
         &mut self,
         node: usize,
@@ -41,7 +42,7 @@ impl Net {
         self.input(node, Input::Attach(attach));
     }
 
-    /// Nobody else gets the session there, nor ends it.
+    /// Another principal neither gets the session nor ends it.
     fn refuses_bob(&mut self, node: usize) {
         for clean in [false, true] {
             self.begin_of(node, 7, "bus", of("bob"), clean);
@@ -84,7 +85,7 @@ fn a_session_is_given_to_nobody_else_where_its_keeper_lives() {
     assert_eq!(net.connect_of(2, 3, "bus", of("ann")), Ok(true), "its owner finds it elsewhere");
     assert!(net.is_kicked(0, 1));
     net.advance(SECOND * 2);
-    // It has moved, and is hers there too.
+    // The session has moved, and belongs to ann there too.
     for node in 0..3 {
         assert_eq!(net.connect_of(node, 8, "bus", of("bob")), Err(Refusal::ForeignSession), "at {node}");
     }
@@ -134,7 +135,7 @@ fn what_has_ended_is_nobodys() {
     assert_eq!(net.connect_of(0, 3, "bus", of("ann")), Err(Refusal::ForeignSession));
 }
 
-/// The one that has the copy is cut off from the owner: whoever is refused there leaves the session
+/// The replica is partitioned from the owner: a client that is refused there leaves the session
 /// where it is.
 #[test]
 fn who_is_refused_where_the_copy_is_moves_nothing() {

@@ -1,5 +1,5 @@
-//! Publishers that move: what one publishes at another broker does not overtake what it published
-//! before.
+//! Publishers that move: an event at the new broker does not overtake earlier ones of its
+//! publisher.
 
 use core::time::Duration;
 
@@ -30,8 +30,8 @@ impl Net {
     }
 }
 
-/// A publisher at the first broker, the same at the third, and between them one that follows both.
-/// What the first one sends of events is lost.
+/// A publisher at the first broker, the same one at the third, and between them a broker that
+/// follows both. Events that the first one sends are lost.
 fn moving() -> (Net, EventId) {
     let mut net = Net::line(3);
     for node in [0, 2] {
@@ -67,7 +67,7 @@ fn an_event_waits_for_the_one_that_its_publisher_published_before() {
     assert_eq!(net.counted(1), (1, 0));
 }
 
-/// Its publisher was at a third broker in between, and nobody here wants what it published there.
+/// Its publisher was at a third broker in between, whose events no subscriber here wants.
 #[test]
 fn an_event_waits_for_all_that_its_publisher_published_before() {
     let (mut net, one) = moving();
@@ -84,7 +84,7 @@ fn an_event_waits_for_all_that_its_publisher_published_before() {
 #[test]
 fn what_was_published_before_is_asked_for_at_once() {
     let (mut net, one) = moving();
-    // Nothing of the first broker comes by itself, as if it had just been told of silence.
+    // No frame of the first broker arrives by itself, as if it had just told silence.
     net.drops = Box::new(|from, channel, _| from == 0 && channel == Channel::Reliable);
     net.advance(SECOND);
     net.drops = Box::new(|_, _, _| false);
@@ -114,7 +114,7 @@ fn nothing_waits_for_a_broker_that_cannot_be_reached() {
     net.close(0);
     net.advance(SECOND);
     assert_eq!(net.payloads(1, 2), ["two"]);
-    // Nor does what comes while it is away, or for what nobody here knows.
+    // Nor do events that arrive while it is away, or after predecessors that are not known here.
     net.publish_after(2, "three", one);
     net.publish_after(2, "four", EventId { pubend: PubendId(0x77_0000), tick: Tick(u64::MAX) });
     net.advance(SECOND);

@@ -1,5 +1,5 @@
-//! Brokers that are started again, with their disks or without, while something is still to be told
-//! of them, or asked.
+//! Brokers that are restarted, with their disks or without, while reports about them or questions
+//! to them are still pending.
 
 use core::time::Duration;
 use std::collections::BTreeSet;
@@ -16,7 +16,7 @@ use super::net::{Net, frame};
 const SECOND: Duration = Duration::from_secs(1);
 const MILLI: Duration = Duration::from_millis(1);
 
-/// Its clerk and its replica are other brokers for each.
+/// Its directory broker and its replica differ for each.
 const CLIENTS: [&str; 5] = ["s0", "s1", "s2", "s3", "s4"];
 
 /// A broker is killed, and comes back with its disk.
@@ -26,7 +26,7 @@ fn start_again(net: &mut Net, node: usize) {
     net.advance(SECOND * 3);
 }
 
-/// Silence names the incarnation of whom it is for, and not its host.
+/// Silence names the incarnation of the broker that it is for, and not its host.
 #[test]
 fn brokers_that_begin_at_the_same_moment_have_incarnations_of_their_own() {
     let mut net = Net::mesh(8);
@@ -74,8 +74,8 @@ fn what_is_lost_is_told_however_often_whoever_is_to_tell_it_is_started_again() {
     }
 }
 
-/// The streams of that broker begin while nobody is there for the subscription, so it has no place
-/// in them.
+/// The streams of that broker begin while the subscriber is away, so the subscription has no
+/// position in them.
 #[test]
 fn what_is_lost_of_a_broker_that_has_come_while_a_client_was_away_is_told() {
     let mut net = Net::mesh(2);
@@ -85,7 +85,7 @@ fn what_is_lost_of_a_broker_that_has_come_while_a_client_was_away_is_told() {
     net.advance(SECOND * 3);
     assert_eq!(net.connect(2, 9, "publisher"), Some(false));
     let streams: Vec<String> = (0..4).map(|own| net.nodes[2].core.host().pubend(own).to_string()).collect();
-    // Nobody else hears of what comes now.
+    // No other broker receives the next events.
     net.cut(wire);
     net.advance(MILLI * 10);
     let published = net.now.as_nanos();
@@ -103,9 +103,9 @@ fn what_is_lost_of_a_broker_that_has_come_while_a_client_was_away_is_told() {
     }
 }
 
-/// A client goes to a broker that knows more of a stream than what it has passed, as something that
-/// was lost on the way lies before that: it was told under what was wanted there before the client
-/// came. Then the stream ends.
+/// A client goes to a broker that knows more of a stream than it has passed, as an event before
+/// that was lost on the way: that knowledge was told under the interest before the client came.
+/// Then the stream ends.
 #[test]
 fn what_was_known_where_a_client_comes_says_nothing_of_what_it_wants_when_a_stream_ends() {
     let mut net = Net::mesh(3);
@@ -116,7 +116,7 @@ fn what_was_known_where_a_client_comes_says_nothing_of_what_it_wants_when_a_stre
     net.subscribe(0, 1, Filter { following, ..plain("#", Qos::AtLeastOnce) });
     assert_eq!(net.connect(1, 9, "publisher"), Some(false));
     net.advance(SECOND * 2);
-    // What is wanted at the first does not come there.
+    // Events for the first broker do not arrive there.
     net.delay([0, 1], SECOND * 60);
     net.drops = Box::new(|from, _, _| from == 1);
     net.publish(1, 9, "e", "lost on the way", Qos::AtLeastOnce);
@@ -143,8 +143,8 @@ fn what_was_known_where_a_client_comes_says_nothing_of_what_it_wants_when_a_stre
     }
 }
 
-/// Three brokers. A client has subscribed at the first and left, something came for it at the
-/// second, and the first is gone.
+/// Three brokers. A client has subscribed at the first and left, an event for it was published at
+/// the second, and the first is gone.
 fn something_is_owed(client: &str) -> Net {
     let mut net = Net::mesh(3);
     assert_eq!(net.connect(1, 9, "publisher"), Some(false));
@@ -159,7 +159,7 @@ fn something_is_owed(client: &str) -> Net {
     net
 }
 
-/// After a while the second keeps nothing of what came there.
+/// After a while the second keeps nothing of the log for it.
 fn assert_nothing_is_owed(net: &mut Net, client: &str) {
     net.advance(SECOND * 60);
     let streams = net.nodes[1].core.streams();
@@ -178,15 +178,14 @@ fn keeper_is_gone(client: &str) -> Net {
     net
 }
 
-/// A broker has lost its disk, and a session of its former life comes back to it from a copy. What
-/// was owed to that life is kept until others know what is needed for the session by now, and no
-/// longer.
+/// A broker has lost its disk, and a session of its former host comes back to it from a copy. The
+/// hold for that host is kept until other brokers know the needs of the session, and no longer.
 #[test]
 fn what_is_owed_to_a_broker_that_has_ended_is_kept_until_its_sessions_are_safe_elsewhere() {
     for client in CLIENTS {
         let mut net = something_is_owed(client);
         net.revive(0, false);
-        // What it needs is not heard of.
+        // No report of its needs is received.
         net.drops = Box::new(|from, _, bytes| {
             let Some(Frame::MessageFrame(message)) = frame(bytes) else { return false };
             from == 0 && matches!(BrokerMessage::decode(message.kind, message.body), Ok(BrokerMessage::HoldReport(_)))
@@ -203,8 +202,8 @@ fn what_is_owed_to_a_broker_that_has_ended_is_kept_until_its_sessions_are_safe_e
     }
 }
 
-/// Its session has gone to a third broker, and ends there, which loses its disk before it has said
-/// that it is safe.
+/// Its session has moved to a third broker, and ends there. That broker loses its disk before it
+/// has reported that the session is safe.
 #[test]
 fn nothing_is_owed_for_a_session_that_ended_with_the_broker_that_had_it_last() {
     for client in CLIENTS {
@@ -228,8 +227,8 @@ fn nothing_is_owed_for_a_session_that_ended_with_the_broker_that_had_it_last() {
     }
 }
 
-/// The same where whoever has the copy is not answered for long when it asks who else has the
-/// session.
+/// As the test above, where the replica gets no answer for long when it asks for other states of
+/// the session.
 #[test]
 fn what_is_owed_to_a_broker_that_has_ended_is_kept_while_its_sessions_are_sought_in_vain() {
     for client in CLIENTS {
@@ -247,8 +246,8 @@ fn what_is_owed_to_a_broker_that_has_ended_is_kept_while_its_sessions_are_sought
     }
 }
 
-/// There are copies of its session from when it was somewhere else, and they are sought when that
-/// broker has ended.
+/// There are copies of its session from when it was at another broker, and they are sought when
+/// that broker has ended.
 #[test]
 fn who_is_attached_elsewhere_stays_so_when_a_former_keeper_ends() {
     for (client, pause) in (0..16).flat_map(|client| [0, 15].map(|pause| (format!("s{client}"), pause))) {
@@ -261,7 +260,7 @@ fn who_is_attached_elsewhere_stays_so_when_a_former_keeper_ends() {
     }
 }
 
-/// It comes while they are sought.
+/// The client comes while they are sought.
 #[test]
 fn who_comes_as_a_former_keeper_ends_stays() {
     for (client, pause) in (0..16).flat_map(|client| [0, 2, 5, 20, 60].map(|pause| (format!("s{client}"), pause))) {
@@ -276,7 +275,8 @@ fn who_comes_as_a_former_keeper_ends_stays() {
     }
 }
 
-/// Where it was before there is a copy of its session here, which is sought as that broker ends.
+/// This broker has a copy of the session from an earlier owner, which is sought when that broker
+/// ends.
 #[test]
 fn who_is_connected_gets_what_comes_after_an_earlier_keeper_has_ended() {
     for pause in [1, 20, 100, 300, 600] {
@@ -296,7 +296,7 @@ fn who_is_connected_gets_what_comes_after_an_earlier_keeper_has_ended() {
     }
 }
 
-/// The owner is gone, and whoever has the copy is started again while it is asked for that.
+/// The owner is gone, and the replica is restarted while it is asked for the copy.
 #[test]
 fn a_copy_that_is_forgotten_while_it_is_asked_for_is_not_taken_for_none() {
     let mut refused = 0;
@@ -318,8 +318,8 @@ fn a_copy_that_is_forgotten_while_it_is_asked_for_is_not_taken_for_none() {
     assert!(refused > 0);
 }
 
-/// One that has lost its disk hears of a broker that is gone from another one, and is started again
-/// before that one's name is there again.
+/// A broker that has lost its disk hears of a broker that is gone from another one, and is
+/// restarted before the next broker of that name is there.
 #[test]
 fn who_has_heard_of_a_broker_that_is_gone_tells_whoever_has_its_name_by_then() {
     let mut net = Net::mesh(3);
@@ -347,16 +347,17 @@ fn publish_exactly(net: &mut Net, payload: &str) {
     net.input(0, Input::Release { link: Link(9), tag: 77 });
 }
 
-/// Brokers of which the first has what is left of a session that went to the third, which is out of
-/// reach; the second, which may have a copy, was started again. The brokers have been the same for
-/// that long before. Gives also what its client knows.
+/// The first broker has the remains of a session that moved to the third, which is out of reach;
+/// the second, which may have a copy, was restarted. The set of brokers was unchanged for `calm`
+/// before that. Also returns the payloads that the client knows.
 fn went_to_one_that_is_gone(count: usize, client: &str, calm: Duration) -> (Net, BTreeSet<u16>) {
     let mut net = Net::mesh(count);
     assert_eq!(net.connect(0, 9, "publisher"), Some(false));
     assert_eq!(net.connect(0, 1, client), Some(false));
     net.subscribe_durably(0, 1, "t", Qos::ExactlyOnce);
     net.advance(calm);
-    // As long as one is away in whose streams it stands, it stays where it was as well.
+    // The session stays in its former place as well while a broker of a stream that it has a
+    // position in is away.
     net.kill(3);
     assert_eq!(net.connect(2, 2, client), Some(true));
     publish_exactly(&mut net, "1");
@@ -369,8 +370,8 @@ fn went_to_one_that_is_gone(count: usize, client: &str, calm: Duration) -> (Net,
     (net, known)
 }
 
-/// Its session went to a broker that has had it for long, and the one that has a copy is started
-/// again as that one is gone: what is left where it was before is old.
+/// A session has been at its new broker for long, and the replica is restarted when that broker is
+/// gone: the remains at its former broker are old.
 #[test]
 fn what_was_copied_where_it_went_does_not_go_on_from_where_it_was_before() {
     let mut refused = 0;
@@ -390,7 +391,7 @@ fn what_was_copied_where_it_went_does_not_go_on_from_where_it_was_before() {
     assert!(refused > 0);
 }
 
-/// The same at a broker that had nothing to do with it: it waits, and the owner comes back
+/// As the test above, at a broker that never had the session: it waits, and the owner comes back
 /// meanwhile.
 #[test]
 fn a_keeper_that_comes_back_while_an_older_state_is_asked_for_is_asked() {
@@ -415,8 +416,8 @@ fn a_keeper_that_comes_back_while_an_older_state_is_asked_for_is_asked() {
     assert!(waited > 0);
 }
 
-/// The owner is gone, nobody but the replica knows of the session, and that is started again, too.
-/// The owner comes back while the copy is asked for.
+/// The owner is gone, only the replica knows of the session, and that is restarted, too. The owner
+/// comes back while the copy is asked for.
 #[test]
 fn a_keeper_that_comes_back_while_a_copy_is_asked_for_that_is_gone_is_asked() {
     let mut found = 0;

@@ -1,5 +1,5 @@
-//! A client goes on without the copies of its session, which are out of reach: the logs still have
-//! what it lacks.
+//! A client resumes without the copies of its session, which are out of reach: the logs still have
+//! its missing events.
 
 use core::time::Duration;
 
@@ -15,7 +15,7 @@ use super::net::Net;
 const MINUTE: Duration = Duration::from_secs(60);
 
 impl Net {
-    /// Subscribes from there, and gives where the subscription begins, and what comes.
+    /// Subscribes from `start`; returns where the subscription begins, and its deliveries.
     fn subscribe_from(&mut self, node: usize, start: Start<'_>) -> (CheckpointToken, Vec<Got>) {
         let following = Following {
             durability: Durability::Durable,
@@ -55,14 +55,14 @@ fn gaps(got: &[Got]) -> impl Iterator<Item = (PubendId, Tick, Tick)> {
     got.iter().filter(|got| got.topic == NOTICE_TOPIC).filter_map(of)
 }
 
-/// Whether a gap was told of a stream in which nothing may be lost.
+/// Whether a gap was told in a stream in which nothing may be lost.
 fn has_gap(got: &[Got]) -> bool {
     gaps(got).any(|(pubend, ..)| pubend.reliability() == Reliability::Reliable)
 }
 
-/// Four brokers. A subscriber that keeps its position was at the second, and got something of the
-/// first and the fourth; then it went, and more came. The second and the third are gone, and nobody
-/// else has its session.
+/// Four brokers. A subscriber that keeps its position was at the second, and got events of the
+/// first and the fourth; then it left, and more were published. The second and the third are gone,
+/// and no other broker has its session.
 fn left_alone(expiry: Duration) -> (Net, String, CheckpointToken, Vec<EventId>) {
     let how = How { expiry, ..RETURN };
     for name in ["sub-a", "sub-b", "sub-c", "sub-d", "sub-e", "sub-f", "sub-g", "sub-h"] {
@@ -132,8 +132,8 @@ fn a_session_that_begins_anew_counts_from_now_on() {
     assert!(has_gap(&got), "{got:?}");
 }
 
-/// Its host began after the token, and nobody could tell it of a session: what came there first was
-/// logged for nobody.
+/// Its host began after the token, and could not be told of a session: its first events were not
+/// logged for any.
 #[test]
 fn a_stream_that_is_younger_than_the_token_may_lack_what_came_first() {
     let (mut net, name, begins, had) = left_alone(MINUTE * 60);
@@ -152,8 +152,9 @@ fn a_stream_that_is_younger_than_the_token_may_lack_what_came_first() {
     assert_eq!(net.payloads(3, 1), ["live"]);
 }
 
-/// As before, at another broker that begins after the token, and is out of reach while the client
-/// says where it stands: what came there meanwhile comes here neither, and the client has to know.
+/// As the test above, at another broker that begins after the token, and is out of reach while the
+/// client names its position: events published there meanwhile do not arrive here either, and the
+/// client has to know.
 #[test]
 fn a_stream_that_is_younger_than_the_token_and_out_of_reach_is_a_gap_up_to_when_its_broker_knows() {
     let (mut net, name, begins, had) = left_alone(MINUTE * 60);

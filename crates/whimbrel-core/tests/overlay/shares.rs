@@ -37,7 +37,7 @@ impl Net {
         self.subscribe(node, link, filter);
     }
 
-    /// The answer to a SUBSCRIBE, and what else the client was told so far.
+    /// The answer to a SUBSCRIBE, and other output to the client so far.
     fn granted(&mut self, node: usize, link: u32) -> Option<Result<Qos, Refusal>> {
         let told = self.told(node, link);
         told.into_iter().find_map(|told| match told {
@@ -46,7 +46,7 @@ impl Net {
         })
     }
 
-    /// What a member has got, and acknowledges.
+    /// The payloads that a member has got, and acknowledges.
     fn work(&mut self, node: usize, link: u32) -> Vec<String> {
         let mut all = Vec::new();
         for told in self.told(node, link) {
@@ -59,7 +59,7 @@ impl Net {
         all
     }
 
-    /// What all these members get and acknowledge within a time.
+    /// The payloads that all these members get and acknowledge within a time.
     fn work_all(&mut self, members: &[(usize, u32)], span: Duration) -> BTreeMap<(usize, u32), Vec<String>> {
         let mut all: BTreeMap<(usize, u32), Vec<String>> = BTreeMap::new();
         for _ in 0..20 {
@@ -130,12 +130,12 @@ fn one_broker_alone_wants_the_events_of_a_shared_subscription() {
     assert_eq!(received(home), 1);
 }
 
-/// Whether a frame is a message about it.
+/// Whether a frame is a message about the shared subscription.
 fn is_of_share(bytes: &[u8]) -> bool {
     bytes.windows(SHARE.len()).any(|part| part == SHARE.as_bytes())
 }
 
-/// Brokers of which the home has no member, and the two others have one each, with that window.
+/// Brokers of which the home has no member, and the two others have one each.
 fn two_branches() -> (Net, usize, [usize; 2]) {
     let mut net = mesh(3);
     net.enter(0, MEMBER, plain(SHARE, AtLeastOnce));
@@ -172,11 +172,11 @@ fn the_branch_with_least_load_comes_first() {
     assert_eq!(got.len(), 19);
 }
 
-/// What each member has got, by node and link.
+/// The payloads of each member, by node and link.
 type Shared = BTreeMap<(usize, u32), Vec<String>>;
 
-/// Publishes at `from`, every third payload a long one, which the members of the links `small`
-/// cannot be sent; what these and `other` get within two seconds.
+/// Publishes at `from`, every third payload a long one, which the members `small` cannot be sent.
+/// Returns the payloads that these and `other` get within two seconds.
 fn long_and_short(net: &mut Net, from: usize, small: &[(usize, u32)], other: &[(usize, u32)]) -> (Vec<String>, Shared) {
     for (node, link) in small {
         net.nodes[*node].side.edges.largest.insert(*link, 3);
@@ -336,7 +336,7 @@ fn another_selector_is_refused_across_brokers() {
         net.advance(SECOND);
         assert_eq!(net.granted(node, MEMBER + 5), Some(Err(Refusal::OtherSelector)), "{node} home {home}");
     }
-    // Also where nobody else is a member, so that only the home can know.
+    // Also where no other session is a member, so that only the home can know.
     net.input(one, Input::Detach { link: Link(MEMBER), publish_will: false, expiry: None });
     net.advance(SECOND);
     net.subscribe(one, MEMBER + 5, Filter { selector: Some(&selector), ..plain(SHARE, AtLeastOnce) });

@@ -1,5 +1,5 @@
-//! A subscriber that moves is told gaps only of streams in which there may have been something:
-//! their brokers tell since when there was nothing at all.
+//! A subscriber that moves is told gaps only in streams that may have had an event: their brokers
+//! tell since when there was none at all.
 
 use core::time::Duration;
 
@@ -24,7 +24,8 @@ fn durable() -> Net {
     net
 }
 
-/// What a client gets in two seconds, and answers: events, and gaps by their reason and stream.
+/// The deliveries that a client gets in two seconds, and answers: events, and gaps by their reason
+/// and stream.
 fn story(net: &mut Net, node: usize) -> Vec<String> {
     let told = net.settled(node, 1, SECOND * 2);
     let line = |payload: String| match part(&payload, "reason") {
@@ -39,8 +40,7 @@ fn moves(net: &mut Net, from: usize, to: usize) {
     assert_eq!(net.connect(to, 1, "sub"), Some(true));
 }
 
-/// Gaps that all brokers have counted: those in which something may be lost, those of best effort,
-/// and those of clients.
+/// Gaps counted by all brokers: possible losses, best-effort ones, and those of clients.
 fn counted(net: &Net, class: GapClass) -> (u64, u64, usize) {
     let cores = || net.nodes.iter().map(|node| &node.core);
     let counts = cores().map(|core| core.gap_counts());
@@ -79,8 +79,8 @@ fn where_there_was_something_of_best_effort_it_is_told_once_as_that_and_never_as
     assert_eq!(counted(&net, GapClass::Durable), (0, 1, 0));
 }
 
-/// What nobody had asked for at the new broker is a gap of a semi-durable subscription, if there
-/// was anything.
+/// Events that the new broker had no interest in are a gap of a semi-durable subscription, if there
+/// were any.
 #[test]
 fn a_reliable_stream_is_told_only_if_there_was_something_in_it() {
     for published in [0_usize, 1] {
@@ -102,8 +102,7 @@ fn a_reliable_stream_is_told_only_if_there_was_something_in_it() {
     }
 }
 
-/// What its broker had before it was restarted it does not know: of best effort, nothing was
-/// written.
+/// A restarted broker does not know its earlier best-effort events: they were not written.
 #[test]
 fn what_a_restarted_broker_cannot_know_is_told_of_best_effort_and_not_lost() {
     let mut net = durable();

@@ -1,5 +1,5 @@
-//! What a subscription was given before what is written of it changes in kind, and has acknowledged
-//! since, does not come again after a restart.
+//! Events given before a subscription's position record changes in kind, and acknowledged since, do
+//! not come again after a restart.
 
 use core::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::net::Net;
 use crate::{PUB, SECOND, SUB, WIDE};
 
 /// Another client of the broker in the middle, which has acknowledged one event: so there is a
-/// base.
+/// position base.
 const OTHER: u32 = 3;
 
 fn durable(text: &str) -> Filter<'_> {
@@ -40,7 +40,7 @@ fn world(limits: Limits) -> Net {
     net
 }
 
-/// What a subscriber gets whose broker is started again.
+/// The payloads that a subscriber gets when its broker is restarted.
 fn again(net: &mut Net) -> Vec<String> {
     net.kill(1);
     net.advance(SECOND);
@@ -58,7 +58,7 @@ fn again(net: &mut Net) -> Vec<String> {
 #[test]
 fn what_was_given_before_a_log_counted_and_acknowledged_after_does_not_come_again() {
     let mut net = world(Limits::default());
-    // On its log the subscription will not count.
+    // Its log will not count for the subscription.
     net.kill(2);
     net.advance(SECOND * 3);
     net.attach(1, SUB, "subscriber", WIDE);
@@ -88,14 +88,14 @@ fn what_was_acknowledged_as_a_position_ceased_to_refer_to_a_base_does_not_come_a
     }
     net.advance(SECOND * 3);
     let given_first = given(&mut net, 1, SUB);
-    // It changes over to a base that is further on than what it was given.
+    // It changes over to a base that is ahead of the events that it was given.
     net.publish(2, PUB, "t/b", "z");
     net.advance(Duration::from_millis(50));
     let last = given(&mut net, 1, SUB);
     acknowledge(&mut net, 1, SUB, &last);
     net.advance(Duration::from_millis(200));
-    // Something is counted, and in the moment after that all of the rest happens, before it is
-    // counted again. The log is held for the other one.
+    // Positions are counted once, and all of the rest happens in the moment before the next count.
+    // The log is held for the other client.
     let others = given(&mut net, 1, OTHER);
     acknowledge(&mut net, 1, OTHER, &others[2..]);
     net.publish(2, PUB, "t/b", "later");

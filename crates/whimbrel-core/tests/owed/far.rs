@@ -1,4 +1,4 @@
-//! What a durable subscription has of another broker's stream when brokers end at awkward moments.
+//! A durable subscription to another broker's stream when brokers end at awkward moments.
 
 use core::time::Duration;
 
@@ -134,7 +134,7 @@ fn what_was_wanted_for_a_moment_is_not_held_for_ever() {
     net.subscribe(1, SUB, plain("t/#", Qos::AtLeastOnce));
     net.input(1, Input::Unsubscribe { link: Link(SUB), tag: 2, filters: &["t/#"] });
     net.advance(SECOND * 3);
-    // Somebody else's goes on.
+    // Another client's subscription continues.
     net.attach(0, 5, "at home", WIDE);
     net.subscribe(0, 5, plain("t/#", Qos::AtLeastOnce));
     publish(&mut net, &["a", "b"]);
@@ -144,8 +144,8 @@ fn what_was_wanted_for_a_moment_is_not_held_for_ever() {
     assert_eq!(net.nodes[0].disk.events(), 0);
 }
 
-/// Whether a SUBSCRIBE is answered while the disk of another broker takes its time, and what comes
-/// of what was published once both have died after that.
+/// Whether a SUBSCRIBE is answered while the disk of another broker is slow, and the payloads
+/// received of events published once both have died after that.
 fn subscribed_while_stuck(mut net: Net) -> (bool, Vec<String>) {
     net.attach(0, PUB, "publisher", CLEAN);
     net.attach(1, SUB, "subscriber", WIDE);

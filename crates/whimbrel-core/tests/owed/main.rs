@@ -1,5 +1,5 @@
-//! Durable subscriptions at one broker, publishers at another: what was acknowledged to these comes
-//! exactly once, whoever dies and comes back.
+//! Durable subscriptions at one broker, publishers at another: an event acknowledged to its
+//! publisher is delivered exactly once, after any broker's death and return.
 
 mod begun;
 #[path = "../common/mod.rs"]
@@ -94,7 +94,7 @@ fn a_subscription_is_answered_when_it_is_owed_durably() {
 
 #[test]
 fn brokers_that_have_just_begun_tell_what_they_owe_as_soon_as_there_is_a_way() {
-    // However far apart their first words and the subscription are.
+    // For any time between their first messages and the subscription.
     for wait in 0..300 {
         let mut net = Net::young(2);
         net.advance(Duration::from_millis(wait));
@@ -104,7 +104,7 @@ fn brokers_that_have_just_begun_tell_what_they_owe_as_soon_as_there_is_a_way() {
     }
 }
 
-/// Events that wait for a commit, so many that they are not all passed in one step.
+/// Events that wait for a commit: too many to be passed in one step.
 const WAITING: usize = 700;
 
 #[test]
@@ -118,8 +118,8 @@ fn a_subscription_that_is_made_in_the_step_that_tells_the_interest_is_not_answer
     (0..WAITING).for_each(|_| net.publish(1, 4, "nobody", "behind it"));
     net.input(1, Input::Subscribe { link: Link(3), tag: 1, filters: &[plain("u/#", Qos::AtLeastOnce)] });
     net.nodes[1].is_stuck = false;
-    // Something else is to be told at once, and the other subscription is made at the end of what
-    // waits.
+    // An answer is to be sent at once, and the other subscription is made at the end of the waiting
+    // events.
     net.input(1, Input::Subscribe { link: Link(4), tag: 1, filters: &[plain("v/#", Qos::AtMostOnce)] });
     while !net.told(1, 3).iter().any(|told| matches!(told, Told::Subscribed(_))) {
         net.advance(Duration::from_millis(1));
@@ -333,7 +333,7 @@ fn a_broker_that_is_forgotten_is_owed_nothing_at_any_other_and_told_so_when_it_c
     assert_eq!((kept(&net, 0), net.nodes[0].disk.keys(b'o')), (0, 1), "b1 is still owed what it wants");
     let lost = |got: &common::Got| got.topic == NOTICE_TOPIC && got.payload.contains("lost");
     assert_eq!(net.got(1, 3).iter().filter(|got| lost(got)).count(), 4, "its streams have ended");
-    // Whoever tells of it, and whoever has heard of it, knows it after a restart.
+    // Both the broker that gives the hold and the one that received it know it after a restart.
     for node in [0, 1] {
         net.kill(node);
         net.revive(node);
@@ -409,7 +409,7 @@ fn another_selector_counts_from_when_the_publisher_s_broker_knows_of_it() {
         net.attach(0, PUB, "publisher", CLEAN);
         net.attach(1, SUB, "subscriber", WIDE);
         net.subscribe(1, SUB, filter(&low));
-        // What comes while it is out of reach is still wanted under the old one.
+        // Events published while it is out of reach are still wanted under the old selector.
         net.part(1);
         importance(&mut net, "low", 1);
         importance(&mut net, "not yet high", 9);

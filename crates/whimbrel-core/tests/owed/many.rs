@@ -1,4 +1,4 @@
-//! Many durable subscriptions among many brokers: what they have in common is held once.
+//! Many durable subscriptions among many brokers: common positions are held once.
 
 use core::time::Duration;
 
@@ -21,7 +21,7 @@ fn client(number: u32) -> (u32, String) {
     (SUB + number, format!("subscriber{number}"))
 }
 
-/// Bytes that a broker holds of where its subscriptions stand, and those that are written of it.
+/// Bytes that a broker holds of its subscriptions' positions, and bytes written of them.
 fn held(net: &Net, node: usize) -> (usize, usize) {
     let sizes = net.nodes[node].core.overlay_sizes();
     let held = sizes.iter().find(|size| size.what == "positions of subscriptions").expect("it is told").bytes;
@@ -87,7 +87,7 @@ fn revive(net: &mut Net) {
 #[test]
 fn those_who_have_caught_up_or_left_together_take_little_each() {
     let mut net = world(Limits::default());
-    // Each list of its own would take so much.
+    // The bytes if each had a list of its own.
     let alone = SUBSCRIBERS as usize * STREAMS * POSITION;
     for what in ["a", "b"] {
         publish(&mut net, what);
@@ -102,7 +102,7 @@ fn those_who_have_caught_up_or_left_together_take_little_each() {
     publish(&mut net, "c");
     revive(&mut net);
     let (restored, _) = held(&net, BROKERS - 1);
-    // Best-effort streams have begun anew for each, and what its logs hold for it is not known yet.
+    // Best-effort streams have begun anew for each, and its holds are not known yet.
     assert!(restored < alone, "{restored} of {alone}");
     back(&mut net);
     assert_eq!(got(&mut net), all(&["c"]));
@@ -121,16 +121,16 @@ fn declare(net: &mut Net, node: usize) {
     net.nodes[node].core.set_profiles(vec![Profile { filter, persistence: Persistence::Volatile }]);
 }
 
-/// What is asked for.
+/// The kind of subscription.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Asked {
     Durable,
-    /// Some of what it asks for is in no log.
+    /// Some of its topics are in no log.
     Volatile,
     SemiDurable,
-    /// The client keeps the position, and acknowledges where it stands.
+    /// The client keeps the position, and acknowledges it.
     ByToken,
-    /// Logs are given up when they are as old.
+    /// Logs are released at this age.
     GivenUp,
 }
 
@@ -144,15 +144,15 @@ fn asked(what: Asked, topic: &str) -> Filter<'_> {
     Filter { following, ..durable }
 }
 
-/// Where a subscription stands, as the last notice of silence says.
+/// The position of a subscription, by the last notice of silence.
 fn place(got: &[Got]) -> CheckpointToken {
     let silence = got.iter().rev().find(|got| got.payload.contains("silence")).expect("silence is told");
     let (_, token) = silence.payload.split_once(r#""token":""#).expect("with where it stands");
     token.split('"').next().expect("a text").parse().expect("a token")
 }
 
-/// Bytes that each more subscription takes whose client has left, each at another moment; and what
-/// it takes once its broker was started again.
+/// Bytes that each further subscription takes whose client has left, each at another moment; and
+/// those after a restart of the broker.
 fn away_each(brokers: usize, what: Asked) -> [usize; 2] {
     let limits = match what {
         Asked::GivenUp => Limits { max_retain: Some(SECOND * 3_600), ..Limits::default() },
@@ -223,7 +223,7 @@ fn bases_do_not_heap_up_for_those_who_leave_one_after_the_other() {
     assert!((1..=4).contains(&bases), "{bases} bases in 380 s");
 }
 
-/// How many entries of the map begin with that message.
+/// The number of the map's entries of a kind.
 fn entries(net: &Net, message: u8) -> usize {
     net.nodes[BROKERS - 1].disk.map.keys().filter(|key| key[0] == message).count()
 }
@@ -238,8 +238,7 @@ fn what_is_written_is_what_differs_from_where_all_streams_stand() {
         let (_, written) = held(&net, BROKERS - 1);
         let (parts, bases) = (entries(&net, b'q'), entries(&net, b'c'));
         println!("{parts} parts, {bases} bases");
-        // The broker in whose stream something came, once the others have said anything since it
-        // began.
+        // The broker whose stream had an event, once the others have reported since it began.
         assert!(at < 3 || parts <= SUBSCRIBERS as usize * 2, "{parts} parts");
         assert!(at < 3 || written < SUBSCRIBERS as usize * 160, "{written} bytes");
         assert!((1..=2).contains(&bases), "{bases} bases");
@@ -278,7 +277,7 @@ fn whoever_dies_at_whatever_moment_gets_everything_once() {
         publish(&mut net, "d");
         back(&mut net);
         let again = got(&mut net);
-        // What was sent on the link that broke comes again, and nothing else does.
+        // Deliveries on the broken link come again, and no others.
         assert_eq!(again, all(&["c", "d"]), "after {span} ms, bases each {every} ms");
     }
 }

@@ -1,5 +1,5 @@
-//! Filter records name the brokers for whom an event is logged: of the log only that is looked at
-//! for each.
+//! Filter records name the brokers for which an event is logged: only these parts of the log are
+//! read for each.
 
 use core::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::disk::restoring;
 use crate::net::Net;
 use crate::{PUB, SECOND, SUB, WIDE, back};
 
-/// The filters of four brokers; nobody else wants these events.
+/// The filters of four brokers; no other subscription wants these events.
 const QUARTERS: [&str; 4] = ["t/0", "t/1", "t/2", "t/3"];
 
 /// A publisher at b0, and behind it a broker for each of these filters, with a durable subscriber.
@@ -32,7 +32,7 @@ fn world(filters: &[&str]) -> Net {
     net
 }
 
-/// So many events come, of each quarter every fourth; the first is number `first`.
+/// Publishes `count` events, one in four for each quarter; the first is number `first`.
 fn publish(net: &mut Net, first: usize, count: usize) {
     for number in first..first + count {
         net.publish(0, PUB, QUARTERS[number % 4], &number.to_string());
@@ -50,7 +50,7 @@ fn kill_all(net: &mut Net) {
     net.advance(SECOND);
 }
 
-/// A broker is there again, and its subscriber: what that gets.
+/// A broker and its subscriber are back: the payloads that it gets.
 fn gets(net: &mut Net, node: usize) -> Vec<String> {
     net.revive(node);
     net.join(0, node);
@@ -60,7 +60,7 @@ fn gets(net: &mut Net, node: usize) -> Vec<String> {
     net.payloads(node, SUB)
 }
 
-/// Events that were looked at, and that were told.
+/// Events that were looked at, and events that were told.
 fn looks(net: &Net) -> (u64, u64) {
     let stats = net.stats(0);
     (stats.events_looked_at, stats.events_lent)
@@ -111,7 +111,7 @@ fn what_was_logged_before_there_were_numbers_is_looked_at() {
     net.kill(0);
     let disk = &mut net.nodes[0].disk;
     disk.streams.retain(|name, _| !matches!(name, StreamName::Filter { shard: HOLDS_SHARD, .. }));
-    // Holds as they were written then end where the number stands.
+    // Holds in their former format then end before the number.
     let keys: Vec<Vec<u8>> = disk.map.keys().filter(|key| key[0] == b'k').cloned().collect();
     assert_eq!(keys.len(), 4);
     for key in keys {
@@ -170,7 +170,7 @@ fn what_is_wanted_under_a_part_of_what_is_owed_is_named() {
     net.attach(1, 3, "another", WIDE);
     net.subscribe(1, 3, plain("t/1", Qos::AtLeastOnce));
     net.advance(SECOND * 2);
-    // What `t/#` covers is told with it, and asked for alone.
+    // The interest of a filter below `t/#` is told together with that, and asked for alone.
     net.input(1, Input::Unsubscribe { link: Link(SUB), tag: 2, filters: &["t/#"] });
     net.subscribe(1, SUB, plain("t/+", Qos::AtLeastOnce));
     net.advance(SECOND * 12);
@@ -197,7 +197,7 @@ fn a_part_for_which_something_else_was_owed_is_looked_at() {
     publish(&mut net, 0, 8);
     net.advance(SECOND);
     assert_eq!(net.payloads(2, SUB).len(), 8);
-    // What another broker was owed is asked for by one that was not.
+    // A broker without a hold asks for events held for another one.
     let [low, high] = ["JMSPriority < 6", "JMSPriority > 4"].map(|text| Selector::parse(text).expect("a selector"));
     let filter = |selector| Filter { selector: Some(selector), ..plain("t/#", Qos::AtLeastOnce) };
     net.attach(1, 3, "selective", WIDE);
@@ -224,7 +224,7 @@ fn a_part_for_which_something_else_was_owed_is_looked_at() {
 
 #[test]
 fn who_has_what_another_broker_was_owed_gets_it() {
-    // A broker loses its disk, and its sessions go to one that was owed nothing, or something else.
+    // A broker loses its disk, and its sessions go to one without a hold, or with another one.
     for owes_another in [false, true] {
         let mut net = Net::moving(3);
         net.attach(0, PUB, "publisher", CLEAN);

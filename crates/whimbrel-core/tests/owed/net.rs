@@ -19,9 +19,9 @@ pub struct Node {
     pub side: Side,
     pub disk: Durable,
     pending: VecDeque<(BatchNo, Vec<Kept>)>,
-    /// It is not there: what is said to it is lost.
+    /// The broker is down: frames to it are lost.
     pub is_down: bool,
-    /// Its disk takes its time: nothing becomes durable.
+    /// Its disk is slow: nothing becomes durable.
     pub is_stuck: bool,
     /// Its disk reads nothing for now.
     pub reads_nothing: bool,
@@ -60,7 +60,7 @@ impl Net {
         Net::new(count, limits, false).settled()
     }
 
-    /// Brokers that have begun in this moment.
+    /// Brokers that have begun at this moment.
     pub fn young(count: usize) -> Net {
         Net::new(count, Limits::default(), false)
     }
@@ -70,7 +70,7 @@ impl Net {
         Net::new(count, Limits::default(), true).settled()
     }
 
-    /// All know of all.
+    /// Waits until all brokers know each other.
     fn settled(mut self) -> Net {
         self.advance(Duration::from_secs(2));
         self
@@ -145,14 +145,14 @@ impl Net {
         }
     }
 
-    /// One more broker, linked to that one.
+    /// One more broker, linked to `beside`.
     pub fn grow(&mut self, beside: usize) {
         let node = self.open(self.nodes.len(), Durable::default());
         self.nodes.push(node);
         self.join(beside, self.nodes.len() - 1);
     }
 
-    /// What a broker has counted.
+    /// The counters of a broker.
     pub fn stats(&self, node: usize) -> &OverlayStats {
         self.nodes[node].core.overlay_stats().expect("it has an overlay")
     }
@@ -163,7 +163,7 @@ impl Net {
         self.part(number);
     }
 
-    /// What it has written is gone with it.
+    /// The written part is gone with it.
     pub fn lose_disk(&mut self, number: usize) {
         self.nodes[number].disk = Durable::default();
     }
@@ -184,7 +184,7 @@ impl Net {
         self.carry(node);
     }
 
-    /// What a broker wants written is durable, and what it wants read is read.
+    /// Makes pending writes of a broker durable, and serves its pending reads.
     fn settle(&mut self, node: usize) {
         let Node { core, side, disk, pending, is_stuck, reads_nothing, is_damaged, logged, .. } = &mut self.nodes[node];
         loop {
@@ -228,7 +228,7 @@ impl Net {
         }
     }
 
-    /// Takes what a broker said to its links.
+    /// Carries the frames that a broker sent to its links.
     fn carry(&mut self, node: usize) {
         while let Some((link, channel, bytes)) = self.nodes[node].side.said.pop_front() {
             let Some(wire) = self.wires.iter().find(|wire| wire.ends.contains(&(node, link))) else { continue };
@@ -283,7 +283,7 @@ impl Net {
             let mut told = self.told(node, link);
             if !told.is_empty() {
                 let first = told.remove(0);
-                // What came with it is not lost.
+                // Output received with it is not lost.
                 self.nodes[node].side.edges.told.insert(link, told);
                 return first;
             }
@@ -297,7 +297,7 @@ impl Net {
         self.told(node, link);
     }
 
-    /// An operator has a broker forgotten.
+    /// An operator ends a host with `whimbrel forget`.
     pub fn forget(&mut self, node: usize, name: &str, force: bool) -> Result<usize, NotForgotten> {
         let Node { core, side, .. } = &mut self.nodes[node];
         let result = core.retire_broker(self.now, name, force, side);
@@ -306,7 +306,7 @@ impl Net {
         result
     }
 
-    /// Subscribes; how long the answer took.
+    /// Subscribes; returns the time until the answer.
     pub fn subscribe(&mut self, node: usize, link: u32, filter: Filter<'_>) -> Duration {
         let began = self.now;
         self.input(node, Input::Subscribe { link: Link(link), tag: 1, filters: &[filter] });
@@ -330,7 +330,7 @@ impl Net {
         self.nodes[node].side.edges.told.remove(&link).unwrap_or_default()
     }
 
-    /// What a client was sent, and acknowledges.
+    /// The deliveries that a client was sent, and acknowledges.
     pub fn got(&mut self, node: usize, link: u32) -> Vec<Got> {
         let mut all = Vec::new();
         loop {
@@ -348,7 +348,7 @@ impl Net {
         }
     }
 
-    /// The payloads of that.
+    /// The payloads of these deliveries.
     pub fn payloads(&mut self, node: usize, link: u32) -> Vec<String> {
         self.got(node, link).into_iter().map(|got| got.payload).collect()
     }

@@ -1,4 +1,4 @@
-//! What was told to one reader of a log answers others on the way there.
+//! An answer to one reader of a log answers others on the way there.
 
 use core::time::Duration;
 
@@ -44,7 +44,7 @@ fn returns(net: &mut Net, node: usize) {
     back(net, node);
 }
 
-/// What a subscriber gets when its broker is there again.
+/// The payloads that a subscriber gets when its broker is back.
 fn gets(net: &mut Net, node: usize) -> Vec<String> {
     returns(net, node);
     net.advance(SECOND * 2);

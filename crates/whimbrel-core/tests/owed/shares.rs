@@ -1,5 +1,5 @@
-//! Durable shared subscriptions with members at several brokers: nothing is lost, whichever broker
-//! is the home, dies or takes over.
+//! Durable shared subscriptions with members at several brokers: nothing is lost when any broker is
+//! the home, dies or takes over.
 
 use std::collections::BTreeSet;
 
@@ -28,7 +28,7 @@ fn enter(net: &mut Net, node: usize, text: &str) {
     assert!(net.nodes[node].side.pending.iter().all(|name| is_down(name)), "{:?}", net.nodes[node].side.pending);
 }
 
-/// A shared subscription whose home is that broker.
+/// A shared subscription with its home at this broker.
 fn text_of(net: &mut Net, home: usize) -> String {
     net.attach(0, 9, "scout", CLEAN);
     for number in 0..100 {
@@ -52,7 +52,7 @@ fn publish(net: &mut Net, numbers: std::ops::Range<u32>) -> BTreeSet<String> {
     payloads.into_iter().collect()
 }
 
-/// What members get and acknowledge in so many seconds.
+/// The payloads that members get and acknowledge in a number of seconds.
 fn work(net: &mut Net, nodes: &[usize], seconds: u32) -> Vec<String> {
     let mut all = Vec::new();
     for _ in 0..seconds * 10 {
@@ -120,7 +120,7 @@ fn a_position_goes_to_a_new_home_while_nobody_is_there() {
     net.join(0, 2);
     net.advance(SECOND * 20);
     assert_eq!(homes(&net, &text), [2]);
-    // What comes at once counts as well.
+    // Events that arrive at once count as well.
     let Client { expiry, window, .. } = WIDE;
     let (link, client_id) = (Link(MEMBER), "member-0");
     let attach = Attach {

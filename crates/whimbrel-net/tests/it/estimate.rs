@@ -28,7 +28,7 @@ impl Probed {
         self.estimate.sent()
     }
 
-    /// The next probe comes back after so long.
+    /// The echo of the next probe returns after `away`.
     fn echo(&mut self, away: Duration) {
         let sequence = self.lose();
         let back = self.now + away;
@@ -129,7 +129,7 @@ fn a_link_is_silent_two_seconds_after_the_last_frame() {
     assert_eq!(estimate.silent_at(), end);
     assert!(!estimate.is_silent(Time::from_nanos(end.as_nanos() - 1)));
     assert!(estimate.is_silent(end));
-    // Even an echo that is none has come from somebody.
+    // Even an invalid echo shows that the peer is there.
     estimate.echo(end, 7, START, ms(0)).expect_err("no probe was sent");
     assert!(!estimate.is_silent(end));
 }

@@ -12,7 +12,7 @@ const BROKERS: u64 = 9;
 /// Far more than any path costs.
 const FAR: u64 = 1 << 50;
 
-/// The cost of a link by what the sending end says of it; both ends must name it.
+/// The cost of a link by the claim of the sending end; both ends must name it.
 fn link(world: &World, from: u64, to: u64) -> u64 {
     let find = |from, to| world.claims.iter().find(|claim| (claim.from, claim.to) == (from, to));
     match (find(from, to), find(to, from)) {
@@ -134,7 +134,7 @@ fn a_new_topology_counts_from_the_next_update_on() {
     let back = || vec![end(1, 0, 9_000, 0), end(1, 2, 9_000, 0)];
     assert_eq!(learn(2, vec![end(1, 2, 1_000, 0)]), ((direct, true, over), Some(2_600)));
     assert_eq!(learn(3, back()), ((over, true, direct), Some(1_300)));
-    // What it costs to send from there has changed, but no way from here.
+    // The cost of sending from there has changed, but no way from here.
     assert_eq!(learn(4, vec![end(1, 0, 1_000, 0), end(1, 2, 9_000, 0)]), ((direct, false, direct), Some(1_300)));
 }
 

@@ -1,4 +1,4 @@
-//! What a broker tells others of its subscribers' wishes: never less than they want, bounded, and
+//! The interest that a broker tells others: never less than its subscribers want, bounded, and
 //! little more.
 
 use proptest::prelude::*;
@@ -53,7 +53,7 @@ fn what_another_covers_is_dropped() {
         &[("a", "id IN ('p1', 'p2')"), ("a", "id LIKE 'p%'"), ("a", "id = 'q'")],
         &[("a", "id LIKE 'p%'"), ("a", "id = 'q'")],
     );
-    // What means the same, and what means nothing.
+    // Equal interests, and empty ones.
     expect(&[("#", ""), ("+/#", ""), ("a", "x > 3 AND x < 2"), ("a", "FALSE")], &[("#", "")]);
     expect(&[("#", ""), ("$s/a", "")], &[("#", ""), ("$s/a", "")]);
 }
@@ -158,7 +158,7 @@ fn a_small_change_changes_few_entries() {
         assert!(fresh <= 1, "{fresh} entries changed for {text}");
         last = now;
     }
-    // What goes is still wanted for a while, but not for long.
+    // Removed interests are still told for a while, but not for long.
     remove_all(&mut reduction, &mut Draw(3), 4_900);
     let left =
         reduction.reduced(INTEREST_MAX, &Even).iter().map(|entry| entry.selector.as_ref().expect("none wants all"));
@@ -251,8 +251,8 @@ fn value() -> impl Strategy<Value = Option<String>> {
 #[derive(Clone, Debug)]
 struct Case {
     wanted: Vec<(String, String)>,
-    /// After how many insertions the entries are asked for, and each how many of them something is
-    /// removed.
+    /// The number of insertions after which the entries are asked for, and the number after which
+    /// each time something is removed.
     steps: (usize, usize),
     events: Vec<(String, Option<String>, Option<String>)>,
 }
@@ -272,7 +272,7 @@ fn case() -> impl Strategy<Value = Case> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever is wanted at any moment is wanted by an entry, too; the entries stay within their
+    /// Everything wanted at any moment is wanted by an entry, too; the entries stay within their
     /// bound and depend on nothing else.
     #[test]
     fn whatever_is_wanted_is_told(case in case()) {

@@ -1,4 +1,5 @@
-//! How much more reaches a broker because its interest is told in a bounded number of entries.
+//! The share of events that reach a broker in addition because its interest is told in a bounded
+//! number of entries.
 //!
 //! `cargo test -p whimbrel-net --test it reduce_traffic -- --nocapture` prints the figures.
 
@@ -27,7 +28,7 @@ fn parse(text: &str) -> Option<Selector> {
     Some(Selector::parse(text).expect("a good selector"))
 }
 
-/// Whether anybody wants it, for each event.
+/// For each event, whether any subscriber wants it.
 fn reached<'w>(
     wanted: impl Iterator<Item = (&'w str, Option<&'w Selector>)>,
     events: &[(String, String, String)],
@@ -54,8 +55,8 @@ fn events(draw: &mut Draw) -> Vec<(String, String, String)> {
     (0..EVENTS).map(|_| (topic(draw), draw.below(VALUES).to_string(), format!("k{}", draw.below(10_000)))).collect()
 }
 
-/// Shares of all events that reach a broker: those that somebody there wants, and those that its
-/// entries let in.
+/// Shares of all events that reach a broker: those that a subscriber there wants, and those that
+/// its entries let in.
 fn shares(name: &str, wanted_by: impl Fn(&mut Draw) -> Wanted) -> (f64, f64) {
     let mut draw = Draw(11);
     let events = events(&mut draw);

@@ -1,4 +1,4 @@
-//! What is learnt of other brokers, whatever the order.
+//! Learning of other brokers, in any order.
 
 use core::time::Duration;
 
@@ -84,7 +84,7 @@ fn a_state_that_is_not_repeated_is_dropped_and_its_age_counts() {
     assert_eq!(known.age(at(15), host(2)), Some(Duration::from_secs(45)));
     assert_eq!(known.next_expiry(), Some(at(70)));
     assert_eq!(known.expire(at(69)), []);
-    // One that is there already does not live longer by being told again.
+    // A known broker does not last longer by being told again.
     assert_eq!(known.learn(at(69), state(2, 1, 1, vec![]), NEW), Learned::Same);
     assert_eq!(known.expire(at(70)), [host(2)]);
     assert_eq!(known.learn(at(70), state(1, 1, 2, vec![]), NEW), Learned::New);
@@ -184,8 +184,8 @@ fn the_version_grows_when_the_graph_changes_and_only_then() {
 
 const BROKERS: u64 = 5;
 
-/// States of a few brokers with several incarnations and sequences, each of which always says the
-/// same.
+/// States of a few brokers with several incarnations and sequence numbers; those with equal numbers
+/// are equal.
 fn messages() -> impl Strategy<Value = Vec<LinkState>> {
     let message = (0..BROKERS, 1..4_u64, 1..4_u64).prop_map(|(number, incarnation, sequence)| {
         let is_linked = |to: &u64| *to != number && !(number * 7 + to * 5 + incarnation + sequence).is_multiple_of(3);
@@ -204,7 +204,7 @@ fn learner() -> LinkState {
 /// The path to a host, and over whom it goes.
 type Way = (Vec<HostId>, Option<(HostId, u16)>);
 
-/// What is known at the end, and the ways that follow from it.
+/// The link states known at the end, and the ways that follow from them.
 fn outcome(messages: &[LinkState]) -> (Vec<LinkState>, Vec<Way>) {
     let mut known = Topology::new(host(BROKERS));
     known.announce(at(0), learner()).expect("a good state");

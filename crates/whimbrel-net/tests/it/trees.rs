@@ -10,8 +10,8 @@ use whimbrel_wire::Protocol;
 
 use crate::world::{World, at, end, host, routes, some_of, state, world};
 
-/// Follows the ports from node to node through what the brokers say of their links: all
-/// destinations with the hosts on the way.
+/// Follows the ports from node to node through the brokers' link states: all destinations with the
+/// hosts on the way.
 fn walk(topology: &Topology, tree: &Tree) -> Vec<(u16, Vec<HostId>)> {
     let mut found = Vec::new();
     // The way to the present node, and how many children of each node on it are to come, with the

@@ -34,7 +34,7 @@ pub fn state(number: u64, incarnation: u64, sequence: u64, neighbours: Vec<Neigh
     }
 }
 
-/// What a broker calls the link to another one: not in the order of hosts, and not the same at both
+/// The port of a broker's link to another one: not in the order of hosts, and not equal at both
 /// ends.
 pub fn port(of: u64, to: u64) -> u16 {
     const PRIME: u64 = 10_007;
@@ -45,7 +45,7 @@ pub fn end(of: u64, to: u64, delay_us: u32, loss: u16) -> Neighbour {
     Neighbour { host: host(to), port: port(of, to), delay_us, loss }
 }
 
-/// What one broker says of a link.
+/// One broker's claim about a link.
 #[derive(Clone, Copy, Debug)]
 pub struct Claim {
     pub from: u64,
@@ -54,7 +54,7 @@ pub struct Claim {
     pub loss: u16,
 }
 
-/// Brokers and what they say of their links, some of which only one end names.
+/// Brokers and their claims about links, some of which only one end names.
 #[derive(Clone, Debug)]
 pub struct World {
     pub brokers: u64,
