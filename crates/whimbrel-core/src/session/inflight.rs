@@ -430,9 +430,9 @@ impl Inflight {
         }
     }
 
-    /// Ends at-least-once deliveries of cursors whose clients keep the position. Those sent on the
-    /// current connection only if it `has_ended`: the client still counts them in its window.
-    /// Exactly-once deliveries stay: the client may wait for their second phase.
+    /// Ends at-least-once deliveries of cursors (`is_let_go`) whose clients tell their positions.
+    /// Those sent on the current connection only if it `has_ended`: the client still counts them in
+    /// its window. Exactly-once deliveries stay: the client may wait for their second phase.
     pub(crate) fn let_go(&mut self, waker: &mut Waker<'_>, is_let_go: impl Fn(u32) -> bool, has_ended: bool) {
         for index in 0..self.slots.len() {
             let slot = &self.slots[index];
