@@ -1,6 +1,6 @@
-//! Link states and interests reach every broker: each passes on what is news to it. Of each only
-//! the newest counts, so what a neighbour is still to be told is a set of hosts, and slow links are
-//! told less often instead of later and later.
+//! Link states and interests reach every broker by flooding: each broker passes on what is new to
+//! it. Only the newest state of each host counts, so the backlog of a neighbour is a set of hosts,
+//! and a slow link gets fewer updates instead of ever later ones.
 
 use core::time::Duration;
 
@@ -18,13 +18,13 @@ use crate::api::{Channel, Output, PeerLink};
 use crate::broker::Broker;
 use crate::stream::Streams;
 
-/// The own link state is told at most so often.
+/// Least time between two announcements of the own link state.
 pub const ANNOUNCE_EVERY: Duration = Duration::from_millis(100);
 
-/// The delay that a link is told to have before the first probe has come back, microseconds.
+/// The delay that is announced for a link before its first probe has come back, microseconds.
 const DELAY_UNKNOWN_US: u32 = 1_000;
 
-/// Entries of one digest frame.
+/// Most entries of one digest frame.
 const DIGEST_ENTRIES: usize = 1_024;
 
 fn wire_entry<'a>((id, entry): (&u32, &'a InterestValue)) -> InterestEntry<'a> {
@@ -32,7 +32,8 @@ fn wire_entry<'a>((id, entry): (&u32, &'a InterestValue)) -> InterestEntry<'a> {
 }
 
 impl Overlay {
-    /// The own link state is to be told, not too soon after the last time.
+    /// Schedules an announcement of the own link state, [`ANNOUNCE_EVERY`] after the last one at
+    /// the earliest.
     pub(super) fn announce_soon(&mut self, now: Time) {
         if self.timers.first_of(Due::Announce).is_none() {
             self.set_timer(now.max(self.announced + ANNOUNCE_EVERY), Due::Announce);
@@ -40,8 +41,8 @@ impl Overlay {
     }
 
     fn own_state(&self, retired: &[PreviousIdentity]) -> LinkState {
-        // What was told before, as long as it is not much different: each broker computes its ways
-        // anew when something is.
+        // The values told before, unless they have changed much: each change makes every broker
+        // compute its paths anew.
         let neighbour = |peer: &super::Peer| {
             let (delay_us, loss) = peer.estimate.told().unwrap_or((DELAY_UNKNOWN_US, 0));
             Neighbour { host: peer.host().expect("the link is up"), port: peer.port, delay_us, loss }
@@ -62,7 +63,7 @@ impl Overlay {
         }
     }
 
-    /// A broker's link state, as a frame.
+    /// Encodes the link state of a broker as a frame.
     fn put_state(&self, now: Time, host: HostId, frame: &mut Vec<u8>) {
         let Some(state) = self.topology.get(host) else { return };
         let age = self.topology.age(now, host).unwrap_or_default();
@@ -86,7 +87,7 @@ impl Overlay {
         Frame::LinkState(state).encode(frame);
     }
 
-    /// A broker's interest as a frame, as little as makes what the other end has whole.
+    /// Encodes the interest of a broker as a frame: only the change if the other end has its base.
     fn put_interest(&self, now: Time, host: HostId, has: Option<(u64, u64)>, frame: &mut Vec<u8>) {
         let Some(known) = self.interests.of.get(&host) else { return };
         let delta = known.delta.as_ref().filter(|delta| has == Some((known.incarnation, delta.base)));
@@ -103,7 +104,7 @@ impl Overlay {
         Frame::Interest(InterestUpdate { host, incarnation, version, base, removed, added, age_ms }).encode(frame);
     }
 
-    /// All neighbours but one are to be told something.
+    /// Changes the backlog of all neighbours, except one.
     pub(super) fn record_for_all(&mut self, but: Option<PeerLink>, note: impl Fn(&mut PeerBacklog)) {
         for link in self.peers.links_up() {
             if Some(link) != but {
@@ -112,7 +113,8 @@ impl Overlay {
         }
     }
 
-    /// What a neighbour is to be told next, as a frame; whether there was something.
+    /// Takes the next part of a neighbour's backlog and encodes it. Returns whether there was one;
+    /// the frame stays empty if the neighbour has it already.
     fn put_next(&mut self, now: Time, link: PeerLink, frame: &mut Vec<u8>) -> bool {
         let own = self.host;
         let Some(peer) = self.peers.get_mut(link) else { return false };
@@ -146,7 +148,7 @@ impl Overlay {
 }
 
 impl Broker {
-    /// Tells a neighbour as much of what it is to be told as there is room for.
+    /// Sends a neighbour as much of its backlog as there is room for.
     pub(super) fn pump(&mut self, now: Time, link: PeerLink, out: &mut dyn Output) {
         let Some(overlay) = &mut self.overlay else { return };
         let mut frame = core::mem::take(&mut overlay.traffic.frame);
@@ -170,15 +172,15 @@ impl Broker {
         }
     }
 
-    /// Makes the own link state known.
+    /// Announces the own link state.
     pub(super) fn announce_links(&mut self, now: Time, out: &mut dyn Output) {
         let Some(overlay) = &mut self.overlay else { return };
         overlay.sequence += 1;
         overlay.announced = now;
         let state = overlay.own_state(&self.store.holds_given.retired);
         if overlay.topology.announce(now, state).is_err() {
-            // The name is taken, by a broker that was here first. It is told to all who ask for a
-            // link, too.
+            // The name is held by another broker, which was here first. Brokers that are asked for
+            // a link refuse it for that reason, too.
             overlay.stats.names_refused += 1;
             return;
         }
@@ -189,7 +191,8 @@ impl Broker {
         self.pump_all(now, out);
     }
 
-    /// A link is up: both ends tell what they have, so that each knows what the other lacks.
+    /// Sends the digest of link states and interests when a link has come up. Both ends do so; then
+    /// each knows what the other lacks.
     pub(super) fn compare(&mut self, now: Time, link: PeerLink, out: &mut dyn Output) {
         let Some(overlay) = &mut self.overlay else { return };
         let states: Vec<_> = overlay.topology.digest().collect();
@@ -214,7 +217,7 @@ impl Broker {
         }
     }
 
-    /// A neighbour tells what it has.
+    /// Handles a neighbour's digest.
     pub(super) fn compared(&mut self, now: Time, link: PeerLink, digest: &Digest, out: &mut dyn Output) {
         let Some(overlay) = &mut self.overlay else { return };
         let Overlay { peers, topology, .. } = &mut **overlay;
@@ -238,7 +241,7 @@ impl Broker {
         self.compare_retained(now, link, out);
     }
 
-    /// A neighbour asks for what it lacks.
+    /// Handles a neighbour's request for interests and link states that it lacks.
     pub(super) fn asked(
         &mut self,
         now: Time,
@@ -256,7 +259,7 @@ impl Broker {
         self.pump(now, link, out);
     }
 
-    /// A link state has come.
+    /// Handles a link state.
     pub(super) fn on_link_state(
         &mut self,
         now: Time,
@@ -312,7 +315,8 @@ impl Broker {
         self.check_joining(now, |joining| joining.on_link_state(host), out);
     }
 
-    /// Others know of a greater state of this broker than it has told: it says a still greater one.
+    /// Another broker has a greater link state of this broker than this one has announced: this
+    /// broker announces a still greater one.
     fn outbid(&mut self, now: Time, incarnation: u64, sequence: u64) {
         let Some(overlay) = &mut self.overlay else { return };
         overlay.stats.outbid += 1;
@@ -320,8 +324,8 @@ impl Broker {
             overlay.sequence = overlay.sequence.max(sequence);
             return overlay.announce_soon(now);
         }
-        // A clock that ran ahead, or another broker with the same data. What others have adopted of
-        // this process is void then.
+        // Caused by a clock that ran ahead, or by another broker with the same data. What other
+        // brokers adopted from this process is void then.
         overlay.incarnation = incarnation.saturating_add(1);
         overlay.sequence = 0;
         let delta = overlay.own_interest.restart(overlay.incarnation);
@@ -334,7 +338,7 @@ impl Broker {
         overlay.announce_soon(now);
     }
 
-    /// An interest has come.
+    /// Handles an interest.
     pub(super) fn on_interest(&mut self, now: Time, link: PeerLink, update: &InterestUpdate<'_>, out: &mut dyn Output) {
         let Some(overlay) = &mut self.overlay else { return };
         let host = update.host;
@@ -342,15 +346,17 @@ impl Broker {
             return;
         }
         if overlay.topology.get(host).is_none() {
-            // It would never be forgotten. Its link state comes before it on the same way.
+            // Without a link state the interest would never be forgotten. The link state precedes
+            // it on the same path.
             overlay.stats.interests_refused += 1;
             return;
         }
         let Some(peer) = overlay.peers.get_mut(link) else { return };
         let has = peer.pending.has.entry(host).or_default();
         *has = (*has).max((update.incarnation, update.version));
-        // Its age does not have the way over this link, which varies: rather too old than too
-        // young, as what came before does no harm.
+        // The age in the update does not include the transit over this link, which varies. Its
+        // upper bound is added: an interest may pass for older than it is, as earlier events do no
+        // harm, but not for younger.
         let way = peer.way_at_most(now);
         match overlay.interests.take(now, way, update) {
             InterestOutcome::News => {
@@ -373,7 +379,7 @@ impl Broker {
         }
     }
 
-    /// The own interest has changed: everyone is told.
+    /// Tells all neighbours that the own interest has changed.
     pub(super) fn flood_own_interest(&mut self, now: Time, delta: Delta, out: &mut dyn Output) {
         let Some(overlay) = &mut self.overlay else { return };
         let version = overlay.own_interest.version();
@@ -396,7 +402,8 @@ mod tests {
 
     const LINK: PeerLink = PeerLink(0);
 
-    /// A probe comes back after so long, so often; what is told of the link then.
+    /// The delay and loss that are announced after `times` probes that each took `away` to come
+    /// back.
     fn told_after(overlay: &mut Overlay, away: Duration, times: u32) -> (u32, u16) {
         for _ in 0..times {
             let estimate = &mut overlay.peers.get_mut(LINK).expect("it is there").estimate;

@@ -1,9 +1,9 @@
-//! Events on their way: from this broker's streams to those who want them, and through this broker
-//! to others.
+//! Events are sent: from this broker's streams to the brokers that want them, and through this
+//! broker to others.
 //!
-//! An event that passes costs one look-up of the tree for its set of destinations, one encoding,
-//! and per link one copy and a header of some 8 bytes per destination behind it. One that passes
-//! through costs a look at its header and the copy.
+//! An event of an own stream costs one look-up of the tree for its set of destinations, one
+//! encoding, and per link one copy and a header of some 8 bytes per destination behind it. An event
+//! of another broker that is passed on costs a look at its header and the copy.
 
 use whimbrel_event::{AcceptedEvent, EventId, HostId, Reliability, Tick, Time};
 use whimbrel_net::link::peers::Peers;
@@ -16,11 +16,11 @@ use super::{FrameBuffers, Overlay, is_local};
 use crate::api::{Channel, EventStep, Output, PeerLink};
 use crate::broker::Broker;
 
-/// Bytes of the largest event that a broker of an overlay takes, packed: what a frame holds, less
-/// what it adds to its event.
+/// Bytes of the largest event that a broker of an overlay takes, packed: the size of a frame less
+/// what a frame adds to its event.
 pub const EVENT_BYTES_MAX: usize = whimbrel_wire::FRAME_BYTES_MAX - HEADER_BYTES_MAX;
 
-/// Bytes that a frame adds to its event, at most: destinations beyond that get it in another frame.
+/// Most bytes that a frame adds to its event: further destinations get the event in another frame.
 const HEADER_BYTES_MAX: usize = 64 << 10;
 
 /// An event that is to be sent to several brokers.
@@ -31,12 +31,12 @@ pub(super) struct Sending<'a> {
     pub(super) answer: bool,
     pub(super) retain: bool,
     pub(super) repairers: Repairers,
-    /// As it travels.
+    /// In its packed form.
     pub(super) event: &'a [u8],
 }
 
 impl Sending<'_> {
-    /// On which way events of that stream go.
+    /// The channel for events of the stream's reliability.
     pub(super) fn channel(&self) -> Channel {
         match self.id.pubend.reliability() {
             Reliability::Reliable => Channel::Reliable,
@@ -60,7 +60,8 @@ impl Sending<'_> {
 }
 
 impl Broker {
-    /// An event of an own stream passes that other brokers want, as `brokers` of the overlay tell.
+    /// Sends an event of an own stream to the brokers that want it; their numbers are in
+    /// `self.brokers`.
     pub(crate) fn forward(&mut self, now: Time, event: &AcceptedEvent<'_>, retain: bool, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let mut wanted = core::mem::take(&mut self.brokers);
@@ -91,8 +92,8 @@ impl Broker {
 }
 
 impl Overlay {
-    /// An event is for those destinations: whether or not it reaches them, what comes next is told
-    /// to follow it.
+    /// The destinations of an event, with the data for each. The event's tick is from now on the
+    /// previous one for each of them, whether or not the event reaches it.
     fn matched(&mut self, now: Time, id: EventId, wanted: &[u32]) -> Vec<(HostId, Dest)> {
         let own = usize::from(id.pubend.index());
         let mut dests = Vec::with_capacity(wanted.len());
@@ -103,12 +104,13 @@ impl Overlay {
             dests.push((destination.host, Dest { tag: destination.tag, previous }));
             self.is_quiet_after(now, *number);
         }
-        // In the order in which sets of destinations are known.
+        // Sets of destinations are known in this order.
         dests.sort_unstable_by_key(|(host, _)| *host);
         dests
     }
 
-    /// Sends an event to these brokers, in the order of their ids, over the best ways from here.
+    /// Sends an event to these brokers over the best paths from here. `dests` is in the order of
+    /// host ids.
     pub(super) fn dispatch(
         &mut self,
         now: Time,
@@ -123,7 +125,8 @@ impl Overlay {
         let Overlay { routes, peers, traffic, stats, .. } = self;
         let mut carrier = Carrier { now, peers, traffic, stats };
         let found = routes.trees(&hosts);
-        // Who is not in the trees finds out by the next event, or by silence, once there is a way.
+        // A broker that is in no tree finds the hole by the next event, or by silence, once there
+        // is a path.
         carrier.stats.unreachable += found.unreachable.len() as u64;
         let mut broken = Vec::new();
         for tree in &found.trees {
@@ -135,7 +138,7 @@ impl Overlay {
         }
     }
 
-    /// Passes an event on to one neighbour, as its tree says.
+    /// Passes an event on to one neighbour, along its part of the tree.
     pub(super) fn pass_on(
         &mut self,
         now: Time,
@@ -160,7 +163,8 @@ impl Overlay {
         self.repair(now, sending, part.port(), below, out);
     }
 
-    /// Which broker ports lead to, from this one on.
+    /// The broker at the end of a path of ports that begins here; none if a part of the path is
+    /// unknown.
     pub(super) fn host_behind(&self, ports: &[u16]) -> Option<HostId> {
         let (first, rest) = ports.split_first()?;
         let mut host = self.peers.neighbour(*first)?;
@@ -171,8 +175,8 @@ impl Overlay {
         Some(host)
     }
 
-    /// The link that an event was to take is down: it takes others, unless too many have repaired
-    /// its way already.
+    /// Sends an event around a link that is down. Gives it up if this broker has repaired its path
+    /// before, or [`Repairers`] is full.
     fn repair(
         &mut self,
         now: Time,
@@ -183,7 +187,7 @@ impl Overlay {
     ) {
         let sending =
             if fault!(self, RepairLoop) { &Sending { repairers: Repairers::NONE, ..*sending } } else { sending };
-        // A part of a tree has them in the order of their ways.
+        // A part of a tree lists destinations in the order of their paths.
         below.sort_unstable_by_key(|(host, _)| *host);
         below.dedup_by_key(|(host, _)| *host);
         let mut repairers = sending.repairers;
@@ -204,20 +208,20 @@ impl Overlay {
         for tree in &found.trees {
             self.carrier(now).send_tree(&sending, (tree, &below), &mut broken, out);
         }
-        // A second link is down that nobody knows of yet: that part is left to the nack.
+        // A second link is down that the topology does not show yet: that part is left to the nack.
         self.stats.repairs_given_up += broken.len() as u64;
     }
 
-    /// Sends frames, while the rest is looked at.
+    /// Borrows what sending takes, beside the rest of the overlay.
     pub(super) fn carrier(&mut self, now: Time) -> Carrier<'_> {
         Carrier { now, peers: &mut self.peers, traffic: &mut self.traffic, stats: &mut self.stats }
     }
 }
 
-/// The parts of a tree for which there is no link: its port, and who lies behind it.
+/// The parts of a tree for which there is no link: port and destinations behind it.
 type Broken = Vec<(u16, Vec<(HostId, Dest)>)>;
 
-/// Sends frames.
+/// The part of the overlay that sends frames.
 pub(super) struct Carrier<'a> {
     now: Time,
     peers: &'a mut Peers,
@@ -256,7 +260,7 @@ impl Carrier<'_> {
         self.traffic.tree = bytes;
     }
 
-    /// Sends an event to one neighbour, with the tree of what lies beyond it.
+    /// Sends an event to one neighbour, with the tree of the destinations beyond it.
     pub(super) fn send_event(
         &mut self,
         link: PeerLink,
@@ -294,8 +298,8 @@ impl Carrier<'_> {
     }
 }
 
-/// Tells whoever wants to know it what became of an event; one that cannot be read is left to whom
-/// it is for.
+/// Reports a step of an event to the driver if it wants steps. An event that cannot be read is left
+/// to its destination.
 pub(super) fn tell_step(sending: &Sending<'_>, step: EventStep, out: &mut dyn Output) {
     if out.wants_steps()
         && let Ok(event) = compact::read(sending.event, sending.id)
@@ -304,8 +308,8 @@ pub(super) fn tell_step(sending: &Sending<'_>, step: EventStep, out: &mut dyn Ou
     }
 }
 
-/// Writes the part of a tree that one neighbour gets: these nodes in pre-order, and what `dest`
-/// knows of each destination among them.
+/// Writes the part of a tree that one neighbour gets: these nodes in pre-order, with `dest` of each
+/// destination among them.
 pub(super) fn put_nodes(mut writer: TreeWriter<'_>, nodes: &[TreeNode], dest: impl Fn(u16) -> Dest) {
     let (first, rest) = nodes.split_first().expect("a part has a first node");
     writer.root(first.destination.map(&dest), usize::from(first.children));
@@ -315,7 +319,7 @@ pub(super) fn put_nodes(mut writer: TreeWriter<'_>, nodes: &[TreeNode], dest: im
     writer.finish();
 }
 
-/// Behind the last node of the part of a tree that begins at `at`, in pre-order.
+/// The index behind the last node of the part of a tree that begins at `at`, in pre-order.
 fn end_of(nodes: &[TreeNode], at: usize) -> usize {
     let mut left = 1_usize;
     let mut end = at;

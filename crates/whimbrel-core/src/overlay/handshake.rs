@@ -1,5 +1,5 @@
-//! Links come up: who is at the other end, and whether it may be there. And what is asked of them
-//! while they are: are they alive.
+//! The handshake of a link: the identity of the other end, and whether it is accepted. Probes of
+//! links that are up.
 
 use core::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::api::{Channel, HangUp, Output, PeerLink};
 use crate::broker::Broker;
 use crate::stream::Streams;
 
-/// As much of a version as is told.
+/// The part of a version that is told: at most [`VERSION_BYTES_MAX`] bytes.
 fn beginning(version: &str) -> &str {
     let mut end = version.len().min(VERSION_BYTES_MAX);
     while !version.is_char_boundary(end) {
@@ -22,11 +22,11 @@ fn beginning(version: &str) -> &str {
     &version[..end]
 }
 
-/// Clocks that differ by more are counted; nothing depends on it.
+/// A difference of clocks above which it is counted; nothing else depends on it.
 const CLOCKS_APART: Duration = Duration::from_secs(60);
 
 impl Overlay {
-    /// A connection is there: hello.
+    /// Registers a new connection and sends the hello.
     pub(super) fn opened(
         &mut self,
         now: Time,
@@ -62,11 +62,11 @@ impl Overlay {
         })
     }
 
-    /// Whether the broker that says so may be at the other end of a link, and which other link has
-    /// to go for it.
+    /// Checks whether the broker of this hello may be at the other end of the link. Returns another
+    /// link to the same broker that is to be closed in favour of this one, if there is one.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason for closing this link.
     fn check_hello(&self, link: PeerLink, hello: &Hello<'_>) -> Result<Option<PeerLink>, HangUp> {
         let peer = self.peers.get(link).expect("it has just said hello");
         if peer.who.is_some() {
@@ -89,9 +89,9 @@ impl Overlay {
         let Some(other) = self.peers.to(hello.host) else { return Ok(None) };
         let known = self.peers.get(other).expect("links that are up are there");
         let before = known.who.as_ref().expect("it is up");
-        // Both ends come to the same: of links that both have asked for, that of the smaller host
-        // stays; of two of one side the later, as it would not ask for another one if the first
-        // were alive.
+        // Both ends decide alike: of two links that were dialed by different sides, the one dialed
+        // by the smaller host stays; of two dialed by one side the later one, as that side would
+        // not have dialed again if the first were alive.
         let of_smaller = (self.host < hello.host) == peer.dialed;
         let stays = hello.incarnation > before.incarnation || known.dialed == peer.dialed || of_smaller;
         if stays { Ok(Some(other)) } else { Err(HangUp::Double) }
@@ -99,7 +99,7 @@ impl Overlay {
 }
 
 impl Broker {
-    /// A broker says who it is.
+    /// Handles a hello: the link is up if it is accepted.
     pub(super) fn on_hello(&mut self, now: Time, link: PeerLink, hello: &Hello<'_>, out: &mut dyn Output) {
         let Some(overlay) = &mut self.overlay else { return };
         let other = match overlay.check_hello(link, hello) {
@@ -134,18 +134,18 @@ impl Broker {
         self.probe(now, link, out);
     }
 
-    /// Looks at a link, and asks how long it takes to its other end and back.
+    /// Checks a link for silence and for being stuck, and sends a probe.
     pub(super) fn probe(&mut self, now: Time, link: PeerLink, out: &mut dyn Output) {
         let Some(overlay) = &mut self.overlay else { return };
         let Some(peer) = overlay.peers.get_mut(link) else { return };
         if peer.who.is_none() {
-            // A timer of a link that had this number before may come early.
+            // A timer of an earlier link with this number may expire first.
             if now.since(peer.opened) < HELLO_WITHIN {
                 return;
             }
             return self.hang_up(now, link, HangUp::Silent, out);
         }
-        // Who has stood still itself has heard nobody; but it is not for ever in such a state.
+        // After a standstill of this broker itself no neighbour was heard; the excuse has a bound.
         let is_excused = overlay.roam.has_stood_still(now, LINK_DEAD_AFTER)
             && now < peer.estimate.silent_at() + LINK_DEAD_AFTER + LINK_DEAD_AFTER;
         if peer.estimate.is_silent(now) && !is_excused {
@@ -158,13 +158,13 @@ impl Broker {
         let mut frame = Vec::with_capacity(16);
         Frame::Probe(Probe { sequence: sequence as u32, sent: now.as_nanos() }).encode(&mut frame);
         overlay.send(now, link, Channel::Datagram, &frame, out);
-        // The one that waited for the hello, too: else there would be twice as many probes from
-        // then on.
+        // Including the timer that waited for the hello: otherwise there would be two probes per
+        // interval.
         overlay.timers.drop_all(Due::Probe(link));
         overlay.set_timer(now + PROBE_EVERY, Due::Probe(link));
     }
 
-    /// A probe or its echo has come.
+    /// Handles a probe or its echo.
     pub(super) fn probed(
         &mut self,
         now: Time,
@@ -184,7 +184,7 @@ impl Broker {
             Frame::ProbeEcho(ProbeEcho { sequence, sent, held_us }) => {
                 let Some(peer) = overlay.peers.get_mut(link) else { return Ok(()) };
                 let held = Duration::from_micros(u64::from(held_us));
-                // What is no answer to a probe of ours is of no consequence.
+                // An echo without a probe is counted, and has no other effect.
                 if peer.estimate.echo(now, u64::from(sequence), Time::from_nanos(sent), held).is_err() {
                     overlay.stats.bad_echoes += 1;
                 } else if peer.estimate.news().is_some() {
@@ -196,7 +196,7 @@ impl Broker {
         Ok(())
     }
 
-    /// Repeats what may have been lost, and asks for links that are wanted.
+    /// Repeats state that may have been lost, and asks for wanted links.
     pub(super) fn refresh(&mut self, now: Time, out: &mut dyn Output) {
         let Some(overlay) = &mut self.overlay else { return };
         overlay.set_timer(now + super::REFRESH_EVERY, Due::Refresh);
@@ -210,8 +210,8 @@ impl Broker {
                 break;
             }
             let is_linked = state.host == overlay.host || overlay.peers.to(state.host).is_some();
-            // One of two asks, so that there are not two links; the other one helps when that one
-            // cannot.
+            // Either end may dial, and of two links one is closed; if one end cannot reach the
+            // other, the other may.
             if !is_linked && let Some(address) = state.addresses.first() {
                 out.peer_dial(&state.name, address);
                 asked += 1;

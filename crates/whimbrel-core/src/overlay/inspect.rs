@@ -1,4 +1,4 @@
-//! What can be looked at: links, brokers and interests. What became of an event is in `traces`.
+//! Inspection of links, brokers and interests. The path of single events is in `traces`.
 
 use core::time::Duration;
 
@@ -9,7 +9,7 @@ use super::{Overlay, OverlayStats};
 use crate::api::PeerLink;
 use crate::broker::Broker;
 
-/// Brokers that are named as not having the present interest in force.
+/// Most brokers that are named as not having the present interest in force.
 const NAMES_MAX: usize = 64;
 
 /// A link of this broker.
@@ -21,88 +21,89 @@ pub struct LinkInfo {
     pub host: HostId,
     /// The version of the neighbour's program; empty if it has not told it.
     pub version: Box<str>,
-    /// This broker has asked for the link.
+    /// This broker has dialed the link.
     pub dialed: bool,
-    /// Its delay in one direction, microseconds, once it is known.
+    /// The link's delay in one direction, microseconds, once it is known.
     pub delay_us: Option<u32>,
-    /// Its loss, in thousandths.
+    /// The link's loss, thousandths.
     pub loss: u16,
-    /// How far the neighbour's clock is ahead, nanoseconds, the way of its hello included.
+    /// How far the neighbour's clock is ahead, nanoseconds; the transit time of its hello is
+    /// included.
     pub ahead: i64,
-    /// Unsent bytes, of all ways on which more than [`super::UNSENT_LITTLE`] are.
+    /// Unsent bytes, of all channels with more than [`super::UNSENT_LITTLE`].
     pub unsent: usize,
-    /// What went over it.
+    /// Frames, bytes and events that went over the link.
     pub counters: LinkCounters,
-    /// How old events were when they came over it, since their broker had accepted them: those that
+    /// Age of events when they arrived over the link, since their broker accepted them. Events that
     /// were asked for again are not counted.
     pub latency: LatencyHistogram,
-    /// The driver's name for it.
+    /// The driver's number of the link.
     pub link: PeerLink,
 }
 
-/// A broker, as another one sees it.
+/// A broker at the other end of a link, as the broker that announces the link sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NeighbourInfo {
-    /// Its name.
+    /// The broker's name.
     pub name: Box<str>,
-    /// The delay of the link there, in one direction, microseconds.
+    /// The link's delay in one direction, microseconds.
     pub delay_us: u32,
-    /// Its loss, in thousandths.
+    /// The link's loss, thousandths.
     pub loss: u16,
 }
 
 /// A broker of the overlay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopologyInfo {
-    /// Its name.
+    /// The broker's name.
     pub name: Box<str>,
-    /// Its host.
+    /// The broker's host.
     pub host: HostId,
-    /// Which life of it this is.
+    /// The host's incarnation.
     pub incarnation: u64,
-    /// Where it says that others reach it, best first.
+    /// The addresses that it announces for links, best first.
     pub addresses: Vec<Box<str>>,
-    /// How long ago it has told its links.
+    /// The age of its link state.
     pub age: Duration,
-    /// The brokers on the best way there, from this one to it; empty if there is no way.
+    /// The brokers on the best path, from this one to it; empty if there is no path.
     pub path: Vec<Box<str>>,
-    /// What that way costs, microseconds.
+    /// The cost of that path, microseconds.
     pub cost_us: Option<u64>,
-    /// Its links.
+    /// The broker's links.
     pub links: Vec<NeighbourInfo>,
 }
 
-/// What a broker wants.
+/// The interest of a broker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterestInfo {
-    /// Its name.
+    /// The broker's name.
     pub name: Box<str>,
-    /// Its host.
+    /// The broker's host.
     pub host: HostId,
-    /// The version of its interest: of another broker, the one by which this one's events are sent
-    /// to it.
+    /// The version of its interest; of another broker, the version by which this broker's events
+    /// are sent to it.
     pub version: u64,
     /// Topic filters with selectors.
     pub entries: Vec<(Box<str>, Option<Box<str>>)>,
-    /// There is a way to it.
+    /// There is a path to the broker.
     pub is_reachable: bool,
-    /// Of this broker's own interest: those that can be reached and have not told that the version
-    /// is in force in their streams; at most 64 are named. None while nothing is wanted.
+    /// Only for this broker's own interest: the brokers that can be reached and have not confirmed
+    /// that the version is in force in their streams; at most 64. Empty while there is no interest.
     pub unconfirmed: Vec<Box<str>>,
 }
 
 impl Broker {
-    /// What the overlay has counted, if there is one.
+    /// The counters of the overlay, if there is one.
     pub fn overlay_stats(&self) -> Option<&OverlayStats> {
         self.overlay.as_deref().map(|overlay| &overlay.stats)
     }
 
-    /// By which name other brokers know this one, if there is an overlay.
+    /// The name by which other brokers know this one, if there is an overlay.
     pub fn own_name(&self) -> Option<&str> {
         self.overlay.as_deref().map(|overlay| &*overlay.config.name)
     }
 
-    /// Whether this broker knows that there is a host, or was, itself among them.
+    /// Whether this broker knows the host, now or in the past; true of its own host.
     pub fn has_heard_of(&self, host: HostId) -> bool {
         self.streams.knows(host.pubend(0)) || self.streams.has_ended(host)
     }
@@ -129,7 +130,7 @@ impl Broker {
         overlay.peers.up().map(info).collect()
     }
 
-    /// The brokers of the overlay, this one included, in order of their hosts.
+    /// The brokers of the overlay, this one included, in the order of their hosts.
     pub fn topology(&self, now: Time) -> Vec<TopologyInfo> {
         let Some(overlay) = self.overlay.as_deref() else { return Vec::new() };
         let info = |state: &whimbrel_net::topology::LinkState| TopologyInfo {
@@ -149,8 +150,8 @@ impl Broker {
         overlay.topology.states().map(info).collect()
     }
 
-    /// What brokers want: this one, and then those by whose interest its events are sent, in the
-    /// order of their hosts. At most `max` of them, after so many others.
+    /// The interests of brokers: first this one's, then those by which its events are sent, in the
+    /// order of their hosts. Skips the first `from`, and returns at most `max`.
     pub fn interests(&self, from: usize, max: usize) -> Vec<InterestInfo> {
         let Some(overlay) = self.overlay.as_deref() else { return Vec::new() };
         let texts =
@@ -174,7 +175,8 @@ impl Broker {
         (from == 0).then(own).into_iter().chain(others).take(max).collect()
     }
 
-    /// Brokers that can be reached in some of whose streams the own interest is not in force.
+    /// Brokers that can be reached and in whose streams the own interest is not yet in force; at
+    /// most [`NAMES_MAX`].
     fn unconfirmed(&self, overlay: &Overlay) -> Vec<Box<str>> {
         if overlay.own_interest.entries().next().is_none() {
             return Vec::new();
@@ -190,7 +192,7 @@ impl Broker {
 }
 
 impl Overlay {
-    /// The name of a broker, or its number if it is not known.
+    /// The name of a broker, or its host number if the name is not known.
     pub(in crate::overlay) fn name_of(&self, host: HostId) -> Box<str> {
         self.topology.get(host).map_or_else(|| host.to_string().into(), |state| state.name.clone())
     }

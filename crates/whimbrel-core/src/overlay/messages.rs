@@ -1,7 +1,8 @@
-//! Messages: what a broker tells another that need not be its neighbour.
+//! Routed messages between brokers that need not be neighbours.
 //!
-//! A message goes hop by hop over the best way, and may be lost, come twice or late. So what it
-//! says has to be true whenever it comes, or to say when it was; who needs an answer asks again.
+//! A message goes hop by hop over the best path, and may be lost, doubled or late. So its content
+//! must be true at any time of arrival, or have the time to which it refers. A sender that needs an
+//! answer asks again.
 
 use core::time::Duration;
 
@@ -14,20 +15,21 @@ use super::repair::NACK_HOPS_MAX;
 use crate::api::{Channel, Output};
 use crate::broker::Broker;
 
-/// However much is unsent on a link, one message in bulk may be added to it so often.
+/// Least time between two bulk messages that are added to a link with more than [`UNSENT_LITTLE`]
+/// bytes unsent.
 const BULK_EVERY: Duration = Duration::from_millis(50);
 
-/// Who has written a message.
+/// The sender of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Sender {
     pub(crate) host: HostId,
-    /// In which of its lives.
+    /// The incarnation in which the host sent it.
     pub(crate) incarnation: u64,
 }
 
 impl Broker {
-    /// Writes to another broker; a message in bulk gives way to everything else. `false`: there is
-    /// no way or no room at present.
+    /// Sends a message to another broker. A bulk message gives way to all other traffic. Returns
+    /// `false` if there is no path or no room at present.
     pub(crate) fn send_to(
         &mut self,
         now: Time,
@@ -50,7 +52,7 @@ impl Broker {
         is_sent
     }
 
-    /// A message has come, for this broker or another.
+    /// Handles a message for this broker, or passes it on.
     pub(super) fn on_message(&mut self, now: Time, routed: &MessageFrame<'_>, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         if routed.to != overlay.host {
@@ -60,12 +62,13 @@ impl Broker {
             return;
         }
         overlay.stats.messages_in += 1;
-        // Nobody but this broker writes in its name, and it does not write to itself.
+        // Only this broker sends in its name, and it does not send to itself.
         if routed.from == overlay.host {
             overlay.stats.messages_refused += 1;
             return;
         }
-        // Whoever has passed it on could not know what is wrong with it.
+        // Brokers that pass a message on do not decode it, so an invalid one is no fault of the
+        // link.
         match BrokerMessage::decode(routed.kind, routed.body) {
             Ok(message) => {
                 let from = Sender { host: routed.from, incarnation: routed.incarnation };
@@ -79,7 +82,7 @@ impl Broker {
         }
     }
 
-    /// What a message for this broker says.
+    /// Dispatches a message for this broker.
     fn dispatch_message(&mut self, now: Time, from: Sender, message: BrokerMessage<'_>, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         match message {
@@ -100,15 +103,14 @@ impl Broker {
 }
 
 impl Overlay {
-    /// How long an answer is waited for: `least`, or twice the way there and back if that is
-    /// longer.
+    /// How long to wait for an answer: `least`, or twice the round trip if that is longer.
     pub(super) fn answered_within(&self, whom: HostId, least: Duration) -> Duration {
         let way = self.routes.cost_us(whom).unwrap_or(0);
         least.max(Duration::from_micros(way.saturating_mul(4)))
     }
 
-    /// Sends a message to the next broker on its way. False if there is none, or no room on the
-    /// link to it.
+    /// Sends a message to the next broker on its path. Returns `false` if there is no path, or no
+    /// room on the link.
     pub(super) fn forward_message(&mut self, now: Time, routed: &MessageFrame<'_>, out: &mut dyn Output) -> bool {
         if !routed.is_bulk {
             let mut frame = Vec::with_capacity(routed.body.len() + 64);
@@ -117,7 +119,7 @@ impl Overlay {
         }
         self.routes.update(&self.topology);
         let link = self.routes.next_hop(routed.to).and_then(|(neighbour, _)| self.peers.to(neighbour));
-        // On a link that is never idle, something goes now and then.
+        // On a link that is never idle, one bulk message per interval is sent nevertheless.
         let has_room = |peer: &&mut Peer| {
             let is_due = now.since(peer.bulk_at) >= BULK_EVERY && peer.has_room(Channel::BestEffort);
             peer.unsent[Channel::BestEffort as usize] < UNSENT_LITTLE || is_due
@@ -131,8 +133,8 @@ impl Overlay {
         true
     }
 
-    /// Sends a frame to the next broker on the way to another. False if there is none, or no room
-    /// on the link to it.
+    /// Sends a frame to the next broker on the path to `to`. Returns `false` if there is no path,
+    /// or no room on the link.
     pub(super) fn send_towards(&mut self, now: Time, to: HostId, frame: &[u8], out: &mut dyn Output) -> bool {
         self.routes.update(&self.topology);
         let link = self.routes.next_hop(to).and_then(|(neighbour, _)| self.peers.to(neighbour));

@@ -1,24 +1,27 @@
-//! What makes a broker one of many: links, topology, routes, interest, and the way of an event from
-//! one to the others.
+//! The overlay, which connects a broker with others: links, topology, routes, interests, and the
+//! path of an event from one broker to the others.
 //!
-//! Everything here is driven by [`crate::Input::Peer`] and deadlines, and speaks through
-//! [`crate::Output::peer_bytes`].
+//! The driver reports links as [`crate::Input::Peer`]; the overlay acts on that and on deadlines,
+//! and sends through [`crate::Output::peer_bytes`].
 //!
-//! - `peers`, `handshake`: links come up and go; who is at the other end; what is unsent.
-//! - [`whimbrel_net`]: what links are like, who is linked with whom, the best ways, and an interest
-//!   in few entries.
-//! - `flood`, `interests`: link states, interests and retained messages reach everyone.
-//! - `own_interest`: what this broker tells the others it wants. `destinations`: what they want of
-//!   its streams.
-//! - `forward`, `receive`: events on their way out, through, and in. `predecessors`: what must not
-//!   be passed before another. `quiet`: silence. `repair`, `answer`: holes, and who fills them.
-//! - `borrow`, `lend`: parts of logs, read for others.
-//! - `confirm`, `ending`: a subscription, and its end, is answered when the others know of it.
-//! - `messages`: what brokers tell each other that are not neighbours.
-//! - `questions`: what operators ask of all brokers.
-//! - `shares`: shared subscriptions with members at several brokers. `rendezvous`: which broker is
-//!   in charge of one.
-//! - `inspect`, `traces`: what of all that can be looked at, and what became of an event.
+//! - `peers`, `handshake`: links come up and go down; the identity of the other end; unsent bytes.
+//! - [`estimate`], [`topology`], [`routes`]: delay and loss of links, the graph of brokers, the
+//!   best paths.
+//! - `flood`, `interests`, `registry`: link states, interests and retained messages reach every
+//!   broker.
+//! - `own_interest`, [`reduce`]: the interest that this broker announces. `destinations`: the
+//!   interests of other brokers in its streams.
+//! - `forward`, `receive`: events are sent, passed on and taken in. `predecessors`: events that
+//!   must not be delivered before another one. `quiet`: silence. `repair`, `answer`: holes, and the
+//!   brokers that fill them.
+//! - `hold_given`, `hold_received`: how far logs are kept for durable subscriptions elsewhere.
+//! - `borrow`, `lend`, `passing`: parts of logs, read for other brokers.
+//! - `confirm`, `ending`: a SUBSCRIBE or UNSUBSCRIBE is answered when the other brokers know of it.
+//! - `messages`: routed messages between brokers that need not be neighbours.
+//! - `questions`: operators' questions to all brokers.
+//! - `shares`: shared subscriptions with members at several brokers. `rendezvous`: the broker that
+//!   is in charge of one.
+//! - `inspect`, `traces`: state that can be inspected, and the path of single events.
 
 mod answer;
 mod borrow;
@@ -106,102 +109,104 @@ use traces::Traces;
 use watch::Watch;
 use whimbrel_wire::PreviousIdentity;
 
-/// How a broker appears to others.
+/// The configuration of a broker in the overlay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OverlayConfig {
-    /// Its name: 1 to 64 of letters, digits, `.`, `_`, `-`.
+    /// The broker's name: 1 to 64 of letters, digits, `.`, `_`, `-`.
     pub name: Box<str>,
-    /// The version of its program, which neighbours are told, up to
-    /// [`whimbrel_wire::VERSION_BYTES_MAX`] bytes of it.
+    /// The version of the broker's program. Neighbours are told its first
+    /// [`whimbrel_wire::VERSION_BYTES_MAX`] bytes.
     pub version: Box<str>,
-    /// Where others reach it, `ADDRESS:PORT`, best first; at most 4.
+    /// Addresses where other brokers reach it, `ADDRESS:PORT`, best first; at most 4.
     pub addresses: Vec<Box<str>>,
-    /// Most entries of the interest that it tells, at least [`reduce::INTEREST_LEAST`]; usually
-    /// [`reduce::INTEREST_MAX`].
+    /// Most entries of the interest that the broker announces, at least [`reduce::INTEREST_LEAST`];
+    /// usually [`reduce::INTEREST_MAX`].
     pub interest_max: usize,
-    /// There are others that it is to be linked with: as long as it has never been, it names
+    /// Links to other brokers are expected: until the first one has been up, the broker names
     /// [`ALL_OTHERS`] in the answer to a SUBSCRIBE.
     pub expects_peers: bool,
-    /// It asks for links to brokers that it learns of, until it has so many.
+    /// The number of links up to which the broker asks for further ones, to brokers that it learns
+    /// of.
     pub links_wanted: usize,
-    /// Sessions move to the broker that their client connects to, and are copied to others; shared
-    /// subscriptions have one home among all brokers. The same at all brokers.
+    /// Sessions move to the broker that their client connects to, and are copied to other brokers;
+    /// a shared subscription has one home among all brokers. All brokers must have the same value.
     pub moves_sessions: bool,
 }
 
-/// What a deadline of the overlay is for.
+/// The purpose of a deadline of the overlay.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Due {
-    /// A link is probed, and looked at: is it silent, is it stuck.
+    /// A link is probed, and checked for silence and for being stuck.
     Probe(PeerLink),
-    /// The own link state is to be told.
+    /// The own link state is announced.
     Announce,
-    /// The own interest is to be told.
+    /// The own interest is announced.
     Interest,
-    /// Another broker is to be told how far streams are silent.
+    /// The destination with this number is told how far streams are silent.
     Quiet(u32),
     /// Holes of a stream are asked for.
     Repair(PubendId),
-    /// A stream has waited for the event before one of its own for as long as it may.
+    /// A stream has waited for the longest time allowed for the predecessor of one of its events.
     Predecessor(PubendId),
-    /// Parts of a stream are asked for that is read at its own broker.
+    /// Parts of a stream are asked for that are read at the stream's own broker.
     Read(PubendId),
-    /// Durable subscriptions of which streams have waited for others for as long as they may.
+    /// Durable subscriptions have waited for the longest time allowed for predecessors in other
+    /// streams.
     Unblock,
-    /// Other brokers' questions for parts of the log have their turn.
+    /// Other brokers' requests for parts of the log are served.
     Lend,
-    /// A subscription has waited for its confirmation for as long as it may.
+    /// A subscription has waited for the longest time allowed for its confirmation.
     Confirm,
-    /// Shared subscriptions with members at several brokers are looked at.
+    /// Shared subscriptions with members at several brokers are checked.
     Share,
-    /// Other brokers are told how far durable subscriptions here are in their streams.
+    /// Other brokers are told the positions of this broker's durable subscriptions in their
+    /// streams.
     Report,
-    /// The topology has changed, and is looked at together with what else has changed since.
+    /// The topology has changed, and is checked together with its later changes.
     Watch,
-    /// The same of the brokers that know of sessions.
+    /// The set of brokers that know of sessions is checked for changes.
     Map,
-    /// Brokers that were not heard of are forgotten.
+    /// Brokers that were not heard of for too long are forgotten.
     Expire,
-    /// A session is sought, and somebody is asked again.
+    /// A session is sought, and the next request for it is due.
     Seek,
-    /// Clerks are told of sessions.
+    /// Other brokers are told where sessions are.
     Tell,
     /// Replicas get copies of sessions.
     Copy,
-    /// It is asked whether sessions that were given away are safe.
+    /// The new owners of sessions that were given away are asked whether these are safe.
     Settle,
-    /// The brokers have been the same for a while.
+    /// The set of brokers has not changed for a while.
     Still,
-    /// A link's survey of retained messages goes on.
+    /// The survey of retained messages for a link is continued.
     Survey(PeerLink),
-    /// Own link state is repeated, links that are wanted are asked for, retained messages are
-    /// compared.
+    /// The own link state is repeated, wanted links are asked for, retained messages are compared.
     Refresh,
 }
 
-/// How often links that are wanted are asked for, and retained messages compared.
+/// Interval at which wanted links are asked for, and retained messages compared.
 const REFRESH_EVERY: Duration = Duration::from_secs(5);
 
-/// Deadlines that are met before others have their turn.
+/// Most deadlines that are met before other inputs have their turn.
 const DUE_SLICE: usize = 256;
 
-/// A broker whose timer comes so much too late has stood still.
+/// A timer that is at least this late shows that the broker was at a standstill.
 const STANDSTILL: Duration = Duration::from_millis(500);
 
-/// What a broker knows of others.
+/// The broker's state of the overlay.
 #[derive(Debug)]
 pub(crate) struct Overlay {
     pub(crate) config: OverlayConfig,
     pub(crate) host: HostId,
-    /// Greater at each start.
+    /// Greater at each start of the host.
     pub(crate) incarnation: u64,
-    /// Of the last own link state.
+    /// The sequence number of the last own link state.
     sequence: u64,
-    /// Who had this broker's name before it.
+    /// The previous hosts of this broker's name.
     previous: Vec<PreviousIdentity>,
-    /// It has just begun, and does not know of all others.
+    /// Present while the broker has just started and does not know all other brokers.
     joining: Option<Joining>,
-    /// When the last own link state was told.
+    /// When the last own link state was announced.
     announced: Time,
     pub(crate) peers: Peers,
     pub(crate) topology: Topology,
@@ -219,33 +224,34 @@ pub(crate) struct Overlay {
     faults: Faults,
 }
 
-/// What this broker has to do with the logs of others, and they with its own.
+/// Reads and retention between this broker's log and the logs of others.
 #[derive(Debug, Default)]
 pub(crate) struct Logs {
-    /// What others owe this one.
+    /// The retention holds that other brokers have granted to this one.
     pub(crate) received: HoldsReceived,
-    /// Streams of which parts are to be asked for at some time.
+    /// Streams with reads for which a request will be sent.
     reading: BTreeSet<PubendId>,
     lending: Lending,
     passing: Passing,
-    /// Durable subscriptions of which streams wait for events of others, and until when, in order.
+    /// Durable subscriptions of which streams wait for predecessors in others, and until when, in
+    /// the order of that time.
     blocked: VecDeque<(Time, (DurableNo, u32))>,
 }
 
-/// What frames are made of and what is kept of those that pass.
+/// Buffers for frames, and the state kept of frames that pass.
 #[derive(Debug, Default)]
 struct FrameBuffers {
-    /// Streams with holes.
+    /// Reliable streams with holes.
     repairs: BTreeMap<PubendId, HoleRepair>,
     open: OpenNacks,
     transit: Transit,
     traces: Traces,
-    /// The event that is being sent, as it travels.
+    /// The event that is being sent, in its packed form.
     event: Vec<u8>,
-    /// The frame that is being made.
+    /// The frame that is being encoded.
     frame: Vec<u8>,
     tree: Vec<u8>,
-    /// To whom an event goes.
+    /// The destinations of the event that is being sent.
     hosts: Vec<HostId>,
 }
 
@@ -299,14 +305,15 @@ impl Overlay {
     }
 }
 
-/// So many bits of an incarnation are its host's; the others count in units of 2^20 ns.
+/// The number of low bits of an incarnation that come from its host; the others count units of 2^20
+/// ns.
 const INCARNATION_HOST_BITS: u32 = 20;
 
-/// The incarnation of a process that begins then. Ticks are never used twice, so it is greater than
-/// that of any process of that host before it. Nor is it that of a process of another host that
-/// begins at the same moment: silence names the incarnation and version of whom it is for, and not
-/// the host, and on its way it is handed on by numbers of links, which may mean others since one of
-/// them broke.
+/// The incarnation of a process of `host` that begins at the tick `began`. Ticks are never used
+/// twice, so it is greater than that of any earlier process of the same host. It also differs from
+/// that of a process of another host that starts at the same moment: silence names the incarnation
+/// and version of the interest that it is for, not the host, and is passed on by numbers of links,
+/// which may have another meaning once a link has gone down.
 fn incarnation_of(host: HostId, began: u64) -> u64 {
     // The low four bits of all hosts are zero.
     let of_host = (host.as_u64() >> 4) & ((1 << INCARNATION_HOST_BITS) - 1);
@@ -314,11 +321,12 @@ fn incarnation_of(host: HostId, began: u64) -> u64 {
 }
 
 impl Broker {
-    /// From now on the broker is one of many: it accepts links to others. To be called once, before
-    /// anybody subscribes.
+    /// Makes the broker a member of an overlay: from now on it accepts links to others. To be
+    /// called once, before the first subscription.
     ///
     /// # Panics
-    /// When it is one already, or its configuration makes no sense; whoever reads that checks it.
+    /// When the overlay is open already, or the configuration is not valid; the reader of the
+    /// configuration checks that.
     pub fn open_overlay(&mut self, now: Time, config: OverlayConfig) {
         assert!(self.overlay.is_none(), "an overlay is opened once");
         assert!(whimbrel_wire::is_name(&config.name), "the name of a broker is checked where it is configured");
@@ -345,8 +353,8 @@ impl Broker {
         self.open_shares(now);
     }
 
-    /// The log has failed, and the broker goes on with other streams: to others it is another one
-    /// of the same name. Links come up anew, so that they learn of it.
+    /// Goes on with new streams after the log has failed: to other brokers it is another host of
+    /// the same name. Links are closed, so that neighbours learn of it when they come up again.
     pub(crate) fn rehost(&mut self, now: Time, out: &mut dyn Output) {
         let Some(overlay) = &mut self.overlay else { return };
         for link in overlay.peers.links() {
@@ -371,8 +379,8 @@ impl Broker {
         self.share_soon(now);
     }
 
-    /// Whatever comes first when this broker goes on after a standstill, it is known by then: what
-    /// is concluded of others' silence depends on that.
+    /// Records a standstill of this broker before anything else is handled after it: conclusions
+    /// from other brokers' silence depend on that.
     pub(crate) fn watch_clock(&mut self, now: Time) {
         if fault!(self, StandstillUnnoticed) {
             return;
@@ -383,7 +391,7 @@ impl Broker {
         }
     }
 
-    /// Something happens on the links to other brokers.
+    /// Handles what the driver reports of the links to other brokers.
     pub(crate) fn peer_input(&mut self, now: Time, input: PeerInput<'_>, out: &mut dyn Output) {
         let Some(overlay) = &mut self.overlay else {
             if let PeerInput::Opened { link, .. } = input {
@@ -406,7 +414,7 @@ impl Broker {
         self.check_topology(now, out);
     }
 
-    /// Meets the deadlines of the overlay that have come.
+    /// Meets the overlay's deadlines that are due.
     pub(crate) fn meet_overlay(&mut self, now: Time, out: &mut dyn Output) {
         if let Some(overlay) = &mut self.overlay {
             overlay.look_again_at(now);
@@ -443,7 +451,7 @@ impl Broker {
         self.check_topology(now, out);
     }
 
-    /// Ends a link for a reason of this side.
+    /// Closes a link for a reason of this side.
     fn hang_up(&mut self, now: Time, link: PeerLink, why: HangUp, out: &mut dyn Output) {
         let Some(overlay) = &mut self.overlay else { return };
         if overlay.peers.get(link).is_some() {
@@ -453,7 +461,7 @@ impl Broker {
         }
     }
 
-    /// A link is gone.
+    /// Removes a link that is closed.
     fn let_go(&mut self, now: Time, link: PeerLink) {
         let Some(overlay) = &mut self.overlay else { return };
         let Some(peer) = overlay.peers.remove(link) else { return };

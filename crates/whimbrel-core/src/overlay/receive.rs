@@ -1,4 +1,4 @@
-//! Frames come in.
+//! Frames from neighbours: decoded, checked and dispatched; events and silence are taken in.
 
 use core::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::remote::Learnt;
 use crate::retained::TOMBSTONE_LIFETIME;
 
 impl Broker {
-    /// Bytes have come over a link.
+    /// Handles bytes that were received over a link.
     pub(super) fn peer_bytes(
         &mut self,
         now: Time,
@@ -30,7 +30,7 @@ impl Broker {
             peer.counters.frames_in += 1;
             let is_up = peer.who.is_some();
             if is_up && self.probed(now, link, bytes, out).is_err() {
-                // Each datagram stands for itself.
+                // Each datagram is complete in itself: an invalid one does not end the link.
                 self.overlay.as_deref_mut().expect("it was there").stats.frames_invalid += 1;
             }
             return;
@@ -57,7 +57,7 @@ impl Broker {
         }
     }
 
-    /// A frame that makes no sense has come.
+    /// Counts an invalid frame and closes the link.
     fn is_garbage(&mut self, now: Time, link: PeerLink, out: &mut dyn Output) {
         if let Some(overlay) = &mut self.overlay {
             overlay.stats.frames_invalid += 1;
@@ -65,7 +65,8 @@ impl Broker {
         self.hang_up(now, link, HangUp::Garbage, out);
     }
 
-    /// One frame has come. A link that was hung up by the one before it says nothing any more.
+    /// Handles one frame. A frame of a link that was closed because of the one before it is
+    /// ignored.
     fn on_frame(
         &mut self,
         now: Time,
@@ -84,7 +85,7 @@ impl Broker {
                 return Ok(());
             }
             (_, false) if is_control => return Err(Invalid::Form("the first frame")),
-            // The streams are apart: events may overtake the hello, and are asked for again.
+            // The channels are independent: events may overtake the hello, and are asked for again.
             (_, false) => return Ok(()),
             (_, true) => {}
         }
@@ -108,7 +109,7 @@ impl Broker {
         Ok(())
     }
 
-    /// An event has come: for this broker, for others, or both.
+    /// Handles an event: for this broker, for others behind it, or both.
     fn on_event(&mut self, now: Time, link: PeerLink, frame: &EventFrame<'_>, bytes: &[u8], out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let id = frame.id();
@@ -149,7 +150,7 @@ impl Broker {
         }
     }
 
-    /// An event has come that this broker wants, or wanted.
+    /// Takes in an event that this broker wants, or wanted under an earlier interest.
     fn event_for_this(
         &mut self,
         now: Time,
@@ -163,7 +164,7 @@ impl Broker {
             overlay.stats.frames_invalid += 1;
             return;
         };
-        // Clocks differ: what is left of its life counts from here.
+        // Clocks differ: the rest of the event's lifetime counts from here.
         event.event.expires = event.event.expires.map(|expires| {
             let lifetime = expires.since(event.accepted);
             now + lifetime.saturating_sub(age)
@@ -172,8 +173,8 @@ impl Broker {
         overlay.stats.events_received += 1;
         let version = overlay.own_interest.version_of(own.tag);
         let Some(remote) = self.streams.remote(id.pubend) else { return };
-        // Silence counts if it is about what is wanted now: under the version that was told last,
-        // or before that came into force.
+        // Silence holds if it was told for the present interest: under the version told last, or up
+        // to the tick from which that version is in force.
         let is_told = remote.told > 0 && remote.told >= remote.least;
         let is_believed = is_told && (version >= remote.told || id.tick <= remote.since);
         let is_believed = is_believed || fault!(overlay, IntervalAcrossVersions) && remote.told > 0;
@@ -184,8 +185,8 @@ impl Broker {
             Tick(id.tick.0 - 1)
         };
         overlay.traffic.traces.record(now, id, TraceStep::Passed);
-        // Of what is older than tombstones it is not known whether it was deleted: the registry
-        // tells.
+        // For an event older than the lifetime of tombstones it is unknown whether its retained
+        // message was deleted; the registry of retained messages decides.
         let retain = frame.retain && age < TOMBSTONE_LIFETIME;
         let learnt = Learnt::Data { event, retain };
         self.learn_of(now, (id.pubend, after, id.tick), learnt, out);
@@ -195,7 +196,7 @@ impl Broker {
         self.check_holes(now, id.pubend);
     }
 
-    /// Silence has come: for this broker or another.
+    /// Handles silence: for this broker, for others behind it, or both.
     fn on_silence(&mut self, now: Time, channel: Channel, silence: &Silence<'_>, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let Ok(tree) = TreeReader::target(silence.target_tree) else { return };
@@ -217,7 +218,7 @@ impl Broker {
         self.confirm_ready(now, out);
     }
 
-    /// What is told of one stream.
+    /// Takes in the silence of one stream.
     fn silence_of(
         &mut self,
         now: Time,
@@ -229,10 +230,10 @@ impl Broker {
         let began = overlay.own_interest.began();
         let version_now = overlay.own_interest.version();
         let Some(remote) = self.streams.remote(pubend) else { return };
-        // Whatever is wanted: it may be older than what was wanted here last.
+        // Holds under any version: it may be older than the interest that was told last.
         remote.record_still((part.still, part.upto));
-        // Subscriptions that were answered when its broker was not known did not wait for it: it
-        // counts once it knows of them.
+        // Subscriptions that were answered before the stream's broker was known did not wait for
+        // it: the stream counts once its broker knows of them.
         let least = began.max(remote.least);
         let version = if fault!(self, OldVersionBelieved) { version_now } else { version };
         if version > version_now || version < remote.told.max(least) || part.upto < part.after {
@@ -240,9 +241,9 @@ impl Broker {
         }
         let mut after = part.after;
         if remote.told < least {
-            // Nothing was wanted before, so nobody is missing anything.
+            // There was no interest before, so no subscription misses anything.
             self.begin_stream(now, pubend, part.begin, out);
-            // What came before this version was looked at under others: it is asked for.
+            // Events up to `part.since` were matched against other versions: they are asked for.
             after = after.max(part.since);
             if fault!(self, FirstSilenceBelieved) {
                 after = part.begin;

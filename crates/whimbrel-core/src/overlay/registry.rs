@@ -1,5 +1,5 @@
-//! Retained messages are the same everywhere: what changes is flooded, and neighbours compare what
-//! they have by the hashes of its parts.
+//! Retained messages are the same at every broker: changes are flooded, and neighbours compare
+//! hashes of the ranges of the registry.
 
 use core::time::Duration;
 
@@ -13,35 +13,35 @@ use crate::api::{Channel, Output, PeerLink};
 use crate::broker::Broker;
 use crate::retained::{Bounds, RetainOutcome};
 
-/// Bytes of entries after which a frame of them ends.
+/// Bytes of entries after which a frame ends.
 const REGISTRY_BYTES: usize = 64 << 10;
 
-/// Entries of one frame.
+/// Most entries of one frame.
 const REGISTRY_ENTRIES: usize = 256;
 
-/// Topics that a survey looks at before others have their turn, and how long it rests then.
+/// Topics in one slice of a survey, and the pause between two slices.
 const SURVEY_SLICE: usize = 1_024;
 const SURVEY_EVERY: Duration = Duration::from_millis(1);
 
-/// In which part of the registry a topic is.
+/// The range of the registry that a topic belongs to.
 pub(crate) fn range_of(topic: &str) -> usize {
     (hash(topic) >> 56) as usize % REGISTRY_RANGES
 }
 
-/// The same at every broker.
+/// A hash that is equal at every broker.
 fn hash(topic: &str) -> u64 {
     let mut state = Publisher::named(topic).to_bits();
     whimbrel_event::split_mix(&mut state)
 }
 
-/// What a topic with its version adds to the hash of its part.
+/// The part of a topic with its version in the hash of its range.
 pub(crate) fn entry_hash(topic: &str, (tick, pubend): (Tick, PubendId)) -> u64 {
     let mut state = hash(topic) ^ tick.0.rotate_left(17) ^ pubend.0.rotate_left(41);
     whimbrel_event::split_mix(&mut state)
 }
 
 impl Overlay {
-    /// A retained message has changed: all neighbours are told, but who has told it.
+    /// Notes a changed retained message for all neighbours except the one that sent it.
     fn record_retained(&mut self, topic: &str, but: Option<PeerLink>) {
         for link in self.peers.links_up() {
             if Some(link) != but {
@@ -52,7 +52,7 @@ impl Overlay {
 }
 
 impl Broker {
-    /// The retained message of a topic has changed here: others are told.
+    /// Tells all neighbours that the retained message of a topic has changed here.
     pub(crate) fn tell_retained(&mut self, now: Time, topic: &str, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         if is_local(topic) {
@@ -64,8 +64,7 @@ impl Broker {
         }
     }
 
-    /// Tells a neighbour as many retained messages of those that it is to be told as there is room
-    /// for.
+    /// Sends a neighbour as many of the noted retained messages as there is room for.
     pub(super) fn pump_retained(&mut self, now: Time, link: PeerLink, out: &mut dyn Output) {
         loop {
             let Broker { overlay, retained, .. } = self;
@@ -109,7 +108,7 @@ impl Broker {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let Some(peer) = overlay.peers.get_mut(link) else { return };
         if peer.pending.topics.is_empty() && peer.pending.survey.is_some() {
-            // While the link is full this goes on when it has room.
+            // If the link is full, this continues when it has room.
             overlay.set_once(now + SURVEY_EVERY, Due::Survey(link));
             return;
         }
@@ -119,8 +118,8 @@ impl Broker {
         }
     }
 
-    /// Tells a neighbour the hashes of what is retained here. Where nothing is there is nothing
-    /// that it could lack, and so nothing to tell.
+    /// Sends a neighbour the hashes of the registry's ranges. A range without retained messages is
+    /// omitted: the neighbour can lack nothing of it.
     pub(super) fn compare_retained(&mut self, now: Time, link: PeerLink, out: &mut dyn Output) {
         let Broker { overlay, retained, .. } = self;
         let Some(overlay) = overlay.as_deref_mut() else { return };
@@ -138,7 +137,7 @@ impl Broker {
         overlay.send(now, link, Channel::Control, &frame, out);
     }
 
-    /// A neighbour has told the hashes of what it has: it is asked for those parts that differ.
+    /// Handles a neighbour's hashes: asks for the ranges that differ.
     pub(super) fn retained_compared(
         &mut self,
         now: Time,
@@ -162,19 +161,19 @@ impl Broker {
         overlay.send(now, link, Channel::Control, &frame, out);
     }
 
-    /// A neighbour asks for parts of what is retained.
+    /// Handles a neighbour's request for ranges of the registry.
     pub(super) fn retained_asked(&mut self, now: Time, link: PeerLink, ask: &RegistryAsk, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let Some(peer) = overlay.peers.get_mut(link) else { return };
         let survey = peer.pending.survey.get_or_insert_default();
         survey.ranges.extend(ask.ranges.iter().copied());
-        // What it has passed was not looked up in these parts.
+        // The topics passed so far were not checked for these ranges.
         survey.from.clear();
         self.survey_retained(now, link, out);
     }
 
-    /// Goes on with a link's survey, for a slice, if there is room to note its topics, and tells
-    /// what was found.
+    /// Continues a link's survey by one slice, if there is room to note its topics, and sends what
+    /// was found.
     pub(super) fn survey_retained(&mut self, now: Time, link: PeerLink, out: &mut dyn Output) {
         self.find_retained(link);
         self.pump_retained(now, link, out);
@@ -198,7 +197,7 @@ impl Broker {
         }
     }
 
-    /// Retained messages have come.
+    /// Handles retained messages from a neighbour.
     pub(super) fn on_retained(&mut self, now: Time, link: PeerLink, registry: &Registry<'_>, out: &mut dyn Output) {
         for entry in &registry.entries {
             let Some(overlay) = self.overlay.as_deref_mut() else { return };
@@ -228,8 +227,7 @@ impl Broker {
         }
     }
 
-    /// Takes a retained message that is newer than what is here. One that makes no sense is
-    /// refused.
+    /// Takes a retained message that is newer than the one here, and refuses one that is not valid.
     fn take_retained(&mut self, now: Time, entry: &RegistryEntry<'_>) -> RetainOutcome {
         let (tick, pubend) = entry.version;
         let senseless = RetainOutcome { is_refused: true, ..RetainOutcome::default() };

@@ -1,8 +1,9 @@
-//! Holes in other brokers' streams are asked for, until they are filled.
+//! Holes in other brokers' streams are asked for until they are filled.
 //!
-//! A nack goes from broker to broker towards the stream's host. On its way who has lately passed on
-//! the event at the end of a range sends it again, and asks for less. Who has just passed on a nack
-//! for the same event for somebody else waits for that answer instead.
+//! A nack goes from broker to broker towards the stream's host. A broker on its path that has
+//! lately passed on the event at the end of a range sends that event again and shortens the range.
+//! A broker that has just passed on another broker's nack for the same event merges the two, and
+//! answers both with the one answer.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -17,56 +18,58 @@ use super::{Due, Overlay};
 use crate::api::{Channel, Output, PeerLink};
 use crate::broker::Broker;
 
-/// A hole is asked for after this: what takes another way may be late.
+/// How long after its discovery a hole is asked for: events that take another path may be late.
 pub const REPAIR_GRACE: Duration = Duration::from_millis(5);
 
-/// It is asked for again after this, or twice the way there and back if that is longer, and then at
-/// doubling intervals, as long as nothing of it comes. When something has come the intervals begin
-/// anew, as TCP's do (RFC 6298, 5.3); when a whole answer has, the rest is asked for at once.
+/// The first interval after which a hole is asked for again; twice the round trip if that is
+/// longer. The interval doubles while nothing of the hole arrives. Progress resets it, as in TCP
+/// (RFC 6298, 5.3); after a full answer the rest is asked for at once.
 pub const REPAIR_AGAIN: Duration = Duration::from_millis(50);
 
 /// The longest interval.
 pub const REPAIR_MAX: Duration = Duration::from_secs(1);
 
-/// A nack goes over so many links at most: brokers that disagree about the way could send it round.
+/// Most links that a nack goes over: brokers that disagree about the path could send it in a
+/// circle.
 pub const NACK_HOPS_MAX: u8 = 64;
 
-/// While one nack for an event is under way, others for it wait, no longer than this.
+/// How long further nacks for an event are merged into the one under way.
 pub const MERGE_FOR: Duration = Duration::from_millis(200);
 
-/// Nacks that others are merged into.
+/// Most open nacks into which others are merged.
 pub const OPEN_NACKS_MAX: usize = 4_096;
 
-/// Brokers that wait for one answer.
+/// Most further brokers that wait for one answer.
 const MERGED_MAX: usize = 64;
 
-/// A stream with holes.
+/// The repair of a stream with holes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HoleRepair {
     pause: Duration,
     /// When the holes are asked for next.
     at: Time,
-    /// The first hole, when they were asked for last.
+    /// The first hole when they were asked for last.
     first: Option<(Tick, Tick)>,
-    /// Events, and bytes of them, that have come as answers since.
+    /// Events, and their bytes, that have arrived as answers since.
     events: usize,
     bytes: usize,
 }
 
 impl HoleRepair {
-    /// Whether as much has come as a broker answers one nack with.
+    /// Whether a full answer to one nack has arrived.
     fn is_answered(&self) -> bool {
         self.events >= ANSWER_EVENTS_MAX || self.bytes >= ANSWER_BYTES_MAX
     }
 
-    /// Whether something has come since they were asked for, with this as the first hole.
+    /// Whether an answer has arrived or the first hole, now `first`, has shrunk since the last
+    /// nack.
     fn has_progressed(&self, first: Option<(Tick, Tick)>) -> bool {
         let is_less = |(after, upto)| self.first.is_some_and(|(from, to)| after > from || upto < to);
         self.events > 0 || first.is_some_and(is_less)
     }
 }
 
-/// An event that was asked for over this broker.
+/// An event for which a nack has passed through this broker.
 #[derive(Debug)]
 struct OpenNack {
     id: EventId,
@@ -75,15 +78,15 @@ struct OpenNack {
     also: Vec<HostId>,
 }
 
-/// Events that were asked for lately, oldest first.
+/// Events for which nacks have passed lately, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct OpenNacks {
     all: VecDeque<OpenNack>,
 }
 
 impl OpenNacks {
-    /// Somebody asks for an event. True if somebody else has just asked for it: who asks now will
-    /// get it with the answer to that.
+    /// Records a broker's nack for an event. Returns whether it is merged into another broker's
+    /// open nack: the answer to that one will be sent to both.
     fn ask(&mut self, now: Time, id: EventId, by: HostId) -> bool {
         while self.all.front().is_some_and(|open| open.until <= now) {
             self.all.pop_front();
@@ -104,7 +107,7 @@ impl OpenNacks {
         false
     }
 
-    /// Who waits for an event beside the one who asked first.
+    /// Removes the open nack of an event. Returns the brokers that were merged into it.
     fn answered(&mut self, id: EventId) -> Vec<HostId> {
         let Some(at) = self.all.iter().position(|open| open.id == id) else { return Vec::new() };
         self.all.remove(at).map_or(Vec::new(), |open| open.also)
@@ -112,7 +115,8 @@ impl OpenNacks {
 }
 
 impl Broker {
-    /// Something was learnt of a stream: if it has holes, they will be asked for.
+    /// Schedules a repair of a stream if it has holes. Called when the stream's knowledge has
+    /// changed.
     pub(super) fn check_holes(&mut self, now: Time, pubend: PubendId) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         if pubend.reliability() == Reliability::BestEffort || overlay.traffic.repairs.contains_key(&pubend) {
@@ -127,8 +131,8 @@ impl Broker {
         }
     }
 
-    /// An event of so many bytes came as an answer: perhaps as the last of one that was as long as
-    /// answers are.
+    /// Counts an event of `bytes` bytes that has arrived as an answer. If the answer is full, the
+    /// rest of the holes is asked for at once.
     pub(super) fn on_answer(&mut self, now: Time, pubend: PubendId, bytes: usize, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let Some(mending) = overlay.traffic.repairs.get_mut(&pubend) else { return };
@@ -139,7 +143,7 @@ impl Broker {
         }
     }
 
-    /// Asks for the holes of a stream, and sees to it that they are asked for again.
+    /// Asks for the holes of a stream, and sets the timer for asking again.
     pub(super) fn request_holes(&mut self, now: Time, pubend: PubendId, out: &mut dyn Output) {
         if fault!(self, SkipNack) {
             return;
@@ -149,7 +153,8 @@ impl Broker {
         let Some(remote) = self.streams.remote(pubend) else { return };
         let knowledge = &remote.knowledge;
         let range = |(after, upto): (Tick, Tick)| {
-            // A hole ends before something that is known: that, or what came before it, told where.
+            // Behind a hole is something known; it, or what was told before it, gave the end of the
+            // hole.
             Range { after, upto, ends_in_data: true, version }
         };
         let ranges: Vec<Range> = knowledge.holes().map(range).take(RANGES_MAX).collect();
@@ -171,7 +176,7 @@ impl Broker {
         overlay.send_nack(now, &nack, out);
     }
 
-    /// Somebody lacks something.
+    /// Handles a nack: answers it, or passes on the part of it that this broker cannot answer.
     pub(super) fn on_nack(&mut self, now: Time, link: PeerLink, mut nack: Nack, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         overlay.stats.nacks_in += 1;
@@ -190,13 +195,13 @@ impl Broker {
 }
 
 impl Overlay {
-    /// Sends a nack to the next broker on the way to the stream's host.
+    /// Sends a nack to the next broker on the path to the stream's host.
     pub(super) fn send_nack(&mut self, now: Time, nack: &Nack, out: &mut dyn Output) {
         self.routes.update(&self.topology);
         let Some((neighbour, _)) = self.routes.next_hop(nack.pubend.host()) else { return };
         let Some(link) = self.peers.to(neighbour) else { return };
         if !self.peers.get(link).is_some_and(|peer| peer.has_room(Channel::Control)) {
-            // It is asked again anyway.
+            // The nack is repeated by its sender anyway.
             return;
         }
         let mut frame = Vec::with_capacity(64);
@@ -204,8 +209,8 @@ impl Overlay {
         self.send(now, link, Channel::Control, &frame, out);
     }
 
-    /// Sends again what has passed through here lately of what somebody lacks; what is left is to
-    /// be asked for farther on.
+    /// Answers a nack with events that have passed through here lately. The ranges that stay in it
+    /// are to be asked for farther on.
     fn answer_in_transit(&mut self, now: Time, nack: &mut Nack, out: &mut dyn Output) {
         let mut left = Vec::with_capacity(nack.ranges.len());
         for range in core::mem::take(&mut nack.ranges) {
@@ -213,8 +218,8 @@ impl Overlay {
             while range.after < range.upto && range.ends_in_data {
                 let id = EventId { pubend: nack.pubend, tick: range.upto };
                 let Some(previous) = self.send_again(now, id, nack.from, out) else { break };
-                // That one's previous tick is where the next one of the same chain is, if the range
-                // goes on.
+                // If the range goes on, that event's previous tick is the next event of the same
+                // chain.
                 range.upto = previous;
             }
             if range.after >= range.upto {
@@ -232,7 +237,8 @@ impl Overlay {
         nack.ranges = left;
     }
 
-    /// Sends an event to somebody again with what its frame told that broker; its previous tick.
+    /// Sends an event to a broker again, with the data that its first frame had for that broker.
+    /// Returns the previous tick.
     fn send_again(&mut self, now: Time, id: EventId, to: HostId, out: &mut dyn Output) -> Option<Tick> {
         let bytes: Box<[u8]> = self.traffic.transit.find(id)?.into();
         let Ok(Frame::Event(frame)) = Frame::decode(&bytes) else { return None };
@@ -262,8 +268,8 @@ impl Overlay {
         Some(dest.previous)
     }
 
-    /// An answer passes through: others that wait for the same event get it, too. What came before
-    /// it they have to ask for, as `previous` is true only of the first destination.
+    /// Sends an answer that passes through to the brokers whose nacks were merged as well. They
+    /// must ask for earlier events themselves, as `previous` is true of the first destination only.
     pub(super) fn answer_merged(&mut self, now: Time, sending: &Sending<'_>, previous: Tick, out: &mut dyn Output) {
         let also = self.traffic.open.answered(sending.id);
         for to in also {

@@ -1,5 +1,4 @@
-//! How much the overlay of a broker holds, by what it is: so that it can be seen how that grows
-//! with the brokers there are.
+//! Memory of the overlay by kind of content, to show how it grows with the number of brokers.
 
 use whimbrel_event::HostId;
 use whimbrel_net::interest::others::InterestValue;
@@ -9,18 +8,18 @@ use super::destinations::Destination;
 use super::{Due, Overlay};
 use crate::broker::Broker;
 
-/// What a map or a set needs for each entry beside the entry itself, bytes, about.
+/// Estimate of the bytes that a map or a set needs for each entry beside the entry itself.
 const OF_MAP: usize = 16;
 
-/// What a broker holds of one kind.
+/// The size of one kind of content.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OverlaySize {
-    /// Which kind.
+    /// The kind.
     pub what: &'static str,
-    /// How many.
+    /// The number of entries.
     pub entries: usize,
-    /// How many bytes they take: what is allocated for them and is told by their types, without
-    /// what an allocator adds.
+    /// Bytes of the entries: what their types and lengths tell, without the overhead of the
+    /// allocator.
     pub bytes: usize,
 }
 
@@ -40,8 +39,8 @@ fn of_state(state: &LinkState) -> usize {
 }
 
 impl Broker {
-    /// How much the overlay holds, by what it is; nothing if there is none. The index of what other
-    /// brokers want is not counted here, as it is one with that of the subscriptions.
+    /// The sizes of the overlay's contents by kind; empty if there is no overlay. The index of
+    /// other brokers' interests is not included: it is part of the index of subscriptions.
     pub fn overlay_sizes(&self) -> Vec<OverlaySize> {
         let Some(overlay) = self.overlay.as_deref() else { return Vec::new() };
         let mut sizes = overlay.sizes();
@@ -52,18 +51,18 @@ impl Broker {
         sizes
     }
 
-    /// How many brokers can be reached, this one included.
+    /// The number of brokers that can be reached, this one included.
     pub fn brokers_reached(&self) -> usize {
         let Some(overlay) = self.overlay.as_deref() else { return 0 };
         overlay.topology.hosts().filter(|host| *host == overlay.host || overlay.routes.is_reachable(*host)).count()
     }
 
-    /// What the best way to a broker costs, microseconds, if there is one.
+    /// The cost of the best path to a broker, microseconds, if there is one.
     pub fn way_us(&self, host: HostId) -> Option<u64> {
         self.overlay.as_deref()?.routes.cost_us(host)
     }
 
-    /// Whether it is known here that two brokers are linked.
+    /// Whether the topology has a link between two brokers.
     pub fn are_linked(&self, one: HostId, other: HostId) -> bool {
         self.overlay.as_deref().is_some_and(|overlay| overlay.topology.link(one, other).is_some())
     }

@@ -1,11 +1,11 @@
-//! The map of brokers is looked at whenever it has changed; where there are many brokers, many
-//! changes are taken together.
+//! Reactions to changes of the topology; where there are many brokers, changes are handled in
+//! batches.
 //!
-//! Some link of many brokers always has another delay than before. Ways take n log n to compute,
-//! and with n brokers there are n times as many changes: at each of them that would be more than
-//! n². So the first change after a while counts at once, and what comes soon after it together,
-//! after a pause that grows with the brokers. An event whose next link has gone meanwhile is
-//! repaired on its way, as ever.
+//! Among many links some delay changes all the time. Paths take n log n to compute, and n brokers
+//! make n times as many changes: a computation at each would cost more than n². So the first change
+//! after a pause is handled at once, and the next ones together, after a pause that grows with the
+//! number of brokers. An event whose next link has gone down meanwhile is repaired on its path, as
+//! always.
 
 use core::time::Duration;
 
@@ -16,38 +16,38 @@ use super::{Due, Overlay};
 use crate::api::Output;
 use crate::broker::Broker;
 
-/// For each broker beyond [`FEW_BROKERS`] ways are computed so much less often: that takes some
+/// The pause between two computations of paths, per broker beyond [`FEW_BROKERS`]: they take some
 /// hundredth of a processor at most.
 pub const WAYS_PAUSE: Duration = Duration::from_micros(50);
 
-/// The same of which brokers there are for sessions: each change of that is told by each broker to
-/// each other one.
+/// The pause between two changes of the brokers that sessions depend on, per broker beyond
+/// [`FEW_BROKERS`]: each broker tells each other one of such a change.
 pub const MAP_PAUSE: Duration = Duration::from_millis(1);
 
-/// What was looked at last, and when something may be looked at again.
+/// The version of the topology that was handled last, and the earliest times of the next changes.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
-    /// The topology.
+    /// The version of the topology.
     version: u64,
     ways_at: Time,
     map_at: Time,
 }
 
 impl Overlay {
-    /// Something happens at that moment: perhaps ways may be computed again.
+    /// Lets paths be computed again if the pause is over at this moment.
     pub(super) fn look_again_at(&mut self, now: Time) {
         self.routes.hold(now < self.watch.ways_at);
     }
 
-    /// How many brokers there are beyond few.
+    /// The number of brokers beyond [`FEW_BROKERS`].
     fn many(&self) -> u32 {
         self.topology.len().saturating_sub(FEW_BROKERS) as u32
     }
 }
 
 impl Broker {
-    /// Where other brokers can be reached has changed, perhaps: who can be reached again is told at
-    /// once what it may have missed.
+    /// Handles a change of the topology, if there is one. A broker that can be reached again is
+    /// told at once what it may have missed.
     pub(super) fn check_topology(&mut self, now: Time, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         if overlay.watch.version == overlay.topology.version() {
@@ -74,7 +74,7 @@ impl Broker {
             }
             destination.is_reachable = is_reachable;
         }
-        // What it is owed could not be told while there was no way.
+        // Retention holds for it could not be told while there was no path.
         back.into_iter().for_each(|host| self.hold_for(now, host, out));
         self.check_stalled(now, out);
         self.watch_map(now, out);
@@ -83,8 +83,8 @@ impl Broker {
         self.check_joining(now, |_| (), out);
     }
 
-    /// Who can be reached has changed, perhaps: for sessions that counts not too soon after the
-    /// last time.
+    /// Handles a change of the brokers that can be reached for sessions, if there is one; not
+    /// within the pause after the last change.
     pub(super) fn watch_map(&mut self, now: Time, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         if now < overlay.watch.map_at {
