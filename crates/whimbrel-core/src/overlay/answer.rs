@@ -1,4 +1,5 @@
-//! Who lacks something of an own stream is given it: out of the cache, by what the asker wants now.
+//! Answers to nacks for own streams: events come from the cache or the log, matched against the
+//! present interest of the broker that sent the nack.
 
 use core::ops::ControlFlow;
 
@@ -14,39 +15,39 @@ use crate::cache::{CacheItem, PartitionSet};
 use crate::store::{Disk, FETCH_BYTES, LENDER, StreamName};
 use crate::stream::Streams;
 
-/// Events that one nack is answered with; for the rest it is asked again.
+/// Most events in the answer to one nack; the rest is asked for again.
 pub const ANSWER_EVENTS_MAX: usize = 256;
 
-/// Bytes of events that one nack is answered with.
+/// Bytes of events after which the answer to one nack ends.
 pub const ANSWER_BYTES_MAX: usize = 1 << 20;
 
-/// Slots of the cache that are looked at for one nack.
+/// Most slots of the cache that are examined for one nack.
 const ANSWER_SLOTS: usize = 1 << 19;
 
-/// What a range turned out to hold.
+/// The content found for a range.
 #[derive(Debug, Default)]
 struct FoundRange {
-    /// The events that are wanted, ascending; each with its retain mark, and its end in `bytes`.
+    /// The wanted events in ascending order: tick, retain mark, and end in `bytes`.
     events: Vec<(Tick, bool, usize)>,
     bytes: Vec<u8>,
     /// Parts of which the cache does not know everything.
     lost: Vec<(Tick, Tick)>,
-    /// Up to where was looked.
+    /// The tick up to which the range was examined.
     upto: Tick,
 }
 
-/// What the log has of a range.
+/// The log's content for a range.
 enum Logged {
-    /// The cache has as much.
+    /// The log has nothing that the cache lacks.
     Elsewhere,
-    /// It is being read.
+    /// The range is being read.
     Unread,
-    /// As far as it is there.
+    /// The content of the range, as far as it has been read.
     Found(FoundRange),
 }
 
 impl Broker {
-    /// Somebody lacks something of an own stream.
+    /// Answers a nack for an own stream.
     pub(super) fn answer_nack(&mut self, now: Time, link: PeerLink, nack: &Nack, out: &mut dyn Output) {
         let passed = self.passed_own();
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
@@ -60,7 +61,7 @@ impl Broker {
             destination.incarnation == nack.incarnation && destination.version >= newest
         });
         let Some(number) = known else {
-            // What it wants is not known here. It asks again.
+            // The interest in this version is not known here; the nack will be repeated.
             let mut frame = Vec::new();
             Frame::Ask(Ask { interests: vec![nack.from], link_states: Vec::new() }).encode(&mut frame);
             return overlay.send(now, link, Channel::Control, &frame, out);
@@ -73,7 +74,7 @@ impl Broker {
             }
             let found = match self.find_logged(number, own, (range.after, upto), left) {
                 Logged::Elsewhere => self.find(number, nack, (range.after, upto), left),
-                // It is asked for again, and has been read then.
+                // The nack will be repeated, and the range has been read by then.
                 Logged::Unread => continue,
                 Logged::Found(found) => found,
             };
@@ -82,8 +83,8 @@ impl Broker {
         }
     }
 
-    /// Looks for what a destination wants of a part of an own stream that the cache does not have,
-    /// but the log. What was not logged is lost: whoever has a durable interest reads the log by
+    /// Finds the wanted events in the part of a range that the cache does not have but the log has.
+    /// Events that were not logged are lost: a broker with a durable interest reads the log by
     /// itself.
     fn find_logged(&mut self, number: u32, own: usize, (after, upto): (Tick, Tick), events_max: usize) -> Logged {
         let Broker { overlay, router, cache, store, streams, .. } = self;
@@ -118,7 +119,7 @@ impl Broker {
         Logged::Found(found)
     }
 
-    /// Looks for what a destination wants of a part of an own stream.
+    /// Finds the wanted events of a range in the cache.
     fn find(&mut self, number: u32, nack: &Nack, (after, upto): (Tick, Tick), events_max: usize) -> FoundRange {
         let Broker { overlay, router, cache, .. } = self;
         let overlay = overlay.as_deref().expect("it was there");
@@ -172,7 +173,7 @@ impl Broker {
         found
     }
 
-    /// Sends what was found, and that there was nothing else.
+    /// Sends the events that were found, and silence for the rest of the range.
     fn give(&mut self, now: Time, (number, own): (u32, usize), after: Tick, found: FoundRange, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let destination = overlay.destinations.get(number).expect("it is served");
@@ -213,13 +214,13 @@ impl Broker {
     }
 }
 
-/// How long ago an event was accepted, microseconds.
+/// The age of an event since it was accepted, microseconds.
 fn age_of(now: Time, sending: &Sending<'_>) -> u64 {
     let accepted = compact::read(sending.event, sending.id).map_or(now, |event: AcceptedEvent<'_>| event.accepted);
     now.since(accepted).as_micros() as u64
 }
 
-/// Divides a part into what is silent and what is lost; where it ends.
+/// Divides a range into silent and lost parts. Returns its end.
 fn split(
     (after, upto): (Tick, Tick),
     lost: &mut core::iter::Peekable<impl Iterator<Item = (Tick, Tick)>>,
@@ -247,7 +248,7 @@ fn split(
 }
 
 impl Overlay {
-    /// Whether a stream is one of this broker's.
+    /// Whether an event is in a stream of this broker.
     pub(super) fn is_own(&self, id: EventId) -> bool {
         id.pubend.host() == self.host
     }

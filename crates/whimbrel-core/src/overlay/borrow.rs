@@ -1,5 +1,5 @@
-//! Other brokers' logs are read: what durable subscriptions lack of their streams is asked for,
-//! once for all who stand near each other.
+//! Reads of other brokers' logs: parts that durable subscriptions lack are asked for, once for all
+//! subscriptions with positions near each other.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -15,14 +15,15 @@ use crate::api::Output;
 use crate::broker::Broker;
 use crate::store::{DurableNo, FilterEntries, REMOTE_MEMBERS_MAX, ToldPart};
 
-/// Who lags waits so long for others who lag in the same place: many come back at once.
+/// How long a subscription in catch-up waits for others at the same place: many of them return at
+/// once.
 pub const READ_GRACE: Duration = Duration::from_millis(5);
 
-/// Entries of the interest of one question: what many want is told with fewer.
+/// Most entries of the interest in one question; a larger interest is reduced to this number.
 const ENTRIES: usize = whimbrel_wire::READ_ENTRIES_MAX;
 
 impl Broker {
-    /// Somebody waits for a part of another broker's log: it is asked for soon.
+    /// Schedules questions for another broker's log, parts of which subscriptions wait for.
     pub(crate) fn read_remote_soon(&mut self, now: Time, pubend: PubendId) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         if overlay.logs.reading.insert(pubend) {
@@ -30,8 +31,8 @@ impl Broker {
         }
     }
 
-    /// Asks for parts of another broker's log that somebody waits for, and again for those that
-    /// were not told.
+    /// Asks for the parts of another broker's log that subscriptions wait for, and repeats
+    /// questions that were not answered.
     pub(super) fn read_remote(&mut self, now: Time, pubend: PubendId, out: &mut dyn Output) {
         if let Some(overlay) = self.overlay.as_deref_mut() {
             overlay.logs.reading.remove(&pubend);
@@ -95,7 +96,8 @@ impl Broker {
         }
     }
 
-    /// Whoever still reads what comes before that tick will need what comes behind it.
+    /// Adds the subscriptions that still read what precedes this tick: they will need what follows
+    /// it.
     fn add_followers(&self, (pubend, after): (PubendId, Tick), members: &mut Vec<(DurableNo, u32)>) {
         for (number, id) in self.store.remote_reads.followers(pubend, after) {
             let is_behind = |durable: &crate::cursor::Durable| {
@@ -114,7 +116,8 @@ impl Broker {
         members.dedup();
     }
 
-    /// Who waits for a part of a stream that was not asked for, by where they stand.
+    /// The subscriptions that wait for a part of a stream that was not asked for, by their
+    /// positions.
     fn who_reads(&mut self, pubend: PubendId) -> BTreeMap<Tick, Vec<(DurableNo, u32)>> {
         let mut all: BTreeMap<Tick, Vec<(DurableNo, u32)>> = BTreeMap::new();
         for (number, id) in self.store.remote_reads.unasked(pubend) {
@@ -127,14 +130,15 @@ impl Broker {
         all
     }
 
-    /// What these subscriptions want, together; those that do not fit are left out.
+    /// The reduced interest of these subscriptions. A subscription whose interest does not fit is
+    /// removed from `members`.
     fn entries_of(&self, members: &mut Vec<(DurableNo, u32)>) -> FilterEntries {
         let mut reduction = Reduction::new();
         members.retain(|(_, id)| {
             let known = self.router.get(self.cursors.get(*id).subscription);
             let filter = SharedFilter::parse(&known.text).expect("checked when it was made").filter;
             let present = known.selector.as_deref().map(crate::confirming::remembered);
-            // Fences are each broker's own.
+            // Fences are defined at each broker separately.
             let present = present.filter(|selector| selector.fences().next().is_none());
             let old = self.cursors.durable(*id).map_or(&[][..], |durable| &durable.old);
             let has_other = old.iter().any(|old| old.view().selector != known.selector.as_deref());
@@ -145,7 +149,7 @@ impl Broker {
         entries.map(|entry| (entry.filter.clone(), entry.selector.as_ref().map(|it| it.to_string().into()))).collect()
     }
 
-    /// Another broker tells a part of its log.
+    /// Takes in a part of another broker's log.
     pub(super) fn read_told(&mut self, now: Time, from: Sender, told: &ReadTold<'_>) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let Some(pubend) = self.store.remote_reads.stream_of(told.number).filter(|pubend| pubend.host() == from.host)
@@ -164,7 +168,7 @@ impl Broker {
                 overlay.stats.messages_refused += 1;
                 return;
             }
-            // Clocks differ: what is left of its life counts from here.
+            // Clocks differ: the rest of the event's lifetime counts from here.
             let age = Time::from_nanos(told.now).since(event.accepted);
             event.event.expires = event.event.expires.map(|expires| {
                 let lifetime = expires.since(event.accepted);
@@ -179,7 +183,7 @@ impl Broker {
         for id in cursors {
             self.rejoin(id, pubend);
         }
-        // What comes next is asked for at once, not when this would have been asked for again.
+        // The next part is asked for at once, not when this question would have been repeated.
         if let Some(overlay) = self.overlay.as_deref_mut() {
             overlay.logs.reading.remove(&pubend);
         }

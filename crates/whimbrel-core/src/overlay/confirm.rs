@@ -1,5 +1,5 @@
-//! A subscription is answered when the brokers that can be reached know of it; at the latest after
-//! [`CONFIRM_MAX`], and then those are named that do not.
+//! Answers to SUBSCRIBE: sent when the brokers that can be reached know of the subscriptions, after
+//! [`CONFIRM_MAX`] at the latest. The answer then names the brokers that have not confirmed.
 
 use core::cell::LazyCell;
 use core::time::Duration;
@@ -19,58 +19,58 @@ use crate::shared::MemberState;
 use crate::store::{BatchNo, Disk, Recipient, Store, Wait};
 use crate::stream::Sources;
 
-/// How long a subscription waits for its confirmation.
+/// The longest time that a SUBSCRIBE waits for its confirmation.
 pub const CONFIRM_MAX: Duration = Duration::from_secs(1);
 
-/// Subscriptions that wait; one more is answered at once, and names all brokers.
+/// Most waiting SUBSCRIBEs; a further one is answered at once, and names all brokers.
 pub const WAITING_MAX: usize = 16_384;
 
-/// Subscriptions that have come back before their interest is in force; what one more misses it is
-/// not told.
+/// Most subscriptions that have returned before their interest is in force; a further one is not
+/// told what it misses.
 pub(super) const RETURNED_MAX: usize = 1 << 20;
 
-/// Brokers that are named as not having confirmed; for those beyond stands [`ALL_OTHERS`].
+/// Most brokers that are named as not having confirmed; [`ALL_OTHERS`] stands for the rest.
 const NAMES_MAX: usize = 64;
 
-/// The version of whoever wants nothing new.
+/// The version for a SUBSCRIBE that adds nothing to the own interest.
 const NO_VERSION: u64 = 0;
 
-/// The subscriptions of a SUBSCRIBE: each with whether it is new, and what was granted.
+/// The subscriptions of a SUBSCRIBE: each with whether it is new, and the options granted.
 pub(crate) type Made = Vec<(PendingSubscription, bool, Result<Granted, Refusal>)>;
 
-/// A SUBSCRIBE whose subscriptions are there, and that has not been answered.
+/// A SUBSCRIBE whose subscriptions exist, and that has not been answered.
 #[derive(Debug)]
 pub(crate) struct UnansweredSubscribe {
     pub(crate) whom: Recipient,
     pub(crate) tag: u16,
     pub(crate) index: u32,
     pub(crate) made: Made,
-    /// The number of the last event that had passed when they were made.
+    /// The number of the last event that was delivered before they were made.
     pub(crate) begun: u64,
 }
 
 #[derive(Debug)]
 pub(crate) struct Waiter {
     pub(super) what: UnansweredSubscribe,
-    /// There is a durable one among them: other brokers' logs have to count for it.
+    /// One of the subscriptions is durable: other brokers' logs must count for it.
     is_durable: bool,
-    /// With which batch it is durable from where these count, once all have confirmed.
+    /// Once all brokers have confirmed: the batch with the positions from which their logs count.
     batch: Option<BatchNo>,
-    /// The version of the own interest that has it; `None`: the next one.
+    /// The version of the own interest that has the subscriptions; `None`: the next one.
     version: Option<u64>,
-    /// What its replica has to know of its session.
+    /// The version of the session that its replica must have.
     pub(super) copied: u64,
     pub(super) due: Time,
 }
 
 impl Waiter {
-    /// Whether a broker has confirmed what it waits for, which is of that version.
+    /// Whether a broker has confirmed `version`, which has the subscriptions.
     fn is_confirmed(&self, streams: &Sources, received: &HoldsReceived, host: HostId, version: u64) -> bool {
         has_confirmed(streams, host, version) && (!self.is_durable || received.is_granted(host, version))
     }
 }
 
-/// A subscription that came back, and whose interest is not in force everywhere.
+/// A subscription that returned, and whose interest is not yet in force everywhere.
 #[derive(Debug)]
 pub(super) struct Returned {
     pub(super) subscription: u32,
@@ -78,29 +78,29 @@ pub(super) struct Returned {
     pub(super) version: Option<u64>,
 }
 
-/// What waits for other brokers.
+/// Requests and subscriptions that wait for other brokers.
 #[derive(Debug, Default)]
 pub(crate) struct AwaitedBrokers {
     entries: VecDeque<Waiter>,
-    /// Those that only wait for homes of shared subscriptions.
+    /// Requests that wait only for homes of shared subscriptions.
     pub(super) sharing: Vec<Waiter>,
-    /// The ends of subscriptions.
+    /// Waiting UNSUBSCRIBEs.
     pub(super) ending: Vec<ending::UnansweredUnsubscribe>,
     pub(super) returned: Vec<Returned>,
-    /// A broker has told that it knows of a later version, or a version was named, since they were
-    /// looked at.
+    /// A broker has confirmed a later version, or a version was named, since `returned` was last
+    /// checked.
     pub(super) is_told_more: bool,
-    /// Brokers that did not confirm in time: nobody waits for them until they do.
+    /// Brokers that did not confirm in time: no request waits for them until they do.
     late: BTreeSet<HostId>,
-    /// One for which the first of those that wait still waited when all brokers were looked at
-    /// last. As long as it has not confirmed, the others need not be looked at: each of them tells
-    /// by itself, so that would take the square of their number for each subscription.
+    /// A broker that the first entry still waited for when all brokers were last checked. The
+    /// others need not be checked until it has confirmed: each confirms by itself, and that would
+    /// cost the square of their number for each subscription.
     lacking: Option<HostId>,
 }
 
 impl AwaitedBrokers {
-    /// Whether it is durable from where other brokers' logs count for the first that waits; if not,
-    /// it is looked at again when it is.
+    /// Whether the positions from which other brokers' logs count for the first entry are durable.
+    /// If not, the entry is checked again when they are.
     fn is_first_written(&mut self, store: &mut Store) -> bool {
         let Some(first) = self.entries.front_mut().filter(|first| first.is_durable) else { return true };
         if store.disk == Disk::None || store.disk == Disk::Poisoned {
@@ -115,7 +115,8 @@ impl AwaitedBrokers {
         is_written
     }
 
-    /// That version of the own interest has all that was asked for so far.
+    /// Assigns this version of the own interest to the entries without one: it has their
+    /// subscriptions.
     fn name_version(&mut self, version: u64, router: &Router, cursors: &mut Cursors) {
         for entry in self.entries.iter_mut().filter(|entry| entry.version.is_none()) {
             entry.version = Some(version);
@@ -133,24 +134,24 @@ impl AwaitedBrokers {
         }
     }
 
-    /// A broker is gone.
+    /// Removes a broker that is forgotten.
     pub(super) fn forget_host(&mut self, host: HostId) {
         self.late.remove(&host);
     }
 
-    /// A subscription that came back has ended, or comes back once more.
+    /// Removes a returned subscription that has ended, or returns once more.
     pub(crate) fn forget(&mut self, cursor: u32) {
         self.returned.retain(|one| one.cursor != cursor);
     }
 
-    /// Some that came back have ended, or wait for nobody any more.
+    /// Removes returned subscriptions that have ended, or wait for no broker any more.
     pub(super) fn forget_settled(&mut self, cursors: &Cursors) {
         let waits = |one: &Returned| !cursors.get(one.cursor).unsettled.is_empty();
         self.returned.retain(|one| cursors.is_of(one.cursor, one.subscription) && waits(one));
     }
 
-    /// The subscriptions that begin now, and have not been answered, each with its session: those
-    /// of which nobody has named a place.
+    /// New subscriptions of unanswered SUBSCRIBEs, each with the index of its session, as far as no
+    /// start position was given.
     pub(crate) fn new_ones(&self) -> impl Iterator<Item = (u32, &str)> {
         let begins = |(asked, new, result): &&(PendingSubscription, bool, Result<Granted, Refusal>)| {
             *new && result.is_ok() && matches!(asked.view().following.start, Start::Own)
@@ -160,11 +161,11 @@ impl AwaitedBrokers {
     }
 }
 
-/// Whether a broker has confirmed a version in all of its streams, and those have been passed up to
-/// there.
+/// Whether a broker has confirmed a version in all of its streams, and these have been delivered up
+/// to where the version is in force.
 pub(super) fn has_confirmed(streams: &Sources, host: HostId, version: u64) -> bool {
     let mut known = streams.of_host(host).peekable();
-    // One whose streams are not followed will never confirm.
+    // A broker whose streams are not followed will never confirm.
     known.peek().is_some()
         && known.all(|remote| {
             let is_passed = remote.passed >= remote.since || remote.pubend.reliability() == Reliability::BestEffort;
@@ -173,11 +174,10 @@ pub(super) fn has_confirmed(streams: &Sources, host: HostId, version: u64) -> bo
 }
 
 impl Broker {
-    /// Keeps the answer to a SUBSCRIBE back until other brokers know of the subscriptions, if there
-    /// are others.
+    /// Keeps back the answer to a SUBSCRIBE until other brokers know of the subscriptions.
     ///
     /// # Errors
-    /// It need not wait: it is given back.
+    /// Returns the SUBSCRIBE if it need not wait.
     pub(crate) fn wait_for_brokers(&mut self, now: Time, what: UnansweredSubscribe) -> Result<(), UnansweredSubscribe> {
         if fault!(self, ConfirmEarly) {
             return Err(what);
@@ -216,13 +216,13 @@ impl Broker {
             .any(|(_, _, result)| result.as_ref().is_ok_and(|granted| granted.durability == Durability::Durable));
         overlay.waiting.entries.push_back(Waiter { what, is_durable, batch: None, version: None, copied, due });
         overlay.set_timer(due, Due::Confirm);
-        // Perhaps nothing changes, as it was wanted before.
+        // The interest stays as it is if it covers the subscriptions already.
         overlay.tell_interest_soon(now);
         Ok(())
     }
 
-    /// A SUBSCRIBE that waits came at that moment, and has waited for the log since: other brokers
-    /// have so much less time.
+    /// Shortens the wait of the last SUBSCRIBE, which arrived at `at` and has waited for the log
+    /// since: the time for other brokers' confirmation counts from there.
     pub(crate) fn confirm_since(&mut self, now: Time, (whom, tag): (Recipient, u16), at: Time) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let last = overlay.waiting.entries.back_mut();
@@ -233,7 +233,7 @@ impl Broker {
         }
     }
 
-    /// The own interest has a version that has everything there is.
+    /// Assigns the own interest's new version to all requests that wait for it.
     pub(super) fn name_version(&mut self, now: Time, out: &mut dyn Output) {
         let Broker { overlay, router, cursors, .. } = self;
         let Some(overlay) = overlay.as_deref_mut() else { return };
@@ -247,7 +247,7 @@ impl Broker {
         self.confirm_ready(now, out);
     }
 
-    /// Answers those for which nobody has to be waited for any more.
+    /// Answers the requests that need not wait for a broker any more.
     pub(crate) fn confirm_ready(&mut self, now: Time, out: &mut dyn Output) {
         self.end_gaps();
         self.answer_ends(now, out);
@@ -263,7 +263,7 @@ impl Broker {
         }
         let awaited = overlay.awaited(&self.streams);
         let mut ready = Vec::new();
-        // They were made in the order of their versions.
+        // Entries are in the order of their versions.
         while let Some(overlay) = self.overlay.as_deref_mut()
             && let Some(first) = overlay.waiting.entries.front()
         {
@@ -293,7 +293,7 @@ impl Broker {
         self.count_shares(now, &awaited, out);
     }
 
-    /// Answers those that have waited for as long as they may.
+    /// Answers the requests whose time is over.
     pub(super) fn confirm_overdue(&mut self, now: Time, out: &mut dyn Output) {
         while let Some(overlay) = self.overlay.as_deref_mut()
             && overlay.waiting.entries.front().is_some_and(|entry| entry.due <= now)
@@ -313,8 +313,8 @@ impl Broker {
         self.confirm_shares(now, out);
     }
 
-    /// Answers a SUBSCRIBE, and names the brokers that have not confirmed it, or all if that is not
-    /// written.
+    /// Answers a SUBSCRIBE. Names the brokers that have not confirmed it; all of them if it is
+    /// durable and not yet written.
     pub(crate) fn answer_made(&mut self, now: Time, entry: Waiter, is_written: bool, out: &mut dyn Output) {
         let Waiter { what, is_durable, version: named, .. } = entry;
         let UnansweredSubscribe { whom, tag, index, mut made, begun } = what;
@@ -342,7 +342,7 @@ impl Broker {
         overlay.stats.subscriptions_pending += u64::from(!pending.is_empty());
         if let Some(version) = named.filter(|version| *version != NO_VERSION && pending.is_empty()) {
             let Broker { streams, router, cursors, .. } = self;
-            // Most subscriptions have no cursor, and need not have each stream looked at.
+            // Most subscriptions have no cursor, and need no look at each stream.
             let in_force = LazyCell::new(|| streams.in_force(version));
             for (asked, ..) in &made {
                 if let Some(cursor) = router.cursor_of(index, &asked.filter) {
@@ -353,7 +353,7 @@ impl Broker {
         self.answer_subscribed(now, UnansweredSubscribe { whom, tag, index, made, begun }, &pending, out);
     }
 
-    /// Subscriptions that came back are told what they missed before their interest was in force.
+    /// Tells returned subscriptions what they missed before their interest was in force.
     fn end_gaps(&mut self) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         if overlay.waiting.returned.is_empty() || !core::mem::take(&mut overlay.waiting.is_told_more) {
@@ -370,14 +370,14 @@ impl Broker {
                 if remote.told < version {
                     unsettled.set(pubend, from);
                 } else {
-                    // What has been passed meanwhile was looked at under what was wanted then.
+                    // Events up to there were matched against the interest at the time.
                     gaps.push((one.cursor, pubend, from, remote.since));
                 }
             }
         }
         let mut last = None;
         let mut tick = |version| {
-            // Many have come back with the same version.
+            // Many return with the same version.
             let known = last.filter(|(of, _)| *of == version).unwrap_or_else(|| (version, streams.in_force(version)));
             last.insert(known).1
         };
@@ -390,12 +390,12 @@ impl Broker {
         overlay.waiting.forget_settled(cursors);
         for (cursor, pubend, from, to) in gaps {
             if from >= to {
-                // It was in force all the time: nothing is to be read elsewhere.
+                // The interest was in force all the time: nothing is to be read elsewhere.
                 self.rejoin(cursor, pubend);
             } else if !self.read_unsettled(cursor, pubend, (from, to)) {
-                // At the end of the turn: no stream waits any more, and those further on in this
-                // list do not stand yet where they are to be read from. What was given of them now
-                // would be given twice.
+                // At the end of the turn: no stream waits any more, but cursors further on in this
+                // list do not have the positions yet from which they are to be read. Events given
+                // to them now would be given twice.
                 self.record_gap(cursor, Gap { pubend, from, to, reason: GapReason::NotBuffered });
             }
         }
@@ -403,7 +403,7 @@ impl Broker {
 }
 
 impl Overlay {
-    /// Sets the timers of those that wait anew.
+    /// Sets the timers of all waiting requests anew.
     pub(super) fn watch_waiting(&mut self, now: Time) {
         for at in 0..self.waiting.entries.len() {
             let entry = &mut self.waiting.entries[at];
@@ -417,7 +417,7 @@ impl Overlay {
         }
     }
 
-    /// Whether the first that waits still waits for the broker that it was found to wait for last.
+    /// Whether the first entry still waits for the broker in `lacking`.
     fn lacks(&mut self, streams: &Sources) -> bool {
         self.routes.update(&self.topology);
         let AwaitedBrokers { entries, lacking, late, .. } = &self.waiting;
@@ -427,22 +427,21 @@ impl Overlay {
         host != self.host && is_awaited(host) && first.version.is_some_and(waits)
     }
 
-    /// A broker has told something: if it was late, it is waited for again once it has told what it
-    /// should.
+    /// Ends the lateness of a broker that has now confirmed all it should.
     pub(super) fn record_told(&mut self, streams: &Sources, host: HostId) {
         if self.waiting.late.contains(&host) && self.has_told(streams, host) {
             self.waiting.late.remove(&host);
         }
     }
 
-    /// Whether a broker knows of everything that is wanted here.
+    /// Whether a broker has confirmed the own interest.
     fn has_told(&self, streams: &Sources, host: HostId) -> bool {
         let version = self.own_interest.version();
         let is_granted = !self.own_interest.has_durable() || self.logs.received.is_granted(host, version);
         is_granted && has_confirmed(streams, host, version)
     }
 
-    /// The brokers that subscriptions wait for: those that can be reached, and were not late.
+    /// The brokers that requests wait for: those that can be reached and are not late.
     fn awaited(&mut self, streams: &Sources) -> Vec<HostId> {
         self.routes.update(&self.topology);
         let mut late = core::mem::take(&mut self.waiting.late);

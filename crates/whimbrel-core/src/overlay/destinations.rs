@@ -1,8 +1,8 @@
-//! What other brokers want of this one's streams.
+//! The interests of other brokers in this broker's streams.
 //!
 //! Invariants: the last tick of a destination moves when an event is *matched* for it, whether or
-//! not it could be sent; so all between two of its last ticks is silence under the version that was
-//! in force. An event is matched under the newest version that was adopted before it passed.
+//! not it could be sent; so everything between two of its last ticks is silence under the version
+//! in force. An event is matched under the newest version that was adopted before it.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -18,38 +18,38 @@ use crate::content::Content;
 use crate::route::{IndexSpot, Router};
 use crate::stream::Streams;
 
-/// Another broker that wants something.
+/// Another broker with an interest in the own streams.
 #[derive(Debug)]
 pub(crate) struct Destination {
     pub(crate) host: HostId,
     pub(crate) incarnation: u64,
     /// The version of its interest that was adopted last.
     pub(crate) version: u64,
-    /// How its frames name that version.
+    /// The tag of that version in its frames.
     pub(crate) tag: u16,
     entries: BTreeMap<u32, (InterestValue, IndexSpot)>,
-    /// Per own stream, up to where it was told everything, or should have been.
+    /// Per own stream, the tick up to which it was told everything, or should have been.
     pub(crate) last: [Tick; Streams::COUNT],
-    /// Per own stream, after which tick the version is in force.
+    /// Per own stream, the tick after which the version is in force.
     pub(crate) since: [Tick; Streams::COUNT],
-    /// Per own stream, after which tick its interest is in force at all.
+    /// Per own stream, the tick after which it has an interest at all.
     pub(crate) begin: [Tick; Streams::COUNT],
-    /// How long it is until it is told of silence again; zero: at once.
+    /// The pause until silence is told again; zero: at once.
     pub(super) pause: Duration,
-    /// When that is.
+    /// When silence is told next.
     pub(super) quiet_at: Time,
-    /// When an event was matched for it last.
+    /// When the last event was matched for it.
     pub(super) sent_at: Time,
-    /// Events of best effort were matched for it.
+    /// Best-effort events were matched for it.
     pub(super) gets_best_effort: bool,
-    /// When it was told of silence last.
+    /// When silence was told last.
     pub(super) told_at: Time,
-    /// There was a way to it when the topology was last looked at.
+    /// There was a path to it when the topology was last checked.
     pub(super) is_reachable: bool,
 }
 
 impl Destination {
-    /// How many entries its interest has.
+    /// The entries of its interest.
     pub(crate) fn entries(&self) -> impl Iterator<Item = &InterestValue> {
         self.entries.values().map(|(entry, _)| entry)
     }
@@ -58,19 +58,19 @@ impl Destination {
         self.entries.is_empty()
     }
 
-    /// Nothing is routed to it any more.
+    /// Removes its interest from the index.
     pub(super) fn leave(&self, router: &mut Router, number: u32) {
         for (entry, spot) in self.entries.values() {
             router.remove_broker(number, TopicFilter::checked(&entry.filter), *spot);
         }
     }
 
-    /// Whether it wants an event.
+    /// Whether an event is in its interest.
     pub(super) fn wants(&self, event: Packed<'_>, router: &mut Router) -> bool {
         self.why(event, router).is_some()
     }
 
-    /// Which entry of its interest an event is for.
+    /// The first entry of its interest that matches an event.
     pub(super) fn why(&self, event: Packed<'_>, router: &mut Router) -> Option<&InterestValue> {
         let event = event.unpack();
         let topic = TopicName::checked(event.event.topic);
@@ -82,7 +82,7 @@ impl Destination {
     }
 }
 
-/// All destinations. Their numbers stand in the router's index, and are used again.
+/// All destinations. Their numbers are in the router's index, and are reused.
 #[derive(Debug, Default)]
 pub(crate) struct Destinations {
     slots: Vec<Option<Box<Destination>>>,
@@ -128,15 +128,15 @@ impl Destinations {
     }
 }
 
-/// A selector that another broker told. One that is not understood lets everything through: too
-/// much comes then, never too little.
+/// Parses a selector of another broker. `None`, if it is not understood, lets every event through:
+/// too many rather than too few.
 pub(super) fn understood(text: Option<&str>) -> Option<Selector> {
     Selector::parse_canonical(text?).ok()
 }
 
 impl Broker {
-    /// Another broker's interest has changed: it is in force from now on, in each own stream after
-    /// all that has passed.
+    /// Adopts the changed interest of another broker: it is in force from now on, in each own
+    /// stream after everything accepted so far.
     pub(super) fn adopt(&mut self, now: Time, host: HostId, out: &mut dyn Output) {
         self.streams.close(now);
         let passed = self.passed_own();
@@ -178,7 +178,7 @@ impl Broker {
             let spot = router.insert_broker(number, TopicFilter::checked(&entry.filter), selector.as_ref());
             destination.entries.insert(*id, (entry.clone(), spot));
         }
-        // After what is new, so that filters are not without anybody for a moment.
+        // After the new entries, so that no filter is out of the index for a moment.
         for (entry, spot) in old {
             router.remove_broker(number, TopicFilter::checked(&entry.filter), spot);
         }
@@ -189,8 +189,7 @@ impl Broker {
         destination.tag = whimbrel_net::interest::own::tag_of(host, known.version);
         destination.since = passed;
         if is_new_incarnation || was_empty {
-            // Before, nothing was matched for it. What came since it began to want something it can
-            // ask for.
+            // No event was matched for it before. Events since its interest began can be asked for.
             let began = now.as_nanos().saturating_sub(known.age.as_nanos() as u64);
             let birth = streams.births_own();
             destination.begin = core::array::from_fn(|own| Tick(began).max(birth[own]).min(passed[own]));
@@ -201,7 +200,7 @@ impl Broker {
         self.hold_for(now, host, out);
     }
 
-    /// What the own streams have passed.
+    /// The last ticks of the own streams.
     pub(super) fn passed_own(&self) -> [Tick; Streams::COUNT] {
         let mut passed = [Tick(0); Streams::COUNT];
         for (place, (_, tick)) in passed.iter_mut().zip(self.streams.own.pubends()) {
@@ -210,7 +209,7 @@ impl Broker {
         passed
     }
 
-    /// A broker is gone: nothing is kept for it.
+    /// Removes a broker that is forgotten.
     pub(super) fn remove_destination(&mut self, host: HostId) {
         let Broker { overlay, router, .. } = self;
         let Some(overlay) = overlay.as_deref_mut() else { return };
@@ -226,7 +225,7 @@ mod tests {
 
     use super::understood;
 
-    /// What is true for the one is asked of the other.
+    /// Evaluates a selector with one value.
     fn is_true(selector: &Selector, x: i64) -> bool {
         Compiled::new(selector).value([("x", Datum::Integer(x))]) == Some(true)
     }

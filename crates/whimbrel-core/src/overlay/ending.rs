@@ -1,5 +1,5 @@
-//! An UNSUBSCRIBE is answered when the replica of its session knows of it: until then whoever went
-//! on from that copy would have the subscriptions again.
+//! Answers to UNSUBSCRIBE: sent when the replica of the session knows of it. If the session went on
+//! from an older copy, it would have the subscriptions again.
 
 use whimbrel_event::Time;
 
@@ -16,16 +16,16 @@ pub(super) struct UnansweredUnsubscribe {
     tag: u16,
     index: u32,
     existed: Vec<bool>,
-    /// What its replica has to know of its session.
+    /// The version of the session that its replica must have.
     copied: u64,
     pub(super) due: Time,
 }
 
 impl Broker {
-    /// Answers an UNSUBSCRIBE, at once or when the replica of its session knows of it; at the
-    /// latest after [`CONFIRM_MAX`].
+    /// Answers an UNSUBSCRIBE, at once or when the replica of its session knows of it; after
+    /// [`CONFIRM_MAX`] at the latest.
     ///
-    /// `existed`: of each of its filters, whether there was such a subscription.
+    /// `existed`: for each of its filters, whether there was such a subscription.
     pub(crate) fn answer_end(
         &mut self,
         now: Time,
@@ -47,8 +47,7 @@ impl Broker {
         overlay.set_timer(due, Due::Confirm);
     }
 
-    /// Replicas have told what they know: whoever waited for that is answered, and whoever has
-    /// waited for as long as it may.
+    /// Answers the waiting UNSUBSCRIBEs whose replica has confirmed, or whose time is over.
     pub(super) fn answer_ends(&mut self, now: Time, out: &mut dyn Output) {
         let waiting = |overlay: &mut Overlay| core::mem::take(&mut overlay.waiting.ending);
         for ending in self.overlay.as_deref_mut().map(waiting).unwrap_or_default() {

@@ -1,9 +1,9 @@
-//! Brokers come to be known, end, and are forgotten.
+//! The life of other brokers: they become known, end, expire and are forgotten.
 //!
-//! A broker that comes back without its disk is another host of the same name. Its neighbours tell
-//! it who had the name before it, and it tells everyone, with its link state, up to where those
-//! streams have ended: nobody else could say so. What a broker has not got of them by then is lost,
-//! and whoever may have wanted it is told.
+//! A broker that returns without its disk is another host of the same name. Its neighbours tell it
+//! the previous hosts of its name; its link state then tells every broker up to where those hosts'
+//! streams have ended, which no other broker could say. Events of them that a broker does not have
+//! by then are lost, and its subscriptions are told so.
 
 use std::collections::BTreeSet;
 
@@ -17,10 +17,10 @@ use crate::broker::Broker;
 use crate::cursor::{AHEAD_MAX, Gap, GapReason};
 use crate::stream::AHEAD_MAX as STREAM_AHEAD_MAX;
 
-/// What tells a broker of those; `None`: there are none.
+/// The frame with previous hosts; `None` if there are none.
 fn previous_frame(to: HostId, known: impl Iterator<Item = PreviousIdentity>) -> Option<Vec<u8>> {
     let known: Vec<PreviousIdentity> = known.collect();
-    // The last ones are those that others have not heard of yet.
+    // The last ones are those that other brokers have not heard of yet.
     let hosts = known[known.len().saturating_sub(PREVIOUS_IDENTITIES_MAX)..].to_vec();
     let mut frame = Vec::new();
     Frame::PreviousIdentities(PreviousIdentities { to, hops: 0, hosts }).encode(&mut frame);
@@ -28,8 +28,8 @@ fn previous_frame(to: HostId, known: impl Iterator<Item = PreviousIdentity>) -> 
 }
 
 impl Broker {
-    /// There is a broker whose streams are followed from now on: from where, it tells when it has
-    /// adopted the interest of this one. `was_there`: others have told of it all the time.
+    /// Follows the streams of a host from now on. Their start is told when the host has adopted
+    /// this broker's interest. `was_there`: the topology had the host without interruption.
     pub(super) fn follow_host(
         &mut self,
         now: Time,
@@ -41,9 +41,9 @@ impl Broker {
         self.streams.name_host(host, name);
         self.record_heard_of(host, name, (pubends, birth));
         if !was_there {
-            // Subscriptions that were answered when it was not there did not wait for it, nor was
-            // it named: what it tells counts from a version on that has them all, also if its
-            // streams were followed before.
+            // Subscriptions answered while the host was absent neither waited for it nor named it.
+            // So its silence counts only from a version on that has them all, also if its streams
+            // were followed before.
             self.tell_interest(now, out);
         }
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
@@ -56,21 +56,21 @@ impl Broker {
         }
     }
 
-    /// A new neighbour is told who had its name before it.
+    /// Tells a new neighbour the previous hosts of its name.
     pub(super) fn tell_previous(&mut self, now: Time, link: PeerLink, hello: &Hello<'_>, out: &mut dyn Output) {
         let known = self.streams.of_name(hello.name).map(|(known, _)| known);
         let Some(frame) = previous_frame(hello.host, known.filter(|known| known.host != hello.host)) else { return };
         self.overlay.as_deref_mut().expect("it has greeted").send(now, link, Channel::Control, &frame, out);
     }
 
-    /// So is whoever does not name somebody who had its name: perhaps its neighbours have not heard
-    /// of that one, or have lost their disks as well.
+    /// Tells brokers the previous hosts that they do not name: their neighbours may not have heard
+    /// of those, or have lost their disks as well.
     pub(super) fn remind_of_previous(&mut self, now: Time, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref() else { return };
         let mut frames = Vec::new();
         for state in overlay.topology.states().filter(|state| state.host != overlay.host) {
             let is_named = |host| host == state.host || state.previous.iter().any(|previous| previous.host == host);
-            // Of those that have ended it names as many as it may.
+            // A broker names as many ended hosts as there is room for.
             let has_room = state.previous.len() < PREVIOUS_IDENTITIES_MAX;
             let is_open =
                 |(known, has_ended): &(PreviousIdentity, bool)| (!has_ended || has_room) && !is_named(known.host);
@@ -83,8 +83,8 @@ impl Broker {
         }
     }
 
-    /// A broker tells who had the name of this one, or another one, before it. What a broker has on
-    /// its own disk, with which it comes back, has not ended.
+    /// Handles the previous hosts of this broker's name, or passes them on. Hosts in this broker's
+    /// own data directory have not ended.
     pub(super) fn on_previous(&mut self, now: Time, previous: PreviousIdentities, out: &mut dyn Output) {
         let own = [self.streams.own.host(), self.streams.logged().host()];
         let birth = self.streams.birth();
@@ -101,7 +101,7 @@ impl Broker {
         for named in previous.hosts.iter().filter(|named| !own.contains(&named.host)) {
             let Some(overlay) = self.overlay.as_deref_mut() else { return };
             let is_known = overlay.previous.iter().any(|known| known.host == named.host);
-            // One that is alive, or is known to be gone, has been mistaken.
+            // A host that is alive, or is known to have ended, is named by mistake.
             if is_known || overlay.topology.get(named.host).is_some() || self.streams.ended_at(named.host).is_some() {
                 continue;
             }
@@ -114,30 +114,29 @@ impl Broker {
             let ended = PreviousIdentity { birth: named.birth.min(birth), upto, ..*named };
             overlay.previous.push(ended);
             overlay.announce_soon(now);
-            // Who stood in its streams comes back here before all.
+            // Cursors with positions in its streams are most likely to return here.
             let name = overlay.config.name.clone();
             self.add_previous(&ended, &name);
             self.end_host(now, ended, false, out);
         }
     }
 
-    /// A broker came back without what it had, under its name: those that had it have ended. One
-    /// that it does not name gives the name up if it is out of reach.
+    /// Ends the previous hosts that a link state names: the broker has returned without their data.
+    /// Another host of its name that it does not name loses the name if it is out of reach.
     pub(super) fn end_namesakes(&mut self, now: Time, state: &LinkState, out: &mut dyn Output) {
         for previous in &state.previous {
             let host = previous.host;
             if self.known_name(host).is_some_and(|name| *name != *state.name) {
-                // It was forgotten there.
+                // It was retired at that broker.
                 self.end_if_gone(now, previous, out);
                 continue;
             }
             let Some(overlay) = self.overlay.as_deref_mut() else { return };
-            // Also if this broker has been started again since: what subscribes here may be older
-            // than that.
+            // Also true if this broker has been restarted since: its subscriptions may be older.
             let is_older = self.streams.birth() < previous.upto;
             let was_here = is_older || !overlay.knows_no_others() || self.streams.knows(host.pubend(0));
             let own = [overlay.host, self.streams.logged().host()];
-            // One that is alive, or says of this one that it was before it, has not ended.
+            // A host that is alive, or names this one as a previous host, has not ended.
             let known = overlay.topology.get(host);
             let is_later = known.is_some_and(|known| known.previous.iter().any(|previous| previous.host == state.host));
             if own.contains(&host) || is_later || overlay.is_reachable(host) {
@@ -147,12 +146,12 @@ impl Broker {
                 self.forget_broker(host);
             }
             if was_here {
-                // One that has come and gone while it was out of reach is as lost to those who were
-                // here as one that was followed.
+                // A host that came and ended while it was out of reach is as lost to the
+                // subscriptions here as one that was followed.
                 self.add_previous(previous, &state.name);
             } else if self.streams.ended_at(host).is_none() {
-                // Whoever comes to be told of it must not hear of it from one broker alone, which
-                // may lose its disk, too.
+                // Recorded, so that a broker that asks later does not depend on a single other one,
+                // which may lose its disk, too.
                 self.streams.record_ended(*previous, &state.name);
                 self.write_ended(previous, &state.name, false);
             }
@@ -162,7 +161,7 @@ impl Broker {
         }
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let Some(holder) = overlay.topology.by_name(&state.name) else { return };
-        // What is still told of one that has ended does not end the one that came after it.
+        // A late link state of an ended host does not end its successor.
         let holders = overlay.topology.get(holder).map(|holder| &holder.previous);
         let is_older = holders.is_some_and(|previous| previous.iter().any(|previous| previous.host == state.host));
         if holder != state.host && holder != overlay.host && !is_older && !overlay.is_reachable(holder) {
@@ -170,7 +169,7 @@ impl Broker {
         }
     }
 
-    /// A host has ended of which perhaps nothing was known here.
+    /// Follows an ended host that may be unknown here, so that its streams can end.
     fn add_previous(&mut self, previous: &PreviousIdentity, name: &str) {
         let pubends = (previous.reliable, previous.best_effort);
         if self.streams.ended_at(previous.host).is_some() {
@@ -181,8 +180,8 @@ impl Broker {
         }
     }
 
-    /// A host has ended: whatever has not come of its streams by now, at least up to that tick, is
-    /// lost.
+    /// Ends a host: all events of its streams that are not here by now, at least up to
+    /// `previous.upto`, are lost.
     pub(super) fn end_host(&mut self, now: Time, previous: PreviousIdentity, is_retired: bool, out: &mut dyn Output) {
         let PreviousIdentity { host, upto, .. } = previous;
         self.held_host_ended(now, host, is_retired);
@@ -194,16 +193,17 @@ impl Broker {
             overlay.record_end(now);
         }
         self.adopt_from(now, host);
-        // Whoever waits for a part of them goes on from there, before it is told that the rest is
+        // Reads of its log are resumed without it, before subscriptions are told that the rest is
         // lost.
         self.remote_ended(host);
-        // Before what is left of them is passed: what a subscription has waited for is lost, and no
-        // longer something that was not asked for in time.
+        // Before the end of the streams is handled: events that a subscription waited for are lost,
+        // instead of not asked for in time.
         self.settle_all(host);
         let streams: Vec<PubendId> = self.streams.of_host(host).map(|remote| remote.pubend).collect();
         let mut farthest_end = upto;
         for pubend in streams {
-            // Its clock may have been another one, and somebody may have had more of it elsewhere.
+            // The host's clock may have differed, and a subscription may have had more of the
+            // stream at another broker.
             let stand = |id: u32| {
                 let cursor = self.cursors.get(id);
                 cursor
@@ -215,7 +215,7 @@ impl Broker {
             let farthest = self.cursors.ids().into_iter().map(stand).fold(Tick(0), Tick::max);
             let remote = self.streams.remote(pubend).expect("it is followed");
             let last = remote.passed.max(remote.knowledge.last());
-            // What clients name is believed within bounds.
+            // Positions that clients name are believed within bounds.
             let most = Tick(upto.max(last).0.saturating_add(AHEAD_MAX.as_nanos() as u64));
             let last = last.max(farthest.min(most));
             let upto = upto.max(Tick(last.0.saturating_add(1)));
@@ -230,7 +230,7 @@ impl Broker {
             }
             self.pass_known(now, pubend, out);
         }
-        // Whoever stands in them when this broker is started again is told as much.
+        // The record tells cursors with positions in its streams the same after a restart.
         let name: Box<str> = self.streams.name_of(host).unwrap_or_default().into();
         self.write_ended(&PreviousIdentity { upto: farthest_end, ..previous }, &name, false);
         while let Some(oldest) = self.streams.one_ended_too_many() {
@@ -239,8 +239,8 @@ impl Broker {
         }
     }
 
-    /// What is cached of a host is found no more: who stands before its end is told that it is
-    /// lost.
+    /// Records the cached events of a host as lost for each cursor in catch-up: they will not be
+    /// found any more.
     fn lose_cached(&mut self, host: HostId) {
         let all = self.streams.of_host(host).map(|remote| (remote.pubend, remote.birth, remote.passed));
         let all: Vec<(PubendId, Tick, Tick)> = all.collect();
@@ -253,8 +253,8 @@ impl Broker {
         }
     }
 
-    /// Brokers that were not heard of for long are forgotten. What was followed of their streams
-    /// stays known: they may come back.
+    /// Forgets brokers that were not heard of for too long. Streams that were followed stay known:
+    /// the brokers may return.
     pub(super) fn expire_brokers(&mut self, now: Time) {
         let Some(overlay) = &mut self.overlay else { return };
         let gone: Vec<HostId> = overlay.topology.expire(now);
@@ -268,7 +268,7 @@ impl Broker {
         }
     }
 
-    /// A broker is gone: nothing of it is kept.
+    /// Removes all state of a broker.
     pub(super) fn forget_broker(&mut self, host: HostId) {
         let Some(overlay) = &mut self.overlay else { return };
         overlay.topology.forget(host);
@@ -280,13 +280,13 @@ impl Broker {
             pending.has.remove(&host);
         });
         self.remove_destination(host);
-        // When it comes back, what it has had since is asked for under what is wanted then.
+        // If it returns, its events since then are asked for under the interest at that time.
         self.settle_all(host);
     }
 
-    /// No subscription waits for a broker any more. What is known beyond what was passed was told
-    /// under what was wanted before those came that wait: silence says nothing to them, and what is
-    /// not told again is a gap.
+    /// Ends every subscription's wait for a broker. Knowledge beyond the delivered part was told
+    /// under an earlier interest than those subscriptions'. So silence does not hold for them, and
+    /// is unlearned; ranges that are not told again become gaps.
     fn settle_all(&mut self, host: HostId) {
         let mut waited_for = BTreeSet::new();
         for id in self.cursors.ids() {
@@ -304,15 +304,15 @@ impl Broker {
         }
     }
 
-    /// A subscription that has come does not wait for those that have ended before it came.
+    /// Ends the wait of a new subscription for hosts that had ended before it.
     pub(super) fn settle_ended(&mut self, id: u32) {
         let hosts = self.cursors.get(id).unsettled.iter().map(|(pubend, _)| pubend.host());
         let ended: BTreeSet<HostId> = hosts.filter(|host| self.streams.has_ended(*host)).collect();
         self.settle_those(id, |host| ended.contains(&host));
     }
 
-    /// A subscription waits for some brokers no more: what was passed of their streams while it did
-    /// is read when they are back, or is a gap.
+    /// Ends the wait of a subscription for some brokers. Events of their streams that were
+    /// delivered meanwhile are read when the brokers are back, or are a gap.
     fn settle_those(&mut self, id: u32, is_one: impl Fn(HostId) -> bool) {
         let unsettled = &mut self.cursors.get_mut(id).unsettled;
         let of_hosts: Vec<(PubendId, Tick)> = unsettled.iter().filter(|(pubend, _)| is_one(pubend.host())).collect();
@@ -324,7 +324,7 @@ impl Broker {
             } else if !self.read_unsettled(id, pubend, (from, to)) {
                 let has_ended = self.streams.has_ended(pubend.host());
                 let reason = if has_ended { GapReason::Lost } else { GapReason::NotBuffered };
-                // Its client may say from where it wants that: it is as lost from there on.
+                // Its client may name a start position: events from there on are as lost.
                 let durable = self.cursors.durable_mut(id).filter(|durable| durable.remote.since.has(pubend));
                 if let Some(durable) = durable.filter(|_| has_ended) {
                     durable.remote.holes.advance(pubend, to);

@@ -1,9 +1,9 @@
-//! What this broker owes others: events that their durable subscriptions want are logged here, and
-//! kept until they say that they need them no more.
+//! Retention holds given to other brokers: events for their durable subscriptions are logged here,
+//! and kept until those brokers report that they need them no more.
 //!
-//! What a broker's interest wants durably is a *durable interest* in the index from the moment in
-//! which it comes; that is written, and then the broker is told with a message after which ticks
-//! its log counts for it. Nobody else waits for that: which version is in force is told as ever.
+//! The durable part of a broker's interest is a *durable interest* in the index as soon as it
+//! arrives. It is written, and then a message tells the broker the ticks after which the log counts
+//! for it. No other broker waits for that: the version in force is told as always.
 
 use std::collections::BTreeSet;
 
@@ -21,12 +21,13 @@ use crate::store::{
     OwnTicks, RestoredHolds, Wait,
 };
 
-/// What has not changed of a report is written so often all the same: how long ago it came counts.
+/// The interval at which an unchanged report is written nevertheless: the time of the last report
+/// counts.
 const HOLD_WRITTEN_EVERY: core::time::Duration = core::time::Duration::from_secs(3600);
 
 impl Broker {
-    /// Another broker's interest has changed: what it wants durably from now on is logged, and it
-    /// is told so when that is durable.
+    /// Adopts the durable part of another broker's changed interest: matching events are logged
+    /// from now on, and the broker is told when that is durable.
     pub(super) fn hold_for(&mut self, now: Time, host: HostId, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref() else { return };
         let Some(known) = overlay.interests.of.get(&host) else { return };
@@ -52,7 +53,7 @@ impl Broker {
         hold_given.version = version;
         let mut has_changed = !is_known;
         if hold_given.is_forfeited() && !wanted.is_empty() {
-            // What came since it was given up may not have been logged.
+            // Events since it was given up may not have been logged.
             (hold_given.record.forfeited, has_changed) = (assigned, true);
         }
         let gone: Vec<InterestKey> =
@@ -60,8 +61,7 @@ impl Broker {
         let fresh: Vec<InterestKey> =
             wanted.into_iter().filter(|interest| !hold_given.entries.contains_key(interest)).collect();
         has_changed |= !gone.is_empty() || !fresh.is_empty();
-        // What is new first, so that nothing that is wanted goes on is without anybody for a
-        // moment.
+        // New entries first, so that no interest is out of the index for a moment.
         fresh.into_iter().for_each(|interest| self.begin_hold(host, interest, version, assigned));
         gone.iter().for_each(|interest| self.end_hold_of(host, interest));
         if has_changed {
@@ -70,8 +70,7 @@ impl Broker {
         self.tell_grant_when_durable(now, host, out);
     }
 
-    /// A broker that was told what it is owed before is told again, as soon as what is owed is
-    /// durable.
+    /// Tells a broker its hold as soon as the hold is durable.
     fn tell_grant_when_durable(&mut self, now: Time, host: HostId, out: &mut dyn Output) {
         let Some(hold_given) = self.store.holds_given.of.get(&host) else { return };
         let batch = hold_given.batch;
@@ -98,7 +97,7 @@ impl Broker {
         hold_given.entries.insert(interest, HeldInterest { number, version, begin, in_index });
     }
 
-    /// Under which filter the index is to name what is owed.
+    /// The filter under which the index has a durable interest.
     fn index_filter<'a>(&self, filter: &'a str) -> TopicFilter<'a> {
         if fault!(self, OwedNotLogged) {
             return TopicFilter::checked("nobody");
@@ -116,8 +115,8 @@ impl Broker {
         self.store.write_queue.seal_large();
     }
 
-    /// Writes how far the log is held for a broker, with what was written of its entries before,
-    /// and counts it.
+    /// Writes a broker's hold, in one batch with changes of its entries, and counts it for the
+    /// release of the log.
     fn write_hold(&mut self, now: Time, host: HostId) {
         let Some(hold_given) = self.store.holds_given.of.get_mut(&host) else { return };
         let held = hold_given.holds();
@@ -130,7 +129,7 @@ impl Broker {
         hold_given.batch = self.store.write_queue.seal();
     }
 
-    /// Says to a broker what it is owed, if that is durable; as an answer to its last report, if
+    /// Tells a broker its hold, if that is durable. It acknowledges the broker's last report, if
     /// there was one.
     pub(crate) fn tell_grant(&mut self, now: Time, host: HostId, out: &mut dyn Output) {
         let Some(hold_given) = self.store.holds_given.of.get(&host) else { return };
@@ -155,14 +154,13 @@ impl Broker {
         self.send_to(now, host, (&BrokerMessage::HoldGrant(grant), false), out);
     }
 
-    /// A broker reports how far its durable subscriptions are.
+    /// Handles a report of the positions of a broker's durable subscriptions.
     pub(super) fn on_hold_report(&mut self, now: Time, from: Sender, holds: &HoldReport, out: &mut dyn Output) {
         if !self.has_log() {
             return self.tell_no_log(now, from.host, out);
         }
         if !self.store.holds_given.of.contains_key(&from.host) {
-            // Its interest has not come, or has nothing that is durable: it is told when that
-            // comes.
+            // Its interest has not arrived, or has no durable part. It is told when that arrives.
             return self.hold_for(now, from.host, out);
         }
         let hold_given = self.store.holds_given.of.get_mut(&from.host).expect("it was just found");
@@ -209,7 +207,7 @@ impl Broker {
         self.tell_grant_when_durable(now, from.host, out);
     }
 
-    /// Nothing is owed to a broker any more.
+    /// Drops a broker's hold: no event is kept for it any more.
     fn drop_hold(&mut self, host: HostId) {
         let Some(hold_given) = self.store.holds_given.of.get(&host) else { return };
         let interests: Vec<InterestKey> = hold_given.entries.keys().cloned().collect();
@@ -220,8 +218,8 @@ impl Broker {
         self.store.write_queue.seal();
     }
 
-    /// What a broker is owed is given up although it has not said that it does not need it: if it
-    /// comes back, it is told that it is gone.
+    /// Forfeits the hold of a broker that has not released it. If the broker returns, it is told
+    /// that the events are gone.
     fn forfeit(&mut self, now: Time, host: HostId) {
         let Some(hold_given) = self.store.holds_given.of.get(&host) else { return };
         if hold_given.is_forfeited() || !self.has_log() {
@@ -239,7 +237,7 @@ impl Broker {
         }
     }
 
-    /// Gives up what is owed to brokers that were not heard of for longer than any session lives.
+    /// Forfeits the holds of brokers that were not heard of for longer than any session lives.
     pub(super) fn expire_holds_given(&mut self, now: Time) {
         let lifetime = self.sessions.limits.session_expiry_max;
         let holds_given = self.store.holds_given.of.iter();
@@ -250,8 +248,8 @@ impl Broker {
         due.into_iter().for_each(|host| self.forfeit(now, host));
     }
 
-    /// A broker will never come back as the host it was: its replicas say when they have taken over
-    /// what it had. `is_retired`: nobody takes it over.
+    /// Marks the hold of an ended host. Its replicas report when they have taken over its sessions.
+    /// `is_retired`: no replica takes them over.
     pub(super) fn held_host_ended(&mut self, now: Time, host: HostId, is_retired: bool) {
         if is_retired {
             return self.forfeit(now, host);
@@ -263,8 +261,8 @@ impl Broker {
         }
     }
 
-    /// A replica has taken over all that it had of an owner's sessions, also if that was nothing,
-    /// and what it holds for them is durable.
+    /// Records that a replica has taken over the owner's sessions of which it had a copy, also if
+    /// there were none, and that its holds for them are durable.
     pub(in crate::overlay) fn on_taken_over(&mut self, now: Time, owner: HostId, replica: HostId) {
         let Some(hold_given) = self.store.holds_given.of.get_mut(&owner) else { return };
         if self.store.disk == crate::store::Disk::Poisoned
@@ -284,7 +282,8 @@ impl Broker {
         }
     }
 
-    /// Brokers to whom an earlier version owed something are named in filter records from now on.
+    /// Gives numbers to the holds of an earlier version, so that filter records name them from now
+    /// on.
     fn number_holds(&mut self) {
         let named = self.streams.own.assigned();
         let unnumbered =
@@ -299,7 +298,7 @@ impl Broker {
         }
     }
 
-    /// What others are owed is owed again after a restart, before anything is accepted.
+    /// Restores the holds after a restart, before any event is accepted.
     pub(crate) fn restore_holds_given(&mut self, now: Time, restored: RestoredHolds) {
         self.restore_ended(restored.ended);
         for (host, hold) in restored.holds {
@@ -310,7 +309,7 @@ impl Broker {
             let entry = HeldInterestRecord::read_versioned(entry).expect("it was read before");
             let named = self.index_filter(entry.filter);
             let Some(hold_given) = self.store.holds_given.of.get_mut(host) else {
-                // Its hold was to be forgotten after it.
+                // Its hold was to be dropped together with it.
                 self.store.write_queue.forget(|key| Key::HeldInterest(*host, *number).put(key));
                 self.store.write_queue.seal_large();
                 continue;

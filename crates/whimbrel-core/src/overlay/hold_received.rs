@@ -1,9 +1,10 @@
-//! What other brokers owe this one: from where on their logs count for its durable subscriptions,
-//! and how far these are.
+//! Retention holds received from other brokers: the ticks after which their logs count for this
+//! broker's durable subscriptions, and reports of the positions of these.
 //!
-//! A durable subscription counts on the log of another broker from the ticks on that it told for a
-//! version of the interest which has the subscription. That is written with its position before its
-//! SUBSCRIBE is answered. How far all of them are is reported each second while it changes.
+//! A durable subscription counts on another broker's log after the ticks that the broker granted
+//! for a version of the interest with that subscription. They are written with its position before
+//! its SUBSCRIBE is answered. The least position of all subscriptions is reported each second while
+//! it changes.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -18,39 +19,39 @@ use crate::broker::Broker;
 use crate::cursor::NOTHING;
 use crate::store::DurableNo;
 
-/// How far durable subscriptions are is reported at most so often.
+/// Least time between two reports.
 pub const REPORT_EVERY: Duration = Duration::from_secs(1);
 
-/// And at least so often.
+/// Longest time between two reports, also if nothing has changed.
 pub const REPORT_AT_LEAST: Duration = Duration::from_secs(10);
 
-/// What is owed is told in answer to each report.
+/// The age up to which a grant is recent: each report is answered with one.
 const HEARD_LATELY: Duration = Duration::from_secs(30);
 
-/// The first question for a part of a log waits so long at most to hear what is owed there.
+/// The longest time that the first question for a part of a log waits for a recent grant.
 const GRANT_GRACE: Duration = Duration::from_millis(250);
 
-/// While more subscriptions have moved than are counted in one go, the report waits so long.
+/// The pause before a report while more subscriptions have moved than are counted in one turn.
 const COUNT_PAUSE: Duration = Duration::from_millis(10);
 
-/// What one other broker owes this one.
+/// The hold that one other broker has granted to this one.
 #[derive(Debug, Default)]
 struct HoldReceived {
-    /// The latest version of the own interest of which everything durable is owed; [`u64::MAX`]: it
-    /// has no log, and owes nothing.
+    /// The latest version of the own interest whose durable part is granted; [`u64::MAX`]: that
+    /// broker has no log, and grants nothing.
     version: u64,
     streams: Vec<GrantedStream>,
-    /// What it was told last, and when.
+    /// The content of the last report to it, and its time.
     told: Option<(u64, Vec<HeldStream>, Vec<HostId>)>,
     told_at: Time,
-    /// When it was last heard of what is owed.
+    /// When its last grant arrived.
     heard_at: Time,
-    /// Since when questions for its log wait to hear that.
+    /// Since when questions for its log wait for a grant.
     awaited: Option<Time>,
-    /// The number of that report, and when it was found that it still is true.
+    /// The number of the last report, and when that was last found to be true still.
     told_seq: u64,
     true_at: Time,
-    /// Up to which report what it was told is durable there.
+    /// The number of the last report that is durable there.
     acknowledged: u64,
 }
 
@@ -60,7 +61,7 @@ struct UncoveredSubscription {
     number: DurableNo,
     /// The version of the own interest that has it; `None`: the next one.
     version: Option<u64>,
-    /// A broker on whose log it did not count when all were looked at last.
+    /// A broker on whose log it did not count when all were last checked.
     lacking: Option<HostId>,
 }
 
@@ -70,7 +71,7 @@ impl UncoveredSubscription {
     }
 }
 
-/// What others owe this broker.
+/// The holds that other brokers have granted to this one.
 #[derive(Debug, Default)]
 pub(crate) struct HoldsReceived {
     of: BTreeMap<HostId, HoldReceived>,
@@ -82,22 +83,22 @@ pub(crate) struct HoldsReceived {
 }
 
 impl HoldsReceived {
-    /// Whether another broker owes all that is durable of that version of the own interest, or has
-    /// no log at all.
+    /// Whether another broker has granted the durable part of this version of the own interest, or
+    /// has no log.
     pub(crate) fn is_granted(&self, host: HostId, version: u64) -> bool {
         self.of.get(&host).is_some_and(|hold| hold.version >= version)
     }
 
-    /// Whether another broker holds its log for everything that was here at a moment, durably, if
-    /// it has one.
+    /// Whether another broker durably holds its log for all subscriptions that were here at a
+    /// moment, or has no log.
     pub(super) fn is_held(&self, host: HostId, since: Time) -> bool {
         self.of.get(&host).is_some_and(|hold| {
             hold.version == u64::MAX || hold.true_at >= since && hold.told_seq > 0 && hold.acknowledged >= hold.told_seq
         })
     }
 
-    /// From where on the log of a stream is held for the durable subscriptions here, if that was
-    /// heard lately: a broker that was given up has been silent for longer.
+    /// The tick after which the log of a stream is held for the durable subscriptions here, if its
+    /// broker has granted that recently. A hold is forfeited only after a longer silence.
     pub(super) fn held_from(&self, now: Time, pubend: PubendId, max_session: Duration) -> Option<Tick> {
         let lately = HEARD_LATELY.min(max_session / 2);
         let is_heard = |hold: &&HoldReceived| hold.heard_at <= now && now.since(hold.heard_at) < lately;
@@ -105,30 +106,31 @@ impl HoldsReceived {
         hold.streams.get(usize::from(pubend.index())).map(|stream| stream.forfeited)
     }
 
-    /// A durable subscription is there; a version that has it is yet to be told.
+    /// Adds a durable subscription; the next version of the own interest has it.
     fn await_one(&mut self, cursor: u32, number: DurableNo) {
         self.uncovered.insert(cursor, UncoveredSubscription::new(number, None));
     }
 
-    /// A subscription has ended.
+    /// Removes a subscription that has ended.
     pub(crate) fn forget(&mut self, cursor: u32) {
         self.uncovered.remove(&cursor);
     }
 
-    /// That version has all subscriptions that there are.
+    /// Assigns this version to the subscriptions without one: it has all of them.
     pub(super) fn name(&mut self, version: u64) {
         self.uncovered.values_mut().for_each(|uncovered| uncovered.version = uncovered.version.or(Some(version)));
     }
 }
 
 impl Broker {
-    /// Whether another broker has no log.
+    /// Whether another broker is known to have no log.
     pub(crate) fn has_no_log(&self, host: HostId) -> bool {
         let hold = self.overlay.as_deref().and_then(|overlay| overlay.logs.received.of.get(&host));
         hold.is_some_and(|hold| hold.version == u64::MAX)
     }
 
-    /// A durable subscription begins: the logs of others count for it when they have told so.
+    /// Lets a new durable subscription count on the logs of other brokers when they have granted
+    /// that.
     pub(crate) fn await_grants(&mut self, cursor: u32) {
         let Some(number) = self.cursors.durable(cursor).map(|durable| durable.number) else { return };
         if let Some(overlay) = self.overlay.as_deref_mut() {
@@ -136,21 +138,22 @@ impl Broker {
         }
     }
 
-    /// The overlay is there: all durable subscriptions that there are count on other brokers' logs
-    /// when these have told so.
+    /// Lets all durable subscriptions count on other brokers' logs when these have granted that.
+    /// Called when the overlay is opened.
     pub(super) fn await_all_grants(&mut self) {
         for cursor in self.cursors.ids() {
             self.await_grants(cursor);
             let of_cursor = self.cursors.get(cursor);
             let Some(durable) = of_cursor.durable.as_deref() else { continue };
-            // What they wanted before is wanted until they have got it.
+            // Their earlier selectors stay in the interest until the events for them have been
+            // delivered.
             let text = &self.router.get(of_cursor.subscription).text.clone();
             durable.old.iter().for_each(|old| self.router.keep_old_interest(durable.number, text, old.view().selector));
         }
     }
 
-    /// A broker has become known: durable subscriptions, all of which the present version of the
-    /// interest has, count on its log when it has told so.
+    /// Lets durable subscriptions count on the log of a new broker when it has granted that. The
+    /// present version of the interest has all of them.
     pub(super) fn await_grant_of(&mut self, now: Time, host: HostId) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let version = overlay.own_interest.version();
@@ -164,11 +167,11 @@ impl Broker {
         overlay.report_soon(now);
     }
 
-    /// Another broker says what it owes.
+    /// Handles a grant of another broker.
     pub(super) fn on_hold_grant(&mut self, now: Time, from: Sender, grant: HoldGrant, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         if overlay.topology.get(from.host).is_none() {
-            // Its link state will come, and then it is asked.
+            // Its link state will come, and then it gets a report.
             return;
         }
         let own = overlay.incarnation;
@@ -188,8 +191,7 @@ impl Broker {
             overlay.read_now(now, from.host);
         }
         if is_unheard {
-            // It holds what it owes until it has heard what of it is needed, also if that is
-            // nothing by now.
+            // It keeps its log until a report tells the need, also if there is none by now.
             overlay.report_at(now + REPORT_EVERY);
         }
         if is_late {
@@ -205,8 +207,8 @@ impl Broker {
         self.confirm_ready(now, out);
     }
 
-    /// What was told last is owed already as far as it was named before: others need not be asked
-    /// again.
+    /// Applies the last grants to subscriptions that have got a version meanwhile: the brokers need
+    /// not be asked again.
     pub(super) fn count_on_all(&mut self) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let hosts: Vec<HostId> = overlay.logs.received.of.keys().copied().collect();
@@ -215,8 +217,8 @@ impl Broker {
         }
     }
 
-    /// From now on durable subscriptions count on a broker's log, as far as it owes a version that
-    /// has them. That is written.
+    /// Lets durable subscriptions count on a broker's log, as far as it has granted a version with
+    /// them, and writes that.
     fn count_on(&mut self, host: HostId) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let HoldsReceived { of, uncovered, .. } = &mut overlay.logs.received;
@@ -254,7 +256,7 @@ impl Broker {
         }
     }
 
-    /// A durable subscription counts on the log of a stream behind that tick, unless it does so
+    /// Lets a durable subscription count on the log of a stream after this tick, unless it does so
     /// already.
     fn count_on_stream(&mut self, cursor: u32, pubend: PubendId, since: Tick) {
         let Some(passed) = self.streams.followed(pubend) else { return };
@@ -265,11 +267,12 @@ impl Broker {
         let is_open = self.has_unanswered(cursor, pubend);
         let Some(durable) = self.cursors.durable_mut(cursor) else { return };
         durable.remote.since.set(pubend, since);
-        // What it has had of it and not acknowledged was not noted.
+        // Its events that were delivered and not acknowledged were not recorded.
         durable.remote.newest.set(pubend, passed);
         durable.remote.written.count(pubend, since, had);
         if is_open {
-            // What is written now lies before that, and must not any more once it is acknowledged.
+            // The position as written now is before that tick, and must pass it once those are
+            // acknowledged.
             durable.remote.written.mark(pubend, had);
             self.keep_flights(cursor, pubend);
         }
@@ -277,8 +280,8 @@ impl Broker {
         self.record_counted(self.cursors.get(cursor).session);
     }
 
-    /// A log that is read already, as it may have something for a durable subscription, counts for
-    /// it behind that tick.
+    /// Sets the tick after which a log counts for a durable subscription that reads it already, as
+    /// the log might have had something for it.
     fn count_on_unsure(&mut self, cursor: u32, pubend: PubendId, since: Tick) {
         let Some(durable) = self.cursors.durable_mut(cursor) else { return };
         if durable.remote.unsure.get(pubend) == NOTHING {
@@ -289,8 +292,8 @@ impl Broker {
         }
     }
 
-    /// The present selector of a durable subscription counts in a stream behind that tick, once all
-    /// before that has been passed here.
+    /// Puts the present selector of a durable subscription in force in a stream after this tick, if
+    /// everything before it has been delivered here.
     fn count_selector_from(&mut self, cursor: u32, pubend: PubendId, since: Tick) {
         if self.streams.passed(pubend) < since {
             return;
@@ -301,19 +304,18 @@ impl Broker {
         for old in durable.old.iter_mut().filter(|old| !old.remote.has(pubend)) {
             old.remote.set(pubend, since);
         }
-        // What was written must not lie before that once the former selector is forgotten.
+        // The written position must not be before that tick once the former selector is forgotten.
         durable.remote.written.mark(pubend, since);
         let subscription = self.cursors.get(cursor).subscription;
         let (index, text) = (self.cursors.get(cursor).session, self.router.get(subscription).text.clone());
         self.remember_subscription(index, &text);
-        // What was set aside since the request is read there, under both.
+        // Events set aside since the request are read there, under both selectors.
         if !self.read_remote_instead(cursor, pubend, (since, since)) {
             self.rejoin(cursor, pubend);
         }
     }
 
-    /// Whether a durable subscription counts on the logs of all brokers that are known and have
-    /// one.
+    /// Whether a durable subscription counts on the logs of all known brokers with a log.
     fn counts_on_all(&mut self, cursor: u32) -> bool {
         let Broker { overlay, cursors, .. } = self;
         let (Some(overlay), Some(durable)) = (overlay.as_deref_mut(), cursors.durable(cursor)) else { return true };
@@ -324,8 +326,8 @@ impl Broker {
         };
         let lacks = |host: &HostId| *host != overlay.host && !has_none(*host) && !counts_there(*host);
         let topology = &overlay.topology;
-        // Each broker tells by itself that its log counts: as long as the one found last does not,
-        // the others need not be looked at.
+        // Each broker grants by itself: as long as the one in `lacking` has not, the others need
+        // not be checked.
         let known = overlay.logs.received.uncovered.get(&cursor).and_then(|uncovered| uncovered.lacking);
         let known = known.filter(|host| topology.get(*host).is_some() && lacks(host));
         let lacking = known.or_else(|| topology.hosts().find(lacks));
@@ -335,7 +337,7 @@ impl Broker {
         lacking.is_none()
     }
 
-    /// Reports to others how far the durable subscriptions here are in their streams.
+    /// Reports the least positions of the durable subscriptions here to the other brokers.
     pub(super) fn report_holds(&mut self, now: Time, out: &mut dyn Output) {
         self.count_on_all();
         self.count_all_holds(now);
@@ -367,15 +369,15 @@ impl Broker {
         }
     }
 
-    /// From where on the log of a stream is held for the durable subscriptions here, if that was
-    /// heard lately.
+    /// The tick after which the log of a stream is held for the durable subscriptions here, if that
+    /// was granted recently.
     pub(super) fn held_from(&self, now: Time, pubend: PubendId) -> Option<Tick> {
         let max_session = self.sessions.limits.session_expiry_max;
         self.overlay.as_deref()?.logs.received.held_from(now, pubend, max_session)
     }
 
-    /// Whether questions for a part of another broker's log wait, as what is owed there was not
-    /// heard lately. Then it is asked for, once.
+    /// Whether questions for a part of another broker's log must wait, as there is no recent grant.
+    /// If so, sends a report once to get one.
     pub(super) fn awaits_grant(&mut self, now: Time, pubend: PubendId, out: &mut dyn Output) -> bool {
         let host = pubend.host();
         if self.held_from(now, pubend).is_some() {
@@ -399,7 +401,7 @@ impl Broker {
         true
     }
 
-    /// What is needed of one stream.
+    /// The need of the durable subscriptions here in one stream.
     fn held(&self, pubend: PubendId, is_needed: bool) -> HeldStream {
         let passed = self.streams.followed(pubend).unwrap_or_default();
         let (all, connected) = self.store.release.remote.first(pubend);
@@ -440,14 +442,14 @@ impl Broker {
 }
 
 impl Overlay {
-    /// How far durable subscriptions are is reported soon, and from then on.
+    /// Starts regular reports if there is a durable interest.
     pub(super) fn report_soon(&mut self, now: Time) {
         if self.own_interest.has_durable() {
             self.report_at(now + REPORT_EVERY);
         }
     }
 
-    /// Questions for the log of a broker wait no longer.
+    /// Ends the wait of questions for the log of a broker.
     fn read_now(&mut self, now: Time, host: HostId) {
         for pubend in (0..HOST_RELIABLE_MAX).map(|own| host.pubend(own)) {
             if self.logs.reading.contains(&pubend) {

@@ -1,8 +1,9 @@
-//! Other brokers read the own log: whoever lacks a part of a stream asks for what it wants of it,
-//! and is told that and that there is nothing else.
+//! Reads of the own log by other brokers. A question names a part of a stream and an interest; the
+//! answer has the wanted events, and states that there are no others.
 //!
-//! A question is answered in one message, which gives way to everything else. Whoever asks asks
-//! again, so nothing is kept of a question that cannot be answered, and nobody has more than a few.
+//! A question is answered in one bulk message, which gives way to other traffic. The asker repeats
+//! its questions, so a question that cannot be answered is dropped, and each asker has a few at
+//! most.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -19,37 +20,36 @@ use crate::broker::Broker;
 use crate::content::Content;
 use crate::store::{LENDER, OWN, StreamName, WantedPart};
 
-/// Questions that are being answered.
+/// Most questions that are being answered.
 pub const QUESTIONS_MAX: usize = 64;
 
-/// Those of one broker.
+/// Most questions of one broker.
 pub const QUESTIONS_EACH: usize = 4;
 
-/// Bytes of events of one answer, about; it has at least one event if there is one.
+/// Bytes of events after which an answer ends; it has at least one event if there is one.
 pub const ANSWER_BYTES: usize = 256 << 10;
 
-/// Events of one answer.
+/// Most events of one answer.
 const ANSWER_EVENTS: usize = 4096;
 
-/// When an answer is tried again that found no room on its way.
+/// Pause before an answer for which there was no room is sent again.
 const AGAIN: Duration = Duration::from_millis(50);
 
-/// How often; then whoever asked asks again.
+/// Most repetitions; after that the asker must repeat its question.
 const TRIES: u32 = 40;
 
 /// A topic filter that was checked, and a selector.
 pub(super) type CheckedInterest = (Box<str>, Option<Compiled>);
 
-/// Of what was asked for, that which makes sense, to be looked for.
+/// The valid entries of a question, with compiled selectors.
 pub(super) fn wanted(entries: &[(&str, Option<&str>)]) -> Vec<CheckedInterest> {
     let entries = entries.iter().filter(|(filter, _)| TopicFilter::new(filter).is_ok());
-    // A selector that is not understood lets everything through: too much comes then, never too
-    // little.
+    // A selector that is not understood lets every event through: too many rather than too few.
     let compiled = |text: &str| Selector::parse_canonical(text).ok().map(|selector| Compiled::new(&selector));
     entries.map(|(filter, selector)| ((*filter).into(), selector.and_then(compiled))).collect()
 }
 
-/// Whether an event, whose topic was checked, is among it.
+/// Whether an event matches one of the entries. Its topic must have been checked.
 pub(super) fn is_wanted(entries: &mut [CheckedInterest], accepted: AcceptedEvent<'_>) -> bool {
     let topic = TopicName::checked(accepted.event.topic);
     entries.iter_mut().any(|(filter, selector)| {
@@ -58,24 +58,24 @@ pub(super) fn is_wanted(entries: &mut [CheckedInterest], accepted: AcceptedEvent
     })
 }
 
-/// A part of an own stream that another broker wants.
+/// A question for a part of an own stream.
 #[derive(Debug)]
 struct LogQuestion {
     from: HostId,
     number: u64,
     own: usize,
-    /// Up to where it has been read.
+    /// The tick up to which it has been read.
     at: Tick,
     upto: Tick,
-    /// What is wanted of it, and which events that may be.
+    /// The wanted entries, and the knowledge of events that may match.
     entries: Vec<CheckedInterest>,
     known: Foresight,
     released: Tick,
     lost: Vec<(Tick, Tick)>,
-    /// The events that were found, as they travel, one behind the other; their ticks and ends.
+    /// The packed events found, one behind the other; their ticks and ends.
     bytes: Vec<u8>,
     found: Vec<(Tick, usize)>,
-    /// The ticks of those that have the retain mark.
+    /// The ticks of events with the retain mark.
     retained: Vec<Tick>,
     is_read: bool,
     tries: u32,
@@ -86,7 +86,7 @@ impl LogQuestion {
         self.bytes.len() >= ANSWER_BYTES || self.found.len() >= ANSWER_EVENTS || self.lost.len() >= READ_LOST_MAX
     }
 
-    /// Takes what is wanted of these events, as far as there is room. How many it has looked at.
+    /// Takes the wanted events, as far as there is room. Returns the number of events examined.
     fn take(&mut self, events: &[Event]) -> usize {
         for (looked_at, event) in (1..).zip(events) {
             let tick = event.id().tick;
@@ -105,7 +105,7 @@ impl LogQuestion {
     }
 }
 
-/// The questions of other brokers, in the order in which they have their turns.
+/// The questions of other brokers, in the order of their turns.
 #[derive(Debug, Default)]
 pub(super) struct Lending {
     questions: VecDeque<LogQuestion>,
@@ -113,7 +113,7 @@ pub(super) struct Lending {
 }
 
 impl Broker {
-    /// Another broker asks for a part of an own log.
+    /// Accepts a question of another broker for a part of an own log.
     pub(super) fn read_asked(&mut self, now: Time, from: Sender, ask: &ReadAsk<'_>) {
         let own = usize::from(ask.pubend.index());
         let is_own = ask.pubend.host() == self.streams.logged().host() && own < OWN && self.has_log();
@@ -156,8 +156,8 @@ impl Broker {
         self.lend_soon(now);
     }
 
-    /// Up to where a part of an own stream may lack something that was owed to a broker, as it was
-    /// given up early; zero if it does not.
+    /// The tick up to which a part of an own stream may lack events under the broker's retention
+    /// hold, as they were given up early; zero if it lacks none.
     fn given_up(&self, (to, own): (HostId, usize), (after, upto): (Tick, Tick)) -> Tick {
         let forfeited =
             self.store.holds_given.of.get(&to).map_or(Tick(0), |hold_given| hold_given.record.forfeited[own]);
@@ -165,7 +165,7 @@ impl Broker {
         if after < early { early.min(upto) } else { Tick(0) }
     }
 
-    /// Questions have their turn.
+    /// Sets the timer for the next turn of the questions.
     pub(crate) fn lend_soon(&mut self, at: Time) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         if !core::mem::replace(&mut overlay.logs.lending.is_due, true) {
@@ -173,8 +173,7 @@ impl Broker {
         }
     }
 
-    /// Goes on with the questions of other brokers: each has one part of the log looked at, or its
-    /// answer sent.
+    /// Gives each question a turn: one part of the log is examined, or the answer is sent.
     pub(super) fn lend(&mut self, now: Time, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         overlay.logs.lending.is_due = false;
@@ -202,8 +201,8 @@ impl Broker {
         }
     }
 
-    /// Looks at the next part of the log for a question, or has it read. Whether there is more that
-    /// can be looked at now.
+    /// Examines the next part of the log for a question, or requests that it be read. Returns
+    /// whether more can be examined now.
     fn read_for(&mut self, question: &mut LogQuestion) -> bool {
         let stream = StreamName::Events(question.own as u8);
         if question.at >= question.upto {
@@ -211,7 +210,8 @@ impl Broker {
             return false;
         }
         let part = (question.at, question.upto);
-        // Since it was asked more may have been given up, and what was read since then lacks that.
+        // More may have been given up since the question was accepted; parts read since then lack
+        // that.
         let released = self.given_up((question.from, question.own), part);
         question.released = released.max(question.released);
         let (after, upto, bytes) = match self.look_ahead_for(&mut question.known, part) {
@@ -230,7 +230,7 @@ impl Broker {
         let end = slice.upto.min(upto);
         let first = slice.events.partition_point(|event| event.id().tick <= after);
         let events = slice.events[first..].iter().take_while(|event| event.id().tick <= end);
-        // Cheap: they are handles.
+        // Cheap: events are handles.
         let events: Vec<Event> = events.filter(|event| question.known.wants(event.id().tick)).cloned().collect();
         let lost = slice.lost.map(|(from, to)| (from.max(after), to.min(end))).filter(|(from, to)| from < to);
         question.lost.extend(lost.filter(|lost| question.known.wants_any(*lost)));

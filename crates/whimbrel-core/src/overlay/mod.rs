@@ -153,7 +153,7 @@ pub(crate) enum Due {
     /// Durable subscriptions have waited for the longest time allowed for predecessors in other
     /// streams.
     Unblock,
-    /// Other brokers' requests for parts of the log are served.
+    /// Other brokers' questions for parts of the log are answered.
     Lend,
     /// A subscription has waited for the longest time allowed for its confirmation.
     Confirm,

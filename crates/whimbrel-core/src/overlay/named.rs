@@ -1,9 +1,9 @@
-//! Which events of the own log another broker may want is known beforehand: as it is owed them,
-//! filter records name it for each.
+//! Filter records tell beforehand which events of the own log another broker may want: a retention
+//! hold has a number, under which the records name the events of its durable interest.
 //!
-//! That holds for what was owed when an event came. So a question is looked for among what is owed,
-//! entry by entry, and what lies before the part for which all of it was there is looked at as if
-//! there were no records; so is everything of a question that is not among it.
+//! That is true of the entries that the hold had when an event was accepted. So each entry of a
+//! question is looked up in the hold. The part of the log before all entries were there is read
+//! without records; so is everything if an entry is not in the hold.
 
 use whimbrel_event::{HostId, Tick};
 use whimbrel_selector::{Selector, TopicFilter};
@@ -15,32 +15,32 @@ use crate::store::{
     DurableNo, FETCH_BYTES, HeldInterest, HoldGiven, LENDER, LogPlan, RECORDS_BYTES, WantedPart, stream_of,
 };
 
-/// Pairs of selectors of which it is found out, for one question, whether one covers the other.
+/// Most pairs of selectors that are compared for one question, to find whether one covers the
+/// other.
 const COMPARISONS_MAX: usize = 256;
 
-/// What is wanted at least so often, one of so many events that somebody wants, is read in large
-/// parts.
+/// If at least one of this many events with records may be wanted, the log is read in large parts.
 const DENSE: usize = 16;
 
-/// What is known of the part of an own stream that another broker asks for.
+/// Knowledge of the part of an own stream that another broker asks for.
 #[derive(Debug)]
 pub(super) struct Foresight {
     own: usize,
-    /// Records name the asker under this.
+    /// The number of the asker's hold in the records.
     number: DurableNo,
-    /// They do for all that it asks for after this tick.
+    /// The tick after which the records name everything that the asker wants.
     since: Tick,
     plan: LogPlan,
 }
 
-/// What another broker may want next of an own stream.
+/// The next events of an own stream that another broker may want.
 pub(super) enum NextWanted {
-    /// It has to be read first.
+    /// Unknown until records have been read.
     Unknown,
-    /// Nothing up to that tick.
+    /// There are none up to this tick.
     Nothing(Tick),
-    /// Something behind `after`, and perhaps more up to `upto`: so much of the log is worth reading
-    /// at once.
+    /// There is one behind `after`, and perhaps more up to `upto`; `bytes` of the log are worth
+    /// reading at once.
     Something { after: Tick, upto: Tick, bytes: usize },
 }
 
@@ -50,18 +50,18 @@ impl Foresight {
         self.plan.wants(tick)
     }
 
-    /// Whether any event of a range, its first tick excluded, may be wanted.
+    /// Whether any event of a range may be wanted; its first tick is excluded.
     pub(super) fn wants_any(&self, (from, to): (Tick, Tick)) -> bool {
         self.plan.next(from).is_some_and(|tick| tick <= to)
     }
 
-    /// So many events of a part that was read may be wanted.
+    /// Records the number of events of a part just read that may be wanted.
     pub(super) fn record_found(&mut self, found: usize) {
         self.plan.record_found(found);
     }
 }
 
-/// Whether all that `narrow` lets through is let through by `wide`. May say no where it is yes.
+/// Whether `wide` lets everything through that `narrow` does. May be false where it does.
 fn covers(wide: Option<&str>, narrow: Option<&Selector>) -> bool {
     match (understood(wide), narrow) {
         (None, _) => true,
@@ -70,11 +70,11 @@ fn covers(wide: Option<&str>, narrow: Option<&Selector>) -> bool {
     }
 }
 
-/// After which tick of an own stream all that is asked for was owed; [`NOTHING`]: something of it
-/// is not, or that cannot be seen.
+/// The tick of an own stream after which all entries asked for were in the hold; [`NOTHING`] if one
+/// is not, or if that cannot be decided.
 ///
-/// An entry that is in the index now has been since it began, so whatever came since then was
-/// looked at under it. What becomes of it later does not touch the events up to now.
+/// An entry that is in the index now has been there since it began, so all events since then were
+/// matched against it. Later changes of the entry do not affect the events up to now.
 fn held_since(hold_given: &HoldGiven, own: usize, asked: &[(&str, Option<&str>)]) -> Tick {
     let mut looks = COMPARISONS_MAX;
     let mut since_when = |(filter, selector): &(&str, Option<&str>)| {
@@ -98,7 +98,8 @@ fn held_since(hold_given: &HoldGiven, own: usize, asked: &[(&str, Option<&str>)]
 }
 
 impl Broker {
-    /// What is known of the part behind a tick of an own stream that another broker asks for.
+    /// Creates the knowledge of the part behind a tick of an own stream that another broker asks
+    /// for.
     pub(super) fn foresee(
         &self,
         (asker, own): (HostId, usize),
@@ -114,8 +115,8 @@ impl Broker {
         Foresight { own, number, since, plan: LogPlan::new(own, from) }
     }
 
-    /// Finds out what another broker may want next of a part of an own stream; what has to be read
-    /// for that is.
+    /// Finds the next events of a part of an own stream that another broker may want, and requests
+    /// the records that have to be read for that.
     pub(super) fn look_ahead_for(&mut self, known: &mut Foresight, (from, upto): (Tick, Tick)) -> NextWanted {
         let Foresight { own, number, since, plan } = known;
         if plan.upto <= from && from < *since {
@@ -124,7 +125,7 @@ impl Broker {
         } else if plan.upto <= from {
             let stream = stream_of(*own, *number);
             let slice = self.store.reads.slice(stream, from);
-            // Looking through these records is a turn.
+            // One look through these records takes a turn.
             let mut budget = usize::MAX;
             if plan.read_on((from, upto), *number, slice, &mut budget).is_some() {
                 self.store.reads.ask(LENDER, WantedPart { stream, after: from, upto, bytes: RECORDS_BYTES });

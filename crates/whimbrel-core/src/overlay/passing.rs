@@ -1,12 +1,12 @@
-//! Answers to those who read other brokers' logs are kept for a while where they pass: whoever asks
-//! for the same on this way is answered from here, and who asks while such an answer is under way
-//! waits for it. So what many brokers have missed behind one link is read once at the log, and
-//! crosses that link once.
+//! A cache of answers to questions for other brokers' logs, at the brokers that they pass. A
+//! question for the same part is answered from here, and waits if such an answer is under way. So
+//! events that many brokers behind one link have missed are read once from the log, and cross that
+//! link once.
 //!
-//! What is kept says what the log has of a part for certain filters, and that it has nothing else
-//! of it, which is true for everybody for whom the log is held. Who is not sure of that, as nothing
-//! was heard for a while of what is owed, asks the log itself ([`ReadAsk::may_be_kept`]); and what
-//! was given up or cannot be read, which differs from one to the other, is not kept.
+//! A kept answer has all events of a part of the log for certain filters, and there are no others.
+//! That is true for every broker with a retention hold on the log. A broker that is not sure of its
+//! hold, as it has no recent grant, asks the log itself ([`ReadAsk::may_be_kept`]). Parts that were
+//! given up or cannot be read differ between brokers, and are not kept.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -21,35 +21,35 @@ use crate::api::Output;
 use crate::broker::Broker;
 use crate::store::FilterEntries;
 
-/// Bytes of answers that are kept.
+/// Most bytes of kept answers.
 pub const KEPT_BYTES_MAX: usize = 8 << 20;
 
-/// Answers that are kept.
+/// Most kept answers.
 pub const KEPT_MAX: usize = 256;
 
-/// For so long.
+/// How long an answer is kept.
 pub const KEPT_FOR: Duration = Duration::from_secs(30);
 
-/// While the answer to one question is under way, others wait for it, no longer than this: they are
-/// asked again after a quarter of a second.
+/// How long questions wait for an answer that is under way to another one; they are repeated after
+/// a quarter of a second.
 const MERGE_FOR: Duration = Duration::from_millis(200);
 
-/// Questions of which the answers are expected to pass.
+/// Most questions whose answers are expected to pass.
 const OPEN_MAX: usize = 256;
 
-/// Questions that wait for one answer.
+/// Most questions that wait for one answer.
 const WAITING_MAX: usize = 64;
 
-/// Bytes of all that wait.
+/// Most bytes of all waiting questions.
 const WAITING_BYTES_MAX: usize = 1 << 20;
 
-/// A longer question passes as it is.
+/// Bytes of a question above which it is passed on without a look.
 const QUESTION_BYTES_MAX: usize = 16 << 10;
 
-/// What a question's number can add to an answer that is told again.
+/// Most bytes that the number of another question can add to an answer.
 const NUMBER_BYTES_MAX: usize = 10;
 
-/// A question that has passed.
+/// A question that has been passed on.
 #[derive(Debug)]
 struct OpenQuestion {
     by: HostId,
@@ -59,7 +59,7 @@ struct OpenQuestion {
     upto: Tick,
     entries: FilterEntries,
     at: Time,
-    /// Other questions that its answer will answer.
+    /// Questions that its answer will answer as well.
     waiting: Vec<WaitingQuestion>,
 }
 
@@ -82,7 +82,7 @@ struct PassedAnswer {
     upto: Tick,
     entries: FilterEntries,
     at: Time,
-    /// In which life of the broker whose log it is.
+    /// The incarnation of the broker with the log.
     incarnation: u64,
     /// A [`ReadTold`].
     body: Box<[u8]>,
@@ -104,7 +104,7 @@ pub(super) struct Passing {
     bytes: usize,
 }
 
-/// Whether whatever is wanted of `narrow` is wanted of `wide`. May say no where it is yes.
+/// Whether `wide` covers each entry of `narrow`. May be false where it does.
 fn covers(wide: &FilterEntries, narrow: &[(&str, Option<&str>)]) -> bool {
     let wants = |(filter, selector): &(&str, Option<&str>)| {
         wide.iter().any(|(other, condition)| {
@@ -128,15 +128,15 @@ impl Passing {
         }
     }
 
-    /// What is kept of the beginning of what is asked for.
+    /// The kept answer that has the beginning of the part asked for.
     fn find(&self, ask: &ReadAsk<'_>, is_any: bool) -> Option<&PassedAnswer> {
         let has_begin =
             |kept: &&PassedAnswer| kept.pubend == ask.pubend && kept.after <= ask.after && ask.after < kept.upto;
         self.kept.iter().rev().filter(has_begin).find(|kept| is_any || covers(&kept.entries, &ask.entries))
     }
 
-    /// Up to where a question has to go on: the first part behind that is kept, or is under way to
-    /// somebody.
+    /// The tick up to which a question must be passed on: the start of the first later part that is
+    /// kept or under way to another broker.
     fn lacks_upto(&self, now: Time, ask: &ReadAsk<'_>) -> Tick {
         let inside = |pubend, after| pubend == ask.pubend && ask.after < after && after < ask.upto;
         let kept = self.kept.iter().filter(|kept| inside(kept.pubend, kept.after));
@@ -146,7 +146,7 @@ impl Passing {
         kept.chain(open).fold(ask.upto, Tick::min)
     }
 
-    /// A question goes on: its answer may pass here.
+    /// Records a question that is passed on: its answer may pass here.
     fn record_question(&mut self, now: Time, by: HostId, ask: &ReadAsk<'_>) {
         self.forget_old(now);
         let known = self.open.iter().position(|open| (open.by, open.number) == (by, ask.number));
@@ -158,8 +158,8 @@ impl Passing {
         self.open.push_back(OpenQuestion { by, number, pubend, after, upto, entries, at: now, waiting });
     }
 
-    /// Whether somebody has just asked for what this one asks for first of all; then it waits for
-    /// that answer.
+    /// Whether a question can wait for an answer under way that has the beginning of its part; then
+    /// it does.
     fn merge(&mut self, now: Time, (by, hops): (Sender, u8), ask: &ReadAsk<'_>) -> bool {
         let is_same = |open: &&mut OpenQuestion| {
             open.pubend == ask.pubend
@@ -168,7 +168,7 @@ impl Passing {
                 && open.waiting.len() < WAITING_MAX
                 && covers(&open.entries, &ask.entries)
         };
-        // What goes on already, or has waited, does not wait when it is asked again.
+        // A question that was passed on, or has waited, does not wait when it is repeated.
         let mut is_again = self.open.iter().any(|open| (open.by, open.number) == (by.host, ask.number));
         let mut bytes = 0;
         for open in &mut self.open {
@@ -187,7 +187,7 @@ impl Passing {
         true
     }
 
-    /// An answer passes, or has come. Who waits for it.
+    /// Keeps an answer that passes or is for this broker. Returns the questions that waited for it.
     fn keep(
         &mut self,
         now: Time,
@@ -220,23 +220,22 @@ impl Passing {
             self.kept.push_back(kept);
         }
         self.forget_old(now);
-        // Others are asked again by now.
+        // Older ones have been repeated by now.
         waiting.retain(|waiting| now.since(waiting.at) < MERGE_FOR);
         waiting
     }
 }
 
 impl Broker {
-    /// A message for somebody else goes on, if it is not a question that is answered here, now or
-    /// in a moment.
+    /// Passes a message on, unless it is a question that is answered here, now or within a moment.
     pub(super) fn pass_message(&mut self, now: Time, message: &MessageFrame<'_>, out: &mut dyn Output) {
         let by = Sender { host: message.from, incarnation: message.incarnation };
-        // One's own has come back: brokers disagree about the way.
+        // A message of this broker has returned: brokers disagree about the path.
         if self.overlay.as_deref().is_none_or(|overlay| overlay.host == by.host) {
             self.send_on(now, message, out);
             return;
         }
-        // Messages of other kinds are not looked at.
+        // Messages of other kinds are not examined.
         if message.kind == BrokerMessage::READ_ASK
             && message.body.len() <= QUESTION_BYTES_MAX
             && let Ok(BrokerMessage::ReadAsk(ask)) = BrokerMessage::decode(message.kind, message.body)
@@ -257,9 +256,9 @@ impl Broker {
         overlay.forward_message(now, &MessageFrame { hops: message.hops + 1, ..*message }, out)
     }
 
-    /// A question of this broker or of another one is answered with what is kept, or waits for an
-    /// answer that is under way; otherwise it goes on to the log, as far as nothing is kept or
-    /// under way behind it.
+    /// Answers a question, of this broker or another one, from a kept answer; or lets it wait for
+    /// an answer under way; or passes it on to the log, up to the next part that is kept or under
+    /// way.
     pub(super) fn pass_question(
         &mut self,
         now: Time,
@@ -294,8 +293,8 @@ impl Broker {
         self.send_on(now, &message, out);
     }
 
-    /// Answers with what is kept, if something is. Where there is no room on the way it is asked
-    /// again, and the log could not answer there either.
+    /// Answers a question from a kept answer, if there is one. If there is no room on the path, the
+    /// question will be repeated; the log could not answer there either.
     fn answer_kept(&mut self, now: Time, by: Sender, ask: &ReadAsk<'_>, out: &mut dyn Output) -> bool {
         let is_any = fault!(self, KeptForAll);
         let Some(overlay) = self.overlay.as_deref_mut() else { return false };
@@ -308,7 +307,7 @@ impl Broker {
         };
         let mut entries = wanted(&ask.entries);
         let is_told = |(tick, bytes): &(Tick, &[u8])| {
-            // What makes no sense is refused by whoever asked.
+            // Invalid events are left in: the asker refuses them.
             let makes_sense = |accepted: &AcceptedEvent<'_>| TopicName::new(accepted.event.topic).is_ok();
             let accepted = compact::read(bytes, EventId { pubend: ask.pubend, tick: *tick }).ok().filter(makes_sense);
             let is_inside = *tick > ask.after && *tick <= upto;
@@ -316,7 +315,7 @@ impl Broker {
         };
         told.events.retain(is_told);
         (told.number, told.upto) = (ask.number, upto);
-        // Ages go on while it is kept.
+        // The kept events age.
         told.now = told.now.saturating_add(u64::try_from(now.since(at).as_nanos()).unwrap_or(u64::MAX));
         let count = told.events.len() as u64;
         let is_own = by.host == overlay.host;
@@ -337,7 +336,8 @@ impl Broker {
         true
     }
 
-    /// An answer has come, for this broker or another: it is kept, and whoever waits for it has it.
+    /// Handles an answer, for this broker or another: it is kept, and the questions that waited for
+    /// it are answered.
     pub(super) fn answer_passes(
         &mut self,
         now: Time,

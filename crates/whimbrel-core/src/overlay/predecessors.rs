@@ -1,5 +1,5 @@
-//! Publishers that move: the first events that one publishes at another broker say which ones came
-//! before, and a stream waits there until these have been passed.
+//! Order of events of publishers that move: the first events that a publisher sends at another
+//! broker name their predecessors, and the stream waits there until these have been delivered.
 
 use core::time::Duration;
 
@@ -11,23 +11,24 @@ use crate::api::Output;
 use crate::broker::Broker;
 use crate::store::DurableNo;
 
-/// A stream waits so long for the event before.
+/// The longest time that a stream waits for a predecessor.
 pub const PREDECESSOR_MAX: Duration = Duration::from_secs(5);
 
-/// A stream that waits at an event, for the one before.
+/// A stream that waits at an event for a predecessor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Stalled {
-    /// Its tick.
+    /// The event's tick.
     pub(crate) at: Tick,
-    /// One that it waits for.
+    /// One of the predecessors that it waits for.
     pub(crate) after: EventId,
-    /// Until when.
+    /// When the wait ends.
     pub(crate) until: Time,
 }
 
 impl Broker {
-    /// The first event of a stream that may not be passed yet, as one of another stream has to be
-    /// passed before it. Others are counted if they break the order.
+    /// Returns the tick of the first event of a stream that must not be delivered yet, as a
+    /// predecessor in another stream is missing. Events that are let through although one is
+    /// missing are counted.
     pub(crate) fn must_wait_at(&mut self, now: Time, pubend: PubendId, out: &mut dyn Output) -> Option<Tick> {
         if fault!(self, PredecessorIgnored) {
             return None;
@@ -65,18 +66,18 @@ impl Broker {
         }
     }
 
-    /// Whether an event, or that it was for nobody here, is still to come.
+    /// Whether an event, or the silence in its place, is still to come.
     pub(crate) fn lacks(&self, id: EventId) -> bool {
         self.streams.followed(id.pubend).is_some_and(|passed| passed < id.tick)
     }
 
-    /// Whatever is not known of another broker's stream up to an event is asked for, without
-    /// waiting for silence to be told.
+    /// Asks for everything unknown of another broker's stream up to an event, without waiting for
+    /// silence.
     pub(crate) fn ask_upto(&mut self, now: Time, id: EventId, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let Some(remote) = self.streams.remote(id.pubend) else { return };
         let (after, upto) = (remote.knowledge.doubt_horizon(), id.tick);
-        // Holes before something that is known are asked for anyway.
+        // Holes before a known tick are asked for anyway.
         if after < upto && remote.knowledge.last() < upto {
             let ranges = vec![Range { after, upto, ends_in_data: false, version: overlay.own_interest.version() }];
             let (from, incarnation) = (overlay.host, overlay.incarnation);
@@ -85,12 +86,12 @@ impl Broker {
         }
     }
 
-    /// Streams that wait for others may go on.
+    /// Resumes streams whose predecessors have been delivered, or whose wait is over.
     pub(crate) fn check_stalled(&mut self, now: Time, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut().filter(|_| self.streams.is_awaited()) else { return };
         overlay.routes.update(&overlay.topology);
-        // Bounded: each turn ends the wait of a stream at an event, and none begins to wait at the
-        // same one again.
+        // Bounded: each iteration ends the wait of a stream at an event, and a stream never waits
+        // at the same event twice.
         let goes_on = |core: &Broker| {
             let all = core.streams.stalled.iter();
             all.map(|(pubend, stalled)| (*pubend, *stalled)).find(|(_, stalled)| !core.must_still_wait(now, stalled))
@@ -99,19 +100,18 @@ impl Broker {
             self.pass_known(now, pubend, out);
             assert!(self.streams.stalled.get(&pubend) != Some(&stalled), "who need not wait goes on");
         }
-        // What is accepted comes back here: it is done in turns, not one within the other.
+        // Accepting events leads back here: it is done in turns, not recursively.
         if core::mem::replace(&mut self.streams.is_accepting, true) {
             return;
         }
-        // So is this: none waits for a second time.
+        // Bounded as well: no session waits for a second time.
         while let Some(index) = self.streams.early.iter().copied().find(|index| !self.must_still_keep(now, *index)) {
             self.accept_early(now, index, out);
         }
         self.streams.is_accepting = false;
     }
 
-    /// Durable subscriptions that catch up need not wait any more for what their publishers
-    /// published before.
+    /// Ends the wait of durable subscriptions in catch-up for predecessors, where its time is over.
     pub(super) fn unblock_due(&mut self, now: Time) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let due = overlay.logs.blocked.partition_point(|(until, _)| *until <= now);
@@ -127,7 +127,8 @@ impl Broker {
 }
 
 impl super::Overlay {
-    /// A stream waits for one subscription until then. They all wait for equally long.
+    /// Records that a stream waits for a predecessor, for one subscription. All of them wait
+    /// equally long, so the queue is in the order of time.
     pub(crate) fn block_until(&mut self, until: Time, whose: (DurableNo, u32)) {
         self.logs.blocked.push_back((until, whose));
         self.set_timer(until, Due::Unblock);

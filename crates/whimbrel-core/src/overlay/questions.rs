@@ -1,8 +1,8 @@
-//! Questions to other brokers, and their answers, on their way. What they mean is not known here:
-//! an operator asks, and whoever drives the other broker answers.
+//! Operators' questions to other brokers, and the answers. The overlay does not interpret them: the
+//! driver of the other broker answers.
 //!
-//! They are messages, so they may be lost, come twice or late. Who asks numbers its questions, and
-//! asks again if need be.
+//! They are routed messages, so they may be lost, doubled or late. The asker numbers its questions,
+//! and repeats them if need be.
 
 use whimbrel_event::{HostId, Time};
 use whimbrel_wire::{BrokerMessage, Question, Reply};
@@ -11,7 +11,7 @@ pub use whimbrel_wire::{QUESTION_BYTES_MAX, REPLY_BYTES_MAX};
 use crate::api::Output;
 use crate::broker::Broker;
 
-/// A longer answer gives way to everything else on its way.
+/// Bytes of an answer above which it is sent as a bulk message.
 pub const REPLY_LITTLE: usize = 16 << 10;
 
 impl Broker {
@@ -22,8 +22,8 @@ impl Broker {
         others.map(|host| (host, overlay.name_of(host))).collect()
     }
 
-    /// Asks another broker something; [`Output::answered`] tells what it answers. `false`: there is
-    /// no way to it, or no room on it at present.
+    /// Sends a question to another broker; [`Output::answered`] reports the answer. Returns `false`
+    /// if there is no path or no room at present.
     ///
     /// # Panics
     /// When the question has more than [`QUESTION_BYTES_MAX`] bytes.
@@ -32,7 +32,7 @@ impl Broker {
         self.send_to(now, to, (&BrokerMessage::Question(Question { number, text }), false), out)
     }
 
-    /// Answers what another broker has asked. `false`: as [`Broker::ask_broker`].
+    /// Answers a question of another broker. Returns `false` as [`Broker::ask_broker`] does.
     ///
     /// # Panics
     /// When the answer has more than [`REPLY_BYTES_MAX`] bytes.

@@ -1,5 +1,5 @@
-//! Silence: other brokers are told up to where own streams have nothing for them; so they learn of
-//! a last event that was lost, and their subscriptions' positions keep up.
+//! Silence: other brokers are told up to where own streams have nothing for them. So they notice
+//! the loss of a last event, and their subscriptions' positions advance.
 
 use core::time::Duration;
 
@@ -13,24 +13,24 @@ use crate::api::{Channel, Output};
 use crate::broker::Broker;
 use crate::stream::Streams;
 
-/// Silence is told so long after the last event.
+/// The time after the last event when silence is told first.
 pub const QUIET_GRACE: Duration = Duration::from_millis(20);
 
-/// It is told at doubling intervals up to this one.
+/// The longest interval; intervals double up to it.
 pub(crate) const QUIET_MAX: Duration = Duration::from_secs(30);
 
-/// With more than [`FEW_BROKERS`] intervals grow so many times each time: each change of what one
-/// wants is answered by all of them, twelve times if they doubled.
+/// The factor by which intervals grow with more than [`FEW_BROKERS`]: a change of one interest is
+/// answered by all brokers, twelve times each if intervals doubled.
 const QUIET_GROWS: u32 = 4;
 
-/// And to a destination that wants something else than before, or has just come to be reached, it
-/// is told again after this.
+/// The interval with more than [`FEW_BROKERS`] after silence was told at once, as the destination's
+/// interest changed or it can be reached again.
 const QUIET_AGAIN: Duration = Duration::from_millis(320);
 
-/// While events go to a destination, it is told of its silent streams so often.
+/// The interval at which a destination is told of its silent streams while events go to it.
 pub const QUIET_BUSY: Duration = Duration::from_secs(1);
 
-/// How long it is until silence is told again that was told after such a pause.
+/// The pause that follows `pause`.
 fn after(pause: Duration, is_few: bool) -> Duration {
     let next = match (is_few, pause.is_zero()) {
         (true, _) => pause * 2,
@@ -41,7 +41,7 @@ fn after(pause: Duration, is_few: bool) -> Duration {
 }
 
 impl Overlay {
-    /// An event is on its way to a destination: silence is told some time after it.
+    /// Puts off silence for a destination, as an event is on its path.
     pub(super) fn is_quiet_after(&mut self, now: Time, number: u32) {
         let destination = self.destinations.get_mut(number).expect("it is served");
         destination.sent_at = now;
@@ -53,7 +53,7 @@ impl Overlay {
         }
     }
 
-    /// Sends parts of a silence to a broker, over the best way.
+    /// Sends parts of a silence to a broker over the best path.
     pub(super) fn send_silence(
         &mut self,
         now: Time,
@@ -70,7 +70,8 @@ impl Overlay {
         let end = Dest { tag: 0, previous: Tick(0) };
         put_nodes(TreeWriter::new(&mut bytes, Tick(0), Tick(0)), way, |_| end);
         let Some(link) = self.peers.behind(port) else { return };
-        // Behind the events that it is about. If there were none, one frame takes all.
+        // Silence follows the events that it is about, on their channel. Without best-effort events
+        // one frame has all parts.
         let destination = self.destinations.number(host).and_then(|number| self.destinations.get(number));
         let gets_best_effort = destination.is_some_and(|destination| destination.gets_best_effort);
         let is_of_events =

@@ -1,8 +1,8 @@
-//! A broker that will never come back is forgotten, as an operator says: its streams end
-//! everywhere, and what it is owed is given up.
+//! Retirement: an operator declares that a broker will never come back. Its streams end at all
+//! brokers, and the retention holds given to it are dropped.
 //!
-//! The broker at which that is said tells it with its link state, as it tells who had its own name
-//! before it. That is remembered in the log.
+//! The broker at which that is declared announces it with its link state, like the previous hosts
+//! of its own name. The log has a record of it.
 
 use core::fmt;
 use std::collections::BTreeMap;
@@ -16,16 +16,16 @@ use crate::broker::Broker;
 use crate::store::{EndedHostRecord, Key, MapValue};
 use crate::stream::Streams;
 
-/// Why a broker is not forgotten.
+/// The reason why a broker is not retired.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NotForgotten {
-    /// This broker knows no others.
+    /// This broker has no overlay.
     Alone,
-    /// Nobody of that name is known, nor owed anything.
+    /// No broker of that name is known, and no retention hold is given to one.
     Unknown,
-    /// It is this broker.
+    /// The name is this broker's own.
     Itself,
-    /// It can be reached.
+    /// The broker can be reached.
     Reachable,
 }
 
@@ -41,12 +41,12 @@ impl fmt::Display for NotForgotten {
 }
 
 impl Broker {
-    /// Forgets a broker for ever, under that name: its streams end at all brokers, and what it is
-    /// owed is given up. One that can be reached is not forgotten, unless by `force`: then it is as
-    /// soon as it cannot be reached any more. Tells how many hosts had the name.
+    /// Retires a broker for ever, under that name: its streams end at all brokers, and its
+    /// retention holds are dropped. A broker that can be reached is retired with `force` only, and
+    /// ends as soon as it can no longer be reached. Returns the number of hosts that had the name.
     ///
     /// # Errors
-    /// When there is no such broker, or it is alive.
+    /// When there is no such broker, or it can be reached.
     pub fn retire_broker(
         &mut self,
         now: Time,
@@ -82,7 +82,7 @@ impl Broker {
         Ok(hosts.len())
     }
 
-    /// All hosts that have, or had, a name.
+    /// All hosts that have or had a name.
     fn hosts_of(&self, now: Time, name: &str) -> Vec<PreviousIdentity> {
         let followed = self.streams.of_name(name).filter(|(_, has_ended)| !has_ended).map(|(previous, _)| previous);
         let mut hosts: BTreeMap<HostId, PreviousIdentity> =
@@ -108,14 +108,14 @@ impl Broker {
         hosts.into_values().collect()
     }
 
-    /// Those that were forgotten here have ended, as far as they cannot be reached.
+    /// Ends the hosts that were retired here and cannot be reached.
     pub(super) fn end_retired(&mut self, now: Time, out: &mut dyn Output) {
         for previous in self.store.holds_given.retired.clone() {
             self.end_if_gone(now, &previous, out);
         }
     }
 
-    /// A broker that was forgotten somewhere has ended, unless it can be reached.
+    /// Ends a host that was retired at some broker, unless it can be reached.
     pub(super) fn end_if_gone(&mut self, now: Time, previous: &PreviousIdentity, out: &mut dyn Output) {
         let host = previous.host;
         let own = [self.streams.own.host(), self.streams.logged().host()];
@@ -136,14 +136,14 @@ impl Broker {
         }
     }
 
-    /// What a host is called, if that is known; its streams need not be followed.
+    /// The name of a host, if it is known; its streams need not be followed.
     pub(super) fn known_name(&self, host: HostId) -> Option<&str> {
         let present = self.overlay.as_deref().and_then(|overlay| overlay.topology.get(host)).map(|state| &*state.name);
         let of_hold = self.store.holds_given.of.get(&host).map(|hold_given| &*hold_given.record.name);
         present.or_else(|| self.streams.name_of(host)).or(of_hold)
     }
 
-    /// Remembers that a host of that name has ended; `is_retired`: others are told of it from here.
+    /// Writes the record of an ended host; `is_retired`: this broker announces it.
     pub(super) fn write_ended(&mut self, previous: &PreviousIdentity, name: &str, is_retired: bool) {
         if !self.has_log() {
             return;
@@ -155,8 +155,8 @@ impl Broker {
         self.store.write_queue.seal();
     }
 
-    /// Hosts that have ended are not taken for new ones after a restart, and those that were
-    /// forgotten here are told of again.
+    /// Restores ended hosts, so that they are not taken for new ones, and the announcement of those
+    /// that were retired here.
     pub(crate) fn restore_ended(&mut self, ended: BTreeMap<HostId, EndedHostRecord>) {
         for (host, EndedHostRecord { reliable, best_effort, birth, upto, is_retired, name }) in ended {
             let previous = PreviousIdentity { host, reliable, best_effort, birth, upto };
@@ -167,8 +167,9 @@ impl Broker {
         }
     }
 
-    /// Who had this broker's name before it, as it was written: that is told again, as those who
-    /// were told it may have lost their disks since. The last to have been born count.
+    /// Restores the previous hosts of this broker's name from the records. They are announced
+    /// again, as brokers that had heard of them may have lost their disks since. If there are too
+    /// many, the latest births count.
     pub(super) fn restore_previous(&mut self) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let own = [self.streams.own.host(), self.streams.logged().host()];
@@ -180,7 +181,8 @@ impl Broker {
 }
 
 impl Overlay {
-    /// Who is told to have ended: who had this broker's name before it, and who was forgotten here.
+    /// The ended hosts that this broker announces: the previous hosts of its name, then the retired
+    /// ones, the latest first.
     pub(super) fn told_previous(&self, retired: &[PreviousIdentity]) -> Vec<PreviousIdentity> {
         let mut previous = self.previous.clone();
         previous.extend(retired.iter().rev().take(PREVIOUS_IDENTITIES_MAX - previous.len()));

@@ -1,5 +1,6 @@
-//! A subscription begins at a place that was named, or has come from another broker: until its own
-//! interest is in force from here, what comes of other brokers' streams comes for others' sake.
+//! Subscriptions with a start position, or that have moved here from another broker. Until their
+//! own interest is in force, events of other brokers' streams arrive only for the sake of other
+//! subscriptions.
 
 use whimbrel_event::{PubendId, Tick};
 use whimbrel_selector::TopicFilter;
@@ -11,9 +12,9 @@ use crate::cursor::InForce;
 use crate::route::NO_CURSOR;
 
 impl Broker {
-    /// If a subscription names where it begins, what comes before its interest is in force is a
-    /// gap, unless it comes here anyway: then it has come whichever version of the own interest is
-    /// in force.
+    /// Waits for the interest of a new subscription with a start position: events from before it is
+    /// in force are a gap. This is not so if they arrive here in any case, under each version of
+    /// the own interest.
     pub(crate) fn await_interest(
         &mut self,
         asked: &Filter<'_>,
@@ -25,9 +26,9 @@ impl Broker {
         }
     }
 
-    /// The same of a subscription that there is. If it wants something `other` than before, it is
-    /// as one that comes back, and so if it `begins` at a place before it is known since when its
-    /// interest is in force.
+    /// Does so for an existing subscription. With an `other` interest than before it is treated
+    /// like one that returns; so it is if it `begins` at a given position and it is unknown since
+    /// when its interest is in force.
     pub(crate) fn await_interest_again(
         &mut self,
         asked: &Filter<'_>,
@@ -63,8 +64,8 @@ impl Broker {
         if !of_cursor.unsettled.is_empty() {
             overlay.waiting.forget(cursor);
         }
-        // Of brokers that are not there, what came since is asked for when they are; what their
-        // logs have from before that is read then.
+        // For brokers that are not known, later events are asked for when they are; earlier ones
+        // are then read from their logs.
         let is_there = |pubend: PubendId| overlay.topology.get(pubend.host()).is_some();
         let waits = |pubend| is_there(pubend) || of_cursor.has_remote_log(pubend);
         let streams: Vec<(PubendId, Tick)> =
@@ -73,7 +74,7 @@ impl Broker {
         self.await_unsettled(subscription, cursor);
     }
 
-    /// A subscription waits for brokers until they say that they know of it; not for those that
+    /// Lets a subscription wait for brokers until they confirm its interest; not for those that
     /// have ended.
     fn await_unsettled(&mut self, subscription: u32, cursor: u32) {
         self.settle_ended(cursor);
@@ -82,9 +83,8 @@ impl Broker {
         }
     }
 
-    /// A subscription has come from another broker: until its interest is in force from here, what
-    /// comes of other brokers' streams comes for others' sake. What lies between where it stands
-    /// and that is read in their logs.
+    /// Waits for the interest of a subscription that has moved here. The events between its
+    /// position and the start of the interest are read from the other brokers' logs.
     pub(crate) fn await_interest_of(&mut self, subscription: u32, cursor: u32) {
         let of_cursor = self.cursors.get_mut(cursor);
         if self.overlay.is_none() || of_cursor.catch_up.is_none() || !of_cursor.keeps {

@@ -107,24 +107,24 @@ pub struct OverlayStats {
     pub copies_too_large: u64,
     /// Copies of other brokers' sessions for which there was no room.
     pub copies_refused: u64,
-    /// Requests for parts of other brokers' logs, repeated ones included.
+    /// Questions for parts of other brokers' logs, repeated ones included.
     pub reads_out: u64,
-    /// Answers to such requests that came too late: no read waited for them.
+    /// Answers to such questions that came too late: no read waited for them.
     pub reads_late: u64,
     /// Events that were read from other brokers' logs.
     pub events_borrowed: u64,
-    /// Requests for parts of other brokers' logs that were answered from answers kept here; the
-    /// requests of this broker are included.
+    /// Questions for parts of other brokers' logs that were answered from answers kept here; the
+    /// questions of this broker are included.
     pub reads_kept: u64,
     /// Events in these answers.
     pub events_kept: u64,
-    /// Requests that waited for the answer to another one.
+    /// Questions that waited for the answer to another one.
     pub reads_merged: u64,
-    /// Requests of other brokers for parts of the own log that were accepted.
+    /// Questions of other brokers for parts of the own log that were accepted.
     pub reads_asked: u64,
-    /// Events of the log that were examined for these requests.
+    /// Events of the log that were examined for these questions.
     pub events_looked_at: u64,
-    /// Events of the log that were sent for these requests.
+    /// Events of the log that were sent for these questions.
     pub events_lent: u64,
     /// Messages that were sent from here.
     pub messages_out: u64,
