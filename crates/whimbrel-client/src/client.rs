@@ -1,4 +1,4 @@
-//! One connection, as applications use it.
+//! A connection to a broker, as applications use it.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,21 +21,20 @@ use crate::tap::Tapped;
 use crate::transport::{self, Stream};
 use crate::{Answer, Error, Event, Options, Publish, Published, Session, Subscription, task};
 
-/// Events that wait for the application; when it does not take them, the broker is not read from
-/// any more.
+/// Capacity, in events, of the channel to the application. While it is full the connection is not
+/// read.
 const EVENTS_MAX: usize = 1024;
 
-/// Events that wait for the application while it waits for an answer ([`Events::during`]), beyond
-/// those.
+/// Further events that [`Events::during`] holds while the application waits for an answer.
 const EARLY_MAX: usize = 65_536;
 
-/// And bytes of their payloads.
+/// Bytes of payload that [`Events::during`] holds at most.
 const EARLY_BYTES_MAX: usize = 64 << 20;
 
-/// Where tokens are acknowledged.
+/// Topic on which a checkpoint token is acknowledged.
 const ACKNOWLEDGE: &str = "$whimbrel/ack";
 
-/// Unacknowledged publishes, where the broker sets no smaller receive maximum.
+/// Unacknowledged publishes, unless the broker sets a smaller receive maximum.
 const WINDOW_MAX: usize = 16_384;
 
 /// A connection to a broker. Clones use the same connection; when the last is dropped without
@@ -51,7 +50,8 @@ struct Handle {
     client_id: String,
     session_present: bool,
     timeout: Duration,
-    /// Of what the session's earlier connections left, until somebody takes it.
+    /// Receipts of the publishes that this connection has repeated, until [`Client::resent`] takes
+    /// them.
     resent: Mutex<Vec<Receipt>>,
 }
 
@@ -61,22 +61,24 @@ impl Drop for Handle {
     }
 }
 
-/// What happens on a connection, in order. A message counts as received when it is taken from here:
-/// what nobody takes is not acknowledged, and waits in the session at the broker, which sends no
-/// more of QoS 1 and 2 than [`Options::receive_maximum`] meanwhile. What is taken when the
-/// connection is over cannot be acknowledged, and may come again on the next one.
+/// The events of a connection, in order. A message counts as received when it is taken from here. A
+/// message that is not taken is not acknowledged: it stays in the session at the broker, which
+/// meanwhile sends at most [`Options::receive_maximum`] messages of QoS 1 and 2. A message taken
+/// after the connection has ended cannot be acknowledged, and may be delivered again on the next
+/// one.
 #[derive(Debug)]
 pub struct Events {
     shared: Arc<Shared>,
     receiver: mpsc::Receiver<Arrival>,
-    /// What came while the application waited for an answer, and how many bytes that is.
+    /// Events that arrived while the application waited for an answer, and the bytes of their
+    /// payloads.
     early: VecDeque<Arrival>,
     early_bytes: usize,
 }
 
 impl Events {
-    /// The next event; `None` after [`Event::Disconnected`]. It may be given up and called anew:
-    /// nothing is lost by that.
+    /// The next event; `None` after [`Event::Disconnected`]. Cancel safe: dropping the future loses
+    /// no event.
     pub async fn next(&mut self) -> Option<Event> {
         loop {
             let arrival = match self.take_early() {
@@ -89,7 +91,7 @@ impl Events {
         }
     }
 
-    /// The next event, if there is one already.
+    /// The next event, if one has arrived already.
     pub fn try_next(&mut self) -> Option<Event> {
         loop {
             let arrival = self.take_early().or_else(|| self.receiver.try_recv().ok())?;
@@ -105,11 +107,11 @@ impl Events {
         Some(arrival)
     }
 
-    /// Waits for an answer, such as [`Client::subscribe_to`] gives, and keeps what comes in the
-    /// meantime for [`Events::next`]. Whoever only waits reads nothing: behind 1,024 events no
-    /// answer comes any more. A broker may well send what a subscription missed before it answers
-    /// that. Here there is room for 65,536 more, and 64 MiB of payloads; behind those no answer
-    /// comes.
+    /// Waits for an answer, such as that of [`Client::subscribe_to`], and keeps the events that
+    /// arrive meanwhile for [`Events::next`]. Without it an application that only waits reads
+    /// nothing, and behind 1,024 events no answer arrives; a broker may send what a subscription
+    /// missed before it answers the subscribe. This call has room for 65,536 more events and 64 MiB
+    /// of payloads; behind those no answer arrives either.
     pub async fn during<T>(&mut self, answer: impl Future<Output = T>) -> T {
         let mut answer = std::pin::pin!(answer);
         loop {
@@ -132,7 +134,8 @@ fn bytes_of(arrival: &Arrival) -> usize {
     }
 }
 
-/// A message on its way ([`Client::send`]). Dropping it changes nothing for the message.
+/// A message that was sent ([`Client::send`]). Dropping the receipt changes nothing for the
+/// message.
 #[derive(Debug)]
 #[must_use = "a refusal of the message is told here alone"]
 pub struct Receipt {
@@ -141,14 +144,14 @@ pub struct Receipt {
 }
 
 impl Receipt {
-    /// Which message of its [`Session`] it is: 1, 2, 3, … in the order of publication; 0 with QoS
-    /// 0.
+    /// The number of the message in its [`Session`]: 1, 2, 3, … in the order of publication; 0 with
+    /// QoS 0.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// Waits for the acknowledgement; returns at once with QoS 0. To be called until it has
-    /// returned once.
+    /// Waits for the acknowledgement; returns at once with QoS 0. Cancel safe: to be called until
+    /// it has returned once.
     ///
     /// # Errors
     /// The connection is over, or the broker refuses the message.
@@ -161,10 +164,10 @@ impl Receipt {
 }
 
 impl Client {
-    /// Connects, and waits until the broker has accepted.
+    /// Connects, and waits until the broker has accepted the connection.
     ///
     /// # Errors
-    /// The broker cannot be reached, does not answer in time, or refuses.
+    /// The broker cannot be reached, does not answer in time, or refuses the connection.
     pub async fn connect(options: Options) -> Result<(Client, Events), Error> {
         let limit = options.timeout;
         timeout(limit, Self::connect_now(options)).await.unwrap_or(Err(Error::Timeout))
@@ -207,7 +210,7 @@ impl Client {
         Ok((Client { handle: Arc::new(handle) }, events))
     }
 
-    /// The client's name, which the broker may have chosen.
+    /// The client id, which the broker may have chosen.
     pub fn client_id(&self) -> &str {
         &self.handle.client_id
     }
@@ -217,34 +220,34 @@ impl Client {
         self.handle.session_present
     }
 
-    /// What to give to the next connection so that nothing published is lost.
+    /// The session, to be given to the next connection so that no publish is lost.
     pub fn session(&self) -> Session {
         self.handle.shared.session.clone()
     }
 
-    /// What this connection has sent again because the session's earlier ones ended before its
-    /// acknowledgement, in the order of publication. Each is given once; whoever does not care for
-    /// the answers needs not take them.
+    /// Receipts of the publishes that this connection has sent again, because earlier connections
+    /// of the session ended before the acknowledgement; in the order of publication. Each is given
+    /// once. An application that needs no answers may leave them.
     pub fn resent(&self) -> Vec<Receipt> {
-        // Nothing in here panics half way.
+        // No code under this lock panics half way.
         std::mem::take(&mut self.handle.resent.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Subscribes, and waits for the answer: one reason code per filter, errors among them not
-    /// being errors of the call.
+    /// Subscribes, and waits for the answer: one reason code per filter. A reason code that refuses
+    /// a filter is not an error of the call.
     ///
     /// # Errors
-    /// The connection is over, or no answer came in time.
+    /// The connection is over, or no answer arrived in time.
     pub async fn subscribe(&self, filters: &[(&str, QoS)]) -> Result<Vec<ReasonCode>, Error> {
         let filters: Vec<Filter<'_>> = filters.iter().map(|(filter, qos)| Filter::new(filter, *qos)).collect();
         Ok(self.subscribe_with(&filters, None, &[]).await?.reasons)
     }
 
-    /// Subscribes with all options: an identifier that comes back with each message, and user
+    /// Subscribes with all options: an identifier that the broker sends with each message, and user
     /// properties, such as `w-selector` with a condition on the messages that are wanted.
     ///
     /// # Errors
-    /// The connection is over, or no answer came in time.
+    /// The connection is over, or no answer arrived in time.
     pub async fn subscribe_with(
         &self,
         filters: &[Filter<'_>],
@@ -264,12 +267,13 @@ impl Client {
         self.answer(receiver).await
     }
 
-    /// Subscribes as Whimbrel's brokers have it, and waits for the answer. The answer may come
-    /// behind messages that the broker has sent before, of this subscription as well if it goes on
-    /// where it stood: whoever takes nothing from [`Events`] meanwhile may not get it in time.
+    /// Subscribes with the extensions of Whimbrel's brokers, and waits for the answer. The answer
+    /// may arrive behind messages that the broker has sent before it, among them messages of this
+    /// subscription if it resumes. An application that takes nothing from [`Events`] meanwhile may
+    /// not get the answer in time.
     ///
     /// # Errors
-    /// The connection is over, or no answer came in time.
+    /// The connection is over, or no answer arrived in time.
     pub async fn subscribe_to(&self, subscription: &Subscription) -> Result<Answer, Error> {
         let user = subscription.user();
         let user: Vec<(&str, &str)> = user.iter().map(|(name, value)| (*name, value.as_str())).collect();
@@ -277,13 +281,13 @@ impl Client {
     }
 
     /// Tells the broker that a subscription's messages have been processed up to `token`
-    /// ([`Subscription::acknowledged_by_token`]); the identifier says which subscription, where
-    /// there are several. The answer comes behind what the broker has sent before: whoever takes
-    /// nothing from [`Events`] meanwhile may not get it in time. To acknowledge the same again does
-    /// no harm.
+    /// ([`Subscription::acknowledged_by_token`]). The identifier selects the subscription where
+    /// there are several. The answer arrives behind what the broker has sent before it: an
+    /// application that takes nothing from [`Events`] meanwhile may not get it in time.
+    /// Acknowledging the same token again does no harm.
     ///
     /// # Errors
-    /// The connection is over, the broker refuses, or no answer came in time
+    /// The connection is over, the broker refuses the token, or no answer arrived in time
     /// ([`Options::timeout`]).
     pub async fn acknowledge(&self, token: &CheckpointToken, subscription_id: Option<u32>) -> Result<Published, Error> {
         let mut message = Publish::new(ACKNOWLEDGE, token.to_string()).qos(QoS::AtLeastOnce);
@@ -296,7 +300,7 @@ impl Client {
     /// Ends subscriptions, and waits for the answer.
     ///
     /// # Errors
-    /// The connection is over, or no answer came in time.
+    /// The connection is over, or no answer arrived in time.
     pub async fn unsubscribe(&self, filters: &[&str]) -> Result<Vec<ReasonCode>, Error> {
         let packet_id = self.handle.shared.session.with(|session| session.reserve());
         let properties = UnsubscribeProperties::default();
@@ -306,25 +310,26 @@ impl Client {
         Ok(self.answer(receiver).await?.reasons)
     }
 
-    /// Publishes. With QoS 1 and 2 it waits for the acknowledgement; with QoS 0 for room to write.
-    /// The acknowledgement comes behind what the broker has sent before: whoever subscribes on the
-    /// same connection has to take that from [`Events`] meanwhile.
+    /// Publishes. With QoS 1 and 2 it waits for the acknowledgement; with QoS 0 for room in the
+    /// write buffer. The acknowledgement arrives behind what the broker has sent before it: an
+    /// application that also subscribes on this connection has to take messages from [`Events`]
+    /// meanwhile.
     ///
     /// # Errors
     /// The connection is over, the broker refuses the message, or it is too large. A QoS 1 or 2
     /// message whose connection ends while it awaits its acknowledgement stays in the [`Session`];
-    /// one that found its connection over does not ([`Client::send`] tells them apart).
+    /// a message whose connection was already over does not ([`Client::send`] tells the two apart).
     pub async fn publish(&self, publish: Publish) -> Result<Published, Error> {
         self.send(publish).await?.acknowledged().await
     }
 
-    /// Publishes without waiting for the acknowledgement, only for room to write and in the
-    /// broker's receive maximum. Messages of successive calls leave in their order, which
-    /// concurrent calls of [`Client::publish`] do not promise.
+    /// Publishes without waiting for the acknowledgement, only for room in the write buffer and in
+    /// the broker's receive maximum. Messages of successive calls leave in the order of the calls,
+    /// which concurrent calls of [`Client::publish`] do not guarantee.
     ///
     /// # Errors
-    /// The connection is over, or the message is too large. Then nothing of it has left or will,
-    /// and the [`Session`] does not have it.
+    /// The connection is over, or the message is too large. In both cases no byte of it leaves, and
+    /// the [`Session`] does not have it.
     pub async fn send(&self, publish: Publish) -> Result<Receipt, Error> {
         let shared = &self.handle.shared;
         shared.room().await?;
@@ -335,7 +340,7 @@ impl Client {
         let Ok(permit) = shared.window.acquire().await else {
             return Err(shared.with(|state| state.over.clone()).unwrap_or(Error::Closed));
         };
-        // It comes back with the acknowledgement.
+        // The permit is added again with the acknowledgement.
         permit.forget();
         let (packet_id, number) = shared.session.with(|session| session.keep(publish.clone()));
         let (sender, receiver) = oneshot::channel();
@@ -348,10 +353,11 @@ impl Client {
         Ok(Receipt { number, answer: Some(receiver) })
     }
 
-    /// Says goodbye: the broker forgets the will. Everything written before is sent first.
+    /// Sends DISCONNECT, so that the broker drops the will. Everything written before is sent
+    /// first.
     pub async fn disconnect(&self) {
         let shared = &self.handle.shared;
-        // If the connection is over already there is nobody to say goodbye to.
+        // A connection that is over needs no DISCONNECT.
         if shared.send(&Packet::Disconnect(Disconnect::new(ReasonCode::SUCCESS)), None).is_err() {
             return;
         }
@@ -368,8 +374,8 @@ impl Client {
         shared.end(Error::Closed);
     }
 
-    /// Breaks the connection off, as if the network had failed: nothing that waits to be written is
-    /// sent, acknowledgements among it, and the broker publishes the will. [`Events`] still gives
+    /// Breaks the connection off like a failure of the network: nothing that waits to be written is
+    /// sent, acknowledgements included, and the broker publishes the will. [`Events`] still gives
     /// what has arrived.
     pub fn abandon(&self) {
         self.handle.shared.abandon();
@@ -383,7 +389,7 @@ impl Client {
     }
 }
 
-/// What a CONNACK says that matters here.
+/// The contents of a CONNACK that the client uses.
 struct Welcome {
     session_present: bool,
     window: usize,
@@ -392,7 +398,7 @@ struct Welcome {
     keep_alive: Option<Duration>,
 }
 
-/// Reads until CONNACK; returns it and how many bytes it took.
+/// Reads until CONNACK; returns it and its length in bytes.
 async fn welcome(
     stream: &mut Box<dyn Stream>,
     version: Version,

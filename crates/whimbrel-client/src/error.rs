@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! The errors of the client.
 
 use std::io;
 use std::sync::Arc;
@@ -6,10 +6,11 @@ use std::sync::Arc;
 use rustls::{AlertDescription, CertificateError};
 use whimbrel_mqtt::codec::{DecodeError, EncodeError, ReasonCode};
 
-/// Why something was not done. Cheap to clone: everyone who waits on a connection learns the same.
+/// The reason for a failure. Cheap to clone: every call that waits on a connection gets the same
+/// one.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
-    /// The address makes no sense.
+    /// The address cannot be read.
     #[error("{0:?} is no broker address; write mqtt://HOST:PORT, mqtts:// (TLS), ws:// or wss:// (WebSocket)")]
     Address(String),
     /// The certificate authority's file cannot be used.
@@ -31,59 +32,59 @@ pub enum Error {
     /// The certificate that the broker shows is not trusted.
     #[error("the broker's certificate is not trusted: {0}")]
     Untrusted(String),
-    /// The broker does not believe this side's certificate, or wants one and got none.
+    /// The broker does not accept this client's certificate, or wants one and got none.
     #[error("the broker does not take this client's certificate, or wants one: {0}")]
     NotBelieved(String),
-    /// What answers speaks another protocol.
+    /// The peer speaks another protocol.
     #[error("this port is not one for {asked}: {found}")]
     OtherProtocol {
         /// The scheme of the address.
         asked: &'static str,
-        /// What was found, and what to ask for instead.
+        /// The protocol that was found, and the address to use instead.
         found: String,
     },
-    /// What answers speaks HTTP, and refuses the WebSocket.
+    /// The peer speaks HTTP, and refuses the WebSocket.
     #[error("no WebSocket: HTTP status {status}{}", if text.is_empty() { String::new() } else { format!(": {text}") })]
     Upgrade {
-        /// Its status.
+        /// The HTTP status.
         status: u16,
-        /// Its words; empty if there are none.
+        /// The text of the answer; may be empty.
         text: String,
     },
     /// The connection could not be made, or broke.
     #[error("connection: {0}")]
     Connection(Arc<io::Error>),
-    /// No answer came in time.
+    /// No answer arrived in time.
     #[error("the broker did not answer in time")]
     Timeout,
-    /// The broker refused.
+    /// The broker refused the connection or a message.
     #[error("refused by the broker: {reason}{}", text.as_ref().map(|t| format!(": {t}")).unwrap_or_default())]
     Refused {
-        /// Its reason code.
+        /// The broker's reason code.
         reason: ReasonCode,
-        /// Its words.
+        /// The broker's reason string.
         text: Option<String>,
     },
     /// The broker refused a subscription.
     #[error("not subscribed: {reason}{}", text.as_ref().map(|t| format!(": {t}")).unwrap_or_default())]
     NotSubscribed {
-        /// Its reason code.
+        /// The broker's reason code.
         reason: ReasonCode,
-        /// Its words.
+        /// The broker's reason string.
         text: Option<String>,
     },
     /// The broker ended the connection.
     #[error("ended by the broker: {reason}{}", text.as_ref().map(|t| format!(": {t}")).unwrap_or_default())]
     Ended {
-        /// Its reason code.
+        /// The broker's reason code.
         reason: ReasonCode,
-        /// Its words.
+        /// The broker's reason string.
         text: Option<String>,
     },
-    /// The broker closed the connection without saying why, or this side closed it.
+    /// The broker closed the connection without a reason, or this side closed it.
     #[error("the connection is closed")]
     Closed,
-    /// The broker broke the protocol.
+    /// The broker violated the protocol.
     #[error("the broker broke the protocol: {0}")]
     Protocol(DecodeError),
     /// The packet cannot be sent.
@@ -92,9 +93,9 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the same may go well later: the broker is away, busy, or has closed the connection.
-    /// Not so where it refuses, where another connection uses the client id, and where one side
-    /// broke the protocol.
+    /// Whether another attempt may succeed: the broker is away, busy, or has closed the connection.
+    /// Not if it refuses for good, if another connection uses the client id, or if one side
+    /// violated the protocol.
     pub fn is_temporary(&self) -> bool {
         match self {
             Error::Connection(_) | Error::Timeout | Error::Closed => true,
@@ -108,7 +109,7 @@ impl Error {
     }
 }
 
-/// Alerts with which a broker refuses what this side has shown, or has not.
+/// Alerts with which a broker refuses this client's certificate, or the lack of one.
 const REFUSALS: [AlertDescription; 8] = [
     AlertDescription::CertificateRequired,
     AlertDescription::BadCertificate,
@@ -120,11 +121,11 @@ const REFUSALS: [AlertDescription; 8] = [
     AlertDescription::AccessDenied,
 ];
 
-/// HTTP statuses of a broker that takes no more connections now (503), and of a proxy before one
-/// that is away (502, 504).
+/// HTTP statuses of a broker that accepts no connections now (503), and of a proxy in front of a
+/// broker that is away (502, 504).
 const AWAY: [u16; 3] = [502, 503, 504];
 
-/// Reasons for which a broker ends or refuses a connection that another attempt may not meet.
+/// Reason codes for ending or refusing a connection that another attempt may not meet.
 const PASSING: [ReasonCode; 9] = [
     ReasonCode::SUCCESS,
     ReasonCode::UNSPECIFIED_ERROR,
@@ -138,7 +139,7 @@ const PASSING: [ReasonCode; 9] = [
 ];
 
 impl From<io::Error> for Error {
-    /// TLS tells what it refuses, and what the other side does, within errors of the transport.
+    /// Errors of TLS, and alerts of its peer, arrive inside errors of the transport.
     fn from(error: io::Error) -> Self {
         match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
             Some(rustls::Error::InvalidCertificate(why)) => Error::Untrusted(match why {

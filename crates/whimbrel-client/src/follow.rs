@@ -8,10 +8,9 @@ use whimbrel_mqtt::codec::{ReasonCode, RetainHandling};
 use crate::subscription::{Start, Subscription};
 use crate::{Client, Durability, Error, Events, Link, Linked, Message, Notice, Options, Position, Published};
 
-/// A semi-durable subscription over as many connections as it takes: when one is lost, the next
-/// goes on from the position after the last message that [`Follower::next`] has given. So nothing
-/// is missed and nothing comes twice, as long as the broker's cache has it; the rest is told as
-/// gaps.
+/// A semi-durable subscription that outlives its connections: when one is lost, the next resumes at
+/// the position after the last message that [`Follower::next`] has given. As far back as the
+/// broker's cache reaches, no message is missed and none is repeated; the rest is told as gaps.
 ///
 /// ```no_run
 /// use whimbrel_client::{CheckpointStore, FileStore, Followed, Follower, Options, QoS, Start, Subscription};
@@ -43,32 +42,32 @@ pub struct Follower {
     link: Link,
 }
 
-/// What happens to a [`Follower`], in order.
+/// The events of a [`Follower`], in order.
 #[derive(Clone, Debug)]
 pub enum Followed {
     /// A message arrived.
     Message(Message),
     /// The broker tells a gap, or that nothing is missing.
     Notice(Notice),
-    /// There is no connection any more, or another attempt to have one has failed.
+    /// The connection is lost, or an attempt to make one has failed.
     Lost {
-        /// Why.
+        /// The reason.
         reason: Error,
-        /// How long until the next attempt.
+        /// Time until the next attempt.
         pause: Duration,
     },
-    /// There is a connection again, and the subscription goes on.
+    /// There is a connection again, and the subscription has resumed.
     Resumed,
 }
 
 impl Follower {
     /// Connects and subscribes: semi-durable, with notices, and without a session at the broker,
-    /// for the position is kept here. The subscription's own start counts for this first time;
+    /// because the position is kept here. The subscription's own start applies to this first time;
     /// without one it begins now.
     ///
     /// # Errors
-    /// The broker cannot be reached or refuses the connection or the subscription
-    /// ([`Error::NotSubscribed`]), or it is none of Whimbrel's.
+    /// The broker cannot be reached, refuses the connection or the subscription
+    /// ([`Error::NotSubscribed`]), or is not one of Whimbrel's.
     pub async fn start(options: Options, subscription: Subscription) -> Result<Follower, Error> {
         let options = options.clean_start(true);
         let subscription = subscription.durability(Durability::SemiDurable).notices();
@@ -81,16 +80,16 @@ impl Follower {
             }
             _ => Position::at(begins),
         };
-        // What was retained then is not sent again and again.
+        // Messages retained at the start are not sent again at each connection.
         let subscription = subscription.retained(RetainHandling::DoNotSend);
         Ok(Follower { options, subscription, position, link: Link::up(client, events) })
     }
 
-    /// What happens next. When the connection is lost it connects again, for as long as it takes.
-    /// It may be given up and called anew: nothing is lost by that.
+    /// The next event. When the connection is lost it connects again, with no limit of attempts.
+    /// Cancel safe: dropping the future loses no event.
     ///
     /// # Errors
-    /// Going on makes no sense: another connection uses the client id, or the broker refuses
+    /// Another attempt is of no use: another connection uses the client id, or the broker refuses
     /// ([`Error::is_temporary`]).
     pub async fn next(&mut self) -> Result<Followed, Error> {
         match self.link.next().await {
@@ -109,7 +108,7 @@ impl Follower {
         }
     }
 
-    /// A message or notice, if there is one already.
+    /// The next message or notice, if one has arrived already.
     pub fn try_next(&mut self) -> Option<Followed> {
         let message = self.link.try_next()?;
         Some(self.take(message))
@@ -133,25 +132,25 @@ impl Follower {
         &self.position
     }
 
-    /// Tells the broker that all that was given out has been processed. With a subscription that is
-    /// acknowledged so, and a session, the broker keeps the position, too.
+    /// Tells the broker that everything given out has been processed. With a subscription that is
+    /// acknowledged by token, and a session, the broker keeps the position, too.
     ///
     /// # Errors
-    /// There is no connection at this moment, the broker refuses, or does not answer in time
-    /// ([`Error::Timeout`]).
+    /// There is no connection at this moment, the broker refuses the token, or it does not answer
+    /// in time ([`Error::Timeout`]).
     pub async fn acknowledge(&mut self) -> Result<Published, Error> {
         let (client, events) = self.link.connection().ok_or(Error::Closed)?;
         events.during(client.acknowledge(self.position.token(), self.subscription.identifier)).await
     }
 
-    /// Says goodbye, and gives the position.
+    /// Disconnects, and returns the position.
     pub async fn close(self) -> Position {
         self.link.close().await;
         self.position
     }
 }
 
-/// Connects and subscribes; gives the token with which the subscription begins.
+/// Connects and subscribes; returns the token at which the subscription begins.
 async fn open(options: &Options, subscription: &Subscription) -> Result<(Client, Events, CheckpointToken), Error> {
     let (client, mut events) = Client::connect(options.clone()).await?;
     let answer = events.during(client.subscribe_to(subscription)).await?;

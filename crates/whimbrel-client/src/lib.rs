@@ -17,14 +17,14 @@
 //! # }
 //! ```
 //!
-//! One [`Client`] is one connection. When it ends, [`Events`] says why, and everything that waits
-//! for an answer fails; whether and when to connect again is the application's decision. With
-//! [`Client::session`] and [`Options::session`] the next connection sends again what was not
-//! acknowledged.
+//! One [`Client`] is one connection. When it ends, [`Events`] gives the reason, and every call that
+//! waits for an answer fails; whether and when to connect again is the application's decision. With
+//! [`Client::session`] and [`Options::session`] the next connection sends unacknowledged publishes
+//! again.
 //!
 //! [`Client::publish`] with QoS 1 or 2 waits for the acknowledgement; [`Client::send`] has several
-//! messages on their way, in order. What is to be written gathers while a write is under way and
-//! leaves in one piece.
+//! messages on their way, in order. Packets that are ready while a write is under way are collected
+//! and leave in one piece.
 //!
 //! Addresses are `mqtt://`, `mqtts://` (TLS), `ws://` and `wss://` (WebSocket, without and with
 //! TLS). Over TLS the system's authorities are trusted unless [`Options::tls`] says otherwise.
@@ -33,10 +33,10 @@
 //!
 //! Whimbrel's brokers give each subscription a position that its client may keep. A [`Follower`] is
 //! a semi-durable subscription that survives the loss of its connection, and with a
-//! [`CheckpointStore`] also the end of its program: it goes on where it was, and what the broker no
-//! longer has is told as a [`Gap`]. Whoever wants to do that by other means finds the parts here:
-//! the [`Subscription`] with all that can be asked for, the tokens in an [`Answer`],
-//! [`Message::id`], [`Message::notice`], and the [`Position`] that they add up to.
+//! [`CheckpointStore`] also the end of its program: it resumes where it was, and what the broker no
+//! longer has is told as a [`Gap`]. Applications that do this by other means find the parts here:
+//! the [`Subscription`] with all its options, the tokens in an [`Answer`], [`Message::id`],
+//! [`Message::notice`], and the [`Position`] that these add up to.
 
 mod client;
 mod error;

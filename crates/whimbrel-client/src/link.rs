@@ -1,4 +1,4 @@
-//! A connection that is made again whenever it is lost.
+//! A connection that is made again each time it is lost.
 
 use std::time::Duration;
 
@@ -6,42 +6,42 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::{Client, Error, Event, Events, Message, pause_after};
 
-/// A connection, or the pause until the next attempt to have one. The attempt itself is made by its
-/// owner, which knows what the connection is for.
+/// A connection, or the pause until the next attempt to make one. The owner of the link makes the
+/// attempt, because it knows what the connection is for.
 #[derive(Debug)]
 pub struct Link(State);
 
 #[derive(Debug)]
 enum State {
     Up(Client, Events),
-    /// Just lost, and not told yet.
+    /// Lost, and not reported yet.
     Lost(Error),
     Down {
-        /// When the next attempt is due.
+        /// Time of the next attempt.
         until: Instant,
-        /// The pause before it.
+        /// The pause before that attempt.
         pause: Duration,
     },
 }
 
-/// What happens to a [`Link`].
+/// The events of a [`Link`].
 #[derive(Debug)]
 pub enum Linked {
     /// A message arrived.
     Message(Message),
-    /// There is no connection any more: [`Link::pause`] is to be called next.
+    /// The connection is lost: [`Link::pause`] is to be called next.
     Lost(Error),
     /// An attempt to connect is due.
     Due,
 }
 
 impl Link {
-    /// A connection that there is.
+    /// A link over an open connection.
     pub fn up(client: Client, events: Events) -> Link {
         Link(State::Up(client, events))
     }
 
-    /// What happens next. It may be given up and called anew.
+    /// The next event. Cancel safe: dropping the future loses no event.
     pub async fn next(&mut self) -> Linked {
         let until = match &mut self.0 {
             State::Up(_, events) => {
@@ -58,7 +58,7 @@ impl Link {
         Linked::Due
     }
 
-    /// A message, if there is one already.
+    /// The next message, if one has arrived already.
     pub fn try_next(&mut self) -> Option<Message> {
         let State::Up(_, events) = &mut self.0 else { return None };
         match events.try_next()? {
@@ -70,8 +70,8 @@ impl Link {
         }
     }
 
-    /// The connection is lost, or an attempt has failed: how long until the next one, longer after
-    /// each attempt that fails ([`pause_after`]).
+    /// Starts the pause after a lost connection or a failed attempt, and returns its length, which
+    /// grows with each attempt that fails ([`pause_after`]).
     pub fn pause(&mut self) -> Duration {
         let before = if let State::Down { pause, .. } = self.0 { Some(pause) } else { None };
         let pause = pause_after(before);
@@ -79,7 +79,7 @@ impl Link {
         pause
     }
 
-    /// Whether the loss of the connection has been told, and attempts are made.
+    /// Whether the loss of the connection has been reported, and attempts are made.
     pub fn is_down(&self) -> bool {
         matches!(self.0, State::Down { .. })
     }
@@ -92,7 +92,7 @@ impl Link {
         }
     }
 
-    /// Says goodbye, if there is a connection.
+    /// Disconnects, if there is a connection.
     pub async fn close(self) {
         if let State::Up(client, _) = &self.0 {
             client.disconnect().await;

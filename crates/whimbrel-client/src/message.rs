@@ -1,17 +1,17 @@
-//! What is published and what arrives.
+//! Messages to publish, messages that arrive, and answers.
 
 use whimbrel_event::{AttributesBuf, CheckpointToken, EventId};
 use whimbrel_mqtt::codec::{CodesAck, PacketId, Publish as Packet, PublishProperties, QoS, ReasonCode};
 
 use crate::{Error, Notice};
 
-/// User property with an event's name. The broker's own properties begin with it and stand last.
+/// User property with an event's id. The broker's own properties begin with it and stand last.
 const ID: &str = "w-id";
 
-/// User property that says that the event may be one that came before.
+/// User property of an event that may be a repetition.
 const MAYBE_REPEAT: &str = "w-maybe-repeat";
 
-/// User properties of a SUBSCRIBE for which the broker names events.
+/// User properties of a SUBSCRIBE that make the broker send event ids.
 pub(crate) const ASK_NAMES: [&str; 4] = ["w-durability", "w-from", "w-ack", "w-notices"];
 
 /// User property with the publisher's own number of an event.
@@ -50,7 +50,7 @@ impl Publish {
         }
     }
 
-    /// How surely it is handed over.
+    /// The QoS.
     pub fn qos(mut self, qos: QoS) -> Self {
         self.qos = qos;
         self
@@ -62,19 +62,19 @@ impl Publish {
         self
     }
 
-    /// Seconds for which it is of use (MQTT 5).
+    /// Seconds after which the message is of no use (MQTT 5).
     pub fn expiry(mut self, seconds: u32) -> Self {
         self.expiry = Some(seconds);
         self
     }
 
-    /// What the payload is (MQTT 5).
+    /// The type of the payload (MQTT 5).
     pub fn content_type(mut self, content_type: impl Into<String>) -> Self {
         self.content_type = Some(content_type.into());
         self
     }
 
-    /// Where a reply is wanted, and what it shall carry to be recognised (MQTT 5).
+    /// The topic for a reply, and the correlation data that the reply carries (MQTT 5).
     pub fn respond_to(mut self, topic: impl Into<String>, correlation: Option<Vec<u8>>) -> Self {
         self.response_topic = Some(topic.into());
         self.correlation = correlation;
@@ -90,14 +90,14 @@ impl Publish {
         self
     }
 
-    /// The publisher's own number of this message, larger than those before under the same client
-    /// id: Whimbrel's brokers acknowledge a repetition and drop it, so that what is sent again
-    /// after a failure arrives once also with QoS 1 (MQTT 5).
+    /// The publisher's own number of this message, larger than those before it under the same
+    /// client id. Whimbrel's brokers acknowledge a repetition and drop it, so that a message sent
+    /// again after a failure arrives once also with QoS 1 (MQTT 5).
     pub fn sequence(self, number: u64) -> Self {
         self.property(SEQUENCE, number.to_string())
     }
 
-    /// As a packet with that identifier (`None` with QoS 0).
+    /// The message as a packet with that identifier (`None` with QoS 0).
     pub(crate) fn packet(&self, packet_id: Option<PacketId>, dup: bool) -> Packet<'_> {
         let properties = PublishProperties {
             message_expiry: self.expiry,
@@ -112,45 +112,45 @@ impl Publish {
     }
 }
 
-/// How a publish went.
+/// The outcome of a publish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Published {
-    /// Success, or that nobody had subscribed ([`ReasonCode::NO_MATCHING_SUBSCRIBERS`]).
+    /// Success, or no subscription matched ([`ReasonCode::NO_MATCHING_SUBSCRIBERS`]).
     pub reason: ReasonCode,
 }
 
 /// A message that arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// Its topic.
+    /// Topic.
     pub topic: String,
-    /// Its payload.
+    /// Payload.
     pub payload: Vec<u8>,
-    /// How surely it was handed over.
+    /// QoS of the delivery.
     pub qos: QoS,
-    /// It was retained by the broker.
+    /// The broker had retained the message.
     pub retain: bool,
-    /// It may have arrived before.
+    /// The message may have arrived before.
     pub dup: bool,
-    /// Seconds for which it is still of use.
+    /// Seconds for which the message is still of use.
     pub expiry: Option<u32>,
-    /// What the payload is.
+    /// The type of the payload.
     pub content_type: Option<String>,
-    /// Where a reply is wanted.
+    /// The topic for a reply.
     pub response_topic: Option<String>,
-    /// What a reply shall carry.
+    /// Correlation data that a reply carries.
     pub correlation: Option<Vec<u8>>,
-    /// Identifiers of the subscriptions it arrived for.
+    /// Identifiers of the subscriptions that the message arrived for.
     pub subscription_ids: Vec<u32>,
     /// User properties in their order.
     pub properties: Vec<(String, String)>,
-    /// Where among these the broker's own begin; their number if there are none.
+    /// Index of the broker's first property among `properties`; their number if there is none.
     own: usize,
 }
 
 impl Message {
-    /// `asks_names`: a subscription of the session has asked for the names of events. Otherwise
-    /// what looks like one is the publisher's.
+    /// `asks_names`: a subscription of the session has asked for event ids. Without one, a property
+    /// that looks like an event id is the publisher's.
     pub(crate) fn new(packet: &Packet<'_>, topic: String, asks_names: bool) -> Message {
         let properties = &packet.properties;
         let named = properties.user.iter().enumerate().filter(|(_, (name, _))| asks_names && *name == ID).last();
@@ -171,43 +171,43 @@ impl Message {
         }
     }
 
-    /// What the broker has added to the properties: they begin with the last `w-id`, and what
-    /// stands before them is the publisher's. Empty unless a subscription of the session has asked
-    /// for the names of events, with a durability, a place to begin, acknowledgement by token or
-    /// notices. (A session with such subscriptions and plain ones takes a `w-id` that a publisher
-    /// has written to a plain one for the broker's: use two sessions for them.)
+    /// The properties that the broker has added: they begin with the last `w-id`; those before it
+    /// are the publisher's. Empty unless a subscription of the session has asked for event ids with
+    /// a durability, a place to begin, acknowledgement by token or notices. (In a session with such
+    /// subscriptions and plain ones, a `w-id` that a publisher has written counts as the broker's
+    /// on the plain ones: use two sessions.)
     pub fn own_properties(&self) -> &[(String, String)] {
         // The application may have shortened them.
         self.properties.get(self.own..).unwrap_or_default()
     }
 
-    /// The event's name in the whole deployment, `w-id`, where the broker gives it
+    /// The event's id in the whole deployment, `w-id`, where the broker gives it
     /// ([`Message::own_properties`]): not with retained messages that are sent as the subscription
-    /// begins, nor where the packet would be larger than the client takes.
+    /// begins, nor where the packet would exceed the client's maximum.
     pub fn id(&self) -> Option<EventId> {
         let (_, id) = self.own_properties().first()?;
         id.parse().ok()
     }
 
-    /// The event may be one that came before, under another name: its publisher moved to a broker
-    /// that could not ask the one before.
+    /// Whether the event may repeat an earlier one that has another id: its publisher moved to a
+    /// broker that could not ask the previous one.
     pub fn is_maybe_repeat(&self) -> bool {
         self.own_properties().iter().any(|(name, _)| name == MAYBE_REPEAT)
     }
 
-    /// What the broker says about the subscription, if it is that
+    /// The broker's notice about the subscription, if the message is one
     /// ([`crate::Subscription::notices`]).
     pub fn notice(&self) -> Option<Notice> {
         Notice::read(&self.topic, &self.payload)
     }
 }
 
-/// How the broker answers a subscribe.
+/// The broker's answer to a subscribe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// For each filter, in their order: the QoS that was granted, or why it was refused.
     pub reasons: Vec<ReasonCode>,
-    /// The broker's words, where it has something to add.
+    /// The broker's reason string, if it sent one.
     pub text: Option<String>,
     /// User properties in their order.
     pub properties: Vec<(String, String)>,
@@ -223,22 +223,22 @@ impl Answer {
         }
     }
 
-    /// Where each subscription begins, in the order of the filters; `None` for one that was
-    /// refused. Brokers that are none of Whimbrel's give no tokens at all.
+    /// The position at which each subscription begins, in the order of the filters; `None` for a
+    /// refused one. Brokers other than Whimbrel's give no tokens at all.
     pub fn tokens(&self) -> impl Iterator<Item = Option<CheckpointToken>> {
         let tokens = self.properties.iter().filter(|(name, _)| name == TOKEN);
         tokens.map(|(_, text)| text.parse().ok())
     }
 }
 
-/// What happens on a connection.
+/// An event of a connection.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// A message arrived. It is acknowledged as it is taken from [`crate::Events`].
     Message(Message),
     /// The connection is over; nothing follows.
     Disconnected {
-        /// Why.
+        /// The reason.
         reason: Error,
     },
 }

@@ -1,4 +1,4 @@
-//! What the broker says about a subscription itself.
+//! What the broker reports about a subscription.
 
 use core::fmt;
 
@@ -8,7 +8,7 @@ use whimbrel_event::{CheckpointToken, PubendId, Tick};
 /// The topic of notices.
 pub(crate) const TOPIC: &str = "$whimbrel/notice";
 
-/// A notice of the broker. Notices come among the messages, in the order of the streams
+/// A notice of the broker. Notices arrive among the messages, in the order of the streams
 /// ([`crate::Subscription::notices`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
@@ -16,7 +16,7 @@ pub enum Notice {
     Gap(Gap),
     /// Nothing matched lately, and nothing is missing up to here.
     Silence {
-        /// Where the subscription stands now.
+        /// The subscription's position now.
         token: CheckpointToken,
     },
 }
@@ -26,37 +26,37 @@ pub enum Notice {
 pub struct Gap {
     /// The stream.
     pub pubend: PubendId,
-    /// The last position before it.
+    /// The last position before the gap.
     pub from: Tick,
-    /// The last position in it.
+    /// The last position in the gap.
     pub to: Tick,
-    /// Why.
+    /// The reason.
     pub reason: GapReason,
 }
 
-/// Why there is a gap. [`fmt::Display`] says it in words.
+/// The reason for a gap. [`fmt::Display`] explains it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GapReason {
     /// The broker's cache has given the room to other events.
     Overwritten,
     /// The broker had no reason to keep such events before this subscription was made.
     NotBuffered,
-    /// Discarded because it was older than is promised.
+    /// Discarded because it was older than the broker promises to keep.
     Released,
     /// The stream has ended, or its broker has lost that part.
     Lost,
-    /// This client took less than came, for too long.
+    /// This client took messages more slowly than they arrived, for too long.
     Slow,
-    /// This client named no position in that stream, and one was assumed.
+    /// This client named no position in that stream, and the broker assumed one.
     Assumed,
-    /// Nothing was promised of its messages (QoS 0).
+    /// Delivery of its messages was not promised (QoS 0).
     BestEffort,
-    /// Something that this library does not know, by the broker's name for it.
+    /// A reason that this library does not know, by the broker's name for it.
     Other(String),
 }
 
 impl GapReason {
-    /// Those that this library knows.
+    /// The reasons that this library knows.
     const KNOWN: [GapReason; 7] = [
         GapReason::Overwritten,
         GapReason::NotBuffered,
@@ -74,7 +74,7 @@ impl GapReason {
 }
 
 impl GapReason {
-    /// The broker's name for it.
+    /// The broker's name for the reason.
     pub fn name(&self) -> &str {
         match self {
             GapReason::Overwritten => "overwritten",
@@ -104,7 +104,7 @@ impl fmt::Display for GapReason {
     }
 }
 
-/// A notice as it is written.
+/// A notice as its JSON is written.
 #[derive(Deserialize)]
 struct Written {
     kind: String,
@@ -116,7 +116,7 @@ struct Written {
 }
 
 impl Notice {
-    /// The notice in a message; `None` if it is something else.
+    /// The notice in a message; `None` if the message is none.
     pub(crate) fn read(topic: &str, payload: &[u8]) -> Option<Notice> {
         if topic != TOPIC {
             return None;

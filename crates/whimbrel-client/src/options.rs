@@ -1,4 +1,4 @@
-//! How to connect.
+//! Options of a connection.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use whimbrel_mqtt::codec::Version;
 
 use crate::{Publish, Session, Tap};
 
-/// Whom to trust over TLS.
+/// The certificates that are trusted over TLS.
 #[derive(Clone, Debug, Default)]
 pub enum Tls {
     /// Certificates signed by an authority that the system trusts.
@@ -16,14 +16,14 @@ pub enum Tls {
     System,
     /// Certificates signed by an authority in this PEM file.
     Authority(String),
-    /// Anybody: for brokers with certificates made on the spot, in development.
+    /// Any certificate: for development, with self-signed certificates of brokers.
     Insecure,
-    /// As was read before ([`crate::tls_config`]), the own certificate included: for many
+    /// A configuration read before ([`crate::tls_config`]), the own certificate included: for many
     /// connections.
     Prepared(Arc<ClientConfig>),
 }
 
-/// The certificate by which a broker knows this client.
+/// The certificate by which the broker identifies this client.
 #[derive(Clone, Debug)]
 pub struct Identity {
     /// The PEM file of the certificate and those between it and its authority.
@@ -32,7 +32,7 @@ pub struct Identity {
     pub key: String,
 }
 
-/// A message that the broker publishes when this client ends without saying goodbye.
+/// A message that the broker publishes when this client ends without DISCONNECT.
 #[derive(Clone, Debug)]
 pub struct Will {
     pub(crate) message: Publish,
@@ -40,19 +40,19 @@ pub struct Will {
 }
 
 impl Will {
-    /// This message, at once.
+    /// Publishes this message, without delay.
     pub fn new(message: Publish) -> Will {
         Will { message, delay: None }
     }
 
-    /// Seconds that the broker waits for the session to come back (MQTT 5).
+    /// Seconds that the broker waits for the session to be resumed (MQTT 5).
     pub fn delay(mut self, seconds: u32) -> Will {
         self.delay = Some(seconds);
         self
     }
 }
 
-/// How to connect, and as whom.
+/// Address, identity and limits of a connection.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub(crate) address: String,
@@ -75,9 +75,9 @@ pub struct Options {
 }
 
 impl Options {
-    /// For a broker at `mqtt://HOST:PORT`, `mqtts://HOST:PORT` (TLS), `ws://HOST:PORT/PATH`,
-    /// `wss://HOST:PORT/PATH` (WebSocket), or `HOST:PORT`: MQTT 5, a clean start, a client id that
-    /// the broker chooses, 60 s of keep-alive.
+    /// Options for a broker at `mqtt://HOST:PORT`, `mqtts://HOST:PORT` (TLS),
+    /// `ws://HOST:PORT/PATH`, `wss://HOST:PORT/PATH` (WebSocket), or `HOST:PORT`: MQTT 5, a clean
+    /// start, a client id that the broker chooses, 60 s of keep-alive.
     pub fn new(address: impl Into<String>) -> Options {
         Options {
             address: address.into(),
@@ -100,33 +100,34 @@ impl Options {
         }
     }
 
-    /// The protocol's version.
+    /// The protocol version.
     pub fn version(mut self, version: Version) -> Self {
         self.version = version;
         self
     }
 
-    /// Names the client; the broker keeps sessions under this name.
+    /// The client id, under which the broker keeps sessions.
     pub fn client_id(mut self, client_id: impl Into<String>) -> Self {
         self.client_id = client_id.into();
         self
     }
 
-    /// Whether to begin with a new session (MQTT 3.1.1: which also ends with the connection).
+    /// Whether to begin with a new session (in MQTT 3.1.1 the session then also ends with the
+    /// connection).
     pub fn clean_start(mut self, clean_start: bool) -> Self {
         self.clean_start = clean_start;
         self
     }
 
     /// Seconds for which the broker keeps the session after the connection; `u32::MAX`: as long as
-    /// it may (MQTT 5).
+    /// its configuration permits (MQTT 5).
     pub fn session_expiry(mut self, seconds: u32) -> Self {
         self.session_expiry = seconds;
         self
     }
 
-    /// How long the connection may be silent before this side asks whether the broker is there;
-    /// whole seconds, at most 65,535; 0: for ever.
+    /// Time without a packet after which this side pings the broker; whole seconds, at most 65,535;
+    /// 0: it never does.
     pub fn keep_alive(mut self, keep_alive: Duration) -> Self {
         self.keep_alive = keep_alive;
         self
@@ -157,13 +158,13 @@ impl Options {
         self
     }
 
-    /// What the broker publishes when this client vanishes.
+    /// The message that the broker publishes when this client ends without DISCONNECT.
     pub fn will(mut self, will: Will) -> Self {
         self.will = Some(will);
         self
     }
 
-    /// Whom to trust over TLS.
+    /// The certificates that are trusted over TLS.
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = tls;
         self
@@ -175,26 +176,26 @@ impl Options {
         self
     }
 
-    /// How long connecting, and each answer of the broker, may take.
+    /// Time limit for connecting, and for each answer of the broker.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Goes on with what an earlier connection left ([`crate::Client::session`]).
+    /// Resumes the state that an earlier connection left ([`crate::Client::session`]).
     pub fn session(mut self, session: Session) -> Self {
         self.session = session;
         self
     }
 
-    /// The broker has the session from an earlier process, which has asked for the names of events
-    /// with a subscription: they are read ([`crate::Message::id`]) before this one subscribes, too.
+    /// The broker has the session from an earlier process, which has asked for event ids with a
+    /// subscription: they are read ([`crate::Message::id`]) before this process subscribes, too.
     pub fn has_names(mut self) -> Self {
         self.has_names = true;
         self
     }
 
-    /// Shows the bytes of the connection as they pass.
+    /// Shows the bytes of the connection to a tap.
     pub fn tap(mut self, tap: Arc<dyn Tap>) -> Self {
         self.tap = Some(tap);
         self

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-/// Before the first attempt to come back.
+/// Pause before the first attempt to connect again.
 const FIRST: Duration = Duration::from_millis(100);
 
-/// The longest.
+/// The longest pause.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// How long to wait before the next attempt: 100 ms before the first, then twice the pause before,
-/// at most 10 s.
+/// The pause before the next attempt: 100 ms before the first, then twice the previous pause, at
+/// most 10 s.
 pub fn pause_after(before: Option<Duration>) -> Duration {
     before.map_or(FIRST, |pause| (pause * 2).min(LONGEST))
 }

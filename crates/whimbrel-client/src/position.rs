@@ -1,4 +1,4 @@
-//! Where one subscription stands, as its client keeps it.
+//! A subscription's position, as its client keeps it.
 
 use core::fmt;
 use core::str::FromStr;
@@ -8,12 +8,12 @@ use whimbrel_event::{CheckpointToken, EventId, InvalidEventId, InvalidToken, Pub
 
 use crate::{GapReason, Message, Notice};
 
-/// Where one subscription stands: everything before was received, did not match, or was told as a
+/// A subscription's position: every event before it was received, did not match, or was told as a
 /// gap.
 ///
 /// It begins with the token in the broker's answer ([`crate::Answer::tokens`]). [`Position::note`]
-/// moves it over each message once the application is done with it. Printed, it is what
-/// [`crate::Start::After`] gives to any broker of the deployment to go on from there.
+/// advances it over each message once the application has processed it. Printed, it is what
+/// [`crate::Start::After`] gives to any broker of the deployment to resume from there.
 ///
 /// ```
 /// use whimbrel_client::{CheckpointToken, Deployment, EventId, HostId, Position, Tick};
@@ -30,34 +30,34 @@ use crate::{GapReason, Message, Notice};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Position {
     token: CheckpointToken,
-    /// Positions that go beside the token: in streams that have ended, of which the broker has not
-    /// yet told what is missing, and where the token is full.
+    /// Positions that are not in the token: in ended streams whose gap the broker has not yet told,
+    /// and in further streams when the token is full.
     beside: BTreeMap<PubendId, Tick>,
 }
 
 impl Position {
-    /// Where a token says.
+    /// The position that a token names.
     pub fn at(token: CheckpointToken) -> Position {
         Position { token, beside: BTreeMap::new() }
     }
 
-    /// The broker has taken up the subscription from here, and its answer names `begins`. Streams
-    /// that `begins` does not cover have ended: what was missed there is still to be told as a gap,
-    /// so their positions stay until then.
+    /// The broker has resumed the subscription from here, and its answer names `begins`. Streams
+    /// that `begins` does not cover have ended: the gap in them is still to be told, so their
+    /// positions stay until then.
     pub fn resumed(&mut self, begins: CheckpointToken) {
         let before = core::mem::replace(self, Position::at(begins));
         let beside = before.beside.iter().map(|(pubend, tick)| (*pubend, *tick));
         for (pubend, tick) in before.token.pubends().chain(beside) {
             match self.token.position(pubend) {
                 None => _ = self.beside.insert(pubend, tick),
-                // What was received before is not forgotten, whatever the broker says.
+                // A position never goes back, even if the broker names an earlier one.
                 Some(position) if position < tick => self.token.set(pubend, tick),
                 Some(_) => {}
             }
         }
     }
 
-    /// Moves it over a message that the application is done with, be it a notice. Retained messages
+    /// Advances over a message, or notice, that the application has processed. Retained messages
     /// lie outside of the streams, so they change nothing.
     pub fn note(&mut self, message: &Message) {
         match message.notice() {
@@ -67,10 +67,10 @@ impl Position {
         }
     }
 
-    /// Moves it over what a notice tells.
+    /// Advances over what a notice covers.
     pub fn note_notice(&mut self, notice: &Notice) {
         match notice {
-            // Nothing more comes from a stream that has ended.
+            // An ended stream has no further events.
             Notice::Gap(gap) if gap.reason == GapReason::Lost && self.token.position(gap.pubend).is_none() => {
                 self.beside.remove(&gap.pubend);
             }
@@ -83,7 +83,7 @@ impl Position {
         }
     }
 
-    /// Moves it over one event; an event that it has passed changes nothing.
+    /// Advances over one event; an event at or before the position changes nothing.
     pub fn advance(&mut self, id: EventId) {
         match self.beside.get_mut(&id.pubend) {
             Some(tick) => *tick = id.tick.max(*tick),
@@ -92,19 +92,18 @@ impl Position {
         }
     }
 
-    /// The last position in that stream that is dealt with; `None` if the stream is not known.
+    /// The last processed position in that stream; `None` if the stream is not known.
     pub fn of(&self, pubend: PubendId) -> Option<Tick> {
         self.beside.get(&pubend).copied().or_else(|| self.token.position(pubend))
     }
 
-    /// Where it stands in all streams that go on; to acknowledge with
-    /// [`crate::Client::acknowledge`].
+    /// The position in all streams that go on; to acknowledge with [`crate::Client::acknowledge`].
     pub fn token(&self) -> &CheckpointToken {
         &self.token
     }
 }
 
-/// A token, and after commas the ids of later events: what `w-from` takes.
+/// A token, and after commas the ids of later events: the format of `w-from`.
 impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.token)?;
@@ -121,7 +120,7 @@ impl FromStr for Position {
         let mut position = Position::at(token);
         for id in parts {
             let id: EventId = id.parse().map_err(InvalidPosition::Id)?;
-            // The token itself stays as it is, so that equal positions print equally.
+            // The token itself stays unchanged, so that equal positions print equally.
             let tick = position.beside.entry(id.pubend).or_default();
             *tick = id.tick.max(*tick);
         }
@@ -129,13 +128,13 @@ impl FromStr for Position {
     }
 }
 
-/// Text that is no position.
+/// The text is not a position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidPosition {
-    /// It does not begin with a token.
+    /// The text does not begin with a token.
     #[error("{0}")]
     Token(InvalidToken),
-    /// After the token something else than an event id follows.
+    /// The token is followed by something other than an event id.
     #[error("{0}")]
     Id(InvalidEventId),
 }
@@ -146,7 +145,7 @@ mod tests {
     use crate::Gap;
     use whimbrel_event::{Deployment, HostId};
 
-    /// The host of a broker that has ended, and that of its successor.
+    /// An ended host, and its successor.
     const OLD: u64 = 0xa0;
     const NEW: u64 = 0xb0;
 
@@ -187,7 +186,7 @@ mod tests {
         position.advance(id(OLD, 2, 140));
         position.resumed(token(NEW, 200));
         assert_eq!((position.of(pubend(OLD, 2)), position.of(pubend(NEW, 2))), (Some(Tick(140)), Some(Tick(200))));
-        // Whoever is cut off before the gap was told asks for it again.
+        // A client that is disconnected before it got the gap asks for it again.
         let text = position.to_string();
         let named = [id(OLD, 2, 140), id(OLD, 0, 100)].map(|id| format!(",{id}"));
         assert!(named.iter().all(|id| text.contains(id)), "{text}");

@@ -1,4 +1,4 @@
-//! What one connection has said and awaits.
+//! The state of one connection: what is to be written, and which answers are awaited.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -10,11 +10,11 @@ use whimbrel_mqtt::codec::{
 
 use crate::{Answer, Error, Event, Message, Published, Session};
 
-/// Bytes that may wait to be written; whoever has more waits for them to leave.
+/// Bytes that may wait to be written; [`Shared::room`] waits while there are more.
 pub(crate) const OUTBOUND_MAX: usize = 1 << 20;
 
-/// An event that the application has not taken yet, and how the broker knows the message, if it
-/// awaits that.
+/// An event that the application has not taken yet, with packet id and QoS if the broker awaits an
+/// acknowledgement.
 #[derive(Debug)]
 pub(crate) struct Arrival {
     pub(crate) event: Event,
@@ -27,7 +27,7 @@ impl From<Event> for Arrival {
     }
 }
 
-/// Who waits for an answer.
+/// A call that waits for an answer.
 #[derive(Debug)]
 pub(crate) enum Waiter {
     Publish(oneshot::Sender<Result<Published, Error>>),
@@ -37,7 +37,7 @@ pub(crate) enum Waiter {
 
 impl Waiter {
     fn fail(self, error: Error) {
-        // Nobody is there any more if the application has stopped waiting.
+        // The receiver is gone if the application has stopped waiting.
         match self {
             Waiter::Publish(waiter) => drop(waiter.send(Err(error))),
             Waiter::Codes(waiter) => drop(waiter.send(Err(error))),
@@ -52,7 +52,7 @@ pub(crate) struct State {
     /// Topics by alias less one.
     aliases: Vec<Option<String>>,
     pub(crate) ping_outstanding: bool,
-    /// Why the connection is over.
+    /// Set when the connection is over: the reason.
     pub(crate) over: Option<Error>,
 }
 
@@ -62,19 +62,19 @@ pub(crate) struct Shared {
     state: Mutex<State>,
     pub(crate) version: Version,
     pub(crate) session: Session,
-    /// Which connection of the session this is, as it has numbered them.
+    /// This connection's number in its session.
     connection: u64,
     pub(crate) max_packet: u32,
-    /// Bytes wait to be written, or the connection is over.
+    /// Signals bytes to write, or the end of the connection.
     pub(crate) work: Notify,
-    /// Bytes have been written.
+    /// Signals that bytes have been written.
     pub(crate) space: Notify,
-    /// Unacknowledged publishes that the broker still takes.
+    /// Permits for further unacknowledged publishes, within the broker's receive maximum.
     pub(crate) window: Semaphore,
 }
 
 impl Shared {
-    /// `out`: what is to be written first; `connection`: as the session has numbered it.
+    /// `out`: the bytes to write first; `connection`: its number in the session.
     pub(crate) fn new(
         version: Version,
         session: Session,
@@ -96,11 +96,11 @@ impl Shared {
     }
 
     pub(crate) fn with<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {
-        // Nothing in here panics half way; a poisoned lock guards consistent state.
+        // No code under this lock panics half way; a poisoned lock guards consistent state.
         f(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Ends the connection as its loss would: what is not written yet never is.
+    /// Ends the connection like its loss: bytes not yet written are dropped.
     pub(crate) fn abandon(&self) {
         self.with(|state| {
             state.over.get_or_insert(Error::Closed);
@@ -116,7 +116,7 @@ impl Shared {
         receiver
     }
 
-    /// Appends a packet to what is to be written.
+    /// Appends a packet to the bytes to write.
     ///
     /// # Errors
     /// The connection is over, or the packet is too large for the broker.
@@ -135,7 +135,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Waits until there is room for more to be written.
+    /// Waits until at most [`OUTBOUND_MAX`] bytes wait to be written.
     pub(crate) async fn room(&self) -> Result<(), Error> {
         loop {
             let space = self.space.notified();
@@ -150,7 +150,7 @@ impl Shared {
         }
     }
 
-    /// Ends the connection for everyone; the first reason stands.
+    /// Ends the connection for every waiting call; the first reason stands.
     pub(crate) fn end(&self, reason: Error) {
         let waiters = self.with(|state| {
             if state.over.is_none() {
@@ -205,8 +205,8 @@ impl Shared {
         Ok(Arrival { event, unacknowledged: publish.packet_id.map(|id| (id, publish.qos)) })
     }
 
-    /// Acknowledges what the application takes, and gives it, unless another connection has given
-    /// it or will. What it does not take the broker keeps for the session.
+    /// Acknowledges an event that the application takes, and returns it unless another connection
+    /// has given it or will. The broker keeps messages that are not taken for the session.
     pub(crate) fn hand_out(&self, arrival: Arrival) -> Option<Event> {
         let Arrival { event, unacknowledged } = arrival;
         let Some((id, qos)) = unacknowledged else { return Some(event) };
@@ -223,8 +223,8 @@ impl Shared {
 
     fn settled(&self, ack: &Ack<'_>) {
         let waiter = self.with(|state| {
-            // Whoever waited for it has been told that the connection is over, and counts on the
-            // session to send it again.
+            // The waiting call was told that the connection is over, and relies on the session to
+            // send the publish again.
             let is_known = state.over.is_none() && self.session.with(|session| session.settle(ack.packet_id));
             is_known.then(|| state.waiters.remove(&ack.packet_id))
         });
@@ -233,8 +233,8 @@ impl Shared {
         if let Some(Waiter::Publish(waiter)) = waiter {
             let reason = ack.reason;
             let text = ack.properties.reason_string.map(Into::into);
-            // A broker that has finished a QoS 2 message and crashed before it could say so knows
-            // its identifier no longer.
+            // A broker that has finished a QoS 2 message and crashed before it could say so no
+            // longer knows its identifier.
             let is_refused = reason.is_error() && reason != ReasonCode::PACKET_IDENTIFIER_NOT_FOUND;
             let result = if is_refused { Err(Error::Refused { reason, text }) } else { Ok(Published { reason }) };
             drop(waiter.send(result));

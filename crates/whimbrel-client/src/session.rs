@@ -1,4 +1,4 @@
-//! What outlives a connection on the client's side.
+//! The client's part of a session, which outlives its connections.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -7,8 +7,8 @@ use whimbrel_mqtt::codec::{Ack, EncodeError, Packet, PacketId, QoS, Version};
 
 use crate::Publish;
 
-/// What was published and not acknowledged, and which QoS 2 messages have arrived and not been
-/// released. Give it to the next connection of the same client id with [`crate::Options::session`].
+/// Publishes that are not acknowledged, and QoS 2 messages that have arrived and were not released.
+/// Give it to the next connection of the same client id with [`crate::Options::session`].
 #[derive(Clone, Debug, Default)]
 pub struct Session(Arc<Mutex<State>>);
 
@@ -26,15 +26,15 @@ pub(crate) struct State {
     unacknowledged: BTreeMap<u64, Unacknowledged>,
     by_id: BTreeMap<PacketId, u64>,
     published: u64,
-    /// A subscription of it has asked for the names of events.
+    /// A subscription of the session has asked for event ids.
     named: bool,
-    /// Of subscribes that await their answer.
+    /// Identifiers of subscribes and unsubscribes that await their answer.
     reserved: BTreeSet<PacketId>,
     received: BTreeSet<PacketId>,
     last_id: u16,
-    /// The last connection that has begun: 1, 2, 3, …
+    /// Number of the last connection that has begun: 1, 2, 3, …
     connection: u64,
-    /// The last one for which the broker still had the session.
+    /// Number of the last connection for which the broker still had the session.
     found: u64,
 }
 
@@ -44,20 +44,20 @@ impl Session {
         Session::default()
     }
 
-    /// Publishes that the broker has not acknowledged.
+    /// The number of publishes that the broker has not acknowledged.
     pub fn unacknowledged(&self) -> usize {
         self.with(|state| state.unacknowledged.len())
     }
 
     pub(crate) fn with<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {
-        // A poisoned lock means that another thread panicked in here, which changes nothing half.
+        // A poisoned lock means that another thread panicked in here, which leaves no half change.
         f(&mut self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
     }
 }
 
 impl State {
-    /// An identifier that nothing else has. There are 65,535, and the receive maximum keeps
-    /// publishes below that.
+    /// An identifier that is not in use. There are 65,535, and the receive maximum keeps the number
+    /// of publishes below that.
     fn free_id(&mut self) -> PacketId {
         loop {
             self.last_id = self.last_id.wrapping_add(1).max(1);
@@ -68,20 +68,20 @@ impl State {
         }
     }
 
-    /// An identifier for a subscribe or unsubscribe.
+    /// Reserves an identifier for a subscribe or unsubscribe.
     pub(crate) fn reserve(&mut self) -> PacketId {
         let id = self.free_id();
         self.reserved.insert(id);
         id
     }
 
-    /// A subscription asks for the names of events: what the broker says of a message, it says from
-    /// now on.
+    /// A subscription asks for event ids: from now on, properties that look like the broker's are
+    /// read as the broker's.
     pub(crate) fn ask_names(&mut self) {
         self.named = true;
     }
 
-    /// Whether one has.
+    /// Whether a subscription has asked for event ids.
     pub(crate) fn asks_names(&self) -> bool {
         self.named
     }
@@ -90,7 +90,7 @@ impl State {
         self.reserved.remove(&id);
     }
 
-    /// Keeps a publish until it is acknowledged; gives its identifier and its number in the
+    /// Keeps a publish until it is acknowledged; returns its identifier and its number in the
     /// session.
     pub(crate) fn keep(&mut self, publish: Publish) -> (PacketId, u64) {
         let packet_id = self.free_id();
@@ -100,17 +100,17 @@ impl State {
         (packet_id, self.published)
     }
 
-    /// What is not acknowledged, in the order of publication: number and identifier.
+    /// Unacknowledged publishes in the order of publication: number and identifier.
     pub(crate) fn kept(&self) -> impl Iterator<Item = (u64, PacketId)> {
         self.unacknowledged.iter().map(|(number, kept)| (*number, kept.packet_id))
     }
 
-    /// A publish is over; false if there was none of that identifier.
+    /// Removes a finished publish; false if no publish has that identifier.
     pub(crate) fn settle(&mut self, id: PacketId) -> bool {
         self.by_id.remove(&id).and_then(|number| self.unacknowledged.remove(&number)).is_some()
     }
 
-    /// The first phase of a QoS 2 publish is over; false if there was none of that identifier.
+    /// Ends the first phase of a QoS 2 publish; false if no publish has that identifier.
     pub(crate) fn received_by_broker(&mut self, id: PacketId) -> bool {
         let kept = self.by_id.get(&id).and_then(|number| self.unacknowledged.get_mut(number));
         kept.is_some_and(|kept| {
@@ -119,8 +119,8 @@ impl State {
         })
     }
 
-    /// Whether the application is to have a message that came over a connection: not if it gets it
-    /// over a later one, nor, with QoS 2, if it has had it.
+    /// Whether the application is to have a message of this connection: not if a later connection
+    /// delivers it, nor, with QoS 2, if the application has had it.
     pub(crate) fn takes(&mut self, id: PacketId, qos: QoS, connection: u64) -> bool {
         let may_repeat = qos != QoS::ExactlyOnce || connection != self.connection;
         connection >= self.found && (may_repeat || self.received.insert(id))
@@ -130,13 +130,14 @@ impl State {
         self.received.remove(&id);
     }
 
-    /// How many acknowledgements are awaited.
+    /// The number of awaited acknowledgements.
     pub(crate) fn in_flight(&self) -> usize {
         self.unacknowledged.len()
     }
 
-    /// A new connection begins: gives its number, and appends what is to be sent again. If the
-    /// broker has forgotten the session, publishes go as new ones, and what was half done is over.
+    /// Begins a new connection: returns its number, and appends the packets to send again. If the
+    /// broker has no longer the session, publishes are sent as new ones, and half finished QoS 2
+    /// exchanges end.
     pub(crate) fn resume(&mut self, present: bool, version: Version, out: &mut Vec<u8>) -> Result<u64, EncodeError> {
         self.reserved.clear();
         self.connection += 1;
@@ -158,7 +159,7 @@ impl State {
     }
 }
 
-/// Whether a message of that QoS is acknowledged.
+/// Whether messages of that QoS are acknowledged.
 pub(crate) fn is_acknowledged(qos: QoS) -> bool {
     qos != QoS::AtMostOnce
 }

@@ -1,4 +1,4 @@
-//! Where a client keeps its position while it is not running.
+//! Stores for a client's position while it is not running.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -10,40 +10,41 @@ use crate::position::InvalidPosition;
 /// First line of a file with a position.
 const HEAD: &str = "whimbrel position 1";
 
-/// What the last line begins with, before the check of all that is above.
+/// Begins the last line, before the check of everything above.
 const END: &str = "end ";
 
-/// The longest file that is read, bytes: a position of the greatest length, and more.
+/// The longest file that is read, bytes: more than a position of the greatest length.
 const FILE_MAX: u64 = 256 << 10;
 
-/// Keeps the position of one subscription. Whoever writes to a database may keep it there, in the
-/// same transaction as what the messages led to: then even a crash neither loses nor repeats a
-/// message.
+/// Stores the position of one subscription. A client that writes to a database may keep the
+/// position there, in the transaction that stores the result of the messages: then even a crash
+/// neither loses nor repeats a message.
 pub trait CheckpointStore {
-    /// Why it cannot.
+    /// The error of this store.
     type Error;
 
-    /// What was saved last; `None` if nothing was ever saved.
+    /// The position that was saved last; `None` if none was ever saved.
     ///
     /// # Errors
-    /// What was saved cannot be read, or is no position.
+    /// The saved data cannot be read, or is no position.
     fn load(&mut self) -> Result<Option<Position>, Self::Error>;
 
-    /// Saves a position in place of the one before; afterwards it survives a crash of the machine.
-    /// When it fails, the one before stands.
+    /// Saves a position in place of the previous one; afterwards it survives a crash of the
+    /// machine. After an error the previous one stands.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The position cannot be written.
     fn save(&mut self, position: &Position) -> Result<(), Self::Error>;
 }
 
-/// A position in a file, replaced as a whole: whoever crashes leaves the old one or the new one.
+/// A position in a file that is replaced as a whole: a crash leaves either the old one or the new
+/// one.
 #[derive(Clone, Debug)]
 pub struct FileStore {
     path: PathBuf,
 }
 
-/// Why a position is not read from a file or written to it. The text says what to do.
+/// The reason why a position cannot be read from a file or written to it. The text says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The file cannot be read.
@@ -55,15 +56,15 @@ pub enum StoreError {
     /// The file was not written by this library.
     #[error("{0} holds something else than a position, and is left as it is: name another file")]
     Foreign(PathBuf),
-    /// The file is of a later release.
+    /// The file was written by a later release.
     #[error("{0} was written by a later release: use that, or delete the file to begin now")]
     Later(PathBuf),
-    /// The file is not as it was written: cut off, or altered.
+    /// The file is cut off, or altered.
     #[error("the position in {0} is damaged ({1}): restore the file, or delete it to begin now")]
     Damaged(PathBuf, Damage),
 }
 
-/// What is wrong with a file.
+/// The kind of damage to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Damage {
     /// Its end is missing.
@@ -72,18 +73,18 @@ pub enum Damage {
     /// Its check does not fit.
     #[error("its check does not fit")]
     Altered,
-    /// The check fits, yet it is no position.
+    /// The check fits, but the text is no position.
     #[error("{0}")]
     Invalid(InvalidPosition),
 }
 
 impl FileStore {
-    /// Keeps the position at this path. Files `PATH.new` beside it come and go.
+    /// Keeps the position at this path. Saving makes a file `PATH.new` beside it for a moment.
     pub fn new(path: impl Into<PathBuf>) -> FileStore {
         FileStore { path: path.into() }
     }
 
-    /// Where the position is kept.
+    /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -107,7 +108,7 @@ impl FileStore {
         file.sync_all()?;
         drop(file);
         fs::rename(&new, &self.path)?;
-        // The new name is safe when the directory is.
+        // The rename is durable when the directory is synced.
         let directory = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
         File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
     }
@@ -119,7 +120,7 @@ impl FileStore {
         let Some(rest) = text.strip_prefix(HEAD) else {
             let kind = HEAD.trim_end_matches(|c: char| c.is_ascii_digit());
             return Err(match text.starts_with(kind) {
-                // The beginning of what this library writes, and no more of it.
+                // A beginning of the head line, and nothing else.
                 _ if HEAD.starts_with(text) => damaged(Damage::Torn),
                 true => StoreError::Later(self.path.clone()),
                 false => foreign(),
@@ -152,7 +153,7 @@ impl CheckpointStore for FileStore {
     }
 }
 
-/// FNV-1a of 64 bits: it tells a file that was cut off or altered by accident.
+/// FNV-1a of 64 bits: it detects a file that was cut off or altered by accident.
 fn check_of(text: &str) -> String {
     let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
     format!("{:016x}", text.bytes().fold(0xcbf2_9ce4_8422_2325, step))

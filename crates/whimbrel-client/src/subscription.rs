@@ -1,4 +1,4 @@
-//! What to subscribe to, and how to follow it.
+//! Subscriptions: what to ask for, and where to begin.
 
 use std::fmt;
 
@@ -6,12 +6,12 @@ use whimbrel_mqtt::codec::{Filter, QoS, RetainHandling};
 
 use crate::Position;
 
-/// What a subscription gets of the time in which its client is away.
+/// The events that a subscription gets of the time in which its client is away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// Nothing: it goes on with what comes after the client's return.
+    /// Nothing: it resumes with events after the client's return.
     Nondurable,
-    /// What the broker's cache still holds. Whatever it has overwritten is told as a gap.
+    /// What the broker's cache still holds. Overwritten events are told as a gap.
     SemiDurable,
     /// Everything.
     Durable,
@@ -39,8 +39,8 @@ impl fmt::Display for Durability {
 pub enum Start {
     /// After this position.
     After(Position),
-    /// With what was accepted after this moment, written as in RFC 3339: `2026-11-21T20:00:00Z`.
-    /// The broker reads it.
+    /// After this time, by when the broker accepted an event; written as in RFC 3339:
+    /// `2026-11-21T20:00:00Z`. The broker parses it.
     Since(String),
     /// With the oldest event that the broker still has.
     Earliest,
@@ -56,7 +56,7 @@ impl fmt::Display for Start {
     }
 }
 
-/// A subscription to one topic filter, with what Whimbrel's brokers add to MQTT. It needs MQTT 5.
+/// A subscription to one topic filter, with the extensions of Whimbrel's brokers. It needs MQTT 5.
 ///
 /// ```
 /// use whimbrel_client::{Durability, QoS, Subscription};
@@ -84,7 +84,8 @@ pub struct Subscription {
 }
 
 impl Subscription {
-    /// To this topic filter, with QoS 0 and retained messages, and otherwise as the broker has it.
+    /// A subscription to this topic filter, with QoS 0 and retained messages; all else is the
+    /// broker's default.
     pub fn to(filter: impl Into<String>) -> Subscription {
         Subscription {
             filter: filter.into(),
@@ -100,19 +101,20 @@ impl Subscription {
         }
     }
 
-    /// The most that deliveries have.
+    /// The highest QoS of deliveries.
     pub fn qos(mut self, qos: QoS) -> Self {
         self.qos = qos;
         self
     }
 
-    /// What to do with messages that were retained before.
+    /// Whether messages retained before are sent.
     pub fn retained(mut self, handling: RetainHandling) -> Self {
         self.retain_handling = handling;
         self
     }
 
-    /// Comes back with each message ([`crate::Message::subscription_ids`]).
+    /// An identifier that the broker sends with each message
+    /// ([`crate::Message::subscription_ids`]).
     pub fn identifier(mut self, identifier: u32) -> Self {
         self.identifier = Some(identifier);
         self
@@ -124,21 +126,21 @@ impl Subscription {
         self
     }
 
-    /// What it gets of the time in which this client is away.
+    /// What the subscription gets of the time in which this client is away.
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = Some(durability);
         self
     }
 
-    /// Where it begins; without it where the session's subscription stands, or now. The client
-    /// keeps the position from then on.
+    /// Where it begins; by default at the position of the session's subscription, or now. From then
+    /// on the client keeps the position.
     pub fn from(mut self, start: Start) -> Self {
         self.from = Some(start);
         self
     }
 
-    /// The client tells what it has processed with [`crate::Client::acknowledge`], and the broker
-    /// keeps that position in the session.
+    /// The client acknowledges with [`crate::Client::acknowledge`], and the broker keeps that
+    /// position in the session.
     pub fn acknowledged_by_token(mut self) -> Self {
         self.by_token = true;
         self
@@ -156,17 +158,17 @@ impl Subscription {
         self
     }
 
-    /// Where it was asked to begin.
+    /// The start that was asked for.
     pub(crate) fn start(&self) -> Option<&Start> {
         self.from.as_ref()
     }
 
-    /// As the filter of a packet.
+    /// The filter of the SUBSCRIBE packet.
     pub(crate) fn as_filter(&self) -> Filter<'_> {
         Filter { retain_handling: self.retain_handling, ..Filter::new(&self.filter, self.qos) }
     }
 
-    /// As user properties of a packet.
+    /// The user properties of the SUBSCRIBE packet.
     pub(crate) fn user(&self) -> Vec<(&str, String)> {
         let given = self.properties.iter().map(|(name, value)| (name.as_str(), value.clone()));
         let mut user: Vec<_> = given.collect();

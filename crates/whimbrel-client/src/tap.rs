@@ -11,12 +11,12 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use crate::transport::Stream;
 
 /// Sees the bytes of one connection as they pass, unencrypted also over TLS
-/// ([`crate::Options::tap`]). A call shows what one read or write moved, which may end within a
-/// packet. It is dropped when the connection is over.
+/// ([`crate::Options::tap`]). Each call has the bytes of one read or write, which may end within a
+/// packet. The tap is dropped when the connection is over.
 pub trait Tap: fmt::Debug + Send + Sync {
     /// These bytes have been handed to the network.
     fn sent(&self, bytes: &[u8]);
-    /// These bytes have come.
+    /// These bytes have arrived.
     fn received(&self, bytes: &[u8]);
 }
 
@@ -80,7 +80,7 @@ mod tests {
 
     #[tokio::test]
     async fn both_directions_are_seen_as_they_pass() {
-        // So little fits that a write takes several steps.
+        // The pipe holds 4 bytes, so that a write takes several steps.
         let (here, mut there) = duplex(4);
         let seen = Arc::new(Seen::default());
         let mut tapped = Tapped::new(Box::new(here), seen.clone());

@@ -10,16 +10,16 @@ use whimbrel_mqtt::codec::{Packet, decode, frame};
 use crate::protocol::{Arrival, Shared};
 use crate::{Error, Event};
 
-/// Bytes read at once.
+/// Bytes per read.
 const READ_MAX: usize = 64 << 10;
 
-/// An outbound buffer that has grown larger is given back when it is empty.
+/// Capacity, in bytes, above which an empty outbound buffer is freed.
 const SPARE_MAX: usize = 64 << 10;
 
-/// Bytes written at once: over WebSocket each write is a message, and brokers bound those.
+/// Bytes per write: over WebSocket each write is a message, and brokers limit its size.
 const WRITE_MAX: usize = 64 << 10;
 
-/// Writes in pieces, and has them leave.
+/// Writes in pieces of [`WRITE_MAX`], and flushes.
 pub(crate) async fn write_pieces(to: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> std::io::Result<()> {
     for piece in bytes.chunks(WRITE_MAX) {
         to.write_all(piece).await?;
@@ -27,7 +27,7 @@ pub(crate) async fn write_pieces(to: &mut (impl AsyncWrite + Unpin), bytes: &[u8
     to.flush().await
 }
 
-/// Reads until the connection is over, and then tells.
+/// Reads until the connection is over, and then sends [`Event::Disconnected`].
 pub(crate) async fn read(
     shared: Arc<Shared>,
     mut from: impl AsyncRead + Unpin,
@@ -41,7 +41,7 @@ pub(crate) async fn read(
     };
     shared.end(reason.clone());
     let reason = shared.with(|state| state.over.clone()).unwrap_or(reason);
-    // Nobody listens any more if the application has dropped its end.
+    // The receiver is gone if the application has dropped its [`crate::Events`].
     let _ = events.send(Event::Disconnected { reason }.into()).await;
 }
 
@@ -89,7 +89,7 @@ pub(crate) async fn write(shared: Arc<Shared>, mut to: impl AsyncWrite + Unpin, 
     if let Err(error) = write_all(&shared, &mut to, keep_alive).await {
         shared.end(error);
     }
-    // The broker may be gone already.
+    // The broker may have closed the connection already.
     let _ = to.shutdown().await;
 }
 

@@ -1,4 +1,4 @@
-//! Whom this side trusts over TLS, and as whom it shows itself.
+//! Trusted certificates, and the client's own, for TLS.
 
 use std::io;
 use std::sync::Arc;
@@ -64,8 +64,8 @@ fn roots_in(file: &str) -> Result<RootCertStore, Error> {
     if roots.is_empty() { Err(bad("it has no certificate".to_owned())) } else { Ok(roots) }
 }
 
-/// Trusts every certificate; signatures are still checked, so the connection is encrypted to
-/// whoever answers.
+/// Trusts every certificate. Signatures are still checked, so the connection is encrypted to the
+/// peer that answers, whichever it is.
 #[derive(Debug)]
 struct Anybody(Arc<CryptoProvider>);
 

@@ -13,15 +13,15 @@ use crate::{Error, Options, tls_config, websocket};
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
-/// Where a broker is, and what is spoken there.
+/// A broker's address, and the protocol there.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     /// `HOST:PORT`.
     pub(crate) authority: String,
-    /// Without the brackets of an IPv6 address.
+    /// Host without the brackets of an IPv6 address.
     host: String,
     pub(crate) is_secure: bool,
-    /// Of the WebSocket, if there is one.
+    /// Path of the WebSocket, if there is one.
     pub(crate) path: Option<String>,
 }
 
@@ -31,7 +31,7 @@ impl Target {
     /// `/mqtt`.
     ///
     /// # Errors
-    /// It is none of these.
+    /// The address has none of these forms.
     pub(crate) fn parse(address: &str) -> Result<Target, Error> {
         let invalid = || Error::Address(without_name(address));
         let (scheme, rest) = address.split_once("://").unwrap_or(("mqtt", address));
@@ -56,12 +56,12 @@ impl Target {
     }
 }
 
-/// An address as it may be shown: a name, and a password that may be with it, are left out.
+/// The address without the user name and password that it may contain.
 fn without_name(address: &str) -> String {
     address.rsplit_once('@').map_or_else(|| address.to_owned(), |(_, host)| format!("…@{host}"))
 }
 
-/// Connects, as far as MQTT begins.
+/// Connects up to the point where MQTT begins.
 pub(crate) async fn open(options: &Options) -> Result<Box<dyn Stream>, Error> {
     let target = Target::parse(&options.address)?;
     let config = match target.is_secure {
@@ -85,8 +85,8 @@ pub(crate) async fn open(options: &Options) -> Result<Box<dyn Stream>, Error> {
     }
 }
 
-/// A failed handshake: a peer that speaks no TLS is named as the cause. One that only closes may do
-/// so because it is busy or about to end.
+/// The error of a failed handshake: a peer that speaks no TLS is named as the cause. A peer that
+/// only closes may do so because it is busy or about to end.
 fn without_tls(error: io::Error, target: &Target) -> Error {
     let (asked, other) = if target.path.is_some() { ("wss://", "ws://") } else { ("mqtts://", "mqtt://") };
     let found = format!("no TLS is spoken there; without TLS it is {other}");
@@ -98,13 +98,13 @@ fn without_tls(error: io::Error, target: &Target) -> Error {
     }
 }
 
-/// A peer has closed the connection within a handshake.
+/// The peer has closed the connection within a handshake.
 pub(crate) fn closed_early(handshake: &str, perhaps: &str) -> Error {
     let text = format!("closed by the peer within the handshake of {handshake}: it is busy or ending, or {perhaps}");
     io::Error::new(io::ErrorKind::ConnectionAborted, text).into()
 }
 
-/// What speaks instead of an MQTT broker, if its first bytes tell.
+/// The protocol of a peer that is no MQTT broker, if its first bytes tell.
 pub(crate) fn other_protocol(first: &[u8]) -> Option<Error> {
     let found = if first.starts_with(b"HTTP/") {
         "HTTP is spoken there; MQTT over WebSocket is ws://"

@@ -14,20 +14,21 @@ use tokio_util::io::{CopyToBytes, SinkWriter, StreamReader};
 use crate::Error;
 use crate::transport::{Stream, Target, closed_early};
 
-/// Where brokers take MQTT over WebSocket unless told otherwise.
+/// The default path of MQTT over WebSocket.
 pub(crate) const PATH: &str = "/mqtt";
 
 /// The subprotocol that both sides must name (MQTT-6.0.0-3).
 const SUBPROTOCOL: HeaderValue = HeaderValue::from_static("mqtt");
 
-/// What a message may take beyond the largest packet, bytes: a broker may put several packets into
-/// one.
+/// Bytes by which a WebSocket message may exceed the largest packet: a broker may put several
+/// packets into one message.
 const MESSAGE_SLACK: usize = 64 << 10;
 
 /// Characters of a refusal's text that are kept.
 const TEXT_MAX: usize = 200;
 
-/// Asks for MQTT at a path; messages may be as large as `max_packet` and some more.
+/// Upgrades to MQTT over WebSocket at a path; messages have at most `max_packet` bytes and
+/// [`MESSAGE_SLACK`].
 pub(crate) async fn open(
     stream: Box<dyn Stream>,
     target: &Target,
@@ -38,7 +39,7 @@ pub(crate) async fn open(
     let mut request = address.clone().into_client_request().map_err(|_| Error::Address(address))?;
     request.headers_mut().insert("sec-websocket-protocol", SUBPROTOCOL);
     let limit = Some(max_packet as usize + MESSAGE_SLACK);
-    // What is written leaves with the flush behind it.
+    // Written bytes leave with the flush that follows.
     let config = WebSocketConfig::default().write_buffer_size(0).max_message_size(limit).max_frame_size(limit);
     let upgraded = client_async_with_config(request, stream, Some(config)).await;
     let (socket, _) = upgraded.map_err(|error| refused(error, target))?;
@@ -54,7 +55,7 @@ pub(crate) async fn open(
     Ok(Box::new(tokio::io::join(StreamReader::new(chunks), SinkWriter::new(CopyToBytes::new(sink)))))
 }
 
-/// Why there is no WebSocket.
+/// The reason why there is no WebSocket.
 fn refused(error: WsError, target: &Target) -> Error {
     match error {
         WsError::Io(error) => error.into(),
@@ -72,7 +73,7 @@ fn refused(error: WsError, target: &Target) -> Error {
     }
 }
 
-/// The first line of what was answered.
+/// The first line of the answer's body, at most [`TEXT_MAX`] characters.
 fn text_of(response: &Response<Option<Vec<u8>>>) -> String {
     let body = response.body().as_deref().unwrap_or_default();
     let line = body.split(|byte| *byte == b'\n').next().unwrap_or_default();
