@@ -1,4 +1,4 @@
-//! What an operator may set, and its defaults.
+//! Limits and settings of an operator, and their defaults.
 
 use core::time::Duration;
 use std::collections::BTreeSet;
@@ -6,55 +6,54 @@ use std::sync::Arc;
 
 use whimbrel_access::{Principal, Quota, Rules};
 
-/// While a driver has more unsent bytes of a connection than this, its client gets no more
-/// deliveries.
+/// Unsent bytes of a connection at the driver above which its client gets no more deliveries.
 pub const HIGH_WATER: usize = 256 << 10;
 
-/// A driver tells that a connection has drained when no more than this is unsent.
+/// Unsent bytes of a connection at or below which the driver reports that it has drained.
 pub const LOW_WATER: usize = 64 << 10;
 
-/// Answers (acknowledgements, ping responses) to a client with more than [`HIGH_WATER`] unsent, in
-/// bytes: a client that asks on and on without reading is disconnected when so many have come
-/// together.
+/// Bytes of answers (acknowledgements, ping responses) for a client that has more than
+/// [`HIGH_WATER`] unsent: at this amount the client is disconnected, because it goes on asking
+/// without reading.
 pub const ANSWERS_MAX: usize = 1 << 20;
 
-/// Bytes that are kept of what a client sends before its CONNECT is answered, which may take a
-/// moment where its session comes from another broker: what drivers have read when they are asked
-/// to read no more finds room behind [`AHEAD_ENOUGH`].
+/// Bytes kept of what a client sends before its CONNECT is answered; the answer takes a while if
+/// the session is at another broker. What drivers have read already when they are asked to pause
+/// fits between [`AHEAD_ENOUGH`] and this.
 pub const AHEAD_MAX: usize = 256 << 10;
 
-/// With more than so many of these bytes drivers are asked to read no more for now. With less they
-/// read on, so that the end of a connection that waits is noticed.
+/// Above this many bytes sent ahead, drivers are asked to pause reading. Below it they read on, so
+/// that the end of a waiting connection is noticed.
 pub const AHEAD_ENOUGH: usize = 64 << 10;
 
 /// Connections that have ended while they waited for their sessions, and whose last packets are
-/// still to be handled. Of more than that those packets are dropped, as if the connection had ended
+/// still to be handled. Beyond this number such packets are dropped, as if the connection had ended
 /// a moment before: each holds up to [`AHEAD_MAX`] bytes.
 pub const ENDED_WAITING_MAX: usize = 256;
 
-/// Bytes that a driver reads at most of what a connection has already sent, when
-/// [`crate::Output::read_out`] asks for it.
+/// Bytes that a driver reads at most of a connection's sent data, when [`crate::Output::read_out`]
+/// asks for it.
 pub const READ_OUT_BYTES: usize = 64 << 10;
 
-/// How long a connection that seems to be silent may take to be read to its end before it is ended
-/// for that.
+/// Time limit for reading a connection that seems silent to its end, before it is ended for its
+/// silence.
 pub const LISTEN_MAX: Duration = Duration::from_secs(1);
 
-/// A connection whose session was not found for so long is refused, also if the core should never
-/// say so.
+/// A connection whose session was not found for this time is refused, even if the core never
+/// reports it.
 pub const AWAIT_MAX: Duration = Duration::from_secs(5);
 
-/// A connection of which it was not found out who it is for so long is refused, also if the driver
-/// should never say so.
+/// A connection whose client was not identified for this time is refused, even if the driver never
+/// answers.
 pub const IDENTIFY_MAX: Duration = Duration::from_secs(10);
 
-/// How long a broker that is about to end waits at most for the answers that its clients are owed,
-/// before it tells them to go: several commits of a slow disk.
+/// The longest time for which a broker that is about to end waits for pending answers to its
+/// clients, before it disconnects them: several commits of a slow disk.
 pub const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 
-/// How long a connection of MQTT 3.1.1 is not read after a publish was refused that may be accepted
-/// later, as when the log is full: it then ends, without an acknowledgement, and its client sends
-/// the publish again. It ends sooner when there is room again.
+/// The time for which a connection of MQTT 3.1.1 is not read after the refusal of a publish that
+/// may be accepted later, such as when the log is full. Then it ends without an acknowledgement,
+/// and its client sends the publish again. It ends sooner when there is room again.
 pub const REFUSED_UNREAD: Duration = Duration::from_secs(10);
 
 /// Incomplete packets up to this size, in bytes, are held for every connection.
@@ -63,8 +62,7 @@ pub const PARTIAL_FREE: usize = 16 << 10;
 /// Bounds of the protocol's edge.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// QoS 2 publishes that one client may have unreleased; announced to it as Receive Maximum. At
-    /// least 1.
+    /// Unreleased QoS 2 publishes of one client; announced as Receive Maximum. At least 1.
     pub receive_maximum: u16,
     /// The largest packet that is accepted, bytes, header included; announced as Maximum Packet
     /// Size.
@@ -74,12 +72,12 @@ pub struct Limits {
     pub partial_bytes: usize,
     /// Topic aliases that a client may set; announced as Topic Alias Maximum.
     pub topic_alias_maximum: u16,
-    /// Topic aliases that the broker sets at most, whatever the client offers.
+    /// Topic aliases that the broker sets at most, even if the client offers more.
     pub topic_alias_out_maximum: u16,
     /// The longest keep-alive, seconds: a longer one, or none, is replaced for MQTT 5 clients. 0:
     /// no bound.
     pub keep_alive_max: u16,
-    /// How long a connection may take to send its CONNECT.
+    /// Time in which a connection has to send its CONNECT.
     pub connect_timeout: Duration,
 }
 
@@ -97,26 +95,26 @@ impl Default for Limits {
     }
 }
 
-/// Who may do what at this broker.
+/// Permissions and quotas at this broker.
 #[derive(Clone, Debug, Default)]
 pub struct Access {
-    /// What is allowed. By default nothing is.
+    /// The rules. By default they allow nothing.
     pub rules: Arc<Rules>,
-    /// How much of it; sound, as [`whimbrel_access::Meter::check`] says.
+    /// The quotas; valid by [`whimbrel_access::Meter::check`].
     pub quotas: Arc<[Quota]>,
-    /// Whether user names and passwords can be judged: [`crate::Output::identify`] is answered.
+    /// Whether user names and passwords can be checked: [`crate::Output::identify`] is answered.
     pub judges: bool,
-    /// Those who can be known by a password.
+    /// Principals that can be identified by a password.
     pub users: Arc<BTreeSet<Principal>>,
-    /// The marks of the keys by which tokens are believed, as of [`crate::Identity::by_token`].
+    /// Marks of the keys whose tokens are accepted, as in [`crate::Identity::by_token`].
     pub keys: BTreeSet<u64>,
-    /// A client that publishes what no rule allows is disconnected; otherwise it is told so where
-    /// its version of the protocol can say it, and acknowledged where not.
+    /// Whether a client is disconnected when it publishes what no rule allows. Otherwise the
+    /// acknowledgement says so if the protocol version can, and the publish is acknowledged if not.
     pub disconnects_denied: bool,
 }
 
 impl Access {
-    /// Everything is allowed to everybody.
+    /// Every client may do everything.
     pub fn everything() -> Access {
         Access { rules: Arc::new(Rules::everything()), ..Access::default() }
     }
@@ -133,9 +131,9 @@ pub struct Config {
     pub limits: Limits,
     /// Bounds of the core.
     pub core: whimbrel_core::Limits,
-    /// Who may do what.
+    /// Permissions and quotas.
     pub access: Access,
-    /// How often `$SYS` is brought up to date; `None`: never.
+    /// The interval at which `$SYS` is updated; `None`: never.
     pub sys_interval: Option<Duration>,
 }
 

@@ -1,8 +1,8 @@
 //! MQTT 3.1.1 and 5: packet model, codec and the broker's edge, without IO.
 //!
 //! [`MqttBroker`] is a whole MQTT broker as a deterministic state machine: the core, and the
-//! translation between packets and the core's vocabulary. Whoever drives it hands in bytes and
-//! moments ([`Input`]) and carries away bytes ([`Output`]).
+//! translation between packets and the core's vocabulary. Its driver feeds it bytes and times
+//! ([`Input`]) and carries out its effects ([`Output`]).
 
 pub mod codec;
 mod config;

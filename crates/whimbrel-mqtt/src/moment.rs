@@ -1,4 +1,4 @@
-//! Moments as people and programs write them: RFC 3339, with date, time and offset.
+//! Times in the format of RFC 3339, with date, time and offset.
 
 use std::borrow::Cow;
 
@@ -6,23 +6,23 @@ use jiff::Timestamp;
 use jiff::civil::Date;
 use whimbrel_event::Time;
 
-/// A moment as errors show it.
+/// A time as errors show it.
 pub const EXAMPLE: &str = "2026-03-01T12:00:00Z";
 
-/// Decimals of a second that count: a nanosecond.
+/// Decimals of a second that are used: nanoseconds.
 const DECIMALS: usize = 9;
 
-/// A moment as in RFC 3339, with any number of decimals: what is less than a nanosecond is cut off.
-/// Moments before 1970 mean its beginning. `None`: the text is none.
+/// Parses a time of RFC 3339 with any number of decimals; fractions of a nanosecond are cut off.
+/// Times before 1970 mean its beginning. `None`: the text is no such time.
 pub fn read(text: &str) -> Option<Time> {
     let at: Timestamp = without_more_decimals(text).parse().ok().filter(|_| has_offset(text))?;
     let nanos = at.as_nanosecond().max(0);
     Some(Time::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
 }
 
-/// What is to be written instead of a text that means a moment in another way: a date, a time
-/// without seconds or offset, or a number of seconds, milliseconds, microseconds or nanoseconds
-/// since 1970. `None`: it is none of these.
+/// The corrected form of a text that means a time in another format: a date, a time without seconds
+/// or offset, or a number of seconds, milliseconds, microseconds or nanoseconds since 1970. `None`:
+/// the text is none of these.
 pub fn advice(text: &str) -> Option<String> {
     let meant = match text.split_once(['T', 't', ' ']) {
         Some((date, _)) => date.parse::<Date>().ok().map(|_| EXAMPLE.to_owned()),
@@ -32,8 +32,8 @@ pub fn advice(text: &str) -> Option<String> {
     Some(format!("a moment is written as in RFC 3339, with date, time and offset, as {meant}"))
 }
 
-/// The moment that a number of units since 1970 means; which unit, its size tells: the numbers of
-/// the years 1973 to 5138 differ.
+/// The time of a number of units since 1970. The number's size tells the unit: the ranges of the
+/// units do not overlap for the years 1973 to 5138.
 fn since_1970(text: &str) -> Option<Timestamp> {
     let whole = text.split_once('.').map_or(text, |(whole, _)| whole);
     let is_number = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
@@ -57,8 +57,8 @@ fn without_more_decimals(text: &str) -> Cow<'_, str> {
     format!("{whole}.{}{}", &rest[..DECIMALS], &rest[decimals..]).into()
 }
 
-/// Whether a moment ends with an offset of RFC 3339: Z, or hours below 24 and minutes below 60. The
-/// parser takes more than that.
+/// Whether a time ends with an offset of RFC 3339: Z, or hours below 24 and minutes below 60. The
+/// parser accepts more than that.
 fn has_offset(text: &str) -> bool {
     let is_below = |tens: u8, ones: u8, end: u8| {
         tens.is_ascii_digit() && ones.is_ascii_digit() && (tens - b'0') * 10 + (ones - b'0') < end

@@ -1,8 +1,8 @@
-//! What the edge has seen and done.
+//! Counters and gauges of the edge.
 
 use crate::codec::ReasonCode;
 
-/// How often each reason code occurred.
+/// Counts by reason code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reasons([u64; 256]);
 
@@ -17,12 +17,12 @@ impl Reasons {
         self.0[usize::from(reason.0)] += 1;
     }
 
-    /// How often `code` occurred.
+    /// The count of `code`.
     pub fn count(&self, code: u8) -> u64 {
         self.0[usize::from(code)]
     }
 
-    /// All codes that occurred, with their numbers.
+    /// All codes with a count above 0, with their counts.
     pub fn iter(&self) -> impl Iterator<Item = (u8, u64)> + '_ {
         (0..=u8::MAX).zip(self.0).filter(|(_, count)| *count > 0)
     }
@@ -46,7 +46,7 @@ macro_rules! stats {
 }
 
 stats! {
-    /// The core's.
+    /// Counters and gauges of the core.
     core: whimbrel_core::Stats,
     /// Transport connections opened, by [`crate::Origin::ALL`].
     connections_opened: [u64; 4],
@@ -54,9 +54,9 @@ stats! {
     connections: u64,
     /// Gauge: connections whose CONNECT has been accepted.
     connections_accepted: u64,
-    /// Connections that ended without the broker's doing and without DISCONNECT.
+    /// Connections that were lost: ended neither by the broker nor by DISCONNECT.
     connections_lost: u64,
-    /// Connections closed because no CONNECT came in time.
+    /// Connections closed because no CONNECT arrived in time.
     connect_timeouts: u64,
     /// Connections closed because the client kept silent for one and a half times its keep-alive.
     keep_alive_timeouts: u64,
@@ -72,14 +72,13 @@ stats! {
     publishes_in: u64,
     /// PUBLISH packets sent.
     publishes_out: u64,
-    /// CONNECTs of which it had to be found out who sent them.
+    /// CONNECTs whose clients had to be identified first.
     identifying: u64,
     /// Deliveries that were dropped because no rule allows them any more.
     deliveries_denied: u64,
     /// Subscriptions that were ended because no rule allows them any more.
     subscriptions_ended: u64,
-    /// How often a connection was read no more for a while because its principal's quota was used
-    /// up.
+    /// The number of times that a connection was paused because its principal's quota was used up.
     throttled: u64,
     /// CONNECTs refused, by reason code of MQTT 5.
     refused: Reasons,
@@ -90,12 +89,12 @@ stats! {
     publishes_refused: Reasons,
     /// Acknowledgements for which there is no delivery.
     acknowledgements_unknown: u64,
-    /// SUBSCRIBEs refused because their selector is none.
+    /// SUBSCRIBEs refused because their selector is invalid.
     selectors_refused: u64,
     /// SUBSCRIBEs refused because what they say about durability, where to begin, acknowledgement
     /// or notices cannot be read or is not available.
     following_refused: u64,
-    /// Acknowledgements by token that cannot be read.
+    /// Acknowledgements by token that cannot be parsed.
     tokens_refused: u64,
     /// Packets that went without what the broker adds (names of events and other properties of its
     /// own, aliases, reason strings), as the client does not accept packets of that size.

@@ -8,16 +8,16 @@ use super::{DecodeError, PacketId, PacketType, ReasonCode, UserProperties, Versi
 /// PUBACK, PUBREC, PUBREL or PUBCOMP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ack<'a> {
-    /// Which publish.
+    /// The packet id of the publish.
     pub packet_id: PacketId,
-    /// How it went; always success in MQTT 3.1.1.
+    /// The outcome; always success in MQTT 3.1.1.
     pub reason: ReasonCode,
     /// Properties; none in MQTT 3.1.1.
     pub properties: AckProperties<'a>,
 }
 
 impl Ack<'_> {
-    /// Success, and nothing more to say.
+    /// Success, without properties.
     pub const fn success(packet_id: PacketId) -> Ack<'static> {
         Ack { packet_id, reason: ReasonCode::SUCCESS, properties: AckProperties::EMPTY }
     }
@@ -26,30 +26,30 @@ impl Ack<'_> {
 /// SUBACK or UNSUBACK.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CodesAck<'a> {
-    /// Which SUBSCRIBE or UNSUBSCRIBE.
+    /// The packet id of the SUBSCRIBE or UNSUBSCRIBE.
     pub packet_id: PacketId,
-    /// One for each filter, in their order. None in an UNSUBACK of MQTT 3.1.1.
+    /// One code for each filter, in their order. None in an UNSUBACK of MQTT 3.1.1.
     pub codes: Codes<'a>,
     /// Properties; none in MQTT 3.1.1.
     pub properties: AckProperties<'a>,
 }
 
-/// Reason codes in a row.
+/// A list of reason codes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Codes<'a>(pub &'a [u8]);
 
 impl<'a> Codes<'a> {
-    /// All of them.
+    /// All codes, in their order.
     pub fn iter(self) -> impl ExactSizeIterator<Item = ReasonCode> + use<'a> {
         self.0.iter().map(|&code| ReasonCode(code))
     }
 
-    /// How many.
+    /// The number of codes.
     pub fn len(self) -> usize {
         self.0.len()
     }
 
-    /// True if there are none.
+    /// True if there is none.
     pub fn is_empty(self) -> bool {
         self.0.is_empty()
     }
@@ -58,14 +58,14 @@ impl<'a> Codes<'a> {
 /// Properties of an acknowledgement.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct AckProperties<'a> {
-    /// What happened, for people.
+    /// An explanation for people.
     pub reason_string: Option<&'a str>,
     /// Name and value pairs.
     pub user: UserProperties<'a>,
 }
 
 impl AckProperties<'_> {
-    /// None.
+    /// No properties.
     pub const EMPTY: AckProperties<'static> = AckProperties { reason_string: None, user: UserProperties::EMPTY };
 
     fn is_empty(&self) -> bool {
@@ -100,10 +100,10 @@ fn check_code(packet: PacketType, code: u8) -> Result<ReasonCode, DecodeError> {
     }
 }
 
-/// Decodes the body of a PUBACK, PUBREC, PUBREL or PUBCOMP, whichever `packet` says.
+/// Decodes the body of a PUBACK, PUBREC, PUBREL or PUBCOMP; `packet` says which.
 ///
 /// # Errors
-/// Says what rule of the specification the packet breaks.
+/// The rule of the specification that the packet breaks.
 #[inline]
 pub fn decode_ack(version: Version, packet: PacketType, body: &[u8]) -> Result<Ack<'_>, DecodeError> {
     if let &[high, low] = body

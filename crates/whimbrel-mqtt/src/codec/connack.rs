@@ -11,14 +11,14 @@ use super::{DecodeError, PacketType, QoS, ReasonCode, UserProperties, Version};
 pub struct ConnAck<'a> {
     /// The server has state of an earlier connection.
     pub session_present: bool,
-    /// How it went. In MQTT 3.1.1 the nearest return code is sent.
+    /// The outcome. In MQTT 3.1.1 the nearest return code is sent.
     pub reason: ReasonCode,
     /// Properties; none in MQTT 3.1.1.
     pub properties: ConnAckProperties<'a>,
 }
 
 impl ConnAck<'_> {
-    /// The connection is refused, and nothing more to say.
+    /// A refusal of the connection, without properties.
     pub fn refusal(reason: ReasonCode) -> ConnAck<'static> {
         ConnAck { session_present: false, reason, properties: ConnAckProperties::default() }
     }
@@ -29,29 +29,29 @@ impl ConnAck<'_> {
 pub struct ConnAckProperties<'a> {
     /// Seconds for which the session outlives the connection, if not as the client asked.
     pub session_expiry: Option<u32>,
-    /// Publishes with QoS above 0 that the server takes at once; 65,535 if absent.
+    /// Publishes with QoS above 0 that the server accepts unacknowledged; 65,535 if absent.
     pub receive_maximum: Option<NonZeroU16>,
-    /// The highest QoS the server takes: 0 or 1; 2 if absent.
+    /// The highest QoS that the server accepts: 0 or 1; 2 if absent.
     pub maximum_qos: Option<QoS>,
     /// Whether the server retains messages; true if absent.
     pub retain_available: Option<bool>,
-    /// The largest packet the server takes, bytes; not 0.
+    /// The largest packet that the server accepts, bytes; not 0.
     pub maximum_packet_size: Option<u32>,
     /// The identifier that the server gave to a client without one.
     pub assigned_client_id: Option<&'a str>,
-    /// The largest topic alias the server takes; 0 if absent.
+    /// The largest topic alias that the server accepts; 0 if absent.
     pub topic_alias_maximum: Option<u16>,
-    /// What happened, for people.
+    /// An explanation for people.
     pub reason_string: Option<&'a str>,
-    /// Whether the server takes wildcards in filters; true if absent.
+    /// Whether the server accepts wildcards in filters; true if absent.
     pub wildcard_available: Option<bool>,
-    /// Whether the server takes subscription identifiers; true if absent.
+    /// Whether the server accepts subscription identifiers; true if absent.
     pub subscription_ids_available: Option<bool>,
-    /// Whether the server takes shared subscriptions; true if absent.
+    /// Whether the server accepts shared subscriptions; true if absent.
     pub shared_available: Option<bool>,
     /// The keep-alive that the client must use in place of its own, seconds.
     pub server_keep_alive: Option<u16>,
-    /// What response topics begin with.
+    /// The prefix of response topics.
     pub response_information: Option<&'a str>,
     /// Another server to use.
     pub server_reference: Option<&'a str>,
@@ -121,7 +121,7 @@ impl Fields for ConnAckProperties<'_> {
     fn write(&self, sink: &mut impl Sink) {
         sink.put_u32(id::SESSION_EXPIRY, self.session_expiry);
         sink.put_u16(id::RECEIVE_MAXIMUM, self.receive_maximum.map(NonZeroU16::get));
-        // There is no way to say 2 but to say nothing.
+        // The property has no encoding for QoS 2: it is left out.
         let limited = self.maximum_qos.filter(|qos| *qos != QoS::ExactlyOnce);
         sink.put_flag(id::MAXIMUM_QOS, limited.map(|qos| qos == QoS::AtLeastOnce));
         sink.put_flag(id::RETAIN_AVAILABLE, self.retain_available);

@@ -17,7 +17,7 @@ const USER_NAME: u8 = 0x80;
 /// A CONNECT packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Connect<'a> {
-    /// What the client speaks.
+    /// The client's protocol version.
     pub version: Version,
     /// The client is a bridge of another broker: the highest bit of the protocol level, in MQTT
     /// 3.1.1 only. It is no part of the standard; bridges of mosquitto set it unless `try_private`
@@ -26,7 +26,7 @@ pub struct Connect<'a> {
     /// Begin with a new session. In MQTT 3.1.1 (clean session) the session also ends with the
     /// connection.
     pub clean_start: bool,
-    /// Seconds between packets from the client at most; 0: no bound.
+    /// The longest time between packets from the client, seconds; 0: no bound.
     pub keep_alive: u16,
     /// Properties; none in MQTT 3.1.1.
     pub properties: ConnectProperties<'a>,
@@ -45,11 +45,11 @@ pub struct Connect<'a> {
 pub struct ConnectProperties<'a> {
     /// Seconds for which the session outlives the connection; `u32::MAX`: for ever.
     pub session_expiry: Option<u32>,
-    /// Publishes with QoS above 0 that the client takes at once; 65,535 if absent.
+    /// Publishes with QoS above 0 that the client accepts unacknowledged; 65,535 if absent.
     pub receive_maximum: Option<NonZeroU16>,
-    /// The largest packet the client takes, bytes; not 0.
+    /// The largest packet that the client accepts, bytes; not 0.
     pub maximum_packet_size: Option<u32>,
-    /// The largest topic alias the client takes; 0 if absent.
+    /// The largest topic alias that the client accepts; 0 if absent.
     pub topic_alias_maximum: Option<u16>,
     /// The client asks for response information; false if absent.
     pub request_response_information: Option<bool>,
@@ -68,11 +68,11 @@ pub struct ConnectProperties<'a> {
 pub struct Will<'a> {
     /// The topic name.
     pub topic: &'a str,
-    /// The message.
+    /// The payload of the message.
     pub payload: &'a [u8],
-    /// How surely it is handed over.
+    /// The QoS of the publication.
     pub qos: QoS,
-    /// It is to be retained.
+    /// Whether the message is to be retained.
     pub retain: bool,
     /// Properties; none in MQTT 3.1.1.
     pub properties: WillProperties<'a>,
@@ -87,11 +87,11 @@ pub struct WillProperties<'a> {
     pub text_payload: Option<bool>,
     /// Seconds for which the message is of use once published.
     pub message_expiry: Option<u32>,
-    /// What the payload is.
+    /// The type of the payload.
     pub content_type: Option<&'a str>,
-    /// Where a reply is wanted.
+    /// The topic for a reply.
     pub response_topic: Option<&'a str>,
-    /// Tells which request a reply belongs to.
+    /// Data that tells the requester which request a reply belongs to.
     pub correlation_data: Option<&'a [u8]>,
     /// Name and value pairs.
     pub user: UserProperties<'a>,
@@ -100,9 +100,9 @@ pub struct WillProperties<'a> {
 /// In MQTT 3.1.1, the bit of the protocol level that a bridge sets.
 const BRIDGE: u8 = 0x80;
 
-/// In which version to answer a CONNECT that cannot be served, from what can be read of it: 5 for
-/// level 5 and above, whatever the protocol's name, and 3.1.1 for older ones. `None` if no version
-/// of MQTT has an answer; then the connection is closed without one.
+/// The version in which to answer a CONNECT that cannot be served, from what can be read of it: 5
+/// for level 5 and above, with any protocol name, and 3.1.1 for older ones. `None` if no version of
+/// MQTT has an answer; then the connection is closed without one.
 pub fn answer_version(body: &[u8]) -> Option<Version> {
     let mut reader = Reader::new(body);
     let name = reader.binary().ok()?;
@@ -114,8 +114,8 @@ pub fn answer_version(body: &[u8]) -> Option<Version> {
     }
 }
 
-/// The client id of a CONNECT, as far as it can be read: also of one that is refused for something
-/// else in it.
+/// The client id of a CONNECT, as far as it can be read: also of a CONNECT that is refused for
+/// another field.
 pub fn client_id_of(body: &[u8]) -> Option<&str> {
     let mut reader = Reader::new(body);
     reader.binary().ok()?;
@@ -129,7 +129,7 @@ pub fn client_id_of(body: &[u8]) -> Option<&str> {
     reader.text("").ok()
 }
 
-/// The version of a CONNECT, and whether it is a bridge's.
+/// The version of a CONNECT, and whether the client is a bridge.
 fn version(reader: &mut Reader<'_>) -> Result<(Version, bool), DecodeError> {
     const fn unsupported(cause: &'static str) -> DecodeError {
         DecodeError { reason: ReasonCode::UNSUPPORTED_PROTOCOL_VERSION, cause }
@@ -146,7 +146,7 @@ fn version(reader: &mut Reader<'_>) -> Result<(Version, bool), DecodeError> {
     }
 }
 
-/// Checks the connect flags against each other.
+/// Checks that the connect flags are consistent.
 fn check_flags(version: Version, flags: u8) -> Result<(), DecodeError> {
     if flags & 1 != 0 {
         return Err(DecodeError::malformed("the reserved connect flag is set"));

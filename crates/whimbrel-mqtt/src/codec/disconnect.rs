@@ -7,14 +7,14 @@ use super::{DecodeError, PacketType, ReasonCode, UserProperties, Version};
 /// A DISCONNECT packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Disconnect<'a> {
-    /// Why; always success in MQTT 3.1.1.
+    /// The reason; always success in MQTT 3.1.1.
     pub reason: ReasonCode,
     /// Properties; none in MQTT 3.1.1.
     pub properties: DisconnectProperties<'a>,
 }
 
 impl Disconnect<'_> {
-    /// For this reason, and nothing more to say.
+    /// A DISCONNECT with this reason, without properties.
     pub const fn new(reason: ReasonCode) -> Disconnect<'static> {
         Disconnect { reason, properties: DisconnectProperties::EMPTY }
     }
@@ -25,7 +25,7 @@ impl Disconnect<'_> {
 pub struct DisconnectProperties<'a> {
     /// Seconds for which the session outlives the connection; only from a client.
     pub session_expiry: Option<u32>,
-    /// What happened, for people.
+    /// An explanation for people.
     pub reason_string: Option<&'a str>,
     /// Another server to use; only from a server.
     pub server_reference: Option<&'a str>,
@@ -34,7 +34,7 @@ pub struct DisconnectProperties<'a> {
 }
 
 impl DisconnectProperties<'_> {
-    /// None.
+    /// No properties.
     pub const EMPTY: DisconnectProperties<'static> = DisconnectProperties {
         session_expiry: None,
         reason_string: None,
@@ -43,7 +43,7 @@ impl DisconnectProperties<'_> {
     };
 }
 
-/// An AUTH packet, MQTT 5 alone.
+/// An AUTH packet, MQTT 5 only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Auth<'a> {
     /// Success, continue or re-authenticate.
@@ -55,11 +55,11 @@ pub struct Auth<'a> {
 /// Properties of an AUTH.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct AuthProperties<'a> {
-    /// The authentication method; absent only in an AUTH that says success and nothing else.
+    /// The authentication method; absent only in an AUTH that has success and no properties.
     pub method: Option<&'a str>,
     /// Data that the method defines.
     pub data: Option<&'a [u8]>,
-    /// What happened, for people.
+    /// An explanation for people.
     pub reason_string: Option<&'a str>,
     /// Name and value pairs.
     pub user: UserProperties<'a>,

@@ -2,13 +2,13 @@
 //!
 //! [`frame`] cuts a byte stream into packets, [`decode`] turns one into a [`Packet`] that borrows
 //! from it, and [`Packet::encode`] is the reverse. PUBLISH, which is nearly all of the traffic, has
-//! its own short way in ([`decode_publish`]) and out ([`encode_publish`],
+//! its own fast path for decoding ([`decode_publish`]) and encoding ([`encode_publish`],
 //! [`PublishLayout::patch`]).
 //!
-//! Decoding checks everything that a packet alone can be wrong in: what is returned obeys the
-//! specification's rules of form and of value. Not checked here, because it takes more than the
-//! packet: the syntax of topic filters, packet ids in use, and which side may send what (see
-//! [`Packet::check_from_client`]).
+//! Decoding checks everything that can be checked in a packet alone: a decoded packet obeys the
+//! specification's rules of form and of value. Checks that need more than the packet are left to
+//! the caller: the syntax of topic filters, packet ids in use, and which side may send which packet
+//! (see [`Packet::check_from_client`]).
 
 mod ack;
 mod connack;
@@ -37,7 +37,7 @@ pub use subscribe::{
 pub use whimbrel_event::Qos as QoS;
 pub use wire::{BINARY_MAX, Frame, PACKET_MAX, REMAINING_LENGTH_MAX, SUBSCRIPTION_ID_MAX, frame};
 
-/// Names a packet among those that await an answer. Zero is not a packet id.
+/// Identifies a packet among those that await an answer. Zero is not a packet id.
 pub type PacketId = core::num::NonZeroU16;
 
 /// A version of MQTT.
@@ -68,12 +68,12 @@ impl fmt::Display for Version {
     }
 }
 
-/// Why bytes are no packet.
+/// The reason why bytes are not a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DecodeError {
-    /// What MQTT 5 calls this kind of mistake.
+    /// The reason code of MQTT 5 for this kind of mistake.
     pub reason: ReasonCode,
-    /// What exactly is wrong, short enough for a reason string.
+    /// The mistake itself, short enough for a reason string.
     pub cause: &'static str,
 }
 
@@ -83,7 +83,7 @@ impl DecodeError {
         DecodeError { reason: ReasonCode::MALFORMED_PACKET, cause }
     }
 
-    /// The packet can be parsed, but the protocol does not permit what it says.
+    /// The packet can be parsed, but the protocol does not permit its contents.
     pub(crate) const fn protocol(cause: &'static str) -> Self {
         DecodeError { reason: ReasonCode::PROTOCOL_ERROR, cause }
     }
@@ -97,12 +97,12 @@ impl fmt::Display for DecodeError {
 
 impl core::error::Error for DecodeError {}
 
-/// Why a packet cannot be written.
+/// The reason why a packet cannot be encoded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EncodeError {
     /// A string or binary field has more than [`BINARY_MAX`] bytes.
     FieldTooLong,
-    /// The packet is larger than [`PACKET_MAX`], or than the receiver takes.
+    /// The packet is larger than [`PACKET_MAX`], or than the receiver accepts.
     PacketTooLarge,
 }
 

@@ -1,4 +1,4 @@
-//! All packets together.
+//! All packet types in one enum.
 
 use whimbrel_event::Attributes;
 
@@ -59,7 +59,7 @@ impl PacketType {
         })
     }
 
-    /// The first byte of such a packet; that of a PUBLISH without flags.
+    /// The first byte of packets of this type; for a PUBLISH, the one without flags.
     #[inline]
     pub const fn first_byte(self) -> u8 {
         let flags = match self {
@@ -70,7 +70,7 @@ impl PacketType {
     }
 }
 
-/// A packet that borrows from the bytes it was decoded from, or from what it is to be encoded of.
+/// A packet that borrows from the bytes it was decoded from, or from the values to encode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "the names are the specification's")]
 #[allow(clippy::large_enum_variant, reason = "packets live on the stack, one at a time")]
@@ -92,11 +92,11 @@ pub enum Packet<'a> {
     Auth(Auth<'a>),
 }
 
-/// Decodes the packet that [`super::frame`] cut off. A CONNECT says its version itself; for all
-/// others `version` is that of the connection.
+/// Decodes the packet that [`super::frame`] cut off. A CONNECT has its own version; for all others
+/// `version` is that of the connection.
 ///
 /// # Errors
-/// Says what rule of the specification the packet breaks.
+/// The rule of the specification that the packet breaks.
 pub fn decode(version: Version, first_byte: u8, body: &[u8]) -> Result<Packet<'_>, DecodeError> {
     let Some(packet) = PacketType::from_first_byte(first_byte) else {
         return Err(DecodeError::malformed("packet type 0 is reserved"));
@@ -150,7 +150,7 @@ impl Fields for (Version, &Packet<'_>) {
 }
 
 impl<'a> Packet<'a> {
-    /// Its kind.
+    /// The packet's type.
     pub const fn packet_type(&self) -> PacketType {
         match self {
             Packet::Connect(_) => PacketType::Connect,
@@ -179,7 +179,7 @@ impl<'a> Packet<'a> {
         (version, self).encoded_len().map(packet_len)
     }
 
-    /// Appends the packet to `out`. What MQTT 3.1.1 has no place for is not written there.
+    /// Appends the packet to `out`, without what MQTT 3.1.1 cannot express if that is the version.
     ///
     /// # Errors
     /// When a field or the packet is too long; `out` is unchanged then.
@@ -190,12 +190,12 @@ impl<'a> Packet<'a> {
         append_packet(self.packet_type().first_byte(), &(version, self), out).map(drop)
     }
 
-    /// Like [`Packet::encode`] for a receiver that takes packets of at most `max` bytes: user
+    /// Like [`Packet::encode`] for a receiver that accepts packets of at most `max` bytes: user
     /// properties, and then the reason string, are left out of answers that would be larger.
-    /// Whether nothing was.
+    /// Returns whether the packet is complete.
     ///
     /// # Errors
-    /// When a field is too long, or the packet is too large all the same; `out` is unchanged then.
+    /// When a field is too long, or the packet is too large even so; `out` is unchanged then.
     pub fn encode_within(&self, version: Version, max: usize, out: &mut Vec<u8>) -> Result<bool, EncodeError> {
         let mut packet = *self;
         let steps = [|_: &mut Packet<'a>| {}, Packet::drop_user_properties, Packet::drop_reason_string];
@@ -208,7 +208,7 @@ impl<'a> Packet<'a> {
         Err(EncodeError::PacketTooLarge)
     }
 
-    /// What an answer says for people, and for whoever knows its user properties.
+    /// An answer's reason string and user properties, which a client does not depend on.
     fn diagnostics(&mut self) -> Option<(&mut Option<&'a str>, &mut UserProperties<'a>)> {
         match self {
             Packet::ConnAck(ConnAck { properties, .. }) => Some((&mut properties.reason_string, &mut properties.user)),
@@ -240,10 +240,11 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// Checks what only a server may send, for the server that receives it.
+    /// Checks, in the server that receives a packet, that it has nothing that only a server may
+    /// send.
     ///
     /// # Errors
-    /// Says what a client must not send.
+    /// The part that a client must not send.
     pub fn check_from_client(&self) -> Result<(), DecodeError> {
         match self {
             Packet::ConnAck(_) | Packet::SubAck(_) | Packet::UnsubAck(_) | Packet::PingResp => {

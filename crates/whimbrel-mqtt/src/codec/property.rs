@@ -1,4 +1,4 @@
-//! Properties of MQTT 5: which there are, where they may stand, and what they may say.
+//! Properties of MQTT 5: their identifiers, the packets that may have them, and their values.
 
 use core::fmt;
 use core::num::NonZeroU16;
@@ -39,7 +39,7 @@ pub(crate) mod id {
     pub(crate) const SHARED_AVAILABLE: u8 = 0x2A;
 }
 
-/// Property sections that differ in what they may contain. One bit each.
+/// Property sections that differ in the properties they may contain. One bit each.
 #[derive(Clone, Copy)]
 #[repr(u16)]
 pub(crate) enum PropertyPlace {
@@ -55,7 +55,7 @@ pub(crate) enum PropertyPlace {
     Auth = 1 << 8,
 }
 
-/// The places where a property may stand, as a sum of [`PropertyPlace`]s; 0 for unknown ones.
+/// The places where a property may stand, as a sum of [`PropertyPlace`]s; 0 for unknown properties.
 const fn places(property: u8) -> u16 {
     const CONNECT: u16 = PropertyPlace::Connect as u16;
     const CONNACK: u16 = PropertyPlace::ConnAck as u16;
@@ -164,7 +164,7 @@ fn maximum_packet_size(reader: &mut Reader<'_>) -> Result<u32, DecodeError> {
     }
 }
 
-/// The value of the property whose identifier was just read.
+/// Reads the value of the property whose identifier was just read.
 fn read_value<'a>(property: u8, r: &mut Reader<'a>) -> Result<Property<'a>, DecodeError> {
     const ZERO_WINDOW: DecodeError = DecodeError::protocol("the receive maximum is 0");
     const ZERO_ALIAS: DecodeError =
@@ -216,8 +216,8 @@ fn read_value<'a>(property: u8, r: &mut Reader<'a>) -> Result<Property<'a>, Deco
     })
 }
 
-/// Reads and checks a property section; calls `visit` for each property that is not kept in the
-/// result.
+/// Reads and checks a property section; calls `visit` for each property that the result does not
+/// keep.
 #[inline]
 pub(crate) fn read_properties<'a>(
     reader: &mut Reader<'a>,
@@ -270,7 +270,7 @@ fn read_section<'a>(
     Ok(section)
 }
 
-/// What is left in a property section to be read when it is asked for.
+/// The parts of a property section that are read only on demand.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Section<'a> {
     pub(crate) user: UserProperties<'a>,
@@ -286,8 +286,8 @@ fn checked_properties<'a>(section: &'a [u8]) -> impl Iterator<Item = Property<'a
     })
 }
 
-/// Name and value pairs in the order given; names may repeat. From a decoded packet they are read
-/// when iterated; to be encoded they come from [`Attributes`].
+/// Name and value pairs in the order given; names may repeat. Pairs of a decoded packet are read
+/// when iterated; pairs to encode come from [`Attributes`].
 #[derive(Clone, Copy)]
 pub struct UserProperties<'a> {
     source: PropertySource<'a>,
@@ -297,16 +297,16 @@ pub struct UserProperties<'a> {
 
 #[derive(Clone, Copy)]
 enum PropertySource<'a> {
-    /// A checked property section that contains them, perhaps among others.
+    /// A checked property section that contains the pairs, perhaps among other properties.
     Encoded(&'a [u8]),
     Attributes(Attributes<'a>),
 }
 
 impl<'a> UserProperties<'a> {
-    /// None.
+    /// No pairs.
     pub const EMPTY: UserProperties<'static> = UserProperties { source: PropertySource::Encoded(&[]), len: 0 };
 
-    /// True if there are none.
+    /// True if there is no pair.
     pub fn is_empty(self) -> bool {
         self.len == 0
     }
@@ -391,26 +391,27 @@ pub struct SubscriptionIds<'a>(Ids<'a>);
 
 #[derive(Clone, Copy)]
 enum Ids<'a> {
-    /// A checked property section that contains at least one.
+    /// A checked property section that contains at least one identifier.
     Encoded(&'a [u8]),
     List(&'a [u32]),
 }
 
 impl<'a> SubscriptionIds<'a> {
-    /// None.
+    /// No identifiers.
     pub const EMPTY: SubscriptionIds<'static> = SubscriptionIds(Ids::List(&[]));
 
-    /// These, each from 1 to [`super::SUBSCRIPTION_ID_MAX`]; others are left out when encoded.
+    /// A list of identifiers from 1 to [`super::SUBSCRIPTION_ID_MAX`]; others are left out when
+    /// encoded.
     pub const fn list(ids: &'a [u32]) -> Self {
         SubscriptionIds(Ids::List(ids))
     }
 
-    /// True if there are none.
+    /// True if there is no identifier.
     pub fn is_empty(self) -> bool {
         matches!(self.0, Ids::List([]))
     }
 
-    /// All of them.
+    /// All identifiers.
     pub fn iter(self) -> impl Iterator<Item = u32> {
         let (section, list) = match self.0 {
             Ids::Encoded(section) => (section, &[][..]),
@@ -457,7 +458,7 @@ impl Fields for SubscriptionIds<'_> {
     }
 }
 
-/// Writes single properties that are present.
+/// Writes single properties if they are present.
 pub(crate) trait PropertySink: Sink {
     #[inline]
     fn put_flag(&mut self, property: u8, value: Option<bool>) {

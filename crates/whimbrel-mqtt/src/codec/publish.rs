@@ -1,4 +1,4 @@
-//! PUBLISH: nearly all of the traffic, so it has a short way in and out.
+//! PUBLISH: nearly all of the traffic, so decoding and encoding have a fast path.
 
 use core::num::NonZeroU16;
 
@@ -15,11 +15,11 @@ const RETAIN: u8 = 0x01;
 /// A PUBLISH packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Publish<'a> {
-    /// It may have been sent before.
+    /// The packet may have been sent before.
     pub dup: bool,
-    /// How surely it is handed over.
+    /// The QoS.
     pub qos: QoS,
-    /// It is to be, or was, retained.
+    /// The message is to be retained, or was retained.
     pub retain: bool,
     /// The topic name. Empty only where a topic alias stands for it.
     pub topic: &'a str,
@@ -27,7 +27,7 @@ pub struct Publish<'a> {
     pub packet_id: Option<PacketId>,
     /// Properties; none in MQTT 3.1.1.
     pub properties: PublishProperties<'a>,
-    /// The message.
+    /// The payload of the message.
     pub payload: &'a [u8],
 }
 
@@ -40,20 +40,20 @@ pub struct PublishProperties<'a> {
     pub message_expiry: Option<u32>,
     /// A number for the topic on this connection.
     pub topic_alias: Option<NonZeroU16>,
-    /// Where a reply is wanted.
+    /// The topic for a reply.
     pub response_topic: Option<&'a str>,
-    /// Tells the requester which request a reply belongs to.
+    /// Data that tells the requester which request a reply belongs to.
     pub correlation_data: Option<&'a [u8]>,
-    /// What the payload is.
+    /// The type of the payload.
     pub content_type: Option<&'a str>,
-    /// The subscriptions it is delivered for; only from a server.
+    /// The subscriptions that the message is delivered for; only from a server.
     pub subscription_ids: SubscriptionIds<'a>,
     /// Name and value pairs.
     pub user: UserProperties<'a>,
 }
 
 impl PublishProperties<'_> {
-    /// None.
+    /// No properties.
     pub const EMPTY: PublishProperties<'static> = PublishProperties {
         text_payload: None,
         message_expiry: None,
@@ -66,7 +66,7 @@ impl PublishProperties<'_> {
     };
 }
 
-/// Two bits of a flags or options byte, in its lowest places.
+/// The QoS in the two lowest bits of a flags or options byte.
 pub(crate) const fn qos_from_bits(bits: u8) -> Option<QoS> {
     match bits {
         0 => Some(QoS::AtMostOnce),
@@ -76,7 +76,7 @@ pub(crate) const fn qos_from_bits(bits: u8) -> Option<QoS> {
     }
 }
 
-/// A topic name for publishing: UTF-8 without U+0000 and wildcards; empty passes.
+/// Checks a topic name for publishing: UTF-8 without U+0000 and wildcards; an empty one passes.
 #[inline]
 pub(crate) fn topic_name(bytes: &[u8]) -> Result<&str, DecodeError> {
     let Ok(name) = core::str::from_utf8(bytes) else {
@@ -105,7 +105,7 @@ const fn special_bytes(word: u64) -> u64 {
     // `+` and `#` differ in one bit.
     const MASK: u64 = !(ONES * (b'+' ^ b'#') as u64);
     let wildcard = (word & MASK) ^ HASH;
-    // The classic test for a zero byte.
+    // The well-known test for a zero byte in a word.
     (word.wrapping_sub(ONES) & !word | wildcard.wrapping_sub(ONES) & !wildcard) & HIGH
 }
 
@@ -120,7 +120,7 @@ fn special_error(name: &[u8]) -> DecodeError {
 /// Decodes a PUBLISH; `first_byte` must say that it is one.
 ///
 /// # Errors
-/// Says what rule of the specification the packet breaks.
+/// The rule of the specification that the packet breaks.
 #[inline]
 pub fn decode_publish(version: Version, first_byte: u8, body: &[u8]) -> Result<Publish<'_>, DecodeError> {
     debug_assert_eq!(first_byte & 0xf0, FIRST_BYTE, "the caller has looked at the packet type");
@@ -216,7 +216,7 @@ fn flags(dup: bool, qos: QoS, retain: bool) -> u8 {
     FIRST_BYTE | u8::from(dup) << 3 | (qos as u8) << 1 | u8::from(retain)
 }
 
-/// Where the parts of an encoded PUBLISH lie that differ from receiver to receiver.
+/// Offsets, in an encoded PUBLISH, of the parts that differ between receivers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PublishLayout {
     /// Bytes of the packet.
@@ -226,8 +226,8 @@ pub struct PublishLayout {
 }
 
 impl PublishLayout {
-    /// Makes an encoded packet, or a copy, fit for another receiver. QoS 1 and 2 can take each
-    /// other's place, and `packet_id` is used by them alone.
+    /// Adapts an encoded packet, or a copy, to another receiver. QoS 1 and 2 have the same layout;
+    /// `packet_id` is used with these only.
     ///
     /// # Panics
     /// When `packet` is shorter than the packet that this layout came with.
@@ -269,10 +269,11 @@ impl Fields for (Version, &Publish<'_>) {
 }
 
 impl Publish<'_> {
-    /// Checks what only a server may send, for the server that receives it.
+    /// Checks, in the server that receives a PUBLISH, that it has nothing that only a server may
+    /// send.
     ///
     /// # Errors
-    /// When it names subscriptions.
+    /// When the packet has subscription identifiers.
     #[inline]
     pub fn check_from_client(&self) -> Result<(), DecodeError> {
         if self.properties.subscription_ids.is_empty() {

@@ -4,7 +4,7 @@ use core::fmt;
 
 use super::PacketType;
 
-/// How an operation ended. Codes from 0x80 are failures.
+/// The outcome of an operation. Codes from 0x80 are failures.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReasonCode(pub u8);
 
@@ -35,7 +35,7 @@ reason_codes! {
     GRANTED_QOS_2 = 0x02, "granted QoS 2";
     /// The client leaves and wants its will published.
     DISCONNECT_WITH_WILL = 0x04, "disconnect with will message";
-    /// Accepted, but nobody subscribes to it.
+    /// Accepted, but no subscription matches.
     NO_MATCHING_SUBSCRIBERS = 0x10, "no matching subscribers";
     /// There was no such subscription.
     NO_SUBSCRIPTION_EXISTED = 0x11, "no subscription existed";
@@ -43,7 +43,7 @@ reason_codes! {
     CONTINUE_AUTHENTICATION = 0x18, "continue authentication";
     /// Authentication begins anew on an open connection.
     RE_AUTHENTICATE = 0x19, "re-authenticate";
-    /// A failure for which no other code fits, or that is not to be told.
+    /// A failure for which no other code fits, or whose cause is not told.
     UNSPECIFIED_ERROR = 0x80, "unspecified error";
     /// The packet cannot be parsed.
     MALFORMED_PACKET = 0x81, "malformed packet";
@@ -69,7 +69,7 @@ reason_codes! {
     SERVER_SHUTTING_DOWN = 0x8B, "server shutting down";
     /// The authentication method is not supported or not the one in use.
     BAD_AUTHENTICATION_METHOD = 0x8C, "bad authentication method";
-    /// Nothing was received for one and a half times the keep-alive.
+    /// No packet was received for one and a half times the keep-alive.
     KEEP_ALIVE_TIMEOUT = 0x8D, "keep alive timeout";
     /// Another connection uses the same client identifier.
     SESSION_TAKEN_OVER = 0x8E, "session taken over";
@@ -121,7 +121,7 @@ impl ReasonCode {
         self.0 >= 0x80
     }
 
-    /// The CONNACK return code of MQTT 3.1.1 that comes nearest.
+    /// The nearest CONNACK return code of MQTT 3.1.1.
     pub const fn to_return_code(self) -> u8 {
         match self {
             ReasonCode::SUCCESS => 0,

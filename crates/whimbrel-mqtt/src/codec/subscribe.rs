@@ -15,7 +15,7 @@ const BAD_FILTER: &str = "a topic filter is not UTF-8 without U+0000";
 /// A SUBSCRIBE packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Subscribe<'a> {
-    /// Names it for its SUBACK.
+    /// The packet id, which the SUBACK repeats.
     pub packet_id: PacketId,
     /// Properties; none in MQTT 3.1.1.
     pub properties: SubscribeProperties<'a>,
@@ -26,7 +26,7 @@ pub struct Subscribe<'a> {
 /// Properties of a SUBSCRIBE.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct SubscribeProperties<'a> {
-    /// Comes back with each delivery; from 1 to [`super::SUBSCRIPTION_ID_MAX`].
+    /// Sent with each delivery; from 1 to [`super::SUBSCRIPTION_ID_MAX`].
     pub subscription_id: Option<u32>,
     /// Name and value pairs.
     pub user: UserProperties<'a>,
@@ -35,7 +35,7 @@ pub struct SubscribeProperties<'a> {
 /// An UNSUBSCRIBE packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unsubscribe<'a> {
-    /// Names it for its UNSUBACK.
+    /// The packet id, which the UNSUBACK repeats.
     pub packet_id: PacketId,
     /// Properties; none in MQTT 3.1.1.
     pub properties: UnsubscribeProperties<'a>,
@@ -50,31 +50,31 @@ pub struct UnsubscribeProperties<'a> {
     pub user: UserProperties<'a>,
 }
 
-/// What is done with retained messages when a subscription is made.
+/// Whether retained messages are sent when a subscription is made.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum RetainHandling {
-    /// All that match are sent.
+    /// All retained messages that match are sent.
     #[default]
     Send = 0,
-    /// They are sent unless the subscription existed.
+    /// Retained messages are sent unless the subscription existed.
     SendIfNew = 1,
-    /// None is sent.
+    /// No retained message is sent.
     DoNotSend = 2,
 }
 
-/// One filter of a SUBSCRIBE with its options. MQTT 3.1.1 has none but the QoS.
+/// One filter of a SUBSCRIBE with its options. MQTT 3.1.1 has no option but the QoS.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Filter<'a> {
     /// The filter as written; its syntax is not checked here.
     pub filter: &'a str,
-    /// The highest QoS wanted.
+    /// The highest QoS of deliveries.
     pub qos: QoS,
-    /// Leave out what the same client publishes.
+    /// Leave out messages that the same client publishes.
     pub no_local: bool,
-    /// Keep the retain mark as published.
+    /// Keep the retain flag as published.
     pub retain_as_published: bool,
-    /// What to do with retained messages.
+    /// Whether retained messages are sent.
     pub retain_handling: RetainHandling,
 }
 
@@ -127,7 +127,7 @@ fn read_filter<'a>(version: Version, reader: &mut Reader<'a>) -> Result<Filter<'
     Ok(Filter { filter, qos, no_local, retain_as_published, retain_handling })
 }
 
-/// The filters of a SUBSCRIBE; from a decoded packet they are read when iterated.
+/// The filters of a SUBSCRIBE; those of a decoded packet are read when iterated.
 #[derive(Clone, Copy)]
 pub struct Filters<'a>(FilterList<'a>);
 
@@ -139,12 +139,12 @@ enum FilterList<'a> {
 }
 
 impl<'a> Filters<'a> {
-    /// These.
+    /// A list of filters to encode.
     pub const fn list(filters: &'a [Filter<'a>]) -> Self {
         Filters(FilterList::List(filters))
     }
 
-    /// All of them in their order.
+    /// All filters in their order.
     pub fn iter(self) -> impl Iterator<Item = Filter<'a>> {
         let (encoded, list) = match self.0 {
             FilterList::Encoded(payload) => (payload, &[][..]),
@@ -169,7 +169,7 @@ impl fmt::Debug for Filters<'_> {
     }
 }
 
-/// The filters of an UNSUBSCRIBE; from a decoded packet they are read when iterated.
+/// The filters of an UNSUBSCRIBE; those of a decoded packet are read when iterated.
 #[derive(Clone, Copy)]
 pub struct Topics<'a>(TopicList<'a>);
 
@@ -181,12 +181,12 @@ enum TopicList<'a> {
 }
 
 impl<'a> Topics<'a> {
-    /// These.
+    /// A list of filters to encode.
     pub const fn list(filters: &'a [&'a str]) -> Self {
         Topics(TopicList::List(filters))
     }
 
-    /// All of them in their order.
+    /// All filters in their order.
     pub fn iter(self) -> impl Iterator<Item = &'a str> {
         let (encoded, list) = match self.0 {
             TopicList::Encoded(payload) => (payload, &[][..]),

@@ -1,11 +1,11 @@
-//! Framing and the field types that packets are made of.
+//! Framing, and the field types of packets.
 
 use super::{DecodeError, EncodeError, ReasonCode};
 
-/// The largest remaining length that four bytes can say.
+/// The largest remaining length that four bytes can encode.
 pub const REMAINING_LENGTH_MAX: usize = 268_435_455;
 
-/// The largest packet, bytes: first byte, four bytes of length, the rest.
+/// The largest packet, bytes: first byte, four bytes of length, the body.
 pub const PACKET_MAX: usize = REMAINING_LENGTH_MAX + 5;
 
 /// The longest string or binary field, bytes.
@@ -26,7 +26,7 @@ const OVERSIZE: DecodeError =
 pub struct Frame<'a> {
     /// Packet type and flags.
     pub first_byte: u8,
-    /// Everything behind the remaining length.
+    /// Everything after the remaining length.
     pub body: &'a [u8],
     /// Bytes of the whole packet, to be consumed from the stream.
     pub len: usize,
@@ -35,8 +35,8 @@ pub struct Frame<'a> {
 /// Cuts the first packet off a byte stream; `None` if it is not complete yet.
 ///
 /// # Errors
-/// When the length is malformed, or the packet will have more than `max` bytes; both as soon as
-/// that is known.
+/// When the length is malformed, or the packet will have more than `max` bytes; both as soon as the
+/// length shows it.
 #[inline]
 pub fn frame(bytes: &[u8], max: usize) -> Result<Option<Frame<'_>>, DecodeError> {
     let [first_byte, rest @ ..] = bytes else { return Ok(None) };
@@ -134,7 +134,7 @@ impl<'a> Reader<'a> {
         self.take(usize::from(len))
     }
 
-    /// A string; `cause` tells which one is not well-formed.
+    /// Reads a string; `cause` is the error for one that is not well-formed.
     pub(crate) fn text(&mut self, cause: &'static str) -> Result<&'a str, DecodeError> {
         let bytes = self.binary()?;
         match core::str::from_utf8(bytes) {
@@ -143,7 +143,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Nothing may be left.
+    /// Checks that no byte is left.
     pub(crate) fn finish(self) -> Result<(), DecodeError> {
         if self.rest.is_empty() {
             Ok(())
@@ -153,12 +153,13 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Where encoded fields go: to be counted or to be kept. So size and content cannot drift apart.
+/// Destination of encoded fields: a counter or a buffer. One function writes to both, so that size
+/// and content cannot differ.
 pub(crate) trait Sink {
     fn bytes(&mut self, bytes: &[u8]);
 
-    /// A field that is too long to encode is met; only the counting pass cares, and no other
-    /// follows it.
+    /// Called for a field that is too long to encode. Only the counting pass uses it, and no other
+    /// pass follows it then.
     fn overlong(&mut self) {}
 
     #[inline]
@@ -212,7 +213,7 @@ impl Sink for Vec<u8> {
     }
 }
 
-/// Counts what would be written.
+/// Counts the bytes that would be written.
 #[derive(Default)]
 pub(crate) struct Counter {
     len: usize,
@@ -230,11 +231,11 @@ impl Sink for Counter {
     }
 }
 
-/// Something that is written as a run of fields.
+/// A sequence of fields.
 pub(crate) trait Fields {
     fn write(&self, sink: &mut impl Sink);
 
-    /// Bytes that [`Fields::write`] writes.
+    /// The number of bytes that [`Fields::write`] writes.
     fn encoded_len(&self) -> Result<u32, EncodeError> {
         let mut counter = Counter::default();
         self.write(&mut counter);
@@ -248,7 +249,7 @@ pub(crate) trait Fields {
     }
 }
 
-/// Writes a length and then what has that length, as property sections are written.
+/// Writes the length of `fields` and then `fields`, the form of a property section.
 #[inline]
 pub(crate) fn write_with_length(fields: &impl Fields, sink: &mut impl Sink) {
     let mut counter = Counter::default();

@@ -1,4 +1,4 @@
-//! Acknowledgement by token: a client that keeps its position says up to where it has come.
+//! Acknowledgement by token: a client that keeps its position tells how far it has processed.
 
 use whimbrel_core::{Input as CoreInput, Link};
 use whimbrel_event::{CheckpointToken, InvalidToken, Time};
@@ -9,15 +9,15 @@ use super::refuse::RefusedPublish;
 use super::{MqttBroker, Output};
 use crate::codec::{PacketId, Publish, ReasonCode, SUBSCRIPTION_ID_MAX, UserProperties};
 
-/// The topic to which a client publishes the token that it has safely processed, with or without
-/// later event ids. No subscriber ever gets it.
+/// The topic to which a client publishes the token up to which it has processed messages, with or
+/// without later event ids. No subscriber ever gets it.
 pub(super) const ACK_TOPIC: &str = "$whimbrel/ack";
 
 /// The user property that names the subscription, where the client has several.
 const SUBSCRIPTION: &str = "w-subscription";
 
 impl MqttBroker {
-    /// Handles a PUBLISH to [`ACK_TOPIC`]; whether it is to be retained does not matter.
+    /// Handles a PUBLISH to [`ACK_TOPIC`]; its retain flag does not matter.
     pub(super) fn acknowledge(&mut self, now: Time, id: u32, publish: &Publish<'_>, out: &mut impl Output) {
         let user = publish.properties.user;
         let unknown = |name: &str| name.starts_with("w-") && name != SUBSCRIPTION;
@@ -37,10 +37,10 @@ impl MqttBroker {
     }
 }
 
-/// What errors call a payload.
+/// The name of a payload in errors.
 const PAYLOAD: &str = "the payload";
 
-/// The token that a payload is, advanced by the event ids that may follow it.
+/// Parses a payload as a token, advanced by the event ids that may follow it.
 fn token(payload: &[u8]) -> Result<CheckpointToken, (ReasonCode, String)> {
     let invalid = |cause: String| (ReasonCode::PAYLOAD_FORMAT_INVALID, cause);
     let text = core::str::from_utf8(payload).map_err(|_| {
@@ -54,7 +54,7 @@ fn token(payload: &[u8]) -> Result<CheckpointToken, (ReasonCode, String)> {
     Ok(token)
 }
 
-/// The subscription that user properties name; 0: none.
+/// The identifier of the subscription that user properties name; 0: none.
 fn identifier(user: UserProperties<'_>) -> Result<u32, (ReasonCode, String)> {
     let mut values = user.iter().filter(|(name, _)| *name == SUBSCRIPTION).map(|(_, value)| value);
     let Some(value) = values.next() else { return Ok(0) };

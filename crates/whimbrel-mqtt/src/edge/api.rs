@@ -1,4 +1,4 @@
-//! What a driver may tell the broker, and what it is told.
+//! Inputs and outputs of the broker, for drivers.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -13,189 +13,189 @@ use whimbrel_selector::Fences;
 use super::Origin;
 use crate::config::Access;
 
-/// The driver's name for one open connection: small numbers, unique among open ones, reusable after
+/// The driver's number for one open connection: small, unique among open ones, reusable after
 /// closing.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ConnId(pub u32);
 
-/// What a client says of who it is.
+/// The credentials that a client presents.
 #[derive(Clone, Copy, Debug)]
 pub struct Credentials<'a> {
     /// The user name, if there is one.
     pub user_name: Option<&'a str>,
     /// A password or a token.
     pub password: &'a [u8],
-    /// The client id that it asks for.
+    /// The client id that the client asks for.
     pub client_id: &'a str,
 }
 
-/// Who a client is.
+/// An identified client.
 #[derive(Clone, Debug)]
 pub struct Identity {
-    /// Who.
+    /// The client's principal.
     pub principal: Principal,
-    /// By a token, not by a password: the mark of its key. It is known as long as there is such a
-    /// key, or such a user.
+    /// With a token instead of a password: the mark of its key. The identity is valid as long as
+    /// the key, or with a password the user, exists.
     pub by_token: Option<u64>,
 }
 
-/// Why it is not known who a client is.
+/// The reason why a client was not identified.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unidentified {
-    /// What it says is not believed.
+    /// The credentials are wrong.
     Refused,
-    /// Too many others are being identified.
+    /// Too many other clients are being identified.
     Busy,
 }
 
-/// Something was refused for want of a right, or of a quota.
+/// A refusal for lack of a permission or of quota.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Decision<'a> {
-    /// What was asked for: `connect`, `publish` or `subscribe`.
+    /// The action: `connect`, `publish` or `subscribe`.
     pub action: &'static str,
-    /// Who asked.
+    /// The client's principal.
     pub principal: &'a str,
-    /// With which client id.
+    /// The client's id.
     pub client_id: &'a str,
-    /// The topic or filter, if it is about one.
+    /// The topic or filter, if the action has one.
     pub about: &'a str,
     /// The reason code of MQTT 5.
     pub code: u8,
-    /// Why.
+    /// The cause.
     pub why: &'a str,
 }
 
 impl<'a> Decision<'a> {
-    /// The same about a topic or filter.
+    /// The decision with its topic or filter.
     pub(super) fn about(self, about: &'a str) -> Decision<'a> {
         Decision { about, ..self }
     }
 }
 
-/// A connection gets no session.
+/// A connection is refused a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TurnedAway<'a> {
-    /// The client id that its CONNECT asks for; empty if there is none, or none came.
+    /// The client id in its CONNECT; empty if there is none, or no CONNECT arrived.
     pub client_id: &'a str,
     /// The reason code of MQTT 5, also where MQTT 3.1.1 has another one or none.
     pub code: u8,
-    /// Why, and what helps.
+    /// The cause, and what helps.
     pub why: &'a str,
 }
 
-/// What can happen to the broker.
+/// Inputs of the broker.
 #[derive(Clone, Copy, Debug)]
 pub enum Input<'a> {
     /// A transport connection exists.
     Opened {
-        /// Its name.
+        /// The connection.
         conn: ConnId,
         /// The kind of listener it came over.
         origin: Origin,
     },
-    /// The connection has shown the certificate of that principal. Comes before its first bytes.
+    /// The connection has shown the certificate of a principal. Precedes its first bytes.
     Certified {
-        /// Which.
+        /// The connection.
         conn: ConnId,
-        /// Who.
+        /// The principal.
         principal: &'a Principal,
     },
     /// The answer to [`Output::identify`]. Ignored if the connection does not wait for it any more.
     Identified {
-        /// Which.
+        /// The connection.
         conn: ConnId,
-        /// As it was asked.
+        /// The ticket of the question.
         ticket: u64,
-        /// Who it is.
+        /// The identity, or why there is none.
         result: Result<&'a Identity, Unidentified>,
     },
-    /// Who may do what, from now on: connections and subscriptions that are not allowed any more
-    /// end. That takes several steps, if there are many connections.
+    /// New permissions and quotas: connections and subscriptions that are not allowed any more end.
+    /// With many connections that takes several steps.
     Access(&'a Access),
-    /// An operator disconnects a client (0x98). Its session stays for as long as it outlives its
-    /// connection.
+    /// An operator disconnects a client (0x98). Its session is kept until its expiry.
     Kick {
-        /// Which; ignored if it is not attached to a session.
+        /// The connection; ignored if it is not attached to a session.
         conn: ConnId,
     },
-    /// The certificate of a connection is not believed any more.
+    /// The certificate of a connection is not valid any more.
     Revoked {
-        /// Which.
+        /// The connection.
         conn: ConnId,
-        /// Why.
+        /// The cause.
         why: &'static str,
     },
     /// The next bytes of the connection's stream, cut anywhere. Ignored after the broker closed the
     /// connection.
     Bytes {
-        /// From where.
+        /// The connection.
         conn: ConnId,
-        /// At least one.
+        /// The bytes, at least one.
         bytes: &'a [u8],
     },
-    /// The transport connection is gone without the broker having asked for it. Its name is free,
-    /// unless [`crate::MqttBroker::is_open`] says that what it has sent cannot be handled yet: then
-    /// once [`Output::close`] is called.
+    /// The transport connection has ended without a request of the broker. Its number is free,
+    /// unless [`crate::MqttBroker::is_open`] says that its last bytes cannot be handled yet: then
+    /// it is free once [`Output::close`] is called.
     Closed {
-        /// Which.
+        /// The connection.
         conn: ConnId,
     },
-    /// What [`Output::read_out`] has asked for: what the connection had sent by then has been given
-    /// to the broker.
+    /// The end of a request of [`Output::read_out`]: the bytes that the connection had sent by then
+    /// have been given to the broker.
     ReadOut {
-        /// Which.
+        /// The connection.
         conn: ConnId,
-        /// Nothing was left unread; else there was more than may be read at once.
+        /// No byte was left unread; otherwise there were more than may be read at once.
         is_whole: bool,
     },
-    /// At most [`crate::LOW_WATER`] bytes are unsent, as asked with [`Output::notify_drained`].
+    /// At most [`crate::LOW_WATER`] bytes are unsent, as requested with [`Output::notify_drained`].
     Drained {
-        /// Of which connection.
+        /// The connection.
         conn: ConnId,
     },
-    /// [`crate::MqttBroker::next_deadline`] has come.
+    /// The time of [`crate::MqttBroker::next_deadline`] has come.
     Deadline,
-    /// The fences that selectors refer to, from now on.
+    /// New fences that selectors refer to.
     Fences(&'a Arc<Fences>),
-    /// How the cache for semi-durable subscriptions is divided, from now on.
+    /// The new division of the cache for semi-durable subscriptions.
     Cache(&'a Plan),
-    /// What the broker asks other brokers for on its own behalf, from now on.
+    /// The events that the broker now asks other brokers for on its own behalf, to buffer them.
     Buffer(&'a [CacheInterest]),
     /// All batches up to this one are durable; see [`whimbrel_core::store`].
     Committed {
-        /// The last of them.
+        /// The last of these batches.
         upto: BatchNo,
     },
-    /// What the log takes has changed.
+    /// Whether the log accepts events has changed.
     Disk(Disk),
-    /// What [`crate::MqttBroker::fetch`] asked for.
+    /// The part of the log that [`crate::MqttBroker::fetch`] asked for.
     Fetched(Fetched<'a>),
-    /// An operator ends the session of that client, which is disconnected (0x98) if it is there.
+    /// An operator ends the session of a client, which is disconnected (0x98) if it is connected.
     DropSession {
-        /// Whose; it need not exist.
+        /// The client; it need not exist.
         client_id: &'a str,
     },
-    /// Something happens on the links to other brokers.
+    /// An event on the links to other brokers.
     Peer(PeerInput<'a>),
     /// The server is about to end: every client is told (0x8B) and disconnected; new ones are
-    /// refused. Who is owed answers to what it has published or asked for gets them before that,
-    /// for [`crate::ANSWERS_WITHIN`] at most; meanwhile it is not read.
+    /// refused. A client with pending answers to publishes or requests gets them first, for
+    /// [`crate::ANSWERS_WITHIN`] at most; meanwhile it is not read.
     Drain {
-        /// And no longer than this.
+        /// A further limit of that time.
         within: Duration,
     },
 }
 
-/// Where the broker's output goes.
+/// Effects of the broker, for the driver to carry out.
 pub trait Output {
     /// Takes bytes for a connection; may swap the vector for an empty one. At most once per
     /// connection and step.
     fn send(&mut self, conn: ConnId, bytes: &mut Vec<u8>);
     /// Closes a connection once everything sent has been written. No [`Input::Closed`] follows.
     fn close(&mut self, conn: ConnId);
-    /// Asks for all that a connection has already sent, also if it is paused: given as
-    /// [`Input::Bytes`], at most [`crate::READ_OUT_BYTES`], and then [`Input::ReadOut`], or
-    /// [`Input::Closed`] where that is its end. A driver that reads nothing late has nothing to do.
+    /// Asks for all bytes that a connection has already sent, even if it is paused: they are given
+    /// as [`Input::Bytes`], at most [`crate::READ_OUT_BYTES`], and then [`Input::ReadOut`], or
+    /// [`Input::Closed`] at the end of the connection. A driver without unread input has nothing to
+    /// do.
     fn read_out(&mut self, _conn: ConnId) -> Unread {
         Unread::Nothing
     }
@@ -203,31 +203,31 @@ pub trait Output {
     fn backlog(&self, conn: ConnId) -> usize;
     /// Asks for one [`Input::Drained`] as soon as the backlog is at most [`crate::LOW_WATER`].
     fn notify_drained(&mut self, conn: ConnId);
-    /// Asks for no more input of a connection for a while: its publisher runs ahead of the clock.
+    /// Asks for no more input of a connection for this time: its publisher runs ahead of the clock.
     fn hold(&mut self, _conn: ConnId, _span: Duration) {}
-    /// Asks for no more input of a connection until [`Output::resume`] or its end: enough of what
-    /// it asked for waits. What was read already may still be given to the broker.
+    /// Asks for no more input of a connection until [`Output::resume`] or its end, because enough
+    /// of its requests wait. Bytes that were read already may still be given to the broker.
     fn pause(&mut self, _conn: ConnId) {}
     /// Asks for input of that connection again.
     fn resume(&mut self, _conn: ConnId) {}
-    /// Asks who a client is: [`Input::Identified`] with this ticket is awaited, for
-    /// [`crate::IDENTIFY_MAX`] at most. Is asked only if [`crate::Access::judges`].
+    /// Asks to identify a client: [`Input::Identified`] with this ticket is awaited for
+    /// [`crate::IDENTIFY_MAX`] at most. Called only if [`crate::Access::judges`].
     fn identify(&mut self, _conn: ConnId, _ticket: u64, _credentials: Credentials<'_>) {}
-    /// A connection is ended before it had a session: its CONNECT was refused, or none came in
+    /// A connection was ended before it had a session: its CONNECT was refused, or none arrived in
     /// time.
     fn turned_away(&mut self, _conn: ConnId, _refusal: &TurnedAway<'_>) {}
-    /// Something was refused for want of a right or of a quota, or a publish for any reason.
+    /// An action was refused for lack of a permission or quota, or a publish for any reason.
     fn refused(&mut self, _conn: ConnId, _decision: &Decision<'_>) {}
     /// Whether [`Output::step`], [`Output::delivered`] and [`Output::settled`] are wanted.
     fn wants_steps(&self) -> bool {
         false
     }
-    /// As [`whimbrel_core::Output::step`], now.
+    /// As [`whimbrel_core::Output::step`], at this time.
     fn step(&mut self, _now: Time, _event: &AcceptedEvent<'_>, _step: EventStep) {}
     /// An event was handed to the client of a connection.
     fn delivered(&mut self, _now: Time, _conn: ConnId, _delivery: &Delivery<'_>) {}
     /// The client of a connection acknowledges the delivery with that tag for good, or refuses it.
-    /// It need not have had one.
+    /// There may be no such delivery.
     fn settled(&mut self, _now: Time, _conn: ConnId, _tag: u16, _is_refused: bool) {}
     /// As [`whimbrel_core::Output::peer_bytes`].
     fn peer_bytes(&mut self, _link: PeerLink, _channel: Channel, _bytes: &[u8]) -> usize {
@@ -245,20 +245,20 @@ pub trait Output {
     fn answered(&mut self, _from: HostId, _number: u64, _answer: &str) {}
 }
 
-/// What a deadline is for.
+/// The purpose of a deadline.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Reason {
-    /// A connection has to have sent its CONNECT, or something within its keep-alive.
+    /// A connection has to send its CONNECT, or any packet within its keep-alive.
     Silence,
-    /// A connection may be read again, as its principal's quota has recovered.
+    /// A connection may be read again, because its principal's quota has recovered.
     Quota,
-    /// A connection ends of which a publish was refused without an answer.
+    /// A connection ends after the refusal of a publish that has no acknowledgement.
     Refused,
-    /// More connections are to be compared with new rules.
+    /// More connections are to be checked against new rules.
     Review,
     /// `$SYS` is due.
     Sys,
-    /// Clients are told to go, whether or not they have all their answers.
+    /// Clients are disconnected, whether or not they have all their answers.
     Leave,
     /// A deadline of the core.
     Core(whimbrel_core::Reason),

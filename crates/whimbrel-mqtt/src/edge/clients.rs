@@ -1,4 +1,4 @@
-//! What an operator sees of clients' connections, and what it can do to one.
+//! Clients' connections as operators see them, and disconnecting one.
 
 use whimbrel_core::Link;
 use whimbrel_event::Time;
@@ -14,19 +14,19 @@ pub struct ClientInfo {
     pub conn: ConnId,
     /// The kind of listener it came over.
     pub origin: Origin,
-    /// What the client speaks.
+    /// The client's protocol version.
     pub version: Version,
     /// The client is a bridge of another broker.
     pub is_bridge: bool,
-    /// Who it has proved to be; `None` where everything is allowed to everybody.
+    /// The identified principal; `None` where every client may do everything.
     pub principal: Option<Box<str>>,
     /// When the connection was opened.
     pub since: Time,
-    /// What went over it.
+    /// The traffic of the connection.
     pub traffic: Traffic,
 }
 
-/// What went over a connection.
+/// The traffic of a connection.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Traffic {
     /// PUBLISH packets received.
@@ -46,9 +46,10 @@ pub(crate) struct Wire {
     pub(crate) origin: Origin,
     /// When it was opened.
     pub(crate) since: Time,
-    /// What went over it.
+    /// The traffic of the connection.
     pub(crate) traffic: Traffic,
-    /// Bytes given to the driver while it already had all that a connection may leave unread.
+    /// Bytes given to the driver since its backlog reached the high-water mark, in steps without
+    /// room.
     pub(crate) unread: usize,
 }
 
@@ -67,7 +68,7 @@ impl MqttBroker {
         })
     }
 
-    /// Disconnects a client whose session goes on as if the connection had been lost.
+    /// Disconnects a client; its session is kept as after the loss of a connection.
     pub(super) fn kick(&mut self, now: Time, conn: ConnId, out: &mut impl Output) {
         if self.edge.conns.get(conn.0 as usize).is_some_and(|known| known.state == State::Attached) {
             let cause = "an operator has disconnected the client";

@@ -1,4 +1,4 @@
-//! One connection's state.
+//! The state of one connection.
 
 use core::time::Duration;
 
@@ -10,7 +10,7 @@ use super::clients::{Traffic, Wire};
 use super::guard::ConnIdentity;
 use crate::codec::{ReasonCode, Version};
 
-/// Over which kind of listener a connection came.
+/// The kind of listener that a connection came over.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Origin {
     /// Plain TCP.
@@ -24,69 +24,69 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// All of them, in the order of [`crate::Stats::connections_opened`].
+    /// All kinds, in the order of [`crate::Stats::connections_opened`].
     pub const ALL: [Origin; 4] = [Origin::Tcp, Origin::Tls, Origin::Ws, Origin::Wss];
 }
 
-/// What a connection may do next.
+/// The phase of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum State {
-    /// There is no such connection, or the edge has let go of it.
+    /// There is no such connection, or it has been released.
     Gone,
     /// The first packet must be CONNECT.
     ExpectConnect,
-    /// Its CONNECT is understood, and it is being found out who sent it: nothing of it is read
-    /// until that is known.
+    /// The CONNECT is understood, and the client is being identified: until then no packet is
+    /// handled.
     Identifying,
-    /// Its CONNECT is understood, and its session may be at another broker: nothing of it is read
-    /// until that is known.
+    /// The CONNECT is understood, and the session may be at another broker: until that is known no
+    /// packet is handled.
     Awaiting,
-    /// It is attached to a session.
+    /// The connection is attached to a session.
     Attached,
 }
 
 impl State {
-    /// Whether its CONNECT is understood, and not answered yet.
+    /// Whether the CONNECT is understood, and not answered yet.
     pub(crate) const fn is_waiting(self) -> bool {
         matches!(self, State::Identifying | State::Awaiting)
     }
 }
 
-/// What few connections use.
+/// State that few connections need.
 #[derive(Debug, Default)]
 pub(crate) struct RareConn {
-    /// Topics that the client has given an alias; alias 1 comes first.
+    /// Topics by the client's aliases; alias 1 comes first.
     pub(crate) aliases_in: Vec<Option<Box<str>>>,
-    /// Topics that the broker has given an alias on this connection.
+    /// Topics to which the broker has given an alias on this connection.
     pub(crate) aliases_out: AliasesOut,
-    /// The driver does not read it for now: its silence says nothing.
+    /// The driver does not read it for now: a lack of packets does not mean silence.
     pub(crate) paused: bool,
-    /// Nor any more: the broker takes leave of it as soon as it has its answers.
+    /// Not read any more: the broker disconnects it as soon as it has its answers.
     pub(crate) leaving: bool,
-    /// Nor until this, when it ends: a publish of it was refused without an answer.
+    /// Not read until this time, at which it ends: a publish was refused without an answer.
     pub(crate) ends_at: Option<Time>,
-    /// Its publishes that were refused.
+    /// The connection's refused publishes.
     pub(crate) refused: Option<Box<super::RefusedPublishes>>,
-    /// Nor before this, as its principal's quota is used up.
+    /// Not read before this time, because its principal's quota is used up.
     pub(crate) throttled: Option<Time>,
     /// QoS 2 publishes of earlier connections that were unreleased when this one began.
     pub(crate) carried: usize,
-    /// The client is a bridge of another broker: it gets nothing back that it has published, and
-    /// retain marks as published.
+    /// The client is a bridge of another broker: it does not get its own publishes, and retain
+    /// flags are kept as published.
     pub(crate) bridge: bool,
-    /// Whose certificate it has shown.
+    /// The principal of the certificate that it has shown.
     pub(crate) certified: Option<Principal>,
-    /// Its CONNECT, while it is found out who sent it, and the ticket that was given for that.
+    /// The ticket of the question, and its CONNECT, while the client is being identified.
     pub(crate) asked: Option<Box<(u64, Box<[u8]>)>>,
     /// SUBSCRIBEs of which some filters are refused and others not answered yet.
     pub(crate) denied: Vec<(u16, Box<[Option<ReasonCode>]>)>,
-    /// It has ended, and what it has sent is handled once it has its session.
+    /// The connection has ended; its last packets are handled once it has its session.
     pub(crate) ended: bool,
-    /// It is to be read to its end before the broker takes leave of it.
+    /// The connection is to be read to its end before the broker disconnects it.
     pub(crate) unread: bool,
-    /// It seems to be silent: whether that is so is known when it has been read to its end.
+    /// The connection seems to be silent: whether it is, is known when it has been read to its end.
     pub(crate) listening: bool,
-    /// What the CONNACK tells beside success, while it is awaited.
+    /// Contents of the CONNACK beside success, while the session is awaited.
     pub(crate) greeting: Option<Box<super::Greeting>>,
 }
 
@@ -95,40 +95,41 @@ pub(crate) struct RareConn {
 pub(crate) struct Conn {
     pub(crate) state: State,
     pub(crate) version: Version,
-    /// A CONNECT of a known version has come: a refusal can be told.
+    /// A CONNECT of a known version has arrived: a refusal can be answered.
     pub(crate) asked: bool,
-    /// Reason strings and user properties are welcome in all packets.
+    /// Reason strings and user properties are accepted in all packets.
     pub(crate) problem_information: bool,
-    /// It is in the list of connections with output.
+    /// The connection is in the list of connections with output.
     pub(crate) dirty: bool,
-    /// It is told to the driver that the connection closes after its output.
+    /// The driver is told to close the connection after its output.
     pub(crate) closing: bool,
-    /// Its output is kept back.
+    /// Output is held back.
     pub(crate) corked: bool,
-    /// The core waits for room.
+    /// The core waits until the output has room.
     pub(crate) full: bool,
-    /// A publish of it was refused without an answer: until it ends nothing that it asks for is
-    /// taken or acknowledged. What it says of deliveries counts, and so does its DISCONNECT.
+    /// A publish was refused without an answer: until the connection ends, its requests are neither
+    /// accepted nor acknowledged. Its acknowledgements of deliveries count, and so does its
+    /// DISCONNECT.
     pub(crate) deaf: bool,
     /// An incomplete packet.
     pub(crate) partial: Vec<u8>,
     pub(crate) wire: Wire,
-    /// Output of the present step.
+    /// Output of the current step.
     pub(crate) pending: Vec<u8>,
-    /// How long `pending` may grow before no more is delivered in this step.
+    /// Bytes that `pending` may reach before no more is delivered in this step.
     pub(crate) room: usize,
     /// The largest packet that the client accepts.
     pub(crate) max_packet: u32,
-    /// Silence that ends the connection; zero: none does.
+    /// The time without a packet after which the connection ends; zero: no limit.
     pub(crate) patience: Duration,
     pub(crate) last_heard: Time,
-    /// When its timer is set to.
+    /// The time to which its timer is set.
     pub(crate) timer: Option<Time>,
     /// The expiry that CONNECT asked for was zero: DISCONNECT may not change it.
     pub(crate) expiry_zero: bool,
     pub(crate) topic_alias_maximum: u16,
     pub(crate) rare: Option<Box<RareConn>>,
-    /// Who it is and what it may; nobody asks where everything is allowed.
+    /// Identity and permissions; `None` where every client may do everything.
     pub(crate) who: Option<Box<ConnIdentity>>,
 }
 
@@ -159,7 +160,7 @@ impl Conn {
         }
     }
 
-    /// Whether what it sends is handled.
+    /// Whether packets of the connection are handled.
     pub(crate) fn is_heard(&self) -> bool {
         self.state != State::Gone
     }
@@ -173,7 +174,7 @@ impl Conn {
         self.rare.as_ref().map_or(0, |rare| rare.carried)
     }
 
-    /// So many were.
+    /// Sets the number of these.
     pub(crate) fn carry(&mut self, carried: usize) {
         if carried != self.carried() {
             self.rare().carried = carried;
@@ -185,22 +186,22 @@ impl Conn {
     }
 }
 
-/// Aliases for the first topics that a connection delivers; when all are given away, further topics
-/// go in full.
+/// Aliases for the first topics that a connection delivers; when the client's maximum is reached,
+/// further topics are sent in full.
 #[derive(Debug, Default)]
 pub(crate) struct AliasesOut {
     topics: Vec<Box<str>>,
     by_topic: HashTable<u16>,
 }
 
-/// How a topic goes out.
+/// The encoding of a topic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Aliased {
     /// In full.
     No,
     /// In full, and from now on it has this alias.
     New(u16),
-    /// As this alias alone.
+    /// By this alias only.
     Known(u16),
 }
 
@@ -214,7 +215,7 @@ impl AliasesOut {
         }
     }
 
-    /// Notes that the topic has been sent with the next alias.
+    /// Records that the topic has been sent with the next alias.
     pub(crate) fn add(&mut self, topic: &str, hasher: &Seeded) {
         let topics = &mut self.topics;
         topics.push(topic.into());
@@ -222,7 +223,7 @@ impl AliasesOut {
         self.by_topic.insert_unique(hasher.hash_one(topic), topics.len() as u16 - 1, rehash);
     }
 
-    /// Takes the newest alias back: the packet that was to introduce it could not be sent.
+    /// Removes the newest alias: the packet that introduced it could not be sent.
     pub(crate) fn forget_last(&mut self, hasher: &Seeded) {
         if let Some(topic) = self.topics.pop() {
             let last = self.topics.len() as u16;

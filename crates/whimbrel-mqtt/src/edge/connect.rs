@@ -1,4 +1,4 @@
-//! CONNECT and DISCONNECT: who a client is, whether it may, and its session.
+//! CONNECT and DISCONNECT: identifying a client, its permission to connect, and its session.
 
 use core::time::Duration;
 
@@ -23,24 +23,24 @@ const NEVER: u32 = u32::MAX;
 /// The first byte of a CONNECT.
 const CONNECT: u8 = 0x10;
 
-/// What is told whoever could not be identified, whatever the reason.
+/// The answer to a client that could not be identified, for any cause.
 const NOT_BELIEVED: DecodeError = DecodeError {
     reason: ReasonCode::BAD_USER_NAME_OR_PASSWORD,
     cause: "user name and password, or the token, are not right",
 };
 
-/// How a client is to be identified.
+/// The source of a client's identity.
 enum IdentitySource {
-    /// It need not be: everything is allowed to everybody.
+    /// None is needed: every client may do everything.
     Nobody,
-    /// By what it says.
+    /// The client's credentials.
     Credentials,
-    /// It is already, or says nothing.
+    /// The connection's certificate, or none (anonymous).
     Known(Principal, By),
 }
 
 impl MqttBroker {
-    /// A CONNECT, whose bytes are kept where it has to be found out first who sends it.
+    /// Handles a CONNECT, whose bytes are kept if the client has to be identified first.
     pub(super) fn connect(
         &mut self,
         now: Time,
@@ -73,7 +73,7 @@ impl MqttBroker {
         }
     }
 
-    /// It has been found out who a client is, or that it cannot be.
+    /// A client was identified, or could not be.
     pub(super) fn identified(
         &mut self,
         now: Time,
@@ -82,7 +82,7 @@ impl MqttBroker {
         out: &mut impl Output,
     ) {
         let id = conn.0;
-        // The connection may have ended, and its number be another's.
+        // The connection may have ended, and another one may have its number.
         let Some(body) = self.edge.take_asked(id, ticket) else { return };
         let version = self.edge.conns[id as usize].version;
         let judged = match (result, decode(version, CONNECT, &body)) {
@@ -101,7 +101,7 @@ impl MqttBroker {
         }
     }
 
-    /// A client that is known gets its session, if it may have it.
+    /// Gives an identified client its session, if it is allowed to connect.
     fn admit(
         &mut self,
         now: Time,
@@ -140,7 +140,7 @@ impl MqttBroker {
         let keep_alive = self.edge.keep_alive(connect);
         self.edge.greeting = super::Greeting {
             keep_alive: (keep_alive != connect.keep_alive).then_some(keep_alive),
-            // The core's bound on the expiry is told where it is smaller than what was asked for.
+            // The core's bound on the expiry is told if it is smaller than the expiry asked for.
             expiry: (expiry > self.edge.config.core.session_expiry_max)
                 .then(|| u32::try_from(self.edge.config.core.session_expiry_max.as_secs()).unwrap_or(NEVER)),
             response_information: (properties.request_response_information == Some(true))
@@ -166,18 +166,18 @@ impl MqttBroker {
         };
         self.core_input(now, CoreInput::Attach(attach), out);
         if self.edge.conns[id as usize].state == State::ExpectConnect {
-            // Its session may be somewhere else.
+            // The session may be at another broker.
             self.edge.await_session(now, id);
             return Ok(());
         }
-        // The quota begins anew with each connection; what earlier ones left unreleased does not
-        // count against it.
+        // Each connection begins with a full quota; publishes that earlier ones left unreleased do
+        // not count against it.
         let carried = self.core.unreleased(Link(id));
         self.edge.conns[id as usize].carry(carried);
         Ok(())
     }
 
-    /// The will of a CONNECT, if it has one and it may be published.
+    /// The will of a CONNECT, if it has one that is allowed.
     fn will(
         &mut self,
         now: Time,
@@ -199,7 +199,7 @@ impl MqttBroker {
         Ok(Some(Box::new(read)))
     }
 
-    /// Why a well-formed CONNECT is not accepted.
+    /// The reason why a well-formed CONNECT is not accepted.
     fn refusal(&self, connect: &Connect<'_>) -> Option<Cause> {
         if self.edge.leave.is_some() {
             return Some((ReasonCode::SERVER_UNAVAILABLE, "the broker is shutting down"));
@@ -237,7 +237,7 @@ impl MqttBroker {
 }
 
 impl Edge {
-    /// Notes what a CONNECT asks of the connection.
+    /// Records the connection's properties from a CONNECT.
     fn adopt(&mut self, id: u32, connect: &Connect<'_>) {
         let (keep_alive, alias_maximum) = (self.keep_alive(connect), self.config.limits.topic_alias_out_maximum);
         let properties = &connect.properties;
@@ -253,7 +253,7 @@ impl Edge {
         conn.patience = Duration::from_millis(1500 * u64::from(keep_alive));
     }
 
-    /// The keep-alive that counts, in seconds.
+    /// The keep-alive in force, seconds.
     fn keep_alive(&self, connect: &Connect<'_>) -> u16 {
         match self.config.limits.keep_alive_max {
             0 => connect.keep_alive,
@@ -262,7 +262,7 @@ impl Edge {
         }
     }
 
-    /// How a client is to be identified.
+    /// Chooses the source of a client's identity.
     fn source(&mut self, id: u32, connect: &Connect<'_>) -> Result<IdentitySource, DecodeError> {
         if self.guard.allows_everything() {
             return Ok(IdentitySource::Nobody);
@@ -280,8 +280,8 @@ impl Edge {
         }
     }
 
-    /// A connection waits until it is known who it is. Its CONNECT is kept, and it is read on, so
-    /// that its end is noticed.
+    /// A connection waits until its client is identified. Its CONNECT is kept, and it is read on,
+    /// so that its end is noticed.
     fn await_identity(&mut self, now: Time, id: u32, body: &[u8]) -> u64 {
         let ticket = self.guard.ticket();
         let conn = &mut self.conns[id as usize];
@@ -292,7 +292,7 @@ impl Edge {
         ticket
     }
 
-    /// The CONNECT of a connection for which that ticket was given, if it still waits.
+    /// Takes the CONNECT of a connection that has this ticket, if it still waits.
     fn take_asked(&mut self, id: u32, ticket: u64) -> Option<Box<[u8]>> {
         let conn = self.conns.get_mut(id as usize).filter(|conn| conn.state == State::Identifying)?;
         let (_, body) = *conn.rare.as_mut()?.asked.take_if(|asked| asked.0 == ticket)?;
@@ -314,8 +314,8 @@ impl Edge {
         greeting.map_or_else(|| core::mem::take(&mut self.greeting), |greeting| *greeting).client_id
     }
 
-    /// A connection need not wait for its identity any more: what it sent meanwhile is handled,
-    /// unless it waits for its session now.
+    /// A connection waits no longer to be identified: packets that it sent meanwhile are handled,
+    /// unless it now waits for its session.
     fn resume(&mut self, id: u32, out: &mut impl Output) {
         let conn = &mut self.conns[id as usize];
         if conn.state != State::Attached {
@@ -327,7 +327,7 @@ impl Edge {
         self.admitted.conns.push(id);
     }
 
-    /// A CONNECT's will as the core keeps it.
+    /// Converts a CONNECT's will to the core's.
     fn will(&mut self, now: Time, will: &Will<'_>) -> Result<whimbrel_core::Will, Cause> {
         let invalid = (ReasonCode::TOPIC_NAME_INVALID, "the will's topic is no topic name");
         TopicName::new(will.topic).map_err(|_| invalid)?;
@@ -363,7 +363,7 @@ impl Edge {
         })
     }
 
-    /// Whether a client wants to go on without what brokers keep of its session, if that cannot be
+    /// Whether a client continues without the brokers' copy of its session if the copy cannot be
     /// reached.
     fn resumes_without_copy(&mut self, connect: &Connect<'_>) -> bool {
         let mut resumes = false;
@@ -377,8 +377,8 @@ impl Edge {
         resumes
     }
 
-    /// A connection waits for its session. It is read on, so that its end is noticed: nobody is to
-    /// get a session who has gone.
+    /// A connection waits for its session. It is read on, so that its end is noticed: a session is
+    /// not attached to a connection that has ended.
     fn await_session(&mut self, now: Time, id: u32) {
         let greeting = core::mem::take(&mut self.greeting);
         let conn = &mut self.conns[id as usize];
@@ -387,7 +387,7 @@ impl Edge {
         self.watch(id, now.after(AWAIT_MAX));
     }
 
-    /// A client id for a client that brought none.
+    /// A client id for a client without one.
     fn assign_id(&mut self) -> String {
         self.assigned.count += 1;
         let Assigned { seed, count } = self.assigned;
@@ -395,13 +395,13 @@ impl Edge {
         format!("auto-{mixed:016x}{count:x}")
     }
 
-    /// The topic prefix under which a client may expect replies.
+    /// The prefix of the topics on which a client may expect replies.
     fn response_prefix(&self, client_id: &str) -> String {
         format!("$replies/{:016x}/", self.hasher.hash_one(client_id))
     }
 }
 
-/// How long the session is to outlive the connection.
+/// The time for which the session outlives the connection.
 fn expiry(connect: &Connect<'_>) -> Duration {
     match (connect.version, connect.properties.session_expiry) {
         (Version::V5, Some(NEVER)) => Duration::MAX,

@@ -1,4 +1,4 @@
-//! Connections end: their peers have closed them, they break a rule, or a publish of them was
+//! The end of connections: their peers have closed them, they break a rule, or a publish was
 //! refused without an answer.
 
 use core::time::Duration;
@@ -14,25 +14,25 @@ use super::{ConnId, Edge, MqttBroker, Output};
 use crate::codec::ReasonCode;
 use crate::config::{ENDED_WAITING_MAX, REFUSED_UNREAD};
 
-/// Connections of [`Endings::later`] that end in one turn.
+/// Connections of [`Endings::later`] that end in one step.
 const ENDINGS_SLICE: usize = 64;
 
-/// Connections that end, but not at once.
+/// Connections that end, but not immediately.
 #[derive(Debug, Default)]
 pub(super) struct Endings {
-    /// Those that the present step has to end, as a publish was refused without an answer, and why.
+    /// Connections that the current step has to end because a publish was refused, with the reason.
     pub(super) now: Vec<(u32, ReasonCode, &'static str)>,
-    /// Those that are not read any more, and when they end.
+    /// Connections that are not read any more, with the time at which they end.
     pub(super) later: BTreeSet<(Time, u32)>,
-    /// The reason for which those were refused is gone: they end now.
+    /// The cause of those refusals is gone: the connections in `later` end now.
     pub(super) is_released: bool,
-    /// Connections that have ended while they waited for their sessions, and sent what is handled
-    /// once they have them: at most [`ENDED_WAITING_MAX`].
+    /// Number of connections that have ended while they waited for their sessions, with packets to
+    /// handle once they have them: at most [`ENDED_WAITING_MAX`].
     pub(super) waiting: usize,
 }
 
 impl Endings {
-    /// When the next one is due; at once when they are released.
+    /// When the next connection ends; immediately when they are released.
     pub(super) fn next(&self) -> Option<Time> {
         let (at, _) = *self.later.first()?;
         Some(if self.is_released { Time::ZERO } else { at })
@@ -40,9 +40,10 @@ impl Endings {
 }
 
 impl MqttBroker {
-    /// Does what the present step has left to do. One thing leads to another: with a connection
-    /// that ends, those get their sessions that waited for it, and what they have sent meanwhile is
-    /// handled. Each round ends a connection, or handles what one has sent while it waited.
+    /// Does the remaining work of the current step, in rounds, because one ending leads to another:
+    /// when a connection ends, connections that waited for its session get it, and the packets that
+    /// they sent meanwhile are handled. Each round ends a connection, or handles the packets of one
+    /// that waited.
     pub(super) fn finish(&mut self, now: Time, out: &mut impl Output) {
         while self.edge.is_unfinished() {
             self.look_after(now, out);
@@ -56,7 +57,7 @@ impl MqttBroker {
     pub(super) fn closed(&mut self, now: Time, conn: ConnId, out: &mut impl Output) {
         let Some(known) = self.edge.conns.get_mut(conn.0 as usize) else { return };
         if known.state.is_waiting() && !known.partial.is_empty() && self.edge.endings.waiting < ENDED_WAITING_MAX {
-            // A client that does not wait for answers may have sent all it wanted to.
+            // A client that does not wait for answers may have sent everything already.
             if !core::mem::replace(&mut known.rare().ended, true) {
                 self.edge.endings.waiting += 1;
             }
@@ -81,20 +82,20 @@ impl MqttBroker {
         expiry: Option<Duration>,
         out: &mut impl Output,
     ) {
-        // The core must not be told anything of this link while it lets go.
+        // The core must get no input of this link while it detaches it.
         self.edge.conns[conn as usize].state = State::Gone;
         self.edge.stats.connections_accepted -= 1;
         let input = CoreInput::Detach { link: Link(conn), publish_will, expiry };
         self.core.handle(now, input, &mut Outbound { edge: &mut self.edge, driver: out, now });
     }
 
-    /// Tells the core that a connection has ended which still waits for its session.
+    /// Tells the core that a connection which still waits for its session has ended.
     pub(super) fn withdraw(&mut self, now: Time, conn: u32, out: &mut impl Output) {
         let input = CoreInput::Detach { link: Link(conn), publish_will: false, expiry: None };
         self.core.handle(now, input, &mut Outbound { edge: &mut self.edge, driver: out, now });
     }
 
-    /// Ends a connection for a reason: tells the client where the protocol allows, and closes. Its
+    /// Ends a connection: tells the client the reason if the protocol allows it, and closes. Its
     /// will is published.
     pub(super) fn end(&mut self, now: Time, conn: u32, reason: ReasonCode, cause: &str, out: &mut impl Output) {
         match self.edge.conns[conn as usize].state {
@@ -105,7 +106,7 @@ impl MqttBroker {
                     self.withdraw(now, conn, out);
                 }
                 let client_id = self.edge.waiting_client(conn);
-                // CONNACK has no word for the end of the server.
+                // CONNACK has no reason code for the end of the server.
                 let is_shutdown = reason == ReasonCode::SERVER_SHUTTING_DOWN;
                 let reason = if is_shutdown { ReasonCode::SERVER_UNAVAILABLE } else { reason };
                 self.edge.refuse(conn, &client_id, reason, cause, out);
@@ -120,20 +121,20 @@ impl MqttBroker {
 }
 
 impl Edge {
-    /// Whether the present step has left something to do.
+    /// Whether the current step has work left.
     #[inline]
     pub(super) fn is_unfinished(&self) -> bool {
         self.guard.has_found() || !self.admitted.conns.is_empty() || !self.endings.now.is_empty()
     }
 
-    /// A connection ends with the present step; nothing more of it is handled or acknowledged.
+    /// Ends a connection with the current step; no further packet of it is handled or acknowledged.
     pub(super) fn end_soon(&mut self, id: u32, reason: ReasonCode, cause: &'static str) {
         self.conns[id as usize].deaf = true;
         self.endings.now.push((id, reason, cause));
     }
 
-    /// A connection is not read any more, and ends when there is room again, or after a while: its
-    /// client sends again then what was not acknowledged.
+    /// Stops reading a connection, and ends it when there is room again, or after
+    /// [`REFUSED_UNREAD`]: its client then sends unacknowledged publishes again.
     pub(super) fn end_later(&mut self, now: Time, id: u32, out: &mut impl Output) {
         let conn = &mut self.conns[id as usize];
         let (is_read, at) = (!conn.is_paused(), now.after(REFUSED_UNREAD));
@@ -145,8 +146,8 @@ impl Edge {
         }
     }
 
-    /// Those of [`Edge::end_later`] whose time has come end with the present step, at most
-    /// [`ENDINGS_SLICE`]: others have their turn.
+    /// Ends those of [`Edge::end_later`] that are due with the current step, at most
+    /// [`ENDINGS_SLICE`], so that other connections are served in between.
     pub(super) fn end_due(&mut self, now: Time) {
         for _ in 0..ENDINGS_SLICE {
             let Some(&(at, id)) = self.endings.later.first() else {

@@ -1,4 +1,4 @@
-//! Faults that are built in on purpose, to see whether tests notice. For tests only.
+//! Built-in faults, with which tests check that they would notice one. For tests only.
 
 #![cfg(feature = "mutants")]
 

@@ -1,5 +1,5 @@
-//! What the user properties of a SUBSCRIBE say about following the streams: what a subscription
-//! gets of its absence, where it begins, who keeps its position, and whether gaps are told.
+//! User properties of a SUBSCRIBE about following the streams: durability, start, owner of the
+//! position, and notices of gaps.
 
 use whimbrel_core::{Durability, Following, Start};
 use whimbrel_event::{CheckpointToken, EventId, Time};
@@ -7,37 +7,37 @@ use whimbrel_event::{CheckpointToken, EventId, Time};
 use crate::codec::UserProperties;
 use crate::moment;
 
-/// The user property that says what a subscription gets of the time in which nobody is there for
-/// it.
+/// The user property with the durability: which events a subscription gets of the time in which its
+/// client is away.
 const DURABILITY: &str = "w-durability";
-/// The user property that says where a subscription begins.
+/// The user property with the start of a subscription.
 const FROM: &str = "w-from";
-/// The user property that says who keeps the position.
+/// The user property that says whether the client or the broker keeps the position.
 const ACK: &str = "w-ack";
 /// The user property that asks for notices.
 const NOTICES: &str = "w-notices";
 /// The user property of subscriptions that answer requests.
 const REPLIER: &str = "w-replier";
 
-/// The properties that are read here.
+/// The properties that this module reads.
 const NAMES: [&str; 5] = [DURABILITY, FROM, ACK, NOTICES, REPLIER];
 
-/// Most event ids in one `w-from`. A client names the last one of each stream that it got anything
-/// from. (Its text is a string of MQTT, which is at most 65,535 bytes long.)
+/// Event ids in one `w-from` at most. A client names the last one of each stream that it has
+/// received events of. (The text is a string of MQTT, at most 65,535 bytes long.)
 const IDS_MAX: usize = 1024;
 
-/// What a SUBSCRIBE asks for, for all its filters.
+/// The options of a SUBSCRIBE, for all its filters.
 #[derive(Debug, Default)]
 pub(super) struct FollowOptions {
     durability: Durability,
     from: StartPlace,
     by_token: bool,
     notices: bool,
-    /// One of the properties is there that ask for the names of events.
+    /// A property that asks for event ids is present.
     named: bool,
 }
 
-/// Where a subscription is to begin, as [`Start`].
+/// The start of a subscription, as [`Start`].
 #[derive(Debug, Default)]
 enum StartPlace {
     #[default]
@@ -54,10 +54,10 @@ pub(super) fn is_known(name: &str) -> bool {
 }
 
 impl FollowOptions {
-    /// Reads the user properties of a SUBSCRIBE to a broker that has a log or not.
+    /// Reads the user properties of a SUBSCRIBE; `has_log`: the broker has a log.
     ///
     /// # Errors
-    /// What is wrong, and where.
+    /// The text says which property is wrong, and why.
     pub(super) fn read(user: UserProperties<'_>, has_log: bool) -> Result<FollowOptions, String> {
         let mut values: [Option<&str>; NAMES.len()] = [None; NAMES.len()];
         for (name, value) in user.iter() {
@@ -86,8 +86,8 @@ impl FollowOptions {
         Ok(wish)
     }
 
-    /// The same for the core. If names of events are asked for, and the client `wants_diagnostics`,
-    /// the answer is to say where the subscription begins.
+    /// The options for the core. If event ids are asked for, and the client `wants_diagnostics`,
+    /// the answer names the position at which the subscription begins.
     pub(super) fn following(&self, wants_diagnostics: bool) -> Following<'_> {
         let start = match &self.from {
             StartPlace::Own => Start::Own,
@@ -145,13 +145,12 @@ fn from_of(value: &str) -> Result<StartPlace, String> {
     }
 }
 
-/// What a text that means a moment in another way is told.
+/// Advice for a text that is a time in another format.
 fn no_moment(text: &str) -> Option<String> {
     moment::advice(text).map(|advice| format!("{FROM}: {advice}"))
 }
 
-/// The event ids of a list, but for so many items at its front; `name` is what errors call the
-/// list.
+/// The event ids of a list after its first `skipped` items; `name` is the list's name in errors.
 pub(super) fn ids(name: &str, list: &str, skipped: usize) -> Result<Vec<EventId>, String> {
     let items = list.split(',').enumerate().skip(skipped);
     if items.clone().nth(IDS_MAX).is_some() {
@@ -161,7 +160,7 @@ pub(super) fn ids(name: &str, list: &str, skipped: usize) -> Result<Vec<EventId>
     items.map(id).collect()
 }
 
-/// A moment. What was accepted before 1970, nothing, begins with it.
+/// Parses a time. Times before 1970 mean 1970; no event is older.
 fn time(text: &str) -> Result<Time, String> {
     moment::read(text).ok_or_else(|| {
         let example = moment::EXAMPLE;

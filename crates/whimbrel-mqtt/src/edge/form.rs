@@ -1,4 +1,5 @@
-//! A PUBLISH to a client: the event, and as much of what the broker adds to it as the client takes.
+//! A PUBLISH to a client: the event, and the broker's additions as far as the client's maximum
+//! permits.
 
 use whimbrel_core::{Delivery, NOTICE_TOPIC, Naming};
 use whimbrel_event::{AttributesBuf, EventRef, Time};
@@ -7,39 +8,39 @@ use super::Edge;
 use super::conn::Aliased;
 use crate::codec::{PacketId, Publish, PublishProperties, SubscriptionIds, Version, encode_publish};
 
-/// The user property with the event's name. The broker's own properties begin with it, so that no
-/// client takes one for it that a publisher has written: what stands before the last is the
-/// publisher's.
+/// The user property with the event's id. The broker's own properties begin with it, so that a
+/// client does not mistake a publisher's property for the broker's: everything before the last
+/// `w-id` is the publisher's.
 const NAME: &str = "w-id";
 
-/// The user property that says that the event may be one that came before.
+/// The user property of an event that may be a repetition.
 const MAYBE_REPEAT: &str = "w-maybe-repeat";
 
-/// What a PUBLISH has of what the broker adds to it: as much as its client takes.
+/// The broker's additions in a PUBLISH, as many as its client accepts.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
 pub(super) enum Form {
-    /// All.
+    /// All additions.
     Whole,
     /// No topic alias.
     Unaliased,
-    /// A topic alias, but no properties.
+    /// A topic alias, but no event id.
     Unnamed,
-    /// Neither: as it was published, but for an empty name where its publisher has written one.
+    /// Neither alias nor id: as published, but with an empty id if its publisher has written one.
     Bare,
 }
 
-/// A PUBLISH that was encoded.
+/// An encoded PUBLISH.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Encoded {
-    /// Offset of the packet identifier from its first byte.
+    /// Offset of the packet identifier from the first byte of the packet.
     pub(super) tag_at: usize,
     pub(super) form: Form,
-    /// It introduces a topic alias.
+    /// The packet introduces a topic alias.
     pub(super) alias_is_new: bool,
 }
 
 impl Edge {
-    /// Encodes a delivery in the first form in which its client takes it; `None`: there is none.
+    /// Encodes a delivery in the first form that its client accepts; `None` if it accepts none.
     #[inline]
     pub(super) fn encode_within(&mut self, id: u32, delivery: &Delivery<'_>, now: Time) -> Option<Encoded> {
         self.encode_form(id, delivery, Form::Whole, now).or_else(|| self.encode_less(id, delivery, now))
@@ -55,7 +56,7 @@ impl Edge {
             .next()
     }
 
-    /// Encodes a delivery in one form, if its client takes it so.
+    /// Encodes a delivery in one form, if its client accepts the size.
     #[inline]
     fn encode_form(&mut self, id: u32, delivery: &Delivery<'_>, form: Form, now: Time) -> Option<Encoded> {
         let start = self.conns[id as usize].pending.len();
@@ -72,7 +73,7 @@ impl Edge {
         None
     }
 
-    /// Whether a delivery has that form, and it differs from those before.
+    /// Whether a delivery has that form, and the form differs from those before it.
     fn has_form(&self, id: u32, delivery: &Delivery<'_>, form: Form) -> bool {
         let conn = &self.conns[id as usize];
         match form {
@@ -134,14 +135,14 @@ impl Edge {
         if conn.version == Version::V5 {
             append(delivery, form, &mut self.appended);
         }
-        // Nothing that came in as one packet is too long to go out as one, but for what `TooLarge`
-        // catches.
+        // A field that arrived in one packet is not too long for another; the packet's size is
+        // checked by the caller.
         let layout = encode_publish(conn.version, &publish, self.appended.as_attributes(), &mut conn.pending).ok();
         (layout.map(|layout| layout.packet_id.unwrap_or(0)), alias_is_new)
     }
 }
 
-/// Appends the properties that the broker adds to a delivery.
+/// Appends the broker's properties to a delivery.
 fn append(delivery: &Delivery<'_>, form: Form, appended: &mut AttributesBuf) {
     match delivery.naming {
         Naming::None => {}
@@ -151,24 +152,23 @@ fn append(delivery: &Delivery<'_>, form: Form, appended: &mut AttributesBuf) {
                 appended.push(MAYBE_REPEAT, "1");
             }
         }
-        // An empty name says that there is none, and that what stands before it is the publisher's.
+        // An empty id: the event has none, and the properties before it are the publisher's.
         Naming::Event | Naming::Withheld if says_name(delivery) => appended.push(NAME, ""),
         Naming::Event | Naming::Withheld => {}
     }
 }
 
-/// Whether its publisher has given an event a property with the name of the broker's.
+/// Whether the publisher has given an event a property with the name of the broker's.
 fn says_name(delivery: &Delivery<'_>) -> bool {
     delivery.event.attributes.get(NAME).is_some()
 }
 
-/// Whether the broker itself says something with a delivery.
+/// Whether a delivery is a notice of the broker.
 fn is_notice(delivery: &Delivery<'_>) -> bool {
     delivery.naming != Naming::Event && delivery.event.topic == NOTICE_TOPIC
 }
 
-/// Whole seconds until an event expires, rounded up so that it is never told to be over while it is
-/// not.
+/// Whole seconds until an event expires, rounded up: an event is never reported as expired early.
 fn remaining(event: &EventRef<'_>, now: Time) -> Option<u32> {
     let left = event.expires?.since(now);
     let seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);

@@ -1,4 +1,4 @@
-//! Who may do what: connections are admitted, and judged anew when the rules change.
+//! Access control: connections are admitted, and checked again when the rules change.
 
 use std::collections::BTreeSet;
 
@@ -10,14 +10,14 @@ use super::api::{Decision, Identity};
 use crate::codec::ReasonCode;
 use crate::config::Access;
 
-/// By what it is known who a client is.
+/// The proof of a client's identity.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum By {
-    /// Nothing, or the certificate that its connection has shown: that is judged elsewhere.
+    /// None, or the connection's certificate, which is checked elsewhere.
     Connection,
     /// A password.
     Password,
-    /// A token, of the key with this mark.
+    /// A token, signed by the key with this mark.
     Token(u64),
 }
 
@@ -30,25 +30,25 @@ impl By {
 /// The will of a connection: topic, importance and deadline.
 type WillTerms = (Box<str>, u8, Option<u32>);
 
-/// Who a connection is, and what it may.
+/// Identity and permissions of a connection.
 #[derive(Debug)]
 pub(crate) struct ConnIdentity {
     pub(super) principal: Principal,
     pub(super) by: By,
-    /// It may have sessions of others, by a rule that names its client id.
+    /// A rule that names its client id lets it have sessions of other principals.
     may_adopt: bool,
     pub(super) client_id: Box<str>,
     pub(super) grants: Grants,
     pub(super) slot: Slot,
-    /// Subscriptions of its session that count towards its quota.
+    /// Number of its session's subscriptions that count towards its quota.
     pub(super) subscriptions: u32,
-    /// What is delivered is compared with the rules: there is, or was, a subscription that they do
-    /// not allow.
+    /// Deliveries are checked against the rules: there is, or was, a subscription that they do not
+    /// allow.
     pub(super) is_strict: bool,
     pub(super) will: Option<Box<WillTerms>>,
 }
 
-/// Why something is refused.
+/// The reason for a refusal.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Denial {
     pub(super) reason: ReasonCode,
@@ -74,44 +74,44 @@ impl From<Exceeded> for Denial {
 }
 
 impl ConnIdentity {
-    /// Whose its session is to be.
+    /// The principal of the connection's session.
     pub(super) fn principal_of_session(&self) -> SessionPrincipal {
         SessionPrincipal { name: self.principal.shared(), may_adopt: self.may_adopt }
     }
 
-    /// Whether it may publish that.
+    /// Whether the connection may publish such an event.
     #[inline]
     pub(super) fn may_publish(&self, topic: &str, importance: u8, deadline_ms: Option<u32>) -> Result<(), Denial> {
         self.grants.publish(topic, importance, deadline_ms).map(drop).map_err(Denial::from)
     }
 
-    /// Whether its will may be published, if it has one.
+    /// Whether its will, if it has one, may be published.
     pub(super) fn may_have_will(&self) -> bool {
         self.will.as_ref().is_none_or(|will| self.may_publish(&will.0, will.1, will.2).is_ok())
     }
 }
 
-/// The rules in force, and what is remembered of those who are subject to them.
+/// The rules in force, and the state of connections that are subject to them.
 #[derive(Debug)]
 pub(super) struct Guard {
     access: Access,
     pub(super) meter: Meter,
     tickets: u64,
-    /// Connections that are not read until then.
+    /// Connections that are not read until the time beside them.
     pub(super) throttled: BTreeSet<(Time, u32)>,
-    /// Connections whose sessions the present step has found with subscriptions, which are compared
-    /// with the rules.
+    /// Connections whose sessions the current step has found with subscriptions to check against
+    /// the rules.
     pub(super) returned: Vec<u32>,
-    /// Connections whose subscriptions the present step has changed.
+    /// Connections whose subscriptions the current step has changed.
     pub(super) counted: Vec<u32>,
-    /// The next connection to be compared with new rules, and since when.
+    /// The next connection to check against new rules, and the time since which they are in force.
     pub(super) review: Option<(u32, Time)>,
 }
 
 impl Guard {
     pub(super) fn new(access: Access) -> Guard {
         let mut meter = Meter::new();
-        // Whoever gives quotas has checked them; those that are none would bound nobody.
+        // The caller has checked the quotas; invalid ones would not limit anything.
         let is_set = meter.set(&access.quotas);
         debug_assert!(is_set.is_ok(), "{is_set:?}");
         Guard {
@@ -125,7 +125,7 @@ impl Guard {
         }
     }
 
-    /// From now on that is in force.
+    /// Puts new rules and quotas in force.
     pub(super) fn set(&mut self, now: Time, access: &Access) {
         let is_set = self.meter.set(&access.quotas);
         debug_assert!(is_set.is_ok(), "{is_set:?}");
@@ -133,13 +133,13 @@ impl Guard {
         self.review = Some((0, now));
     }
 
-    /// Whether the present step has found sessions or subscriptions that are to be looked after.
+    /// Whether the current step has left sessions or subscriptions to check.
     #[inline]
     pub(super) fn has_found(&self) -> bool {
         !(self.returned.is_empty() && self.counted.is_empty())
     }
 
-    /// Whether a connection ends that publishes what no rule allows.
+    /// Whether a connection ends when it publishes what no rule allows.
     pub(super) fn disconnects_denied(&self) -> bool {
         self.access.disconnects_denied
     }
@@ -148,23 +148,23 @@ impl Guard {
         self.access.rules.are_everything()
     }
 
-    /// Whether what clients say of themselves can be judged.
+    /// Whether clients' credentials can be checked.
     pub(super) fn judges(&self) -> bool {
         self.access.judges
     }
 
-    /// A number for a question that no other question had.
+    /// A ticket that no other question has had.
     pub(super) fn ticket(&mut self) -> u64 {
         self.tickets += 1;
         self.tickets
     }
 
-    /// Whether somebody who was identified a moment ago still would be.
+    /// Whether an identity that was just established is still valid.
     pub(super) fn still_knows(&self, identity: &Identity) -> bool {
         self.unknown(&identity.principal, By::of(identity)).is_none()
     }
 
-    /// Why somebody is not known any more who was known by that.
+    /// The reason why a principal with that proof is not valid any more.
     fn unknown(&self, principal: &Principal, by: By) -> Option<&'static str> {
         match by {
             By::Password if !self.access.users.contains(principal) => Some("the user does not exist any more"),
@@ -173,7 +173,7 @@ impl Guard {
         }
     }
 
-    /// What a principal may with a client id, if it may connect.
+    /// Admits a principal with a client id, if it may connect.
     pub(super) fn admit(
         &mut self,
         now: Time,
@@ -203,10 +203,10 @@ impl Guard {
         })
     }
 
-    /// What a connection that was admitted may by the rules in force.
+    /// The permissions of an admitted connection by the rules in force.
     ///
     /// # Errors
-    /// It may not be connected any more.
+    /// The connection is not allowed any more.
     pub(super) fn judge(&self, who: &ConnIdentity) -> Result<Grants, Denial> {
         if let Some(cause) = self.unknown(&who.principal, who.by) {
             return Err(Denial { reason: ReasonCode::NOT_AUTHORIZED, cause });

@@ -1,4 +1,4 @@
-//! Packets from clients.
+//! Packets of clients.
 
 use core::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::codec::{
     decode, decode_publish,
 };
 
-/// Why something is not accepted: the code for its acknowledgement, and the words.
+/// The cause of a refusal: reason code and text.
 pub(super) type Cause = (ReasonCode, &'static str);
 
 impl MqttBroker {
@@ -46,7 +46,7 @@ impl MqttBroker {
         }
     }
 
-    /// Ends a connection for a packet, `body`, that is wrong or refused.
+    /// Ends a connection because a packet, `body`, is invalid or refused.
     #[cold]
     pub(super) fn fail(&mut self, now: Time, id: u32, body: &[u8], error: DecodeError, out: &mut impl Output) {
         if self.edge.conns[id as usize].state == State::ExpectConnect {
@@ -137,8 +137,8 @@ impl MqttBroker {
             let reason = ReasonCode::RECEIVE_MAXIMUM_EXCEEDED;
             return Err(DecodeError { reason, cause: "more unreleased QoS 2 messages than the receive maximum" });
         }
-        // The topic may live in the alias table while the edge is borrowed by the core: it is lent
-        // out and put back.
+        // The topic may be in the alias table while the core borrows the edge: it is taken out and
+        // put back afterwards.
         let mut lent: Option<(u16, Box<str>)> = None;
         if let Some(alias) = publish.properties.topic_alias {
             let topic = edge.resolve_alias(id, alias.get(), publish.topic)?;
@@ -198,8 +198,8 @@ impl MqttBroker {
 }
 
 impl Edge {
-    /// Notes in which version a CONNECT must be answered, before it is known to be well-formed.
-    /// MQTT 3.1.1 has answers only to well-formed ones and to unknown versions.
+    /// Records the version in which a CONNECT must be answered, before it is known to be
+    /// well-formed. MQTT 3.1.1 has answers only to well-formed CONNECTs and to unknown versions.
     fn record_version(&mut self, id: u32, body: &[u8]) {
         let conn = &mut self.conns[id as usize];
         if let Some(version) = answer_version(body) {
@@ -208,8 +208,7 @@ impl Edge {
         }
     }
 
-    /// The topic that `alias` stands for, after `topic` (if not empty) has been put there; lent
-    /// from the table.
+    /// The topic of `alias`, which becomes `topic` if that is not empty; taken out of the table.
     fn resolve_alias(&mut self, id: u32, alias: u16, topic: &str) -> Result<Box<str>, DecodeError> {
         let invalid = |cause| DecodeError { reason: ReasonCode::TOPIC_ALIAS_INVALID, cause };
         if alias > self.config.limits.topic_alias_maximum {
@@ -244,7 +243,7 @@ impl Edge {
         judged.map_err(|denied| (denied.reason, denied.cause))
     }
 
-    /// Adds to an event what its PUBLISH says in properties.
+    /// Adds a PUBLISH's properties to an event.
     pub(super) fn with_properties<'a>(
         &mut self,
         now: Time,
@@ -287,14 +286,14 @@ pub(super) fn reliability(qos: Qos) -> Reliability {
     if qos == Qos::AtMostOnce { Reliability::BestEffort } else { Reliability::Reliable }
 }
 
-/// Whether a packet asks the broker to take something: PUBLISH, SUBSCRIBE, UNSUBSCRIBE. Others say
-/// what the client has done.
+/// Whether a packet is a request to the broker: PUBLISH, SUBSCRIBE, UNSUBSCRIBE. Others report what
+/// the client has done.
 fn asks(first: u8) -> bool {
     matches!(first >> 4, 3 | 8 | 10)
 }
 
-/// Topics that begin with `$` are the broker's, but for those of replies, and those by which
-/// bridges of mosquitto tell whether they are connected.
+/// Checks a topic for publishing: those that begin with `$` are the broker's, except for reply
+/// topics and the topics with which bridges of mosquitto report their state.
 pub(super) fn allowed(topic: &str) -> Result<(), Cause> {
     if topic.starts_with('$') && !topic.starts_with("$replies/") && !is_state_of_bridge(topic) {
         return Err((ReasonCode::NOT_AUTHORIZED, "topics that begin with $ are the broker's own"));

@@ -1,6 +1,6 @@
-//! The broker takes leave of its clients. What a connection has already sent is handled first, and
-//! a client that is owed answers gets them first: it would send again, at another broker, what was
-//! accepted here.
+//! The broker disconnects its clients before it ends. The data that a connection has already sent
+//! is handled first, and a client with pending answers gets them first: otherwise it would repeat
+//! at another broker what was accepted here.
 
 use core::time::Duration;
 
@@ -12,26 +12,26 @@ use super::{ConnId, Edge, MqttBroker, Output};
 use crate::codec::ReasonCode;
 use crate::config::ANSWERS_WITHIN;
 
-/// Connections that are still to be told to go.
+/// Connections that are still to be disconnected.
 #[derive(Debug)]
 pub(super) struct Leave {
     waiting: Vec<u32>,
-    /// Until when they wait.
+    /// The time at which they are disconnected in any case.
     until: Time,
-    /// How many of them are being read to their end. Until none is, all stay: what they have sent
-    /// may be for each other.
+    /// The number of them that are being read to their end. Until it is 0 all stay, because their
+    /// publishes may be for each other.
     unread: usize,
-    /// The last of these has been read just now.
+    /// The last of these has just been read.
     is_read: bool,
 }
 
 impl Leave {
-    /// When the clients are told to go in any case, if there are any.
+    /// The time at which the clients are disconnected in any case, if there are any.
     pub(super) fn deadline(&self) -> Option<Time> {
         (!self.waiting.is_empty()).then_some(self.until)
     }
 
-    /// Whether the last connection has been read to its end just now.
+    /// Takes the flag that the last connection has just been read to its end.
     pub(super) fn take_read(&mut self) -> bool {
         core::mem::take(&mut self.is_read)
     }
@@ -66,7 +66,7 @@ impl MqttBroker {
         self.edge.leave = Some(Leave { waiting, until, unread, is_read: false });
     }
 
-    /// Clients that have their answers are told to go, and all when it takes too long.
+    /// Disconnects clients that have their answers, or all of them after the deadline.
     pub(super) fn let_go(&mut self, now: Time, out: &mut impl Output) {
         let Some(leave) = self.edge.leave.as_mut().filter(|leave| !leave.waiting.is_empty()) else { return };
         let is_late = now >= leave.until;
@@ -76,7 +76,7 @@ impl MqttBroker {
         let mut waiting = core::mem::take(&mut leave.waiting);
         waiting.retain(|conn| {
             let known = &self.edge.conns[*conn as usize];
-            // Another one may have come in the place of one that has ended.
+            // The number of an ended connection may belong to another one now.
             let is_there = known.state == State::Attached && known.rare.as_ref().is_some_and(|rare| rare.leaving);
             let stays = is_there && !is_late && self.core.has_pending_answers(Link(*conn));
             if is_there && !stays {

@@ -51,41 +51,42 @@ use crate::codec::ReasonCode;
 use crate::config::{ANSWERS_MAX, Config};
 use crate::stats::Stats;
 
-/// Spent output buffers kept for reuse.
+/// Used output buffers that are kept for reuse.
 const SPENT_MAX: usize = 256;
 
-/// A larger buffer is given back to the allocator.
+/// A larger buffer, in bytes, is freed.
 const SPENT_BYTES_MAX: usize = 256 << 10;
 
-/// A whole MQTT broker as a deterministic state machine: feed it what happens, do what it says.
+/// A whole MQTT broker as a deterministic state machine: it is fed inputs, and its outputs are to
+/// be carried out.
 #[derive(Debug)]
 pub struct MqttBroker {
     core: Broker,
     edge: Edge,
 }
 
-/// All of the broker but its core.
+/// The broker without its core.
 #[derive(Debug)]
 pub(crate) struct Edge {
     config: Config,
     /// Boxed, so that growing moves pointers only.
     #[expect(clippy::vec_box, reason = "growing must not copy all connections, nor take memory for twice as many")]
     conns: Vec<Box<Conn>>,
-    /// Connections with output of the present step.
+    /// Connections with output of the current step.
     dirty: Vec<u32>,
     spent: Vec<Vec<u8>>,
     templates: Templates,
     hasher: Seeded,
     /// Attributes of the event being published.
     attributes: AttributesBuf,
-    /// What the broker adds to the event being delivered.
+    /// The broker's additions to the event being delivered.
     appended: AttributesBuf,
-    /// When which connection has been silent for too long.
+    /// The time at which each connection has been silent for too long.
     silence: BTreeSet<(Time, u32)>,
     started: Time,
     sys_at: Option<Time>,
     assigned: Assigned,
-    /// The broker takes leave of its clients.
+    /// Set while the broker disconnects its clients before it ends.
     leave: Option<Leave>,
     /// Bytes of the incomplete packets that are larger than [`crate::config::PARTIAL_FREE`].
     partial_bytes: usize,
@@ -97,45 +98,44 @@ pub(crate) struct Edge {
     stats: Stats,
 }
 
-/// Connections that have waited for their sessions, and have got them in the present step.
+/// Connections that waited for their sessions, and got them in the current step.
 #[derive(Debug, Default)]
 struct Admitted {
-    /// What these sent meanwhile is handled now.
+    /// Connections whose packets, sent meanwhile, are to be handled now.
     conns: Vec<u32>,
-    /// The sessions of these are claimed already, by something that waits until that has been done.
+    /// Connections whose sessions are claimed already; the claims wait until this is done.
     superseded: Vec<u32>,
 }
 
-/// The client ids that were given to clients without one.
+/// Generator of client ids for clients without one.
 #[derive(Debug)]
 struct Assigned {
     seed: u64,
     count: u64,
 }
 
-/// What the CONNACK that the core is about to allow tells beside success.
+/// Contents, beside success, of the CONNACK that the core is about to allow.
 #[derive(Debug, Default)]
 pub(crate) struct Greeting {
     keep_alive: Option<u16>,
     expiry: Option<u32>,
     response_information: Option<String>,
     assigned: Option<String>,
-    /// Whose CONNECT it is, for the case that the core refuses it.
+    /// The client id of the CONNECT, in case the core refuses it.
     client_id: Box<str>,
 }
 
 impl MqttBroker {
-    /// A broker without connections. `seed` is its only source of randomness, `now` its first
-    /// moment.
+    /// A broker without connections. `seed` is its only source of randomness, `now` its start time.
     pub fn new(config: Config, seed: u64, now: Time) -> MqttBroker {
         let core = Broker::new(config.core.clone(), seed, now);
         MqttBroker::around(core, config, seed, now)
     }
 
-    /// The same that goes on where a log says.
+    /// A broker that resumes from the state in a log.
     ///
     /// # Errors
-    /// When what was written makes no sense.
+    /// When the log's contents are inconsistent.
     pub fn restored(
         config: Config,
         seed: u64,
@@ -175,12 +175,12 @@ impl MqttBroker {
         MqttBroker { core, edge }
     }
 
-    /// Applies one input at the moment `now`, which never goes backwards.
+    /// Applies one input at the time `now`, which never goes back.
     ///
     /// # Panics
-    /// When the driver breaks the contract of [`Input`], for instance opens a connection twice.
+    /// When the driver breaks the contract of [`Input`], for example opens a connection twice.
     pub fn handle(&mut self, now: Time, input: Input<'_>, out: &mut impl Output) {
-        // What one client says is no answer to another.
+        // Input of one client cannot complete the answers of another.
         let is_of_one = self.edge.leave.is_some()
             && matches!(input, Input::Bytes { .. } | Input::Drained { .. } | Input::ReadOut { .. });
         match input {
@@ -198,8 +198,8 @@ impl MqttBroker {
             Input::Disk(disk) => {
                 self.core_input(now, CoreInput::Disk(disk), out);
                 if disk == Disk::Open {
-                    // There is room for what was refused: its clients send it again when they are
-                    // back.
+                    // There is room for refused publishes: their clients send them again when they
+                    // reconnect.
                     self.edge.endings.is_released = true;
                     self.edge.end_due(now);
                 }
@@ -224,7 +224,7 @@ impl MqttBroker {
         self.edge.flush(out);
     }
 
-    /// When [`Input::Deadline`] is wanted, and why.
+    /// The time at which [`Input::Deadline`] is wanted, and its reason.
     pub fn next_deadline(&self) -> Option<(Time, Reason)> {
         let silence = self.edge.silence.first().map(|(at, _)| (*at, Reason::Silence));
         let quota = self.edge.guard.throttled.first().map(|(at, _)| (*at, Reason::Quota));
@@ -239,28 +239,28 @@ impl MqttBroker {
     /// Counters and gauges at this moment.
     pub fn stats(&self) -> Stats {
         let stats = &self.edge.stats;
-        // The edge counts a PUBLISH once.
+        // The edge counts a sent PUBLISH once.
         let packets_out = stats.packets_out + stats.publishes_out;
         Stats { core: self.core.stats(), packets_out, ..stats.clone() }
     }
 
-    /// The core, to be looked at.
+    /// The core, for inspection.
     pub fn core(&self) -> &Broker {
         &self.core
     }
 
-    /// What the selectors that cost most have cost so far, most expensive first.
+    /// The most expensive selectors with their cost so far, most expensive first.
     pub fn expensive_selectors(&self) -> Vec<Expensive> {
         self.core.expensive_selectors()
     }
 
-    /// How the cache is divided.
+    /// The division of the cache.
     pub fn cache_plan(&self) -> &Plan {
         self.core.cache_plan()
     }
 
-    /// What each partition of the cache holds and did, in the order of the plan, the default one
-    /// last.
+    /// The contents and counters of each partition of the cache, in the order of the plan, the
+    /// default partition last.
     pub fn cache_gauges(&self) -> Vec<PartitionGauges> {
         self.core.cache_gauges()
     }
@@ -285,8 +285,8 @@ impl MqttBroker {
         edge.watch(conn.0, now.after(edge.config.limits.connect_timeout));
     }
 
-    /// Whether the broker still needs a connection of which it was told that it is closed, or has
-    /// not closed it itself.
+    /// Whether the broker still needs a connection that was reported closed, or has not closed it
+    /// itself.
     pub fn is_open(&self, conn: ConnId) -> bool {
         self.edge.conns.get(conn.0 as usize).is_some_and(|known| known.state != State::Gone)
     }
@@ -323,7 +323,7 @@ impl MqttBroker {
 }
 
 impl Edge {
-    /// A connection has shown a certificate.
+    /// Records the certificate that a connection has shown.
     fn certify(&mut self, conn: ConnId, principal: &Principal) {
         if let Some(known) = self.conns.get_mut(conn.0 as usize).filter(|known| known.state == State::ExpectConnect) {
             known.rare().certified = Some(principal.clone());
@@ -339,7 +339,7 @@ impl Edge {
         self.silence.insert((at, conn));
     }
 
-    /// An incomplete packet is about to grow or to be completed.
+    /// Takes an incomplete packet, which is about to grow or to be completed.
     #[inline]
     fn take_partial(&mut self, conn: u32) -> Vec<u8> {
         let partial = core::mem::take(&mut self.conns[conn as usize].partial);
@@ -354,7 +354,7 @@ impl Edge {
         self.conns[conn as usize].partial = partial;
     }
 
-    /// Lets go of a connection; what it still has to be told goes out at the end of the step.
+    /// Releases a connection; its remaining output is sent at the end of the step.
     fn forget(&mut self, conn: u32) {
         drop(self.take_partial(conn));
         self.leave_read(conn);
@@ -380,7 +380,7 @@ impl Edge {
         self.stats.connections -= 1;
     }
 
-    /// Hands the output of the present step to the driver.
+    /// Hands the output of the current step to the driver.
     fn flush(&mut self, out: &mut impl Output) {
         self.templates.end_step();
         let mut dirty = core::mem::take(&mut self.dirty);
@@ -395,7 +395,7 @@ impl Edge {
                 continue;
             }
             if core::mem::take(&mut conn.corked) {
-                // It ends before it may be told anything.
+                // The connection ends before its output may be sent.
                 conn.pending.clear();
             }
             if !conn.pending.is_empty() {
@@ -418,7 +418,7 @@ impl Edge {
         self.dirty = dirty;
     }
 
-    /// Where output for a connection goes.
+    /// The buffer for a connection's output.
     fn pending(&mut self, conn: u32, driver: &impl Output) -> &mut Vec<u8> {
         let known = &mut self.conns[conn as usize];
         if !known.dirty {

@@ -1,4 +1,4 @@
-//! What the core decides, as packets.
+//! Outputs of the core, encoded as packets.
 
 use core::time::Duration;
 
@@ -19,14 +19,14 @@ use super::subscribe::DENIED;
 use super::{ConnId, Edge, Output};
 use crate::codec::{Ack, AckProperties, Codes, CodesAck, Packet, PacketId, ReasonCode, Version};
 
-/// The core's sink: encodes into the connections' pending output.
+/// The core's output: encodes packets into the connections' pending output.
 pub(super) struct Outbound<'a, O> {
     pub(super) edge: &'a mut Edge,
     pub(super) driver: &'a mut O,
     pub(super) now: Time,
 }
 
-/// Where the last PUBLISH was encoded, so that the next receiver of the same event gets a copy.
+/// The place of the last encoded PUBLISH, so that the next receiver of the same event gets a copy.
 #[derive(Debug, Default, Clone, Copy)]
 struct Template {
     key: Option<PublishKey>,
@@ -37,7 +37,7 @@ struct Template {
     tag_at: usize,
 }
 
-/// What two PUBLISH packets must have in common to be equal but for their packet identifiers.
+/// The properties that make two PUBLISH packets equal except for their packet identifiers.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
 pub(super) struct PublishKey {
     pub(super) serial: u64,
@@ -47,33 +47,33 @@ pub(super) struct PublishKey {
     pub(super) named: bool,
 }
 
-/// The user property of a SUBACK that names a broker which does not know of the subscriptions yet.
+/// The user property of a SUBACK with a broker that does not know the subscriptions yet.
 const PENDING: &str = "w-pending";
 
-/// The user property of a SUBACK that says what was granted where less than asked was.
+/// The user property of a SUBACK with what was granted, where that is less than was asked for.
 const GRANTED: &str = "w-granted";
 
 /// The user property with the position at which a subscription begins.
 const TOKEN: &str = "w-token";
 
-/// Encoded packets that others may get, too.
+/// Encoded packets that can be copied for other receivers.
 #[derive(Debug, Default)]
 pub(super) struct Templates {
-    /// Of this step, for deliveries without and with the event's name.
+    /// The last packets of the current step, for deliveries without and with the event's id.
     last: [Template; 2],
-    /// Of former steps.
+    /// Packets of earlier steps.
     recent: Recent,
 }
 
 impl Templates {
-    /// The step is over: its output goes to the driver.
+    /// Ends the step: its output goes to the driver.
     pub(super) fn end_step(&mut self) {
         self.last.iter_mut().for_each(|template| template.key = None);
     }
 }
 
 impl<O: Output> Outbound<'_, O> {
-    /// The core has refused a publish.
+    /// Handles a refusal of a publish by the core.
     #[cold]
     fn refuse(&mut self, link: Link, answer: (u16, Qos), refusal: Refusal) {
         let most = self.edge.config.core.logged_event_bytes;
@@ -104,7 +104,7 @@ impl<O: Output> Outbound<'_, O> {
         let named = delivery.naming == Naming::Event && conn.version == Version::V5;
         let Delivery { serial, qos, retain, .. } = *delivery;
         let key = PublishKey { serial, version: conn.version, qos, retain, named };
-        // Whoever else catches up gets the same packet in another step.
+        // Other subscriptions in catch-up get the same packet in another step.
         let lasts = plain && self.edge.templates.recent.is_old(serial) && delivery.event.expires.is_none();
         let is_copied = lasts && self.edge.copy_recent(&key, id, delivery.tag)
             || plain && self.edge.copy_template(&key, id, delivery.tag);
@@ -229,7 +229,7 @@ impl<O: Output> CoreOutput for Outbound<'_, O> {
 
     fn resume(&mut self, link: Link) {
         let conn = &mut self.edge.conns[link.0 as usize];
-        // What it said meanwhile was not read: its silence begins now.
+        // Packets sent meanwhile were not read: the time of its silence begins now.
         (conn.rare().paused, conn.last_heard) = (false, self.now);
         if !conn.is_paused() {
             self.driver.resume(ConnId(link.0));
@@ -238,17 +238,18 @@ impl<O: Output> CoreOutput for Outbound<'_, O> {
 
     fn accepted(&mut self, link: Link, tag: u16, qos: Qos, result: Accepted) {
         if self.edge.conns[link.0 as usize].deaf {
-            // Nothing is acknowledged past what was refused without an answer.
+            // Later publishes are not acknowledged after one was refused without an answer.
             return;
         }
         let reason = match result {
             Accepted::Routed { matched: true } => ReasonCode::SUCCESS,
-            // The first phase was answered before; what matched then does not matter now.
+            // The first phase was answered before; whether the event matched then does not matter
+            // now.
             Accepted::Repeat => ReasonCode::SUCCESS,
             Accepted::Routed { matched: false } => ReasonCode::NO_MATCHING_SUBSCRIBERS,
             Accepted::Refused(refusal) => return self.refuse(link, (tag, qos), refusal),
             Accepted::RefusedAtEdge(code) => {
-                // It was counted and told when it came.
+                // The refusal was counted and reported when the publish arrived.
                 let reason = ReasonCode(code);
                 let refused = RefusedPublish { class: class_of_code(reason), reason, cause: "" };
                 return self.edge.answer_refused(self.now, link.0, (tag, qos), refused, self.driver);
@@ -319,8 +320,8 @@ impl<O: Output> CoreOutput for Outbound<'_, O> {
     fn subscribed(&mut self, link: Link, tag: u16, results: &[Result<Granted, Refusal>], pending: &[Box<str>]) {
         debug_assert!(self.edge.conns[link.0 as usize].state == State::Attached);
         let denied = self.edge.take_denied(link.0, tag);
-        // The answers in the order of the filters; those that were refused before the core heard of
-        // them stand between.
+        // The answers in the order of the filters; filters that were refused before the core got
+        // the SUBSCRIBE have their places among them.
         let mut answers = results.iter();
         let places = denied.as_ref().map_or(results.len(), |codes| codes.len());
         let answers: Vec<_> = (0..places)
@@ -397,7 +398,7 @@ impl Edge {
         true
     }
 
-    /// Copies the encoded packet of a cached event; false if there is none, or it is too large for
+    /// Copies the encoded packet of a cached event; false if none is kept, or it is too large for
     /// this client.
     fn copy_recent(&mut self, key: &PublishKey, id: u32, tag: u16) -> bool {
         let conn = &mut self.conns[id as usize];
@@ -410,14 +411,14 @@ impl Edge {
         is_copied && is_within
     }
 
-    /// The codes of those filters of a SUBSCRIBE that were refused before the core heard of it.
+    /// Takes the codes of the filters of a SUBSCRIBE that were refused before the core got it.
     fn take_denied(&mut self, id: u32, tag: u16) -> Option<Box<[Option<ReasonCode>]>> {
         let denied = &mut self.conns[id as usize].rare.as_mut()?.denied;
         let place = denied.iter().position(|(other, _)| *other == tag)?;
         Some(denied.remove(place).1)
     }
 
-    /// The subscriptions of a connection's session have changed.
+    /// The subscriptions of a connection's session have changed: they are to be counted again.
     fn recount(&mut self, id: u32) {
         if self.conns[id as usize].who.is_some() {
             self.guard.counted.push(id);
@@ -425,7 +426,7 @@ impl Edge {
     }
 }
 
-/// A tag of the core as a packet identifier; the core never names anything 0.
+/// Converts a tag of the core to a packet identifier; tags of the core are never 0.
 pub(super) fn packet_id(tag: u16) -> PacketId {
     PacketId::new(tag).expect("tags begin at 1")
 }

@@ -1,4 +1,4 @@
-//! The broker as one of many.
+//! The broker as part of a deployment of several.
 
 use whimbrel_core::OverlayConfig;
 use whimbrel_core::overlay::NotForgotten;
@@ -8,23 +8,23 @@ use super::outbound::Outbound;
 use super::{MqttBroker, Output};
 
 impl MqttBroker {
-    /// From now on the broker is one of many; see [`whimbrel_core::Broker::open_overlay`].
+    /// Makes the broker part of a deployment; see [`whimbrel_core::Broker::open_overlay`].
     ///
     /// # Panics
-    /// When it is one already, or its name is none.
+    /// When it is part of one already, or its name is invalid.
     pub fn open_overlay(&mut self, now: Time, config: OverlayConfig) {
         self.core.open_overlay(now, config);
     }
 
-    /// What is known here of an event, for people; see [`whimbrel_core::Broker::trace`].
+    /// The state of an event at this broker, for people; see [`whimbrel_core::Broker::trace`].
     pub fn trace(&mut self, event: EventId) -> String {
         self.core.trace(event)
     }
 
-    /// Forgets another broker for ever; see [`whimbrel_core::Broker::retire_broker`].
+    /// Forgets another broker for good; see [`whimbrel_core::Broker::retire_broker`].
     ///
     /// # Errors
-    /// When there is no such broker, or it is alive.
+    /// When the broker is not known, or is alive.
     pub fn retire_broker(
         &mut self,
         now: Time,
@@ -38,7 +38,7 @@ impl MqttBroker {
         result
     }
 
-    /// Asks another broker something; see [`whimbrel_core::Broker::ask_broker`].
+    /// Sends a question to another broker; see [`whimbrel_core::Broker::ask_broker`].
     ///
     /// # Panics
     /// When the question is too long.
@@ -48,7 +48,7 @@ impl MqttBroker {
         is_sent
     }
 
-    /// Answers what another broker has asked; see [`whimbrel_core::Broker::answer_broker`].
+    /// Answers a question of another broker; see [`whimbrel_core::Broker::answer_broker`].
     ///
     /// # Panics
     /// When the answer is too long.

@@ -1,5 +1,4 @@
-//! Bytes of clients come in: they are cut into packets, and what is left of an incomplete one is
-//! kept.
+//! Received bytes: they are cut into packets, and the rest, an incomplete packet, is kept.
 
 use whimbrel_core::{Input as CoreInput, Link};
 use whimbrel_event::Time;
@@ -33,7 +32,7 @@ impl MqttBroker {
         self.edge.spend(now, id, (publishes, bytes.len()), out);
     }
 
-    /// Keeps what comes over a connection that waits for its session, or to be identified.
+    /// Keeps bytes of a connection that waits for its session, or to be identified.
     fn hold_back(&mut self, now: Time, id: u32, bytes: &[u8], out: &mut impl Output) {
         let mut partial = self.edge.take_partial(id);
         if partial.len() + bytes.len() > AHEAD_MAX {
@@ -51,7 +50,7 @@ impl MqttBroker {
         self.bound_partials(now, out);
     }
 
-    /// Handles what came over connections while they waited for their sessions.
+    /// Handles the bytes that connections sent while they waited for their sessions.
     pub(super) fn take_admitted(&mut self, now: Time, out: &mut impl Output) {
         while let Some(id) = self.edge.admitted.conns.pop() {
             if self.edge.conns[id as usize].state == State::Attached {
@@ -65,7 +64,7 @@ impl MqttBroker {
                     self.closed(now, ConnId(id), out);
                 }
             }
-            // What waits for that may be attached in turn.
+            // Connections that claim these sessions may be attached next.
             while let Some(id) = self.edge.admitted.superseded.pop() {
                 if self.edge.conns[id as usize].state == State::Attached {
                     self.core_input(now, CoreInput::ReadOut { link: Link(id), is_whole: true }, out);
@@ -90,8 +89,8 @@ impl MqttBroker {
                     rest = &rest[len..];
                 }
                 Ok(None) if self.edge.conns[id as usize].state == State::ExpectConnect && rest[0] >> 4 != 1 => {
-                    // Another protocol: its first bytes seldom make a whole packet, and waiting for
-                    // the rest is in vain.
+                    // Another protocol: its first bytes seldom make a whole packet, and more bytes
+                    // would not help.
                     self.end(now, id, ReasonCode::PROTOCOL_ERROR, "the first packet is not CONNECT", out);
                 }
                 Ok(None) => {
@@ -107,8 +106,8 @@ impl MqttBroker {
         }
     }
 
-    /// Ends connections, those with the largest incomplete packets first, until the bound over all
-    /// of them holds.
+    /// Ends connections, those with the largest incomplete packets first, until the total is within
+    /// its limit.
     #[inline]
     fn bound_partials(&mut self, now: Time, out: &mut impl Output) {
         while self.edge.partial_bytes > self.edge.config.limits.partial_bytes {
@@ -119,8 +118,8 @@ impl MqttBroker {
         }
     }
 
-    /// Adds as much of `bytes` to an incomplete packet as it lacks, and handles it if that
-    /// completes it; returns what is left.
+    /// Adds the bytes that an incomplete packet lacks from `bytes`, and handles it if that
+    /// completes it; returns the rest.
     fn complete<'a>(
         &mut self,
         now: Time,
@@ -153,7 +152,7 @@ impl MqttBroker {
     }
 }
 
-/// How many bytes an incomplete packet certainly lacks: at least one.
+/// The number of bytes that an incomplete packet lacks at least: 1 or more.
 fn lacking(partial: &[u8]) -> usize {
     let mut length = 0_usize;
     for (index, byte) in partial.iter().skip(1).take(4).enumerate() {
@@ -165,7 +164,7 @@ fn lacking(partial: &[u8]) -> usize {
     1
 }
 
-/// How much of an incomplete packet counts towards the bound over all connections.
+/// Bytes of an incomplete packet that count towards the limit over all connections.
 pub(super) fn counted(partial: &Vec<u8>) -> usize {
     if partial.capacity() > PARTIAL_FREE { partial.capacity() } else { 0 }
 }

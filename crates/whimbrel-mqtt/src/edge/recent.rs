@@ -1,14 +1,14 @@
-//! Encoded packets of cached events: many subscriptions that come back at once get the same.
+//! Encoded packets of cached events: many subscriptions that return together get the same packets.
 
 use super::outbound::PublishKey;
 
-/// Packets that are kept, by the serials of their events.
+/// Number of packets that are kept, indexed by the serials of their events.
 const PACKETS: usize = 4_096;
 
 /// The longest packet that is kept, bytes: together at most 4 MiB.
 const PACKET_MAX: usize = 1_024;
 
-/// One packet.
+/// A kept packet.
 #[derive(Debug, Default)]
 struct RecentPacket {
     key: Option<PublishKey>,
@@ -16,25 +16,26 @@ struct RecentPacket {
     bytes: Vec<u8>,
 }
 
-/// The packets that were encoded last for whoever catches up. The packet of an event takes the
-/// place of that of another event as many serials away as there are places.
+/// The packets encoded last for subscriptions in catch-up. The packet of an event replaces that of
+/// an event whose serial differs by a multiple of [`PACKETS`].
 #[derive(Debug, Default)]
 pub(super) struct Recent {
-    /// None before somebody catches up.
+    /// Empty until a subscription is in catch-up.
     kept: Vec<RecentPacket>,
     /// The highest serial of a delivery so far.
     newest: u64,
 }
 
 impl Recent {
-    /// Whether the event with that serial is not the newest one, and so comes from the cache.
+    /// Whether the event with that serial is older than the newest one, and so comes from the
+    /// cache.
     #[inline]
     pub(super) fn is_old(&mut self, serial: u64) -> bool {
         self.newest = self.newest.max(serial);
         serial < self.newest
     }
 
-    /// Appends the packet with these properties to `out`, with that packet identifier, unless it is
+    /// Appends the packet with this key to `out`, with the packet identifier `tag` unless that is
     /// 0. False if it is not kept.
     pub(super) fn copy(&self, key: &PublishKey, tag: u16, out: &mut Vec<u8>) -> bool {
         let Some(kept) = self.kept.get(place(key)).filter(|kept| kept.key.as_ref() == Some(key)) else { return false };

@@ -1,4 +1,4 @@
-//! What the core refuses, as reason codes and in words.
+//! Refusals of the core as reason codes and texts.
 
 use whimbrel_core::{Granted, Refusal};
 use whimbrel_event::Qos;
@@ -43,16 +43,17 @@ pub(super) fn reason_of(refusal: Refusal) -> ReasonCode {
     }
 }
 
-/// What can be done about a refusal: what becomes of a publish where no acknowledgement can say no.
+/// The remedy for a refusal, which decides what happens to a publish that no acknowledgement can
+/// refuse.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum RefusalClass {
-    /// Its client may not do that: it is acknowledged and dropped, or its connection ends, as is
-    /// set.
+    /// The client is not allowed to do it: depending on the configuration the publish is
+    /// acknowledged and dropped, or the connection ends.
     Denied,
-    /// It ends by itself: it is not acknowledged, and its connection is not read for a while, and
-    /// ends.
+    /// The cause may pass: the publish is not acknowledged, and its connection is not read for a
+    /// while, and then ends.
     Passing,
-    /// It does not end while the broker runs: its connection ends.
+    /// The cause lasts while the broker runs: the connection ends.
     Never,
 }
 
@@ -90,7 +91,7 @@ pub(super) fn class_of_code(reason: ReasonCode) -> RefusalClass {
     if reason == ReasonCode::NOT_AUTHORIZED { RefusalClass::Denied } else { RefusalClass::Never }
 }
 
-/// What is wrong, and what helps.
+/// The text of a refusal: what is wrong, and what helps.
 pub(super) fn cause_of(refusal: Refusal) -> &'static str {
     match refusal {
         Refusal::BadFilter(error) | Refusal::BadTopic(error) => error.why(),

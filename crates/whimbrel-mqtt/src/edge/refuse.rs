@@ -1,8 +1,8 @@
-//! Publishes that are refused: what is told of them, and what becomes of their connections.
+//! Refused publishes: how they are reported, and what happens to their connections.
 //!
 //! MQTT 5 has a reason code for a publish at QoS 1 and 2. MQTT 3.1.1 has no acknowledgement that
-//! says no, so what its client gets follows from the [`RefusalClass`] of the refusal. A publish at
-//! QoS 0 has no acknowledgement in either version: it is dropped.
+//! refuses, so the [`RefusalClass`] decides what its client gets. A publish at QoS 0 has no
+//! acknowledgement in either version: it is dropped.
 
 use whimbrel_core::{Input as CoreInput, Link};
 use whimbrel_event::{Qos, Time};
@@ -13,26 +13,26 @@ use super::subscribe::shortened;
 use super::{ConnId, Edge, MqttBroker, Output};
 use crate::codec::{PacketId, Publish, ReasonCode, Version};
 
-/// What a DISCONNECT says to a client that publishes what it may not, where that ends connections.
+/// The text of a DISCONNECT for a publish that is not allowed, if that ends connections.
 const MAY_NOT: &str = "no rule allows what was published, and `denied` is \"disconnect\"";
 
-/// What is written of a connection of MQTT 3.1.1 that ends; its client is not told.
+/// The recorded cause for the end of a connection of MQTT 3.1.1; its client is not told.
 pub(super) const NO_WORD: &str = "a publish was refused, and MQTT 3.1.1 has no acknowledgement that says no";
 
-/// Publishes of a connection that were refused.
+/// The refused publishes of a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RefusedPublishes {
-    /// How many, since the client connected.
+    /// Their number since the client connected.
     pub count: u64,
     /// The reason code of the last one, as in MQTT 5.
     pub code: u8,
-    /// Why the last one was refused.
+    /// The cause of the last one.
     pub why: String,
-    /// The beginning of its topic; empty where the core has refused it.
+    /// The beginning of the last one's topic; empty if the core has refused it.
     pub topic: String,
 }
 
-/// A publish that is refused.
+/// A refusal of a publish.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RefusedPublish<'a> {
     pub(super) class: RefusalClass,
@@ -41,8 +41,8 @@ pub(super) struct RefusedPublish<'a> {
 }
 
 impl MqttBroker {
-    /// Refuses a publish that the core has not heard of. The answer has its place among those that
-    /// wait to be durable, and then goes without words.
+    /// Refuses a publish before it reaches the core. While earlier answers wait to be durable, this
+    /// one waits behind them, and is then sent without a text.
     pub(super) fn refuse_publish(
         &mut self,
         now: Time,
@@ -53,7 +53,7 @@ impl MqttBroker {
     ) {
         let (link, tag) = (Link(id), publish.packet_id.map_or(0, PacketId::get));
         self.edge.record_refused(id, topic, refused, out);
-        // One that ends the connection has its place, too: what was taken before it is
+        // A refusal that ends the connection waits, too: publishes accepted before it are
         // acknowledged.
         let ends = refused.class == RefusalClass::Denied && self.edge.guard.disconnects_denied();
         if (tag != 0 || ends) && self.core.is_in_commit_queue(link) {
@@ -64,8 +64,8 @@ impl MqttBroker {
         }
     }
 
-    /// The publishes that were refused to a client since it connected, if it is connected and there
-    /// are any.
+    /// The refused publishes of a client since it connected; `None` if it is not connected, or
+    /// there are none.
     pub fn refused_publishes(&self, client_id: &str) -> Option<&RefusedPublishes> {
         let Link(id) = self.core.link_of(client_id)?;
         self.edge.conns[id as usize].rare.as_ref()?.refused.as_deref()
@@ -73,7 +73,7 @@ impl MqttBroker {
 }
 
 impl Edge {
-    /// Counts a publish that is refused, and tells the driver and whoever asks for the session.
+    /// Counts a refused publish, and reports it to the driver and in the session's information.
     pub(super) fn record_refused(&mut self, id: u32, topic: &str, refused: RefusedPublish<'_>, out: &mut impl Output) {
         let RefusedPublish { reason, cause, .. } = refused;
         self.stats.publishes_refused.add(reason);
@@ -90,8 +90,7 @@ impl Edge {
         );
     }
 
-    /// Answers a publish that is refused, under its tag, or does to its connection what its class
-    /// says.
+    /// Answers a refused publish, under its tag, or treats its connection as its class demands.
     pub(super) fn answer_refused(
         &mut self,
         now: Time,

@@ -1,4 +1,4 @@
-//! Packets to clients, other than deliveries.
+//! Packets to clients other than deliveries.
 
 use whimbrel_event::Qos;
 
@@ -11,8 +11,8 @@ use crate::codec::{
 };
 
 impl Edge {
-    /// Encodes a packet for a connection, if need be without its reason string; one that is too
-    /// large for the client even so is not sent, as the standard wants.
+    /// Encodes a packet for a connection, if necessary without reason string. A packet that is even
+    /// then too large for the client is not sent, as the specification demands.
     pub(super) fn send(&mut self, id: u32, packet: &Packet<'_>, out: &impl Output) {
         self.pending(id, out);
         let conn = &mut self.conns[id as usize];
@@ -28,22 +28,22 @@ impl Edge {
         conn.version == Version::V5 && conn.problem_information
     }
 
-    /// The reason string, where the client wants to hear it.
+    /// The reason string, if the client accepts them.
     fn cause<'a>(&self, id: u32, cause: &'a str) -> Option<&'a str> {
         Some(cause).filter(|cause| !cause.is_empty() && self.wants_diagnostics(id))
     }
 
-    /// Marks a connection to be closed behind its output.
+    /// Marks a connection to be closed after its output.
     pub(super) fn close(&mut self, id: u32, out: &impl Output) {
         self.pending(id, out);
         self.conns[id as usize].closing = true;
     }
 
-    /// Ends an attached connection in the client's sight: DISCONNECT where the version has it, and
-    /// the end of the connection.
+    /// Sends the end of an attached connection: DISCONNECT where the version has it, and the close.
     pub(super) fn say_goodbye(&mut self, id: u32, reason: ReasonCode, cause: &str, out: &impl Output) {
         if self.conns[id as usize].version == Version::V5 {
-            // DISCONNECT may always say why, whether or not problem information was asked for.
+            // DISCONNECT may always have a reason string, also without a request for problem
+            // information.
             let properties = DisconnectProperties { reason_string: Some(cause), ..DisconnectProperties::EMPTY };
             self.send(id, &Packet::Disconnect(Disconnect { reason, properties }), out);
         }
@@ -51,8 +51,9 @@ impl Edge {
         self.close(id, out);
     }
 
-    /// Refuses a connection that has no session yet, and tells the driver: `client_id` is what its
-    /// CONNECT says, empty if none has come. Only what understood the question gets an answer.
+    /// Refuses a connection that has no session yet, and reports it to the driver; `client_id` is
+    /// that of its CONNECT, empty if none has arrived. Only a client of a known MQTT version is
+    /// answered.
     pub(super) fn refuse(&mut self, id: u32, client_id: &str, reason: ReasonCode, cause: &str, out: &mut impl Output) {
         self.stats.refused.add(reason);
         out.turned_away(super::ConnId(id), &TurnedAway { client_id, code: reason.0, why: cause });
@@ -64,7 +65,7 @@ impl Edge {
         self.forget(id);
     }
 
-    /// The core has a session for a connection: CONNACK.
+    /// The core has a session for a connection: sends CONNACK.
     pub(super) fn greet(&mut self, id: u32, present: bool, out: &mut impl Output) {
         let mut greeting = core::mem::take(&mut self.greeting);
         let conn = &mut self.conns[id as usize];
@@ -78,8 +79,8 @@ impl Edge {
         }
         let conn = &mut self.conns[id as usize];
         if let Some(who) = conn.who.as_mut().filter(|_| present) {
-            // Its subscriptions may be those of other rules, or of somebody else; until they have
-            // been looked at, so is what comes.
+            // Its subscriptions may stem from other rules, or from another principal; until they
+            // have been checked, deliveries are checked.
             who.is_strict = true;
             self.guard.returned.push(id);
         }
@@ -95,7 +96,7 @@ impl Edge {
         self.send(id, &Packet::ConnAck(self.welcome(&greeting, present)), out);
     }
 
-    /// The CONNACK of a connection that is accepted.
+    /// The CONNACK of an accepted connection.
     pub(super) fn welcome<'a>(&self, greeting: &'a Greeting, session_present: bool) -> ConnAck<'a> {
         let limits = &self.config.limits;
         let properties = ConnAckProperties {
@@ -111,7 +112,7 @@ impl Edge {
         ConnAck { session_present, reason: ReasonCode::SUCCESS, properties }
     }
 
-    /// PUBACK or PUBREC.
+    /// Sends PUBACK or PUBREC.
     pub(super) fn answer_publish(
         &mut self,
         id: u32,
@@ -121,8 +122,8 @@ impl Edge {
         out: &impl Output,
     ) {
         if reason == ReasonCode::SUCCESS || self.conns[id as usize].version == Version::V4 {
-            // The two-byte form, written without the general encoder: it is as frequent as the
-            // publishes themselves.
+            // The short form, without the general encoder: it is as frequent as the publishes
+            // themselves.
             let kind = if qos == Qos::AtLeastOnce { PacketType::PubAck } else { PacketType::PubRec };
             encode_ack(kind, packet_id(tag), self.pending(id, out));
             self.stats.packets_out += 1;
@@ -134,8 +135,8 @@ impl Edge {
         self.send(id, &packet, out);
     }
 
-    /// SUBACK; `tokens` tell where the subscriptions begin, and are left out where they would make
-    /// it too large for the client.
+    /// Sends SUBACK; `tokens` are the positions at which the subscriptions begin, and are left out
+    /// if the packet would be too large for the client.
     pub(super) fn send_suback(
         &mut self,
         id: u32,

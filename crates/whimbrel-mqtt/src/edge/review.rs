@@ -1,4 +1,4 @@
-//! What new rules and quotas do to connections that are there.
+//! Effects of new rules and quotas on open connections.
 
 use core::time::Duration;
 
@@ -12,23 +12,23 @@ use super::{ConnId, Edge, MqttBroker, Output};
 use crate::codec::{ReasonCode, Subscribe};
 use crate::config::Access;
 
-/// Connections that one step compares with new rules at most: some milliseconds.
+/// Connections that one step checks against new rules at most: some milliseconds.
 const REVIEW_STEP: u32 = 256;
 
-/// The tag of requests of the broker's own, which no client has.
+/// The tag of the broker's own requests, which no client's request has.
 pub(super) const OWN_TAG: u16 = 0;
 
-/// What is told those who may not be connected any more.
+/// The text for clients whose connection is not allowed any more.
 const NOT_ANY_MORE: &str = "no rule allows the connection any more";
 
 impl MqttBroker {
-    /// Other rules are in force.
+    /// Puts other rules in force.
     pub(super) fn set_access(&mut self, now: Time, access: &Access, out: &mut impl Output) {
         self.edge.guard.set(now, access);
         self.review(now, out);
     }
 
-    /// Compares some connections with new rules, if there are any.
+    /// Checks the next connections against new rules, if that is not finished.
     pub(super) fn review(&mut self, now: Time, out: &mut impl Output) {
         let Some((next, since)) = self.edge.guard.review else { return };
         let end = (self.edge.conns.len() as u32).min(next.saturating_add(REVIEW_STEP));
@@ -64,8 +64,8 @@ impl MqttBroker {
         }
     }
 
-    /// The certificate of a connection is not believed any more: it goes, also if it is known by
-    /// something else.
+    /// The certificate of a connection is not valid any more: the connection ends, even if its
+    /// client was identified by other means.
     pub(super) fn revoked(&mut self, now: Time, (conn, why): (ConnId, &'static str), out: &mut impl Output) {
         let Some(known) = self.edge.conns.get_mut(conn.0 as usize) else { return };
         let shown = known.rare.as_mut().and_then(|rare| rare.certified.take());
@@ -74,7 +74,7 @@ impl MqttBroker {
         }
     }
 
-    /// Ends a connection that may not be there any more. A will that may not be published is not.
+    /// Ends a connection that is not allowed any more. Its will is published only if it is allowed.
     fn expel(&mut self, now: Time, id: u32, why: &'static str, out: &mut impl Output) {
         let conn = &self.edge.conns[id as usize];
         let mut publish_will = false;
@@ -91,8 +91,8 @@ impl MqttBroker {
         self.edge.forget(id);
     }
 
-    /// Ends those subscriptions of a connection's session that it may not have. From then on what
-    /// is delivered to it is compared too: something may be on its way.
+    /// Ends those subscriptions of a connection's session that are not allowed. From then on its
+    /// deliveries are checked too, because some may be on their way.
     pub(super) fn prune(&mut self, now: Time, id: u32, out: &mut impl Output) {
         let conn = &self.edge.conns[id as usize];
         let Some(who) = conn.who.as_ref().filter(|_| conn.state == State::Attached) else { return };
@@ -116,8 +116,8 @@ impl MqttBroker {
         self.edge.guard.counted.push(id);
     }
 
-    /// Handles what the present step has found out of sessions: those that are there again, and
-    /// those with other subscriptions.
+    /// Handles the sessions that the current step has recorded: those that have returned, and those
+    /// whose subscriptions have changed.
     pub(super) fn look_after(&mut self, now: Time, out: &mut impl Output) {
         while let Some(id) = self.edge.guard.returned.pop() {
             self.prune(now, id, out);
@@ -134,7 +134,7 @@ impl MqttBroker {
         }
     }
 
-    /// Which filters of a SUBSCRIBE are refused, and with which code; `None`: none is.
+    /// The codes of the filters of a SUBSCRIBE that are refused; `None` if none is.
     pub(super) fn denied(
         &self,
         id: u32,
@@ -145,7 +145,7 @@ impl MqttBroker {
         let mut more = 0;
         let mut judge = |filter: &str| -> Option<Denial> {
             if SharedFilter::parse(filter).is_err() {
-                // That it is none is said by the core.
+                // The core reports that the filter is invalid.
                 return None;
             }
             if let Err(denied) = who.grants.subscribe(filter) {
@@ -173,8 +173,8 @@ impl MqttBroker {
 }
 
 impl Edge {
-    /// What a connection has brought counts towards its principal's quota; beyond that it is not
-    /// read for a while.
+    /// Counts a connection's input towards its principal's quota; beyond the quota the connection
+    /// is not read for a while.
     #[inline]
     pub(super) fn spend(&mut self, now: Time, id: u32, (publishes, bytes): (u64, usize), out: &mut impl Output) {
         let conn = &mut self.conns[id as usize];
@@ -198,7 +198,7 @@ impl Edge {
         }
     }
 
-    /// Connections whose quota has recovered are read again.
+    /// Resumes reading connections whose quota has recovered.
     pub(super) fn relax(&mut self, now: Time, out: &mut impl Output) {
         while let Some(&(at, id)) = self.guard.throttled.first()
             && at <= now

@@ -1,4 +1,5 @@
-//! Connections that are silent for too long end, once it is certain that nothing of them is unread.
+//! Connections that are silent for too long end, once it is certain that none of their bytes are
+//! unread.
 
 use whimbrel_core::{Input as CoreInput, Link, Unread};
 use whimbrel_event::Time;
@@ -24,8 +25,8 @@ impl MqttBroker {
         self.edge.leave_read(conn.0);
     }
 
-    /// Whether a connection that seems to be silent is read to its end first: the broker may be
-    /// late, not its client.
+    /// Starts to read a connection that seems to be silent to its end, and returns whether there is
+    /// data to read: the delay may be the broker's, not the client's.
     fn listens(&mut self, now: Time, conn: u32, out: &mut impl Output) -> bool {
         let is_coming = out.read_out(ConnId(conn)) == Unread::Coming;
         if is_coming {
@@ -35,15 +36,15 @@ impl MqttBroker {
         is_coming
     }
 
-    /// A connection's timer has come, or it has been read to its end: it has been silent for too
-    /// long, or has said something since the timer was set. `may_listen`: something may be unread.
+    /// A connection's timer has expired, or it has been read to its end: it has been silent for too
+    /// long, or has sent a packet since the timer was set. `may_listen`: bytes may be unread.
     pub(super) fn silent(&mut self, now: Time, conn: u32, may_listen: bool, out: &mut impl Output) {
         let known = &self.edge.conns[conn as usize];
         let (state, patience) = (known.state, known.patience);
         let heard = if known.is_paused() { now } else { known.last_heard };
         let is_read = state == State::ExpectConnect || state == State::Attached && !patience.is_zero();
         if is_read && self.core.is_congested() {
-            // None is read while too much waits for the disk.
+            // No connection is read while too much waits for the disk.
             return self.edge.watch(conn, now.after(LISTEN_MAX));
         }
         match state {

@@ -12,20 +12,20 @@ use crate::codec::{DecodeError, ReasonCode, RetainHandling, Subscribe, Unsubscri
 /// The user property that holds a selector.
 const SELECTOR: &str = "w-selector";
 
-/// How the filter of a shared subscription begins.
+/// The prefix of a shared subscription's filter.
 const SHARE: &str = "$share/";
 
-/// What is told whoever asks for filters that no rule allows, or for more than the quota does.
+/// The text for filters that no rule allows, or that exceed the quota.
 pub(super) const DENIED: &str = "no rule allows to subscribe to all of it, or the quota is used up";
 
-/// Filters of one SUBSCRIBE or UNSUBSCRIBE that are looked at, if a session may not have more
-/// subscriptions than that: they are handled in one turn.
+/// Filters of one SUBSCRIBE or UNSUBSCRIBE at most, unless a session may have more subscriptions:
+/// they are handled in one step.
 const FILTERS_MAX: usize = 10_000;
 
-/// What a client is told that names more.
+/// The text for a client that names more.
 const TOO_MANY: &str = "more filters in one packet than a session may have subscriptions: use several packets";
 
-/// The longest reason string for what a user property says, bytes.
+/// The longest reason string about a user property, bytes.
 const CAUSE_MAX: usize = 200;
 
 impl MqttBroker {
@@ -77,7 +77,7 @@ impl MqttBroker {
             .map(|(_, asked)| Filter {
                 filter: asked.filter,
                 qos: asked.qos,
-                // A shared subscription cannot leave out what its members have published.
+                // A shared subscription cannot leave out its members' own publishes.
                 no_local: asked.no_local || is_bridge && !asked.filter.starts_with(SHARE),
                 retain_as_published: asked.retain_as_published || is_bridge,
                 retain_handling: handling(asked.retain_handling),
@@ -93,13 +93,13 @@ impl MqttBroker {
                 let cause = DENIED;
                 return self.edge.send_suback(id, subscribe.packet_id, &reasons, cause, UserProperties::EMPTY, out);
             }
-            // Those that are refused have their places among the answers of the others.
+            // Refused filters have their places among the answers of the others.
             self.edge.conns[id as usize].rare().denied.push((tag, codes));
         }
         self.core_input(now, CoreInput::Subscribe { link: Link(id), tag, filters: &filters }, out);
     }
 
-    /// Refuses all filters of a SUBSCRIBE; what was subscribed before stays as it was.
+    /// Refuses all filters of a SUBSCRIBE; existing subscriptions stay unchanged.
     fn refuse_subscribe(
         &mut self,
         id: u32,
@@ -121,7 +121,7 @@ impl MqttBroker {
     ) -> Result<(), DecodeError> {
         check_filters(self.edge.conns[id as usize].version, unsubscribe.filters.iter())?;
         if unsubscribe.filters.iter().nth(self.edge.filters_max()).is_some() {
-            // MQTT 3.1.1 has no answer that says no.
+            // MQTT 3.1.1 has no answer that refuses.
             self.end(now, id, ReasonCode::QUOTA_EXCEEDED, TOO_MANY, out);
             return Ok(());
         }
@@ -132,13 +132,12 @@ impl MqttBroker {
     }
 }
 
-/// Looks at the filters of a SUBSCRIBE or UNSUBSCRIBE before any of them has an effect.
+/// Checks the filters of a SUBSCRIBE or UNSUBSCRIBE before any of them has an effect.
 ///
 /// # Errors
-/// When the protocol does not allow one of them (MQTT 5, 4.7.1, 4.7.3 and 4.8.2): that is a
-/// protocol error, and not a filter that is well-formed and not accepted, for which there is a
-/// reason code. MQTT 3.1.1 does not know shared subscriptions; what is none of them is refused
-/// there.
+/// When the protocol does not allow one of them (MQTT 5, 4.7.1, 4.7.3 and 4.8.2). That is a
+/// protocol error; a filter that is well-formed and not accepted has a reason code instead. MQTT
+/// 3.1.1 does not know shared subscriptions; an invalid one is refused there.
 fn check_filters<'a>(version: Version, mut filters: impl Iterator<Item = &'a str>) -> Result<(), DecodeError> {
     let is_none = |filter: &str| match SharedFilter::parse(filter) {
         Err(TopicError::TooDeep | TopicError::TooLong) | Ok(_) => None,
@@ -149,17 +148,17 @@ fn check_filters<'a>(version: Version, mut filters: impl Iterator<Item = &'a str
 }
 
 impl Edge {
-    /// Filters that one packet may name.
+    /// The number of filters that one packet may name.
     fn filters_max(&self) -> usize {
         self.config.core.subscriptions_per_session.max(FILTERS_MAX)
     }
 }
 
-/// The selector among the user properties of a SUBSCRIBE; one that is true whatever the event, as a
-/// blank one, is none.
+/// The selector among the user properties of a SUBSCRIBE; `None` for one that is true for every
+/// event, such as a blank one.
 ///
 /// # Errors
-/// What is wrong with it, and where.
+/// The text says what is wrong with the selector, and where.
 fn selector(user: UserProperties<'_>, fences: &Fences) -> Result<Option<Selector>, String> {
     let mut texts = user.iter().filter(|(name, _)| *name == SELECTOR).map(|(_, text)| text);
     let Some(text) = texts.next() else { return Ok(None) };
@@ -170,13 +169,13 @@ fn selector(user: UserProperties<'_>, fences: &Fences) -> Result<Option<Selector
     Ok((!selector.is_everything()).then_some(selector))
 }
 
-/// As much of `text` as fits in [`CAUSE_MAX`].
+/// The beginning of `text` that fits in [`CAUSE_MAX`].
 pub(super) fn shortened(text: &str) -> &str {
     let ends = text.char_indices().map(|(at, character)| at + character.len_utf8());
     &text[..ends.take_while(|end| *end <= CAUSE_MAX).last().unwrap_or(0)]
 }
 
-/// The codec's word for what to do with retained messages in the core's.
+/// Converts the codec's retain handling to the core's.
 fn handling(asked: RetainHandling) -> whimbrel_core::RetainHandling {
     match asked {
         RetainHandling::Send => whimbrel_core::RetainHandling::Send,

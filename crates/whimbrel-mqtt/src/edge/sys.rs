@@ -7,7 +7,7 @@ use super::outbound::Outbound;
 use super::{MqttBroker, Output};
 
 impl MqttBroker {
-    /// Brings `$SYS/broker/…` up to date.
+    /// Updates `$SYS/broker/…`.
     pub(super) fn announce(&mut self, now: Time, out: &mut impl Output) {
         let stats = self.stats();
         let core = &stats.core;
@@ -68,7 +68,7 @@ impl MqttBroker {
     }
 }
 
-/// Deliveries that were dropped, for whatever reason.
+/// The number of deliveries that were dropped, for all causes.
 fn dropped(core: &whimbrel_core::Stats) -> u64 {
     core.dropped_slow
         + core.dropped_queue_full

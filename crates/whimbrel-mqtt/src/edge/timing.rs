@@ -1,7 +1,7 @@
-//! How long deliveries take, by what their subscriptions are promised.
+//! Latencies of deliveries by the class of their subscriptions.
 //!
-//! An event's tick is the moment at which its broker accepted it, so nothing has to be noted on the
-//! way: one of many deliveries is looked at when it is handed out.
+//! An event's tick is the time at which its broker accepted it, so no timestamps have to be
+//! carried: the latency of sampled deliveries is taken when they are handed out.
 
 use core::time::Duration;
 
@@ -10,17 +10,17 @@ use whimbrel_event::Time;
 
 use super::MqttBroker;
 
-/// Of so many deliveries one is timed. A prime: fan-outs are round numbers, and each of their
-/// receivers is to be met equally often.
+/// One delivery in this number is timed. A prime: fan-outs are round numbers, and each of their
+/// receivers is to be sampled equally often.
 const EVERY: u32 = 61;
 
 /// The latencies of deliveries.
 #[derive(Debug)]
 pub(super) struct Timing {
-    /// Deliveries until one is timed.
+    /// Deliveries until the next one is timed.
     left: u32,
-    /// Those that were timed in the present step: to which subscription, and how long it took. At
-    /// most one of [`EVERY`] deliveries of a step.
+    /// Samples of the current step: cursor and latency. At most one in [`EVERY`] deliveries of a
+    /// step.
     timed: Vec<(u32, Duration)>,
     of: [LatencyHistogram; GapClass::ALL.len()],
 }
@@ -37,8 +37,8 @@ impl Timing {
         self.left == 0
     }
 
-    /// Times a delivery to a client whose connection was opened at `since`. What was published
-    /// before is no latency of the broker: it was asked for later, or the client was away.
+    /// Times a delivery to a client whose connection was opened at `since`. Events published before
+    /// that have no latency of the broker's: they were asked for later, or the client was away.
     #[cold]
     pub(super) fn time(&mut self, now: Time, since: Time, delivery: &Delivery<'_>) {
         self.left = EVERY;
@@ -50,14 +50,14 @@ impl Timing {
 }
 
 impl MqttBroker {
-    /// How long deliveries took from the moment at which an event was accepted to that at which it
-    /// was handed to a client that was connected, by class: of every 61st delivery. Clocks of other
-    /// brokers are taken as they are.
+    /// Latencies of deliveries by class, from the time at which an event was accepted to that at
+    /// which it was handed to a connected client: of every 61st delivery. Clocks of other brokers
+    /// are not corrected.
     pub fn latencies(&self) -> impl Iterator<Item = (GapClass, &LatencyHistogram)> {
         GapClass::ALL.into_iter().zip(&self.edge.timing.of)
     }
 
-    /// Adds what was timed in the present step.
+    /// Adds the samples of the current step.
     #[inline]
     pub(super) fn settle_timing(&mut self) {
         if !self.edge.timing.timed.is_empty() {
