@@ -1,4 +1,4 @@
-//! Verifying every checksum of a journal that nobody writes.
+//! Verification of every checksum of a journal that is not in use.
 
 use std::collections::BTreeMap;
 
@@ -8,48 +8,48 @@ use crate::segment::{Head, Header, Summary, get_index, read_head};
 use crate::storage::{Slot, Storage};
 use crate::types::{HEAD, OpenError};
 
-/// What a check found.
+/// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckReport {
-    /// One per segment, in their order.
+    /// One result per segment, in the order of the segments.
     pub segments: Vec<SegmentCheck>,
-    /// Files that hold no segment.
+    /// Files without a segment.
     pub free: Vec<Slot>,
     /// Bytes read.
     pub bytes_read: u64,
 }
 
-/// What was found in one segment. It may be one of which nothing is needed any more.
+/// The result for one segment. Nothing in the segment need be in use any more.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SegmentCheck {
-    /// Its place in the order of all segments.
+    /// The segment's place in the order of all segments.
     pub seq: u64,
-    /// Its file.
+    /// The segment's file.
     pub slot: Slot,
     /// Whether it is sealed.
     pub sealed: bool,
-    /// Whole frames, and damaged ones.
+    /// The number of whole and damaged frames.
     pub frames: u32,
-    /// Bytes of frames.
+    /// Bytes of the frames.
     pub bytes: u64,
     /// Records by stream number, relocated ones included.
     pub records: BTreeMap<u32, u64>,
-    /// Where something is wrong, in bytes from the beginning of the file, and what.
+    /// Offset of each error, in bytes from the beginning of the file, with its description.
     pub wrong: Vec<(u64, String)>,
 }
 
 impl CheckReport {
-    /// Whether nothing is wrong.
+    /// Whether there is no error.
     pub fn is_whole(&self) -> bool {
         self.segments.iter().all(|segment| segment.wrong.is_empty())
     }
 }
 
-/// Reads all segments and verifies every checksum. Only for a journal that nobody writes. A torn
-/// end is nothing wrong.
+/// Reads all segments and verifies every checksum. Only for a journal that is not written
+/// meanwhile. A torn end is not an error.
 ///
 /// # Errors
-/// When the files cannot be read, or have a version that is not known.
+/// When the files cannot be read, or have an unknown version.
 pub fn check(storage: &impl Storage) -> Result<CheckReport, OpenError> {
     let mut report = CheckReport::default();
     for (slot, length) in storage.slots()? {

@@ -1,14 +1,14 @@
-//! What is collected for the next commit, and what a commit changes.
+//! Operations collected for the next commit, and the changes that a commit makes.
 
 use crate::frame::{Kind, SECTION_ROOM, Section};
 use crate::types::{StreamId, Tick};
 use crate::wire::{Bytes, put_varint, varint_len};
 
-/// Bodies kept for the next batch so that it need not allocate; what they hold together is bounded
-/// by two batches.
+/// Section bodies kept for the next batch so that it need not allocate; their capacity together is
+/// at most two batches.
 const POOL_MAX: usize = 64;
 
-/// What a control entry changes once it is durable.
+/// A change by a control entry, in force once the entry is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
     Born { stream: u32, id: StreamId },
@@ -38,8 +38,8 @@ impl Effect {
         varint_len(u64::from(stream) << 2) + fields.iter().map(|field| varint_len(*field)).sum::<usize>()
     }
 
-    /// The entries of a control section. Its checksum was right, so only a defect can make this
-    /// fail.
+    /// Decodes the entries of a control section. The checksum was right, so that only a defect can
+    /// make this fail.
     pub(crate) fn decode(body: &[u8]) -> Vec<Effect> {
         let mut bytes = Bytes(body);
         let mut effects = Vec::new();
@@ -67,11 +67,11 @@ impl Effect {
 pub(crate) struct Collect {
     pub sections: Vec<Section>,
     pub effects: Vec<Effect>,
-    /// Bytes that the record sections need in the frame, at most.
+    /// Upper bound of the bytes of the record sections in the frame.
     pub bytes: usize,
-    /// Bytes that the effects need, once.
+    /// Bytes of one copy of the effects.
     pub control: usize,
-    /// The last operation in it.
+    /// The last operation in the batch.
     pub upto: u64,
     pool: Vec<Vec<u8>>,
 }
@@ -81,7 +81,7 @@ impl Collect {
         self.sections.is_empty() && self.effects.is_empty()
     }
 
-    /// Opens a section and returns its place.
+    /// Opens a section and returns its index.
     pub(crate) fn open(&mut self, kind: Kind, stream: u32, after: Tick) -> u32 {
         let body = self.pool.pop().unwrap_or_default();
         self.sections.push(Section::new(kind, stream, after, body));
@@ -94,12 +94,12 @@ impl Collect {
         self.effects.push(effect);
     }
 
-    /// Bytes that this effect would need.
+    /// The bytes that this effect needs.
     pub(crate) fn cost_of(effect: Effect) -> usize {
         effect.cost()
     }
 
-    /// Puts the control entries among the sections, twice: their loss would concern every stream.
+    /// Adds the control entries as sections, in two copies: their loss would concern every stream.
     pub(crate) fn close(&mut self) {
         if self.effects.is_empty() {
             return;
@@ -110,7 +110,7 @@ impl Collect {
         self.sections.push(Section::own(Kind::Control, body));
     }
 
-    /// Makes it empty and keeps its memory, up to `keep` bytes.
+    /// Empties the batch, and keeps up to `keep` bytes of its memory.
     pub(crate) fn clear(&mut self, keep: usize) {
         let mut kept: usize = self.pool.iter().map(Vec::capacity).sum();
         for section in self.sections.drain(..) {

@@ -1,36 +1,36 @@
-//! Copying a journal while it is used.
+//! Copies of a journal while it is in use.
 
 use crate::log::Log;
 use crate::segment::Header;
 use crate::storage::{Fault, Slot, Storage};
 use crate::types::{HEAD, SECTOR};
 
-/// Bytes that are copied at once.
+/// Bytes per read of a copy.
 const PIECE: usize = 1 << 20;
 
-/// The journal as it was at one moment. Nothing of it is given back until [`Log::end_cut`].
+/// The journal's state at one moment. No segment of it is reused until [`Log::end_cut`].
 #[derive(Clone, Debug)]
 pub struct Cut {
     /// Bytes of a file.
     bytes: u32,
     sealed: Vec<Slot>,
-    /// The segment that was being written, and where its last durable frame ended.
+    /// The segment that was being written, and the end of its last durable frame.
     tail: Option<(Header, Slot, u32)>,
 }
 
 /// A file of a [`Cut`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CutFile {
-    /// Its number.
+    /// The file's number.
     pub slot: Slot,
-    /// Its length.
+    /// The file's length, bytes.
     pub bytes: u64,
-    /// So many of its bytes are to be copied; the others are zeros.
+    /// Bytes to copy, from the beginning; the others are zeros.
     pub used: u64,
 }
 
 impl Log {
-    /// Marks what a copy must hold, and keeps it until [`Log::end_cut`], which must follow.
+    /// Marks the state to copy, and keeps it until [`Log::end_cut`], which must follow.
     pub fn begin_cut(&mut self) -> Cut {
         self.pin();
         Cut {
@@ -40,14 +40,14 @@ impl Log {
         }
     }
 
-    /// Lets go of what [`Log::begin_cut`] has kept.
+    /// Releases the segments that [`Log::begin_cut`] has kept.
     pub fn end_cut(&mut self) {
         self.unpin();
     }
 }
 
 impl Cut {
-    /// What a copy consists of.
+    /// The files of a copy.
     pub fn files(&self) -> impl Iterator<Item = CutFile> {
         let bytes = u64::from(self.bytes);
         let sealed = self.sealed.iter().map(move |slot| CutFile { slot: *slot, bytes, used: bytes });
@@ -55,14 +55,15 @@ impl Cut {
         sealed.chain(tail)
     }
 
-    /// Fills `bytes` with what the copy of that file has there.
+    /// Fills `bytes` with the contents of the file's copy from `offset` on.
     ///
     /// # Errors
     /// When the disk fails.
     pub fn read(&self, from: &impl Storage, slot: Slot, offset: u64, bytes: &mut [u8]) -> Result<(), Fault> {
         from.read(slot, offset, bytes)?;
         if let Some((header, ..)) = self.tail.as_ref().filter(|(_, tail, _)| *tail == slot) {
-            // Not its head: it may be sealed by now, with frames that do not belong to this moment.
+            // The head is not copied: the segment may be sealed by now, with frames later than this
+            // moment.
             let mut head = [0; HEAD];
             head[..SECTOR].copy_from_slice(&header.encode());
             let begin = (offset as usize).min(HEAD);
@@ -72,7 +73,7 @@ impl Cut {
         Ok(())
     }
 
-    /// Copies what was marked into storage without files, where it can be opened as a journal.
+    /// Copies the marked state into storage without files, where it can be opened as a journal.
     ///
     /// # Errors
     /// When either disk fails.

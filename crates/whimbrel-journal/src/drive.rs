@@ -1,14 +1,14 @@
-//! Doing what the state machine asks for. Everything here blocks.
+//! Carries out the steps of the state machine. Everything here blocks.
 
 use crate::log::{Chore, Log, WriteStep};
 use crate::read::{Guide, ReadBuffer, Wanted, read};
 use crate::storage::{Fault, Storage};
 use crate::types::{ReadError, Stream, Tick};
 
-/// Writes and syncs what the step says. `buffer` is scratch memory.
+/// Writes and syncs a step. `buffer` is scratch memory.
 ///
 /// # Errors
-/// Whatever the disk says; it must be told to [`Log::written`].
+/// The error of the disk, which must be passed to [`Log::written`].
 pub fn perform_write(storage: &impl Storage, step: &WriteStep, buffer: &mut Vec<u8>) -> Result<(), Fault> {
     for (offset, range) in step.encode(buffer) {
         if !range.is_empty() {
@@ -18,14 +18,14 @@ pub fn perform_write(storage: &impl Storage, step: &WriteStep, buffer: &mut Vec<
     storage.sync(step.slot())
 }
 
-/// What became of a chore.
+/// The outcome of a chore.
 #[derive(Debug)]
 pub struct ChoreDone {
     chore: Chore,
     outcome: Result<Vec<u8>, Fault>,
 }
 
-/// Does a chore. What became of it must be told to [`Log::chore_done`].
+/// Does a chore. The outcome must be passed to [`Log::chore_done`].
 pub fn perform_chore(storage: &impl Storage, chore: Chore) -> ChoreDone {
     let outcome = match chore {
         Chore::Create { slot, bytes } => storage.create(slot, bytes).map(|()| Vec::new()),
@@ -39,8 +39,8 @@ pub fn perform_chore(storage: &impl Storage, chore: Chore) -> ChoreDone {
 }
 
 impl Log {
-    /// Takes the outcome of a chore. What could not be removed is found, and removed or used, at
-    /// the next opening.
+    /// Takes the outcome of a chore. A file that could not be removed is found, and removed or
+    /// used, at the next opening.
     pub fn chore_done(&mut self, done: ChoreDone) {
         match (done.chore, done.outcome) {
             (Chore::Create { slot, .. }, outcome) => self.created(slot, outcome.map(|_| ())),
@@ -51,7 +51,7 @@ impl Log {
     }
 }
 
-/// A journal that is driven by its caller, step by step: for simulations, tests and tools.
+/// A journal that its caller drives step by step: for simulations, tests and tools.
 /// [`crate::Journal`] does the same with threads.
 #[derive(Debug)]
 pub struct Stepped<'a, S> {
@@ -82,16 +82,15 @@ impl<'a, S: Storage> Stepped<'a, S> {
         true
     }
 
-    /// Does everything that is to be done.
+    /// Does all pending writes and chores.
     pub fn settle(&mut self) {
         while self.write() || self.chore() {}
     }
 
-    /// Reads records that are durable, in tick order; returns the tick to go on from, `None` at the
-    /// end.
+    /// Reads durable records in tick order; returns the tick to continue from, `None` at the end.
     ///
     /// # Errors
-    /// See [`ReadError`]. With [`ReadError::Damaged`] nothing was given.
+    /// See [`ReadError`]. With [`ReadError::Damaged`] no record was given.
     pub fn read(
         &self,
         stream: Stream,
@@ -103,7 +102,7 @@ impl<'a, S: Storage> Stepped<'a, S> {
     }
 }
 
-/// Reads from a journal that nobody else drives meanwhile.
+/// Reads from a journal that is not driven meanwhile.
 pub(crate) fn read_from(
     log: &Log,
     storage: &impl Storage,

@@ -1,8 +1,8 @@
-//! Real files. The only place in this crate that touches them.
+//! Real files. The only module of this crate that touches them.
 //!
-//! A file is made of written zeros: where extents are merely allocated, each first write into them
-//! changes the file system's own records and makes the sync half as fast again; growing a file
-//! under sync costs twice as much (measured on ext4; see `docs/journal.md`). It is made under
+//! A file is filled with zeros: where extents are merely allocated, each first write into them
+//! changes the file system's own records and makes a sync take half as long again; growing a file
+//! under sync takes twice as long (measured on ext4; see `docs/journal.md`). A file is made under
 //! another name and renamed when it is finished.
 
 mod view;
@@ -20,19 +20,18 @@ use crate::storage::{Fault, Slot, Storage};
 
 pub use view::View;
 
-/// Bytes of zeros that are written at once when a file is made; each piece is synced by itself, so
-/// that a commit never waits for more than one.
+/// Bytes of zeros per write when a file is made. Each piece is synced by itself, so that a commit
+/// waits for one piece at most.
 const ZEROS: usize = 1 << 20;
 const LOCK: &str = "journal.lock";
 const SUFFIX: &str = ".segment";
 const UNFINISHED: &str = ".unfinished";
 
-/// What is in the files is for the user whose process this is: nobody else may read them, or list
-/// them.
+/// The contents are for the user of this process: no other user may read or list the files.
 const FILE_MODE: u32 = 0o600;
 const DIRECTORY_MODE: u32 = 0o700;
 
-/// A directory of segment files, locked against other processes for as long as this lives.
+/// A directory of segment files, locked against other processes for the lifetime of this value.
 #[derive(Debug)]
 pub struct Directory {
     path: PathBuf,
@@ -78,7 +77,7 @@ impl Directory {
         Ok(u64::from_le_bytes(bytes))
     }
 
-    /// Where a segment file lies.
+    /// The path of a segment file.
     pub fn path_of(&self, slot: Slot) -> PathBuf {
         self.path.join(segment_name(slot))
     }
@@ -113,7 +112,7 @@ impl Directory {
     }
 }
 
-/// What a segment file is called.
+/// The name of a segment file.
 pub fn segment_name(slot: Slot) -> String {
     format!("{slot:08}{SUFFIX}")
 }
@@ -157,7 +156,7 @@ impl Storage for Directory {
             .and_then(|()| fs::rename(&unfinished, &path))
             .and_then(|()| self.directory.sync_all());
         if let Err(error) = made {
-            // Whatever is left is removed at the next opening.
+            // A remaining file is removed at the next opening.
             let _ = fs::remove_file(&unfinished);
             return Err(fault(&error, &path));
         }

@@ -1,4 +1,4 @@
-//! A frame: what one commit adds to a segment.
+//! A frame: the unit that one commit adds to a segment.
 //!
 //! ```text
 //! header     16 bytes: length of the frame, length of the directory, number in the segment, checksum of both
@@ -9,19 +9,19 @@
 //! header     again
 //! ```
 //!
-//! The second copy is there so that the loss of the first is neither taken for the end of the log
-//! nor hides whose records are lost. Bodies have checksums of their own, so that a damaged one
-//! concerns one stream only.
+//! The second copy tells a lost first copy from the end of the log, and names the streams whose
+//! records are lost. Bodies have checksums of their own, so that a damaged one concerns one stream
+//! only.
 
 use crate::types::{SECTOR, Tick};
 use crate::wire::{Bytes, Salt, put_varint, varint_len};
 
 /// Bytes of a frame's header.
 pub(crate) const HEADER: usize = 16;
-/// Most bytes that a section costs beside its body, in both copies of the directory.
+/// Most bytes that a section needs beside its body, in both copies of the directory.
 pub(crate) const SECTION_ROOM: usize = 2 * (5 + 5 + 5 + 8 + 10 + 10 + 4);
 
-/// What a section holds.
+/// The contents of a section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Records of a stream, newer than all before them.
@@ -44,20 +44,20 @@ impl Kind {
         }
     }
 
-    /// Whether the section holds records of a stream.
+    /// Whether the section has records of a stream.
     pub(crate) fn is_records(self) -> bool {
         matches!(self, Kind::Fresh | Kind::Moved)
     }
 }
 
-/// A section as its directory describes it.
+/// A section's entry in the directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub kind: Kind,
     pub stream: u32,
-    /// Records.
+    /// Number of records.
     pub count: u32,
-    /// Length of the body.
+    /// Bytes of the body.
     pub bytes: u32,
     /// The stream has no record after this tick and before `first`.
     pub after: Tick,
@@ -101,7 +101,7 @@ impl Entry {
     }
 }
 
-/// A section that is collected.
+/// A section being collected.
 #[derive(Clone, Debug)]
 pub(crate) struct Section {
     pub entry: Entry,
@@ -115,7 +115,7 @@ impl Section {
         Section { entry, body }
     }
 
-    /// One that holds bytes of the journal's own.
+    /// A section with the journal's own data instead of records.
     pub(crate) fn own(kind: Kind, body: Vec<u8>) -> Section {
         let mut section = Section::new(kind, 0, 0, body);
         section.entry.bytes = section.body.len() as u32;
@@ -145,7 +145,7 @@ impl Section {
     }
 }
 
-/// How long the frame of these sections is.
+/// Bytes of the frame of these sections.
 pub(crate) fn frame_len(sections: &[Section]) -> usize {
     let directory = directory_len(sections);
     let bodies: usize = sections.iter().map(|section| section.body.len()).sum();
@@ -156,7 +156,7 @@ fn directory_len(sections: &[Section]) -> usize {
     varint_len(sections.len() as u64) + sections.iter().map(|section| section.entry.encoded_len()).sum::<usize>()
 }
 
-/// Appends a frame. `offset` is its place in the segment.
+/// Appends a frame. `offset` is its offset in the segment, `index` its number there.
 pub(crate) fn put_frame(out: &mut Vec<u8>, salt: Salt, (offset, index): (u32, u32), sections: &[Section]) {
     let begin = out.len();
     let length = frame_len(sections);
@@ -189,27 +189,28 @@ fn header(salt: Salt, offset: u32, fields: [u32; 3], directory: &[u8]) -> [u8; H
 /// A frame whose directory is whole. Its bodies need not be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Frame {
-    /// Place in the segment.
+    /// Offset in the segment.
     pub offset: u32,
-    /// Length with everything.
+    /// Bytes of the whole frame.
     pub length: u32,
-    /// How many frames of the segment come before it.
+    /// The number of frames before it in the segment.
     pub index: u32,
     pub entries: Vec<Entry>,
     bodies: u32,
 }
 
-/// What stands at a place where a frame may begin.
+/// The bytes at an offset where a frame may begin.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Peek {
     Frame(Frame),
-    /// This many bytes are needed to tell.
+    /// This many bytes are needed to decide.
     Short(usize),
     Nothing,
 }
 
 impl Frame {
-    /// Looks at the bytes that stand at `offset`; `room` is how long a frame can be there.
+    /// Parses the bytes at `offset` as a frame's beginning; `room` is the greatest length of a
+    /// frame there.
     pub(crate) fn peek(bytes: &[u8], salt: Salt, offset: u32, room: u32) -> Peek {
         if bytes.len() < HEADER {
             return Peek::Short(HEADER);
@@ -223,8 +224,8 @@ impl Frame {
         Frame::decode(offset, length, index, directory).map_or(Peek::Nothing, Peek::Frame)
     }
 
-    /// Looks for the second copy of a frame's header and directory, at the end of these bytes,
-    /// which end at `end`.
+    /// Parses the second copy of a frame's header and directory, at the end of these bytes, which
+    /// end at offset `end`.
     pub(crate) fn peek_end(bytes: &[u8], salt: Salt, end: u32) -> Option<Frame> {
         let (rest, header_bytes) = bytes.split_last_chunk::<HEADER>()?;
         let [length, directory_len, index] = fields(header_bytes, end)?;
@@ -244,13 +245,12 @@ impl Frame {
         Some(Frame { offset, length, index, entries, bodies: (HEADER + directory.len()) as u32 })
     }
 
-    /// Where the frame ends.
+    /// The offset of the frame's end.
     pub(crate) fn end(&self) -> u32 {
         self.offset + self.length
     }
 
-    /// The sections with their bodies, `None` for a body that is not as it was written. `bytes` is
-    /// the frame.
+    /// The sections with their bodies, `None` for a damaged body. `bytes` is the frame.
     pub(crate) fn sections<'a>(
         &'a self,
         bytes: &'a [u8],
@@ -262,7 +262,7 @@ impl Frame {
         })
     }
 
-    /// The sections with the places of their bodies in the frame.
+    /// The sections with the ranges of their bodies in the frame.
     pub(crate) fn places(&self) -> impl Iterator<Item = (&Entry, (usize, usize))> {
         let mut at = self.bodies as usize;
         self.entries.iter().map(move |entry| {
@@ -272,7 +272,7 @@ impl Frame {
         })
     }
 
-    /// Whether the frame is whole.
+    /// Whether all bodies of the frame are whole.
     pub(crate) fn is_whole(&self, bytes: &[u8], salt: Salt) -> bool {
         self.sections(bytes, salt).all(|(_, body)| body.is_some())
     }
@@ -286,7 +286,7 @@ fn fields(bytes: &[u8], room: u32) -> Option<[u32; 3]> {
     (fits && directory_len > 0 && directory_len < length).then_some(fields)
 }
 
-/// The records of a section.
+/// Iterates over the records of a section.
 pub(crate) struct Records<'a> {
     bytes: Bytes<'a>,
     left: u32,
@@ -313,7 +313,7 @@ impl<'a> Iterator for Records<'a> {
 
     fn next(&mut self) -> Option<(Tick, &'a [u8])> {
         self.left = self.left.checked_sub(1)?;
-        // The checksum was right, so only a defect can leave a record that makes no sense.
+        // The checksum was right, so that only a defect can leave a malformed record.
         Some(self.get().expect("a whole section holds as many records as it says"))
     }
 }

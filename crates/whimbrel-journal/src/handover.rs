@@ -1,4 +1,4 @@
-//! How many threads share one journal: whoever appends, the thread that writes, and the thread that
+//! Shares one journal between threads: those that append, the writer thread, and the thread that
 //! does chores.
 //!
 //! One lock guards the state machine. It is held while an operation is collected (a copy of the
@@ -10,27 +10,27 @@ use std::time::Duration;
 use crate::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use crate::{Chore, Fault, Log, Refused, Storage, Ticket, WriteStep, perform_chore, perform_write};
 
-/// How long a full disk is left alone before another try to make a file.
+/// Pause after the disk was full before the next attempt to make a file.
 pub const FULL_RETRY: Duration = Duration::from_secs(1);
 
-/// What the writer tells.
+/// A report of the writer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// Everything up to this ticket is durable.
     Committed(Ticket),
-    /// Nothing more will be, because of this.
+    /// No further commit is possible, because of this fault.
     Poisoned(Fault),
 }
 
-/// A journal between threads.
+/// A journal shared between threads.
 #[derive(Debug)]
 pub struct Handover<S> {
     inner: Mutex<Inner>,
-    /// There may be something to write.
+    /// Signalled when there may be something to write.
     write: Condvar,
-    /// There may be a chore.
+    /// Signalled when there may be a chore.
     chore: Condvar,
-    /// Something was committed, or there is room.
+    /// Signalled when a batch was committed, or there is room.
     progress: Condvar,
     storage: S,
 }
@@ -41,7 +41,7 @@ struct Inner {
     chore: Option<Chore>,
     closing: bool,
     writer_sleeps: bool,
-    /// Threads that wait for progress.
+    /// Number of threads that wait for progress.
     waiting: u32,
 }
 
@@ -63,15 +63,15 @@ impl<S: Storage> Handover<S> {
         &self.storage
     }
 
-    /// Looks at the journal, or does something that writes nothing.
+    /// Calls `look` with the journal, for inspection or an operation that writes nothing.
     pub fn with<T>(&self, look: impl FnOnce(&mut Log) -> T) -> T {
         look(&mut self.lock().log)
     }
 
-    /// Does an operation, or says why not.
+    /// Does an operation without waiting.
     ///
     /// # Errors
-    /// Whatever the operation says.
+    /// The error of the operation.
     pub fn submit<T>(&self, operation: impl FnOnce(&mut Log) -> Result<T, Refused>) -> Result<T, Refused> {
         let mut inner = self.lock();
         let outcome = operation(&mut inner.log);
@@ -79,10 +79,10 @@ impl<S: Storage> Handover<S> {
         outcome
     }
 
-    /// Does an operation, after waiting until the journal is not busy.
+    /// Does an operation, and repeats it while the journal is busy.
     ///
     /// # Errors
-    /// Whatever the operation says but [`Refused::Busy`], unless the journal is being closed.
+    /// The error of the operation; [`Refused::Busy`] only if the journal is being closed.
     pub fn submit_wait<T>(&self, mut operation: impl FnMut(&mut Log) -> Result<T, Refused>) -> Result<T, Refused> {
         let mut inner = self.lock();
         loop {
@@ -116,15 +116,15 @@ impl<S: Storage> Handover<S> {
         }
     }
 
-    /// Writes until the journal is closed and all is written that can be. To be called by one
-    /// thread. `told` is called between two writes and delays the second.
+    /// Writes until the journal is closed and everything that can be written is written. To be
+    /// called by one thread. `told` is called between two writes and delays the second.
     pub fn run_writer(&self, told: &mut dyn FnMut(Progress)) {
         let mut buffer = Vec::new();
         let mut progress = None;
         let mut inner = self.lock();
         loop {
-            // Before the lock is let go: whoever waits for it now would only get in the way of the
-            // disk.
+            // Taken before the lock is released: a thread that waits for the lock would only delay
+            // the disk.
             let step = inner.log.next_write();
             if progress.is_none() && step.is_none() {
                 inner.writer_sleeps = true;
@@ -195,7 +195,7 @@ impl<S: Storage> Handover<S> {
         inner
     }
 
-    /// Lets both threads end; what was accepted is still written.
+    /// Lets both threads end; accepted operations are still written.
     pub fn close(&self) {
         self.lock().closing = true;
         self.write.notify_all();
@@ -204,8 +204,8 @@ impl<S: Storage> Handover<S> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // A panic under the lock is a defect; the journal's own assertions have judged its state by
-        // then.
+        // A panic under the lock is a defect; the journal's own assertions have checked its state
+        // by then.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -216,8 +216,8 @@ impl<S: Storage> Handover<S> {
         inner
     }
 
-    /// Wakes who has something to do. Chores come up only by commits, by chores, and where there is
-    /// no room.
+    /// Wakes the threads that have work. Chores arise only from commits, from chores, and from a
+    /// lack of room.
     fn wake(&self, inner: &mut Inner, chores: bool) {
         let chores = inner.log.wants_chore() || chores;
         if chores && inner.chore.is_none() {

@@ -12,12 +12,12 @@ use crate::recover::Report;
 use crate::storage::{Fault, Storage};
 use crate::types::{OpenError, Options, ReadError, Refused, Stream, StreamId, StreamInfo, Tick, Ticket};
 
-/// A journal that is open: shared by all threads that append and read. It has two threads, one that
-/// writes and syncs, and one that makes files ahead of need and relocates. When it is dropped, what
-/// was accepted is written first.
+/// An open journal, shared by all threads that append and read. It has two threads: one writes and
+/// syncs, the other makes files ahead of need and relocates. When it is dropped, accepted
+/// operations are written first.
 ///
-/// Memory: at most two batches ([`Options::batch_bytes`]) and their encoding, beside what [`Log`]
-/// needs.
+/// Memory: at most two batches ([`Options::batch_bytes`]) and their encoding, beside that of
+/// [`Log`].
 #[derive(Debug)]
 pub struct Journal<S: Storage + Send + Sync + 'static = Directory> {
     shared: Arc<Handover<S>>,
@@ -29,7 +29,7 @@ impl Journal<Directory> {
     /// commit.
     ///
     /// # Errors
-    /// See [`OpenError`]; one is that another process has it open.
+    /// See [`OpenError`]; one is that another process has the journal open.
     pub fn open(
         path: &Path,
         options: Options,
@@ -42,10 +42,10 @@ impl Journal<Directory> {
 }
 
 impl<S: Storage + Send + Sync + 'static> Journal<S> {
-    /// Gives a journal its threads.
+    /// Starts the threads of a journal.
     ///
     /// # Errors
-    /// When the system gives no threads.
+    /// When the system cannot start a thread.
     pub fn start(storage: S, log: Log, mut told: impl FnMut(Progress) + Send + 'static) -> Result<Journal<S>, Fault> {
         let shared = Arc::new(Handover::new(log, storage));
         let mut journal = Journal { shared: Arc::clone(&shared), threads: Vec::new() };
@@ -64,7 +64,7 @@ impl<S: Storage + Send + Sync + 'static> Journal<S> {
     /// See [`Log::open_stream`]; waits while the journal is busy.
     ///
     /// # Errors
-    /// As there, but [`Refused::Busy`].
+    /// As there, but never [`Refused::Busy`].
     pub fn open_stream(&self, id: StreamId) -> Result<(Stream, Ticket), Refused> {
         self.shared.submit_wait(|log| log.open_stream(id))
     }
@@ -80,7 +80,7 @@ impl<S: Storage + Send + Sync + 'static> Journal<S> {
     /// See [`Log::append`]; waits while the journal is busy.
     ///
     /// # Errors
-    /// As there, but [`Refused::Busy`].
+    /// As there, but never [`Refused::Busy`].
     pub fn append(&self, stream: Stream, tick: Tick, parts: &[&[u8]]) -> Result<Ticket, Refused> {
         self.shared.submit_wait(|log| log.append(stream, tick, parts))
     }
@@ -88,7 +88,7 @@ impl<S: Storage + Send + Sync + 'static> Journal<S> {
     /// See [`Log::chop`]; waits while the journal is busy.
     ///
     /// # Errors
-    /// As there, but [`Refused::Busy`].
+    /// As there, but never [`Refused::Busy`].
     pub fn chop(&self, stream: Stream, upto: Tick) -> Result<Ticket, Refused> {
         self.shared.submit_wait(|log| log.chop(stream, upto))
     }
@@ -96,7 +96,7 @@ impl<S: Storage + Send + Sync + 'static> Journal<S> {
     /// See [`Log::reserve`]; waits while the journal is busy.
     ///
     /// # Errors
-    /// As there, but [`Refused::Busy`].
+    /// As there, but never [`Refused::Busy`].
     pub fn reserve(&self, stream: Stream, upto: Tick) -> Result<Ticket, Refused> {
         self.shared.submit_wait(|log| log.reserve(stream, upto))
     }
@@ -104,25 +104,25 @@ impl<S: Storage + Send + Sync + 'static> Journal<S> {
     /// See [`Log::remove`]; waits while the journal is busy.
     ///
     /// # Errors
-    /// As there, but [`Refused::Busy`].
+    /// As there, but never [`Refused::Busy`].
     pub fn remove(&self, stream: Stream) -> Result<Ticket, Refused> {
         self.shared.submit_wait(|log| log.remove(stream))
     }
 
-    /// Does several operations under one lock, for example to append to several streams. Must not
-    /// block.
+    /// Does several operations under one lock, for example to append to several streams.
+    /// `operations` must not block.
     ///
     /// # Errors
-    /// Whatever they say.
+    /// The error that `operations` returns.
     pub fn submit<T>(&self, operations: impl FnOnce(&mut Log) -> Result<T, Refused>) -> Result<T, Refused> {
         self.shared.submit(operations)
     }
 
-    /// As [`Journal::submit`], but waits while the journal is busy and then does it all again:
-    /// whatever is refused must leave nothing behind, see [`Log::require`].
+    /// As [`Journal::submit`], but waits while the journal is busy and then repeats `operations` as
+    /// a whole: a refused attempt must leave no change, see [`Log::require`].
     ///
     /// # Errors
-    /// Whatever they say, but [`Refused::Busy`].
+    /// The error that `operations` returns, but never [`Refused::Busy`].
     pub fn submit_wait<T>(&self, operations: impl FnMut(&mut Log) -> Result<T, Refused>) -> Result<T, Refused> {
         self.shared.submit_wait(operations)
     }
@@ -155,16 +155,16 @@ impl<S: Storage + Send + Sync + 'static> Journal<S> {
         self.shared.with(|log| log.info(stream))
     }
 
-    /// The streams by name.
+    /// All streams with their names.
     pub fn streams(&self) -> Vec<(StreamId, Stream)> {
         self.shared.with(|log| log.streams().collect())
     }
 
-    /// Reads records that are durable, in tick order; returns the tick to go on from, `None` at the
-    /// end. Appending goes on meanwhile. A stream in which damage is found is stopped.
+    /// Reads durable records in tick order; returns the tick to continue from, `None` at the end.
+    /// Appending continues meanwhile. A stream in which damage is found is stopped.
     ///
     /// # Errors
-    /// See [`ReadError`]. With [`ReadError::Damaged`] nothing was given.
+    /// See [`ReadError`]. With [`ReadError::Damaged`] no record was given.
     pub fn read(
         &self,
         stream: Stream,
@@ -179,8 +179,8 @@ impl<S: Storage + Send + Sync + 'static> Journal<S> {
         outcome
     }
 
-    /// Copies the journal as it is now into other, empty storage, where it can be opened. Appending
-    /// and reading go on; nothing is given back meanwhile.
+    /// Copies the journal's present state into other, empty storage, where it can be opened.
+    /// Appending and reading continue; no segment is reused meanwhile.
     ///
     /// # Errors
     /// When either disk fails.
@@ -191,10 +191,10 @@ impl<S: Storage + Send + Sync + 'static> Journal<S> {
         copied
     }
 
-    /// Writes what was accepted and ends the threads.
+    /// Writes accepted operations and ends the threads.
     ///
     /// # Errors
-    /// [`Refused`] if not all of it could be written.
+    /// [`Refused`] if not all of them could be written.
     pub fn close(mut self) -> Result<(), Refused> {
         self.end();
         let accepted = self.shared.with(|log| log.accepted());

@@ -1,4 +1,4 @@
-//! Reading the records of a stream, in big sequential pieces.
+//! Reading the records of a stream, in large sequential pieces.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,45 +10,45 @@ use crate::storage::Storage;
 use crate::types::{Damage, ReadError, SECTOR, Stream, Tick};
 use crate::wire::Salt;
 
-/// Most bytes that are read at once, but for a frame or what is needed of it.
+/// Most bytes per read, except for a frame or the needed part of it.
 const PIECE: usize = 256 << 10;
-/// Bytes that are read first; each piece is twice as long as the one before.
+/// Bytes of the first read; each piece is twice as long as the previous one.
 const FIRST_PIECE: usize = 4 << 10;
-/// More than a buffer holds: nothing in it is kept.
+/// More than a buffer has: no byte in it is kept.
 const ALL: usize = usize::MAX;
-/// How often a reader follows records that are moved while it reads them.
+/// The number of times that a reader follows records that are relocated while it reads them.
 const MOVES_MAX: u32 = 8;
 
-/// A reader's memory: at most the longest frame, usually 256 KiB. One per thread that reads, used
-/// again and again.
+/// A reader's memory: at most the longest frame, usually 256 KiB. One per reading thread, to be
+/// reused.
 #[derive(Debug, Default)]
 pub struct ReadBuffer {
     bytes: Vec<u8>,
-    /// The last index that was read, of the segment with this salt and number, at this offset. It
-    /// never changes.
+    /// The last index that was read, of the segment with this salt and number, at this offset. An
+    /// index never changes.
     index: Option<(IndexPlace, Arc<[Extent]>)>,
 }
 
-/// Salt and number of a segment, and where an index lies in it.
+/// Salt and number of a segment, and the offset of an index in it.
 type IndexPlace = (Salt, u64, u32);
 
-/// Which records are wanted.
+/// A range of records to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
     /// The first tick.
     pub from: Tick,
     /// The last tick.
     pub to: Tick,
-    /// Reading ends with the record with which this many payload bytes were given; so at least one
-    /// is given if there is one.
+    /// Payload bytes after which reading ends; the record that reaches this number is still given,
+    /// so that at least one is given if there is one.
     pub budget: usize,
 }
 
-/// Why a part of a run was not read to its end.
+/// The reason why a part of a run was not read to its end.
 enum Stop {
-    /// The budget is spent, or the end of the range is reached; this is the next tick to read.
+    /// The budget is spent, or the end of the range is reached; the next tick to read.
     Enough(Option<Tick>),
-    /// What stands there is not what was expected: at this offset, after this tick, up to this one.
+    /// Unexpected contents at this offset, in the range after the first tick up to the second.
     Broken {
         offset: u32,
         after: Tick,
@@ -58,12 +58,12 @@ enum Stop {
     Failed(ReadError),
 }
 
-/// Asks the journal where records are, under whatever lock guards it.
+/// Access to the journal's state, under the lock that guards it.
 pub(crate) trait Guide {
     fn with<T>(&self, look: impl FnOnce(&Log) -> T) -> T;
 }
 
-/// Reads records in tick order into `sink`; returns the tick to go on from, `None` at the end.
+/// Reads records in tick order into `sink`; returns the tick to continue from, `None` at the end.
 pub(crate) fn read(
     guide: &impl Guide,
     storage: &impl Storage,
@@ -82,7 +82,7 @@ pub(crate) fn read(
         let plan = match guide.with(|log| log.plan(stream, reading.next)) {
             Ok(Some(plan)) => plan,
             Ok(None) => return Ok(None),
-            // What came before the damage is given first; the next call tells of it.
+            // Records before the damage are given first; the next call returns the damage.
             Err(ReadError::Damaged(damage)) if damage.lost.is_some_and(|(_, after, _)| after >= wanted.to) => {
                 return Ok(None);
             }
@@ -116,18 +116,18 @@ pub(crate) fn read(
     }
 }
 
-/// How far an extent is read.
+/// The progress within an extent.
 struct Position {
-    /// The tick up to which everything was given or is not wanted.
+    /// The tick up to which every record was given or is not wanted.
     seen: Tick,
     /// The last tick that the extent covers.
     last: Tick,
-    /// Where something was that is no frame, since the last record that was given.
+    /// The offset of bytes that are no frame, since the last record that was given.
     hole: Option<u32>,
 }
 
 impl Position {
-    /// Whether a section holds records that are to be looked at.
+    /// Whether a section has records to read.
     fn wants(&self, plan: &ReadPlan, entry: &Entry) -> bool {
         let mine = entry.kind.is_records() && entry.stream == plan.stream;
         mine && entry.last > self.seen && entry.after < self.last
@@ -136,11 +136,11 @@ impl Position {
 
 struct Reading<'a> {
     wanted: Wanted,
-    /// The first tick that was not looked at.
+    /// The first tick that was not read.
     next: Tick,
     given: usize,
     any: bool,
-    /// How much is read next.
+    /// Bytes of the next read.
     piece: usize,
     buffer: &'a mut ReadBuffer,
     sink: &'a mut dyn FnMut(Tick, &[u8]),
@@ -164,7 +164,7 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// The extents of a run in a sealed segment; all frames of it if the index is damaged.
+    /// The extents of a run in a sealed segment; all frames of the segment if the index is damaged.
     fn index(&mut self, storage: &impl Storage, plan: &ReadPlan, (offset, length): (u32, u32)) -> Arc<[Extent]> {
         let ReadBuffer { bytes, index } = &mut *self.buffer;
         let place = (plan.salt, plan.seq, offset);
@@ -184,7 +184,7 @@ impl Reading<'_> {
         extents
     }
 
-    /// Reads an extent, which holds every record up to `last`.
+    /// Reads an extent, which has every record up to `last`.
     fn extent(&mut self, storage: &impl Storage, plan: &ReadPlan, extent: Extent, last: Tick) -> Result<(), Stop> {
         let mut at = Position { seen: extent.after.max(plan.after).max(self.next - 1), last, hole: None };
         let mut offset = extent.offset;
@@ -203,7 +203,8 @@ impl Reading<'_> {
                         self.frame(plan, (&frame, done), &mut at)?;
                         done += frame.length as usize;
                     }
-                    // It reaches beyond what was read. Of a long one only what is needed is read.
+                    // The frame reaches beyond the bytes that were read. Of a long one only the
+                    // needed part is read.
                     Peek::Frame(frame) if frame.length as usize > self.piece => {
                         self.part(storage, plan, (&frame, done), &mut at)?;
                         (offset, done, drop) = (frame.end(), 0, ALL);
@@ -234,8 +235,8 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// Goes past what is no frame: to the next one, or to the end. If it was a frame whose second
-    /// header is whole, its records are given.
+    /// Skips bytes that are no frame: to the next one, or to the end. If they are a frame whose
+    /// second header is whole, its records are given.
     fn skip(
         &mut self,
         storage: &impl Storage,
@@ -260,7 +261,7 @@ impl Reading<'_> {
         Ok(next)
     }
 
-    /// Reads those sections of a frame that are wanted, in one piece, and gives their records.
+    /// Reads the wanted sections of a frame, in one piece, and gives their records.
     fn part(
         &mut self,
         storage: &impl Storage,
@@ -276,8 +277,8 @@ impl Reading<'_> {
         self.records(plan, (frame, begin, 0..end - begin), at)
     }
 
-    /// Puts this part of the file into the buffer. What is left of it when so many bytes are
-    /// dropped is the beginning of that part.
+    /// Fills the buffer with this part of the file. After the first `drop` bytes are dropped, the
+    /// rest of the buffer is the beginning of that part.
     fn fill(
         &mut self,
         storage: &impl Storage,
@@ -293,13 +294,13 @@ impl Reading<'_> {
         filled.map_err(|fault| Stop::Failed(fault.into()))
     }
 
-    /// Gives the records of one frame, which lies `begin` bytes behind the beginning of the buffer.
+    /// Gives the records of one frame, which begins at `begin` in the buffer.
     fn frame(&mut self, plan: &ReadPlan, (frame, begin): (&Frame, usize), at: &mut Position) -> Result<(), Stop> {
         self.records(plan, (frame, 0, begin..begin + frame.length as usize), at)
     }
 
-    /// Gives the records of the wanted sections of a frame. What lies `skipped` bytes behind its
-    /// beginning lies in this part of the buffer.
+    /// Gives the records of the wanted sections of a frame. `part` is the range of the buffer that
+    /// has the frame's bytes from `skipped` on.
     fn records(
         &mut self,
         plan: &ReadPlan,
@@ -346,7 +347,7 @@ impl Reading<'_> {
         if found {
             at.hole = None;
         }
-        // Nothing behind it need be looked at.
+        // Later sections need not be read.
         if at.seen >= self.wanted.to { Err(Stop::Enough(None)) } else { Ok(()) }
     }
 }
@@ -360,7 +361,7 @@ mod tests {
     use crate::twin::Twin;
     use crate::types::{Options, StreamId};
 
-    /// A journal in which, whenever it is looked at again, the segment that was found is gone.
+    /// A journal in which the segment that was found is gone at each later access.
     struct Fleeting {
         log: Log,
         gone: Log,

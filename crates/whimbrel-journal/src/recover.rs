@@ -1,16 +1,17 @@
 //! Opening a journal.
 //!
-//! 1. Of each file the head is read (4 KiB). The file with the greatest segment number that has a
+//! 1. The head of each file is read (4 KiB). The file with the greatest segment number that has a
 //!    frame is the *tail*; it begins with the states of all streams.
-//! 2. The summaries of the others, in the order of their numbers, say which stream has which ticks
-//!    where. Where two say so, the later one holds a relocated copy and counts.
+//! 2. The summaries of the others, in the order of their numbers, name the place of each range of
+//!    ticks of each stream. Where two name the same ticks, the later one has a relocated copy and
+//!    is used.
 //! 3. The frames of the tail are applied as if they had just been committed. A torn end is cut.
-//! 4. For each stream the parts must follow each other without a hole from what is chopped to its
+//! 4. The parts of each stream must follow each other without a hole from its chopped tick to its
 //!    last tick. A hole is damage.
 //!
 //! Before a file can become the tail it is *settled*: after a crash of the program, or a failed
-//! sync, the operating system may show what the disk does not have. Nothing is built upon that.
-//! Recovery writes nothing else than a damaged header, and so cannot do harm.
+//! sync, the operating system may show data that the disk does not have, and recovery must not rely
+//! on such data. Recovery writes nothing but a damaged header, and so cannot do harm.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,21 +24,21 @@ use crate::storage::{Slot, Storage};
 use crate::types::{Damage, HEAD, OpenError, Options, SECTOR, StreamId};
 use crate::wire::{Bytes, Salt};
 
-/// What was found when a journal was opened.
+/// The results of opening a journal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// There was none, and it was made.
+    /// There was no journal, and it was made.
     pub created: bool,
-    /// Files.
+    /// Number of files.
     pub files: usize,
     /// Bytes read: at most the tail, the longest frame, and 4 KiB per file, and for files with more
-    /// than 63 streams or so the rest of their list (at most 60 bytes per stream).
+    /// than about 63 streams the rest of their list (at most 60 bytes per stream).
     pub bytes_read: u64,
     /// Bytes of frames in the newest segment.
     pub tail_bytes: u64,
-    /// The end of the tail was torn and was cut: file and offset.
+    /// File and offset at which the tail's torn end was cut.
     pub torn: Option<(Slot, u64)>,
-    /// What is not as it was written.
+    /// All damage that was found.
     pub damages: Vec<Damage>,
 }
 
@@ -46,16 +47,16 @@ struct Candidate {
     slot: Slot,
     header: Header,
     summary: Option<Summary>,
-    /// Its header had to be taken from the summary.
+    /// The header was damaged, and taken from the summary.
     repaired: bool,
 }
 
 impl Log {
     /// Opens the journal in `storage`, or makes one if there are no files. `identity` should be
-    /// random; it tells the segments of a new journal from those of others.
+    /// random; it distinguishes the segments of a new journal from those of others.
     ///
     /// # Errors
-    /// See [`OpenError`]. Damage that concerns single streams is no error: it stands in the report.
+    /// See [`OpenError`]. Damage that concerns single streams is no error: it is in the report.
     pub fn open(storage: &impl Storage, options: Options, identity: u64) -> Result<(Log, Report), OpenError> {
         options.check()?;
         let mut report = Report::default();
@@ -101,8 +102,8 @@ impl Log {
     }
 }
 
-/// Makes the first segment. Its header is durable before anything follows, so that a file without a
-/// readable header and with zeros behind it is one that never held anything.
+/// Makes the first segment. Its header is durable before any frame follows, so that a file without
+/// a readable header and with zeros after it never had contents.
 fn create(
     storage: &impl Storage,
     options: Options,
@@ -149,13 +150,13 @@ struct Recovery<'a, S> {
     storage: &'a S,
     log: Log,
     report: Report,
-    /// Damaged sections, with whose records were in them.
+    /// Damaged sections, with the streams of their records.
     lost: Vec<Damage>,
-    /// Streams that may have lost records at their end, because nothing tells what a hole held.
+    /// Streams that may have lost records at their end, because the contents of a hole are unknown.
     doubt: BTreeSet<u32>,
     spare: Vec<Slot>,
-    /// Damaged heads, by segment. Of a file in which nothing is needed, that is only what a crash
-    /// left when it was about to be used again.
+    /// Damaged heads, by segment. In a file without needed records they are only the trace of a
+    /// crash while it was about to be reused.
     notes: Vec<(u64, Slot, &'static str)>,
 }
 
@@ -168,7 +169,7 @@ impl<S: Storage> Recovery<'_, S> {
         let mut next_seq = top + 2;
         let tail = loop {
             let Some(candidate) = candidates.pop() else {
-                // Only the very first segment was begun, and that was not finished.
+                // Only the very first segment was begun, and not finished.
                 next_seq = next_seq.max(2);
                 break None;
             };
@@ -206,7 +207,7 @@ impl<S: Storage> Recovery<'_, S> {
         Ok((self.log, self.report))
     }
 
-    /// A file whose header cannot be read, but which is the next segment after all.
+    /// Finds a file whose header cannot be read, but which is the next segment.
     fn unnamed_tail(&self, known: &[Candidate], others: &[(Slot, u64, bool)]) -> Result<Option<Candidate>, OpenError> {
         let Some(newest) = known.last() else { return Ok(None) };
         let header = Header { seq: newest.header.seq + 1, ..newest.header };
@@ -224,8 +225,7 @@ impl<S: Storage> Recovery<'_, S> {
         Ok(None)
     }
 
-    /// Reads the states of all streams from the first frame; false if there is no frame in the
-    /// segment.
+    /// Reads the states of all streams from the first frame; false if the segment has no frame.
     fn states(&mut self, candidate: &Candidate) -> Result<bool, OpenError> {
         let Candidate { slot, header, .. } = candidate;
         self.storage.settle(*slot)?;
@@ -249,7 +249,7 @@ impl<S: Storage> Recovery<'_, S> {
         Ok(true)
     }
 
-    /// A segment before the tail.
+    /// Applies a segment before the tail.
     fn older(&mut self, candidate: &Candidate) -> Result<(), OpenError> {
         let Candidate { slot, header, summary, .. } = candidate;
         match summary {
@@ -282,7 +282,7 @@ impl<S: Storage> Recovery<'_, S> {
             self.report.torn = Some((*slot, u64::from(end.end)));
         }
         if tail.repaired {
-            // With one frame only, it may be a segment whose beginning was not finished.
+            // A single frame may be that of a segment whose beginning was not finished.
             if end.frames > 1 {
                 self.report.note(*slot, 0, "the header of the file is damaged");
             }
@@ -296,8 +296,8 @@ impl<S: Storage> Recovery<'_, S> {
         Ok(())
     }
 
-    /// Applies all frames of a segment, as the one that is written. In the tail, what they change
-    /// counts too.
+    /// Applies all frames of a segment, as if it were the active one. In the tail, their control
+    /// entries are applied too.
     fn frames(&mut self, candidate: &Candidate, limit: u32, is_tail: bool) -> Result<ScanEnd, OpenError> {
         let Candidate { slot, header, .. } = candidate;
         self.log.begin_scanned((*slot, header.seq), header.frame_max);
@@ -347,7 +347,7 @@ impl<S: Storage> Recovery<'_, S> {
         }
         for effect in &effects {
             self.log.apply(*effect);
-            // Whatever was lost of a stream before it was given up as a whole was given up with it.
+            // A loss in a stream before it was chopped as a whole is chopped with it.
             if let Effect::Chop { stream, .. } = effect
                 && self.log.is_given_up(*stream)
             {
@@ -363,7 +363,7 @@ impl<S: Storage> Recovery<'_, S> {
         self.log.apply_section(entry, (frame.offset, frame.end()));
     }
 
-    /// A section is damaged: its ticks stay a hole, unless they are also elsewhere.
+    /// A section is damaged: its ticks stay a hole, unless another section has them too.
     fn lose(&mut self, entry: &Entry, (slot, offset): (Slot, u32), is_tail: bool) {
         let Some(id) = self.log.id_of(entry.stream) else { return };
         if is_tail && entry.kind == Kind::Fresh {
@@ -379,7 +379,7 @@ impl<S: Storage> Recovery<'_, S> {
         });
     }
 
-    /// Stops the streams whose parts do not follow each other; says whether there are none.
+    /// Stops the streams that have holes; returns whether there are none.
     fn find_holes(&mut self) -> bool {
         let mut found: Vec<Damage> = Vec::new();
         for (id, after, last) in self.log.holes() {
@@ -398,7 +398,7 @@ impl<S: Storage> Recovery<'_, S> {
 }
 
 impl Log {
-    /// Takes the states of all streams; `None` if they make no sense.
+    /// Takes the states of all streams; `None` if they are malformed.
     fn take_states(&mut self, states: &[u8]) -> Option<()> {
         let mut bytes = Bytes(states);
         let born = bytes.small()?;
@@ -415,7 +415,7 @@ impl Log {
         Some(())
     }
 
-    /// Takes what a sealed segment says of itself.
+    /// Takes the summary of a sealed segment.
     fn take_summary(&mut self, slot: Slot, header: &Header, summary: &Summary) {
         let runs = summary.runs.clone();
         self.insert_segment(header.seq, Segment::sealed(slot, runs, summary.end, header.frame_max));

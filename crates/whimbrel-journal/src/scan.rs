@@ -1,37 +1,37 @@
-//! Walking over all frames of a segment, and telling a torn end from damage in the middle.
+//! Iterates over all frames of a segment, and tells a torn end from damage in the middle.
 //!
-//! There is never more than one write in flight, and the next one begins only when it is durable.
-//! So what a crash leaves undone is one frame, and nothing follows it. Where something that is no
-//! whole frame is followed by a frame of this life of the segment, it was durable once: that is
-//! damage. A frame is looked for no further than the longest frame reaches.
+//! At most one write is in flight, and the next one begins only when it is durable. A crash
+//! therefore leaves at most one unfinished frame, which nothing follows. Where a frame of this use
+//! of the segment follows bytes that are no whole frame, those bytes were durable once: that is
+//! damage. The search for the next frame extends over the length of the longest frame.
 
 use crate::frame::{Frame, Peek};
 use crate::segment::Header;
 use crate::storage::{Fault, Slot, Storage};
 use crate::types::{HEAD, SECTOR};
 
-/// Bytes that are read at once.
+/// Bytes per read.
 const PIECE: usize = 256 << 10;
 
-/// What is found on the way.
+/// An item found by a scan.
 pub(crate) enum Found<'a> {
     /// A frame whose directory is whole, and its bytes; `copy` if only the second copy is. Its
     /// bodies need not be whole.
     Frame { frame: &'a Frame, bytes: &'a [u8], copy: bool },
-    /// Bytes of which nothing is known, and where they begin.
+    /// Unknown bytes, and their offset.
     Hole { offset: u32 },
 }
 
-/// How a walk ended.
+/// The end of a scan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ScanEnd {
-    /// Where the last frame ends.
+    /// The end of the last frame.
     pub end: u32,
-    /// Frames found.
+    /// The number of frames.
     pub frames: u32,
-    /// What follows is the beginning of a frame.
+    /// The beginning of a frame follows the last one.
     pub torn: bool,
-    /// Bytes read.
+    /// The number of bytes read.
     pub read: u64,
 }
 
@@ -52,7 +52,7 @@ impl<S: Storage> Window<'_, S> {
         let have = offset >= self.base && (offset - self.base) as usize + length <= self.bytes.len();
         if !have {
             let want = length.max(PIECE).min(self.limit.saturating_sub(offset) as usize);
-            // What is in memory already is not read again: a walk reads each byte once.
+            // Bytes that are in memory already are not read again: a scan reads each byte once.
             let kept = match offset.checked_sub(self.base) {
                 Some(skip) if (skip as usize) < self.bytes.len() => {
                     self.bytes.drain(..skip as usize);
@@ -77,10 +77,10 @@ impl<S: Storage> Window<'_, S> {
     }
 }
 
-/// Walks over the frames of a segment up to `limit`, until `on` says that it has seen enough.
+/// Calls `on` with the frames of a segment up to `limit`, until it returns false.
 ///
 /// # Errors
-/// When the disk does not give what is asked.
+/// When the disk cannot read the bytes.
 pub(crate) fn scan<S: Storage>(
     storage: &S,
     (slot, header): (Slot, &Header),
@@ -125,7 +125,7 @@ pub(crate) fn scan<S: Storage>(
     Ok(end)
 }
 
-/// The frame that begins here, if it has room.
+/// The frame that begins here, if it fits.
 fn frame_at<S: Storage>(window: &mut Window<S>, header: &Header, offset: u32) -> Result<Option<Frame>, Fault> {
     let room = header.frame_max.min(window.limit - offset);
     let mut want = SECTOR;
@@ -138,7 +138,7 @@ fn frame_at<S: Storage>(window: &mut Window<S>, header: &Header, offset: u32) ->
     }
 }
 
-/// The place of the next frame at or after this offset.
+/// The offset of the next frame at or after this offset.
 fn next_frame<S: Storage>(window: &mut Window<S>, header: &Header, from: u32) -> Result<Option<u32>, Fault> {
     let limit = window.limit.min(from.saturating_add(header.frame_max));
     if from < limit {

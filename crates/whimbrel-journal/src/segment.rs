@@ -1,15 +1,14 @@
 //! The head of a segment: a header of one sector, written when the segment is begun, and a summary
 //! in the rest of the first 4 KiB, written when it is full (sealed).
 //!
-//! The summary lists the *runs* in the segment: for each stream the range of ticks that it covers
-//! here, and where the index of that run lies. Where there are more runs than fit, the list lies
-//! behind the last frame.
+//! The summary lists the *runs* in the segment: for each stream the range of ticks that it has
+//! here, and the place of the run's index. A list that does not fit lies after the last frame.
 
 use crate::storage::{Fault, Slot, Storage};
 use crate::types::{HEAD, OpenError, SECTOR, Tick};
 use crate::wire::{Bytes, Salt, VARINT_MAX, put_varint};
 
-/// The version of the format that is written. Older ones that can be read: none yet.
+/// The version of the format that is written. Older versions that can be read: none yet.
 pub(crate) const VERSION: u32 = 1;
 const MAGIC: &[u8; 8] = b"WHIMJRNL";
 const HEADER_BYTES: usize = 40;
@@ -21,16 +20,16 @@ pub(crate) const RUN_ROOM: usize = 5 + 4 * VARINT_MAX + 2 * 5;
 /// Most bytes of an extent in an index.
 pub(crate) const EXTENT_ROOM: usize = 5 + 5 + VARINT_MAX;
 
-/// What a segment says of itself from its first moment.
+/// The description of a segment, written when it is begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     /// The journal's random number.
     pub journal: u64,
-    /// Its place in the order of all segments that there ever were: 1, 2, 3, …
+    /// The segment's number in the order of all segments ever begun: 1, 2, 3, …
     pub seq: u64,
-    /// Length of the file.
+    /// Bytes of the file.
     pub bytes: u32,
-    /// No frame in it is longer.
+    /// Upper bound of the bytes of a frame in it.
     pub frame_max: u32,
 }
 
@@ -68,18 +67,20 @@ impl Header {
     }
 }
 
-/// Covers the whole sector but itself. The layout of the first 16 bytes and this sum are the same
-/// in all versions, so that a version that is not known can be told from a damaged header.
+/// Covers the whole sector except the checksum itself. The layout of the first 16 bytes and this
+/// checksum are the same in all versions, so that an unknown version can be told from a damaged
+/// header.
 fn header_sum(sector: &[u8]) -> u32 {
     Salt::new(0, 0).sum(&[&sector[..12], &sector[16..SECTOR.min(sector.len())]])
 }
 
-/// Frames that lie close together and hold records of one run.
+/// Frames that lie close together and have records of one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Extent {
     pub offset: u32,
     pub end: u32,
-    /// Every record of the run after this tick, and none before it, lies here or further on.
+    /// Every record of the run after this tick, and none before it, is in this extent or a later
+    /// one.
     pub after: Tick,
 }
 
@@ -87,31 +88,31 @@ pub(crate) struct Extent {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
     pub stream: u32,
-    /// It holds every record of the stream after this tick …
+    /// The run has every record of the stream after this tick …
     pub after: Tick,
     /// … up to this one, which is a record.
     pub last: Tick,
     /// Bytes of the bodies.
     pub bytes: u64,
     pub records: u64,
-    /// Where in the segment its index lies, once it is sealed: offset and length.
+    /// The place of its index in the segment, once it is sealed: offset and length.
     pub index: (u32, u32),
-    /// Parts of it that the stream still uses. Not on disk.
+    /// Number of its parts that the stream still uses. Not on disk.
     pub uses: u32,
 }
 
-/// What a sealed segment says of itself.
+/// The description of a sealed segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Summary {
-    /// Where the last frame ends.
+    /// The end of the last frame.
     pub end: u32,
     pub frames: u32,
     pub runs: Vec<Run>,
 }
 
 impl Summary {
-    /// What is written behind the last frame, whose length is a multiple of a sector, and into the
-    /// rest of the head. `extents` holds those of each run.
+    /// Encodes the bytes after the last frame, a multiple of a sector, and those in the rest of the
+    /// head. `extents` has the extents of each run.
     pub(crate) fn encode(
         header: &Header,
         (end, frames): (u32, u32),
@@ -151,16 +152,16 @@ impl Summary {
     }
 }
 
-/// What the head of a segment file says.
+/// The contents of the head of a segment file.
 pub(crate) struct Head {
-    /// None if there is none, or none that is readable.
+    /// `None` if there is no readable header.
     pub header: Option<Header>,
     pub summary: Option<Summary>,
-    /// There is a header, but it had to be taken from the summary.
+    /// The header is damaged, and was taken from the summary.
     pub repaired: bool,
-    /// Nothing was ever written there.
+    /// The head was never written.
     pub blank: bool,
-    /// Bytes that had to be read beyond the head.
+    /// Bytes that were read beyond the head.
     pub extra: u64,
 }
 
@@ -176,7 +177,7 @@ pub(crate) fn read_head(storage: &impl Storage, slot: Slot, length: u64) -> Resu
     let mut extra = 0;
     let mut blank = sector.iter().all(|byte| *byte == 0);
     if blank && length >= (HEAD + SECTOR) as u64 {
-        // A head that was lost as a whole has a frame behind it.
+        // If the whole head was lost, a frame follows it.
         let mut first = [0; SECTOR];
         storage.read(slot, HEAD as u64, &mut first)?;
         extra += SECTOR as u64;
@@ -276,7 +277,7 @@ mod tests {
 
     #[test]
     fn a_summary_comes_back_however_long_it_is() {
-        // Runs of some thirty bytes: the list passes the room in the head in small steps.
+        // Runs of about thirty bytes: the list exceeds the room in the head in small steps.
         for count in 1..250u32 {
             let mut runs: Vec<Run> = (0..count).map(run).collect();
             let extents = vec![vec![Extent { offset: 4096, end: 8192, after: 1 << 40 }]; runs.len()];

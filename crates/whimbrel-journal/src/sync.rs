@@ -1,4 +1,4 @@
-//! The primitives that [`crate::Handover`] uses. A test compiles the same source with others, which
-//! try all interleavings.
+//! The primitives that [`crate::Handover`] uses. A test compiles the same source with replacements
+//! that try all interleavings.
 
 pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};

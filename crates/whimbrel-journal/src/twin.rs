@@ -1,8 +1,8 @@
-//! A disk that does what disks do: it forgets what was not synced, tears what was being written,
+//! A disk with the failures of real ones: it loses unsynced writes, tears a write in progress,
 //! fails, and fills up.
 //!
-//! Deterministic: what happens is chosen by the caller. The mutex is there because a journal's
-//! threads share their disk.
+//! Deterministic: the caller chooses the failures. The mutex is there because a journal's threads
+//! share their disk.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,36 +19,35 @@ pub struct Twin {
 #[derive(Clone, Debug, Default)]
 struct State {
     files: BTreeMap<Slot, File>,
-    /// Operations that change the disk, so far.
+    /// Number of operations so far that change the disk.
     operations: u64,
-    /// From this operation on everything fails.
+    /// The operation from which on everything fails.
     fail_from: Option<u64>,
-    /// This operation fails, if it is a sync, and what was written before it never reaches the
-    /// disk.
+    /// The operation that fails if it is a sync; the bytes written before it never reach the disk.
     fail_sync: Option<u64>,
-    /// Bytes that all files together may have.
+    /// Upper bound of the bytes of all files together.
     room: Option<u64>,
     bytes_read: u64,
 }
 
 #[derive(Clone, Debug, Default)]
 struct File {
-    /// What survives.
+    /// The contents that survive.
     durable: Vec<u8>,
-    /// What is read.
+    /// The contents that are read.
     seen: Vec<u8>,
     /// Sectors written since the last sync.
     dirty: BTreeSet<usize>,
 }
 
-/// What a crash does to a sector that was written and not synced.
+/// The effect of a crash on a sector that was written and not synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It is as before the write.
+    /// The contents before the write.
     Old,
-    /// It is as written.
+    /// The written contents.
     New,
-    /// It holds neither.
+    /// Neither of these.
     Garbage,
 }
 
@@ -62,8 +61,8 @@ impl Twin {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The disk after a crash: of each sector written and not synced, in the order of files and
-    /// sectors, `fate` says what became.
+    /// The disk after a crash: `fate` decides about each sector written and not synced, in the
+    /// order of files and sectors.
     #[must_use]
     pub fn crashed(&self, mut fate: impl FnMut() -> Fate) -> Twin {
         let mut state = self.state().clone();
@@ -82,36 +81,36 @@ impl Twin {
         Twin { state: Mutex::new(state) }
     }
 
-    /// Lets this operation (counted from 0 on, see [`Twin::operations`]) and all after it fail.
+    /// Makes this operation (counted from 0, see [`Twin::operations`]) and all later ones fail.
     pub fn fail_from(&self, operation: u64) {
         self.state().fail_from = Some(operation);
     }
 
-    /// Lets this operation fail if it is a sync. As on Linux, what was written is still seen by
-    /// readers and taken for written, but the disk does not have it.
+    /// Makes this operation fail if it is a sync. As on Linux, readers still see the written bytes,
+    /// and they count as written, but the disk does not have them.
     pub fn fail_sync(&self, operation: u64) {
         self.state().fail_sync = Some(operation);
     }
 
-    /// Bounds the bytes of all files together.
+    /// Limits the bytes of all files together.
     pub fn set_room(&self, bytes: Option<u64>) {
         self.state().room = bytes;
     }
 
-    /// Operations so far that change the disk: create, remove, write, sync.
+    /// The number of operations so far that change the disk: create, remove, write, sync.
     pub fn operations(&self) -> u64 {
         self.state().operations
     }
 
-    /// Bytes read so far.
+    /// The number of bytes read so far.
     pub fn bytes_read(&self) -> u64 {
         self.state().bytes_read
     }
 
-    /// Changes bytes on the disk and in memory, as decay does.
+    /// Changes bytes on the disk and in memory, like decay.
     ///
     /// # Panics
-    /// When there is no such place.
+    /// When the file or the range does not exist.
     pub fn corrupt(&self, slot: Slot, offset: u64, change: impl Fn(&mut [u8]), length: usize) {
         let mut state = self.state();
         let file = state.files.get_mut(&slot).expect("the file exists");
@@ -120,14 +119,14 @@ impl Twin {
         change(&mut file.seen[range]);
     }
 
-    /// What a reader sees of a file.
+    /// The contents of a file as readers see them.
     pub fn contents(&self, slot: Slot) -> Option<Vec<u8>> {
         self.state().files.get(&slot).map(|file| file.seen.clone())
     }
 }
 
 impl State {
-    /// Counts an operation and says whether it is to fail.
+    /// Counts an operation, and returns an error if it is to fail.
     fn count(&mut self) -> Result<u64, Fault> {
         let operation = self.operations;
         self.operations += 1;

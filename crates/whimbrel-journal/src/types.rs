@@ -5,43 +5,44 @@ use core::fmt;
 use crate::storage::Fault;
 
 /// A position in a stream, chosen by the caller: from 1 on, strictly increasing within its stream,
-/// as sparse as it likes. 0 stands for "before everything".
+/// with gaps of any size. 0 means "before everything".
 pub type Tick = u64;
 
-/// Bytes that are written, checked and lost together: everything in a segment begins at a multiple
+/// Bytes that are written, checked and lost together: every part of a segment begins at a multiple
 /// of this.
 pub const SECTOR: usize = 512;
-/// Bytes at the beginning of each segment that hold its header and, once it is sealed, its summary;
-/// what recovery reads of it.
+/// Bytes at the beginning of each segment for its header and, once it is sealed, its summary;
+/// recovery reads these.
 pub const HEAD: usize = 4096;
 /// Smallest [`Options::batch_bytes`].
 pub const BATCH_BYTES_MIN: u32 = 4096;
 /// Largest [`Options::batch_bytes`].
 pub const BATCH_BYTES_MAX: u32 = 64 << 20;
-/// A segment holds at least this many full batches.
+/// The number of full batches that a segment has room for at least.
 pub const SEGMENT_BATCHES_MIN: u32 = 8;
 /// Largest [`Options::segment_bytes`].
 pub const SEGMENT_BYTES_MAX: u32 = 1 << 30;
-/// Segments that no record fills: with them chops, reservations and relocation go on when the
+/// Segments that records never fill: with them chops, reservations and relocation continue when the
 /// journal is full.
 pub const RESERVE_SEGMENTS: u32 = 2;
-/// Segments beside the reserve that only maps fill: with them puts and removals go on when other
+/// Segments beside the reserve that only maps fill: with them puts and removals continue when other
 /// records are refused.
 pub const MAP_SEGMENTS: u32 = 2;
-/// Fewest segments that [`Options::max_bytes`] must leave room for: one that is written, one that
-/// is full, those for maps, and the reserve.
+/// Fewest segments that [`Options::max_bytes`] must leave room for: the active one, a full one,
+/// those for maps, and the reserve.
 pub const SEGMENTS_MIN: u32 = RESERVE_SEGMENTS + MAP_SEGMENTS + 2;
-/// Most streams of one journal; less with small batches: all their states must fit into one.
+/// Most streams of one journal; fewer with small batches, because all their states must fit into
+/// one.
 pub const STREAMS_MAX: u32 = 65_536;
-/// Bytes of a record that its batch may need beside the payload.
+/// Bytes that a record may need in its batch beside the payload.
 pub(crate) const RECORD_ROOM: u32 = 128;
 
 /// The caller's name of a stream. Printed as `kind:id` in decimal and hexadecimal.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId {
-    /// What the stream is for; the caller's own numbering.
+    /// The purpose of the stream, in the caller's own numbering.
     pub kind: u32,
-    /// Which one of that kind.
+    /// The number of the stream among those of its kind.
     pub id: u64,
 }
 
@@ -57,53 +58,51 @@ impl fmt::Debug for StreamId {
     }
 }
 
-/// A stream of an open journal: the number under which its records are written. Never used again,
-/// also not for a new stream of the same name.
+/// A stream of an open journal: the number under which its records are written. Never reused, not
+/// even for a new stream of the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Stream(pub(crate) u32);
 
-/// The place of an accepted operation in the order of all of them since the journal was opened: 1,
-/// 2, 3, …
+/// The number of an accepted operation, counted since the journal was opened: 1, 2, 3, …
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
-/// What is known of a stream.
+/// The durable values of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamInfo {
     /// Its name.
     pub id: StreamId,
-    /// Tick of the last record that is durable, 0 without one; it stays when the record is chopped.
+    /// Tick of the last durable record, 0 without one; it stays when the record is chopped.
     pub last: Tick,
-    /// Everything up to here is chopped, and durably so.
+    /// The tick up to which the stream is durably chopped.
     pub chopped: Tick,
-    /// What was durably reserved, see [`crate::Log::reserve`].
+    /// The tick up to which ticks are durably reserved, see [`crate::Log::reserve`].
     pub reserved: Tick,
-    /// Why it takes no more records, if so.
+    /// The damage because of which the stream accepts no more records, if there is any.
     pub stopped: Option<Damage>,
 }
 
-/// What a stream takes up.
+/// The space that a stream uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamUse {
-    /// Bytes of its records, those included that are chopped and lie in one piece with others that
-    /// are not.
+    /// Bytes of its records, including chopped ones that lie in one piece with others that are not.
     pub bytes: u64,
-    /// Segments in which something of it lies.
+    /// Number of segments with records of the stream.
     pub segments: u64,
-    /// What is kept comes after this tick; None: nothing is kept.
+    /// The tick after which the kept records begin; `None`: no record is kept.
     pub oldest: Option<Tick>,
 }
 
-/// Sizes and bounds.
+/// Sizes and limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Bytes of one segment file. A journal keeps the size it was made with. Default 64 MiB.
     pub segment_bytes: u32,
-    /// Bound of what is collected while the batch before it is written, and so of one commit.
-    /// Default 1 MiB. A record can be [`Options::record_max`] long. Memory: two batches and their
-    /// encoding.
+    /// Limit of the bytes collected while the previous batch is written, and so of one commit.
+    /// Default 1 MiB. It also limits the length of a record ([`Options::record_max`]). Memory: two
+    /// batches and their encoding.
     pub batch_bytes: u32,
-    /// Bound of all segment files together, in bytes. Default: none but the disk.
+    /// Limit of all segment files together, in bytes. Default: only that of the disk.
     pub max_bytes: u64,
 }
 
@@ -119,18 +118,18 @@ impl Options {
         (self.batch_bytes - RECORD_ROOM) as usize
     }
 
-    /// Most bytes that one commit adds to a segment: a batch, and beside it room for control
-    /// entries and relocated records.
+    /// Most bytes that one commit adds to a segment: a batch, and in addition control entries and
+    /// relocated records.
     pub(crate) fn frame_max(&self) -> u32 {
         self.batch_bytes * 2
     }
 
-    /// Bytes of control entries (chops, reservations, births) that one batch takes.
+    /// Bytes of control entries (chops, reservations, births) in one batch at most.
     pub(crate) fn control_room(&self) -> usize {
         self.batch_bytes as usize / 8
     }
 
-    /// Bytes of relocated records that one batch takes.
+    /// Bytes of relocated records in one batch at most.
     pub(crate) fn move_room(&self) -> usize {
         self.batch_bytes as usize / 4
     }
@@ -145,7 +144,7 @@ impl Options {
         STREAMS_MAX.min(self.batch_bytes / STATE_MAX)
     }
 
-    /// Says what is wrong with these settings.
+    /// Checks that the settings are consistent.
     pub(crate) fn check(&self) -> Result<(), OpenError> {
         let wrong = |what| Err(OpenError::Options { what });
         if !(BATCH_BYTES_MIN..=BATCH_BYTES_MAX).contains(&self.batch_bytes) {
@@ -164,21 +163,21 @@ impl Options {
     }
 }
 
-/// Bytes that the state of one stream may take in a checkpoint, both copies together.
+/// Most bytes of the state of one stream in a checkpoint, both copies together.
 pub(crate) const STATE_MAX: u32 = 2 * (5 + 5 + 10 + 10 + 10 + 10 + 1);
 
-/// Something in the journal that is not as it was written.
+/// Contents of the journal that differ from what was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
-    /// The file (see [`crate::Storage::name`]), or that there is none.
+    /// The file (see [`crate::Storage::name`]), or `None` if the damage is in no particular file.
     pub file: Option<u32>,
-    /// Where in it, in bytes.
+    /// The offset in the file, bytes.
     pub offset: u64,
-    /// The stream that lost something, and the ticks between which it did: after the first, up to
-    /// the second. The second is [`Tick::MAX`] if nothing tells where the loss ends. None if nobody
-    /// lost anything, because a copy was whole.
+    /// The stream with a loss, and the lost range of ticks: after the first, up to the second. The
+    /// second is [`Tick::MAX`] if the end of the loss is unknown. `None` if nothing is lost,
+    /// because a copy was whole.
     pub lost: Option<(StreamId, Tick, Tick)>,
-    /// What was found.
+    /// The kind of damage.
     pub what: &'static str,
 }
 
@@ -196,47 +195,46 @@ impl fmt::Display for Damage {
     }
 }
 
-/// Why an operation was not accepted. Nothing has changed then.
+/// The reason for refusing an operation, which has then changed nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// The collecting batch has no room; try again after the next commit. The owner of the load
-    /// slows down.
+    /// The collecting batch has no room; try again after the next commit. The source of the load
+    /// has to slow down.
     #[error("the batch is full until the next commit")]
     Busy,
-    /// The disk is full, or `max_bytes` is reached. It ends when space is given back; chops are
-    /// still taken, and so are puts and removals of maps, unless it is they that are refused.
+    /// The disk is full, or `max_bytes` is reached. It ends when space is freed; chops are still
+    /// accepted, and so are puts and removals of maps, unless these themselves are refused.
     #[error("the journal is full")]
     Full,
-    /// A write or a sync failed earlier. It ends when the journal is opened anew.
+    /// A write or a sync failed earlier. It ends when the journal is opened again.
     #[error("the journal is poisoned: {0}")]
     Poisoned(Fault),
-    /// The stream is damaged; what is known stands in the damage. It ends when the damage is
-    /// chopped.
+    /// The stream is damaged, as described. It ends when the damage is chopped.
     #[error("the stream is stopped: {0}")]
     Stopped(Damage),
-    /// The tick is not greater than the last one of the stream, or not greater than what is
-    /// chopped. The caller's mistake.
+    /// The tick is not greater than the last tick used or chopped in the stream. A mistake of the
+    /// caller.
     #[error("tick {tick} is not after {last}")]
     NotIncreasing {
-        /// The tick refused.
+        /// The refused tick.
         tick: Tick,
         /// The greatest tick that is used or chopped.
         last: Tick,
     },
-    /// The record is longer than [`Options::record_max`]. The caller's mistake.
+    /// The record is longer than [`Options::record_max`]. A mistake of the caller.
     #[error("a record of {bytes} bytes, at most {max} are possible")]
     TooLong {
-        /// Of the record.
+        /// Bytes of the record.
         bytes: usize,
-        /// The bound.
+        /// The limit.
         max: usize,
     },
-    /// A key of a map is longer than [`crate::KEY_MAX`]. The caller's mistake.
+    /// A key of a map is longer than [`crate::KEY_MAX`]. A mistake of the caller.
     #[error("a key of {bytes} bytes, at most {max} are possible")]
     KeyTooLong {
-        /// Of the key.
+        /// Bytes of the key.
         bytes: usize,
-        /// The bound.
+        /// The limit.
         max: usize,
     },
     /// There are [`Options::streams_max`] streams.
@@ -247,30 +245,30 @@ pub enum Refused {
     Unknown,
 }
 
-/// Why nothing, or no more, can be read.
+/// The reason for not reading records.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
-    /// What should be read next is damaged. Reading goes on behind its range.
+    /// The next record to read is damaged. Reading can continue after the damaged range.
     #[error("{0}")]
     Damaged(Damage),
-    /// The disk did not give it.
+    /// The disk failed.
     #[error(transparent)]
     Storage(#[from] Fault),
     /// The stream was removed.
     #[error("there is no such stream")]
     Unknown,
-    /// What was to be read moved away again and again; try again.
+    /// The records were relocated during each attempt to read them; try again.
     #[error("the records moved while they were read")]
     Moved,
 }
 
-/// Why a journal cannot be opened.
+/// The reason why a journal cannot be opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
-    /// The settings make no sense.
+    /// The settings are inconsistent.
     #[error("{what}")]
     Options {
-        /// What is wrong.
+        /// The mistake.
         what: &'static str,
     },
     /// A file has a format that this version does not know.
@@ -278,18 +276,18 @@ pub enum OpenError {
     Version {
         /// The file.
         slot: u32,
-        /// What it says.
+        /// The file's version.
         version: u32,
-        /// What is known here.
+        /// The newest known version.
         known: u32,
     },
-    /// Files of two journals lie in one place.
+    /// Files of two journals lie in one directory.
     #[error("segment file {slot} belongs to another journal")]
     Foreign {
-        /// The file that does not belong.
+        /// The file of the other journal.
         slot: u32,
     },
-    /// Two files say that they are the same segment: one is a copy.
+    /// Two files have the same segment: one is a copy.
     #[error("segment files {} and {} are the same segment: one of them is a copy", slots[0], slots[1])]
     Twice {
         /// The files.
@@ -301,10 +299,10 @@ pub enum OpenError {
         /// The newest file.
         slot: u32,
     },
-    /// There are files, but none of them says what it is.
+    /// There are files, but none of them has a readable header.
     #[error("no segment file has a readable header")]
     NoHeader,
-    /// The disk did not do what it was asked.
+    /// The disk failed.
     #[error(transparent)]
     Storage(#[from] Fault),
 }

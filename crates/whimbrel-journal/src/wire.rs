@@ -5,8 +5,8 @@ use crc32fast::Hasher;
 /// Most bytes of a variable-length number.
 pub(crate) const VARINT_MAX: usize = 10;
 
-/// What a checksum begins with: it ties bytes to one life of one segment of one journal, so that
-/// what an earlier life left in the file is not taken for its own.
+/// The first input of a checksum: it ties bytes to one use of one segment of one journal, so that
+/// bytes from an earlier use of the file are not taken for valid ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Salt(u32);
 
@@ -18,7 +18,7 @@ impl Salt {
         Salt(hasher.finalize())
     }
 
-    /// The checksum of these bytes, one after the other.
+    /// The checksum of these bytes, in order.
     pub(crate) fn sum(self, parts: &[&[u8]]) -> u32 {
         let mut hasher = Hasher::new();
         hasher.update(&self.0.to_le_bytes());
@@ -29,7 +29,7 @@ impl Salt {
     }
 }
 
-/// Appends a number, seven bits in a byte, the lowest first.
+/// Appends a number, seven bits per byte, the lowest first.
 pub(crate) fn put_varint(out: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         out.push(number as u8 | 0x80);
@@ -38,13 +38,13 @@ pub(crate) fn put_varint(out: &mut Vec<u8>, mut number: u64) {
     out.push(number as u8);
 }
 
-/// How many bytes [`put_varint`] takes.
+/// The number of bytes that [`put_varint`] appends.
 pub(crate) fn varint_len(number: u64) -> usize {
     (64 - (number | 1).leading_zeros() as usize).div_ceil(7)
 }
 
-/// Reads numbers and bytes one after the other. `None` means that there are too few bytes, or that
-/// they make no sense.
+/// Reads numbers and bytes in order. `None` means that there are too few bytes, or that they are
+/// malformed.
 #[derive(Clone, Copy)]
 pub(crate) struct Bytes<'a>(pub &'a [u8]);
 

@@ -1,4 +1,4 @@
-//! The files of a journal that is only looked at.
+//! Read-only access to the files of a journal.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -12,9 +12,9 @@ use rustix::fs::FlockOperation;
 use super::{LOCK, fault, segment_name, slot_of};
 use crate::storage::{Fault, Slot, Storage};
 
-/// A directory of segment files that is not changed, whatever is asked: what is written is
-/// forgotten, as if the disk had lost it. So a journal can be opened on it to be looked at. Locked
-/// against other processes for as long as this lives, as far as there is a lock.
+/// A directory of segment files that is never changed: writes are discarded, as if the disk had
+/// lost them. A journal can be opened on it for inspection. Locked against other processes for the
+/// lifetime of this value, if there is a lock file.
 #[derive(Debug)]
 pub struct View {
     path: PathBuf,

@@ -1,4 +1,4 @@
-//! What changes when a write is durable.
+//! Changes of state when a write is durable.
 
 use super::step::What;
 use super::{Durable, Log, NONE, RunRef, StreamState, WriteStep};
@@ -85,7 +85,7 @@ impl Log {
         self.mover.earn(fresh, self.options.move_room() as u64);
     }
 
-    /// Makes a stream known. Comes before the sections of the same frame.
+    /// Adds a stream that was born. Precedes the sections of the same frame.
     pub(crate) fn apply_birth(&mut self, effect: Effect) {
         if let Effect::Born { stream, id } = effect {
             self.born = self.born.max(stream + 1);
@@ -98,8 +98,7 @@ impl Log {
         }
     }
 
-    /// Adds the records of a section to what can be read. The frame lies at `place`, in the active
-    /// segment.
+    /// Makes the records of a section readable. The frame lies at `place`, in the active segment.
     pub(crate) fn apply_section(&mut self, entry: &Entry, place: (u32, u32)) {
         let spacing = self.extent_spacing();
         let Log { streams, segments, active, .. } = self;
@@ -146,8 +145,8 @@ impl Log {
         self.cover(entry.stream, (entry.after, entry.last), RunRef { seq, run, after: entry.after });
     }
 
-    /// Lets a stream use a part of a run for the ticks of this range, instead of what it used there
-    /// before.
+    /// Makes a stream use a part of a run for the ticks of this range, instead of the parts that it
+    /// used there before.
     pub(crate) fn cover(&mut self, stream: u32, (after, last): (Tick, Tick), new: RunRef) {
         let state = self.streams.get_mut(&stream).expect("only streams that are known are covered");
         let from = after.max(state.durable.map_or(0, |durable| durable.chopped));
@@ -157,7 +156,7 @@ impl Log {
         let behind = state.runs.range(from.saturating_add(1)..);
         let overlapped: Vec<_> =
             behind.take_while(|(_, old)| old.after < last).map(|(end, old)| (*end, *old)).collect();
-        // The part just before it, of the same run, is continued.
+        // A preceding part of the same run is extended.
         let before = state.runs.range(..=from).next_back().map(|(end, old)| (*end, *old));
         let before = before.filter(|(end, old)| (old.seq, old.run, *end) == (new.seq, new.run, from));
         let begin = before.map_or(from, |(_, old)| old.after);
@@ -187,7 +186,7 @@ impl Log {
         }
     }
 
-    /// Changes how often a run is used.
+    /// Changes the number of uses of a run.
     fn use_run(&mut self, at: RunRef, change: i32) {
         let Some(segment) = self.segments.get_mut(&at.seq) else { return };
         let run = &mut segment.runs[at.run as usize];
@@ -265,8 +264,8 @@ impl Log {
         self.space.disk_full = false;
     }
 
-    /// Tries again to make files after the disk was full. To be called now and then, at a pace that
-    /// the driver chooses.
+    /// Allows another attempt to make files after the disk was full. The driver calls it from time
+    /// to time, at a rate of its choice.
     pub fn retry_space(&mut self) {
         self.space.disk_full = false;
         self.space.failed = false;

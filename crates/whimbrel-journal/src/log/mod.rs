@@ -1,10 +1,10 @@
-//! The journal as a state machine: it takes operations, says what is to be written, and is told
-//! what became of it.
+//! The journal as a state machine: it accepts operations, produces steps to write, and takes their
+//! outcomes.
 //!
-//! It does no IO. Its driver asks [`Log::next_write`] for what to write and sync and hands the
-//! outcome back with [`Log::written`]; there is never more than one such write at a time, and
-//! meanwhile the next batch collects. Beside it the driver asks [`Log::next_chore`] for what may
-//! take long: making and removing files, reading what is to be relocated.
+//! It does no IO. Its driver asks [`Log::next_write`] for the next write and sync and returns the
+//! outcome with [`Log::written`]; there is at most one such write at a time, and meanwhile the next
+//! batch collects. In parallel the driver asks [`Log::next_chore`] for work that may take long:
+//! making and removing files, reading records to relocate.
 
 mod commit;
 mod mover;
@@ -30,22 +30,22 @@ pub(crate) use space::Class;
 use space::Space;
 pub use step::{Chore, WriteStep};
 
-/// No section of the collecting batch belongs to the stream.
+/// The stream has no section in the collecting batch.
 const NONE: u32 = u32::MAX;
 
 /// A part of a run that the stream uses. The key in [`StreamState::runs`] is its last tick.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunRef {
-    /// Segment.
+    /// The segment's number.
     pub seq: u64,
-    /// Place among the runs of the segment.
+    /// The index among the runs of the segment.
     pub run: u32,
-    /// It stands for the ticks after this one.
+    /// The part covers the ticks after this one.
     pub after: Tick,
 }
 
-/// A stream. Whether it is known on disk, and its values there, stand in `durable`; the others run
-/// ahead of it.
+/// A stream. `durable` has its values on disk, if the disk knows the stream; the other values run
+/// ahead of those.
 #[derive(Clone, Debug)]
 pub(crate) struct StreamState {
     pub id: StreamId,
@@ -54,21 +54,21 @@ pub(crate) struct StreamState {
     pub reserved: Tick,
     pub durable: Option<Durable>,
     pub stopped: Option<Damage>,
-    /// Its fresh section in the collecting batch.
+    /// The index of its fresh section in the collecting batch.
     pub open: u32,
-    /// Its fresh run in the segment that is written.
+    /// The index of its fresh run in the active segment.
     pub fresh: u32,
     pub runs: BTreeMap<Tick, RunRef>,
     pub removed: bool,
 }
 
-/// What the disk knows of a stream.
+/// The values of a stream on disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Durable {
     pub last: Tick,
     pub chopped: Tick,
     pub reserved: Tick,
-    /// Records after `last` may be lost, and nothing tells how many.
+    /// Records after `last` may be lost, and their number is unknown.
     pub doubtful: bool,
 }
 
@@ -91,38 +91,38 @@ impl StreamState {
     }
 }
 
-/// A segment that holds something that is needed.
+/// A segment with records or states that are needed.
 #[derive(Debug)]
 pub(crate) struct Segment {
     pub slot: Slot,
     pub runs: Vec<Run>,
-    /// Where its last frame ends.
+    /// The end of its last frame.
     pub end: u32,
     pub frame_max: u32,
     /// Bytes of runs in use.
     pub live: u64,
-    /// It cannot be relocated, because part of it cannot be read.
+    /// The segment cannot be relocated, because a part of it cannot be read.
     pub stuck: bool,
 }
 
-/// The segment that is written.
+/// The active segment, the one being written.
 #[derive(Debug)]
 pub(crate) struct Active {
     pub seq: u64,
     pub frames: u32,
-    /// Of each run, in step with the segment's runs.
+    /// Extents of each run, in the order of the segment's runs.
     pub extents: Vec<Vec<Extent>>,
-    /// Extents of all runs.
+    /// Number of extents of all runs.
     pub extents_total: usize,
-    /// Length of the frame that is being written.
+    /// Bytes of the frame that is being written.
     pub flying: u32,
-    /// Its sections.
+    /// Number of its sections.
     pub flying_sections: usize,
 }
 
-/// The journal's state. Memory: about 300 bytes per stream, 120 per stream and segment that it has
-/// live records in, and for the segment that is written at most 16 bytes per KiB (1 MiB for 64
-/// MiB), beside two batches.
+/// The journal's state. Memory: about 300 bytes per stream, 120 per stream and segment in which it
+/// has live records, and for the active segment at most 16 bytes per KiB (1 MiB for 64 MiB), beside
+/// two batches.
 #[derive(Debug)]
 pub struct Log {
     options: Options,
@@ -142,35 +142,35 @@ pub struct Log {
     committed: u64,
     poison: Option<Fault>,
     mover: Mover,
-    /// Copies that are being made; while there are any, no segment is given back.
+    /// Number of copies being made; while it is not 0, no segment is reused.
     pins: u32,
     counters: Counters,
 }
 
-/// What was written since the journal was opened.
+/// Amounts written since the journal was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Batches that are durable.
     pub commits: u64,
     /// Records appended and durable.
     pub records: u64,
-    /// Bytes of these records with what each needs in its section (1 to 5 bytes for the length, as
-    /// many for the distance to the one before).
+    /// Bytes of these records with their overhead in the section (1 to 5 bytes for the length, as
+    /// many for the distance to the previous tick).
     pub record_bytes: u64,
     /// Bytes of relocated records.
     pub moved_bytes: u64,
-    /// Bytes of frames: records, relocated ones, directories, padding.
+    /// Bytes of frames: records, relocated records, directories, padding.
     pub frame_bytes: u64,
     /// Segments begun.
     pub segments: u64,
 }
 
 impl Log {
-    /// The stream of this name; it is born if there is none. A birth counts as an operation and is
-    /// durable with its ticket; what is appended afterwards is never durable without it.
+    /// Opens the stream of this name; it is born if it does not exist. A birth counts as an
+    /// operation and is durable with its ticket; later appends are never durable without it.
     ///
     /// # Errors
-    /// Only if it must be born: [`Refused::Busy`], [`Refused::Full`], [`Refused::Poisoned`],
+    /// Only for a birth: [`Refused::Busy`], [`Refused::Full`], [`Refused::Poisoned`],
     /// [`Refused::TooManyStreams`].
     pub fn open_stream(&mut self, id: StreamId) -> Result<(Stream, Ticket), Refused> {
         if let Some(number) = self.names.get(&id) {
@@ -188,12 +188,12 @@ impl Log {
     }
 
     /// Appends a record, given in parts that are joined. Its tick must be greater than every tick
-    /// used or chopped in this stream. It is durable when its ticket is committed. Allocates
-    /// nothing but what the batch needs to grow. It does not take the space that is kept for maps,
-    /// see [`crate::MAP_SEGMENTS`].
+    /// used or chopped in this stream. It is durable when its ticket is committed. Allocates only
+    /// when the batch has to grow. It does not use the space that is kept for maps, see
+    /// [`crate::MAP_SEGMENTS`].
     ///
     /// # Errors
-    /// Any [`Refused`]; the journal is as before then.
+    /// Any [`Refused`]; the journal is unchanged then.
     pub fn append(&mut self, stream: Stream, tick: Tick, parts: &[&[u8]]) -> Result<Ticket, Refused> {
         self.append_as(Class::Data, (stream, tick), parts)
     }
@@ -239,14 +239,14 @@ impl Log {
         Ok(self.accept())
     }
 
-    /// Gives up every record up to and including this tick, whether or not there are any. What is
-    /// chopped cannot be appended any more. Chopping less than before changes nothing. It is
-    /// accepted also when the journal is full.
+    /// Releases every record up to and including this tick, if there are any. Chopped ticks cannot
+    /// be appended any more. Chopping less than before changes nothing. Accepted also when the
+    /// journal is full.
     ///
     /// # Errors
     /// [`Refused::Busy`], [`Refused::Poisoned`], [`Refused::Unknown`]; [`Refused::Full`] only if
-    /// the reserve is used up, which takes a segment's worth of control entries that give nothing
-    /// back.
+    /// the reserve is used up, which takes a segment's worth of control entries that release
+    /// nothing.
     pub fn chop(&mut self, stream: Stream, upto: Tick) -> Result<Ticket, Refused> {
         let state = self.state(stream)?;
         if upto > state.chopped {
@@ -257,8 +257,8 @@ impl Log {
         Ok(Ticket(self.accepted))
     }
 
-    /// Makes durable that ticks up to this one may have been used. It is known after recovery,
-    /// without any record. Reserving less than before changes nothing.
+    /// Makes durable that ticks up to this one may have been used; recovery restores it without any
+    /// record. Reserving less than before changes nothing.
     ///
     /// # Errors
     /// As [`Log::chop`].
@@ -272,7 +272,7 @@ impl Log {
         Ok(Ticket(self.accepted))
     }
 
-    /// Removes a stream with everything in it. Its name may be given to a new one at once.
+    /// Removes a stream with all its records. Its name may be used for a new stream immediately.
     ///
     /// # Errors
     /// As [`Log::chop`].
@@ -294,13 +294,13 @@ impl Log {
         Ticket(self.accepted)
     }
 
-    /// Why nothing more is written, if so. What was accepted and is not committed may or may not be
-    /// there after recovery.
+    /// The fault that ended all writing, if there is one. Accepted operations that are not
+    /// committed may or may not survive recovery.
     pub fn poisoned(&self) -> Option<&Fault> {
         self.poison.as_ref()
     }
 
-    /// What the disk knows of a stream; nothing before its birth is durable.
+    /// The durable values of a stream; `None` before its birth is durable.
     pub fn info(&self, stream: Stream) -> Option<StreamInfo> {
         let state = self.streams.get(&stream.0)?;
         let durable = state.durable?;
@@ -308,12 +308,12 @@ impl Log {
         Some(StreamInfo { id: state.id, last, chopped, reserved, stopped: state.stopped.clone() })
     }
 
-    /// The streams by name.
+    /// All streams with their names.
     pub fn streams(&self) -> impl Iterator<Item = (StreamId, Stream)> {
         self.names.iter().map(|(id, number)| (*id, Stream(*number)))
     }
 
-    /// What was written since the journal was opened.
+    /// Amounts written since the journal was opened.
     pub fn counters(&self) -> Counters {
         self.counters
     }
@@ -323,7 +323,7 @@ impl Log {
         &self.options
     }
 
-    /// Stops a stream in which damage was found: it takes no more records until the damage is
+    /// Stops a stream in which damage was found: it accepts no more records until the damage is
     /// chopped.
     pub fn stop(&mut self, damage: Damage) {
         let Some((id, _, last)) = damage.lost else { return };
@@ -333,8 +333,8 @@ impl Log {
         }
     }
 
-    /// Whether the stream takes records at all: for what is to be appended together with something
-    /// else, see [`Log::require`].
+    /// Whether the stream accepts records at all: to be asked before a record is appended together
+    /// with other operations, see [`Log::require`].
     ///
     /// # Errors
     /// [`Refused::Stopped`], [`Refused::Unknown`].

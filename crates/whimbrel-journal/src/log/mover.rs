@@ -1,10 +1,10 @@
-//! Relocation: what little is still needed in an old segment is copied into the present batch, so
-//! that the segment can be used anew.
+//! Relocation: the few records that are still needed in an old segment are copied into the
+//! collecting batch, so that the segment can be reused.
 //!
-//! A copy covers the ticks from where the stream's use of the old segment began. When it is durable
-//! the stream uses the copy for these ticks, in memory at once and after recovery because the copy
-//! stands in a later segment. Nothing is ever lost by a crash between two steps: the old segment is
-//! reused only when nothing in it is used.
+//! A copy covers the ticks from the beginning of the stream's use of the old segment. When it is
+//! durable the stream uses the copy for these ticks: in memory immediately, and after recovery
+//! because the copy is in a later segment. A crash between two steps loses nothing: the old segment
+//! is reused only when nothing in it is in use.
 
 use super::space::EXTENT_BYTES;
 use super::step::Chore;
@@ -16,47 +16,47 @@ use crate::storage::Fault;
 use crate::types::{RESERVE_SEGMENTS, SECTOR, Tick};
 use crate::wire::Salt;
 
-/// Relocation writes at most one byte for this many appended ones, except when the journal is full
-/// and it is what gives back space.
+/// Relocation writes at most one byte for this many appended bytes, except when the journal is full
+/// and relocation is what frees space.
 pub const RELOCATION_SHARE: u64 = 4;
-/// A segment is relocated when less than one part of this many of it is in use; when the journal is
-/// full, when its copy takes less than three quarters of a segment, so that each one gives back
-/// more than it takes.
+/// A segment is relocated when less than this fraction (one part of this number) of it is in use;
+/// when the journal is full, when its copy takes less than three quarters of a segment, so that
+/// each one frees more than it takes.
 pub const RELOCATION_PART: u64 = 4;
 
-/// What a copy needs beside its records, at most, if nothing else is in its frame.
+/// Upper bound of the bytes of a copy beside its records, if nothing else is in its frame.
 const COPY_ROOM: u64 = (SECTION_ROOM + 2 * (HEADER + 1) + SECTOR) as u64;
 
-/// What is being copied.
+/// The state of relocation.
 #[derive(Debug, Default)]
 pub(crate) struct Mover {
-    /// The part of a stream that is copied, by stream and last tick.
+    /// The part of a stream that is being copied, by stream and last tick.
     target: Option<(u32, Tick, RunRef)>,
-    /// Its index, once it was read, and the extent and offset at which to go on.
+    /// Its index, once it was read; below, the extent and offset to continue from.
     extents: Option<Vec<Extent>>,
     at: (usize, u32),
-    /// Copied, and not yet in a batch.
+    /// A copy that is not in a batch yet.
     ready: Option<Section>,
-    /// In a batch that is not durable yet.
+    /// A copy is in a batch that is not durable yet.
     placed: bool,
     /// Bytes that may be copied.
     budget: u64,
-    /// Something has changed since nothing was found.
+    /// The state has changed since no target was found.
     stale: bool,
 }
 
 impl Mover {
-    /// Something may have become worth copying.
+    /// Records a change that may make a segment worth copying.
     pub(super) fn look(&mut self) {
         self.stale = true;
     }
 
-    /// Appended bytes let it copy its share of them, and not more than four steps at once.
+    /// Adds the share of appended bytes to the budget, up to four steps.
     pub(super) fn earn(&mut self, appended: u64, step: u64) {
         self.budget = (self.budget + appended / RELOCATION_SHARE).min(4 * step);
     }
 
-    /// The segment is not there any more.
+    /// The segment is gone.
     pub(super) fn forget(&mut self, seq: u64) {
         if self.target.is_some_and(|(.., at)| at.seq == seq) {
             self.target = None;
@@ -64,7 +64,7 @@ impl Mover {
         }
     }
 
-    /// Puts what was copied into a batch that has just begun.
+    /// Puts a finished copy into a batch that has just begun.
     pub(super) fn place(&mut self, collect: &mut Collect) {
         if let Some(section) = self.ready.take() {
             collect.bytes += SECTION_ROOM + section.body.len();
@@ -75,7 +75,7 @@ impl Mover {
 }
 
 impl Log {
-    /// What is to be read for relocation.
+    /// The next read for relocation.
     pub(super) fn next_fetch(&mut self) -> Option<Chore> {
         if self.mover.ready.is_some() || self.mover.placed {
             return None;
@@ -100,7 +100,7 @@ impl Log {
         Some(Chore::Fetch { slot, offset: u64::from(offset), bytes: bytes as usize })
     }
 
-    /// Whether relocation will go on by itself. Only asked when space is short.
+    /// Whether relocation will continue by itself. Only asked when space is short.
     pub(super) fn is_moving(&mut self) -> bool {
         if self.mover.ready.is_some() {
             return self.has_room(RESERVE_SEGMENTS - 1);
@@ -108,7 +108,8 @@ impl Log {
         self.mover.placed || self.mover.target.is_some() || self.find_target(true)
     }
 
-    /// Chooses the oldest part in use of the segment with the least in use.
+    /// Chooses the next part to copy: in the segment with the fewest bytes in use, the oldest part
+    /// of the stream with the lowest number.
     fn find_target(&mut self, short: bool) -> bool {
         if !std::mem::take(&mut self.mover.stale) && !short {
             return false;
@@ -122,7 +123,7 @@ impl Log {
         let victim = old.filter(|(seq, segment)| Some(**seq) != newest && worth(segment)).min_by_key(|(_, s)| s.live);
         let Some(victim) = victim.map(|(seq, _)| *seq) else { return false };
         let uses = self.streams.iter().filter_map(|(number, state)| {
-            // What is chopped and not durably so is given back soon.
+            // A chop that is not durable yet frees its part soon.
             let (last, at) = state.runs.iter().find(|(last, at)| at.seq == victim && **last > state.chopped)?;
             Some((*number, *last, *at))
         });
@@ -131,8 +132,8 @@ impl Log {
         self.mover.target.is_some()
     }
 
-    /// How much what is used of a segment takes when it is copied, at most: two copies that follow
-    /// each other are together longer than one may be, unless an extent ends there.
+    /// Upper bound of the bytes of a copy of the segment's records in use: two successive copies
+    /// together exceed the length limit of one, unless an extent ends between them.
     fn copy_bytes(&self, segment: &Segment) -> u64 {
         let extents = u64::from(self.options.segment_bytes / EXTENT_BYTES) + 1;
         let room = self.options.move_room() as u64;
@@ -146,7 +147,7 @@ impl Log {
         let Some((stream, last, at)) = self.mover.target else { return };
         let now = self.streams.get(&stream).and_then(|state| state.runs.get(&last));
         if now.is_none_or(|now| (now.seq, now.run) != (at.seq, at.run)) {
-            // Chopped or removed meanwhile.
+            // The part was chopped or removed meanwhile.
             self.mover.forget(at.seq);
             self.mover.look();
             return;
@@ -160,7 +161,7 @@ impl Log {
             self.mover.forget(at.seq);
             self.mover.look();
         } else if taken.is_none() {
-            // Whoever reads it is told what is wrong; here it only means that the segment stays.
+            // The error is reported to readers; here it only means that the segment stays.
             self.segments.get_mut(&at.seq).expect("the target's segment is known").stuck = true;
             self.mover.forget(at.seq);
         }
@@ -204,7 +205,7 @@ impl Log {
         self.finish_fetch(copy, (extent, offset, begin), full)
     }
 
-    /// Decides where the next fetch goes on, and hands the copy over.
+    /// Decides where the next fetch continues, and hands over the copy.
     fn finish_fetch(&mut self, copy: Section, (extent, offset, begin): (usize, u32, u32), full: bool) -> Option<()> {
         let (_, last, at) = self.mover.target?;
         let extents = self.mover.extents.as_ref()?;
@@ -218,7 +219,8 @@ impl Log {
             return Some(());
         }
         if done && copy.entry.last < last {
-            // The end of the range holds no record that is needed, or it is damaged; then it stays.
+            // The end of the range has no record that is needed, or it is damaged; in that case the
+            // segment stays.
             return None;
         }
         let bytes = copy.body.len();
@@ -234,7 +236,7 @@ impl Log {
         Some(())
     }
 
-    /// Puts a copy that is ready into the collecting batch, if a place for it is sure.
+    /// Puts a finished copy into the collecting batch, if room for it is guaranteed.
     pub(super) fn place_copy(&mut self) {
         if self.has_room(RESERVE_SEGMENTS - 1) {
             self.mover.place(&mut self.collect);
@@ -247,7 +249,7 @@ impl Log {
     }
 }
 
-/// Copies records of the range until there is no room; says whether all of them were taken.
+/// Copies records of the range until there is no room; returns whether all of them were copied.
 fn copy_records(copy: &mut Section, records: Records, (after, last): (Tick, Tick), room: usize) -> bool {
     for (tick, bytes) in records {
         if tick <= after.max(copy.entry.last) || tick > last {
@@ -267,7 +269,7 @@ mod tests {
     use crate::frame::frame_len;
 
     fn copy(bytes: usize) -> Section {
-        // All numbers are as long as they can be, and two of them cannot be so at once.
+        // All numbers have their greatest length, which two of them cannot have at the same time.
         let mut section = Section::new(Kind::Moved, u32::MAX, 0, vec![0; bytes]);
         (section.entry.count, section.entry.bytes) = (u32::MAX, u32::MAX);
         (section.entry.first, section.entry.last) = (1 << 63, u64::MAX);

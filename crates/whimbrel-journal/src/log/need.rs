@@ -6,21 +6,22 @@ use crate::map::RECORD_HEAD;
 use crate::types::Refused;
 use crate::wire::VARINT_MAX;
 
-/// Bytes of a change in its batch, at most.
+/// Upper bound of the bytes of a change in its batch.
 const CHANGE_ROOM: usize = 5 + 2 * VARINT_MAX;
 
-/// What a submission of several operations needs in one batch, see [`Log::require`].
+/// The room that several operations need in one batch, see [`Log::require`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Need {
-    /// Streams to which it appends.
+    /// Number of streams that are appended to.
     pub streams: usize,
-    /// Records given to [`Log::append`].
+    /// Number of records for [`Log::append`].
     pub records: usize,
-    /// Records of maps. With these and changes alone, it may take the space that is kept for maps.
+    /// Number of records of maps. With these and changes only, the space that is kept for maps may
+    /// be used.
     pub puts: usize,
     /// Bytes of all records together.
     pub bytes: usize,
-    /// Chops, reservations, births and removals.
+    /// Number of chops, reservations, births and removals.
     pub changes: usize,
 }
 
@@ -31,8 +32,8 @@ impl Need {
         self.bytes += bytes;
     }
 
-    /// Adds a [`crate::Map::put`], or with an empty value a [`crate::Map::remove`], of this many
-    /// bytes.
+    /// Adds a [`crate::Map::put`], or with an empty value a [`crate::Map::remove`], with key and
+    /// value of this many bytes.
     pub fn put(&mut self, key: usize, value: usize) {
         self.puts += 1;
         self.bytes += RECORD_HEAD + key + value;
@@ -40,12 +41,12 @@ impl Need {
 }
 
 impl Log {
-    /// Whether all of this can be accepted now, in one batch. If so, these operations are not
-    /// refused for want of room when they follow before anything else (under the same lock), and
-    /// become durable together: they are all there after a crash, or none of them is. What it does
-    /// not know is whether a stream is stopped: see [`Log::check_stream`].
+    /// Checks whether all of these operations can be accepted now, in one batch. If so, they are
+    /// not refused for lack of room when they follow immediately (under the same lock), and become
+    /// durable together: after a crash they are all there, or none of them is. Not checked is
+    /// whether a stream is stopped: see [`Log::check_stream`].
     ///
-    /// Nothing follows from asking. So it also tells whether a journal that was full has room
+    /// The check reserves nothing, so that it also tells whether a journal that was full has room
     /// again.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! What recovery does to the state machine.
+//! Changes of the state machine by recovery.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -43,13 +43,13 @@ impl Log {
         self.streams = streams;
     }
 
-    /// Begins to apply frames that are on disk.
+    /// Begins to apply the frames of a segment on disk.
     pub(crate) fn begin_scanned(&mut self, (slot, seq): (Slot, u64), frame_max: u32) {
         self.begin(slot, seq, frame_max);
         self.streams.values_mut().for_each(|state| state.fresh = NONE);
     }
 
-    /// Goes on writing where these frames end.
+    /// Continues to write at the end of these frames.
     pub(crate) fn adopt(&mut self, (slot, seq): (Slot, u64), end: &ScanEnd) {
         if self.active.is_none() {
             self.begin(slot, seq, self.options.frame_max());
@@ -58,13 +58,13 @@ impl Log {
         self.segments.get_mut(&seq).expect("it was begun").end = end.end;
     }
 
-    /// The segment that was scanned is not written any more.
+    /// Ends a scanned segment that is not written any more.
     pub(crate) fn finish(&mut self) {
         self.active = None;
         self.streams.values_mut().for_each(|state| state.fresh = NONE);
     }
 
-    /// The indexes of a segment that is sealed and was scanned nevertheless.
+    /// Takes the indexes of a segment that is sealed and was scanned nevertheless.
     pub(crate) fn take_indexes(&mut self, seq: u64, summary: &Summary) {
         let segment = self.segments.get_mut(&seq).expect("it was scanned");
         let same = |(a, b): (&Run, &Run)| (a.stream, a.after, a.last) == (b.stream, b.after, b.last);
@@ -81,7 +81,7 @@ impl Log {
         self.segments.get(&seq).is_some_and(Segment::is_unused)
     }
 
-    /// Whether something that the segment with this number holds is needed.
+    /// Whether the segment with this number has records in use.
     pub fn is_used(&self, seq: u64) -> bool {
         self.segments.get(&seq).is_some_and(|segment| !segment.is_unused())
     }
@@ -98,7 +98,7 @@ impl Log {
         self.streams.get(&stream).map(|state| state.id)
     }
 
-    /// The stream had records up to here, also if they are lost.
+    /// Records that the stream had records up to this tick, even if they are lost.
     pub(crate) fn reach(&mut self, stream: u32, last: Tick) {
         if let Some(state) = self.streams.get_mut(&stream) {
             state.last = state.last.max(last);
@@ -114,7 +114,7 @@ impl Log {
         durable.is_some_and(|durable| durable.chopped > durable.last)
     }
 
-    /// Ranges of ticks that should be somewhere and are nowhere: after the first, up to the second.
+    /// Ranges of ticks that no segment covers, by stream: after the first tick, up to the second.
     pub(crate) fn holes(&self) -> Vec<(StreamId, Tick, Tick)> {
         let of = |state: &StreamState| {
             state.holes().into_iter().map(|(after, last)| (state.id, after, last)).collect::<Vec<_>>()
@@ -122,7 +122,8 @@ impl Log {
         self.streams.values().flat_map(of).collect()
     }
 
-    /// Notes which streams may have lost their end; names all of them, also those noted earlier.
+    /// Records which streams may have lost their end; returns all of them, including those recorded
+    /// earlier.
     pub(crate) fn doubt(&mut self, found: &BTreeSet<u32>) -> Vec<Damage> {
         for (number, state) in &mut self.streams {
             if let Some(durable) = &mut state.durable {
@@ -132,7 +133,7 @@ impl Log {
         self.streams.values().filter_map(StreamState::doubt).collect()
     }
 
-    /// The numbers of the next segment and file, and the files that are free.
+    /// Sets the numbers of the next segment and file, and the free files.
     pub(crate) fn set_files(&mut self, next_seq: u64, next_slot: Slot, spare: &[Slot]) {
         self.space.next_seq = next_seq;
         self.space.next_slot = next_slot;

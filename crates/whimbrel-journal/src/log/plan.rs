@@ -1,4 +1,4 @@
-//! Where the records of a stream are.
+//! The places of a stream's records.
 
 use super::{Log, Segment, StreamState};
 use crate::segment::{Extent, Header};
@@ -6,36 +6,36 @@ use crate::storage::Slot;
 use crate::types::{Damage, ReadError, Stream, StreamId, StreamUse, Tick};
 use crate::wire::Salt;
 
-/// Where to look within a segment.
+/// The places to read within a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// Here. Of the segment that is written, or where the index cannot be read.
+    /// These extents: of the active segment, or where the index cannot be read.
     Extents(Vec<Extent>),
-    /// In the places that the index names, which lies at this offset and has this length.
+    /// The extents of the index at this offset, with this length.
     Index(u32, u32),
 }
 
-/// The part of a run in which a reader goes on.
+/// The part of a run that a reader reads next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ReadPlan {
     pub id: StreamId,
     pub stream: u32,
-    /// Segment and its file.
+    /// The number of the segment, and its file.
     pub seq: u64,
     pub slot: Slot,
     pub salt: Salt,
     pub frame_max: u32,
-    /// The part holds every record after this tick …
+    /// The part has every record after this tick …
     pub after: Tick,
     /// … up to this one.
     pub last: Tick,
     pub place: Place,
-    /// The bytes of the segment that hold frames.
+    /// The range of the segment's bytes that are frames.
     pub frames: (u32, u32),
 }
 
 impl Log {
-    /// Where the first record at or after this tick is; `None` if there is none.
+    /// The part with the first record at or after this tick; `None` if there is none.
     pub(crate) fn plan(&self, stream: Stream, from: Tick) -> Result<Option<ReadPlan>, ReadError> {
         let state = self.streams.get(&stream.0).filter(|state| !state.removed).ok_or(ReadError::Unknown)?;
         let Some(durable) = state.durable else { return Ok(None) };
@@ -78,7 +78,7 @@ impl Log {
         }))
     }
 
-    /// What a stream takes up. Costs a look at each part of it that lies in a segment of its own.
+    /// The space that a stream uses. Visits each of its parts in segments.
     pub fn usage(&self, stream: Stream) -> Option<StreamUse> {
         let state = self.streams.get(&stream.0)?;
         let mut used = StreamUse { bytes: 0, segments: 0, oldest: None };
@@ -93,18 +93,18 @@ impl Log {
         Some(used)
     }
 
-    /// Whether the segment is still what it was.
+    /// Whether the segment still exists.
     pub(crate) fn holds(&self, seq: u64) -> bool {
         self.segments.contains_key(&seq)
     }
 
-    /// The segments that are sealed, as (number, file).
+    /// The sealed segments, as (number, file).
     pub(crate) fn sealed(&self) -> impl Iterator<Item = (u64, Slot)> {
         let active = self.active.as_ref().map(|active| active.seq);
         self.segments.iter().filter(move |(seq, _)| Some(**seq) != active).map(|(seq, segment)| (*seq, segment.slot))
     }
 
-    /// The segment that is written: its header, its file, and where its last durable frame ends.
+    /// The active segment: its header, its file, and the end of its last durable frame.
     pub(crate) fn tail(&self) -> Option<(Header, Slot, u32)> {
         let active = self.active.as_ref()?;
         let segment = &self.segments[&active.seq];
@@ -115,7 +115,7 @@ impl Log {
 }
 
 impl StreamState {
-    /// Ranges of ticks that should be somewhere and are nowhere: after the first, up to the second.
+    /// Ranges of ticks that no segment covers: after the first tick, up to the second.
     pub(crate) fn holes(&self) -> Vec<(Tick, Tick)> {
         let mut holes = Vec::new();
         let Some(durable) = self.durable else { return holes };
@@ -132,20 +132,20 @@ impl StreamState {
         holes
     }
 
-    /// That records at the end may be lost.
+    /// The damage if records at the end may be lost.
     pub(crate) fn doubt(&self) -> Option<Damage> {
         let durable = self.durable.filter(|durable| durable.doubtful)?;
         Some(Damage { file: None, offset: 0, lost: Some((self.id, durable.last, Tick::MAX)), what: DOUBT })
     }
 
-    /// What else is lost, after a damage was chopped.
+    /// The next damage of the stream, after one was chopped.
     pub(super) fn next_damage(&self) -> Option<Damage> {
         let hole = self.holes().first().map(|(after, last)| Some((self.id, *after, *last)));
         hole.map(|lost| Damage { file: None, offset: 0, lost, what: HOLE }).or_else(|| self.doubt())
     }
 }
 
-/// What [`Damage::what`] says when a frame is lost and nothing tells whose records were in it.
+/// [`Damage::what`] when a frame is lost and its streams are unknown.
 const DOUBT: &str = "a frame is lost that may have held the end of this stream";
-/// What [`Damage::what`] says when a range of ticks is nowhere.
+/// [`Damage::what`] when no segment covers a range of ticks.
 pub(crate) const HOLE: &str = "no segment holds these records any more";

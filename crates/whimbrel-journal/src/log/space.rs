@@ -1,4 +1,4 @@
-//! Where the next frame goes, and which files there are.
+//! The place of the next frame, and the number of files.
 
 use std::collections::BTreeSet;
 
@@ -8,23 +8,23 @@ use crate::segment::{EXTENT_ROOM, RUN_ROOM};
 use crate::storage::Slot;
 use crate::types::{HEAD, MAP_SEGMENTS, RESERVE_SEGMENTS, Refused, SECTOR};
 
-/// Files beyond the reserve that are kept for the next segments; what is beyond them is removed.
+/// Files beyond the reserve that are kept for the next segments; further ones are removed.
 const SPARE_KEEP: usize = 2;
-/// Spare files that there should always be: what is kept for maps, and the reserve.
+/// Spare files that should always exist: those kept for maps, and the reserve.
 const KEPT: usize = (RESERVE_SEGMENTS + MAP_SEGMENTS) as usize;
 
-/// What kind of record wants room. The journal does not remember it: it only decides what is
+/// The class of a record that needs room. The journal does not store it: it only decides what is
 /// accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
-    /// Whatever its user appends. May be much, and is given back only by chops, for which its user
-    /// may need a map.
+    /// Records that the user appends. They may be many, and only chops free their space, for which
+    /// the user may need a map.
     Data,
-    /// What a map appends. Little, and cleaned by the map itself.
+    /// Records that a map appends. They are few, and the map itself cleans them.
     Map,
 }
 
-/// The files that hold nothing needed, and what is being done about their number.
+/// Files without needed contents, and the work under way on their number.
 #[derive(Debug, Default)]
 pub(crate) struct Space {
     /// Files ready to become segments.
@@ -37,24 +37,24 @@ pub(crate) struct Space {
     pub busy: bool,
     /// The disk had no room for another file.
     pub disk_full: bool,
-    /// It cannot make files for another reason; appends are refused when those that there are are
+    /// Making a file failed for another reason; appends are refused when the existing files are
     /// full.
     pub failed: bool,
-    /// Whether records of each class have room, while nothing has changed that.
+    /// Whether records of each class have room; `None` after a change.
     pub room: [Option<bool>; 2],
-    /// An operation was refused for want of room, and nobody has looked for a chore since.
+    /// An operation was refused for lack of room, and no chore was asked for since.
     pub refused: bool,
     /// The reserve is lent: see [`Log::lend_reserve`].
     pub lent: bool,
 }
 
 impl Log {
-    /// Files of the journal.
+    /// The number of files of the journal.
     pub fn files(&self) -> u64 {
         (self.segments.len() + self.space.spare.len()) as u64 + u64::from(self.space.busy)
     }
 
-    /// Bytes of records that are kept, with what each needs beside it.
+    /// Bytes of records that are kept, with their overhead.
     pub fn retained_bytes(&self) -> u64 {
         self.segments.values().map(|segment| segment.live).sum()
     }
@@ -64,15 +64,15 @@ impl Log {
         !self.space.disk_full && !self.space.failed && self.files() < self.options.segments_max()
     }
 
-    /// Whether a file is to be made now: one more than what is kept is wanted before it is needed.
+    /// Whether a file is to be made now: one more than [`KEPT`] is wanted before it is needed.
     pub(super) fn wants_file(&self) -> bool {
         !self.space.busy && self.space.spare.len() <= KEPT && self.may_grow()
     }
 
-    /// A file that nobody will need soon.
+    /// A file that will not be needed soon.
     pub(super) fn surplus(&self) -> Option<Slot> {
         let keep = KEPT + 1 + SPARE_KEEP;
-        // Not the reserve: without it nothing could be given back.
+        // The reserve stays: without it no space could be freed.
         let over = self.files() > self.options.segments_max() && self.space.spare.len() > KEPT;
         let surplus = !self.space.busy && (self.space.spare.len() > keep || over);
         if surplus { self.space.spare.last().copied() } else { None }
@@ -83,8 +83,8 @@ impl Log {
         self.space.spare.len() <= KEPT && !self.may_grow()
     }
 
-    /// Whether the batch that collects can be written when it is full: where the present one ends,
-    /// or in the next segment, with which `keep` spare files remain.
+    /// Whether the collecting batch can be written even when it is full: at the end of the active
+    /// segment, or in the next one, with which `keep` spare files remain.
     pub(super) fn has_room(&self, keep: u32) -> bool {
         self.space.spare.len() > keep as usize || self.active_has_room()
     }
@@ -94,8 +94,8 @@ impl Log {
             && self.fits_active((self.options.frame_max() + self.options.batch_bytes) as usize)
     }
 
-    /// Whether a record of this class has room. The answer is kept until a step or a chore begins
-    /// or ends, as this is asked for each record. What data may take, a map may take too.
+    /// Checks whether a record of this class has room. The answer is kept until a step or a chore
+    /// begins or ends, because it is asked for each record. Room for data is also room for a map.
     pub(super) fn check_room(&mut self, class: Class) -> Result<(), Refused> {
         let room = match self.space.room[class as usize] {
             Some(room) => room,
@@ -105,15 +105,15 @@ impl Log {
         if room { Ok(()) } else { Err(self.no_room()) }
     }
 
-    /// Lets records of every class have the reserve too, or no longer. For the little that whoever
-    /// uses the journal has to write before it can give anything back, such as at its start: a
-    /// journal that is full could not be used again otherwise. What is written so often must itself
-    /// be bounded, as puts of the same keys are.
+    /// Lends the reserve to records of every class, or ends that. For the few records that the
+    /// journal's user has to write before it can free space, such as at its start: a full journal
+    /// could not be used again otherwise. The number of such records must be bounded, like puts of
+    /// the same keys.
     pub fn lend_reserve(&mut self, lent: bool) {
         (self.space.lent, self.space.room) = (lent, [None; 2]);
     }
 
-    /// Spare files that remain when everything of this class has found its place.
+    /// Spare files that remain when all records of this class have their place.
     fn keeps(&self, class: Class) -> usize {
         match class {
             _ if self.space.lent => 0,
@@ -122,21 +122,20 @@ impl Log {
         }
     }
 
-    /// A segment that is kept is not for the class either when something else has begun it.
+    /// A segment kept for other classes is not available either when it has been begun already.
     fn has_room_for(&self, class: Class) -> bool {
         let (spare, keep) = (self.space.spare.len(), self.keeps(class));
         spare > keep || (spare >= keep || self.is_young()) && self.active_has_room()
     }
 
-    /// Whether this is a new journal, which is used while the files that are kept are still being
-    /// made. But should the disk have no room for them, half of the first segment is left for
-    /// chops.
+    /// Whether this is a new journal, which is used while its kept files are still being made. In
+    /// case the disk has no room for them, half of the first segment is left for chops.
     fn is_young(&self) -> bool {
         let first = self.segments.first_key_value().filter(|_| self.segments.len() == 1);
         first.is_some_and(|(_, segment)| segment.end <= self.options.segment_bytes / 2)
     }
 
-    /// Whether it is worth waiting: something is under way that may give room.
+    /// The refusal: busy if something is under way that may give room, so that waiting makes sense.
     pub(super) fn no_room(&mut self) -> Refused {
         self.space.refused = true;
         let chops = !self.collect.effects.is_empty();
@@ -147,8 +146,8 @@ impl Log {
         }
     }
 
-    /// Whether a frame of this length, with its runs in the index, fits behind what is there and in
-    /// flight.
+    /// Whether a frame of this length, with its runs in the index, fits after the existing frames
+    /// and the one in flight.
     fn fits_active(&self, length: usize) -> bool {
         let Some(active) = &self.active else { return false };
         let segment = &self.segments[&active.seq];
@@ -156,7 +155,7 @@ impl Log {
         used + length + self.index_room() <= self.options.segment_bytes as usize
     }
 
-    /// Bytes that sealing the active segment takes, with what is in flight.
+    /// Bytes for sealing the active segment, including the frame in flight.
     fn index_room(&self) -> usize {
         let Some(active) = &self.active else { return 0 };
         let flying = active.flying_sections;
@@ -177,8 +176,8 @@ impl Log {
         self.active.as_ref().is_some_and(|active| length <= self.segments[&active.seq].frame_max)
     }
 
-    /// How far apart the extents of a run are at least. They become sparser as the table fills, so
-    /// that it stays bounded whatever the number of streams: see [`Log::extents_max`].
+    /// The least distance between extents of a run, bytes. It grows as the table fills, so that the
+    /// table is bounded for any number of streams: see [`Log::extents_max`].
     pub(super) fn extent_spacing(&self) -> u32 {
         let total = self.active.as_ref().map_or(0, |active| active.extents_total);
         (EXTENT_BYTES << (8 * total / self.extents_max()).min(15)).min(self.options.segment_bytes)
@@ -195,13 +194,13 @@ impl Log {
         unused.into_iter().for_each(|seq| self.free(seq));
     }
 
-    /// Whether making a file failed and should be tried again some time.
+    /// Whether making a file failed and should be tried again later.
     pub fn wants_retry(&self) -> bool {
         (self.space.disk_full || self.space.failed) && self.space.spare.len() <= KEPT
     }
 
-    /// Whether an operation was refused for want of room since this was asked last: then
-    /// [`Log::next_chore`] may have one.
+    /// Whether an operation was refused for lack of room since the last call: then
+    /// [`Log::next_chore`] may have a chore.
     pub fn wants_chore(&mut self) -> bool {
         std::mem::take(&mut self.space.refused)
     }
@@ -210,12 +209,12 @@ impl Log {
         (self.options.segment_bytes / 1024) as usize
     }
 
-    /// Frees sealed segments of which nothing is used.
+    /// Frees a sealed segment without records in use.
     pub(super) fn free(&mut self, seq: u64) {
         let active = self.active.as_ref().map(|active| active.seq);
         let newest = self.segments.last_key_value().map(|(seq, _)| *seq);
         let unused = self.segments.get(&seq).is_some_and(Segment::is_unused);
-        // The newest segment holds the states of all streams.
+        // The newest segment has the states of all streams.
         if unused && self.pins == 0 && active != Some(seq) && newest != Some(seq) {
             let segment = self.segments.remove(&seq).expect("looked up above");
             self.space.spare.insert(segment.slot);
@@ -224,7 +223,7 @@ impl Log {
     }
 }
 
-/// Bytes between the extents of a run while there are few.
+/// Bytes between the extents of a run while there are few extents.
 pub(super) const EXTENT_BYTES: u32 = 64 << 10;
 
 impl Segment {
@@ -232,6 +231,6 @@ impl Segment {
         self.runs.iter().all(|run| run.uses == 0)
     }
 
-    /// Where its first frame begins.
+    /// The offset of its first frame.
     pub(crate) const BEGIN: u32 = HEAD as u32;
 }

@@ -1,4 +1,4 @@
-//! What the driver is to do next.
+//! The driver's next steps.
 
 use std::mem;
 use std::ops::Range;
@@ -11,7 +11,7 @@ use crate::storage::Slot;
 use crate::types::{HEAD, RESERVE_SEGMENTS, SECTOR};
 use crate::wire::{Salt, put_varint};
 
-/// Something to be written to one file and synced, before the next [`Log::next_write`].
+/// A write to one file, to be synced before the next [`Log::next_write`].
 #[derive(Debug)]
 pub struct WriteStep {
     pub(super) slot: Slot,
@@ -20,11 +20,11 @@ pub struct WriteStep {
 
 #[derive(Debug)]
 pub(super) enum What {
-    /// A batch: its place and number, and what it changes.
+    /// A batch: its offset and number, and its changes.
     Batch { salt: Salt, offset: u32, index: u32, collect: Collect },
     /// The beginning of a segment: its header and the states of all streams.
     Begin { header: Header, sections: Vec<Section> },
-    /// The end of one: indexes behind the last frame and the summary in the head.
+    /// The end of a segment: indexes after the last frame, and the summary in the head.
     Seal { end: u32, runs: Vec<Run>, parts: [Vec<u8>; 2] },
 }
 
@@ -34,9 +34,9 @@ impl WriteStep {
         self.slot
     }
 
-    /// Puts what is to be written into `out` (which is emptied) and says which part of it belongs
-    /// at which offset. The order of the parts does not matter. Not part of [`Log`], so that it
-    /// need not be done under its lock.
+    /// Encodes the write into `out` (which is emptied) and returns the offset of each part in the
+    /// file. The order of the parts does not matter. Not part of [`Log`], so that it need not be
+    /// done under its lock.
     pub fn encode(&self, out: &mut Vec<u8>) -> [(u64, Range<usize>); 2] {
         out.clear();
         match &self.what {
@@ -58,8 +58,8 @@ impl WriteStep {
     }
 }
 
-/// Something that may take long and runs beside the writing, see [`crate::perform_chore`]. One at a
-/// time.
+/// Work that may take long and runs in parallel to the writing, see [`crate::perform_chore`]. One
+/// at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Chore {
     /// [`crate::Storage::create`].
@@ -78,16 +78,16 @@ pub enum Chore {
     Fetch {
         /// The file.
         slot: Slot,
-        /// Where in it.
+        /// Offset in the file.
         offset: u64,
-        /// How much; at most the longest frame.
+        /// Number of bytes; at most the longest frame.
         bytes: usize,
     },
 }
 
 impl Log {
-    /// What is to be written and synced next. Nothing while the last one has not been
-    /// [`Log::written`], or while there is nothing to write, or no place.
+    /// The next write. `None` until the last one is [`Log::written`], or while there is nothing to
+    /// write, or no room.
     pub fn next_write(&mut self) -> Option<WriteStep> {
         self.space.room = [None; 2];
         if self.flying || self.poison.is_some() {
@@ -131,7 +131,7 @@ impl Log {
         WriteStep { slot, what }
     }
 
-    /// Seals the active segment or begins the next one.
+    /// Seals the active segment, or begins the next one.
     fn roll(&mut self) -> Option<WriteStep> {
         if let Some(active) = &self.active {
             let segment = &self.segments[&active.seq];
@@ -159,7 +159,7 @@ impl Log {
         Header { journal: *journal, seq, bytes: options.segment_bytes, frame_max: options.frame_max() }
     }
 
-    /// What the disk knows of all streams. Nothing is in flight when it is asked for.
+    /// Encodes the durable values of all streams. No write is in flight when it is called.
     pub(crate) fn encode_states(&self) -> Vec<u8> {
         let known = || self.streams.iter().filter_map(|(number, state)| Some((*number, state.id, state.durable?)));
         let mut out = Vec::new();
@@ -174,7 +174,7 @@ impl Log {
         out
     }
 
-    /// What is to be done beside the writing. Nothing while the last chore has not been reported.
+    /// The next chore. `None` until the last chore is reported.
     pub fn next_chore(&mut self) -> Option<Chore> {
         self.space.room = [None; 2];
         if self.poison.is_some() || self.space.busy {

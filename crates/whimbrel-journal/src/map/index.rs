@@ -1,4 +1,4 @@
-//! Where the last record of each key is, in 40 bytes per key however long the keys are.
+//! The place of each key's last record, in 40 bytes per key for keys of any length.
 
 use core::fmt;
 
@@ -7,28 +7,29 @@ use siphasher::sip128::SipHasher13;
 
 use crate::types::Tick;
 
-/// Tables that grow one at a time. A table doubles when it is full; the shares of these grow by the
-/// same factor from each to the next, so that at any number of keys they are spread evenly between
-/// half full and full. Together they never double, and growing one moves a fiftieth of all keys.
+/// Number of tables, which grow one at a time. A table doubles when it is full; the tables' shares
+/// of the keys grow by the same factor from each to the next, so that at any number of keys they
+/// are spread evenly between half full and full. They never all double together, and growing one
+/// moves a fiftieth of all keys.
 const SHARDS: usize = 64;
 
-/// What is kept of a key: 96 bits of a keyed hash, and the choice of the shard holds 6 more. That
-/// two of n keys are taken for one has the probability n² / 2^103: 10^-17 for ten million.
+/// A key's digest: 96 bits of a keyed hash, and 6 more in the choice of the shard. The probability
+/// that two of n keys have the same digest is n² / 2^103: 10^-17 for ten million.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Digest {
     bits: [u32; 3],
     shard: u8,
 }
 
-/// The last record of a key.
+/// The place of a key's last record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub tick: Tick,
-    /// Its length.
+    /// Bytes of the record.
     pub bytes: u32,
 }
 
-/// In pieces of 4 bytes, so that it takes 24 and not 32.
+/// In pieces of 4 bytes, so that an entry takes 24 bytes and not 32.
 #[derive(Clone, Copy)]
 struct Entry {
     bits: [u32; 3],
@@ -68,7 +69,7 @@ impl Index {
         self.shards[usize::from(key.shard)].find(slot(&key.bits), |entry| entry.bits == key.bits).map(Entry::place)
     }
 
-    /// Returns the place that it had before.
+    /// Returns the key's previous place.
     pub(super) fn insert(&mut self, key: Digest, place: Place) -> Option<Place> {
         let table = &mut self.shards[usize::from(key.shard)];
         let new = Entry::new(key.bits, place);
@@ -91,7 +92,7 @@ impl Index {
         self.shards.iter().map(HashTable::len).sum()
     }
 
-    /// The ticks of all last records, in no order.
+    /// The ticks of all last records, in no particular order.
     #[expect(clippy::disallowed_methods, reason = "they are put into a set, where their order does not show")]
     pub(super) fn ticks(&self) -> impl Iterator<Item = Tick> {
         self.shards.iter().flat_map(|table| table.iter().map(|entry| entry.place().tick))
@@ -110,12 +111,12 @@ impl fmt::Debug for Index {
     }
 }
 
-/// Where in its table.
+/// The hash of a key within its table.
 fn slot(bits: &[u32; 3]) -> u64 {
     u64::from(bits[0]) | u64::from(bits[1]) << 32
 }
 
-/// The logarithm turns equal shares into shares that grow.
+/// Maps equal shares of the hash to the growing shares of the tables, by a logarithm.
 fn shard(bits: u32) -> u8 {
     let even = 1.0 + f64::from(bits) / (f64::from(u32::MAX) + 1.0);
     (even.log2() * SHARDS as f64) as u8
@@ -179,7 +180,7 @@ mod tests {
             assert!(distinct(&|digest| digest.bits[word].into()) > 9_990, "word {word}");
         }
         assert_eq!(distinct(&|digest| digest.shard.into()), SHARDS);
-        // A table takes the lowest bits for the place and the highest for a first comparison.
+        // A table uses the lowest bits for the place and the highest for a first comparison.
         assert!(distinct(&|digest| slot(&digest.bits) & 0xffff_ffff) > 9_990);
         assert_eq!(distinct(&|digest| slot(&digest.bits) >> 57), 128);
     }

@@ -1,15 +1,16 @@
-//! A durable map on one stream of the journal: the last record of a key counts.
+//! A durable map on one stream of the journal: the last record of a key has its value.
 //!
-//! It remembers where the last record of each key is, and not what is in it: whoever uses it has
-//! the values in memory, in a form of his own. Once the stream holds much more than what counts,
-//! its oldest records are read; those that still count are appended again, and then all of them are
+//! The map stores the place of each key's last record, not its value: the map's user has the values
+//! in memory, in its own form. Once the stream has many more bytes than its last records, its
+//! oldest records are read; those that still count are appended again, and then all of them are
 //! chopped. There are no pauses, no snapshot, and no second file.
 //!
-//! A removal is a record, too, and needs nothing else: when the cleaning comes to it, everything
-//! before it is chopped together with it, so no older record of its key can come back.
+//! A removal is a record, too, and needs nothing else: when the cleaning reaches it, everything
+//! before it is chopped together with it, so that no older record of its key can return.
 //!
-//! Like [`Log`], it does no IO. Its driver reads what [`Map::wanted`] asks for, outside any lock,
-//! and gives it to [`Map::take`]; [`Map::clean`] uses it, under the lock of the submission.
+//! Like [`Log`], it does no IO. Its driver reads the records that [`Map::wanted`] asks for, outside
+//! any lock, and gives them to [`Map::take`]; [`Map::clean`] uses them, under the lock of the
+//! submission.
 
 mod index;
 mod record;
@@ -24,26 +25,25 @@ use crate::log::{Class, Log};
 use crate::read::Wanted;
 use crate::types::{ReadError, Refused, Stream, Tick, Ticket};
 
-/// Most bytes of a key: a topic filter or client id of 64 KiB, and what the user puts before it.
+/// Most bytes of a key: a topic filter or client id of 64 KiB, and the user's prefix.
 pub const KEY_MAX: usize = (64 << 10) + 64;
-/// The stream is cleaned while it holds more than this many times what counts.
+/// The stream is cleaned while it has more than this many times the bytes that count.
 pub const CLEAN_ABOVE: u64 = 2;
 /// Default of [`MapOptions::clean_min`].
 pub const CLEAN_MIN: u64 = 4 << 20;
-/// For each byte that ceases to count, this many bytes of old records are cleaned. At 4 a round
-/// through a stream that holds twice what counts ends before it has grown by half of what counts.
+/// Bytes of old records that are cleaned for each byte that ceases to count. At 4, a pass through a
+/// stream with twice the bytes that count ends before it has grown by half of these.
 pub const CLEAN_RATE: u64 = 4;
-/// Bytes of old records that are read at once, and cleaned at once at most (one record if it is
-/// longer).
+/// Bytes of old records per read, and per cleaning at most (one record if it is longer).
 pub const CLEAN_PIECE: usize = 256 << 10;
 
 /// Settings of a map.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct MapOptions {
-    /// A secret, for a hash of the keys that strangers cannot aim at. It may differ from one
-    /// opening to the next.
+    /// The key of the hash of keys: a secret, so that clients cannot choose keys that collide. It
+    /// may differ from one opening to the next.
     pub seed: u128,
-    /// While the stream holds no more bytes than this, it is not cleaned.
+    /// The stream is not cleaned while it has no more bytes than this.
     pub clean_min: u64,
 }
 
@@ -53,7 +53,7 @@ impl core::fmt::Debug for MapOptions {
     }
 }
 
-/// What a map holds, and what was done.
+/// Contents and counters of a map.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MapInfo {
     /// Keys that have a value.
@@ -62,13 +62,13 @@ pub struct MapInfo {
     pub live: u64,
     /// Bytes of all records that are not cleaned.
     pub held: u64,
-    /// Bytes of memory, but for a piece that is being cleaned.
+    /// Bytes of memory, without a piece that is being cleaned.
     pub memory: usize,
-    /// Bytes of records that were cleaned since the opening.
+    /// Bytes of records cleaned since the opening.
     pub cleaned: u64,
-    /// Of these, bytes that still counted and were appended again.
+    /// Bytes of these that still counted and were appended again.
     pub copied: u64,
-    /// Reads for the cleaning that failed.
+    /// Failed reads for the cleaning.
     pub failed_reads: u64,
 }
 
@@ -81,22 +81,22 @@ pub struct Map {
     index: Index,
     /// Tick of the last record.
     last: Tick,
-    /// No record up to this one counts.
+    /// No record up to this tick counts.
     cleaned: Tick,
-    /// Chopped up to here.
+    /// The tick up to which the stream is chopped.
     chopped: Tick,
     /// Bytes of the records after `cleaned`.
     held: u64,
-    /// Bytes of those that count.
+    /// Bytes of the records that count.
     live: u64,
-    /// Bytes that may be cleaned.
+    /// Bytes that may be cleaned now.
     credit: u64,
     piece: Piece,
     /// A piece is being read.
     reading: bool,
-    /// What is counted for [`MapInfo`].
+    /// The counters of [`MapInfo`].
     counted: MapInfo,
-    /// The beginning of a record, kept for its memory.
+    /// Buffer for the beginning of a record.
     head: Vec<u8>,
 }
 
@@ -119,18 +119,18 @@ impl Map {
         }
     }
 
-    /// Gives a key a value, instead of the one that it has. Durable with its ticket. To do several
-    /// things together, ask [`Log::require`] before.
+    /// Sets the value of a key. Durable with its ticket. To do several operations together, call
+    /// [`Log::require`] before.
     ///
     /// # Errors
-    /// [`Refused::KeyTooLong`]; [`Refused::TooLong`] if key, value and [`RECORD_HEAD`] are longer
-    /// than a record can be; else as [`Log::append`]. The map is as before then.
+    /// [`Refused::KeyTooLong`]; [`Refused::TooLong`] if key, value and [`RECORD_HEAD`] exceed the
+    /// longest record; otherwise as [`Log::append`]. The map is unchanged then.
     pub fn put(&mut self, log: &mut Log, key: &[u8], value: &[u8]) -> Result<Ticket, Refused> {
         self.write(log, Record { key, value: Some(value) })
     }
 
-    /// Takes the value of a key away. Durable with its ticket. If it has none, nothing is written,
-    /// and the ticket is that of the last operation accepted.
+    /// Removes a key. Durable with its ticket. If the key has no value, nothing is written, and the
+    /// ticket is that of the last accepted operation.
     ///
     /// # Errors
     /// As [`Map::put`].
@@ -146,12 +146,12 @@ impl Map {
         self.index.get(self.index.digest(key)).is_some()
     }
 
-    /// The stream that it is in.
+    /// The map's stream.
     pub fn stream(&self) -> Stream {
         self.stream
     }
 
-    /// What it holds.
+    /// Contents and counters.
     pub fn info(&self) -> MapInfo {
         let (keys, memory) = (self.index.len(), self.index.memory());
         MapInfo { keys, live: self.live, held: self.held, memory, ..self.counted }
@@ -167,14 +167,14 @@ impl Map {
         let ticket = log.append_as(Class::Map, (self.stream, self.last + 1), &[&self.head, key, body])?;
         let place = Place { tick: self.last + 1, bytes: (self.head.len() + key.len() + body.len()) as u32 };
         let dead = self.note(self.index.digest(key), place, value.is_some());
-        // Nothing is earned in advance: what was written while there was no need is not made up
-        // for.
+        // No credit is earned in advance: bytes written while there was no need to clean are not
+        // made up for.
         self.credit = if self.is_due() { (self.credit + CLEAN_RATE * dead).min(self.held) } else { 0 };
         Ok(ticket)
     }
 
-    /// The record at this place is the newest one, and that of this key. Returns the bytes that
-    /// count no more.
+    /// Records that the newest record is at this place and has this key. Returns the bytes that do
+    /// not count any more.
     fn note(&mut self, key: Digest, place: Place, has_value: bool) -> u64 {
         let bytes = u64::from(place.bytes);
         self.last = place.tick;
@@ -194,13 +194,13 @@ impl Map {
         self.index.get(key).is_some_and(|last| last.tick == tick)
     }
 
-    /// Whether the stream holds so much that it should be cleaned.
+    /// Whether the stream exceeds the number of bytes at which it should be cleaned.
     fn is_due(&self) -> bool {
         self.held > self.clean_min.max(CLEAN_ABOVE * self.live)
     }
 
-    /// What is to be read for the cleaning, if anything: with [`Piece::read`], outside any lock.
-    /// What became of it must be told to [`Map::take`].
+    /// The next read for the cleaning, if one is due: to be done with [`Piece::read`], outside any
+    /// lock, and passed to [`Map::take`].
     pub fn wanted(&mut self) -> Option<Wanted> {
         if self.reading || !self.piece.is_empty() || self.credit == 0 || !self.is_due() {
             return None;
@@ -209,8 +209,8 @@ impl Map {
         Some(Wanted { from: self.cleaned + 1, to: self.last, budget: CLEAN_PIECE })
     }
 
-    /// Takes what was read. If it could not be, or nothing of it is durable yet, the next one is
-    /// wanted only when more has ceased to count.
+    /// Takes the outcome of a read. If it failed, or none of the records is durable yet, the next
+    /// one is wanted only when more bytes have ceased to count.
     pub fn take(&mut self, outcome: Result<Piece, ReadError>) {
         self.reading = false;
         match outcome {
@@ -222,9 +222,9 @@ impl Map {
         }
     }
 
-    /// Cleans as much as has been earned and read. To be called after the operations of a
-    /// submission (it uses room in the batch), and after [`Map::take`]. What is refused is left for
-    /// the next time.
+    /// Cleans as much as the credit and the piece permit. To be called after the operations of a
+    /// submission (it uses room in the batch), and after [`Map::take`]. Refused work is left for
+    /// the next call.
     pub fn clean(&mut self, log: &mut Log) {
         let mut stopped = false;
         while self.credit > 0
@@ -250,7 +250,7 @@ impl Map {
             self.credit = self.credit.saturating_sub(bytes);
             self.counted.cleaned += bytes;
         }
-        // Behind the copies: in the same commit, or in a later one.
+        // After the copies: in the same commit, or in a later one.
         let unfinished = self.credit == 0 && !self.piece.is_empty();
         if self.cleaned > self.chopped && !unfinished && log.chop(self.stream, self.cleaned).is_ok() {
             self.chopped = self.cleaned;

@@ -1,9 +1,9 @@
-//! What a record of the map looks like: a varint, length of the key × 4 + kind; the key; the value
-//! to the end of the record.
+//! The format of a map's record: a varint, length of the key × 4 + kind; the key; the value to the
+//! end of the record.
 
 use crate::wire::{Bytes, VARINT_MAX, put_varint};
 
-/// Kinds. The other two are for later versions.
+/// Kinds of records. The other two are for later versions.
 const PUT: u64 = 0;
 const REMOVE: u64 = 1;
 
@@ -13,19 +13,19 @@ pub const RECORD_HEAD: usize = VARINT_MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Record<'a> {
     pub key: &'a [u8],
-    /// None: the key was removed.
+    /// `None`: the key was removed.
     pub value: Option<&'a [u8]>,
 }
 
 impl<'a> Record<'a> {
-    /// What comes before the key.
+    /// Encodes the bytes before the key.
     pub(super) fn head(self, out: &mut Vec<u8>) {
         let kind = if self.value.is_some() { PUT } else { REMOVE };
         out.clear();
         put_varint(out, (self.key.len() as u64) << 2 | kind);
     }
 
-    /// None: it is of no kind that is known.
+    /// Parses a record. `None`: its kind is unknown, or it is malformed.
     pub(super) fn parse(record: &'a [u8]) -> Option<Record<'a>> {
         let mut bytes = Bytes(record);
         let head = bytes.varint()?;

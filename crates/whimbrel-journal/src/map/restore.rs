@@ -1,4 +1,4 @@
-//! Reading a map from the journal: all of it at opening, and pieces of it that are to be cleaned.
+//! Reading a map from the journal: the whole map at opening, and pieces of it for the cleaning.
 
 use super::index::Place;
 use super::record::Record;
@@ -12,7 +12,7 @@ use crate::types::{ReadError, Stream, StreamInfo, Tick};
 
 /// A journal that can be read: [`Journal`] or [`Stepped`].
 pub trait Readable {
-    /// What is known of the stream, see [`crate::Log::info`].
+    /// The durable values of a stream, see [`crate::Log::info`].
     fn info(&self, stream: Stream) -> Option<StreamInfo>;
 
     /// See [`Journal::read`].
@@ -60,7 +60,7 @@ impl<S: Storage> Readable for Stepped<'_, S> {
     }
 }
 
-/// Who drives the journal in a time of his own has no [`Stepped`].
+/// For simulations with their own virtual time, which have no [`Stepped`].
 impl<S: Storage> Readable for (&Log, &S) {
     fn info(&self, stream: Stream) -> Option<StreamInfo> {
         self.0.info(stream)
@@ -77,14 +77,14 @@ impl<S: Storage> Readable for (&Log, &S) {
     }
 }
 
-/// Why a map cannot be restored.
+/// The reason why a map cannot be restored.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RestoreError {
-    /// Its stream cannot be read. With damage, what is left could tell of keys that were removed,
-    /// or of values that were replaced.
+    /// The stream cannot be read. After damage, the remaining records could contain removed keys or
+    /// replaced values.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// A record is none of a map, or of a later version, or does not follow the one before it.
+    /// A record is not a map's, or of a later version, or does not follow the previous one.
     #[error("the record at tick {0} is not understood")]
     Unknown(Tick),
 }
@@ -93,17 +93,17 @@ pub enum RestoreError {
 #[derive(Debug, Default)]
 pub struct Piece {
     bytes: Vec<u8>,
-    /// Tick of each, and where it ends.
+    /// Tick and end of each record in `bytes`.
     records: Vec<(Tick, usize)>,
-    /// The first that is left, and where it begins.
+    /// The first remaining record: its index, and its beginning in `bytes`.
     at: (usize, usize),
 }
 
 impl Piece {
-    /// Reads what [`Map::wanted`] has asked for.
+    /// Reads the records that [`Map::wanted`] has asked for.
     ///
     /// # Errors
-    /// See [`ReadError`]; it is to be told to [`Map::take`].
+    /// See [`ReadError`]; it must be passed to [`Map::take`].
     pub fn read(
         journal: &impl Readable,
         stream: Stream,
@@ -133,14 +133,14 @@ impl Piece {
 }
 
 impl Map {
-    /// The map that is in a stream, which must hold nothing else and to which nothing may have been
-    /// appended since the journal was opened. `sink` is given each key with its value, in the order
-    /// in which they were last written (cleaning writes, too). Reads the stream twice, first the
-    /// keys and then the values that count, and so needs no memory for values, but a bit for each
+    /// Restores the map of a stream, which must contain nothing else and to which nothing may have
+    /// been appended since the journal was opened. `sink` gets each key with its value, in the
+    /// order in which they were last written (by the cleaning, too). Reads the stream twice, first
+    /// the keys and then the values that count, so that values need no memory, only a bit for each
     /// record.
     ///
     /// # Errors
-    /// See [`RestoreError`]. What was given until then is incomplete.
+    /// See [`RestoreError`]. The pairs given until then are incomplete.
     pub fn restore(
         journal: &impl Readable,
         stream: Stream,
@@ -155,7 +155,7 @@ impl Map {
             let key = map.index.digest(key);
             map.note(key, Place { tick, bytes }, value.is_some());
         })?;
-        // A bit for each record saves the second look-up of its key.
+        // A bit for each record saves a second look-up of its key.
         let bit = |tick: Tick| (((tick - chopped) / 64) as usize, 1u64 << ((tick - chopped) % 64));
         let mut counts = vec![0; bit(map.last).0 + 1];
         map.index.ticks().map(bit).for_each(|(word, bit)| counts[word] |= bit);
@@ -171,7 +171,7 @@ impl Map {
     }
 }
 
-/// Gives every record with its tick and its length.
+/// Calls `sink` with every record, its tick and its length.
 fn each_record(
     journal: &impl Readable,
     (stream, chopped): (Stream, Tick),
