@@ -1,4 +1,4 @@
-//! One selector, ready to be asked about many events.
+//! One compiled selector, to be evaluated for many events.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use crate::program::{Op, Program, is_true};
 use crate::selector::Selector;
 use crate::subject::Subject;
 
-/// One selector, ready to be asked about many events one after the other. For many selectors there
-/// is [`crate::MatchIndex`].
+/// One compiled selector, to be evaluated for many events in turn. For many selectors there is
+/// [`crate::MatchIndex`].
 ///
 /// ```
 /// use whimbrel_selector::{Compiled, Datum, Selector};
@@ -31,13 +31,13 @@ pub struct Compiled {
 impl Compiled {
     /// Compiles a selector. Until [`Compiled::with_fences`] there are no fences.
     pub fn new(selector: &Selector) -> Compiled {
-        // Nobody else chooses what is looked up here, so that nobody gains by collisions.
+        // The keys of this index are not chosen by clients, so that collisions cannot be forced.
         let mut fields = Fields::new(0);
         let program = Program::compile(selector.condition(), &mut fields);
         Compiled { fields, program, fences: Arc::default(), scratch: Scratch::default() }
     }
 
-    /// The same with the fences that `within` refers to.
+    /// Sets the fences that `within` refers to.
     pub fn with_fences(self, fences: Arc<Fences>) -> Compiled {
         Compiled { fences, ..self }
     }
@@ -48,22 +48,23 @@ impl Compiled {
     }
 }
 
-/// Many selectors asked one by one: what an index has to beat. Each event is looked at once, and
-/// each selector is a compiled program that stops at the first condition that decides.
+/// Many selectors evaluated one by one: the baseline for an index. The attributes of each event are
+/// read once, and each selector is a compiled program that stops at the first condition that
+/// decides.
 #[derive(Debug)]
 pub struct Scan<K> {
     fields: Fields,
-    /// All programs, one after the other, as are their texts.
+    /// All programs, and likewise their texts, concatenated.
     ops: Vec<Op>,
     text: String,
-    /// Where each program and its texts end.
+    /// The end of each program and of its texts.
     ends: Vec<(usize, usize, K)>,
     fences: Arc<Fences>,
     scratch: Scratch,
 }
 
 impl<K: Copy> Scan<K> {
-    /// Without selectors.
+    /// A scan without selectors.
     pub fn new(fences: Arc<Fences>) -> Scan<K> {
         Scan {
             fields: Fields::new(0),

@@ -1,4 +1,4 @@
-//! Covering: does one selector being true imply that another is, or that another is not?
+//! Covering: whether one selector being true implies that another is true, or that another is not.
 
 use core::cmp::Ordering;
 
@@ -6,14 +6,14 @@ use crate::number::order;
 use crate::selector::{Comparison, Condition, Field, Literal, Operand, Piece, Selector};
 use crate::subject::Number;
 
-/// The most ways to be true that are looked at; a selector with more covers, and is covered by,
-/// only what is equal.
+/// The most ways for a selector to be true that are considered; a selector with more covers, and is
+/// covered by, only an equal one.
 const WAYS_MAX: usize = 64;
 
 /// The most pairs of ways of two selectors that are compared; selectors with more exclude nothing.
 const PAIRS_MAX: usize = 256;
 
-/// A condition without AND, OR and NOT, and what it is.
+/// A condition without AND, OR and NOT, and its value.
 type Leaf<'c> = (&'c Condition, bool);
 
 impl Selector {
@@ -36,7 +36,7 @@ impl Selector {
         let Some(ways) = ways(other.condition(), true) else { return false };
         ways.iter().all(|leaves| match Known::new(leaves) {
             Some(known) => known.shows(self.condition(), true),
-            // This way cannot happen.
+            // This way is impossible.
             None => true,
         })
     }
@@ -63,7 +63,7 @@ impl Selector {
     }
 }
 
-/// Whether what two ways say cannot hold at once.
+/// Whether two ways exclude each other.
 fn opposed(one: &[Leaf<'_>], two: &[Leaf<'_>]) -> bool {
     let both = [one, two].concat();
     match Known::new(&both) {
@@ -72,9 +72,9 @@ fn opposed(one: &[Leaf<'_>], two: &[Leaf<'_>]) -> bool {
     }
 }
 
-/// How `condition` can be `value`: all leaves of one of the ways are as they say. Ways may say less
-/// than what holds, never more. `None` if there are too many. Recursion is bounded by the depth of
-/// a selector ([`crate::DEPTH_MAX`]).
+/// The ways in which `condition` can have `value`: in each way all leaves have the given values.
+/// Ways may be too weak, never too strong. `None` if there are more than [`WAYS_MAX`]. The depth of
+/// recursion is at most that of a selector ([`crate::DEPTH_MAX`]).
 fn ways(condition: &Condition, value: bool) -> Option<Vec<Vec<Leaf<'_>>>> {
     match (condition, value) {
         (Condition::Constant(constant), _) => Some(if *constant == value { vec![Vec::new()] } else { Vec::new() }),
@@ -109,21 +109,21 @@ fn ways(condition: &Condition, value: bool) -> Option<Vec<Vec<Leaf<'_>>>> {
     }
 }
 
-/// An end of an interval; without one it is endless.
+/// An end of an interval; `None` means that it is unbounded.
 #[derive(Clone, Copy)]
 struct End {
     at: Number,
     included: bool,
 }
 
-/// What is known of the number that an operand certainly has.
+/// The known interval of an operand that is certainly a number.
 struct Interval<'c> {
     of: &'c Operand,
     low: Option<End>,
     high: Option<End>,
 }
 
-/// What is known if some leaves are as they say.
+/// The conclusions from given values of some leaves.
 struct Known<'c> {
     leaves: &'c [Leaf<'c>],
     intervals: Vec<Interval<'c>>,
@@ -133,8 +133,8 @@ impl<'c> Known<'c> {
     /// `None` if the leaves contradict each other.
     fn new(leaves: &'c [Leaf<'c>]) -> Option<Self> {
         let mut known = Known { leaves, intervals: Vec::new() };
-        // A comparison that is true tells that the operand is a number. One that is false tells so
-        // only of arithmetic, which is NULL for what is no number; of a field it tells something
+        // A true comparison shows that the operand is a number. A false one shows this only of
+        // arithmetic, which is NULL for values that are not numbers; of a field it shows something
         // once the field is known to be a number.
         for certain in [true, false] {
             for (leaf, value) in leaves {
@@ -191,8 +191,8 @@ impl<'c> Known<'c> {
         interval.high = tighter(interval.high, high, Ordering::Less);
     }
 
-    /// Whether `condition` certainly is `value`. Recursion is bounded by the depth of a selector
-    /// ([`crate::DEPTH_MAX`]).
+    /// Whether `condition` certainly is `value`. The depth of recursion is at most that of a
+    /// selector ([`crate::DEPTH_MAX`]).
     fn shows(&self, condition: &Condition, value: bool) -> bool {
         match (condition, value) {
             (Condition::Constant(constant), _) => *constant == value,
@@ -222,7 +222,7 @@ impl<'c> Known<'c> {
                 .texts(field)
                 .is_some_and(|texts| texts.iter().all(|known| list.iter().any(|text| **text == **known) == value)),
             Condition::Like { field, pattern } => match &*pattern.0 {
-                // Text that is one of several, or begins with a longer beginning.
+                // Text that is one of several, or begins with a longer prefix.
                 [Piece::Text(begin), Piece::AnyRun] => {
                     let of_texts = self
                         .texts(field)
@@ -235,7 +235,7 @@ impl<'c> Known<'c> {
         }
     }
 
-    /// The texts one of which a field certainly is.
+    /// The texts of which a field certainly is one.
     fn texts(&self, field: &Field) -> Option<Vec<&'c str>> {
         self.leaves.iter().find_map(|leaf| match leaf {
             (Condition::In { field: known, list }, true) if known == field => {
@@ -286,7 +286,7 @@ impl Interval<'_> {
     }
 }
 
-/// A comparison of something with a number.
+/// A comparison of an operand with a number.
 fn numeric(leaf: &Condition) -> Option<(&Operand, Comparison, Number)> {
     let Condition::Compare { op, left, right: Operand::Literal(limit) } = leaf else { return None };
     match limit {
@@ -296,7 +296,7 @@ fn numeric(leaf: &Condition) -> Option<(&Operand, Comparison, Number)> {
     }
 }
 
-/// Whether a leaf that is true or false tells that the field is there.
+/// Whether a leaf that is true or false shows that the field is present.
 fn needs(leaf: &Condition, field: &Field) -> bool {
     fn has(operand: &Operand, field: &Field) -> bool {
         match operand {

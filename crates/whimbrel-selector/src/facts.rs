@@ -1,4 +1,4 @@
-//! What is known of one event, found at most once and only if asked for.
+//! The values of one event, each read at most once and only on demand.
 
 use core::cell::OnceCell;
 
@@ -13,7 +13,7 @@ use crate::selector::Field;
 use crate::store::{Slab, Table};
 use crate::subject::{Datum, Subject};
 
-/// A field that some selector uses.
+/// The number of a field that some selector uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct FieldId(pub(crate) u32);
 
@@ -34,13 +34,13 @@ pub(crate) const CORRELATION_ID: FieldId = FieldId(HEADER + 4);
 /// The Content Type.
 pub(crate) const CONTENT_TYPE: FieldId = FieldId(HEADER + 5);
 
-/// Marks values in the payload.
+/// Flag of values in the payload.
 const JSON: u32 = 1 << 30;
-/// Marks headers.
+/// Flag of headers.
 const HEADER: u32 = 1 << 31;
 
 impl FieldId {
-    /// An attribute, as opposed to a header or a value in the payload.
+    /// Whether the field is an attribute, not a header or a value in the payload.
     pub(crate) fn is_attribute(self) -> bool {
         self.0 < JSON
     }
@@ -49,16 +49,16 @@ impl FieldId {
         self.0 & (JSON | HEADER) == JSON
     }
 
-    /// Its number among values in the payload.
+    /// The field's number among values in the payload.
     pub(crate) fn json_index(self) -> u32 {
         self.0 & !JSON
     }
 }
 
-/// How many headers there are.
+/// The number of headers.
 pub(crate) const HEADERS: usize = 6;
 
-/// The number of a header among headers.
+/// The header's number among headers.
 pub(crate) fn header_index(field: FieldId) -> usize {
     (field.0 - HEADER) as usize
 }
@@ -90,12 +90,12 @@ impl Fields {
             by_fence: Table::new(),
             hasher: Seeded::new(seed),
         };
-        // Positions are looked for whatever selectors use.
+        // The position is read whichever selectors there are.
         assert!(fields.attribute("lat") == LAT && fields.attribute("lon") == LON, "the first two places");
         fields
     }
 
-    /// The number of a field, which is in use once more.
+    /// The number of a field, with one more use.
     pub(crate) fn retain(&mut self, field: &Field) -> FieldId {
         match field {
             Field::Attribute(name) => self.attribute(name),
@@ -128,7 +128,7 @@ impl Fields {
         self.find(&self.fences, &self.by_fence, name)
     }
 
-    /// The field is in use once less.
+    /// Ends one use of a field.
     pub(crate) fn release(&mut self, field: FieldId) {
         if field.is_json() {
             self.json.release(field.json_index());
@@ -141,12 +141,12 @@ impl Fields {
         FieldId(retain(&mut self.attributes, &mut self.by_name, &self.hasher, name))
     }
 
-    /// The number of a fence, which is in use once more.
+    /// The number of a fence, with one more use.
     pub(crate) fn retain_fence(&mut self, name: &str) -> u32 {
         retain(&mut self.fences, &mut self.by_fence, &self.hasher, name)
     }
 
-    /// The fence is in use once less.
+    /// Ends one use of a fence.
     pub(crate) fn release_fence(&mut self, fence: u32) {
         release(&mut self.fences, &mut self.by_fence, &self.hasher, fence);
     }
@@ -176,17 +176,17 @@ fn release(items: &mut Slab<Attribute>, table: &mut Table, hasher: &Seeded, id: 
     }
 }
 
-/// Memory for [`Facts`] that is used again for the next event.
+/// Memory of [`Facts`] that is reused for the next event.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
-    /// For each attribute in use: the event that had it last, and where its value is.
+    /// For each attribute in use: the last event with it, and the index of its value there.
     slots: Vec<(u32, u32)>,
     event: u32,
     present: Vec<(FieldId, Datum<'static>)>,
 }
 
 impl Scratch {
-    /// Looks at an event, and answers what `ask` wants to know of it.
+    /// Reads an event's attributes, and returns the result of `ask`.
     pub(crate) fn ask<T>(
         &mut self,
         fields: &Fields,
@@ -198,7 +198,7 @@ impl Scratch {
         let answer = ask(&facts);
         let mut present = facts.present;
         present.clear();
-        // Nothing is mapped: collecting in place keeps the memory and lets go of the lifetime.
+        // Collecting in place keeps the memory and ends the lifetime of the values.
         self.present = present.into_iter().map(|(field, _)| (field, Datum::Null)).collect();
         answer
     }
@@ -258,7 +258,7 @@ impl<'a> Facts<'a> {
         &self.present
     }
 
-    /// Where in [`Facts::present`] an attribute is.
+    /// The index of an attribute in [`Facts::present`].
     #[inline]
     pub(crate) fn place(&self, field: FieldId) -> Option<usize> {
         match self.slots.get(field.0 as usize) {
@@ -303,7 +303,7 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// The numbers of the fences in use that contain the event's position, sorted; none if it has
+    /// The numbers of the fences in use that contain the event's position, sorted; `None` if it has
     /// no position.
     pub(crate) fn inside(&self) -> Option<&[u32]> {
         let find = || {
@@ -327,7 +327,8 @@ impl<'a> Facts<'a> {
         self.fences.contains_name(&self.fields.fences[fence].name).then_some(false)
     }
 
-    /// Degrees WGS 84: from the attributes if one of them is there, else from the payload.
+    /// The position in degrees, WGS 84: from the attributes if one of them is present, otherwise
+    /// from the payload.
     fn position(&self) -> Option<(f64, f64)> {
         let (mut lat, mut lon) = (self.value(LAT), self.value(LON));
         if lat == Datum::Null && lon == Datum::Null {

@@ -1,8 +1,8 @@
 //! The index over topic filters: a tree of levels in one hash table.
 //!
-//! A node is found by (parent, level) in a single table, so a subscription costs one node per level
-//! that no other filter shares, and a match costs at most two look-ups per level and distinct
-//! wildcard prefix, however many filters there are.
+//! A node is found by (parent, level) in a single table, so a subscription takes one node per level
+//! that no other filter shares, and a match takes at most two look-ups per level and distinct
+//! wildcard prefix, for any number of filters.
 
 use smallvec::SmallVec;
 use whimbrel_event::Seeded;
@@ -21,9 +21,9 @@ struct Node<K> {
     plus: u32,
     /// Literal children, and `plus` if there is one.
     children: u32,
-    /// Who subscribed to exactly this path.
+    /// Keys under exactly this path.
     exact: SmallVec<[K; 2]>,
-    /// Who subscribed to this path followed by `#`.
+    /// Keys under this path followed by `#`.
     below: SmallVec<[K; 2]>,
 }
 
@@ -50,8 +50,8 @@ pub struct FilterIndex<K> {
 }
 
 impl<K: Copy + Eq> FilterIndex<K> {
-    /// An empty index. `seed` keys its hash table, so that strangers who choose topics cannot
-    /// choose collisions.
+    /// An empty index. `seed` keys its hash table, so that clients cannot choose topics that
+    /// collide.
     pub fn new(seed: u64) -> Self {
         let mut nodes = Slab::new();
         assert!(nodes.insert(Node::new("", NONE)) == ROOT, "the first place");
@@ -63,13 +63,13 @@ impl<K: Copy + Eq> FilterIndex<K> {
         self.keys
     }
 
-    /// True without keys.
+    /// True if there is no key.
     pub fn is_empty(&self) -> bool {
         self.keys == 0
     }
 
-    /// Adds `key` under `filter`. The same key may stand under several filters; a second time under
-    /// the same one it is found twice.
+    /// Adds `key` under `filter`. The same key may be under several filters; added twice under one
+    /// filter, it is found twice.
     pub fn insert(&mut self, filter: TopicFilter<'_>, key: K) {
         let mut at = ROOT;
         for level in filter.as_str().split('/') {
@@ -84,7 +84,7 @@ impl<K: Copy + Eq> FilterIndex<K> {
         self.keys += 1;
     }
 
-    /// Removes `key` from under `filter`; false if it is not there.
+    /// Removes `key` from `filter`; false if it is not there.
     pub fn remove(&mut self, filter: TopicFilter<'_>, key: K) -> bool {
         let mut at = ROOT;
         let mut multi = false;
@@ -128,7 +128,7 @@ impl<K: Copy + Eq> FilterIndex<K> {
         }
     }
 
-    /// Recursion is bounded by the levels of a topic name ([`crate::LEVELS_MAX`]).
+    /// The depth of recursion is at most the levels of a topic name ([`crate::LEVELS_MAX`]).
     fn descend(&self, at: u32, mut rest: core::str::Split<'_, char>, found: &mut impl FnMut(K)) {
         let node = &self.nodes[at];
         node.below.iter().for_each(|key| found(*key));
@@ -176,7 +176,7 @@ impl<K: Copy + Eq> FilterIndex<K> {
         id
     }
 
-    /// Gives back `at` and its ancestors as far as nobody uses them.
+    /// Removes `at` and its ancestors as far as they are unused.
     fn prune(&mut self, mut at: u32) {
         while at != ROOT && self.nodes[at].is_unused() {
             let parent = self.nodes[at].parent;

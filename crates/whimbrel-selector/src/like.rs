@@ -1,16 +1,15 @@
-//! Searching for a part of a pattern in which some characters may be any.
+//! Search for a part of a pattern with wildcards for single characters.
 
 use std::collections::BTreeMap;
 
 /// Characters of a pattern that are compared at once.
 const WORD: usize = u64::BITS as usize;
 
-/// What is left of `text` behind the first place where `pattern` is found, `None` in it being any
-/// character; and how many steps that took. Costs characters of the text × characters of the
-/// pattern / 64.
+/// The rest of `text` after the first occurrence of `pattern`, in which `None` is any character;
+/// and the number of steps. Costs characters of the text × characters of the pattern / 64.
 ///
 /// After R. Baeza-Yates and G. Gonnet, "A new approach to text searching" (Communications of the
-/// ACM 35, 1992): bit i tells whether the first i + 1 characters of the pattern end at the present
+/// ACM 35, 1992): bit i is set if the first i + 1 characters of the pattern end at the current
 /// character of the text.
 pub(crate) fn find<'t>(pattern: &[Option<char>], text: &'t str) -> (Option<&'t str>, u64) {
     let Some(last) = pattern.len().checked_sub(1) else { return (Some(text), 1) };
@@ -49,7 +48,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// At each place, one character after the other.
+    /// A plain search, for comparison: tries each position, character by character.
     fn plainly<'t>(pattern: &[Option<char>], text: &'t str) -> Option<&'t str> {
         let starts = text.char_indices().map(|(at, _)| at).chain([text.len()]);
         starts.map(|at| &text[at..]).find_map(|from| {

@@ -1,4 +1,4 @@
-//! Topic filter and selector together: who wants an event.
+//! Topic filter and selector together: finds the subscriptions that match an event.
 
 use std::sync::Arc;
 
@@ -12,30 +12,30 @@ use crate::store::{Slab, Table};
 use crate::subject::Subject;
 use crate::topic::{TopicFilter, TopicName};
 
-/// Where a subscription stands in a [`MatchIndex`].
+/// The place of a subscription in a [`MatchIndex`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place(Option<SelectorId>);
 
 impl Place {
-    /// The number of the selector under its filter, if there is one. Numbers of selectors that are
-    /// gone are used again.
+    /// The number of the selector under its filter, if there is one. Numbers of removed selectors
+    /// are reused.
     pub fn selector(self) -> Option<u32> {
         self.0.map(SelectorId::number)
     }
 }
 
-/// A selector that costs much.
+/// An expensive selector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expensive {
     /// The topic filter.
     pub filter: String,
     /// The selector, in canonical form.
     pub selector: String,
-    /// What it has cost so far.
+    /// The selector's cost so far.
     pub cost: Cost,
 }
 
-/// What stands under a topic filter.
+/// An entry under a topic filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Under<K> {
     Plain(K),
@@ -50,14 +50,14 @@ struct Group {
     keys: u32,
 }
 
-/// Finds the keys of all subscriptions that want an event: its topic matches their filter, and
+/// Finds the keys of all subscriptions that match an event: its topic matches their filter, and
 /// their selector, if they have one, is true for it.
 ///
-/// The same key may stand in several places; it is found once for each that matches.
+/// The same key may be in several places; it is found once for each that matches.
 #[derive(Debug)]
 pub struct MatchIndex<K> {
     filters: FilterIndex<Under<K>>,
-    /// A group has the same place here as in the index over selectors.
+    /// A group has the same number here as in the index over selectors.
     groups: Slab<Group>,
     by_filter: Table,
     content: ContentIndex<K>,
@@ -65,8 +65,8 @@ pub struct MatchIndex<K> {
 }
 
 impl<K: Copy + Ord> MatchIndex<K> {
-    /// An empty index. `seed` keys its hash tables, so that strangers who choose topics and values
-    /// cannot choose collisions.
+    /// An empty index. `seed` keys its hash tables, so that clients cannot choose topics and values
+    /// that collide.
     pub fn new(seed: u64) -> Self {
         MatchIndex {
             filters: FilterIndex::new(seed),
@@ -77,7 +77,7 @@ impl<K: Copy + Ord> MatchIndex<K> {
         }
     }
 
-    /// The fences that `within` refers to, from now on.
+    /// Sets the fences that `within` refers to.
     pub fn set_fences(&mut self, fences: Arc<Fences>) {
         self.content.set_fences(fences);
     }
@@ -87,9 +87,9 @@ impl<K: Copy + Ord> MatchIndex<K> {
         self.content.fences()
     }
 
-    /// Adds `key` under `filter`, for all events or those for which `selector` is true. Returns
-    /// where it stands, and whether it is the first with a selector under this filter: from then on
-    /// [`MatchIndex::for_each_candidate`] tells the group.
+    /// Adds `key` under `filter`, for all events or those for which `selector` is true. Returns its
+    /// place, and whether it is the first with a selector under this filter: from then on
+    /// [`MatchIndex::for_each_candidate`] gives the group.
     pub fn insert(&mut self, filter: TopicFilter<'_>, selector: Option<&Selector>, key: K) -> (Place, bool) {
         let Some(selector) = selector else {
             self.filters.insert(filter, Under::Plain(key));
@@ -119,8 +119,9 @@ impl<K: Copy + Ord> MatchIndex<K> {
         place
     }
 
-    /// Removes `key` from where [`MatchIndex::insert`] put it. Returns whether it was there, and
-    /// whether it was the last with a selector under this filter: the group is gone then.
+    /// Removes `key` from the place that [`MatchIndex::insert`] returned. Returns whether it was
+    /// there, and whether it was the last with a selector under this filter: the group is removed
+    /// then.
     pub fn remove(&mut self, filter: TopicFilter<'_>, place: Place, key: K) -> (bool, bool) {
         let Some(selector) = place.0 else { return (self.filters.remove(filter, Under::Plain(key)), false) };
         if !self.content.remove(selector, key) {
@@ -142,9 +143,9 @@ impl<K: Copy + Ord> MatchIndex<K> {
         (true, true)
     }
 
-    /// First half of a match, which depends on the topic alone, so that its result may be
-    /// remembered until a subscription comes or goes whose filter matches the topic: calls `plain`
-    /// with each key without selector, and `group` with each group of selectors under one filter.
+    /// First half of a match, which depends only on the topic, so that its result may be cached
+    /// until a subscription whose filter matches the topic is added or removed: calls `plain` with
+    /// each key without selector, and `group` with each group of selectors under one filter.
     pub fn for_each_candidate(&self, topic: TopicName<'_>, mut plain: impl FnMut(K), mut group: impl FnMut(GroupId)) {
         self.filters.for_each_match(topic, |under| match under {
             Under::Plain(key) => plain(key),
@@ -157,7 +158,7 @@ impl<K: Copy + Ord> MatchIndex<K> {
         self.content.for_each_true(groups, subject, found);
     }
 
-    /// Both halves: calls `found` with each key that wants the event.
+    /// Both halves of a match: calls `found` with each matching key.
     pub fn for_each_match(&mut self, topic: TopicName<'_>, subject: &dyn Subject, mut found: impl FnMut(K)) {
         let mut groups = smallvec::SmallVec::<[GroupId; 8]>::new();
         self.for_each_candidate(topic, &mut found, |group| groups.push(group));
@@ -171,8 +172,7 @@ impl<K: Copy + Ord> MatchIndex<K> {
         place.0.is_none_or(|selector| self.content.is_true(selector, subject))
     }
 
-    /// The selectors that have cost most so far, most expensive first; at most
-    /// [`crate::EXPENSIVE_MAX`].
+    /// The most expensive selectors so far, most expensive first; at most [`crate::EXPENSIVE_MAX`].
     pub fn expensive(&self) -> Vec<Expensive> {
         let name = |(group, selector, cost): (GroupId, &str, Cost)| {
             let filter = &self.groups[group.place()].filter;
@@ -181,12 +181,12 @@ impl<K: Copy + Ord> MatchIndex<K> {
         self.content.expensive().into_iter().map(name).collect()
     }
 
-    /// What all selectors have cost so far, removed ones included.
+    /// The cost of all selectors so far, including removed ones.
     pub fn cost(&self) -> Cost {
         self.content.total()
     }
 
-    /// The number of distinct selectors per filter, in all.
+    /// The number of distinct selectors per filter, summed over the filters.
     pub fn selectors(&self) -> usize {
         self.content.len()
     }

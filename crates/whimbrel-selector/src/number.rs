@@ -5,7 +5,7 @@ use core::cmp::Ordering;
 use crate::selector::{Comparison, Operation};
 use crate::subject::{Datum, Number};
 
-/// Whether `op` holds for values in that order.
+/// Whether `op` holds for two values with that order.
 #[inline]
 pub(crate) fn holds(op: Comparison, order: Ordering) -> bool {
     match op {
@@ -44,7 +44,7 @@ fn mixed(integer: i64, double: f64) -> Ordering {
     if double < -TWO_63 {
         return Ordering::Greater;
     }
-    // In range, so that the conversion is exact but for the fraction.
+    // In range, so that only the fraction is lost in the conversion.
     let whole = double.trunc();
     integer.cmp(&(whole as i64)).then_with(|| whole.partial_cmp(&double).expect("doubles are never NaN"))
 }
@@ -69,7 +69,7 @@ pub(crate) fn compare(op: Comparison, left: Datum<'_>, right: Datum<'_>) -> Opti
     })
 }
 
-/// See [`Operation`]; `None` for what is no number.
+/// Calculates; see [`Operation`]; `None` if the result is not a number.
 pub(crate) fn arithmetic(op: Operation, left: Number, right: Number) -> Option<Number> {
     if let (Number::Integer(left), Number::Integer(right)) = (left, right) {
         let exact = match op {
@@ -106,7 +106,7 @@ pub(crate) fn double(number: Number) -> f64 {
     }
 }
 
-/// A number as a value; NULL for none.
+/// A number as a value; NULL for `None`.
 pub(crate) fn number(value: Option<Number>) -> Datum<'static> {
     match value {
         None => Datum::Null,

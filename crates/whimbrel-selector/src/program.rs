@@ -1,4 +1,4 @@
-//! Selectors ready to be evaluated: prefix code over numbered fields.
+//! Compiled selectors: prefix code over numbered fields.
 
 use crate::facts::{Facts, FieldId, Fields};
 use crate::like;
@@ -6,20 +6,20 @@ use crate::number::{arithmetic, compare, holds, number, order};
 use crate::selector::{Comparison, Condition, Field, Literal, Operand, Operation, Pattern, Piece};
 use crate::subject::{Datum, Number};
 
-/// One operation; those with operands are followed by them.
+/// One operation; its operands follow it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Op {
     /// All conditions up to `end`.
     And {
         end: u32,
     },
-    /// One of the conditions up to `end`.
+    /// At least one of the conditions up to `end`.
     Or {
         end: u32,
     },
-    /// The next condition, true and false exchanged.
+    /// The negation of the next condition.
     Not,
-    /// The next two conditions compared.
+    /// The next two conditions, compared.
     Same {
         unequal: bool,
     },
@@ -41,7 +41,7 @@ pub(crate) enum Op {
         field: FieldId,
         at: u32,
     },
-    /// The same for a text of at most [`SHORT`] bytes, which stand here, followed by zeros.
+    /// As `Text`, for at most [`SHORT`] bytes, which are stored here, followed by zeros.
     Short {
         unequal: bool,
         length: u8,
@@ -53,7 +53,7 @@ pub(crate) enum Op {
         value: bool,
         field: FieldId,
     },
-    /// Followed by as many pieces.
+    /// Followed by this number of pieces.
     Like {
         field: FieldId,
         pieces: u32,
@@ -64,7 +64,7 @@ pub(crate) enum Op {
     },
     PieceOne,
     PieceRun,
-    /// Followed by as many choices, sorted.
+    /// Followed by this number of choices, sorted.
     In {
         field: FieldId,
         choices: u32,
@@ -75,7 +75,7 @@ pub(crate) enum Op {
     },
     IsNull(FieldId),
     Within(u32),
-    /// The next two operands compared.
+    /// The next two operands, compared.
     Compare(Comparison),
     LiteralInteger(i64),
     LiteralDouble(f64),
@@ -89,27 +89,26 @@ pub(crate) enum Op {
     Arithmetic(Operation),
 }
 
-/// Texts that an operation has room for, bytes.
+/// Longest text in an operation, bytes.
 const SHORT: usize = 8;
 
 /// A compiled selector.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Program {
     ops: Box<[Op]>,
-    /// All its texts, one after the other.
+    /// All its texts, concatenated.
     text: Box<str>,
 }
 
 impl Program {
-    /// Compiles `condition`; the fields and fences that it names are in use until
-    /// [`Program::release`].
+    /// Compiles `condition`; the fields and fences in it are in use until [`Program::release`].
     pub(crate) fn compile(condition: &Condition, fields: &mut Fields) -> Program {
         let mut compiler = Compiler { fields, ops: Vec::new(), text: String::new() };
         compiler.condition(condition);
         Program { ops: compiler.ops.into(), text: compiler.text.into() }
     }
 
-    /// Gives fields and fences back.
+    /// Ends the uses of fields and fences.
     pub(crate) fn release(&self, fields: &mut Fields) {
         for op in &self.ops {
             match *op {
@@ -129,19 +128,19 @@ impl Program {
         }
     }
 
-    /// Its operations, and the texts that they refer to.
+    /// The operations, and the texts that they refer to.
     pub(crate) fn code(&self) -> (&[Op], &str) {
         (&self.ops, &self.text)
     }
 
-    /// Whether the selector is true, and how many steps it took to tell.
+    /// Whether the selector is true, and the number of steps of the evaluation.
     #[inline]
     pub(crate) fn is_true(&self, facts: &Facts<'_>) -> (bool, u64) {
         is_true(&self.ops, &self.text, facts)
     }
 
-    /// The first operation. Many programs are far apart in memory: whoever is about to evaluate
-    /// several asks for their first operations beforehand, so that they arrive together.
+    /// The first operation. Programs are far apart in memory: before several are evaluated, reading
+    /// their first operations lets the cache misses overlap.
     #[inline]
     pub(crate) fn first(&self) -> Op {
         self.ops[0]
@@ -153,7 +152,7 @@ impl Program {
     }
 }
 
-/// Whether a selector is true, and how many steps it took to tell.
+/// Whether a selector is true, and the number of steps of the evaluation.
 #[inline]
 pub(crate) fn is_true(ops: &[Op], text: &str, facts: &Facts<'_>) -> (bool, u64) {
     let mut run = Run { ops, text, facts, at: 0, steps: 0 };
@@ -171,7 +170,7 @@ impl Compiler<'_> {
     fn text(&mut self, text: &str) -> (u32, u16) {
         let at = self.text.len() as u32;
         self.text.push_str(text);
-        // Texts come from a selector of at most 8 KB.
+        // A selector has at most 8 KB, so that the length of its texts fits.
         (at, u16::try_from(text.len()).expect("a selector is at most 8 KB"))
     }
 
@@ -179,7 +178,7 @@ impl Compiler<'_> {
         self.fields.retain(field)
     }
 
-    /// Recursion is bounded by the depth of a selector ([`crate::DEPTH_MAX`]).
+    /// The depth of recursion is at most that of a selector ([`crate::DEPTH_MAX`]).
     fn condition(&mut self, condition: &Condition) {
         match condition {
             Condition::Constant(value) => self.ops.push(Op::Constant(Some(*value))),
@@ -243,7 +242,8 @@ impl Compiler<'_> {
         }
     }
 
-    /// A field against a literal is one operation; everything else is spelled out.
+    /// Compiles a comparison: one operation for a field and a literal, otherwise the comparison and
+    /// both operands.
     fn compare(&mut self, op: Comparison, left: &Operand, right: &Operand) {
         let unequal = op == Comparison::Unequal;
         let fused = match (left, right) {
@@ -273,7 +273,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// Recursion is bounded by the depth of a selector ([`crate::DEPTH_MAX`]).
+    /// The depth of recursion is at most that of a selector ([`crate::DEPTH_MAX`]).
     fn operand(&mut self, operand: &Operand) {
         let op = match operand {
             Operand::Literal(Literal::Integer(value)) => Op::LiteralInteger(*value),
@@ -320,9 +320,9 @@ impl<'r> Run<'r, '_> {
         op
     }
 
-    /// Evaluates the condition at `at` and leaves `at` behind it. With `only_true`, a condition
-    /// that is not true may be told to be either of false and unknown. Recursion is bounded by the
-    /// depth of a selector ([`crate::DEPTH_MAX`]).
+    /// Evaluates the condition at `at` and moves `at` past it. With `only_true`, the result for a
+    /// condition that is not true may be false or unknown. The depth of recursion is at most that
+    /// of a selector ([`crate::DEPTH_MAX`]).
     fn condition(&mut self, only_true: bool) -> Option<bool> {
         match self.next() {
             Op::And { end } => self.several(end, true, only_true),
@@ -374,7 +374,7 @@ impl<'r> Run<'r, '_> {
         }
     }
 
-    /// Conditions up to `end`, joined by AND (`all`) or OR.
+    /// Evaluates the conditions up to `end`, joined by AND (`all`) or OR.
     fn several(&mut self, end: u32, all: bool, only_true: bool) -> Option<bool> {
         let mut result = Some(all);
         while self.at < end as usize {
@@ -402,7 +402,7 @@ impl<'r> Run<'r, '_> {
         list.binary_search_by(order).is_ok()
     }
 
-    /// Recursion is bounded by the depth of a selector ([`crate::DEPTH_MAX`]).
+    /// The depth of recursion is at most that of a selector ([`crate::DEPTH_MAX`]).
     fn operand(&mut self) -> Datum<'r> {
         match self.next() {
             Op::LiteralInteger(value) => Datum::Integer(value),
@@ -428,8 +428,8 @@ impl<'r> Run<'r, '_> {
         }
     }
 
-    /// Greedy: each run of pieces between two `%` is taken at its first place, which leaves most
-    /// room for the rest. Costs at most pieces times characters.
+    /// Greedy: each run of pieces between two `%` is matched at its first occurrence, which leaves
+    /// most room for the rest. Costs at most pieces times characters.
     fn like(&mut self, pattern: &[Op], text: &str) -> bool {
         let mut parts = pattern.split(|op| *op == Op::PieceRun);
         let first = parts.next().expect("splitting gives at least one part");
@@ -440,7 +440,7 @@ impl<'r> Run<'r, '_> {
             rest = behind;
             part = next;
         }
-        // The last part must stand at the very end.
+        // The last part must be at the very end.
         let characters = part.iter().map(|piece| self.characters(piece)).sum::<usize>();
         let start = match characters {
             0 => Some(rest.len()),
@@ -450,7 +450,7 @@ impl<'r> Run<'r, '_> {
         start.is_some_and(|at| self.begins(part, &rest[at..]).is_some_and(str::is_empty))
     }
 
-    /// What is left of `text` behind the first place where `pieces`, without `%`, are found.
+    /// The rest of `text` after the first occurrence of `pieces`, which have no `%`.
     fn find<'t>(&mut self, pieces: &[Op], text: &'t str) -> Option<&'t str> {
         if let [Op::PieceText { length, at }] = *pieces {
             self.steps += 1 + text.len() as u64 / 16;
@@ -473,7 +473,7 @@ impl<'r> Run<'r, '_> {
         }
     }
 
-    /// What is left of `text` behind pieces without `%`, if it begins with them.
+    /// The rest of `text` after pieces without `%`, if it begins with them.
     fn begins<'t>(&mut self, pieces: &[Op], text: &'t str) -> Option<&'t str> {
         let mut rest = text;
         for piece in pieces {
@@ -492,7 +492,7 @@ impl<'r> Run<'r, '_> {
     }
 }
 
-/// Unknown for NULL.
+/// Unknown for NULL, otherwise the result of `test`.
 #[inline]
 fn known<'d>(value: Datum<'d>, test: impl FnOnce(Datum<'d>) -> bool) -> Option<bool> {
     if value == Datum::Null { None } else { Some(test(value)) }

@@ -1,16 +1,14 @@
-//! Storage that grows without pauses: nothing here ever copies more than a small part of what it
-//! holds.
+//! Storage that grows without pauses: no operation copies more than a small part of the contents.
 
 use core::ops::{Index, IndexMut};
 
 use hashbrown::HashTable;
 
-/// Parts of a [`Table`]. Each grows on its own, so that at most one part in this many is rehashed
-/// by one insertion.
+/// Parts of a [`Table`]. Each grows on its own, so that one insertion rehashes at most one of them.
 const SHARDS: usize = 256;
 
-/// Items in numbered places, in chunks of 2^`SHIFT`. Places of removed items are used again, the
-/// latest first.
+/// Items with numbers, in chunks of 2^`SHIFT`. Numbers of removed items are reused, the latest
+/// first.
 #[derive(Debug)]
 pub(crate) struct Slab<T, const SHIFT: u32 = 10> {
     chunks: Vec<Vec<Option<T>>>,
@@ -27,7 +25,7 @@ impl<T, const SHIFT: u32> Slab<T, SHIFT> {
         self.len
     }
 
-    /// How many places there are, in use or not: all numbers are smaller.
+    /// The number of places, in use or not: all numbers are smaller.
     #[cfg(test)]
     pub(crate) fn places(&self) -> usize {
         self.chunks.iter().map(Vec::len).sum()
@@ -52,7 +50,7 @@ impl<T, const SHIFT: u32> Slab<T, SHIFT> {
         let item = self.place(place).take().expect("a place in use");
         self.len -= 1;
         if self.len == 0 {
-            // Nobody has a number of an empty place: all memory goes back.
+            // No number of an empty slab is in use: all memory is freed.
             (self.chunks, self.free) = (Vec::new(), Vec::new());
             return item;
         }
@@ -94,7 +92,7 @@ impl<T, const SHIFT: u32> IndexMut<u32> for Slab<T, SHIFT> {
     }
 }
 
-/// A hash table of numbers whose hashes and equality its owner knows.
+/// A hash table of numbers; its owner computes their hashes and equality.
 #[derive(Debug)]
 pub(crate) struct Table {
     shards: Box<[HashTable<u32>]>,
@@ -105,7 +103,7 @@ impl Table {
         Table { shards: (0..SHARDS).map(|_| HashTable::new()).collect() }
     }
 
-    /// The middle of the hash: hashbrown itself uses both ends.
+    /// Uses the middle of the hash: hashbrown itself uses both ends.
     fn shard(hash: u64) -> usize {
         (hash >> 36) as usize % SHARDS
     }
@@ -119,7 +117,7 @@ impl Table {
         self.shards[Table::shard(hash)].insert_unique(hash, item, rehash);
     }
 
-    /// Removes `item`, which is there.
+    /// Removes `item`, which must be present.
     pub(crate) fn remove(&mut self, hash: u64, item: u32, rehash: impl Fn(&u32) -> u64) {
         let shard = &mut self.shards[Table::shard(hash)];
         let entry = shard.find_entry(hash, |&other| other == item).expect("what is stored is found by its hash");

@@ -1,8 +1,8 @@
-//! What selectors look at: the values of an event.
+//! The values of an event as selectors read them.
 
 use whimbrel_event::Value;
 
-/// A value as selectors see it.
+/// A value of an event.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Datum<'a> {
     /// Missing, or JSON `null`.
@@ -21,16 +21,16 @@ pub enum Datum<'a> {
     IntegerText(i64, &'a str),
     /// Text that also reads as a number and compares as one with numbers; never NaN.
     DoubleText(f64, &'a str),
-    /// Text as it was written, of which has not been seen yet what it also reads as: means what
-    /// [`Datum::written`] makes of it, and spares the reading where no selector asks.
+    /// Text of an attribute that has not been parsed yet: equivalent to the result of
+    /// [`Datum::written`], and saves parsing if no selector uses it.
     Unread(&'a str),
     /// Present, but neither boolean, number nor text: a JSON object or array.
     Other,
 }
 
 impl<'a> Datum<'a> {
-    /// The value of an attribute that was written as text: it is that text, and also the JSON
-    /// number or boolean that it reads as.
+    /// The value of an attribute that was written as text: that text, and also the JSON number or
+    /// boolean that it can be parsed as.
     pub fn written(text: &'a str) -> Datum<'a> {
         match Value::of(text) {
             Value::Boolean(value) => Datum::BooleanText(value, text),
@@ -40,7 +40,7 @@ impl<'a> Datum<'a> {
         }
     }
 
-    /// The same value, read.
+    /// The same value, parsed.
     pub fn read(self) -> Datum<'a> {
         match self {
             Datum::Unread(text) => Datum::written(text),
@@ -60,7 +60,7 @@ impl<'a> Datum<'a> {
         }
     }
 
-    /// The boolean, if it is or reads as one.
+    /// The boolean, if it is or can be parsed as one.
     pub fn boolean(self) -> Option<bool> {
         match self.read() {
             Datum::Boolean(value) | Datum::BooleanText(value, _) => Some(value),
@@ -68,7 +68,7 @@ impl<'a> Datum<'a> {
         }
     }
 
-    /// The number, if it is or reads as one.
+    /// The number, if it is or can be parsed as one.
     pub fn number(self) -> Option<Number> {
         match self.read() {
             Datum::Integer(value) | Datum::IntegerText(value, _) => Some(Number::Integer(value)),
@@ -87,13 +87,13 @@ pub enum Number {
     Double(f64),
 }
 
-/// Something that selectors can be asked about: an event.
+/// An event that selectors can be evaluated for.
 pub trait Subject {
     /// Calls `visit` with the name and the value of each attribute, in publishing order. Of
     /// repeated names the first counts.
     fn attributes<'s>(&'s self, visit: &mut dyn FnMut(&'s str, Datum<'s>));
 
-    /// What `json()` looks into; parsed only if a selector needs it.
+    /// The payload, which `json()` reads; parsed only if a selector needs it.
     fn payload(&self) -> &[u8] {
         &[]
     }
@@ -108,13 +108,14 @@ pub trait Subject {
         None
     }
 
-    /// `JMSMessageID`: the event's id. Called at most once per event, and only if a selector asks.
+    /// `JMSMessageID`: the event's id. Called at most once per event, and only if a selector needs
+    /// it.
     fn message_id(&self) -> Option<String> {
         None
     }
 
-    /// `JMSCorrelationID`: the Correlation Data, where it is UTF-8. Called each time a selector
-    /// asks: the cost is within that of comparing the text.
+    /// `JMSCorrelationID`: the Correlation Data, if it is UTF-8. Called each time a selector needs
+    /// it: the cost is within that of comparing the text.
     fn correlation_id(&self) -> Option<&str> {
         None
     }

@@ -1,4 +1,4 @@
-//! Topic names and topic filters: what is well-formed, and what matches what.
+//! Topic names and topic filters: their syntax, and matching.
 
 use core::fmt;
 
@@ -9,22 +9,22 @@ pub const TEXT_MAX: usize = u16::MAX as usize;
 /// match.
 pub const LEVELS_MAX: usize = 128;
 
-/// Why a text is no topic name or filter.
+/// The reason why a text is not a topic name or filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TopicError {
-    /// It has no character.
+    /// The text has no character.
     Empty,
-    /// It has more than [`TEXT_MAX`] bytes.
+    /// The text has more than [`TEXT_MAX`] bytes.
     TooLong,
-    /// It has more than [`LEVELS_MAX`] levels.
+    /// The text has more than [`LEVELS_MAX`] levels.
     TooDeep,
-    /// It contains U+0000.
+    /// The text contains U+0000.
     Null,
     /// A topic name contains `+` or `#`.
     WildcardInName,
-    /// `+` does not stand alone in its level.
+    /// `+` is not alone in its level.
     PlusNotAlone,
-    /// `#` does not stand alone in the last level.
+    /// `#` is not alone in the last level.
     HashNotLast,
     /// `$share/` is not followed by a group name without wildcards and a filter.
     BadShare,
@@ -80,7 +80,7 @@ impl<'a> TopicName<'a> {
     /// Checks `text`.
     ///
     /// # Errors
-    /// Says what is wrong with it.
+    /// The rule that the text breaks.
     pub fn new(text: &'a str) -> Result<Self, TopicError> {
         check_text(text)?;
         if text.bytes().any(|b| b == b'+' || b == b'#') { Err(TopicError::WildcardInName) } else { Ok(TopicName(text)) }
@@ -117,7 +117,7 @@ impl<'a> TopicFilter<'a> {
     /// Checks `text`.
     ///
     /// # Errors
-    /// Says what is wrong with it.
+    /// The rule that the text breaks.
     pub fn new(text: &'a str) -> Result<Self, TopicError> {
         check_text(text)?;
         let mut levels = text.split('/').peekable();
@@ -137,7 +137,7 @@ impl<'a> TopicFilter<'a> {
         self.0
     }
 
-    /// True if it matches more than one name.
+    /// True if the filter has `+` or `#`.
     pub fn has_wildcard(self) -> bool {
         self.0.bytes().any(|b| b == b'+' || b == b'#')
     }
@@ -148,7 +148,7 @@ impl<'a> TopicFilter<'a> {
         self.0.find(['+', '#']).map_or(self.0, |at| &self.0[..at])
     }
 
-    /// Whether a name matches, level by level. The index gives the same answer for many filters at
+    /// Whether a name matches, level by level. The index gives the same result for many filters at
     /// once.
     pub fn matches(self, name: TopicName<'_>) -> bool {
         if self.0 == name.0 {
@@ -171,8 +171,8 @@ impl<'a> TopicFilter<'a> {
         }
     }
 
-    /// Whether some name matches both. `true` may also mean that only a name that is too long
-    /// would.
+    /// Whether a name exists that matches both. `true` may also mean that only a name beyond the
+    /// length limits would.
     pub fn intersects(self, other: TopicFilter<'_>) -> bool {
         if self.hides_system_from(other) || other.hides_system_from(self) {
             return false;
@@ -208,8 +208,8 @@ impl<'a> TopicFilter<'a> {
         }
     }
 
-    /// Whether `other` asks for names that wildcards in the first level do not match, and this
-    /// filter begins with one.
+    /// Whether `other` matches names that wildcards in the first level do not match, and this
+    /// filter begins with such a wildcard.
     fn hides_system_from(self, other: TopicFilter<'_>) -> bool {
         self.0.starts_with(['+', '#']) && other.0.starts_with('$')
     }
@@ -220,7 +220,7 @@ impl<'a> TopicFilter<'a> {
 pub struct SharedFilter<'a> {
     /// The group, if the subscription is shared.
     pub group: Option<&'a str>,
-    /// What is matched.
+    /// The filter that is matched.
     pub filter: TopicFilter<'a>,
 }
 
@@ -228,7 +228,7 @@ impl<'a> SharedFilter<'a> {
     /// Splits and checks `text`.
     ///
     /// # Errors
-    /// Says what is wrong with it.
+    /// The rule that the text breaks.
     pub fn parse(text: &'a str) -> Result<Self, TopicError> {
         let Some(rest) = text.strip_prefix("$share/") else {
             return if text == "$share" {

@@ -1,4 +1,4 @@
-//! The axes along which clauses are found, and how often each is used.
+//! The axes along which clauses are found, and the use of each.
 
 use core::hash::Hash;
 
@@ -9,38 +9,38 @@ use crate::facts::{FieldId, HEADERS, header_index};
 /// Lengths of prefixes that are always looked up if a selector has one, bytes.
 const LENGTHS: [u16; 12] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64];
 
-/// Lengths of prefixes of one field that are looked up: [`LENGTHS`], and others in the order in
-/// which they come. Beyond, a prefix is looked up by the longest of [`LENGTHS`] that it has. Bounds
-/// the look-ups per value.
+/// Number of prefix lengths of one field that are looked up: [`LENGTHS`], and others in the order
+/// of their first use. Beyond that, a prefix is looked up by the longest of [`LENGTHS`] that it
+/// has. Limits the look-ups per value.
 const PREFIXES: usize = 40;
 
-/// Classes of ranges by how much of what is seen they let through; 0 is the widest.
+/// Number of classes of ranges, by the share of values that they let through; 0 is the widest.
 pub(super) const CLASSES: u8 = 4;
 
-/// Stands for all fences.
+/// The field of all fences.
 pub(super) const FENCE: FieldId = FieldId(u32::MAX);
 
-/// Kinds, prefixes and classes included.
+/// Number of kinds, including prefixes and classes.
 const KINDS: usize = 6 + PREFIXES + CLASSES as usize;
 
-/// What a clause says of a field.
+/// The statement of a clause about a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
-    /// It is this text.
+    /// The field is this text.
     Text,
-    /// It is this number.
+    /// The field is this number.
     Number,
-    /// It is this boolean.
+    /// The field is this boolean.
     Boolean,
-    /// It is there, and no number.
+    /// The field is present, and not a number.
     NotNumber,
-    /// It is there.
+    /// The field is present.
     Present,
     /// The position is in this fence.
     Fence,
-    /// It begins with this text, whose length is at this place among the field's lengths.
+    /// The field begins with this text, whose length has this index among the field's lengths.
     Prefix(u8),
-    /// It is in a range of this class.
+    /// The field is in a range of this class.
     Range(u8),
 }
 
@@ -77,7 +77,7 @@ impl Kind {
     }
 }
 
-/// One value of one field, or one fence: of a clause, of an event, or of the way to a node.
+/// One value of one field, or one fence: of a clause, of an event, or of the path to a node.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Point {
     pub(super) field: FieldId,
@@ -91,7 +91,7 @@ impl Point {
         Point { field, kind, hash: hasher.hash_one((field.0, kind.index(), value)) }
     }
 
-    /// A text, or as much of it as a kind of prefix looks at.
+    /// A text, or the prefix of it that the kind refers to.
     #[inline]
     pub(super) fn text(field: FieldId, kind: Kind, text: &[u8], hasher: &Seeded) -> Point {
         Point::new(field, kind, text, hasher)
@@ -103,7 +103,7 @@ impl Point {
         Point::new(field, Kind::Number, (value + 0.0).to_bits(), hasher)
     }
 
-    /// A boolean, or with `true` that the field is there, or is there and no number.
+    /// A boolean; for [`Kind::Present`] and [`Kind::NotNumber`], `true`.
     pub(super) fn flag(field: FieldId, kind: Kind, value: bool, hasher: &Seeded) -> Point {
         Point::new(field, kind, value, hasher)
     }
@@ -112,18 +112,18 @@ impl Point {
         Point::new(FENCE, Kind::Fence, fence, hasher)
     }
 
-    /// What all ranges of one field and class have in common.
+    /// The point that all ranges of one field and class share.
     pub(super) fn range(field: FieldId, class: u8, hasher: &Seeded) -> Point {
         Point::new(field, Kind::Range(class), 0_u64, hasher)
     }
 }
 
-/// How often each kind of one field is used by the index.
+/// The number of uses of each kind of one field by the index.
 #[derive(Debug)]
 pub(super) struct Use {
     counts: [u32; KINDS],
     mask: u64,
-    /// Lengths beyond [`LENGTHS`]; 0 is free.
+    /// Lengths beyond [`LENGTHS`]; 0 is unused.
     lengths: [u16; PREFIXES - LENGTHS.len()],
 }
 
@@ -154,13 +154,13 @@ impl Use {
     }
 }
 
-/// How often each kind of each field is used by the index.
+/// The number of uses of each kind of each field by the index.
 #[derive(Debug, Default)]
 pub(super) struct Uses {
     attributes: Vec<Option<Box<Use>>>,
     json: Vec<Option<Box<Use>>>,
     headers: [Option<Box<Use>>; HEADERS],
-    /// Prefixes given out and perhaps not used.
+    /// Prefixes that were assigned and may not be in use.
     held: Vec<(FieldId, Kind)>,
 }
 
@@ -198,7 +198,7 @@ impl Uses {
         }
     }
 
-    /// How a prefix of `length` bytes of a field is looked up: the kind, and how much of it. The
+    /// Assigns the kind and length by which a prefix of `length` bytes of a field is looked up. The
     /// kind is held until [`Uses::settle`].
     pub(super) fn prefix(&mut self, field: FieldId, length: usize) -> (Kind, usize) {
         let shorter = LENGTHS.iter().rposition(|&known| usize::from(known) <= length).expect("a prefix is not empty");
@@ -220,8 +220,8 @@ impl Uses {
         }
     }
 
-    /// Frees the prefixes that have been given out and are not in use: their clauses stay where no
-    /// point is needed, or were dropped on the way.
+    /// Frees the assigned prefixes that are not in use: their clauses are in a place without that
+    /// point, or were dropped.
     pub(super) fn settle(&mut self) {
         while let Some((field, kind)) = self.held.pop() {
             self.let_go(field, kind);

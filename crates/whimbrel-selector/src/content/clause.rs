@@ -1,8 +1,8 @@
-//! What must hold of an event for a selector to be true: clauses of points and ranges.
+//! Necessary conditions for a selector to be true: clauses of points and ranges.
 //!
 //! Every event for which a selector is true satisfies at least one of its clauses. The reverse need
-//! not hold: the selector's program judges what the index finds. So a clause may say too little,
-//! never too much.
+//! not hold, because the selector's program decides about the candidates of the index. So a clause
+//! may be too weak, never too strong.
 
 use smallvec::{SmallVec, smallvec};
 
@@ -13,25 +13,26 @@ use super::invert::invert;
 use crate::facts::{FieldId, Fields};
 use crate::selector::{Comparison, Condition, Field, Literal, Operand, Pattern, Piece};
 
-/// The most clauses that AND may make of two operands with several clauses each; beyond, it keeps
-/// only the better of them.
+/// The most clauses that AND may make of two operands with several clauses each; beyond that, only
+/// the better operand's clauses are kept.
 const PRODUCT_MAX: usize = 16;
 
-/// The most clauses of one selector that may have ranges. Longer lists of alternatives are found by
-/// points alone, or by what must be there.
+/// The most clauses with ranges of one selector. Longer lists of alternatives are found by points
+/// only, or by required fields.
 const RANGED_MAX: usize = 64;
 
 /// The most clauses of one selector. One with more is evaluated for every event under its filter.
 const CLAUSES_MAX: usize = 512;
 
-/// The most points, and the most ranges, that a clause keeps. More say nothing worth their place.
+/// The most points, and the most ranges, that a clause keeps. Further ones are not selective enough
+/// to be worth their memory.
 const TERMS_MAX: usize = 8;
 
-/// Integers below this are doubles, too, and doubles next to them are no integers.
+/// Integers below this are exactly doubles, and the doubles next to them are not integers.
 pub(super) const EXACT: f64 = 9_007_199_254_740_992.0;
 
-/// An interval of one field's values, both ends included: nearest doubles, so that no value between
-/// the exact ends is left out.
+/// A closed interval of one field's values, with ends rounded to the nearest double, so that no
+/// value between the exact ends is left out.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Range {
     pub(super) field: FieldId,
@@ -39,18 +40,18 @@ pub(super) struct Range {
     pub(super) high: f64,
 }
 
-/// Points and ranges that all hold; without any, it says nothing.
+/// Points and ranges that must all hold; a clause without any always holds.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Clause {
     pub(super) points: SmallVec<[Point; 3]>,
     /// One per field.
     pub(super) ranges: SmallVec<[Range; 3]>,
-    /// A field that is there: for clauses that have nothing better.
+    /// A field that must be present: for clauses without points and ranges.
     pub(super) present: Option<FieldId>,
-    /// What a negated comparison leaves besides a range: the field is no number.
+    /// From a negated comparison, beside a range: the field is not a number.
     odd: bool,
-    /// The selector is true where the ranges hold, as far as the event's numbers are doubles. Never
-    /// with points: they are hashes.
+    /// The selector is true where the ranges hold, provided that the event's numbers are doubles.
+    /// Never with points, because they are hashes.
     pub(super) decides: bool,
 }
 
@@ -66,7 +67,7 @@ impl Clause {
         self.points.is_empty() && self.ranges.is_empty() && self.present.is_none()
     }
 
-    /// Both hold; `None` if they cannot.
+    /// The conjunction of both; `None` if it is impossible.
     fn and(mut self, other: &Clause) -> Option<Clause> {
         let both = &mut self;
         both.decides &= other.decides;
@@ -118,8 +119,8 @@ struct Extract<'f> {
 }
 
 impl Extract<'_> {
-    /// What holds whenever `condition` is `value`. Recursion is bounded by the depth of a selector
-    /// ([`crate::DEPTH_MAX`]).
+    /// The clauses of `condition` being `value`. The depth of recursion is at most that of a
+    /// selector ([`crate::DEPTH_MAX`]).
     fn when(&mut self, condition: &Condition, value: bool) -> Clauses {
         match condition {
             Condition::Constant(constant) if *constant == value => vec![Clause { decides: true, ..Clause::default() }],
@@ -157,7 +158,7 @@ impl Extract<'_> {
         self.fields.find_field(field).expect("retained by the program")
     }
 
-    /// A field that must be there for the condition to be true or false.
+    /// A clause with a field that must be present for the condition to be true or false.
     fn present(&self, condition: &Condition) -> Clauses {
         let needed = strict(condition);
         let present = needed.iter().map(|field| self.id(field)).find(|id| id.is_attribute() || id.is_json());
@@ -183,10 +184,10 @@ impl Extract<'_> {
         vec![Clause { ranges: smallvec![Range { field: self.id(field), low, high }], ..Clause::default() }]
     }
 
-    /// A range of a field itself, without its end if that is `open`.
+    /// A range with one end of a field itself, without that end if it is `open`.
     fn half(&self, field: &Field, (low, high): (f64, f64), open: bool) -> Clauses {
         let end = if low.is_finite() { low } else { high };
-        // Larger integers than these fall on the double next to them, which must not be left out.
+        // Larger integers are rounded to the double next to them, which must not be left out.
         if end.abs() >= EXACT {
             return self.range(field, (low, high));
         }
@@ -200,7 +201,7 @@ impl Extract<'_> {
         clauses
     }
 
-    /// The field is there and no number, boolean or not.
+    /// The field is present and not a number, but may be a boolean.
     fn odd(&self, field: &Field) -> Clauses {
         let mut clauses = self.flag(field, Kind::NotNumber, true);
         clauses.iter_mut().for_each(|clause| clause.odd = true);
@@ -245,14 +246,14 @@ impl Extract<'_> {
                 let strict = matches!(op, Comparison::Less | Comparison::Greater) == value;
                 let mut clauses = if is_point { self.number(field, limit) } else { self.half(field, interval, strict) };
                 if !value {
-                    // Only a comparison of numbers is undone by the opposite comparison; one with
+                    // Only a comparison of numbers is negated by the opposite comparison; one with
                     // text is false either way.
                     clauses.extend(self.odd(field));
                 }
                 clauses
             }
-            // Arithmetic is NULL for what is no number, and then the comparison is neither true nor
-            // false.
+            // Arithmetic is NULL for values that are not numbers, and then the comparison is
+            // neither true nor false.
             arithmetic => match invert(arithmetic, interval) {
                 Some((field, interval)) => self.range(field, interval),
                 None => self.present(whole),
@@ -281,14 +282,14 @@ fn only(point: Point) -> Clauses {
     vec![Clause { points: smallvec![point], ..Clause::default() }]
 }
 
-/// Both hold. Clauses with the leftovers of negated comparisons are not multiplied but kept beside,
-/// which is wider and short.
+/// The conjunction. Clauses left over from negated comparisons are not multiplied but kept beside
+/// the product, which matches more events but is short.
 fn product(left: Clauses, right: Clauses) -> Clauses {
     let (mut odd, left): (Clauses, Clauses) = left.into_iter().partition(|clause| clause.odd);
     let (more, right): (Clauses, Clauses) = right.into_iter().partition(|clause| clause.odd);
     let several = left.len() > 1 && right.len() > 1;
     let mut both: Clauses = if several && left.len() * right.len() > PRODUCT_MAX {
-        // An event that satisfies both satisfies either.
+        // An event that satisfies both satisfies each.
         let vague = |side: &Clauses| side.iter().any(|clause| clause.points.is_empty() && clause.ranges.is_empty());
         let mut better = if (vague(&left), left.len()) <= (vague(&right), right.len()) { left } else { right };
         better.iter_mut().for_each(|clause| clause.decides = false);
@@ -319,7 +320,7 @@ fn strict(condition: &Condition) -> Vec<&Field> {
             fields
         }
         Condition::Not(inner) => strict(inner),
-        // IS NULL is never unknown, and of AND and OR one side may decide.
+        // IS NULL is never unknown, and one operand of AND or OR may decide.
         Condition::IsNull(_) | Condition::And(_) | Condition::Or(_) => Vec::new(),
         Condition::Constant(_) | Condition::Unknown | Condition::Within(_) => Vec::new(),
     }

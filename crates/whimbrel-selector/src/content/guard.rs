@@ -1,4 +1,4 @@
-//! Small checks beside an entry that spare most evaluations.
+//! Cheap checks stored beside an entry that save most evaluations.
 
 use super::axis::{Kind, Point};
 use super::clause::Range;
@@ -11,7 +11,7 @@ const BITS: usize = 4096;
 /// A range or a point of one attribute that must hold.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Guard {
-    /// Nothing.
+    /// No check.
     Pass,
     /// A range, rounded outwards.
     Range { field: FieldId, low: f32, high: f32 },
@@ -19,16 +19,16 @@ pub(super) enum Guard {
     Point { kind: u8, print: u16, field: FieldId },
 }
 
-/// Marks selectors that have several clauses, any of which may find them.
+/// Marks selectors with several clauses, any of which may find them.
 pub(super) const SEVERAL: u32 = 1 << 31;
 
-/// Marks places where a hit needs no evaluation, if the event's numbers are doubles.
+/// Marks places where a hit needs no evaluation, provided that the event's numbers are doubles.
 pub(super) const DECIDES: u32 = 1 << 30;
 
-/// What stands beside the place of a clause, so that a search needs to look at nothing else.
+/// The data stored beside the place of a clause, so that a search needs no other memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Held<const G: usize> {
-    /// With [`SEVERAL`] and [`DECIDES`].
+    /// The selector's id with the flags [`SEVERAL`] and [`DECIDES`].
     pub(super) selector: u32,
     pub(super) guards: [Guard; G],
 }
@@ -38,8 +38,8 @@ impl<const G: usize> Note for Held<G> {
 }
 
 impl Guard {
-    /// The guard for a range; passes if the field is not an attribute, since others are found only
-    /// if asked for.
+    /// The guard for a range; passes if the field is not an attribute, because other fields are
+    /// read only on demand.
     pub(super) fn range(range: &Range) -> Guard {
         if !range.field.is_attribute() {
             return Guard::Pass;
@@ -54,8 +54,8 @@ impl Guard {
         Guard::Range { field: range.field, low, high }
     }
 
-    /// The guard for a point; passes if the field is not an attribute, since others are found only
-    /// if asked for.
+    /// The guard for a point; passes if the field is not an attribute, because other fields are
+    /// read only on demand.
     pub(super) fn point(point: &Point) -> Guard {
         if !point.field.is_attribute() {
             return Guard::Pass;
@@ -63,7 +63,7 @@ impl Guard {
         Guard::Point { kind: point.kind.index(), print: print(point.hash), field: point.field }
     }
 
-    /// What the guard needs the event's points to have.
+    /// The axis that the guard needs among the event's points.
     pub(super) fn axis(self) -> Option<(FieldId, Kind)> {
         match self {
             Guard::Point { kind, field, .. } => Some((field, Kind::of_index(kind))),
@@ -76,7 +76,7 @@ fn print(hash: u64) -> u16 {
     (hash >> 20) as u16 % BITS as u16
 }
 
-/// The points of one event, approximately: what is in it may be there, what is not is not.
+/// The points of one event, as an approximate set: without false negatives.
 #[derive(Debug)]
 pub(super) struct Prints([u64; BITS / 64]);
 

@@ -1,22 +1,23 @@
-//! From an interval of the results of an arithmetic expression to an interval of its only field.
+//! Inversion of arithmetic: from an interval of an expression's results to an interval of its only
+//! field.
 
 use crate::selector::{Field, Literal, Operand, Operation};
 
-/// Rounding errors, relative to the largest number involved, are far below this: one operation errs
-/// by at most 2^-53.
+/// Upper bound of rounding errors, relative to the largest number involved, with a wide margin: one
+/// operation errs by at most 2^-53.
 const SLACK: f64 = 1e-12;
 
-/// Results smaller than doubles can hold become zero; they are far below this.
+/// Results too small for a double become zero; they are far below this.
 const TINY: f64 = 1e-300;
 
-/// Numbers outside of these bounds are not inverted, so that no step of the inversion comes near
-/// overflow or underflow.
+/// Numbers outside of these bounds are not inverted, so that no step comes near overflow or
+/// underflow.
 const SIZES: core::ops::RangeInclusive<f64> = 1e-100..=1e100;
 
-/// If `operand` has exactly one field, joined with literals by arithmetic: that field, and an
-/// interval that contains each of its values for which the result is in `interval`. The interval is
-/// widened at each step by more than rounding, overflow of integers to doubles, and truncating
-/// division can do.
+/// For an `operand` with exactly one field, joined with literals by arithmetic: that field, and an
+/// interval that contains each of its values for which the result is in `interval`. Each step
+/// widens the interval by more than the effects of rounding, overflow of integers to doubles, and
+/// truncating division.
 pub(super) fn invert(operand: &Operand, interval: (f64, f64)) -> Option<(&Field, (f64, f64))> {
     match operand {
         Operand::Field(field) => Some((field, interval)),
@@ -38,7 +39,7 @@ fn literal(operand: &Operand) -> Option<f64> {
     }
 }
 
-/// Of which x is `x op k` in the interval?
+/// The interval of x for which `x op k` is in the interval.
 fn step(op: Operation, k: f64, interval: (f64, f64)) -> Option<(f64, f64)> {
     if k != 0.0 && !SIZES.contains(&k.abs()) {
         return None;
@@ -55,8 +56,8 @@ fn step(op: Operation, k: f64, interval: (f64, f64)) -> Option<(f64, f64)> {
             Operation::Add | Operation::Subtract => scale * SLACK,
             Operation::Multiply => scale.max(x.abs()) * SLACK + TINY / k.abs(),
             Operation::Divide => scale * SLACK + TINY * k.abs(),
-            // Integers are truncated towards zero: by less than one, which is less than k before
-            // the division.
+            // Integers are truncated towards zero: by less than one, which before the division is
+            // less than k.
             Operation::DivideWhole => scale * SLACK + k.abs() * (1.0 + TINY),
         };
         (end, x, slack)
@@ -70,18 +71,18 @@ fn step(op: Operation, k: f64, interval: (f64, f64)) -> Option<(f64, f64)> {
     Some((widened(low, false)?, widened(high, true)?))
 }
 
-/// Of which x is `k op x` in the interval?
+/// The interval of x for which `k op x` is in the interval.
 fn mirrored(op: Operation, k: f64, interval: (f64, f64)) -> Option<(f64, f64)> {
     match op {
         Operation::Add | Operation::Multiply => step(op, k, interval),
-        // k - x is in the interval where x - k is in its mirror image.
+        // k - x is in the interval exactly if x - k is in its mirror image.
         Operation::Subtract => step(op, k, (-interval.1, -interval.0)),
         Operation::Divide | Operation::DivideWhole => None,
     }
 }
 
-/// An end moved outwards. An infinite end stays; one that is too large, or small but not zero,
-/// cannot be told.
+/// An end moved outwards. An infinite end stays; `None` for one that is too large, or small but not
+/// zero.
 fn widened((end, x, slack): (f64, f64, f64), up: bool) -> Option<f64> {
     if end.is_infinite() {
         return Some(if up { f64::INFINITY } else { f64::NEG_INFINITY });

@@ -1,18 +1,18 @@
-//! Who asked for a selector.
+//! The keys (subscriptions) of a selector.
 
 use std::collections::BTreeMap;
 
 use smallvec::{SmallVec, smallvec};
 
-/// Keys that are kept in a row. More are kept in a tree, so that a popular selector loses one of
-/// its many keys as fast as another its only one.
+/// The number of keys up to which they are kept in an array. More are kept in a tree, so that
+/// removing one of many keys is as fast as removing the only one.
 const ROW: usize = 32;
 
-/// The keys of one selector. A key may be there more than once.
+/// The keys of one selector. A key may occur more than once.
 #[derive(Debug)]
 pub(super) enum Keys<K> {
     Row(SmallVec<[K; 2]>),
-    /// Each with how often it is there.
+    /// Each key with the number of its occurrences.
     Tree(BTreeMap<K, u32>),
 }
 
@@ -40,7 +40,7 @@ impl<K: Copy + Ord> Keys<K> {
         }
     }
 
-    /// False if it is not there.
+    /// Removes one occurrence; false if there is none.
     pub(super) fn remove(&mut self, key: K) -> bool {
         match self {
             Keys::Row(row) => {

@@ -29,10 +29,10 @@ use keys::Keys;
 use node::Nodes;
 use probe::{Memory, Probe};
 
-/// Selectors that cost most and are remembered by name.
+/// The number of most expensive selectors that are recorded.
 pub const EXPENSIVE_MAX: usize = 16;
 
-/// Of this many events one is looked at for the estimates of selectivity.
+/// One event in this number is sampled for the estimates of selectivity.
 const NOTED: u64 = 64;
 
 /// Selectors under one topic filter.
@@ -40,7 +40,7 @@ const NOTED: u64 = 64;
 pub struct GroupId(u32);
 
 impl GroupId {
-    /// Small numbers, reused.
+    /// The group's number; small, reused.
     pub(crate) fn place(self) -> u32 {
         self.0
     }
@@ -57,14 +57,14 @@ impl SelectorId {
     }
 }
 
-/// What a selector has cost since it was added.
+/// The cost of a selector since it was added.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
-    /// Events for which the index could not tell without evaluating it.
+    /// Events for which the selector had to be evaluated because the index could not decide.
     pub evaluations: u64,
     /// Steps of these evaluations: operations, and runs of 16 bytes compared by `LIKE`.
     pub steps: u64,
-    /// Events for which it was true.
+    /// Events for which the selector was true.
     pub matches: u64,
 }
 
@@ -76,9 +76,9 @@ impl core::ops::AddAssign for Cost {
     }
 }
 
-/// A selector under one filter, with everyone who asked for it.
+/// A selector under one filter, with the keys of its subscriptions.
 ///
-/// What a match looks at stands together.
+/// The fields that a match uses are adjacent in memory.
 #[derive(Debug)]
 #[repr(C)]
 struct Entry<K> {
@@ -109,8 +109,8 @@ pub(crate) struct ContentIndex<K> {
     events: u64,
 }
 
-/// Selectors that may be true, found by their only clause or by one of several. The memory is used
-/// again for the next event.
+/// Selectors that may be true, found by their only clause or by one of several. The memory is
+/// reused for the next event.
 #[derive(Debug, Default)]
 struct Candidates {
     once: Vec<u32>,
@@ -121,7 +121,7 @@ struct Candidates {
 #[derive(Debug, Default)]
 struct Dear {
     entries: Vec<u32>,
-    /// Fewer steps than this are not worth a look; 0 until there are as many as may be.
+    /// Selectors with fewer steps cannot enter the list; 0 while the list is not full.
     least: u64,
 }
 
@@ -153,7 +153,7 @@ impl<K: Copy + Ord> ContentIndex<K> {
         &self.fences
     }
 
-    /// Distinct selectors per group, in all.
+    /// The number of distinct selectors per group, summed over the groups.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
@@ -163,7 +163,7 @@ impl<K: Copy + Ord> ContentIndex<K> {
         GroupId(self.groups.insert(root))
     }
 
-    /// The group is empty.
+    /// Removes an empty group.
     pub(crate) fn remove_group(&mut self, group: GroupId) {
         let root = self.groups.remove(group.0);
         self.nodes.remove_root(root);
@@ -202,7 +202,7 @@ impl<K: Copy + Ord> ContentIndex<K> {
         SelectorId(id)
     }
 
-    /// False if `key` is not there.
+    /// Removes a key of a selector; false if the selector does not have it.
     pub(crate) fn remove(&mut self, id: SelectorId, key: K) -> bool {
         let keys = &mut self.entries[id.0].keys;
         if !keys.remove(key) {
@@ -279,7 +279,7 @@ impl<K: Copy + Ord> ContentIndex<K> {
         }
     }
 
-    /// What all selectors have cost so far, removed ones included.
+    /// The cost of all selectors so far, including removed ones.
     pub(crate) fn total(&self) -> Cost {
         self.total
     }
@@ -293,10 +293,11 @@ impl<K: Copy + Ord> ContentIndex<K> {
     }
 }
 
-/// Evaluates the candidates that the index has not decided; tells for each what it took, and by
-/// that whether it is true.
+/// Evaluates the candidates that the index has not decided; returns the cost of each, including
+/// whether it is true.
 fn decide<K>(candidates: &[u32], entries: &Slab<Entry<K>>, facts: &Facts<'_>) -> SmallVec<[(u32, Cost); 64]> {
-    // Entries and programs are far apart: asked for one kind after the other, they arrive together.
+    // Entries and programs are far apart in memory: touching all of one kind before the other lets
+    // their cache misses overlap.
     let programs: SmallVec<[Option<&Program>; 128]> =
         candidates.iter().map(|&id| (id & DECIDES == 0).then(|| &entries[id].program)).collect();
     let constants = programs.iter().flatten().filter(|program| matches!(program.first(), Op::Constant(_))).count();
@@ -309,7 +310,7 @@ fn decide<K>(candidates: &[u32], entries: &Slab<Entry<K>>, facts: &Facts<'_>) ->
 }
 
 impl Dear {
-    /// The steps of an entry have grown beyond `least`.
+    /// Updates the list after the steps of an entry have exceeded `least`.
     fn note<K>(&mut self, id: u32, entries: &Slab<Entry<K>>) {
         if !self.entries.contains(&id) {
             if self.entries.len() < EXPENSIVE_MAX {

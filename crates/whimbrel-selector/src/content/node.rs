@@ -1,4 +1,4 @@
-//! Where clauses are: nodes reached by points, then by ranges.
+//! The places of clauses: nodes reached by points, then by ranges.
 
 use core::mem::take;
 
@@ -14,24 +14,25 @@ use super::tree::{self, Bounds, Forest};
 use crate::facts::FieldId;
 use crate::store::{Slab, Table};
 
-/// Clauses that a node keeps in its list before others go further down.
+/// Clauses in a node's list before further ones go into children.
 pub(super) const LIST: usize = 24;
 
-/// Clauses of a list with a range in common that make a tree worth while: looking at fewer one by
-/// one is cheaper than at a tree.
+/// The number of clauses with a range in common above which a tree over it pays; for fewer, testing
+/// each one is cheaper than a tree.
 const TREE: u32 = 48;
 
-/// Clauses of a tree with one more range in common that make a tree over that, too, worth while.
+/// The number of clauses of a tree with a further range in common above which a tree over both
+/// ranges pays.
 const TOGETHER: u32 = 64;
 
-/// Axes of its children that a node remembers. One with more is asked with all values of the event
-/// instead.
+/// Axes of its children that a node stores. A node with more is searched with all values of the
+/// event instead.
 const AXES: usize = 12;
 
 /// Pairs of field and class whose clauses a node counts.
 const COUNTED: usize = 256;
 
-/// Ranges in a path.
+/// Most ranges in a path.
 pub(super) const DEPTH: usize = 3;
 
 /// An entry of a list.
@@ -41,24 +42,24 @@ pub(super) struct Entry {
     pub(super) held: Held<2>,
 }
 
-/// Where clauses with the same beginning are.
+/// The clauses with the same path.
 #[derive(Debug)]
 pub(super) struct Node {
     parent: u32,
-    /// How the parent reaches it; with the parent the key in the table of children.
+    /// The point by which the parent reaches it; with the parent, the key in the table of children.
     point: Point,
     /// One bit for each child's hash.
     pub(super) filter: u64,
-    /// Clauses here and below.
+    /// The number of clauses here and below.
     population: u32,
     pub(super) list: Vec<Entry>,
     pub(super) more: Option<Box<More>>,
 }
 
-/// What only nodes with children or ranges have.
+/// The state that only nodes with children or ranges have.
 #[derive(Debug)]
 pub(super) struct More {
-    /// Axes of children, unless there are too many.
+    /// Axes of children, unless there are more than [`AXES`].
     pub(super) axes: SmallVec<[(FieldId, Kind); 4]>,
     pub(super) wide: bool,
     /// Children found by values in the payload.
@@ -72,11 +73,11 @@ pub(super) struct More {
     counted: Vec<((FieldId, u8), u32)>,
 }
 
-/// Where a clause is.
+/// The place of a clause.
 #[derive(Debug)]
 struct Placed {
     node: u32,
-    /// The leaf, or the place in the node's list.
+    /// The leaf, or the index in the node's list.
     at: u32,
 }
 
@@ -129,7 +130,7 @@ impl Nodes {
         self.nodes.insert(Node { parent, point, filter: 0, population: 0, list: Vec::new(), more: None })
     }
 
-    /// The axis is compared, too: where hashes of two axes are equal, a child by one would have the
+    /// Compares the axis, too: if hashes of two axes were equal, a child of one would have the
     /// other's ranges. Two points of one axis with equal hashes may share a child.
     #[inline]
     pub(super) fn child(&self, parent: u32, point: Point) -> Option<u32> {
@@ -158,8 +159,8 @@ impl Nodes {
         child
     }
 
-    /// Puts a clause of `selector` (with [`super::guard::SEVERAL`]) under `root`, and returns its
-    /// number.
+    /// Adds a clause of `selector` (with [`super::guard::SEVERAL`]) under `root`, and returns the
+    /// clause's number.
     pub(super) fn insert(&mut self, root: u32, selector: u32, clause: &Clause) -> u32 {
         let mut points: SmallVec<[Point; 3]> = clause.points.clone();
         let mut ranges = self.ranked(&clause.ranges);
@@ -185,9 +186,8 @@ impl Nodes {
             self.clauses[id].at = list.len() as u32;
             list.push(Entry { clause: id, held: Held { selector, guards } });
         } else {
-            // With all ranges in the box nothing is left to look at. A box of ranges of the
-            // payload's values decides, too, but whether their numbers are doubles is not asked
-            // for.
+            // If all ranges are in the box, a hit needs no further test. A box over values in the
+            // payload would decide, too, but whether their numbers are doubles is not known.
             let all = ranges.is_empty() && path.iter().all(|range| range.field.is_attribute());
             let selector = if clause.decides && all { selector | DECIDES } else { selector };
             self.insert_box(at, &path, id, Held { selector, guards });
@@ -195,8 +195,8 @@ impl Nodes {
         id
     }
 
-    /// The child in which a clause belongs, if it should not stay at `at`; what leads there is
-    /// moved from `points` or `ranges`.
+    /// The child to which a clause goes, if it should not stay at `at`; the point or range of that
+    /// child is removed from `points` or `ranges`.
     fn next(
         &mut self,
         at: u32,
@@ -213,8 +213,7 @@ impl Nodes {
         }
         if !points.is_empty() {
             let population = |point: &Point| self.child(at, *point).map_or(0, |child| self.nodes[child].population);
-            // Values in the payload are found later than attributes, and only if something asks for
-            // them.
+            // Values in the payload are read later than attributes, and only on demand.
             let rank = |(_, point): &(usize, &Point)| (point.field.is_json(), population(point));
             let (best, _) = points.iter().enumerate().min_by_key(rank)?;
             return Some(self.child_or_insert(at, points.remove(best)));
@@ -230,7 +229,7 @@ impl Nodes {
     }
 
     /// Ranges with their classes, most selective first; equal ones by field, so that equal
-    /// selectors take equal paths.
+    /// selectors have equal paths.
     fn ranked(&mut self, ranges: &[Range]) -> SmallVec<[(u8, Range); 3]> {
         let mut ranked: SmallVec<[(u8, Range); 3]> = SmallVec::new();
         for range in ranges {
@@ -248,8 +247,8 @@ impl Nodes {
         ranked
     }
 
-    /// Counts the ranges that clauses of a node have besides its own, and finds one of at least
-    /// class `least` that more than `enough` share.
+    /// Counts the ranges of a node's clauses beyond its path, and finds one of at least class
+    /// `least` that more than `enough` share.
     fn worthwhile(&mut self, at: u32, ranges: &[(u8, Range)], least: u8, enough: u32) -> Option<usize> {
         if ranges.is_empty() {
             return None;
@@ -328,7 +327,7 @@ impl Nodes {
         self.leave(node);
     }
 
-    /// One clause less at `at` and above.
+    /// Subtracts one clause at `at` and above, and removes empty nodes.
     fn leave(&mut self, mut at: u32) {
         loop {
             let node = &mut self.nodes[at];
@@ -358,7 +357,7 @@ impl Nodes {
     }
 }
 
-/// Where numbers of a field are remembered; headers have no place.
+/// The index under which a field's numbers are recorded; headers have none.
 pub(super) fn sight_of(field: FieldId) -> Option<usize> {
     if field.is_attribute() {
         Some(field.0 as usize * 2)
@@ -369,7 +368,7 @@ pub(super) fn sight_of(field: FieldId) -> Option<usize> {
     }
 }
 
-/// The box of a path of ranges, and where points are expected.
+/// The box of a path of ranges, and the box in which points are expected.
 fn axes<const D: usize>(path: &[Range], view: impl Fn(FieldId) -> (f64, f64)) -> (Bounds<D>, Bounds<D>) {
     (
         core::array::from_fn(|axis| (path[axis].low, path[axis].high)),
@@ -404,20 +403,20 @@ impl More {
         }
     }
 
-    /// Counts a key in place of the one with the smallest count, which it inherits: what is
-    /// frequent is counted whatever comes in between. After A. Metwally, D. Agrawal and A. El
-    /// Abbadi, "Efficient computation of frequent and top-k elements in data streams" (ICDT 2005).
+    /// Counts a key in place of the one with the smallest count, which it inherits, so that
+    /// frequent keys stay in the list. After A. Metwally, D. Agrawal and A. El Abbadi, "Efficient
+    /// computation of frequent and top-k elements in data streams" (ICDT 2005).
     fn count_instead(&mut self, key: (FieldId, u8)) -> u32 {
         let (least, _) =
             self.counted.iter().enumerate().min_by_key(|(_, (_, count))| *count).expect("the list is full");
         let (_, count) = self.counted.remove(least);
         let place = self.counted.partition_point(|(known, _)| *known < key);
         self.counted.insert(place, (key, count.saturating_add(1)));
-        // What it inherits is not its own.
+        // The inherited count is not the key's own.
         1
     }
 
-    /// A child is gone; true if it was the last.
+    /// Removes a child; true if it was the last.
     fn leave(&mut self, axis: (FieldId, Kind)) -> bool {
         self.children -= 1;
         self.json -= u32::from(axis.0.is_json());

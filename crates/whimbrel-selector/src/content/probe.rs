@@ -1,4 +1,4 @@
-//! One event against the nodes of one group.
+//! The search of one event in the nodes of one group.
 
 use core::cell::OnceCell;
 
@@ -13,17 +13,17 @@ use crate::facts::{CONTENT_TYPE, CORRELATION_ID, Facts, FieldId, MESSAGE_ID, NOT
 use crate::number::double;
 use crate::subject::{Datum, Number};
 
-/// Memory for [`Probe`] that is used again for the next event.
+/// Memory of [`Probe`] that is reused for the next event.
 #[derive(Debug)]
 pub(super) struct Memory {
     axes: Vec<Point>,
-    /// For each attribute of the facts: where its axes begin; and where those of the last end.
+    /// For each attribute of the event, the beginning of its axes; then the end of the last one's.
     places: Vec<u32>,
-    /// By attribute: the number, NaN if the event has none.
+    /// The numbers by attribute; NaN if the event has none.
     numbers: Vec<f64>,
     /// Attributes that have a number.
     numbered: Vec<u32>,
-    /// All numbers are exactly what the event has.
+    /// All numbers are exact as doubles.
     exact: bool,
     prints: Prints,
 }
@@ -41,18 +41,18 @@ impl Memory {
     }
 }
 
-/// One event, seen along the axes of the index.
+/// The values of one event on the axes of the index.
 pub(super) struct Probe<'p, 'f> {
     nodes: &'p Nodes,
     facts: &'p Facts<'f>,
     memory: &'p Memory,
     hasher: &'p Seeded,
-    /// Axes of values in the payload, found when the first node asks.
+    /// Axes of values in the payload, computed when a node first needs them.
     json: OnceCell<Vec<Point>>,
 }
 
 impl Memory {
-    /// Looks at the attributes and headers of an event.
+    /// Computes the axes of an event's attributes and headers.
     pub(super) fn fill(&mut self, facts: &Facts<'_>, uses: &Uses, hasher: &Seeded) {
         self.axes.clear();
         self.places.clear();
@@ -78,7 +78,7 @@ impl Memory {
         }
     }
 
-    /// Notes the number of an attribute.
+    /// Records the number of an attribute.
     fn number(&mut self, field: FieldId, value: Datum<'_>) {
         let Some(number) = value.number() else { return };
         let near = double(number);
@@ -91,7 +91,7 @@ impl Memory {
         self.numbered.push(field.0);
     }
 
-    /// Notes the numbers of the event for the estimates.
+    /// Records the numbers of the event for the estimates.
     pub(super) fn note(&self, sight: &mut Sight, uses: &Uses) {
         let ranges = (0..CLASSES).fold(0, |mask, class| mask | Kind::Range(class).bit());
         for field in self.numbered.iter().map(|&field| FieldId(field)) {
@@ -104,7 +104,7 @@ impl Memory {
     }
 }
 
-/// Adds the axes of one value, as far as they are in use.
+/// Adds the axes of one value that are in use.
 fn push_axes(axes: &mut Vec<Point>, field: FieldId, value: Datum<'_>, uses: Option<&Use>, hasher: &Seeded) {
     let Some(uses) = uses.filter(|_| value != Datum::Null) else { return };
     let used = |kind: Kind| uses.mask() & kind.bit() != 0;
@@ -144,8 +144,8 @@ impl<'p, 'f> Probe<'p, 'f> {
         Probe { nodes, facts, memory, hasher, json: OnceCell::new() }
     }
 
-    /// Calls `found` with the selector of each clause at and below `at` that may hold. Recursion is
-    /// bounded by the points and ranges of a clause.
+    /// Calls `found` with the selector of each clause at and below `at` that may hold. The depth of
+    /// recursion is at most the number of points and ranges of a clause.
     pub(super) fn visit(&self, at: u32, found: &mut impl FnMut(u32)) {
         let node = &self.nodes.nodes[at];
         for entry in &node.list {
@@ -206,12 +206,12 @@ impl<'p, 'f> Probe<'p, 'f> {
         }
     }
 
-    /// Whether a hit that is marked so needs no evaluation.
+    /// Whether a hit marked [`super::guard::DECIDES`] needs no evaluation.
     pub(super) fn is_exact(&self) -> bool {
         self.memory.exact
     }
 
-    /// NaN, which is in no range, if it has none.
+    /// The number of a field; NaN, which is in no range, if it has none.
     #[inline]
     fn number(&self, field: FieldId) -> f64 {
         if field.is_attribute() {
@@ -238,7 +238,7 @@ impl<'p, 'f> Probe<'p, 'f> {
         &self.memory.axes[from as usize..to as usize]
     }
 
-    /// Axes of headers or of values in the payload; more than the field's own.
+    /// Axes of headers, or of values in the payload from the field's own on.
     fn late_axes_of(&self, field: FieldId) -> &[Point] {
         if field.is_json() {
             let axes = self.json();
@@ -249,7 +249,7 @@ impl<'p, 'f> Probe<'p, 'f> {
         &self.memory.axes[headers..]
     }
 
-    /// By field.
+    /// The axes of values in the payload, sorted by field.
     fn json(&self) -> &[Point] {
         self.json.get_or_init(|| {
             let mut axes = Vec::new();

@@ -1,15 +1,14 @@
-//! Where selectivity is estimated: which numbers a field has been seen to have.
+//! Estimates of selectivity, from recent numbers of each field.
 
 use super::axis::CLASSES;
 
-/// Numbers remembered per field.
+/// Numbers recorded per field.
 const SEEN: usize = 32;
 
-/// Fields for which numbers are remembered. Beyond, the field that has been remembered longest is
-/// forgotten.
+/// Fields whose numbers are recorded. Beyond that, the field recorded longest is dropped.
 const FIELDS_MAX: usize = 4096;
 
-/// The last numbers seen on one field: of events, and until there are any, ends of ranges.
+/// The last numbers of one field: of events, and until there are any, ends of ranges.
 #[derive(Debug)]
 struct Seen {
     numbers: [f64; SEEN],
@@ -19,17 +18,17 @@ struct Seen {
     of_events: bool,
 }
 
-/// What numbers fields have been seen to have, by number of the field.
+/// Recent numbers, by index of the field.
 #[derive(Debug, Default)]
 pub(super) struct Sight {
     fields: Vec<Option<Box<Seen>>>,
-    /// Fields in the order in which they were remembered, some of which may be forgotten already.
+    /// Fields in the order of their first record; some may have been dropped since.
     order: Vec<usize>,
     oldest: usize,
 }
 
 impl Sight {
-    /// Notes a number of an event, or else the end of a range.
+    /// Records a number of an event, or else the end of a range.
     pub(super) fn note(&mut self, field: usize, number: f64, of_event: bool) {
         if !number.is_finite() {
             return;
@@ -59,7 +58,7 @@ impl Sight {
         }
     }
 
-    /// Forgets a field that is not used any more: its number may come to mean another.
+    /// Drops a field that is not used any more: its index may be reused for another.
     pub(super) fn forget(&mut self, field: usize) {
         if let Some(slot) = self.fields.get_mut(field) {
             *slot = None;
@@ -71,8 +70,8 @@ impl Sight {
         seen.map_or(&[], |seen| &seen.numbers[..usize::from(seen.len)])
     }
 
-    /// The class of a range: 0 lets through a quarter or more of what has been seen, then each
-    /// class a quarter of the one before.
+    /// The class of a range: 0 lets through a quarter or more of the recorded numbers, each further
+    /// class a quarter of the previous one.
     pub(super) fn class(&self, field: usize, low: f64, high: f64) -> u8 {
         let numbers = self.numbers(field);
         if numbers.is_empty() {
@@ -80,13 +79,14 @@ impl Sight {
         }
         let inside = numbers.iter().filter(|&&number| low <= number && number <= high).count();
         let (from, to) = self.view(field);
-        // Few numbers tell only coarse shares; for what lets none through, the extent tells more.
+        // A few numbers give only coarse shares; for ranges that contain none of them, the extent
+        // is a better estimate.
         let extent = if to > from { (high.min(to) - low.max(from)).max(0.0) / (to - from) } else { 1.0 };
         let share = if inside * 8 >= numbers.len() { inside as f64 / numbers.len() as f64 } else { extent.min(0.12) };
         (0..CLASSES - 1).find(|class| share >= 0.25_f64.powi(i32::from(*class) + 1)).unwrap_or(CLASSES - 1)
     }
 
-    /// Between which numbers most are expected.
+    /// The interval in which most numbers are expected.
     pub(super) fn view(&self, field: usize) -> (f64, f64) {
         let numbers = self.numbers(field);
         numbers

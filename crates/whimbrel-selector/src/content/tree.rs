@@ -1,15 +1,15 @@
-//! Which boxes contain a point: R-trees.
+//! R-trees: find the boxes that contain a point.
 //!
 //! After A. Guttman, "R-trees: a dynamic index structure for spatial searching" (SIGMOD 1984), with
-//! the split along the axis that leaves the smallest expected search. All trees of one dimension
-//! share an arena.
+//! the split along the axis for which the expected cost of a search is smallest. All trees of one
+//! dimension share an arena.
 
 use crate::store::Slab;
 
-/// Boxes in a block. Sixteen are compared in about as many cycles, and splitting them costs little.
+/// Boxes in a block. Sixteen are compared in about as many cycles, and splitting them is cheap.
 pub(super) const BLOCK: usize = 16;
 
-/// A leaf with fewer boxes goes into a sibling that has room.
+/// A leaf with fewer boxes is merged into a sibling that has room.
 const SPARSE: usize = BLOCK / 4;
 
 /// No block.
@@ -18,9 +18,9 @@ pub(super) const NONE: u32 = u32::MAX;
 /// A box: low and high end of each axis, both included.
 pub(super) type Bounds<const D: usize> = [(f64, f64); D];
 
-/// What a leaf carries beside boxes: checked before anything else is looked at.
+/// Data that a leaf has beside each box, checked before any other memory is read.
 pub(super) trait Note: Copy {
-    /// For places without box.
+    /// The note of an unused place.
     const EMPTY: Self;
 }
 
@@ -28,11 +28,11 @@ pub(super) trait Note: Copy {
 struct Block<const D: usize, N> {
     low: [[f64; BLOCK]; D],
     high: [[f64; BLOCK]; D],
-    /// Clauses in leaves, blocks elsewhere.
+    /// Clauses in leaves, otherwise blocks.
     ids: [u32; BLOCK],
     notes: [N; BLOCK],
     len: u8,
-    /// Leaves are 0.
+    /// Height above the leaves, which have 0.
     height: u8,
     parent: u32,
 }
@@ -105,9 +105,9 @@ fn join<const D: usize>(left: &Bounds<D>, right: &Bounds<D>) -> Bounds<D> {
     core::array::from_fn(|axis| (left[axis].0.min(right[axis].0), left[axis].1.max(right[axis].1)))
 }
 
-/// The share of the field of view that a box takes up: how likely a point is in it.
+/// The share of `view` that a box covers: the probability that a point is in it.
 fn share<const D: usize>(bounds: &Bounds<D>, view: &Bounds<D>) -> f64 {
-    /// What a box without extent on an axis counts as, so that the other axes still tell.
+    /// The share of a box without extent on an axis, so that the other axes still count.
     const THIN: f64 = 1e-4;
     let mut share = 1.0;
     for (bounds, view) in bounds.iter().zip(view) {
@@ -134,9 +134,9 @@ impl<const D: usize, N: Note> Forest<D, N> {
         self.blocks.len()
     }
 
-    /// Adds a box to the tree at `root` ([`NONE`] if it is empty yet). `view` is where points are
-    /// expected; it decides how well the tree works, not whether. `moved` is told in which leaf
-    /// each clause is that was put or moved.
+    /// Adds a box to the tree at `root` ([`NONE`] if it is empty). `view` is the box in which
+    /// points are expected; it influences the speed of the tree, not its results. `moved` is called
+    /// with the leaf of each clause that was added or moved.
     pub(super) fn insert(
         &mut self,
         root: &mut u32,
@@ -181,7 +181,7 @@ impl<const D: usize, N: Note> Forest<D, N> {
         }
     }
 
-    /// The child whose share grows least by `bounds`; of equals the smallest.
+    /// The child whose share grows least by `bounds`; among equals the smallest.
     fn choose(&self, at: u32, bounds: &Bounds<D>, view: &Bounds<D>) -> usize {
         let block = &self.blocks[at];
         let mut best = (f64::INFINITY, f64::INFINITY, 0);
@@ -196,7 +196,7 @@ impl<const D: usize, N: Note> Forest<D, N> {
         best.2
     }
 
-    /// Divides a full block and one box more; returns the new block, whose parent is to be set.
+    /// Splits a full block and one more box; returns the new block, whose parent is to be set.
     fn split(
         &mut self,
         at: u32,
@@ -236,7 +236,7 @@ impl<const D: usize, N: Note> Forest<D, N> {
         new
     }
 
-    /// Removes a clause's box from the leaf where it is, and returns its note.
+    /// Removes a clause's box from its leaf, and returns its note.
     pub(super) fn remove(&mut self, root: &mut u32, leaf: u32, id: u32, moved: &mut impl FnMut(u32, u32)) -> N {
         let place = self.blocks[leaf].place_of(id);
         let note = self.blocks[leaf].notes[place];
@@ -245,8 +245,7 @@ impl<const D: usize, N: Note> Forest<D, N> {
         note
     }
 
-    /// Makes the boxes above a block as small as they may be, and lets go of blocks that are not
-    /// needed.
+    /// Shrinks the boxes above a block as far as possible, and removes blocks that are not needed.
     fn tighten(&mut self, root: &mut u32, leaf: u32, moved: &mut impl FnMut(u32, u32)) {
         let mut at = leaf;
         loop {
@@ -267,7 +266,7 @@ impl<const D: usize, N: Note> Forest<D, N> {
             }
             at = parent;
         }
-        // The root is the top: it goes when it is empty, and when it has become a detour.
+        // A root that is empty, or has a single child, is removed.
         while *root != NONE && self.blocks[*root].len <= 1 {
             let block = &self.blocks[*root];
             let next = if block.len == 0 { NONE } else { block.ids[0] };
@@ -282,7 +281,7 @@ impl<const D: usize, N: Note> Forest<D, N> {
         }
     }
 
-    /// Moves what a sparse block holds into a sibling with room; false if there is none. An empty
+    /// Moves the boxes of a sparse block into a sibling with room; false if there is none. An empty
     /// block needs none.
     fn give_away(&mut self, at: u32, parent: u32, moved: &mut impl FnMut(u32, u32)) -> bool {
         let len = usize::from(self.blocks[at].len);
@@ -308,8 +307,8 @@ impl<const D: usize, N: Note> Forest<D, N> {
         true
     }
 
-    /// Calls `found` with the note of each box that contains the point. Recursion is bounded by the
-    /// height: fewer than 16 for any memory.
+    /// Calls `found` with the note of each box that contains the point. The depth of recursion is
+    /// the height: fewer than 16 for any memory.
     pub(super) fn visit(&self, root: u32, point: &[f64; D], found: &mut impl FnMut(&N)) {
         if root == NONE {
             return;
@@ -328,16 +327,15 @@ impl<const D: usize, N: Note> Forest<D, N> {
     }
 }
 
-/// By the middle of what is seen of each box along one axis, then by clause, so that equal boxes
-/// have an order.
+/// Sorts by the middle of each box along one axis, as far as it lies in `view`, then by clause, so
+/// that the order of equal boxes is determined.
 fn sort<const D: usize, N>(all: &mut [(Bounds<D>, u32, N)], axis: usize, view: &Bounds<D>) {
     let (from, to) = view[axis];
     let middle = |bounds: &Bounds<D>| bounds[axis].0.max(from).min(to) + bounds[axis].1.min(to).max(from);
     all.sort_unstable_by(|left, right| middle(&left.0).total_cmp(&middle(&right.0)).then(left.1.cmp(&right.1)));
 }
 
-/// Where to cut a sorted row of boxes so that a search is expected to look at the fewest, and how
-/// many that are.
+/// The cut of a sorted row of boxes with the smallest expected cost of a search, and that cost.
 fn cheapest_cut<const D: usize, N>(all: &[(Bounds<D>, u32, N); BLOCK + 1], view: &Bounds<D>) -> (f64, usize) {
     const LEAST: usize = BLOCK / 4 + 1;
     let mut behind = [0.0; BLOCK + 1];

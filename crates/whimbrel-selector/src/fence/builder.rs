@@ -1,4 +1,4 @@
-//! Collecting fences before their index is made.
+//! Collects fences before their index is built.
 
 use std::collections::BTreeMap;
 
@@ -6,10 +6,10 @@ use super::error::{FenceError, Path};
 use super::{FENCE_NAME_MAX, FENCES_MAX, FENCES_POSITIONS_MAX, Fences, Shape, geojson};
 use crate::json::Json;
 
-/// Features of one text that are told to be refused, each with its reason; others are counted.
+/// Refused features of one text that are reported, each with its reason; further ones are counted.
 const REFUSALS_MAX: usize = 16;
 
-/// Collects fences for [`Fences`]. What is refused leaves it as it was.
+/// Collects fences for [`Fences`]. A refused fence leaves it unchanged.
 #[derive(Debug, Default)]
 pub struct FencesBuilder {
     fences: BTreeMap<Box<str>, Vec<Shape>>,
@@ -17,7 +17,7 @@ pub struct FencesBuilder {
 }
 
 impl FencesBuilder {
-    /// No fences yet.
+    /// An empty collection.
     pub fn new() -> FencesBuilder {
         FencesBuilder::default()
     }
@@ -37,13 +37,13 @@ impl FencesBuilder {
         self.insert(vec![read])
     }
 
-    /// Adds a fence for each feature of a FeatureCollection, under its property `name` or else its
-    /// `id`; returns their names.
+    /// Adds a fence for each feature of a FeatureCollection, under its property `name` or otherwise
+    /// its `id`; returns their names.
     ///
     /// # Errors
     /// The text, features, or the number of fences or positions are refused; then none is added.
-    /// Each feature that is refused has an error of its own; beyond 16 the last error says how many
-    /// others there are.
+    /// Each refused feature has an error of its own; beyond 16 the last error has the number of the
+    /// others.
     pub fn insert_features(&mut self, text: &str) -> Result<Vec<String>, Vec<FenceError>> {
         let only = |error| vec![error];
         let value = geojson::parse(text).map_err(only)?;
@@ -63,7 +63,7 @@ impl FencesBuilder {
         Ok(names)
     }
 
-    /// Reads one feature. `names` has those of the features before, and where they are.
+    /// Reads one feature. `names` has the names of earlier features, and their places.
     fn read(
         &self,
         name: String,
@@ -121,7 +121,7 @@ struct Read {
     positions: usize,
 }
 
-/// Why features are refused: the first of them, and how many others.
+/// The refused features: the errors of the first ones, and the number of the others.
 #[derive(Default)]
 struct Refusals {
     told: Vec<FenceError>,

@@ -1,8 +1,9 @@
-//! Why a fence is refused.
+//! The errors of fences.
 
 use core::fmt;
 
-/// Why a fence is refused: which one, where in its GeoJSON, what is wrong there, and what to do.
+/// The reason for refusing a fence: its name, the place in its GeoJSON, the mistake, and what to
+/// do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}{}{cause}; {advice}", Subject(fence), Where(place))]
 pub struct FenceError {
@@ -18,13 +19,13 @@ impl FenceError {
         self.fence.as_deref()
     }
 
-    /// Where, such as `features[2].geometry.coordinates[0][5]` or `line 3, column 7`; empty if the
-    /// whole is at fault.
+    /// The place, such as `features[2].geometry.coordinates[0][5]` or `line 3, column 7`; empty if
+    /// it is the whole text.
     pub fn place(&self) -> &str {
         &self.place
     }
 
-    /// What is wrong there.
+    /// The mistake.
     pub fn cause(&self) -> &str {
         &self.cause
     }
@@ -54,7 +55,7 @@ impl fmt::Display for Where<'_> {
 /// A place inside GeoJSON, from the inside out.
 #[derive(Clone, Copy)]
 pub enum Path<'a> {
-    /// The whole.
+    /// The whole document.
     Root,
     /// A member of an object.
     Member(&'a Path<'a>, &'static str),
@@ -63,7 +64,7 @@ pub enum Path<'a> {
 }
 
 impl Path<'_> {
-    /// What is wrong here; the fence is not known yet.
+    /// An error at this place; the fence is not known yet.
     pub fn error(&self, cause: impl Into<String>, advice: impl Into<String>) -> FenceError {
         FenceError { fence: None, place: self.to_string(), cause: cause.into(), advice: advice.into() }
     }

@@ -1,8 +1,8 @@
 //! Shapes from GeoJSON (RFC 7946).
 //!
-//! Read here and not with the `geojson` crate, whose errors do not tell where in a document they
-//! are. Only what a fence is made of is judged: types, coordinates, names, sizes. Other members, of
-//! which files have many, may hold anything.
+//! Read here and not with the `geojson` crate, whose errors have no place in the document. Only the
+//! parts of a fence are checked: types, coordinates, names, sizes. Other members, of which files
+//! have many, may have any value.
 
 use core::f64::consts::{FRAC_PI_2, PI};
 
@@ -18,10 +18,10 @@ const RADIUS_MAX: f64 = PI * EARTH_RADIUS;
 /// The largest width of a corridor, in metres: a quarter of the circumference.
 const WIDTH_MAX: f64 = FRAC_PI_2 * EARTH_RADIUS;
 
-/// Collections within collections at most, those with the outermost.
+/// Most nested collections, including the outermost.
 const COLLECTIONS_MAX: usize = 16;
 
-/// Characters of a value that an error shows at most.
+/// Most characters of a value that an error shows.
 const SHOWN_MAX: usize = 40;
 
 const KINDS: &str = "a Feature, a FeatureCollection or a geometry";
@@ -41,7 +41,7 @@ pub fn parse(text: &str) -> Result<Json<'_>, FenceError> {
     })
 }
 
-/// The shapes of one fence.
+/// The shapes of one fence, and the number of their positions.
 pub fn shapes(value: Json<'_>, at: &Path<'_>) -> Result<(Vec<Shape>, usize), FenceError> {
     let mut reader = Reader { shapes: Vec::new(), positions: 0, collections: 0 };
     reader.object(value, at, &Sizes::NONE)?;
@@ -54,7 +54,7 @@ pub fn shapes(value: Json<'_>, at: &Path<'_>) -> Result<(Vec<Shape>, usize), Fen
     Ok((reader.shapes, reader.positions))
 }
 
-/// The features of a collection, each with its name: the property `name`, or else its `id`.
+/// The features of a collection, each with its name: the property `name`, or otherwise its `id`.
 pub fn named_features(value: Json<'_>) -> Result<impl Iterator<Item = Named<'_>>, FenceError> {
     let kind = typed(value, &Path::Root)?;
     if kind != "FeatureCollection" {
@@ -67,10 +67,10 @@ pub fn named_features(value: Json<'_>) -> Result<impl Iterator<Item = Named<'_>>
     Ok(features.enumerate().map(|(n, feature)| (feature_name(feature, &Path::Element(&FEATURES, n)), feature)))
 }
 
-/// Where the features of a collection are.
+/// The place of the features of a collection.
 pub const FEATURES: Path<'static> = Path::Member(&Path::Root, "features");
 
-/// A feature, and the name that it gives its fence.
+/// A feature, with the name of its fence.
 type Named<'a> = (Result<String, FenceError>, Json<'a>);
 
 fn feature_name(feature: Json<'_>, at: &Path<'_>) -> Result<String, FenceError> {
@@ -84,7 +84,7 @@ fn feature_name(feature: Json<'_>, at: &Path<'_>) -> Result<String, FenceError> 
     name.map(std::borrow::Cow::into_owned).ok_or_else(missing)
 }
 
-/// Sizes that a feature gives to its points and lines.
+/// Sizes that a feature has for its points and lines.
 struct Sizes<'a> {
     feature: Option<&'a Path<'a>>,
     radius: Option<Json<'a>>,
@@ -113,7 +113,7 @@ impl Sizes<'_> {
     }
 }
 
-/// What coordinates stand for; sizes in metres.
+/// The meaning of coordinates; sizes in metres.
 #[derive(Clone, Copy)]
 enum Part {
     Circle(f64),
@@ -124,13 +124,13 @@ enum Part {
 struct Reader {
     shapes: Vec<Shape>,
     positions: usize,
-    /// How many collections what is read is in.
+    /// The number of collections around the value being read.
     collections: usize,
 }
 
 impl Reader {
-    /// Recursion is bounded by [`COLLECTIONS_MAX`]: a feature has a geometry, and only collections
-    /// have further ones.
+    /// The depth of recursion is at most [`COLLECTIONS_MAX`]: a feature has a geometry, and only
+    /// collections have further ones.
     fn object(&mut self, value: Json<'_>, at: &Path<'_>, sizes: &Sizes<'_>) -> Result<(), FenceError> {
         let kind = typed(value, at)?;
         match &*kind {
@@ -314,7 +314,7 @@ fn elements<'v>(value: Option<Json<'v>>, at: &Path<'_>) -> Result<impl Iterator<
     }
 }
 
-/// A value as it is written, cut where it is long.
+/// The beginning of a value as it is written.
 fn shown(value: Json<'_>) -> String {
     value.written().chars().take(SHOWN_MAX).collect()
 }

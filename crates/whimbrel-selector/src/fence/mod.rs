@@ -1,16 +1,15 @@
 //! Named geofences.
 //!
-//! - **Polygons** are in the plane of longitude and latitude, as RFC 7946 has it: their edges are
-//!   straight there, and a shape across the antimeridian comes in parts. Inside a ring is by the
-//!   even-odd rule, also if it crosses itself; a hole takes away what is inside of it. Edges of
-//!   outlines and of holes belong to the polygon; at a pole, any outline that reaches it contains
-//!   it.
+//! - **Polygons** are in the plane of longitude and latitude, as in RFC 7946: their edges are
+//!   straight there, and a shape across the antimeridian consists of parts. The inside of a ring
+//!   follows the even-odd rule, even if the ring crosses itself; a hole removes its inside. Edges
+//!   of outlines and of holes belong to the polygon; an outline that reaches a pole contains it.
 //! - **Circles** are points with the property `radius`, in metres, on a sphere with the earth's
 //!   mean radius.
-//! - **Corridors** are lines with the property `width`, in metres: all within half of it from the
-//!   line, with round ends. Their segments are arcs of great circles.
+//! - **Corridors** are lines with the property `width`, in metres: all points within half of it
+//!   from the line, with round ends. Their segments are arcs of great circles.
 //!
-//! An R-tree over the boxes of rings, circles and pieces of corridors finds those to look at.
+//! An R-tree over the boxes of rings, circles and pieces of corridors finds the candidates.
 
 mod builder;
 mod error;
@@ -32,24 +31,24 @@ pub use error::FenceError;
 use ring::{Extent, Location, Position, Ring};
 use sphere::{Cap, Corridor, Vector};
 
-/// Fences at most.
+/// Most fences.
 pub const FENCES_MAX: usize = 65_536;
 
-/// Bytes of a fence's name at most.
+/// Most bytes of a fence's name.
 pub const FENCE_NAME_MAX: usize = 256;
 
-/// Positions of one fence at most.
+/// Most positions of one fence.
 pub const FENCE_POSITIONS_MAX: usize = 1 << 20;
 
-/// Positions of all fences together at most; they take about 32 bytes each.
+/// Most positions of all fences together; they take about 32 bytes each.
 pub const FENCES_POSITIONS_MAX: usize = 1 << 22;
 
 /// A part of a fence.
 #[derive(Clone, Debug, PartialEq)]
 enum Shape {
-    /// What a polygon is within.
+    /// The outline of a polygon.
     Outline(Ring),
-    /// What it is not within; `outline` is its polygon's, counted within the fence.
+    /// A hole in a polygon; `outline` is the index of the polygon's outline within the fence.
     Hole {
         ring: Ring,
         outline: u32,
@@ -95,12 +94,12 @@ impl RTreeObject for Entry {
 #[derive(Clone, Debug)]
 struct Fence {
     name: Box<str>,
-    /// Its shapes, among all.
+    /// The range of its shapes among all shapes.
     shapes: Range<u32>,
 }
 
-/// Named shapes on the surface of the earth, and an index over them. Made by [`FencesBuilder`];
-/// never changes.
+/// Named shapes on the surface of the earth, with an index. Made by [`FencesBuilder`], and
+/// immutable.
 #[derive(Clone, Default)]
 pub struct Fences {
     /// Sorted by name.
@@ -110,28 +109,28 @@ pub struct Fences {
     index: RTree<Entry>,
 }
 
-/// What a look-up costs.
+/// The cost of a look-up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FenceWork {
     /// Rings, circles and corridors whose box contains the position.
     pub shapes: usize,
-    /// Segments of their lines that were looked at.
+    /// Segments of their lines that were tested.
     pub segments: usize,
 }
 
-/// How fences differ from others, by name, sorted.
+/// The differences between two sets of fences, by name, sorted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FenceChanges<'a> {
-    /// Those that are new.
+    /// New fences.
     pub added: Vec<&'a str>,
-    /// Those with other shapes.
+    /// Fences with other shapes.
     pub changed: Vec<&'a str>,
-    /// Those that are gone.
+    /// Removed fences.
     pub removed: Vec<&'a str>,
 }
 
 impl Fences {
-    /// No fences.
+    /// An empty set of fences.
     pub fn new() -> Fences {
         Fences::default()
     }
@@ -160,32 +159,33 @@ impl Fences {
         self.fences.iter().map(|fence| &*fence.name)
     }
 
-    /// How many fences there are.
+    /// The number of fences.
     pub fn len(&self) -> usize {
         self.fences.len()
     }
 
-    /// Whether there are none.
+    /// Whether there is no fence.
     pub fn is_empty(&self) -> bool {
         self.fences.is_empty()
     }
 
-    /// About how many bytes they take.
+    /// The approximate memory, bytes.
     pub fn memory(&self) -> usize {
         let names: usize = self.fences.iter().map(|fence| size_of::<Fence>() + fence.name.len()).sum();
         let shapes: usize = self.shapes.iter().map(Shape::memory).sum();
-        // A node of the tree is as large as its entry and an envelope; inner nodes are a small part
-        // of all.
+        // A node of the tree has the size of its entry and an envelope; inner nodes are a small
+        // part of all nodes.
         names + shapes + self.index.size() * 2 * size_of::<Entry>()
     }
 
     /// Calls `found` with the name of each fence that contains the position (degrees, WGS 84), each
-    /// once, sorted by name. None does if the position is beyond 90 or 180 degrees, or not finite.
+    /// once, sorted by name. No fence contains a position that is beyond 90 or 180 degrees, or not
+    /// finite.
     pub fn for_each_containing<'s>(&'s self, lat: f64, lon: f64, found: &mut dyn FnMut(&'s str)) {
         self.search(lat, lon, found);
     }
 
-    /// What [`Fences::for_each_containing`] costs at this position.
+    /// The cost of [`Fences::for_each_containing`] at this position.
     pub fn work(&self, lat: f64, lon: f64) -> FenceWork {
         self.search(lat, lon, &mut |_| {})
     }
@@ -215,9 +215,9 @@ impl Fences {
         work
     }
 
-    /// Whether one of these shapes of `fence`, less their holes, contains the place.
+    /// Whether one of these shapes of `fence`, without their holes, contains the place.
     fn contains(&self, fence: &Fence, hits: &[u32], place: &Place, work: &mut FenceWork) -> bool {
-        // The outline that contains it, unless one of its holes, which follow it, does too.
+        // The containing outline, unless one of its holes, which follow it, contains the place too.
         let mut within = None;
         for hit in hits {
             let contains = match &self.shapes[*hit as usize] {
@@ -242,7 +242,7 @@ impl Fences {
         within.is_some()
     }
 
-    /// How these fences differ from `old` ones.
+    /// The differences of these fences from `old`.
     pub fn changes_from<'a>(&'a self, old: &'a Fences) -> FenceChanges<'a> {
         let before: BTreeMap<&str, &Fence> = old.fences.iter().map(|fence| (&*fence.name, fence)).collect();
         let mut changes = FenceChanges::default();
@@ -268,9 +268,9 @@ impl fmt::Debug for Fences {
     }
 }
 
-/// A position that is looked for.
+/// A position to look up.
 struct Place {
-    /// Its notations: on the antimeridian there are two.
+    /// The coordinates: two pairs on the antimeridian.
     positions: SmallVec<[Position; 2]>,
     pole: bool,
     vector: OnceCell<Vector>,
@@ -285,7 +285,7 @@ impl Place {
         Place { positions, pole: lat.abs() == 90.0, vector: OnceCell::new() }
     }
 
-    /// Boxes that have just the place. A pole is at every longitude.
+    /// Boxes that contain only the place. A pole has every longitude.
     fn areas(&self) -> SmallVec<[AABB<Position>; 2]> {
         let lat = self.positions[0][1];
         if self.pole {
@@ -303,7 +303,7 @@ impl Place {
         self.pole || self.positions.iter().any(|at| ring.locate(*at, work) != Location::Outside)
     }
 
-    /// No ring has a pole inside: it would have to go beyond 90 degrees.
+    /// A pole is inside no ring: the ring would have to extend beyond 90 degrees.
     fn is_in_hole(&self, ring: &Ring, work: &mut FenceWork) -> bool {
         !self.pole && self.positions.iter().any(|at| ring.locate(*at, work) == Location::Inside)
     }

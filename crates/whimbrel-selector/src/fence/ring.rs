@@ -10,14 +10,14 @@ use super::tree::{SegmentTree, Step};
 /// Longitude and latitude, in degrees.
 pub type Position = [f64; 2];
 
-/// Where a position is with respect to a ring.
+/// The location of a position with respect to a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Location {
-    /// Within it.
+    /// Inside the ring.
     Inside,
     /// On one of its edges.
     Boundary,
-    /// Neither.
+    /// Outside the ring.
     Outside,
 }
 
@@ -43,21 +43,20 @@ impl Extent {
     }
 }
 
-/// A closed line of straight edges in the plane of longitude and latitude, as RFC 7946 (3.1.1) has
-/// it.
+/// A closed line of straight edges in the plane of longitude and latitude, as in RFC 7946 (3.1.1).
 ///
-/// What is inside follows the even-odd rule: a ray to the east crosses the ring an odd number of
-/// times. Edges are tested with exact signs (Shewchuk's adaptive predicates, crate `robust`), so a
-/// position is on an edge exactly if it is so for the numbers as given.
+/// The inside follows the even-odd rule: a ray to the east crosses the ring an odd number of times.
+/// Edges are tested with exact signs (Shewchuk's adaptive predicates, crate `robust`), so a
+/// position counts as on an edge exactly if it is so for the numbers as given.
 ///
-/// The `contains` of the `geo` crate walks all edges. Here a run of consecutive edges whose box
-/// does not contain the position is counted by its ends: if all of it lies to the east, it crosses
-/// the ray an odd number of times exactly if it ends on the other side of the ray than it begins.
-/// Only runs whose box contains the position are looked into: a few for outlines of real places,
-/// all of them only for long diagonal zigzags.
+/// The `contains` of the `geo` crate visits all edges. Here a run of consecutive edges whose box
+/// does not contain the position is decided by its ends: if all of it lies to the east, it crosses
+/// the ray an odd number of times exactly if its end is on the other side of the ray than its
+/// beginning. Only runs whose box contains the position are searched: a few for outlines of real
+/// places, all of them only for long diagonal zigzags.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ring {
-    /// The first one is repeated at the end.
+    /// The first position is repeated at the end.
     positions: Box<[Position]>,
     tree: SegmentTree<Extent>,
 }
@@ -69,12 +68,12 @@ impl Ring {
         Ring { positions: positions.into_boxed_slice(), tree }
     }
 
-    /// The box around it.
+    /// The box around the ring.
     pub fn extent(&self) -> Extent {
         Extent::around(&self.positions)
     }
 
-    /// Where `at` is.
+    /// The location of `at`.
     pub fn locate(&self, at: Position, work: &mut FenceWork) -> Location {
         let mut odd = false;
         let mut edges = 0;
@@ -115,10 +114,10 @@ impl Ring {
     }
 }
 
-/// How an edge meets the ray from a position to the east.
+/// The relation of an edge to the ray from a position to the east.
 enum Crossing {
     None,
-    /// It crosses the ray; of its ends, one on the ray counts as below.
+    /// The edge crosses the ray; an end on the ray counts as below.
     East,
     /// The position is on the edge.
     At,

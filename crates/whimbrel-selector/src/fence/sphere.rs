@@ -1,5 +1,5 @@
 //! Circles and corridors on the sphere: unit vectors instead of degrees, so that neither the
-//! antimeridian nor the poles are special.
+//! antimeridian nor the poles are special cases.
 
 use core::f64::consts::{FRAC_PI_2, PI};
 
@@ -9,19 +9,19 @@ use super::FenceWork;
 use super::ring::{Extent, Position};
 use super::tree::{SegmentTree, Step};
 
-/// The mean radius of the earth, in metres (IUGG: (2a + b) / 3 of WGS 84). Against the ellipsoid,
-/// distances on this sphere are wrong by at most 0.56 %.
+/// The mean radius of the earth, in metres (IUGG: (2a + b) / 3 of WGS 84). Compared with the
+/// ellipsoid, distances on this sphere are wrong by at most 0.56 %.
 pub const EARTH_RADIUS: f64 = 6_371_008.8;
 
-/// Added to each bound of a search, in radians (about 6 µm), so that rounding never hides what the
-/// exact test would find.
+/// Added to each bound of a search, in radians (about 6 µm), so that rounding never excludes a
+/// shape that the exact test would find.
 const SLACK: f64 = 1e-12;
 
 /// The square of the sine of an angle (about 60 nm) below which a segment is a point: its direction
-/// would be that of rounding errors.
+/// would be determined by rounding errors.
 const POINT: f64 = 1e-28;
 
-/// Segments that stand together in the index of all fences at least.
+/// Least number of segments per piece in the index of all fences.
 const PIECE: usize = 16;
 
 /// A direction from the centre of the earth.
@@ -50,14 +50,14 @@ fn cross(a: Vector, b: Vector) -> Vector {
     [a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]]
 }
 
-/// The square of the straight distance through the sphere: grows with the angle, and is precise for
-/// small ones.
+/// The square of the straight distance through the sphere: it grows with the angle, and is precise
+/// for small ones.
 fn chord2(a: Vector, b: Vector) -> f64 {
     let difference = subtract(a, b);
     dot(difference, difference)
 }
 
-/// [`chord2`] of directions that are `angle` apart; beyond all of them from half a turn on.
+/// [`chord2`] of directions that are `angle` apart; infinite from half a turn on.
 fn chord2_of(angle: f64) -> f64 {
     if angle >= PI {
         return f64::INFINITY;
@@ -75,7 +75,7 @@ fn angle_of(chord2: f64) -> f64 {
     2.0 * (chord2.sqrt() / 2.0).min(1.0).asin()
 }
 
-/// Everything within an angle of a direction.
+/// All directions within an angle of the centre.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cap {
     centre: Vector,
@@ -90,12 +90,12 @@ impl Cap {
         Cap { centre: vector(centre), angle, reach: chord2_of(angle) }
     }
 
-    /// Whether `at` is within it.
+    /// Whether `at` is in the circle.
     pub fn contains(&self, at: Vector) -> bool {
         chord2(self.centre, at) <= self.reach
     }
 
-    /// Boxes that cover it, divided at the antimeridian.
+    /// Boxes that cover the circle, divided at the antimeridian.
     pub fn extents(&self) -> SmallVec<[Extent; 2]> {
         let angle = self.angle + SLACK;
         let [lon, lat] = position(self.centre);
@@ -116,7 +116,7 @@ impl Cap {
         }
     }
 
-    /// A cap around all these directions. It contains the arcs between them too if it is smaller
+    /// A cap around all these directions. It also contains the arcs between them if it is smaller
     /// than a hemisphere.
     fn around(vectors: &[Vector], margin: f64) -> Cap {
         let sum = vectors.iter().fold([0.0; 3], |sum, v| [sum[0] + v[0], sum[1] + v[1], sum[2] + v[2]]);
@@ -128,9 +128,9 @@ impl Cap {
     }
 }
 
-/// Everything within a distance of a line, whose segments are arcs of great circles: the shortest
-/// way between their ends, also across the antimeridian and past the poles. The ends of the line
-/// are round, and so are its bends.
+/// All points within a distance of a line, whose segments are arcs of great circles: the shortest
+/// way between their ends, also across the antimeridian and past the poles. The ends and the bends
+/// of the line are round.
 ///
 /// RFC 7946 means segments that are straight in longitude and latitude. A segment of length L
 /// departs from its arc by at most about L² · tan |φ| / 7.3 R, φ being its latitude furthest from
@@ -148,8 +148,8 @@ pub struct Corridor {
 }
 
 impl Corridor {
-    /// The corridor along these positions, at least two, none further from the next than a quarter
-    /// of the circumference; `width` in metres.
+    /// The corridor along these positions, at least two, each at most a quarter of the
+    /// circumference from the next; `width` in metres.
     pub fn new(line: &[Position], width: f64) -> Corridor {
         let half = width / 2.0 / EARTH_RADIUS;
         let vectors: Box<[Vector]> = line.iter().copied().map(vector).collect();
@@ -157,7 +157,7 @@ impl Corridor {
         Corridor { vectors, tree, half, half_chord2: chord2_of(half), half_sin: half.sin() }
     }
 
-    /// Whether `at` is within it.
+    /// Whether `at` is in the corridor.
     pub fn contains(&self, at: Vector, work: &mut FenceWork) -> bool {
         let mut decide = |cap: &Cap, _| if cap.contains(at) { Step::Descend } else { Step::Skip };
         let mut leaf = |run: core::ops::Range<usize>| {
@@ -168,7 +168,7 @@ impl Corridor {
         self.tree.visit(&mut decide, &mut leaf) == Step::Stop
     }
 
-    /// Whether `at` is no further than half the width from the arc between `a` and `b`.
+    /// Whether `at` is at most half the width from the arc between `a` and `b`.
     fn is_near(&self, a: Vector, b: Vector, at: Vector) -> bool {
         if chord2(a, at) <= self.half_chord2 || chord2(b, at) <= self.half_chord2 {
             return true;
@@ -184,7 +184,7 @@ impl Corridor {
         between && dot(normal, from_a).abs() <= self.half_sin * length2.sqrt()
     }
 
-    /// Boxes that cover it, for pieces of it.
+    /// Boxes that cover pieces of the corridor.
     pub fn extents(&self) -> Vec<Extent> {
         let mut extents = Vec::new();
         let mut decide = |cap: &Cap, run: core::ops::Range<usize>| {

@@ -2,23 +2,23 @@
 
 use core::ops::Range;
 
-/// Segments in a leaf: looking at that many costs about as much as one more level.
+/// Segments in a leaf: testing these costs about as much as one more level.
 const LEAF: usize = 8;
 
-/// What to do at a node of a [`SegmentTree`].
+/// The decision at a node of a [`SegmentTree`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Leave out everything below.
+    /// Skip everything below.
     Skip,
-    /// Go on below; at a leaf, look at its segments.
+    /// Continue below; at a leaf, test its segments.
     Descend,
     /// End the visit.
     Stop,
 }
 
-/// Summaries `B` of runs of segments: the root sums up all of them, its children the halves, down
-/// to leaves of a few. Stored in preorder without pointers: a subtree of `n` leaves takes `2 n - 1`
-/// nodes.
+/// Summaries `B` of runs of segments: the root summarises all segments, its children the halves,
+/// down to leaves of a few. Stored in preorder without pointers: a subtree of `n` leaves takes
+/// `2 n - 1` nodes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SegmentTree<B> {
     segments: usize,
@@ -26,7 +26,7 @@ pub struct SegmentTree<B> {
 }
 
 impl<B> SegmentTree<B> {
-    /// A tree over `segments`, at least one; `summary` sums up a run of them. Takes `segments` ×
+    /// A tree over `segments`, at least one; `summary` summarises a run of them. Takes `segments` ×
     /// log `segments` steps.
     pub fn new(segments: usize, mut summary: impl FnMut(Range<usize>) -> B) -> SegmentTree<B> {
         let leaves = segments.div_ceil(LEAF);
@@ -35,8 +35,8 @@ impl<B> SegmentTree<B> {
         SegmentTree { segments, nodes }
     }
 
-    /// Asks `decide` about nodes from the root on, and calls `leaf` with the segments of each leaf
-    /// that was descended into, in order. Either may stop the visit.
+    /// Calls `decide` for nodes from the root on, and `leaf` with the segments of each leaf that
+    /// was descended into, in order. Either may stop the visit.
     pub fn visit(
         &self,
         decide: &mut impl FnMut(&B, Range<usize>) -> Step,
@@ -77,7 +77,7 @@ fn middle(leaves: &Range<usize>) -> usize {
     leaves.start + leaves.len() / 2
 }
 
-/// The segments in these leaves.
+/// The range of segments of these leaves.
 fn run(leaves: &Range<usize>, segments: usize) -> Range<usize> {
     leaves.start * LEAF..segments.min(leaves.end * LEAF)
 }

@@ -1,4 +1,4 @@
-//! Values in JSON payloads: which ones selectors want, and their reading.
+//! JSON payloads: the paths that selectors use, and reading their values.
 
 mod pick;
 mod scan;
@@ -15,15 +15,15 @@ use crate::store::{Slab, Table};
 
 const ROOT: u32 = 0;
 
-/// One step of a wanted path. Paths with a common beginning share its steps.
+/// One step of a used path. Paths with a common beginning share its steps.
 #[derive(Debug)]
 struct Node {
     parent: u32,
     step: Step,
-    /// How often the path that ends here is in use.
+    /// Number of uses of the path that ends here.
     uses: u32,
     children: u32,
-    /// How many children count from the end of an array.
+    /// Number of children that count from the end of an array.
     from_end: u32,
 }
 
@@ -48,12 +48,12 @@ impl JsonFields {
         fields
     }
 
-    /// The top-level members `lat` and `lon`, which are in use always.
+    /// The top-level members `lat` and `lon`, which are always in use.
     pub(crate) fn position(&self) -> (u32, u32) {
         self.position
     }
 
-    /// The number of a path, which is in use once more.
+    /// The number of a path, with one more use.
     pub(crate) fn retain(&mut self, steps: &[Step]) -> u32 {
         let mut at = ROOT;
         for step in steps {
@@ -78,7 +78,7 @@ impl JsonFields {
         steps.iter().try_fold(ROOT, |at, step| self.child(at, step))
     }
 
-    /// The path is in use once less.
+    /// Ends one use of a path.
     pub(crate) fn release(&mut self, id: u32) {
         self.nodes[id].uses -= 1;
         let mut at = id;
@@ -101,12 +101,12 @@ impl JsonFields {
         self.table.find(hash(&self.hasher, parent, step), same)
     }
 
-    /// The node of an element of an array, by its place from the start or, below 0, from the end.
+    /// The node of an array's element, by its index from the start or, if negative, from the end.
     fn element(&self, parent: u32, index: i64) -> Option<u32> {
         self.child(parent, &Step::Index(index))
     }
 
-    /// Selectors want the value of the path that ends here.
+    /// Whether a selector uses the value of the path that ends here.
     fn is_wanted(&self, node: u32) -> bool {
         self.nodes[node].uses > 0
     }

@@ -1,4 +1,4 @@
-//! The wanted values of one payload.
+//! The values of one payload that selectors use.
 
 use core::mem;
 use std::collections::BTreeMap;
@@ -10,40 +10,42 @@ use super::scan::{Fault, Lengths, Scanner, Token, text};
 use super::{JsonFields, ROOT};
 use crate::subject::Datum;
 
-/// Payloads in which array elements are counted from the end, bytes: it takes the lengths of all
-/// arrays in such an array, 16 bytes each. In longer payloads these elements are NULL.
+/// Longest payload, bytes, in which array elements are counted from the end: counting needs the
+/// lengths of all arrays in such an array, 16 bytes each. In longer payloads these elements are
+/// NULL.
 const FROM_END_MAX: usize = 1 << 20;
 
-/// Nodes of paths that lead to the same value: several only where elements are counted from both
+/// Nodes of the paths that lead to one value: several only where elements are counted from both
 /// ends.
 type Nodes = SmallVec<[u32; 2]>;
 
-/// A value that is kept: JSON `null`, and texts that stand for none, are not.
+/// A value that is kept; JSON `null`, and malformed texts, are not.
 #[derive(Debug)]
 enum Kept<'a> {
-    /// It is, or borrows from, what stands in the payload.
+    /// A value that is, or borrows, bytes of the payload.
     Plain(Datum<'a>),
     /// A text that was written with escapes.
     Escaped(Box<str>),
-    /// It was in a member that came again; the last one counts.
+    /// A value in a member that occurred again; only the last occurrence counts.
     Replaced,
 }
 
-/// The wanted values of one payload.
+/// The values of one payload that selectors use.
 #[derive(Debug, Default)]
 pub(crate) struct JsonFacts<'a> {
-    /// By field, each once.
+    /// Sorted by field, each once.
     values: Vec<(u32, Kept<'a>)>,
 }
 
 impl<'a> JsonFacts<'a> {
     /// Reads `payload`. One that is not JSON has no values.
     ///
-    /// What is JSON does not depend on what is wanted: its grammar is checked to its end. Other
-    /// values than the wanted ones are not judged. The time is bounded by the bytes of the payload
-    /// times the paths that meet in one value, which are 1 where no path counts elements from the
-    /// end; besides, by one look-up for each member and element beside a wanted one. Containers
-    /// that are open on the way to wanted values are held in a list, nothing recurses.
+    /// Whether a payload is JSON does not depend on the used paths: its grammar is checked to its
+    /// end. Values of other paths are not checked. The time is at most the bytes of the payload
+    /// times the number of paths that meet in one value, which is 1 unless a path counts elements
+    /// from the end; in addition one look-up for each member and element beside a used one.
+    /// Containers that are open on the way to used values are kept in a list; there is no
+    /// recursion.
     pub(crate) fn of(payload: &'a [u8], fields: &JsonFields) -> JsonFacts<'a> {
         let counts_from_end = payload.len() <= FROM_END_MAX;
         let scanner = Scanner::new(payload);
@@ -79,7 +81,7 @@ impl Kept<'_> {
     }
 }
 
-/// A number by the rule for attributes ([`Value::of`]): infinite where it is beyond a double.
+/// A number by the rule for attributes ([`Value::of`]): infinite if it is beyond a double.
 fn number(written: &str) -> Datum<'static> {
     match Value::of(written) {
         Value::Integer(value) => Datum::Integer(value),
@@ -88,22 +90,22 @@ fn number(written: &str) -> Datum<'static> {
     }
 }
 
-/// A container that is open, on the way to wanted values.
+/// An open container on the way to used values.
 struct Open {
     kind: Kind,
     nodes: Nodes,
-    /// The first of its values.
+    /// The index of the first of its values.
     from: usize,
     is_first: bool,
 }
 
 enum Kind {
-    /// Wanted members so far, and where their values are: a member that comes again replaces them.
+    /// Used members so far, with the range of their values: a repeated member replaces them.
     Object(BTreeMap<u32, (usize, usize)>),
     Array {
-        /// Of the element that comes next.
+        /// The index of the next element.
         index: i64,
-        /// How many there are, if a path counts from the end.
+        /// The number of elements, if a path counts from the end.
         length: Option<i64>,
     },
 }
@@ -111,7 +113,7 @@ enum Kind {
 struct Walk<'w, 'a> {
     fields: &'w JsonFields,
     scanner: Scanner<'a>,
-    /// Elements may be counted from the end.
+    /// Whether elements may be counted from the end.
     counts_from_end: bool,
     lengths: Lengths,
     values: Vec<(u32, Kept<'a>)>,
@@ -134,7 +136,7 @@ impl Walk<'_, '_> {
         self.scanner.finish()
     }
 
-    /// Goes to the next member or element; gives the nodes that lead to it, `None` at the end.
+    /// Goes to the next member or element; returns the nodes of its paths, `None` at the end.
     fn advance(&mut self, open: &mut Open) -> Result<Option<Nodes>, Fault> {
         let is_first = mem::take(&mut open.is_first);
         match &mut open.kind {
@@ -165,8 +167,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// Reads a value to which these nodes lead: keeps it where a path ends, opens it where paths go
-    /// on.
+    /// Reads the value of these nodes: keeps it where a path ends, opens it where paths continue.
     fn value(&mut self, nodes: Nodes, open: &mut Vec<Open>) -> Result<(), Fault> {
         let from = self.values.len();
         let begun = self.scanner.begin()?;

@@ -1,12 +1,11 @@
 //! The grammar of JSON (RFC 8259) without its values: where each value begins and ends.
 //!
 //! The structure alone decides whether bytes are JSON: brackets, commas, colons, literals, and the
-//! form of numbers. What stands between the quotes of a text, and how large a number is, concern
-//! that value only, and are judged where it is asked for ([`text`]). A byte order mark is skipped
-//! (section 8.1 allows it).
+//! form of numbers. The contents of a text, and the size of a number, concern that value only, and
+//! are checked when it is read ([`text`]). A byte order mark is skipped (section 8.1 allows it).
 //!
-//! Nothing here recurses: containers that are open stand in a list. Each byte is looked at once per
-//! call that passes it.
+//! There is no recursion: open containers are kept in a list. Each call reads each byte that it
+//! passes once.
 
 use std::borrow::Cow;
 
@@ -14,12 +13,12 @@ use memchr::memchr2;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// Why bytes are no JSON.
+/// The reason why bytes are not JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
-    /// The byte that does not fit, counted from 0.
+    /// The offset of the unexpected byte.
     pub(crate) at: usize,
-    /// What would fit there.
+    /// The expected item.
     pub(crate) expected: &'static str,
 }
 
@@ -28,28 +27,27 @@ pub(crate) struct Fault {
 pub(crate) enum Token<'a> {
     Null,
     Boolean(bool),
-    /// As it is written.
+    /// As written.
     Number(&'a str),
-    /// What stands between its quotes.
+    /// The bytes between its quotes.
     Text(&'a [u8]),
     Array,
     Object,
 }
 
-/// How many elements arrays have: those in the value that was skipped last with
-/// [`Scanner::measure`].
+/// The numbers of elements of arrays: those in the value that [`Scanner::measure`] skipped last.
 #[derive(Debug, Default)]
 pub(crate) struct Lengths {
-    /// Where each array opens, ascending, and its elements.
+    /// The offset of each array, ascending, and its number of elements.
     found: Vec<(usize, i64)>,
-    /// Arrays that are open, by their places in `found`.
+    /// Open arrays, by their indexes in `found`.
     open: Vec<usize>,
-    /// Where the value ends.
+    /// The end of the value.
     end: usize,
 }
 
 impl Lengths {
-    /// The elements of the array whose opening bracket ends at `at`, if it was measured.
+    /// The number of elements of the array whose opening bracket ends at `at`, if it was measured.
     pub(crate) fn get(&self, at: usize) -> Option<i64> {
         let place = self.found.binary_search_by_key(&at, |(opens, _)| *opens).ok()?;
         Some(self.found[place].1)
@@ -67,7 +65,7 @@ impl Lengths {
     }
 }
 
-/// A place in bytes that may be JSON.
+/// A position in bytes that may be JSON.
 #[derive(Debug)]
 pub(crate) struct Scanner<'a> {
     bytes: &'a [u8],
@@ -82,7 +80,7 @@ impl<'a> Scanner<'a> {
         Scanner { bytes, at, open: Vec::new() }
     }
 
-    /// The byte that is read next.
+    /// The offset of the next byte.
     pub(crate) fn at(&self) -> usize {
         self.at
     }
@@ -102,7 +100,7 @@ impl<'a> Scanner<'a> {
         0
     }
 
-    /// Nothing but white space follows.
+    /// Checks that only white space follows.
     pub(crate) fn finish(&mut self) -> Result<(), Fault> {
         self.peek();
         if self.at == self.bytes.len() { Ok(()) } else { Err(self.fault("the end of the text")) }
@@ -128,8 +126,8 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Reads the name of the next member of an object and the colon behind it; `None` at its
-    /// closing bracket.
+    /// Reads the name of the next member of an object and the colon after it; `None` at its closing
+    /// bracket.
     pub(crate) fn member(&mut self, is_first: bool) -> Result<Option<&'a [u8]>, Fault> {
         match self.peek() {
             b'}' => {
@@ -173,14 +171,14 @@ impl<'a> Scanner<'a> {
         self.skip_rest(begun)
     }
 
-    /// Skips what is left of a value whose beginning has been read.
+    /// Skips the rest of a value whose beginning has been read.
     pub(crate) fn skip_rest(&mut self, begun: Token<'_>) -> Result<(), Fault> {
         self.pass(begun, None)
     }
 
     /// Counts the elements of the array whose opening bracket has been read, and of all arrays in
-    /// it, and stays there. An array in the value that was measured last is not counted again: all
-    /// together take the time of their bytes.
+    /// it, without moving. An array in the value that was measured last is not counted again, so
+    /// that all counts together take the time of their bytes.
     pub(crate) fn measure(&mut self, lengths: &mut Lengths) -> Result<Option<i64>, Fault> {
         let opened = self.at;
         if opened >= lengths.end {
@@ -215,7 +213,7 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    /// Notes that a container is open; false if the value is none.
+    /// Records that a container is open; false if the value is none.
     fn enter(&mut self, begun: Token<'_>, lengths: &mut Option<&mut Lengths>) -> bool {
         let is_object = match begun {
             Token::Object => true,
@@ -229,7 +227,7 @@ impl<'a> Scanner<'a> {
         true
     }
 
-    /// Reads a text; gives what stands between its quotes.
+    /// Reads a text; returns the bytes between its quotes.
     fn text(&mut self) -> Result<&'a [u8], Fault> {
         if self.bytes.get(self.at) != Some(&b'"') {
             return Err(self.fault("a member's name in quotes"));
@@ -246,7 +244,7 @@ impl<'a> Scanner<'a> {
             if self.bytes[end] == b'"' {
                 break;
             }
-            // Whatever it is that is escaped, it does not end the text.
+            // An escaped character does not end the text, whichever it is.
             end += 2;
         }
         self.at = end + 1;
@@ -295,9 +293,9 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// A text by what stands between its quotes. `None` if it stands for none: it has bytes that are
-/// not UTF-8, control characters, an escape that JSON does not have, or half of a surrogate pair
-/// (which the grammar allows, section 8.2).
+/// A text from the bytes between its quotes. `None` if they are malformed: bytes that are not
+/// UTF-8, control characters, an escape that JSON does not have, or half of a surrogate pair (which
+/// the grammar allows, section 8.2).
 pub(crate) fn text(raw: &[u8]) -> Option<Cow<'_, str>> {
     if raw.iter().any(|byte| *byte < b' ') {
         return None;
@@ -331,7 +329,7 @@ pub(crate) fn text(raw: &[u8]) -> Option<Cow<'_, str>> {
     Some(Cow::Owned(out))
 }
 
-/// The character of `uXXXX` or `uXXXX\uXXXX`, and the bytes that it takes.
+/// The character of `uXXXX` or `uXXXX\uXXXX`, and the number of its bytes.
 fn unicode(escape: &str) -> Option<(char, usize)> {
     let unit = |from: usize| {
         let digits = escape.get(from..from + 4)?;

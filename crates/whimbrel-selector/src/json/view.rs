@@ -1,11 +1,11 @@
-//! A document whose grammar has been checked, looked into where it is asked.
+//! A document whose grammar has been checked, read on demand.
 
 use std::borrow::Cow;
 
 use super::scan::{Fault, Scanner, Token, text};
 
-/// A value in a JSON document. Nothing of it is judged but what is asked for: a member that stands
-/// for no value of ours costs no other. Each question takes the time of the bytes of the value.
+/// A value in a JSON document. Only the parts that are read are checked, so that a malformed value
+/// does not affect others. Each call takes the time of the bytes of the value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Json<'a>(&'a [u8]);
 
@@ -23,7 +23,8 @@ impl<'a> Json<'a> {
         Scanner::new(self.0).begin().expect("it was checked")
     }
 
-    /// The member of this name, of several the last; `None` if there is none, or this is no object.
+    /// The member of this name, the last one if there are several; `None` if there is none, or this
+    /// is not an object.
     pub(crate) fn get(self, name: &str) -> Option<Json<'a>> {
         let mut scanner = Scanner::new(self.0);
         let (mut found, mut is_first) = (None, true);
@@ -40,7 +41,7 @@ impl<'a> Json<'a> {
         found
     }
 
-    /// The elements of an array; none if this is none.
+    /// The elements of an array; empty if this is not an array.
     pub(crate) fn elements(self) -> impl Iterator<Item = Json<'a>> {
         let mut scanner = Scanner::new(self.0);
         let is_array = scanner.begin() == Ok(Token::Array);
@@ -62,7 +63,7 @@ impl<'a> Json<'a> {
         }
     }
 
-    /// The text; `None` also for one that stands for none, see [`text`].
+    /// The text; `None` also for a malformed one, see [`text`].
     pub(crate) fn text(self) -> Option<Cow<'a, str>> {
         match self.token() {
             Token::Text(raw) => text(raw),
@@ -70,13 +71,13 @@ impl<'a> Json<'a> {
         }
     }
 
-    /// The value as it is written.
+    /// The value as written.
     pub(crate) fn written(self) -> Cow<'a, str> {
         String::from_utf8_lossy(self.0)
     }
 }
 
-/// The value that the scanner is in front of, which it passes.
+/// Reads the value at the scanner's position, and moves past it.
 fn next<'a>(scanner: &mut Scanner<'a>, bytes: &'a [u8]) -> Json<'a> {
     let start = scanner.at();
     scanner.skip().expect("it was checked");

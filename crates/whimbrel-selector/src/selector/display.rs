@@ -7,7 +7,7 @@ use super::headers;
 use super::lexer;
 use super::pattern;
 
-/// Whether `name` may stand in a selector without quotes and means the attribute of that name.
+/// Whether `name` without quotes means the attribute of that name.
 fn is_plain_identifier(name: &str) -> bool {
     name.starts_with(lexer::starts_identifier)
         && name.chars().all(lexer::continues_identifier)
@@ -16,7 +16,7 @@ fn is_plain_identifier(name: &str) -> bool {
 }
 
 impl fmt::Display for Field {
-    /// As it is written in a selector.
+    /// Writes the field in a selector's form.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Field::Attribute(name) if is_plain_identifier(name) => f.write_str(name),
@@ -24,8 +24,8 @@ impl fmt::Display for Field {
             Field::Priority => f.write_str("JMSPriority"),
             Field::Timestamp => f.write_str("JMSTimestamp"),
             Field::MessageId => f.write_str("JMSMessageID"),
-            // Versions up to 0.2 take the bare names for NULL, and do not understand these: they
-            // let everything through then, where the bare name would let nothing through.
+            // Versions up to 0.2 read the bare names as NULL, and do not understand these: they let
+            // everything through then, where the bare name would let nothing through.
             Field::CorrelationId => f.write_str("header('JMSCorrelationID')"),
             Field::ContentType => f.write_str("header('JMSType')"),
             Field::Header(name) => f.write_str(name),
@@ -50,11 +50,11 @@ fn write_quoted(f: &mut fmt::Formatter<'_>, quote: char, content: &str) -> fmt::
 }
 
 impl fmt::Display for Condition {
-    /// As it is written in a selector.
+    /// Writes the condition in a selector's form.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Condition::Constant(value) => f.write_str(if *value { "TRUE" } else { "FALSE" }),
-            // There is no word for it; this header is always NULL.
+            // The language has no word for unknown; this header is always NULL.
             Condition::Unknown => f.write_str("JMSDestination"),
             Condition::Test(field) => field.fmt(f),
             Condition::Compare { op, left, right } => write!(f, "{left} {} {right}", op.as_str()),
@@ -97,7 +97,8 @@ impl fmt::Display for Condition {
     }
 }
 
-/// A condition that is compared. A field alone would be taken for its value, not for a condition.
+/// Writes a side of a comparison of conditions. A bare field would be read as its value, not as a
+/// condition.
 fn write_side(f: &mut fmt::Formatter<'_>, side: &Condition) -> fmt::Result {
     match side {
         Condition::Test(field) => write!(f, "({field} = TRUE)"),
@@ -123,7 +124,7 @@ fn write_like(f: &mut fmt::Formatter<'_>, field: &Field, pattern: &Pattern, not:
 }
 
 impl fmt::Display for Operand {
-    /// As it is written in a selector.
+    /// Writes the operand in a selector's form.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Operand::Literal(literal) => literal.fmt(f),
@@ -145,7 +146,7 @@ fn write_operand(f: &mut fmt::Formatter<'_>, operand: &Operand, parentheses: boo
     if parentheses { write!(f, "({operand})") } else { write!(f, "{operand}") }
 }
 
-/// How closely the parts of an operand belong together.
+/// The precedence of an operand.
 fn binding(operand: &Operand) -> u8 {
     match operand {
         Operand::Arithmetic { op: Operation::Add | Operation::Subtract, .. } => 0,
@@ -156,7 +157,7 @@ fn binding(operand: &Operand) -> u8 {
 }
 
 impl fmt::Display for Literal {
-    /// As it is written in a selector; doubles in as few digits as tell them from all others.
+    /// Writes the literal in a selector's form; a double in the fewest digits that identify it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Literal::Integer(value) => value.fmt(f),

@@ -1,17 +1,18 @@
-//! Why a text is no selector, and where.
+//! The error of a text that is not a selector.
 
 use core::fmt;
 
-/// Why a text is no selector.
+/// The reason why a text is not a selector, with its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SelectorError {
-    /// Where the cause begins, bytes from the start of the text.
+    /// The beginning of the cause, bytes from the start of the text.
     pub offset: usize,
-    /// How much of the text is the cause, bytes; 0 at its end.
+    /// Bytes of the cause; 0 at the end of the text.
     pub length: usize,
-    /// The same place for people: characters from the start of the text, the first is 1.
+    /// The beginning for people: characters from the start of the text, from 1 on.
     pub position: usize,
-    /// What is wrong, why, and where it helps what to write instead; one line, no full stop.
+    /// The mistake, the reason, and where it helps the text to write instead; one line, no full
+    /// stop.
     pub cause: String,
 }
 
@@ -23,7 +24,7 @@ impl fmt::Display for SelectorError {
 
 impl core::error::Error for SelectorError {}
 
-/// A cause and its bytes, as long as the text itself is at hand.
+/// A cause and its bytes, until the text is available.
 #[derive(Debug)]
 pub(super) struct Problem {
     start: usize,
@@ -36,14 +37,14 @@ impl Problem {
         Problem { start, end, cause: cause.into() }
     }
 
-    /// The error for whoever wrote `text`.
+    /// The error for the author of `text`.
     pub(super) fn in_text(self, text: &str) -> SelectorError {
         let position = text.get(..self.start).map_or(1, |before| before.chars().count() + 1);
         SelectorError { offset: self.start, length: self.end - self.start, position, cause: self.cause }
     }
 }
 
-/// A part of the text as it may stand in a cause: short, and in one line.
+/// A part of the text for a cause: short, and in one line.
 pub(super) fn excerpt(part: &str) -> String {
     const LONGEST: usize = 40;
     let mut excerpt: String = part.chars().take(LONGEST).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();

@@ -4,34 +4,35 @@ use core::cmp::Ordering;
 
 use super::path::JsonPath;
 
-/// Something that is true, false or unknown.
+/// A condition that is true, false or unknown.
 ///
 /// `BETWEEN` is written out as two comparisons, `NOT LIKE`, `NOT IN` and `IS NOT NULL` as
 /// [`Condition::Not`] of their opposite.
 ///
 /// In a [`super::Selector`] the tree is in canonical form:
-/// - Constants stand alone, at the top; [`Condition::Unknown`] there or in `And` and `Or`. Nothing
-///   else has a constant value that the literals show, and no [`Field::Header`] is left anywhere.
+/// - A constant stands alone, at the top; [`Condition::Unknown`] there or in `And` and `Or`. No
+///   other condition has a constant value that its literals show, and there is no
+///   [`Field::Header`].
 /// - A literal side of a comparison is the right one; of two others the left one is the smaller. A
-///   literal double that is an integer of 64 bits is written as one where it is compared.
+///   literal double that is an integer of 64 bits is written as an integer where it is compared.
 /// - Comparisons with `TRUE` are [`Condition::Test`], those with `FALSE` are `=`.
 /// - `LIKE` without wildcard and `IN` with one text are `=`.
 /// - The operands of `And` and `Or` are sorted and distinct; of the sides of [`Condition::Same`]
 ///   the left one is the smaller, and neither is a constant, unknown, or [`Condition::Not`].
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Condition {
-    /// True or false, whatever the event.
+    /// True or false for every event.
     Constant(bool),
-    /// Unknown, whatever the event: what comparisons with the NULL headers become.
+    /// Unknown for every event: the form of comparisons with the NULL headers.
     Unknown,
-    /// A field used as a condition: true where its value is the boolean `true`, unknown where it is
-    /// NULL, else false.
+    /// A field used as a condition: true if its value is the boolean `true`, unknown if it is NULL,
+    /// otherwise false.
     Test(Field),
     /// Two values compared. Ordering is defined for numbers, equality for values of one type;
     /// values of different types are neither ordered, equal nor unequal: the comparison is false.
     /// Unknown if a side is NULL.
     Compare {
-        /// How.
+        /// The comparison.
         op: Comparison,
         /// Left side.
         left: Operand,
@@ -47,18 +48,18 @@ pub enum Condition {
         /// `<>`.
         unequal: bool,
     },
-    /// A text looks like a pattern. Unknown if NULL, false if not text.
+    /// A text matches a pattern. Unknown if NULL, false if not text.
     Like {
-        /// Whose text.
+        /// The field with the text.
         field: Field,
-        /// Like what.
+        /// The pattern.
         pattern: Pattern,
     },
     /// A text is one of several, which are sorted and distinct. Unknown if NULL, false if not text.
     In {
-        /// Whose text.
+        /// The field with the text.
         field: Field,
-        /// One of these; at least one.
+        /// The texts; at least one.
         list: Box<[Box<str>]>,
     },
     /// The field is missing or JSON `null`. Never unknown.
@@ -66,17 +67,16 @@ pub enum Condition {
     /// The event's position is in a named fence. Unknown without a position or without such a
     /// fence.
     Within(Box<str>),
-    /// All of them; at least two, none of them `And` itself.
+    /// The conjunction; at least two operands, none of them `And` itself.
     And(Box<[Condition]>),
-    /// One of them; at least two, none of them `Or` itself.
+    /// The disjunction; at least two operands, none of them `Or` itself.
     Or(Box<[Condition]>),
-    /// True and false exchanged. Stands only before leaves that are not constant: it is pushed
-    /// through `And` and `Or` (De Morgan's laws hold with three values, too), and
-    /// [`Condition::Same`] takes it up.
+    /// The negation. Only before leaves that are not constant: it is pushed through `And` and `Or`
+    /// (De Morgan's laws hold with three values, too), and [`Condition::Same`] absorbs it.
     Not(Box<Condition>),
 }
 
-/// How two values are compared.
+/// The comparison of two values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Comparison {
     /// `=`
@@ -105,12 +105,12 @@ impl Comparison {
         }
     }
 
-    /// True for all but `=` and `<>`.
+    /// True for all comparisons except `=` and `<>`.
     pub const fn is_ordering(self) -> bool {
         !matches!(self, Comparison::Equal | Comparison::Unequal)
     }
 
-    /// As it is written.
+    /// The comparison's text.
     pub const fn as_str(self) -> &'static str {
         match self {
             Comparison::Equal => "=",
@@ -123,20 +123,20 @@ impl Comparison {
     }
 }
 
-/// Something with a value. At most [`super::OPERATIONS_MAX`] operations deep; operations on
-/// literals alone are done, except for those that overflow a double.
+/// An expression with a value. At most [`super::OPERATIONS_MAX`] operations deep; operations on
+/// literals alone are calculated, except for those that overflow a double.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Operand {
     /// A value in the selector's text.
     Literal(Literal),
     /// A value of the event.
     Field(Field),
-    /// `-x`; NULL if the operand is no number.
+    /// `-x`; NULL if the operand is not a number.
     Negate(Box<Operand>),
-    /// `x op y`; NULL if an operand is no number, or the result is none (division by zero, infinity
-    /// less infinity).
+    /// `x op y`; NULL if an operand is not a number, or the result is none (division by zero,
+    /// infinity less infinity).
     Arithmetic {
-        /// Which operation.
+        /// The operation.
         op: Operation,
         /// Left side.
         left: Box<Operand>,
@@ -155,17 +155,17 @@ pub enum Operation {
     Subtract,
     /// `*`
     Multiply,
-    /// `/`, in canonical text `÷`: two integers give an integer only where the division leaves no
-    /// remainder, else a double.
+    /// `/`, in canonical text `÷`: two integers give an integer if the division leaves no
+    /// remainder, otherwise a double.
     Divide,
     /// `/` in canonical text: the division of versions up to 0.2, in which two integers give an
-    /// integer, truncated towards zero. Selectors that such a version has stored, or tells, keep
+    /// integer, truncated towards zero. Selectors that such a version has stored, or sends, keep
     /// it.
     DivideWhole,
 }
 
 impl Operation {
-    /// As it is written in canonical text.
+    /// The operation's canonical text.
     pub const fn as_str(self) -> &'static str {
         match self {
             Operation::Add => "+",
@@ -182,7 +182,7 @@ impl Operation {
 pub enum Literal {
     /// An exact number.
     Integer(i64),
-    /// An approximate number; finite, and not -0.0. An exact one beyond 64 bits is one too.
+    /// An approximate number; finite, and not -0.0. An exact number beyond 64 bits becomes one too.
     Double(f64),
     /// Text.
     Text(Box<str>),
@@ -204,8 +204,8 @@ impl PartialOrd for Literal {
     }
 }
 
-/// An order for canonical form, not for comparing values: the integer 5 is not the double 5.0, with
-/// which one calculates otherwise.
+/// An order for the canonical form, not for comparing values: the integer 5 differs from the double
+/// 5.0, because calculations with them differ.
 impl Ord for Literal {
     fn cmp(&self, other: &Literal) -> Ordering {
         match (self, other) {
@@ -229,7 +229,7 @@ impl Literal {
     }
 }
 
-/// Where in an event a value is found.
+/// The source of a value in an event.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Field {
     /// The first attribute of that name.
@@ -257,7 +257,7 @@ pub struct Pattern(pub Box<[Piece]>);
 /// A part of a [`Pattern`]. Neighbours are never both [`Piece::Text`], nor both [`Piece::AnyRun`].
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Piece {
-    /// Exactly this; not empty.
+    /// This text; not empty.
     Text(Box<str>),
     /// `_`: one character (Unicode scalar value).
     AnyOne,

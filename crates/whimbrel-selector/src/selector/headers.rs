@@ -1,8 +1,8 @@
-//! Names of Jakarta Messaging that mean headers of a message.
+//! Names of Jakarta Messaging for the headers of a message.
 
 use super::expr::Field;
 
-/// The field that a name without quotes means.
+/// The field of a name without quotes.
 pub(super) fn named(name: &str) -> Field {
     match name {
         "JMSPriority" => Field::Priority,

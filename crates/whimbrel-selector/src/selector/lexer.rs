@@ -10,7 +10,7 @@ use super::expr::{Comparison, Operation};
 use super::number;
 use super::parser::Form;
 
-/// What a token is.
+/// The kind of a token.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Kind<'a> {
     /// Keyword or identifier.
@@ -19,7 +19,7 @@ pub(super) enum Kind<'a> {
     Quoted(String),
     /// `'…'`
     Text(String),
-    /// At most 2^63, which is an integer only behind a minus sign.
+    /// At most 2^63, which is an integer only after a minus sign.
     Integer(u64),
     /// Finite.
     Double(f64),
@@ -47,7 +47,7 @@ impl Token<'_> {
 
 const KEYWORDS: [&str; 11] = ["TRUE", "FALSE", "NULL", "NOT", "AND", "OR", "BETWEEN", "LIKE", "IN", "IS", "ESCAPE"];
 
-/// The keyword that `word` is in any case.
+/// The keyword equal to `word`, in any case.
 pub(super) fn keyword(word: &str) -> Option<&'static str> {
     KEYWORDS.into_iter().find(|keyword| word.eq_ignore_ascii_case(keyword))
 }
@@ -57,8 +57,8 @@ pub(super) fn starts_identifier(c: char) -> bool {
     unicode_ident::is_xid_start(c) || is_currency(c) || is_connector(c)
 }
 
-/// `Character.isJavaIdentifierPart`, but without the characters that are to be ignored in Java's
-/// identifiers: what nobody sees should stand in quotes.
+/// `Character.isJavaIdentifierPart`, without the characters that Java ignores in identifiers:
+/// invisible characters have to be in quotes.
 pub(super) fn continues_identifier(c: char) -> bool {
     unicode_ident::is_xid_continue(c) || is_currency(c) || is_connector(c)
 }
@@ -78,12 +78,12 @@ fn is_connector(c: char) -> bool {
     )
 }
 
-/// What the language regards as blank: Java's space, tab, form feed and line ends.
+/// The blanks of the language: Java's space, tab, form feed and line ends.
 pub(super) fn is_blank(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\n' | '\r' | '\u{c}')
 }
 
-/// Makes tokens of a text, one at a time, so that the leftmost error is the one that is told.
+/// Makes tokens of a text, one at a time, so that the leftmost error is reported.
 pub(super) struct Lexer<'a> {
     text: &'a str,
     rest: &'a str,
@@ -99,7 +99,7 @@ impl<'a> Lexer<'a> {
         self.text.len() - self.rest.len()
     }
 
-    /// The token ahead; [`Kind::End`] at the end, again and again.
+    /// The next token; [`Kind::End`] at the end, also when called again.
     pub(super) fn next(&mut self) -> Result<Token<'a>, Problem> {
         self.rest = self.rest.trim_start_matches(is_blank);
         let start = self.offset();
@@ -135,8 +135,8 @@ impl<'a> Lexer<'a> {
         let content = delimited(quote, content, quote).parse_next(&mut self.rest).map_err(|EmptyError| {
             Problem::new(start, self.text.len(), format!("the {what} that begins here has no closing {quote}"))
         })?;
-        // Canonical text may be long as a whole, but only a pattern gets longer by being written
-        // out, and at most twice as long.
+        // Canonical text may be long as a whole, but of its literals only a pattern gets longer
+        // when it is written, and at most twice as long.
         if content.len() > 2 * super::SELECTOR_MAX {
             return Err(Problem::new(start, self.offset(), format!("this {what} is longer than a selector may be")));
         }
@@ -150,7 +150,7 @@ impl<'a> Lexer<'a> {
             .map_err(|EmptyError| self.unexpected(self.offset(), 1))
     }
 
-    /// Takes all that may belong to a number, and is content only if it is one as a whole.
+    /// Takes all characters that may belong to a number; an error unless they are one as a whole.
     fn number(&mut self) -> Result<Kind<'a>, Problem> {
         let start = self.offset();
         let hexadecimal = self.rest.starts_with("0x") || self.rest.starts_with("0X");
@@ -218,7 +218,8 @@ impl<'a> Lexer<'a> {
         Problem::new(start, start + length, cause)
     }
 
-    /// `fleet.speed` would else be three tokens and a riddle.
+    /// Refuses a dot after a name: `fleet.speed` would otherwise be three tokens with a confusing
+    /// error.
     fn refuse_dot(&mut self, start: usize) -> Result<(), Problem> {
         let name = |c: char| c == '.' || continues_identifier(c);
         let before = self.offset();

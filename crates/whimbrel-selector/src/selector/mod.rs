@@ -26,28 +26,27 @@ use parser::{Form, Limits, Parser};
 /// The longest selector, bytes.
 pub const SELECTOR_MAX: usize = 8 * 1024;
 
-/// How deep a selector may be nested: parentheses that group, `NOT`, and signs (but for those of
-/// number literals) each count one. `a AND b AND c` and `a + b + c` are as deep as their parts.
+/// The deepest nesting of a selector: parentheses that group, `NOT`, and signs (except those of
+/// number literals) each count one. `a AND b AND c` and `a + b + c` are as deep as their operands.
 pub const DEPTH_MAX: usize = 64;
 
-/// The most arithmetic operations of which each needs the result of another, `a + b + c` being two.
-/// It bounds the stack that evaluation needs.
+/// The most arithmetic operations of which each needs the result of another; `a + b + c` has two.
+/// It limits the stack of an evaluation.
 pub const OPERATIONS_MAX: usize = 256;
 
 /// The longest canonical text of a selector, bytes. Writing out `BETWEEN` doubles an operand,
-/// numbers and blanks may take more room than they were given, and `NOT` moves inwards; together
-/// that is less than this factor.
+/// numbers and blanks may become longer, and `NOT` moves inwards; together that is less than this
+/// factor.
 pub const CANONICAL_MAX: usize = 16 * SELECTOR_MAX;
 
-/// How deep canonical text may be nested. It may get deeper by the parentheses of what
-/// `NOT BETWEEN` and `NOT` before `BETWEEN` become, and of a field that is compared with a
-/// condition.
+/// The deepest nesting of canonical text. Parentheses are added for `NOT BETWEEN`, for `NOT` before
+/// `BETWEEN`, and for a field that is compared with a condition.
 const CANONICAL_DEPTH_MAX: usize = DEPTH_MAX + 8;
 
-/// What a person writes.
+/// Limits of a text that a person has written.
 const WRITTEN: Limits = Limits { length: SELECTOR_MAX, depth: DEPTH_MAX, form: Form::Written };
 
-/// What a broker has written.
+/// Limits of a text that a broker has written.
 const CANONICAL: Limits = Limits { length: CANONICAL_MAX, depth: CANONICAL_DEPTH_MAX, form: Form::Canonical };
 
 /// A condition on events, checked and in canonical form. Selectors that differ only in writing are
@@ -70,31 +69,30 @@ pub struct Selector {
 }
 
 impl Selector {
-    /// Parses `text`. A blank text matches everything.
+    /// Parses `text`. A blank text matches every event.
     ///
     /// # Errors
-    /// Says what is wrong, and where.
+    /// The mistake and its place.
     pub fn parse(text: &str) -> Result<Selector, SelectorError> {
         Self::parse_within(text, WRITTEN, None)
     }
 
-    /// Parses `text` and refuses names of fences that `fences` does not have.
+    /// Parses `text` and refuses names of fences that are not in `fences`.
     ///
     /// # Errors
-    /// Says what is wrong, and where.
+    /// The mistake and its place.
     pub fn parse_with(text: &str, fences: &Fences) -> Result<Selector, SelectorError> {
         Self::parse_within(text, WRITTEN, Some(fences))
     }
 
-    /// Parses what a selector was written as ([`fmt::Display`]), by this version or an earlier one.
-    /// Such a text may be longer and deeper than what it was made from; the limits here
-    /// ([`CANONICAL_MAX`]) let it pass. It keeps the meaning that it had where it was written: `/`
-    /// of integers truncates here, as it did for everybody up to version 0.2, and
-    /// `JMSCorrelationID` and `JMSType` are NULL. What has the meaning of today is written so that
-    /// those versions do not understand it.
+    /// Parses the canonical text of a selector ([`fmt::Display`]), written by this version or an
+    /// earlier one. It may be longer and deeper than the text that a person wrote, up to
+    /// [`CANONICAL_MAX`]. It keeps the meaning that it has in all versions up to 0.2: `/` of
+    /// integers truncates, and `JMSCorrelationID` and `JMSType` are NULL. Selectors with today's
+    /// meaning are written in a form that those versions do not understand.
     ///
     /// # Errors
-    /// Says what is wrong, and where.
+    /// The mistake and its place.
     pub fn parse_canonical(text: &str) -> Result<Selector, SelectorError> {
         Self::parse_within(text, CANONICAL, None)
     }
@@ -105,17 +103,17 @@ impl Selector {
         Ok(Selector { condition: normal::normalize(condition, false) })
     }
 
-    /// What must be true.
+    /// The condition that must be true.
     pub fn condition(&self) -> &Condition {
         &self.condition
     }
 
-    /// Whether it matches every event, and the text alone shows that.
+    /// Whether it matches every event, as far as the text alone shows.
     pub fn is_everything(&self) -> bool {
         self.condition == Condition::Constant(true)
     }
 
-    /// The names of the fences it refers to, sorted and distinct.
+    /// The names of the fences in it, sorted and distinct.
     pub fn fences(&self) -> impl Iterator<Item = &str> {
         let mut names = BTreeSet::new();
         normal::for_each_leaf(&self.condition, &mut |leaf| {
@@ -126,14 +124,14 @@ impl Selector {
         names.into_iter()
     }
 
-    /// Whether `json()` occurs in it. `within()` may look into the payload, too.
+    /// Whether it has `json()`. `within()` may read the payload, too.
     pub fn uses_json(&self) -> bool {
         normal::any_field(&self.condition, &|field| matches!(field, Field::Json(_)))
     }
 }
 
 impl fmt::Display for Selector {
-    /// Canonical text: [`Selector::parse_canonical`] makes an equal selector of it.
+    /// Writes the canonical text: [`Selector::parse_canonical`] makes an equal selector of it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.condition.fmt(f)
     }

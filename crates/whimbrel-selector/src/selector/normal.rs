@@ -5,8 +5,8 @@ use super::expr::{Condition, Field, Operand};
 
 /// The canonical form of `condition`, or of its negation.
 ///
-/// The condition may break the rules of [`Condition`] as follows: anything may be negated, and any
-/// number of conditions may be joined by `And` and `Or`, also others of the same kind.
+/// The condition may break the rules of [`Condition`] as follows: any condition may be negated, and
+/// `And` and `Or` may have any number of operands, including others of the same kind.
 pub(super) fn normalize(condition: Condition, negated: bool) -> Condition {
     match condition {
         Condition::Constant(value) => Condition::Constant(value != negated),
@@ -40,7 +40,7 @@ fn join(parts: Box<[Condition]>, conjunction: bool, negated: bool) -> Condition 
     joined.pop().unwrap_or(Condition::Constant(conjunction))
 }
 
-/// `left = right`, or `<>`. Equality of truth values turns around when a side does; an unknown side
+/// `left = right`, or `<>`. Negating a side negates the equality of truth values; an unknown side
 /// makes it unknown.
 fn same(left: Condition, right: Condition, mut unequal: bool) -> Condition {
     let mut strip = |side: Condition| match normalize(side, false) {

@@ -6,7 +6,7 @@ use super::lexer::Kind;
 /// Reads a number without sign.
 ///
 /// # Errors
-/// Says what is wrong.
+/// The mistake.
 pub(super) fn parse(run: &str) -> Result<Kind<'static>, String> {
     let lower = run.to_ascii_lowercase();
     let (radix, digits) = match (lower.get(..2), lower.get(2..)) {
@@ -53,7 +53,7 @@ fn parse_integer(run: &str, digits: &str, radix: u32) -> Result<Kind<'static>, S
     }
 }
 
-/// Java allows them between digits only.
+/// Removes underscores, which Java allows between digits only.
 fn without_underscores(digits: &str, radix: u32) -> Option<String> {
     let mut last = None;
     let mut inside = false;
@@ -86,7 +86,7 @@ fn hexadecimal_double(digits: &str) -> Option<f64> {
     if !are_digits(whole, 16) || !are_digits(fraction, 16) || !are_digits(magnitude, 10) {
         return None;
     }
-    // Beyond this bound the result is 0 or infinite whatever the mantissa, which has at most 8 KB.
+    // Beyond this bound the result is 0 or infinite for any mantissa, which has at most 8 KB.
     let magnitude: i64 = magnitude.parse().unwrap_or(i64::MAX).min(1 << 20);
     let exponent = if exponent.starts_with('-') { -magnitude } else { magnitude };
     let fraction_digits = i64::try_from(fraction.len()).ok()?;
@@ -94,7 +94,7 @@ fn hexadecimal_double(digits: &str) -> Option<f64> {
 }
 
 /// Digits of `bits` bits each, times 2 to the `exponent`. Rounded to nearest once, and a second
-/// time where the result is subnormal.
+/// time if the result is subnormal.
 fn scaled(digits: impl Iterator<Item = u8>, bits: u32, mut exponent: i64) -> f64 {
     let mut value = 0_u64;
     for digit in digits {
@@ -102,8 +102,8 @@ fn scaled(digits: impl Iterator<Item = u8>, bits: u32, mut exponent: i64) -> f64
         if value >> (63 - bits) == 0 {
             value = value << bits | digit;
         } else {
-            // Too far right to matter but for being there: it decides which side of a half the
-            // value is on.
+            // A digit too far right to change the value, but a digit other than 0 decides on which
+            // side of a half the value is.
             value |= u64::from(digit != 0);
             exponent += i64::from(bits);
         }

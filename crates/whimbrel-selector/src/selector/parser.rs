@@ -1,8 +1,8 @@
-//! From tokens to checked conditions.
+//! Parser: from tokens to checked conditions.
 //!
-//! Tokens come from winnow. The grammar above them is written by hand: climbing by precedence needs
-//! one stack frame where a combinator per level needs eight, which matters for a text from
-//! strangers that is nested 64 deep, and a word out of place can be told what it was taken for.
+//! The lexer uses winnow. The grammar above it is written by hand: precedence climbing needs one
+//! stack frame where a combinator per level needs eight, which matters for a client's text that is
+//! nested 64 deep, and an error about a misplaced word can say what it was taken for.
 
 use super::error::{Problem, excerpt};
 use super::expr::{Comparison, Condition, Field, Literal, Operand, Operation, Pattern, Piece};
@@ -13,17 +13,18 @@ use super::pattern;
 use super::value::{self, Value};
 use crate::fence::Fences;
 
-/// In which form a selector is written: some of what a person writes means something else in
-/// canonical text, as versions up to 0.2 have written and read it.
+/// The form in which a selector is written: parts of the language for people have another meaning
+/// in canonical text, that of versions up to 0.2.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Form {
-    /// By a person.
+    /// Written by a person.
     Written,
-    /// By a broker: `/` truncates, and the headers that those versions do not know are NULL.
+    /// Written by a broker: `/` truncates, and the headers that those versions do not know are
+    /// NULL.
     Canonical,
 }
 
-/// How long and how deep a selector may be, and in which form it is.
+/// The longest text and deepest nesting of a selector, and its form.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     pub(super) length: usize,
@@ -31,7 +32,7 @@ pub(super) struct Limits {
     pub(super) form: Form,
 }
 
-/// How closely operators bind; 0 is none.
+/// The binding powers of operators; 0 is none.
 mod power {
     pub(super) const OR: u8 = 1;
     pub(super) const AND: u8 = 2;
@@ -42,11 +43,11 @@ mod power {
     pub(super) const SIGN: u8 = 7;
 }
 
-/// Reads one selector.
+/// Parses one selector.
 pub(super) struct Parser<'a> {
     text: &'a str,
     lexer: Lexer<'a>,
-    /// The token ahead.
+    /// The next token.
     token: Token<'a>,
     depth: usize,
     limits: Limits,
@@ -68,7 +69,7 @@ impl<'a> Parser<'a> {
         Ok(Parser { text, lexer, token, depth: 0, limits, fences })
     }
 
-    /// The whole text as a condition that is not yet in canonical form.
+    /// Parses the whole text as a condition that is not yet in canonical form.
     pub(super) fn parse(mut self) -> Result<Condition, Problem> {
         if self.token.kind == Kind::End {
             return Ok(Condition::Constant(true));
@@ -97,7 +98,7 @@ impl<'a> Parser<'a> {
         Ok(found)
     }
 
-    /// The token ahead, in words.
+    /// A description of the next token.
     fn found(&self) -> String {
         match &self.token.kind {
             Kind::End => "the end".to_owned(),
@@ -113,7 +114,7 @@ impl<'a> Parser<'a> {
         self.unexpected(&format!("{what} is expected here, not {}", self.found()))
     }
 
-    /// One level down, which `token` opens.
+    /// Enters one level of nesting, which `token` opens.
     fn deeper(&mut self, token: &Token<'_>) -> Result<(), Problem> {
         self.depth += 1;
         if self.depth <= self.limits.depth {
@@ -123,7 +124,7 @@ impl<'a> Parser<'a> {
         Err(Problem::new(token.start, token.end, cause))
     }
 
-    /// What follows, as far as its operators bind at least as closely as `least`.
+    /// Parses an expression whose operators have at least the binding power `least`.
     fn expression(&mut self, least: u8) -> Result<Value, Problem> {
         let mut left = self.prefix(least)?;
         loop {
@@ -139,7 +140,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// How closely the token ahead binds if it is an operator between operands.
+    /// The binding power of the next token if it is an operator between operands.
     fn power(&self) -> u8 {
         match self.token.kind {
             Kind::Compare(_) => power::COMPARE,
@@ -155,7 +156,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// `left AND … AND …`, or the same with `OR`. As long as it likes: it is not nested.
+    /// `left AND … AND …`, or the same with `OR`. Of any length: it is not nested.
     fn chain(&mut self, left: Value, power: u8) -> Result<Value, Problem> {
         let (start, mut end) = (left.start, left.end);
         let mut parts = vec![left.into_condition()?];
@@ -178,7 +179,7 @@ impl<'a> Parser<'a> {
         Value::arithmetic(left, op, right)
     }
 
-    /// What begins with the token ahead and needs no operand before it.
+    /// Parses an expression that begins with the next token and has no operand before it.
     fn prefix(&mut self, least: u8) -> Result<Value, Problem> {
         let (start, end) = (self.token.start, self.token.end);
         match self.token.kind {
@@ -205,7 +206,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// `)` for the `(` at `open`.
+    /// Parses the `)` for the `(` at `open`.
     fn close(&mut self, open: usize) -> Result<(), Problem> {
         match self.token.kind {
             Kind::Close => self.advance().map(|_| ()),
@@ -214,8 +215,8 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// `+x` and `-x`. The sign of a literal belongs to it and opens no level, so that what
-    /// arithmetic on literals gives may be written anywhere.
+    /// `+x` and `-x`. The sign of a literal belongs to it and adds no nesting, so that the result
+    /// of arithmetic on literals can be written anywhere.
     fn sign(&mut self, negative: bool) -> Result<Value, Problem> {
         let sign = self.advance()?;
         let literal = match self.token.kind {
@@ -311,7 +312,7 @@ impl<'a> Parser<'a> {
     /// The path in the literal that begins at `start`.
     fn path(&self, path: &str, start: usize) -> Result<JsonPath, Problem> {
         JsonPath::parse(path).map_err(|problem| {
-            // In the literal each quote stands twice.
+            // In the literal each quote is doubled.
             let outside = |inside: usize| start + 1 + inside + path[..inside].matches('\'').count();
             Problem::new(outside(problem.start), outside(problem.end), problem.cause)
         })
@@ -330,7 +331,7 @@ impl<'a> Parser<'a> {
         Err(Problem::new(start, end, cause))
     }
 
-    /// A comparison, or what stands for one, behind its first operand.
+    /// Parses a comparison, or a predicate in its place, after its first operand.
     fn predicate(&mut self, left: Value) -> Result<Value, Problem> {
         let start = left.start;
         let first = self.advance()?;
@@ -382,7 +383,7 @@ impl<'a> Parser<'a> {
         Ok(if negated { Condition::Not(Box::new(condition)) } else { condition })
     }
 
-    /// Behind `BETWEEN`, `IN` or `LIKE`.
+    /// Parses the rest after `BETWEEN`, `IN` or `LIKE`.
     fn worded(&mut self, keyword: &Token<'a>, left: Value, negated: bool) -> Result<Condition, Problem> {
         if keyword.is_keyword("BETWEEN") {
             return self.between(left, negated);
@@ -471,8 +472,8 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// The fence whose name is most like `name`, if any is. Looks at names of similar length, and at a
-/// bounded number, since strangers may ask again and again.
+/// The fence whose name is most similar to `name`, if one is similar enough. Compares names of
+/// similar length, and a limited number, because clients may ask repeatedly.
 fn nearest<'f>(name: &str, fences: &'f Fences) -> Option<&'f str> {
     const LONGEST: usize = 32;
     const CANDIDATES: usize = 100;
@@ -490,7 +491,7 @@ fn equals(field: Field, text: Box<str>) -> Condition {
     Condition::Compare { op: Comparison::Equal, left, right }
 }
 
-/// The literal of a number that is at most 2^63.
+/// The literal of a number of at most 2^63.
 fn integer(magnitude: u64, negative: bool) -> Literal {
     let signed = if negative { 0_i64.checked_sub_unsigned(magnitude) } else { i64::try_from(magnitude).ok() };
     let double = || value::double(if negative { -(magnitude as f64) } else { magnitude as f64 });

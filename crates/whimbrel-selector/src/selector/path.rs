@@ -2,11 +2,11 @@
 
 use core::fmt::{self, Write};
 
-/// A singular query of RFC 9535: names at most one value. `$` itself has no steps.
+/// A singular query of RFC 9535: it names at most one value. `$` itself has no steps.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JsonPath(pub Box<[Step]>);
 
-/// One step down.
+/// One step of a path.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Step {
     /// The member of an object.
@@ -15,11 +15,11 @@ pub enum Step {
     Index(i64),
 }
 
-/// The greatest index, and with a minus sign the least: what I-JSON (RFC 7493) can represent
-/// exactly.
+/// The greatest index, and with a minus sign the least: the integers that I-JSON (RFC 7493)
+/// represents exactly.
 const INDEX_MAX: i64 = (1 << 53) - 1;
 
-/// Why a text is no path: bytes in it, and the cause.
+/// The reason why a text is not a path: its bytes, and the cause.
 #[derive(Debug, PartialEq)]
 pub(super) struct PathProblem {
     pub(super) start: usize,
@@ -28,10 +28,10 @@ pub(super) struct PathProblem {
 }
 
 impl JsonPath {
-    /// Reads a path.
+    /// Parses a path.
     ///
     /// # Errors
-    /// Says what is wrong, and where.
+    /// The mistake and its place.
     pub(super) fn parse(text: &str) -> Result<JsonPath, PathProblem> {
         let mut reader = Reader { text, at: 0 };
         if !reader.eat('$') {
@@ -85,12 +85,12 @@ impl Reader<'_> {
         }
     }
 
-    /// A problem with the character ahead.
+    /// A problem with the next character.
     fn problem(&self, cause: &str) -> PathProblem {
         self.problem_since(self.at, cause)
     }
 
-    /// A problem with everything from `start` up to and with the character ahead.
+    /// A problem with the text from `start` up to and including the next character.
     fn problem_since(&self, start: usize, cause: &str) -> PathProblem {
         PathProblem { start, end: self.at + self.peek().map_or(0, char::len_utf8), cause: cause.to_owned() }
     }
@@ -203,7 +203,8 @@ impl Reader<'_> {
         Ok(c)
     }
 
-    /// What follows `\u`: four digits, or two such for a character beyond U+FFFF.
+    /// Parses the rest after `\u`: four digits, or two groups of four for a character beyond
+    /// U+FFFF.
     fn hexadecimal(&mut self, start: usize) -> Result<char, PathProblem> {
         let first = self.four_digits(start)?;
         if !(0xd800..0xdc00).contains(&first) {
@@ -247,8 +248,8 @@ fn continues_shorthand(c: char) -> bool {
 }
 
 impl fmt::Display for JsonPath {
-    /// The normalized form of RFC 9535, section 2.7, but with `.name` where the name allows it, and
-    /// double quotes where it does not, since in a selector the path stands in single ones.
+    /// Writes the normalized form of RFC 9535, section 2.7, but with `.name` where the name allows
+    /// it, and otherwise with double quotes, because a path in a selector is in single ones.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_char('$')?;
         for step in &self.0 {

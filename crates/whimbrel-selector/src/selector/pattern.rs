@@ -3,10 +3,10 @@
 use super::error::Problem;
 use super::expr::{Pattern, Piece};
 
-/// Reads a pattern whose literal begins at `start`.
+/// Parses a pattern whose literal begins at `start`.
 ///
 /// # Errors
-/// Where the escape character stands before what needs no escape.
+/// If the escape character stands before a character that needs no escape.
 pub(super) fn parse(pattern: &str, escape: Option<char>, start: usize) -> Result<Vec<Piece>, Problem> {
     let mut pieces = Vec::new();
     let mut text = String::new();
@@ -39,8 +39,8 @@ pub(super) fn parse(pattern: &str, escape: Option<char>, start: usize) -> Result
     Ok(simplify(pieces))
 }
 
-/// The pieces without redundancy: no text is empty, and of a row of wildcards the single characters
-/// come first and one run is enough.
+/// The pieces without redundancy: no text is empty, and in a row of wildcards the single characters
+/// come first and are followed by at most one run.
 fn simplify(pieces: Vec<Piece>) -> Vec<Piece> {
     let mut simple: Vec<Piece> = Vec::new();
     for piece in pieces {
@@ -57,7 +57,7 @@ fn simplify(pieces: Vec<Piece>) -> Vec<Piece> {
     simple
 }
 
-/// The pattern as it is written, and whether that needs `\` as escape character.
+/// The pattern's text, and whether it needs `\` as escape character.
 pub(super) fn write(pattern: &Pattern) -> (String, bool) {
     let escapes = pattern.0.iter().any(|piece| matches!(piece, Piece::Text(text) if text.contains(['%', '_'])));
     let mut written = String::new();

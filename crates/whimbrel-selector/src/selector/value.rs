@@ -1,5 +1,5 @@
-//! What the parser puts together: values and conditions, checked as far as the text alone allows,
-//! constants folded.
+//! Intermediate results of the parser: values and conditions, checked as far as the text alone
+//! allows, with constants folded.
 
 use core::cmp::Ordering;
 
@@ -7,12 +7,12 @@ use super::OPERATIONS_MAX;
 use super::error::Problem;
 use super::expr::{Comparison, Condition, Field, Literal, Operand, Operation};
 
-/// What is known about the values of an operand.
+/// The type of an operand, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Type {
-    /// Nothing: a field.
+    /// Unknown: a field.
     Any,
-    /// Nothing but numbers and NULL.
+    /// A number or NULL.
     Number,
     /// Text.
     Text,
@@ -31,23 +31,22 @@ impl Type {
     }
 }
 
-/// What was read so far.
+/// An intermediate result.
 #[derive(Clone, Debug)]
 pub(super) enum What {
-    /// A [`Field::Header`] stands for NULL. A field of which it is known that it must be a number
-    /// has a unary plus.
+    /// A [`Field::Header`] represents NULL. A field that must be a number has a unary plus.
     Operand(Operand, Type),
     /// Not yet in canonical form.
     Condition(Condition),
 }
 
-/// A part of the text with a value, and its bytes.
+/// A part of the text with its value and range of bytes.
 #[derive(Clone, Debug)]
 pub(super) struct Value {
     pub(super) what: What,
     pub(super) start: usize,
     pub(super) end: usize,
-    /// How many operations deep an operand is.
+    /// The number of nested operations of an operand.
     height: usize,
 }
 
@@ -81,7 +80,7 @@ impl Value {
         Problem::new(self.start, self.end, cause)
     }
 
-    /// As a condition.
+    /// Converts the value to a condition.
     pub(super) fn into_condition(self) -> Result<Condition, Problem> {
         let cause = match self.what {
             What::Condition(condition) => return Ok(condition),
@@ -96,7 +95,7 @@ impl Value {
         Err(Problem::new(self.start, self.end, cause))
     }
 
-    /// As the field that `IN`, `LIKE` and `IS NULL` ask about.
+    /// Converts the value to the field of an `IN`, `LIKE` or `IS NULL`.
     pub(super) fn into_field(self, asked_by: &str) -> Result<Field, Problem> {
         match self.what {
             What::Operand(Operand::Field(field), Type::Any) => Ok(field),
@@ -104,7 +103,7 @@ impl Value {
         }
     }
 
-    /// As a side of an arithmetic operation; `role` says of what.
+    /// Converts the value to a side of an arithmetic operation; `role` names the operation.
     fn into_number(self, role: &str) -> Result<(Operand, usize), Problem> {
         let found = match self.what {
             What::Operand(operand, Type::Any | Type::Number) => return Ok((operand, self.height)),
@@ -144,7 +143,7 @@ impl Value {
         let (operand, height) = match calculate(op, &left, &right) {
             Some(folded) => (folded, 0),
             None => {
-                // Either order gives the same sum and product.
+                // Sums and products are the same in either order.
                 let commutes = matches!(op, Operation::Add | Operation::Multiply) && left_height + right_height == 0;
                 let swap = commutes && sorts_behind(&left, &right);
                 let (left, right) = if swap { (right, left) } else { (left, right) };
@@ -177,7 +176,7 @@ impl Value {
     }
 }
 
-/// Literals go right, fields in their order.
+/// The order of operands: literals last, otherwise by [`Ord`].
 fn sorts_behind(left: &Operand, right: &Operand) -> bool {
     match (left, right) {
         (Operand::Literal(_), Operand::Literal(_)) => left > right,
@@ -187,7 +186,7 @@ fn sorts_behind(left: &Operand, right: &Operand) -> bool {
     }
 }
 
-/// Zero has one sign here: no operation of the language tells them apart.
+/// Normalises the sign of zero: no operation of the language distinguishes the two.
 pub(super) fn double(value: f64) -> Literal {
     Literal::Double(value + 0.0)
 }
@@ -196,7 +195,7 @@ fn divides(op: Operation) -> bool {
     matches!(op, Operation::Divide | Operation::DivideWhole)
 }
 
-/// The result, where the text alone tells it and it can be written down.
+/// The result, if the text alone determines it and it can be written.
 fn calculate(op: Operation, left: &Operand, right: &Operand) -> Option<Operand> {
     let is_zero = |literal: &Literal| matches!(literal, Literal::Integer(0)) || *literal == Literal::Double(0.0);
     match (left, right) {
@@ -262,7 +261,7 @@ pub(super) fn compare(op: Comparison, left: Value, right: Value) -> Result<Condi
     Ok(comparison(op, left, right))
 }
 
-/// Two conditions, or a condition and what can be one.
+/// Compares two conditions, or a condition and a value that can be one.
 fn same(op: Comparison, left: Value, right: Value) -> Result<Condition, Problem> {
     for side in [&left, &right] {
         if let What::Operand(_, kind @ (Type::Number | Type::Text)) = side.what {
@@ -304,7 +303,7 @@ fn comparison(op: Comparison, left: Operand, right: Operand) -> Condition {
     }
 }
 
-/// The integer of the same value.
+/// The integer with the same value.
 fn exact_integer(value: f64) -> Option<i64> {
     const LIMIT: f64 = 9_223_372_036_854_775_808.0;
     (value.fract() == 0.0 && (-LIMIT..LIMIT).contains(&value)).then_some(value as i64)
