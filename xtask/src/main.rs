@@ -1,4 +1,4 @@
-//! `cargo xtask COMMAND`: the project's own checks and chores.
+//! `cargo xtask COMMAND`: the project's own checks and tools.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -40,7 +40,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What the shell is told: 0 if all is well, else 1.
+/// The exit status: 0 on success, otherwise 1.
 fn exit(is_well: Result<bool>) -> ExitCode {
     match is_well {
         Ok(true) => ExitCode::SUCCESS,
@@ -57,7 +57,7 @@ fn workspace_root() -> PathBuf {
     here.parent().unwrap_or(here).to_path_buf()
 }
 
-/// Prints what was found; true when it was nothing.
+/// Prints the findings; true if there is none.
 fn tidy(root: &Path) -> Result<bool> {
     let report = look(root)?;
     for finding in &report.findings {
@@ -71,7 +71,7 @@ fn look(root: &Path) -> Result<Report> {
     xtask::tidy::run(root).with_context(|| format!("in {}", root.display()))
 }
 
-/// Writes the lower numbers of what has fallen.
+/// Writes the lower numbers of counts that have fallen.
 fn lower(root: &Path) -> Result<bool> {
     let path = root.join(ratchet::PATH);
     let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", ratchet::PATH))?;
@@ -84,7 +84,7 @@ fn lower(root: &Path) -> Result<bool> {
     Ok(true)
 }
 
-/// Prints what a rule counts, and where.
+/// Prints the places that a rule counts.
 fn list(root: &Path, rule: &str) -> Result<bool> {
     let report = look(root)?;
     let measures: Vec<_> = report.measures.iter().filter(|measure| measure.rule == rule).collect();
@@ -98,7 +98,7 @@ fn list(root: &Path, rule: &str) -> Result<bool> {
     Ok(true)
 }
 
-/// Prints what differs; true when it was nothing.
+/// Prints the differences; true if there is none.
 fn compare_tokens(revision: &str, paths: &[&str]) -> Result<bool> {
     let paths: Vec<String> = paths.iter().map(|path| (*path).to_owned()).collect();
     let outcome = tokens::run(&workspace_root(), revision, &paths).context("tokens could not look")?;
@@ -112,7 +112,7 @@ fn take_traces(file: &str) -> Result<bool> {
     Ok(true)
 }
 
-/// True when no world differs.
+/// Returns true if no world differs.
 fn compare_traces(file: &str) -> Result<bool> {
     let comparison = traces::compare_with(&workspace_root(), Path::new(file))?;
     println!("{}", comparison.report());

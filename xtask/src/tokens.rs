@@ -1,9 +1,9 @@
 //! Whether the Rust files of the working tree have the same tokens as those of a revision.
 //!
-//! A commit that rewrites comments only is proved to change no code by `cargo xtask tokens
-//! REVISION`. What counts and what does not stands at [`sequence::of`]. A file that was added or
-//! removed is a difference; one that git takes for renamed is compared under its new name, and
-//! told. Files that are not Rust are not compared, and told when they differ.
+//! `cargo xtask tokens REVISION` proves that a commit that rewrites comments changes no code.
+//! [`sequence::of`] defines the tokens that count. A file that was added or removed is a
+//! difference; a file that git regards as renamed is compared under its new name, and reported.
+//! Files that are not Rust are not compared, and are reported if they differ.
 
 pub mod sequence;
 
@@ -15,17 +15,17 @@ use anyhow::{Context, Result, bail};
 
 use self::sequence::{Difference, Sequence};
 
-/// What a comparison of a working tree with a revision has found.
+/// The result of comparing a working tree with a revision.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// Rust files in both, whether their text is the same or not.
+    /// The number of Rust files in both, with or without differences in their text.
     pub compared: usize,
-    /// Of these, files whose text differs.
+    /// The number of these whose text differs.
     pub differ_in_text: usize,
-    /// Each file whose tokens differ, was added or was removed.
+    /// Each file whose tokens differ, or that was added or removed.
     pub differences: Vec<String>,
-    /// What is no difference, but needs a look: renames, files that are not Rust, doc comments that
-    /// a macro may read.
+    /// Files that are no difference, but need a review: renames, files that are not Rust, doc
+    /// comments that a macro may read.
     pub notes: Vec<String>,
 }
 
@@ -46,8 +46,8 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// Compares the Rust files at or below `paths` (all of them, when there is none) of the working
-/// tree at `root` with those of `revision`.
+/// Compares the Rust files at or below `paths` (all files if it is empty) of the working tree at
+/// `root` with those of `revision`.
 ///
 /// # Errors
 /// When git cannot be run or does not know the revision or a path, or a file cannot be read or is
@@ -82,7 +82,7 @@ pub fn run(root: &Path, revision: &str, paths: &[String]) -> Result<Outcome> {
 struct Change {
     then: Option<String>,
     now: Option<String>,
-    /// Whether git knows the file of the working tree.
+    /// Whether the file of the working tree is tracked by git.
     tracked: bool,
 }
 
@@ -131,7 +131,7 @@ fn changes(root: &Path, commit: &str, paths: &[String]) -> Result<Vec<Change>> {
         };
         changes.push(Change { then, now, tracked: true });
     }
-    // A file that git does not know yet.
+    // Untracked files.
     let others = git(root, &["ls-files", "-z", "--others", "--exclude-standard"], paths)?;
     let others = others.split_terminator('\0').map(str::to_owned);
     changes.extend(others.map(|path| Change { then: None, now: Some(path), tracked: false }));

@@ -1,5 +1,5 @@
-//! Compares what brokers send in simulated worlds with what they sent in an earlier version: byte
-//! for byte, by digests.
+//! Compares the bytes that brokers send in simulated worlds with those of an earlier version, by
+//! digests.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,29 +7,29 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// How many worlds of a family are named when they differ.
+/// Worlds of a family that are named at most if they differ.
 const NAMED: usize = 5;
 
 /// Digests by family and seed.
 type Traces = BTreeMap<(String, u64), String>;
 
-/// What two lists of digests have in common.
+/// The result of comparing two lists of digests.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Comparison {
-    /// Worlds that are in both.
+    /// The number of worlds in both lists.
     pub compared: usize,
-    /// Those whose digests differ, by family.
+    /// The worlds whose digests differ, by family.
     pub different: BTreeMap<String, Vec<u64>>,
 }
 
-/// Plays the worlds of all families and writes their digests to a file.
+/// Runs the worlds of all families and writes their digests to a file.
 pub fn take(root: &Path, file: &Path) -> Result<usize> {
     let text = play(root)?;
     std::fs::write(file, &text).with_context(|| format!("cannot write {}", file.display()))?;
     Ok(text.lines().count())
 }
 
-/// Plays the worlds of all families and compares their digests with those in a file.
+/// Runs the worlds of all families and compares their digests with those in a file.
 pub fn compare_with(root: &Path, file: &Path) -> Result<Comparison> {
     let known = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
     compare(&known, &play(root)?)
@@ -46,8 +46,8 @@ fn play(root: &Path) -> Result<String> {
     String::from_utf8(output.stdout).context("the list of digests is not text")
 }
 
-/// Compares two lists of digests. Worlds that only one of them has are passed over; none in common
-/// is an error.
+/// Compares two lists of digests. Worlds that only one of them has are ignored; it is an error if
+/// there is no common world.
 pub fn compare(known: &str, now: &str) -> Result<Comparison> {
     let (known, now) = (parse(known)?, parse(now)?);
     let mut comparison = Comparison::default();
@@ -73,7 +73,7 @@ fn parse_line(line: &str) -> Result<((String, u64), String)> {
 }
 
 impl Comparison {
-    /// A line for each family that differs, and one for all.
+    /// The report: one line for each family that differs, and one for all.
     pub fn report(&self) -> String {
         let mut lines = Vec::new();
         for (family, seeds) in &self.different {

@@ -1,8 +1,8 @@
-//! Known vulnerabilities, against the lock files.
+//! Known vulnerabilities of packages in the lock files.
 //!
-//! The public advisory database is not always at hand, so the advisories that can concern this
-//! project stand in `advisories.toml` and are checked on every run. `make audit` asks the whole
-//! database where it can be fetched.
+//! The public advisory database is not always available, so the advisories that may concern this
+//! project are in `advisories.toml` and are checked on every run. `make audit` checks against the
+//! whole database where it can be fetched.
 
 use std::path::Path;
 
@@ -19,13 +19,13 @@ const LOCK_FILES: &[&str] = &["Cargo.lock", "fuzz/Cargo.lock"];
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Advisory {
-    /// As the RustSec database has it.
+    /// Identifier in the RustSec database.
     pub id: String,
     /// The package concerned.
     pub package: String,
-    /// What is wrong with it.
+    /// Title of the vulnerability.
     pub title: String,
-    /// Versions in which it is mended.
+    /// Versions in which it is fixed.
     #[serde(default)]
     pub patched: Vec<VersionReq>,
     /// Versions that never had it.
@@ -68,7 +68,7 @@ pub fn check_files(root: &Path) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-/// Reads `advisories.toml`.
+/// Parses `advisories.toml`.
 ///
 /// # Errors
 /// When it does not parse.

@@ -1,4 +1,4 @@
-//! Sizes that keep the code readable. Tests are not counted.
+//! Limits of sizes that keep the code readable. Tests are not counted.
 
 use syn::spanned::Spanned;
 use syn::visit::Visit;
@@ -9,7 +9,7 @@ use super::tables::LONG_FILES;
 
 /// Lines of a file.
 pub const FILE_LINES: usize = 500;
-/// Lines of a file that nothing excuses.
+/// Lines of a file that no excuse can raise.
 pub const FILE_LINES_HARD: usize = 1000;
 /// Lines of a function, from its signature to its closing brace.
 pub const FUNCTION_LINES: usize = 70;

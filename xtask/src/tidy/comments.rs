@@ -1,4 +1,4 @@
-//! How comments are set, and how they are worded.
+//! The width and the wording of comments.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ pub const COMMENT_COLUMNS: usize = 100;
 pub const VAGUE_PER_MILLE: usize = 3;
 
 /// Counts comment lines that are too wide in each crate, tests included, and those with vague words
-/// in the crates of the table, tests not included.
+/// in the crates of [`WORDED_CRATES`], tests not included.
 pub fn measure(sources: &[RustFile]) -> Vec<Measure> {
     let mut measures = wide(sources);
     measures.extend(WORDED_CRATES.iter().map(|package| vague(sources, package)));
@@ -35,7 +35,7 @@ fn is_wide(line: &str) -> bool {
     line.chars().count() > COMMENT_COLUMNS && !is_unbreakable(line)
 }
 
-/// Whether the comment is one address or path, after the sign of a list or the name of a link.
+/// Whether the comment is one address or path, after a list marker or the name of a link.
 fn is_unbreakable(line: &str) -> bool {
     let words: Vec<&str> = text_of(line).split_whitespace().collect();
     let is_label = |word: &str| matches!(word, "-" | "*") || (word.starts_with('[') && word.ends_with("]:"));
@@ -43,7 +43,7 @@ fn is_unbreakable(line: &str) -> bool {
     matches!(rest, [word] if word.contains('/') || word.contains("::"))
 }
 
-/// A comment line without the sign that makes it one.
+/// A comment line without its marker.
 fn text_of(line: &str) -> &str {
     line.trim_start().trim_start_matches('/').trim_start_matches('!')
 }
@@ -67,7 +67,7 @@ fn vague(sources: &[RustFile], package: &str) -> Measure {
     Measure::of_places("vague-words", package, what, places).within(all * VAGUE_PER_MILLE / 1000)
 }
 
-/// Whether one of [`VAGUE_WORDS`] stands in the line, whole and in any case.
+/// Whether the line has one of [`VAGUE_WORDS`], as a whole word and in any case.
 pub fn is_vague(line: &str) -> bool {
     let words = text_of(line).split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty());
     let words: Vec<String> = words.map(str::to_lowercase).collect();

@@ -1,4 +1,4 @@
-//! How commits are named.
+//! The subjects of commits.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,8 +9,8 @@ use super::tables::LAST_FREE_COMMIT;
 /// Columns of a commit's first line.
 pub const SUBJECT_COLUMNS: usize = 72;
 
-/// Checks the commits since [`LAST_FREE_COMMIT`], as far as the history is here: a shallow clone
-/// has less, or none.
+/// Checks the commits since [`LAST_FREE_COMMIT`], as far as the history is available: a shallow
+/// clone has less, or none.
 pub fn check(root: &Path) -> Vec<Finding> {
     let range = format!("{LAST_FREE_COMMIT}..HEAD");
     let log = Command::new("git").args(["log", "--no-merges", "--format=%h%x09%s", &range]).current_dir(root).output();
@@ -33,8 +33,7 @@ pub fn check_one(hash: &str, subject: &str) -> Option<Finding> {
     (!has_area(subject)).then(|| Finding::new(hash, "commit-subject", message))
 }
 
-/// Whether the subject begins with the place of the change, in lower case, and says something of
-/// it.
+/// Whether the subject begins with the area of the change, in lower case, and has a description.
 fn has_area(subject: &str) -> bool {
     let Some((area, what)) = subject.split_once(": ") else { return false };
     let sign = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '/' | '_' | '.');

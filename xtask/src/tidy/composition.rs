@@ -1,4 +1,4 @@
-//! How much gathers in one type.
+//! The size of types: files with an `impl`, and methods.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,9 +10,9 @@ use super::ratchet::Measure;
 use super::rust::RustFile;
 use super::tables::{COMPOSITIONS, DEREF_TYPES};
 
-/// Files with an `impl` of the types that compose a crate.
+/// Most files with an `impl` of the types that compose a crate.
 pub const COMPOSITION_FILES: usize = 8;
-/// Methods of one type, functions without `self` included, those of traits not.
+/// Most methods of one type, including functions without `self`, excluding those of traits.
 pub const METHODS: usize = 120;
 
 /// Counts in production files.
@@ -118,7 +118,7 @@ fn derefs(impls: &[Impl<'_>], excused: &[(&str, &str, &str)]) -> Vec<Measure> {
     types.into_iter().map(|(subject, places)| Measure::of_places("deref", subject, what, places)).collect()
 }
 
-/// Findings about rows of [`DEREF_TYPES`] that excuse nothing any more.
+/// Findings about rows of [`DEREF_TYPES`] that no longer apply.
 pub fn check_rows(sources: &[RustFile], excused: &[(&str, &str, &str)]) -> Vec<Finding> {
     let production = sources.iter().filter(|source| source.is_production());
     let derefs: Vec<String> = production.flat_map(impls_of).filter(Impl::is_deref).map(|of| of.subject()).collect();

@@ -1,4 +1,4 @@
-//! Files that can only be understood together.
+//! Cycles of files that name each other's items.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,14 +6,14 @@ use super::modules::Tree;
 use super::ratchet::Measure;
 use super::rust::RustFile;
 
-/// Files of a crate that may reach each other.
+/// Most files of a crate in a cycle.
 pub const CYCLE_FILES: usize = 8;
 
-/// Counts, for each crate, the files of its largest cycle: those of which each names, at some
-/// distance, an item of each.
+/// Counts, for each crate, the files of its largest cycle: files of which each reaches each other
+/// one by the items that it names, directly or indirectly.
 ///
-/// An edge is an item that a path names, in its import or its code; a re-export is none, what is
-/// named through it leads to its definition. Calls of methods are not seen.
+/// An edge is an item that a path names, in an import or in code. A re-export is no edge; a path
+/// through it leads to the definition. Calls of methods are not seen.
 pub fn measure(sources: &[RustFile]) -> Vec<Measure> {
     let files: BTreeMap<&str, &RustFile> =
         sources.iter().filter(|source| source.is_production()).map(|source| (source.path.as_str(), source)).collect();
@@ -31,7 +31,7 @@ pub fn measure(sources: &[RustFile]) -> Vec<Measure> {
     largest.into_iter().map(measure).collect()
 }
 
-/// A file of a cycle, and those of it that it names.
+/// A file of a cycle, with the files of the cycle that it names.
 fn describe(file: &str, cycle: &[&str], edges: &BTreeSet<(&str, &str)>) -> String {
     let own = |path: &&str| path.split_once("/src/").map_or("", |(_, own)| own).to_owned();
     let named = edges.iter().filter(|(from, to)| *from == file && cycle.contains(to));
@@ -39,7 +39,7 @@ fn describe(file: &str, cycle: &[&str], edges: &BTreeSet<(&str, &str)>) -> Strin
     format!("{file} (names {})", named.join(" "))
 }
 
-/// The largest set of which each reaches each, sorted; empty when none reaches itself.
+/// The largest set of which each reaches each, sorted; empty if none reaches itself.
 pub fn largest_cycle<'a>(edges: &BTreeSet<(&'a str, &'a str)>) -> Vec<&'a str> {
     let mut forth: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     let mut back: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
@@ -60,7 +60,7 @@ pub fn largest_cycle<'a>(edges: &BTreeSet<(&'a str, &'a str)>) -> Vec<&'a str> {
     largest
 }
 
-/// What is reached in one step or more.
+/// All nodes that are reached in one step or more.
 fn reached<'a>(first: &'a str, edges: &BTreeMap<&str, Vec<&'a str>>) -> BTreeSet<&'a str> {
     let mut reached = BTreeSet::new();
     let mut next = vec![first];

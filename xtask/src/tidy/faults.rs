@@ -1,4 +1,4 @@
-//! Where built-in faults may show.
+//! The files that contain built-in faults.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,10 +6,10 @@ use super::ratchet::Measure;
 use super::rust::{RustFile, Word};
 use super::tables::FAULT_CRATES;
 
-/// The feature that builds faults in.
+/// The feature that compiles the faults.
 const FEATURE: &str = "\"mutants\"";
 
-/// Counts the production files that ask whether faults are built in, those apart whose task it is.
+/// Counts the production files with conditions on that feature, except those whose task it is.
 pub fn measure(sources: &[RustFile]) -> Vec<Measure> {
     let mut packages: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for source in sources.iter().filter(|source| source.is_production() && !may_ask(source)) {

@@ -1,15 +1,15 @@
-//! What a rule reports.
+//! The reports of rules.
 
 use std::fmt;
 
 /// One breach of one rule.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
-    /// Path below the workspace root, with `:line` where there is one; or the name of a package.
+    /// Path below the workspace root, with `:line` if there is one; or the name of a package.
     pub place: String,
     /// The short name of the rule.
     pub rule: &'static str,
-    /// What is wrong, and what to do.
+    /// The breach, and what to do.
     pub message: String,
 }
 

@@ -1,9 +1,9 @@
-//! Hash order must not leak into what the deterministic crates do.
+//! Hash order must not influence the deterministic crates.
 //!
-//! A map with a fixed seed gives the same answers in every run, but the order in which it is walked
-//! depends on its capacity and on the processor. So whatever is declared in a pure crate with a
-//! hash type is only looked up, never walked. The check goes by declared names within a crate;
-//! `clippy.toml` forbids the same methods by type.
+//! A map with a fixed seed gives the same answers in every run, but its iteration order depends on
+//! its capacity and on the processor. So a variable of a hash type in a pure crate is only looked
+//! up, never iterated. The check goes by declared names within a crate; `clippy.toml` forbids the
+//! same methods by type.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,7 +27,8 @@ pub fn check(sources: &[RustFile]) -> Vec<Finding> {
 fn check_crate(files: &[&RustFile]) -> Vec<Finding> {
     let mut declared =
         Declared { types: HASH_TYPES.iter().map(|name| (*name).to_owned()).collect(), names: BTreeSet::new() };
-    // An alias of an alias is found in the round after it; so the rounds end when nothing is new.
+    // An alias of an alias is found in the next round; the loop ends when a round finds nothing
+    // new.
     loop {
         let known = declared.types.len() + declared.names.len();
         files.iter().for_each(|file| declared.visit_file(&file.syntax));
@@ -102,7 +103,7 @@ impl<'ast> Visit<'ast> for Declared {
     }
 }
 
-/// Finds where such a name is walked.
+/// Finds the iterations over such names.
 struct Walks<'a> {
     file: &'a RustFile,
     names: &'a BTreeSet<String>,

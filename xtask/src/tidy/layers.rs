@@ -1,4 +1,4 @@
-//! Who may depend on whom.
+//! The dependencies that are allowed between crates.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -70,7 +70,7 @@ fn check_reach(metadata: &Metadata, package: &Package, layer: &Layer) -> Vec<Fin
         .collect()
 }
 
-/// Every crate says what it is, under which licence, and takes the workspace's lints.
+/// Checks that a crate has a description, the licence and the workspace's lints.
 fn check_manifest(package: &Package) -> Vec<Finding> {
     let mut findings = Vec::new();
     if package.description.as_deref().is_none_or(|text| text.trim().is_empty()) {

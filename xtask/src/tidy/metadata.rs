@@ -1,4 +1,4 @@
-//! What `cargo metadata` says of the workspace and of everything it is built from.
+//! The output of `cargo metadata`: the workspace and everything it is built from.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -10,18 +10,18 @@ use serde::Deserialize;
 /// The resolved dependency graph, all platforms together.
 #[derive(Debug, Deserialize)]
 pub struct Metadata {
-    /// Every package in the graph, the workspace's own among them.
+    /// All packages in the graph, including the workspace's own.
     pub packages: Vec<Package>,
     /// Ids of the workspace's own packages.
     pub workspace_members: Vec<String>,
-    /// Who uses whom.
+    /// The edges of the graph.
     pub resolve: Resolve,
 }
 
 /// A package.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Package {
-    /// Unique in the graph.
+    /// Identifier, unique in the graph.
     pub id: String,
     /// Name in its manifest.
     pub name: String,
@@ -31,41 +31,41 @@ pub struct Package {
     pub license: Option<String>,
     /// File with the licence, given instead of an expression.
     pub license_file: Option<String>,
-    /// One line about it.
+    /// Description in one line.
     pub description: Option<String>,
-    /// Its `Cargo.toml`.
+    /// Path of its `Cargo.toml`.
     pub manifest_path: String,
 }
 
 /// The resolved graph.
 #[derive(Debug, Deserialize)]
 pub struct Resolve {
-    /// One per package.
+    /// One node per package.
     pub nodes: Vec<Node>,
 }
 
-/// A package and what it uses.
+/// A package and its dependencies.
 #[derive(Debug, Deserialize)]
 pub struct Node {
     /// The package's id.
     pub id: String,
-    /// What it uses.
+    /// The package's dependencies.
     pub deps: Vec<Dependency>,
 }
 
 /// One edge of the graph.
 #[derive(Debug, Deserialize)]
 pub struct Dependency {
-    /// The id of the package used.
+    /// The id of the package that is depended on.
     pub pkg: String,
-    /// In which ways it is used.
+    /// The kinds of the dependency.
     pub dep_kinds: Vec<DependencyKind>,
 }
 
-/// How a package is used.
+/// The kind of a dependency.
 #[derive(Debug, Deserialize)]
 pub struct DependencyKind {
-    /// Nothing for a normal dependency, else `dev` or `build`.
+    /// `None` for a normal dependency, otherwise `dev` or `build`.
     pub kind: Option<String>,
 }
 
@@ -82,10 +82,10 @@ impl Dependency {
 }
 
 impl Metadata {
-    /// Asks cargo about the workspace at `root`, with the lock file as it is.
+    /// Runs `cargo metadata` for the workspace at `root`, with the lock file unchanged.
     ///
     /// # Errors
-    /// When cargo cannot be run, the lock file is not up to date, or the answer cannot be read.
+    /// When cargo cannot be run, the lock file is not up to date, or the output cannot be parsed.
     pub fn load(root: &Path) -> Result<Metadata> {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let answer = Command::new(cargo)
@@ -99,10 +99,10 @@ impl Metadata {
         Metadata::parse(&answer.stdout)
     }
 
-    /// Reads the answer of `cargo metadata`.
+    /// Parses the output of `cargo metadata`.
     ///
     /// # Errors
-    /// When it is not such an answer.
+    /// When it does not parse.
     pub fn parse(json: &[u8]) -> Result<Metadata> {
         serde_json::from_slice(json).context("cargo metadata printed something unexpected")
     }
@@ -117,13 +117,13 @@ impl Metadata {
         self.packages.iter().find(|package| package.id == id)
     }
 
-    /// What the package with this id uses.
+    /// The dependencies of the package with this id.
     pub fn dependencies(&self, id: &str) -> &[Dependency] {
         self.resolve.nodes.iter().find(|node| node.id == id).map_or(&[], |node| &node.deps)
     }
 
-    /// The packages that `id` reaches through normal dependencies: name, and the way from `id` to
-    /// it.
+    /// The packages that `id` reaches through normal dependencies, by name, with the path from
+    /// `id`.
     pub fn reached(&self, id: &str) -> BTreeMap<String, String> {
         let mut ways = BTreeMap::new();
         let mut seen = BTreeSet::from([id]);

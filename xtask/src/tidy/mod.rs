@@ -1,14 +1,14 @@
-//! The house rules, checked.
+//! Checks of the house rules.
 //!
-//! Everything that is allowed or forbidden by name stands in [`tables`]. The other modules hold one
-//! kind of rule each and take their material as arguments, so that each rule has a test in which it
-//! must fail.
+//! Everything that is allowed or forbidden by name is in [`tables`]. Each of the other modules has
+//! one kind of rule and takes its input as arguments, so that each rule has a test in which it must
+//! fail.
 //!
 //! A Rust item is excused from the size budgets by the comment `tidy: table` and a reason directly
 //! above it, a whole file by the same comment on its first line, a wait in a test by `tidy: poll`
 //! and a reason. A marker without a reason counts for nothing.
 //!
-//! What is counted, and has a limit that is not kept everywhere yet, is held by [`ratchet`].
+//! Counts with a limit that is not kept everywhere yet are held by [`ratchet`].
 
 pub mod advisories;
 pub mod budgets;
@@ -41,16 +41,16 @@ use self::metadata::Metadata;
 use self::ratchet::Measure;
 use self::rust::RustFile;
 
-/// What a run over the workspace has seen.
+/// The results of a run over the workspace.
 #[derive(Debug)]
 pub struct Report {
-    /// Sorted by place.
+    /// The findings, sorted by place.
     pub findings: Vec<Finding>,
-    /// What is counted, whether it is within its limit or not.
+    /// All counts, within their limits or not.
     pub measures: Vec<Measure>,
-    /// Files read.
+    /// The number of files read.
     pub files: usize,
-    /// Packages in the resolved dependency graph.
+    /// The number of packages in the resolved dependency graph.
     pub packages: usize,
 }
 
@@ -113,7 +113,7 @@ fn measure(sources: &[RustFile]) -> Vec<Measure> {
     rules.iter().flat_map(|rule| rule(sources)).collect()
 }
 
-/// Every text file that is committed or could be (not ignored), as (path below root, contents),
+/// All text files that are committed or could be (not ignored), as (path below root, contents),
 /// sorted.
 fn read_files(root: &Path) -> Result<Vec<(String, String)>> {
     let listing = Command::new("git")
@@ -127,7 +127,7 @@ fn read_files(root: &Path) -> Result<Vec<(String, String)>> {
     let mut files = Vec::new();
     for path in String::from_utf8_lossy(&listing.stdout).split_terminator('\0') {
         let full = root.join(path);
-        // Deleted but still in the index.
+        // The file is deleted but still in the index.
         if !full.is_file() {
             continue;
         }

@@ -1,7 +1,7 @@
-//! The modules of one crate, and in which file an item is defined that a path names.
+//! The modules of one crate, and the file that defines an item named by a path.
 //!
-//! Names are resolved as far as paths tell: through imports, re-exports and globs, to the module
-//! that defines the item. Methods and what macros write are not seen.
+//! Names are resolved as far as paths show: through imports, re-exports and globs, to the module
+//! that defines the item. Methods and the output of macros are not seen.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -11,7 +11,7 @@ use syn::visit::Visit;
 
 use super::rust::RustFile;
 
-/// Steps after which a name that leads from import to import is given up.
+/// Steps after which the resolution of a name through imports ends.
 const STEPS_MAX: usize = 32;
 
 /// A module's number within its tree.
@@ -24,16 +24,16 @@ pub struct Tree<'a> {
 
 /// A module: a file, or a part of one.
 struct Module<'a> {
-    /// The file it stands in.
+    /// The file of the module.
     source: &'a RustFile,
-    /// Its lines in the file, from 1; those of modules within are theirs.
+    /// The range of its lines in the file, from 1; lines of modules within it belong to these.
     lines: RangeInclusive<usize>,
     parent: Option<Id>,
     children: BTreeMap<String, Id>,
     items: BTreeSet<String>,
-    /// What imports call by a name, and whether it is for this module only.
+    /// Imports by their local name, and whether each is for this module only.
     imports: BTreeMap<String, Import>,
-    /// Imports of all that a module has.
+    /// Glob imports.
     globs: Vec<Import>,
     /// Lines of imports.
     import_lines: Vec<RangeInclusive<usize>>,
@@ -44,15 +44,15 @@ struct Import {
     is_private: bool,
 }
 
-/// What a path leads to.
+/// The target of a path.
 enum Target {
     Module(Id),
-    /// An item that this module defines, or something in it that cannot be seen.
+    /// An item that this module defines, or an item in it that cannot be seen.
     Item(Id),
 }
 
 impl<'a> Tree<'a> {
-    /// The modules that the root file declares, at any depth, tests apart.
+    /// The modules that the root file declares, at any depth, except tests.
     pub fn new(root: &'a RustFile, files: &BTreeMap<&str, &'a RustFile>) -> Tree<'a> {
         let mut tree = Tree { modules: Vec::new() };
         let folder = root.path.rsplit_once('/').map_or("", |(folder, _)| folder);
@@ -60,7 +60,7 @@ impl<'a> Tree<'a> {
         tree
     }
 
-    /// Adds a module with what is in it; its children's files lie in `folder`.
+    /// Adds a module with its contents; its children's files are in `folder`.
     fn add(
         &mut self,
         mut module: Module<'a>,
@@ -119,8 +119,8 @@ impl<'a> Tree<'a> {
         edges
     }
 
-    /// The paths in the module's code, imports and tests apart. A single name counts where it can
-    /// be no variable.
+    /// The paths in the module's code, except imports and tests. A single name counts if it cannot
+    /// be a variable.
     fn paths(&self, id: Id) -> Vec<Vec<String>> {
         let module = &self.modules[id];
         let children = module.children.values().map(|child| &self.modules[*child]);
@@ -159,7 +159,7 @@ impl<'a> Tree<'a> {
         Some(at)
     }
 
-    /// What a name means in a module; when a path goes on after it, the name is not that of a
+    /// The target of a name in a module; if the path continues after it, the name is not that of a
     /// function.
     fn look_up(&self, id: Id, name: &str, goes_on: bool, steps: usize) -> Option<Target> {
         let module = &self.modules[id];
@@ -236,12 +236,12 @@ impl<'ast> Visit<'ast> for Module<'_> {
             syn::Item::Static(item) => Some(&item.ident),
             syn::Item::Fn(item) => Some(&item.sig.ident),
             syn::Item::Macro(item) => item.ident.as_ref(),
-            // A module of its own.
+            // A nested module is a module of its own.
             syn::Item::Mod(_) => return,
             _ => None,
         };
         self.items.extend(name.map(ToString::to_string));
-        // For imports within functions.
+        // Finds imports within functions.
         syn::visit::visit_item(self, item);
     }
 

@@ -1,4 +1,4 @@
-//! One thing, one word: a type's name is defined once among crates that see each other.
+//! One thing, one word: a type's name is defined once among crates that may use each other.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::ratchet::Measure;
 use super::rust::RustFile;
 use super::tables::{LAYERS, Layer};
 
-/// Where each name of a type is defined, as (crate, place).
+/// The definitions of each type name, as (crate, place).
 type Definitions<'a> = BTreeMap<String, Vec<(&'a str, String)>>;
 
 /// Counts the names that more than one type has: in each crate, and in each pair of crates of which

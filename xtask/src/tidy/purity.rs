@@ -1,4 +1,4 @@
-//! What the deterministic crates must not name.
+//! Paths and words that deterministic crates must not name.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::Finding;
 use super::rust::{RustFile, Word, path_at};
 use super::tables::{IMPURE_MACROS, IMPURE_PATHS, IMPURE_WORDS};
 
-/// Checks one source of a pure crate; its tests may do as they like.
+/// Checks one source of a pure crate, except its tests.
 pub fn check(source: &RustFile) -> Vec<Finding> {
     let mut imports = Imports { source, findings: Vec::new(), names: BTreeMap::new() };
     imports.visit_file(&source.syntax);
@@ -61,7 +61,7 @@ fn check_word(source: &RustFile, line: usize, name: &str) -> Option<Finding> {
     Some(Finding::new(source.place(line), "purity", format!("`{word}`: {reason}")))
 }
 
-/// Reads `use` declarations: what they name, and what the names in the file mean.
+/// Reads `use` declarations: the paths that they name, and the meaning of the names in the file.
 struct Imports<'a> {
     source: &'a RustFile,
     findings: Vec<Finding>,

@@ -1,20 +1,21 @@
 //! Counts that may only fall.
 //!
-//! A count has a limit. What is above it today stands in `ratchet.tsv` with its number, one row for
-//! each rule and subject: more than the number is a finding, and so is fewer, until the row has the
-//! lower number. `cargo xtask tidy --lower` writes the lower numbers, never a higher one.
+//! A count has a limit. A count that is above it today is in `ratchet.tsv` with its number, one row
+//! for each rule and subject: a count above the number is a finding, and so is a lower one, until
+//! the row has the lower number. `cargo xtask tidy --lower` writes the lower numbers, never a
+//! higher one.
 
 use anyhow::{Context, Result, bail};
 
 use super::Finding;
 
-/// The rows, below the workspace root.
+/// The path of the rows, below the workspace root.
 pub const PATH: &str = "xtask/src/tidy/ratchet.tsv";
 
-/// The rows as this program was built with them.
+/// The rows at the time of this program's build.
 pub const ROWS: &str = include_str!("ratchet.tsv");
 
-/// How many of the counted places a finding names.
+/// Counted places that a finding names at most.
 const PLACES_SHOWN: usize = 10;
 
 /// A count of one rule.
@@ -22,15 +23,15 @@ const PLACES_SHOWN: usize = 10;
 pub struct Measure {
     /// The short name of the rule.
     pub rule: &'static str,
-    /// What is counted within: a crate, a type, a name.
+    /// The scope of the count: a crate, a type, a name.
     pub subject: String,
-    /// What may be there without a row.
+    /// The count that is allowed without a row.
     pub limit: usize,
-    /// What is there.
+    /// The count.
     pub count: usize,
-    /// What is counted, and what to do instead; it follows the number.
+    /// The text after the number: what is counted, and what to do instead.
     pub what: &'static str,
-    /// Where it is: `path:line`, or names.
+    /// The counted places: `path:line`, or names.
     pub places: Vec<String>,
 }
 
@@ -45,7 +46,7 @@ impl Measure {
         Measure { rule, subject: subject.into(), limit: 0, count: places.len(), what, places }
     }
 
-    /// The same with a limit other than 0.
+    /// The measure with a limit other than 0.
     pub(crate) fn within(self, limit: usize) -> Measure {
         Measure { limit, ..self }
     }
@@ -56,16 +57,16 @@ impl Measure {
 pub struct Row {
     /// The rule.
     pub rule: String,
-    /// What it is counted within.
+    /// The scope of the count.
     pub subject: String,
-    /// The number.
+    /// The accepted number.
     pub number: usize,
 }
 
-/// Reads rows: rule, subject and number, with tabs between; `#` begins a comment.
+/// Parses rows: rule, subject and number, with tabs between; `#` begins a comment.
 ///
 /// # Errors
-/// When a line is not of that form, or two are about the same.
+/// When a line is not of that form, or two have the same rule and subject.
 pub fn parse(text: &str) -> Result<Vec<Row>> {
     let mut rows: Vec<Row> = Vec::new();
     for (index, line) in text.lines().enumerate().filter(|(_, line)| is_row(line)) {
@@ -89,7 +90,7 @@ fn parse_row(line: &str) -> Result<Row> {
     Ok(Row { rule: rule.to_owned(), subject: subject.to_owned(), number })
 }
 
-/// Compares what was measured with the rows. What is not measured is within its limit.
+/// Compares measures with the rows. A row without a measure is within its limit.
 pub fn check(rows: &[Row], measures: &[Measure]) -> Vec<Finding> {
     let over = measures.iter().filter_map(|measure| check_measure(rows, measure));
     let fallen = rows.iter().filter_map(|row| check_row(row, measures));
@@ -119,15 +120,14 @@ fn check_row(row: &Row, measures: &[Measure]) -> Option<Finding> {
     (to != Some(*number)).then(|| Finding::new(PATH, "ratchet", message))
 }
 
-/// The number that the row should have, at most what it has; none when the subject is within its
-/// limit.
+/// The new number of the row, at most its present one; `None` if the subject is within its limit.
 fn lowered(row: &Row, measures: &[Measure]) -> Option<usize> {
     let measure = measures.iter().find(|measure| row.rule == measure.rule && row.subject == measure.subject)?;
     (measure.count > measure.limit).then(|| row.number.min(measure.count))
 }
 
-/// The text of the rows with numbers lowered to what was measured, and without the rows of what is
-/// within its limit.
+/// The text of the rows with numbers lowered to the measures, and without the rows that are within
+/// their limits.
 ///
 /// # Errors
 /// As [`parse`].

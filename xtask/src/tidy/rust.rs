@@ -1,5 +1,4 @@
-//! A Rust source as the rules see it: its syntax tree, its words without comments, and which lines
-//! are tests.
+//! A Rust source for the rules: its syntax tree, its words without comments, and its test lines.
 
 use std::ops::RangeInclusive;
 
@@ -8,7 +7,7 @@ use proc_macro2::{Spacing, TokenStream, TokenTree};
 use syn::spanned::Spanned;
 use syn::visit::Visit;
 
-/// One word or sign of the source. Comments are gone; text in quotes stays apart from names.
+/// One word or sign of the source. Comments are left out; literals are distinct from names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Word {
     /// A name or keyword.
@@ -23,25 +22,25 @@ pub enum Word {
 
 /// A Rust source.
 pub struct RustFile {
-    /// Below the workspace root, with `/`.
+    /// Path below the workspace root, with `/`.
     pub path: String,
-    /// Its lines, the first at index 0.
+    /// Lines, the first at index 0.
     pub lines: Vec<String>,
-    /// Its syntax tree.
+    /// Syntax tree.
     pub syntax: syn::File,
-    /// Its words, each with its line (from 1).
+    /// Words, each with its line (from 1).
     pub words: Vec<(Word, usize)>,
     /// The lines (from 1) that are comments or doc comments.
     pub comment_lines: Vec<usize>,
-    /// Whether all of it is test code.
+    /// Whether the whole file is test code.
     pub is_test: bool,
     test_lines: Vec<RangeInclusive<usize>>,
-    /// Modules declared in it as `#[cfg(test)] mod name;`: their files are tests.
+    /// Modules declared as `#[cfg(test)] mod name;`: their files are tests.
     test_modules: Vec<String>,
 }
 
 impl RustFile {
-    /// Reads a source.
+    /// Parses a source.
     ///
     /// # Errors
     /// When it is not Rust.
@@ -76,12 +75,12 @@ impl RustFile {
         self.is_test || self.test_lines.iter().any(|range| range.contains(&line))
     }
 
-    /// Lines that count against the budget: all but those of inline tests.
+    /// The number of lines that count against the budget: all but those of inline tests.
     pub fn counted_lines(&self) -> usize {
         (1..=self.lines.len()).filter(|line| !self.is_test_line(*line)).count()
     }
 
-    /// The first line with unsafe code, or with leave for it.
+    /// The first line with unsafe code, or with an attribute that permits it.
     pub fn mentions_unsafe(&self) -> Option<usize> {
         let is_unsafe = |word: &Word| matches!(word, Word::Name(name) if name == "unsafe" || name == "unsafe_code");
         self.words.iter().find(|(word, _)| is_unsafe(word)).map(|(_, line)| *line)
@@ -99,7 +98,7 @@ impl RustFile {
         self.lines.first().is_some_and(|line| has_marker(line, "table"))
     }
 
-    /// The package it belongs to: the name of its folder.
+    /// The package of the file: the name of its folder.
     pub fn package(&self) -> &str {
         let below = self.path.strip_prefix("crates/").unwrap_or(&self.path);
         below.split('/').next().unwrap_or_default()
@@ -110,13 +109,14 @@ impl RustFile {
         !self.is_test && self.path.contains("/src/")
     }
 
-    /// Whether a library or a program begins here.
+    /// Whether the file is the root of a library or program.
     pub fn is_root(&self) -> bool {
         let own = self.path.split_once("/src/").map_or("", |(_, own)| own);
         matches!(own, "lib.rs" | "main.rs") || own.strip_prefix("bin/").is_some_and(|name| !name.contains('/'))
     }
 
-    /// The paths in its code: the names, the line, and whether it is called, or filled as a tuple.
+    /// The paths in the code: the names, the line, and whether the path is called, or constructs a
+    /// tuple struct.
     pub fn paths(&self) -> Vec<(Vec<String>, usize, bool)> {
         let mut paths = Vec::new();
         let mut at = 0;
@@ -167,7 +167,7 @@ pub fn mark_test_files(sources: &mut [RustFile]) {
     }
 }
 
-/// The path that begins here, and how many words it takes.
+/// The path that begins here, and its number of words.
 pub fn path_at(words: &[(Word, usize)]) -> (Vec<String>, usize) {
     let mut path = Vec::new();
     let mut length = 0;
@@ -185,7 +185,7 @@ pub fn path_at(words: &[(Word, usize)]) -> (Vec<String>, usize) {
     (path, length.max(1))
 }
 
-/// The lines on which a literal goes on.
+/// The lines on which a literal continues.
 fn texts_of(stream: TokenStream, texts: &mut Vec<RangeInclusive<usize>>) {
     for tree in stream {
         match tree {

@@ -1,4 +1,4 @@
-//! What functions ask for.
+//! The parameters of functions.
 
 use std::collections::BTreeMap;
 
@@ -8,11 +8,11 @@ use syn::visit::Visit;
 use super::ratchet::Measure;
 use super::rust::RustFile;
 
-/// Counts the parameters of functions of production files, private ones apart, whose type is a
+/// Counts the parameters of functions in production files, except private ones, whose type is a
 /// tuple or a reference to one.
 ///
 /// A tuple within another type (a slice, an iterator) does not count, nor does a parameter of a
-/// closure, nor one of an `impl` of a trait: the trait has chosen it.
+/// closure, nor one in an `impl` of a trait, because the trait determines it.
 pub fn measure(sources: &[RustFile]) -> Vec<Measure> {
     let mut packages: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for source in sources.iter().filter(|source| source.is_production()) {

@@ -1,4 +1,4 @@
-//! What the project is built from: licences, and packages that must not come in.
+//! The dependencies of the project: licences, and forbidden packages.
 
 use super::Finding;
 use super::metadata::{Metadata, Package};

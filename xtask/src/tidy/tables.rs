@@ -3,7 +3,7 @@
 use super::Finding;
 use super::rust::RustFile;
 
-/// A crate of the workspace and what it may depend on.
+/// A crate of the workspace and its allowed dependencies.
 pub struct Layer {
     /// Package name.
     pub name: &'static str,
@@ -16,8 +16,8 @@ pub struct Layer {
     pub tests_use: &'static [&'static str],
 }
 
-/// The one table of allowed edges between the crates of the workspace. Dependencies point up this
-/// page only.
+/// The one table of allowed edges between the crates of the workspace. Dependencies point upwards
+/// in it only.
 pub const LAYERS: &[Layer] = &[
     Layer { name: "whimbrel-event", pure: true, uses: &[], tests_use: &[] },
     Layer { name: "whimbrel-selector", pure: true, uses: &["whimbrel-event"], tests_use: &[] },
@@ -77,7 +77,7 @@ pub const LAYERS: &[Layer] = &[
             "whimbrel-mqtt",
             "whimbrel-client",
             "whimbrel-sim",
-            // What the broker logs is measured beside the journal alone.
+            // The broker's logging is compared with the journal alone.
             "whimbrel-journal",
         ],
         tests_use: &[],
@@ -85,10 +85,10 @@ pub const LAYERS: &[Layer] = &[
     Layer {
         name: "whimbrel",
         pure: false,
-        // Of selector: checking a selector on the command line before anything is connected, so
-        // that the error can point into it.
+        // Selector: a selector on the command line is checked before a connection is made, so that
+        // the error can point into it.
         uses: &["whimbrel-selector", "whimbrel-server", "whimbrel-client", "whimbrel-sim", "whimbrel-lab"],
-        // Of wire: what strangers say to the port of the links.
+        // Wire: tests of untrusted input on the port of the links.
         tests_use: &["whimbrel-mqtt", "whimbrel-wire"],
     },
     Layer { name: "xtask", pure: false, uses: &[], tests_use: &[] },
@@ -127,9 +127,9 @@ pub const IMPURE_PACKAGES: &[&str] = &[
     "windows-sys",
 ];
 
-/// Files of a pure crate that are its drivers, and why they stand there. All else in the crate is
-/// deterministic, but for what it is given by them (the journal's `handover.rs` takes its lock from
-/// `sync.rs`).
+/// Files of a pure crate that are its drivers, with the reason. All else in the crate is
+/// deterministic, except for what the drivers give it (the journal's `handover.rs` takes its lock
+/// from `sync.rs`).
 pub const DRIVER_FILES: &[(&str, &str)] = &[
     ("crates/whimbrel-journal/src/file.rs", "the journal is useful alone: here are real files, and only here"),
     ("crates/whimbrel-journal/src/file/view.rs", "the same files, only looked at"),
@@ -144,14 +144,14 @@ pub const DRIVER_FILES: &[(&str, &str)] = &[
     ),
 ];
 
-/// Packages that the drivers within a pure crate need: crate, package, why.
+/// Packages that the drivers within a pure crate need: crate, package, reason.
 pub const DRIVER_PACKAGES: &[(&str, &str, &str)] = &[(
     "whimbrel-journal",
     "rustix",
     "allocating and locking files, which the standard library does not do; used by file.rs and file/view.rs only",
 )];
 
-/// Paths that the sources of a pure crate must not name, and what they would bring in.
+/// Paths that the sources of a pure crate must not name, with the reason.
 pub const IMPURE_PATHS: &[(&str, &str)] = &[
     ("core::net", "sockets belong to the drivers"),
     ("std::net", "sockets belong to the drivers"),
@@ -189,7 +189,7 @@ pub const IMPURE_PATHS: &[(&str, &str)] = &[
     ("hashbrown::DefaultHashBuilder", "it is randomly seeded; use whimbrel_event::Seeded"),
 ];
 
-/// Words that the sources of a pure crate must not contain, wherever they come from.
+/// Words that the sources of a pure crate must not contain, for any meaning, with the reason.
 pub const IMPURE_WORDS: &[(&str, &str)] = &[
     ("async", "the core is a state machine, not a task"),
     ("await", "the core is a state machine, not a task"),
@@ -224,7 +224,7 @@ pub const HASH_ORDER_METHODS: &[&str] = &[
     "values_mut",
 ];
 
-/// Files that may contain unsafe code, and why.
+/// Files that may contain unsafe code, with the reason.
 pub const UNSAFE_FILES: &[(&str, &str)] = &[
     (
         "crates/whimbrel-lab/src/bench/lowat.rs",
@@ -236,27 +236,28 @@ pub const UNSAFE_FILES: &[(&str, &str)] = &[
     ),
 ];
 
-/// Files that may be longer than 500 lines (1,000 stays the end), and why. Prefer to split them.
+/// Files that may be longer than 500 lines (but not than 1,000), with the reason. Prefer to split
+/// them.
 pub const LONG_FILES: &[(&str, &str)] = &[];
 
-/// The types that compose a crate, as (crate, type): all else in the crate is a component that
-/// knows nothing of them.
+/// The types that compose a crate, as (crate, type): all else in the crate is a component that does
+/// not depend on them.
 pub const COMPOSITIONS: &[(&str, &str)] = &[("whimbrel-core", "Broker"), ("whimbrel-net", "Net")];
 
-/// Types that may implement `Deref`, as (crate, type, why).
+/// Types that may implement `Deref`, as (crate, type, reason).
 pub const DEREF_TYPES: &[(&str, &str, &str)] = &[(
     "whimbrel-core",
     "Lazy",
     "a pointer: it makes what it points to when it is first needed, and has no fields to hide",
 )];
 
-/// Crates with built-in faults, which one file alone knows.
+/// Crates with built-in faults, which are in one file only.
 pub const FAULT_CRATES: &[&str] = &["whimbrel-core", "whimbrel-net"];
 
-/// Crates whose comments are free of vague words.
+/// Crates whose comments have almost no vague words.
 pub const WORDED_CRATES: &[&str] = &["whimbrel-core", "whimbrel-net"];
 
-/// Words that stand where the thing should that is meant, in lower case.
+/// Words used in place of a name, in lower case.
 pub const VAGUE_WORDS: &[&str] = &[
     "anybody",
     "anyone",
@@ -277,15 +278,15 @@ pub const VAGUE_WORDS: &[&str] = &[
     "whomever",
 ];
 
-/// Where comments may have such words: the start of a path, and why.
+/// Files whose comments may have such words: the start of a path, and the reason.
 pub const UNWORDED_FILES: &[(&str, &str)] =
     &[("crates/whimbrel-core/src/overlay/roam/", "the session register replaces it; its comments go with it")];
 
-/// The last commit before subjects had a form.
+/// The last commit before subjects had a fixed form.
 pub const LAST_FREE_COMMIT: &str = "205a9f32cff54548fc61a1b552531a8a46e3fb59";
 
-/// Licences that a dependency may come under, by SPDX identifier. All of them let the project be
-/// used, changed and sold under Apache-2.0; none asks for the source of the whole.
+/// Licences that a dependency may have, by SPDX identifier. All of them permit the project to be
+/// used, changed and sold under Apache-2.0; none demands the source of the whole.
 pub const LICENCES: &[&str] = &[
     "0BSD",
     "Apache-2.0",
@@ -306,7 +307,7 @@ pub const LICENCES: &[&str] = &[
 /// The one crypto provider, which must be in the graph exactly once.
 pub const CRYPTO_PROVIDER: &str = "ring";
 
-/// Packages that must not be in the dependency graph at all, and why.
+/// Packages that must not be in the dependency graph at all, with the reason.
 pub const FORBIDDEN_PACKAGES: &[(&str, &str)] = &[
     ("aws-lc-fips-sys", "a second crypto provider; rustls is used with ring only"),
     ("aws-lc-rs", "a second crypto provider; rustls is used with ring only"),
@@ -329,7 +330,7 @@ fn is_source_of(path: &str, package: &str) -> bool {
     path.strip_prefix(package).is_some_and(|rest| rest.starts_with("/src/"))
 }
 
-/// Findings about rows that excuse nothing any more.
+/// Findings about rows that no longer apply.
 pub fn check_rows(sources: &[RustFile]) -> Vec<Finding> {
     let mut findings = check_file_rows(sources, UNSAFE_FILES, LONG_FILES);
     for (path, _) in DRIVER_FILES {

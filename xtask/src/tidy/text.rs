@@ -1,10 +1,10 @@
-//! Rules about the wording of files.
+//! Rules about the text of files.
 
 use super::Finding;
 use super::rust::{RustFile, Word, has_marker};
 use super::tables::UNSAFE_FILES;
 
-// Taken apart, so that this file keeps the rules itself.
+// In parts, so that this file itself keeps the rules.
 const UNFINISHED: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("X", "XX")];
 const UNFINISHED_MACROS: &[&str] = &["todo", "unimplemented", "dbg"];
 const MACHINE_PATHS: &[&str] = &[concat!("/wo", "rk/"), concat!("/ro", "ot/")];
@@ -19,7 +19,7 @@ const REGISTRIES: &[&str] = &[
     concat!("deb.debian", ".org"),
 ];
 const LOCK_FILES: &[&str] = &["Cargo.lock", "package-lock.json", "go.sum", "requirements.lock"];
-/// Files of others, as they were published.
+/// Third-party files, as published.
 const VENDOR: &str = "console/vendor/";
 const CODE: &[&str] = &["sh", "py", "js", "mjs", "ts"];
 const SLEEPS: &[&str] = &["sleep", "sleep_ms", "sleep_until", "park_timeout"];
@@ -121,13 +121,13 @@ fn sleeping(place: String) -> Finding {
     Finding::new(place, "sleeping-test", message)
 }
 
-/// Whether the name at `index` stands in `#[name`.
+/// Whether the name at `index` is that of an attribute, `#[name`.
 fn is_attribute(source: &RustFile, index: usize) -> bool {
     let before = |back: usize| index.checked_sub(back).map(|at| &source.words[at].0);
     before(1) == Some(&Word::Sign('[')) && before(2) == Some(&Word::Sign('#'))
 }
 
-/// Whether the name at `index` comes after `word`, or after `word::`.
+/// Whether the name at `index` follows `word`, or `word::`.
 fn follows(source: &RustFile, index: usize, word: &str) -> bool {
     let before = |back: usize| index.checked_sub(back).map(|at| &source.words[at].0);
     let named = Word::Name(word.to_owned());
@@ -139,7 +139,7 @@ fn is_poll(source: &RustFile, line: usize) -> bool {
     has_marker(text(line), "poll") || has_marker(text(line.saturating_sub(1)), "poll")
 }
 
-/// Whether a line of a script in another language waits for time to pass.
+/// Whether a line of a script in another language waits for a time.
 fn sleeps(line: &str) -> bool {
     let line = line.trim_start();
     ["time.sleep(", "asyncio.sleep(", "setTimeout(", "waitForTimeout("].iter().any(|call| line.contains(call))
@@ -155,7 +155,7 @@ fn has_word(line: &str, word: &str) -> bool {
     })
 }
 
-/// Whether the line names an absolute path that begins with `start`.
+/// Whether the line has an absolute path that begins with `start`.
 fn names_path(line: &str, start: &str) -> bool {
     line.match_indices(start).any(|(at, _)| {
         let inside =

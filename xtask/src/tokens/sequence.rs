@@ -1,9 +1,9 @@
-//! The tokens of a Rust source that count, and where two sequences part.
+//! The tokens of a Rust source that count, and the first difference of two sequences.
 
 use anyhow::{Result, anyhow};
 use proc_macro2::{Delimiter, LineColumn, Spacing, TokenStream, TokenTree};
 
-/// Derives that read doc comments: of command lines, and of schemas.
+/// Derives that read doc comments: for command lines, and for schemas.
 const READERS: &[&str] = &["Args", "JsonSchema", "Parser", "Subcommand", "ValueEnum"];
 
 /// Keywords that a tuple in parentheses can follow; after any other name parentheses are a call or
@@ -14,9 +14,9 @@ const BEFORE_TUPLE: &[&str] =
 /// The tokens of a source that count.
 #[derive(Debug, Default)]
 pub struct Sequence {
-    /// Each with its line, from 1.
+    /// The tokens, each with its line, from 1.
     tokens: Vec<(String, usize)>,
-    /// The doc comments that a macro may read, as they are written.
+    /// The doc comments that a macro may read, as written.
     pub read_docs: Vec<String>,
 }
 
@@ -25,24 +25,24 @@ pub struct Sequence {
 pub struct Difference {
     /// Line in the new source, from 1.
     pub line: usize,
-    /// What stands there, in backquotes, or `the end`.
+    /// The token there, in backquotes, or `the end`.
     pub new: String,
     /// Line in the old source, from 1.
     pub old_line: usize,
-    /// What stood there, in backquotes, or `the end`.
+    /// The token there, in backquotes, or `the end`.
     pub old: String,
 }
 
 /// The tokens of a source, in order.
 ///
-/// Names, signs, brackets, literals with all of their content, and attributes count. What does not
-/// count: comments; doc comments, and with them the code of their doctests; white space; a comma
-/// before a closing bracket or `>`, as rustfmt adds and removes it, but for that of what may be a
-/// tuple of one, and those of a macro call. What else rustfmt can rewrite (the order of imports,
-/// the braces of a match arm) counts.
+/// Names, signs, brackets, literals with all of their content, and attributes count. Not counted
+/// are: comments; doc comments, and with them the code of their doctests; white space; a comma
+/// before a closing bracket or `>`, because rustfmt adds and removes it, except the comma of a
+/// possible tuple of one, and those of a macro call. Other changes of rustfmt (the order of
+/// imports, the braces of a match arm) count.
 ///
 /// # Errors
-/// When it is not Rust.
+/// When the text is not Rust.
 pub fn of(text: &str) -> Result<Sequence> {
     let stream: TokenStream = text.parse().map_err(|e| anyhow!("{e}"))?;
     let mut reader =
@@ -56,7 +56,7 @@ pub fn of(text: &str) -> Result<Sequence> {
 }
 
 impl Sequence {
-    /// The first token that is another in `new`.
+    /// The first token that differs in `new`.
     pub fn first_difference(&self, new: &Sequence) -> Option<Difference> {
         let same = self.tokens.iter().zip(&new.tokens).take_while(|(old, new)| old.0 == new.0).count();
         let at = |sequence: &Sequence| match sequence.tokens.get(same) {
@@ -72,14 +72,14 @@ impl Sequence {
 struct Reader<'a> {
     lines: Vec<&'a str>,
     sequence: Sequence,
-    /// Each doc comment, and whether it stands in a macro call.
+    /// Each doc comment, and whether it is in a macro call.
     docs: Vec<(String, bool)>,
-    /// How many macro calls are open.
+    /// The number of open macro calls.
     in_macro: usize,
 }
 
 impl Reader<'_> {
-    /// Reads the trees within one pair of brackets; `is_call` when they are those of a macro call.
+    /// Reads the trees within one pair of brackets; `is_call` if they are those of a macro call.
     fn read(&mut self, stream: TokenStream, is_call: bool) {
         let trees: Vec<TokenTree> = stream.into_iter().collect();
         let mut index = 0;
@@ -110,7 +110,8 @@ impl Reader<'_> {
                 }
                 TokenTree::Punct(sign) if sign.as_char() == ',' && !is_call && ends_list(next) => {}
                 TokenTree::Punct(sign) => {
-                    // `a && b` is not `a & &b`; of no other pair of signs are both spellings code.
+                    // `a && b` is not `a & &b`; for no other pair of signs are both spellings valid
+                    // code.
                     let pair = matches!(sign.as_char(), '&' | '|') && is_sign(next, sign.as_char());
                     let glued = pair && sign.spacing() == Spacing::Joint;
                     let text = if glued { format!("{0}{0}", sign.as_char()) } else { sign.to_string() };
@@ -127,7 +128,7 @@ impl Reader<'_> {
         self.sequence.tokens.push((token.to_owned(), place.line));
     }
 
-    /// Whether a doc comment begins here, which the parser gives as `#[doc = "…"]` at the place of
+    /// Whether a doc comment begins here; the parser turns it into `#[doc = "…"]` at the place of
     /// the comment.
     fn is_doc_comment(&self, trees: &[TokenTree]) -> bool {
         let Some(TokenTree::Punct(sign)) = trees.first() else { return false };
