@@ -1,4 +1,4 @@
-//! What is read from the broker when metrics are asked for.
+//! The broker's numbers for one request of metrics.
 
 use std::time::Duration;
 
@@ -12,36 +12,36 @@ use whimbrel_selector::Expensive;
 
 use crate::store::StoreAccount;
 
-/// What the broker tells of itself at one moment.
+/// The broker's numbers at one moment.
 #[derive(Debug, Default)]
 pub struct Account {
     /// Counters and gauges.
     pub stats: Stats,
-    /// What the selectors that cost most have cost.
+    /// The selectors that cost most, and their cost.
     pub expensive: Vec<Expensive>,
     /// The filters of the cache's partitions, in their order, without the default one.
     pub filters: Vec<String>,
-    /// What the partitions hold and did, the default one last.
+    /// Gauges and counters of the partitions, the default one last.
     pub partitions: Vec<PartitionGauges>,
-    /// The gaps in what subscriptions got.
+    /// Gaps in deliveries to subscriptions.
     pub gaps: GapCounts,
-    /// Brokers that are known, and those to which there is a way, this one included.
+    /// Number of known brokers and of reachable brokers, both with this one.
     pub brokers: (u64, u64),
-    /// The clients with most gaps, and how many.
+    /// The clients with most gaps, and their number of gaps.
     pub gappy: Vec<(String, u64)>,
-    /// What the overlay has counted; zeros without one.
+    /// Counters of the overlay; zeros without one.
     pub overlay: OverlayStats,
-    /// What there is of sessions that move; zeros without an overlay.
+    /// Gauges of sessions that move; zeros without an overlay.
     pub roaming: RoamGauges,
     /// The links to other brokers.
     pub links: Vec<LinkInfo>,
-    /// How long deliveries took, by what their subscriptions are promised.
+    /// Latencies of deliveries, by the promise of their subscriptions.
     pub latencies: Vec<(GapClass, LatencyHistogram)>,
-    /// What the journal holds and did; nothing without one.
+    /// Gauges and counters of the journal; zeros without one.
     pub store: StoreAccount,
-    /// How long what was given to it took to become durable, in seconds; nothing without one.
+    /// Latency from a submission to the journal until it is durable, seconds; none without one.
     pub latency: Option<Histogram>,
-    /// How long clients have been held up for it.
+    /// Time for which clients have been held up for the disk.
     pub congested: Duration,
 }
 
@@ -67,7 +67,7 @@ impl Account {
     }
 }
 
-/// Brokers that are known, and those to which there is a way, both with this one, `host`.
+/// Number of known brokers and of reachable brokers, both with this one, `host`.
 pub(crate) fn brokers(topology: &[TopologyInfo], host: HostId) -> (u64, u64) {
     let is_reachable = |broker: &&TopologyInfo| broker.host == host || !broker.path.is_empty();
     let reachable = topology.iter().filter(is_reachable).count();

@@ -1,4 +1,4 @@
-//! Holds clients up while more waits for the disk than should.
+//! Stops reading from connections while too much waits for the disk.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,14 +8,14 @@ use whimbrel_event::Time;
 
 use super::inbox::Source;
 
-/// While it is on no connection is read, and nothing that was read is given to the broker. Those
-/// who have something to bring are woken when it is let go; until then nobody tries again and
-/// again.
+/// Stops the input of all connections. While the brake is on, no connection is read, and no input
+/// that was already read is given to the broker. A task with input is woken once, when the brake is
+/// let go; it does not poll.
 #[derive(Debug, Default)]
 pub(super) struct Brake {
-    /// Odd while it is on; grows with each change.
+    /// Odd while the brake is on; grows with each change.
     epoch: AtomicU64,
-    /// Who has been turned away since it is on, each once.
+    /// Connections and links turned away since the brake is on, each once.
     parked: Mutex<Vec<Source>>,
     times: Mutex<Times>,
 }
@@ -27,13 +27,13 @@ struct Times {
 }
 
 impl Brake {
-    /// Whether it is on.
+    /// Whether the brake is on.
     pub(super) fn is_on(&self) -> bool {
         !self.epoch.load(Ordering::SeqCst).is_multiple_of(2)
     }
 
-    /// Whether the connection may be read. If not, it is among those that are woken; `parked`
-    /// remembers that for it.
+    /// Whether the connection may be read. If not, it is woken when the brake is let go; `parked`
+    /// is the epoch in which it was last listed for that.
     pub(super) fn lets_read(&self, source: Source, parked: &mut u64) -> bool {
         let epoch = self.epoch.load(Ordering::SeqCst);
         if epoch.is_multiple_of(2) {
@@ -43,7 +43,7 @@ impl Brake {
             return false;
         }
         let mut waiting = self.parked.lock();
-        // Whoever lets go takes the list after the change.
+        // [`Brake::set`] takes the list after it has changed the epoch.
         if self.epoch.load(Ordering::SeqCst) != epoch {
             drop(waiting);
             return self.lets_read(source, parked);
@@ -53,7 +53,8 @@ impl Brake {
         false
     }
 
-    /// Puts it on or lets it go; by the machine's owner alone. Returns who is to be woken.
+    /// Puts the brake on or lets it go. Called only by the machine's owner. Returns the connections
+    /// to wake.
     pub(super) fn set(&self, on: bool, now: Time) -> Vec<Source> {
         if on == self.is_on() {
             return Vec::new();
@@ -67,7 +68,7 @@ impl Brake {
         if on { Vec::new() } else { std::mem::take(&mut *self.parked.lock()) }
     }
 
-    /// How long it has been on so far.
+    /// Total time for which the brake has been on.
     pub(super) fn total(&self, now: Time) -> Duration {
         let times = self.times.lock();
         times.total + times.since.map_or(Duration::ZERO, |since| now.since(since))

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use whimbrel_event::Time;
 use whimbrel_event::clock::{self, Observed, Standing};
 
-/// How often the system's clock is looked at.
+/// Period between two looks at the system's clock.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// Start time plus a monotonic clock, slewed towards the system's clock: never runs backwards, and
@@ -15,45 +15,44 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone)]
 pub struct Clock {
     start: Instant,
-    /// Held for a few nanoseconds; nearly always by the machine's owner, so nobody waits for it.
+    /// Held for a few nanoseconds, nearly always by the machine's owner, so it is not contended.
     state: Arc<Mutex<clock::Clock>>,
 }
 
 impl Clock {
-    /// Reads the system's clock for the first time.
+    /// Starts a clock at the system's time.
     pub fn start() -> Self {
         let state = clock::Clock::start(system_time(), Duration::ZERO);
         Clock { start: Instant::now(), state: Arc::new(Mutex::new(state)) }
     }
 
-    /// The same that begins no earlier than `least`: a broker's clock does not go back, not even
-    /// from one process to the next.
+    /// Starts a clock at the system's time, or at `least` if that is later: a broker's clock does
+    /// not go back, not even from one process to the next.
     pub fn start_after(least: Time) -> Self {
         let state = clock::Clock::start(system_time().max(least), Duration::ZERO);
         Clock { start: Instant::now(), state: Arc::new(Mutex::new(state)) }
     }
 
-    /// The present moment.
+    /// The present time.
     pub fn now(&self) -> Time {
         self.state.lock().read(self.start.elapsed())
     }
 
-    /// The moment `at` on the runtime's clock, by the present correction. Once it has come
-    /// [`Clock::now`] is to be asked whether it is `at`.
+    /// The moment `at` on the runtime's clock, by the present correction. When that moment has
+    /// come, ask [`Clock::now`] whether it is `at`.
     pub fn instant(&self, at: Time) -> tokio::time::Instant {
         let when = self.state.lock().when(at);
         tokio::time::Instant::from_std(self.start + when)
     }
 
-    /// Steps forward to what the system's clock says, if that is ahead.
+    /// Steps forward to the system's clock, if that is ahead.
     pub(super) fn accept(&self) {
         self.accept_at(system_time());
     }
 
     fn accept_at(&self, system: Time) {
         let mut state = self.state.lock();
-        // Within the lock: the clock must not be set from a moment before one that somebody has
-        // read.
+        // Within the lock: the clock must not be set from a moment before one already read.
         let by = state.accept(system, self.start.elapsed());
         drop(state);
         if by > Duration::ZERO {
@@ -63,14 +62,14 @@ impl Clock {
         }
     }
 
-    /// By how many seconds the system's clock was ahead when it was looked at last, and how many
-    /// far steps of it were refused.
+    /// Seconds that the system's clock was ahead at the last look, and the number of its far steps
+    /// that were refused.
     pub fn numbers(&self) -> (f64, u64) {
         let state = self.state.lock();
         (state.observed().offset_nanos as f64 / 1e9, state.steps_refused())
     }
 
-    /// Looks at the system's clock every so often, as long as the runtime lives.
+    /// Looks at the system's clock every [`LOOK_EVERY`], as long as the runtime lives.
     pub async fn watch(self) {
         loop {
             tokio::time::sleep(LOOK_EVERY).await;

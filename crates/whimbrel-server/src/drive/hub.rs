@@ -1,4 +1,4 @@
-//! The machine, its owner at the moment, and the table of connections.
+//! The machine, its present owner, and the table of connections.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -33,33 +33,33 @@ use super::post::Post;
 use super::task;
 use identity::Answers;
 
-/// Turns that an owner takes after its own input before it hands over to the timer's task: it has
-/// its own connection to go on with, and with one thread nothing is read meanwhile.
+/// Turns that an owner takes after its own input before it hands over to the timer's task. It has
+/// its own connection to serve, and with one thread nothing is read meanwhile.
 const TURNS_MAX: usize = 4;
 
-/// Bytes of long inputs after which an owner writes what came out. Well below
-/// [`whimbrel_mqtt::HIGH_WATER`], so that no subscriber counts as slow for what has not been tried
-/// to be written.
+/// Bytes of long inputs after which an owner writes the output. Well below
+/// [`whimbrel_mqtt::HIGH_WATER`], so no subscriber counts as slow for bytes not yet tried to be
+/// written.
 const TURN_BYTES: usize = 128 << 10;
 
-/// For [`Hub::armed`]: a moment that has always come.
+/// For [`Hub::armed`]: the deadline has come.
 const AT_ONCE: u64 = 0;
 
-/// How long the last bytes to a client may take after the machine has let go of it. While draining:
-/// as long as that lasts, if longer.
+/// Time for the last bytes to a client after the machine has let go of it; while draining, the
+/// drain's time if that is longer.
 const LINGER: Duration = Duration::from_secs(5);
 
 thread_local! {
     static TOUCHED: std::cell::Cell<Vec<Arc<Port>>> = const { std::cell::Cell::new(Vec::new()) };
 }
 
-/// The machine, while this thread has it, and the moment that its inputs have.
+/// The machine, locked by this thread, and the time of its inputs.
 struct Owner<'a> {
     machine: MutexGuard<'a, Machine>,
     now: Time,
 }
 
-/// Drives one broker: owns it, its clock and its connections.
+/// Drives one broker: holds it, its clock and its connections.
 #[derive(Debug)]
 pub struct Hub {
     machine: Mutex<Machine>,
@@ -71,36 +71,36 @@ pub struct Hub {
     clock: Clock,
     connections: AtomicUsize,
     all_closed: Notify,
-    /// What the timer is set to, nanoseconds.
+    /// The timer's deadline, nanoseconds.
     armed: AtomicU64,
     rearm: Notify,
-    /// Until when a drain waits for what is to be written.
+    /// When a drain stops waiting for output to be written.
     drained_by: OnceLock<Instant>,
-    /// What the journal's threads tell, if there is one.
+    /// Reports of the journal's threads, if there is a journal.
     signal: Option<Arc<Signal>>,
     brake: Brake,
-    /// What is counted of links to other brokers.
+    /// Counters of links to other brokers.
     links: Arc<Counts>,
     /// The links, once there is an overlay.
     overlay: Mutex<Option<Arc<Overlay>>>,
-    /// What brokers ask each other for operators.
+    /// Questions and answers between brokers, for operators.
     post: Arc<Post>,
-    /// Who says who clients are.
+    /// Source of clients' identities.
     access: OnceLock<Arc<Access>>,
-    /// Whose certificates are believed, if there is an authority.
+    /// The believed certificates, if there is an authority.
     trust: OnceLock<Arc<Trust>>,
     answers: Arc<Answers>,
 }
 
 impl Hub {
-    /// A hub for a new broker without a journal; `seed` is the broker's randomness. Spawns its
+    /// A hub for a new broker without a journal. `seed` seeds the broker's randomness. Spawns its
     /// timer: call it within a tokio runtime.
     pub fn new(config: Config, seed: u64) -> Arc<Hub> {
         let clock = Clock::start();
         Hub::around(MqttBroker::new(config, seed, clock.now()), None, clock)
     }
 
-    /// A hub for a broker that goes on where its journal says. Spawns its timer: call it within a
+    /// A hub for a broker that was restored from a journal. Spawns its timer: call it within a
     /// tokio runtime.
     pub fn with_store(broker: MqttBroker, store: Store, clock: Clock) -> Arc<Hub> {
         let signal = store.signal().clone();
@@ -137,11 +137,9 @@ impl Hub {
         hub
     }
 
-    /// Serves one plain TCP connection in a task of its own. `address` is the client's, if that is
-    /// known.
+    /// Serves one plain TCP connection in its own task. `address` is the client's, if it is known.
     pub fn serve_tcp(self: &Arc<Self>, stream: TcpStream, address: Option<SocketAddr>) {
-        // Without it small packets would wait for the peer's delayed acknowledgement; a failure
-        // costs only latency.
+        // Without it small packets wait for delayed acknowledgements; a failure costs only latency.
         let _ = stream.set_nodelay(true);
         let caller = Caller { address, ..Caller::default() };
         let (read, write) = stream.into_split();
@@ -149,7 +147,7 @@ impl Hub {
         tokio::spawn(task::run_tcp(self.clone(), line, port, read));
     }
 
-    /// Serves one connection over any byte stream (TLS, WebSocket) in a task of its own.
+    /// Serves one connection over any byte stream (TLS, WebSocket) in its own task.
     pub fn serve_stream<S>(self: &Arc<Self>, stream: S, origin: Origin, caller: Caller)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -164,10 +162,11 @@ impl Hub {
         self.connections.load(Ordering::Relaxed)
     }
 
-    /// What the broker tells of itself at this moment.
+    /// The broker's numbers at this moment.
     pub fn account(&self) -> Account {
         let mut account = Account::default();
-        // As its owner: who finds the machine taken counts on the owner to look into the inbox.
+        // As its owner: a thread that finds the machine taken relies on the owner to look into the
+        // inbox.
         self.run(|machine, now| {
             account = Account::of(&machine.broker, now);
             for link in &account.links {
@@ -188,7 +187,7 @@ impl Hub {
     /// Steps the broker's clock forward to the system's, if that is ahead.
     pub fn accept_clock(&self) {
         self.clock.accept();
-        // What the timer waits for may be due now.
+        // The timer's deadline may have come now.
         self.rearm.notify_one();
     }
 
@@ -197,7 +196,7 @@ impl Hub {
         self.run(|machine, now| machine.broker.handle(now, Input::Fences(fences), &mut machine.ports));
     }
 
-    /// Divides the cache for semi-durable subscriptions, and sets what other brokers are asked for,
+    /// Sets the partitions of the cache, and of the buffer that other brokers are asked for,
     /// between two events.
     pub fn set_division(&self, division: &Division) {
         self.run(|machine, now| {
@@ -206,12 +205,12 @@ impl Hub {
         });
     }
 
-    /// From now on makes traces of events.
+    /// Traces events from now on.
     pub(crate) fn set_tracer(&self, tracer: Tracer) {
         self.run(|machine, _| machine.ports.tracer = Some(Box::new(tracer)));
     }
 
-    /// Looks at the broker and its journal between two turns.
+    /// Reads the broker and its journal between two turns.
     pub(crate) fn look<T>(&self, look: impl FnOnce(&MqttBroker, Option<&Store>, Time) -> T) -> T {
         let mut seen = None;
         self.run(|machine, now| seen = Some(look(&machine.broker, machine.store.as_deref(), now)));
@@ -223,7 +222,7 @@ impl Hub {
         self.run(|machine, _| machine.broker.set_profiles(profiles.to_vec()));
     }
 
-    /// Until when the last bytes to a client that the machine has let go of may be written.
+    /// When the last bytes to a client that the machine has let go of must have been written.
     pub(super) fn linger_until(&self) -> Instant {
         let usual = Instant::now() + LINGER;
         self.drained_by.get().map_or(usual, |drained_by| usual.max(*drained_by))
@@ -248,12 +247,12 @@ impl Hub {
         (Line::new(Source::Conn(conn)), port)
     }
 
-    /// Whether the connection may bring more. If not, its task is woken when it may.
+    /// Whether the connection may be read. If not, its task is woken when it may.
     pub(super) fn may_read(&self, line: &mut Line) -> bool {
         line.may_read(self.front.load(Ordering::SeqCst)) && self.brake.lets_read(line.source(), line.parked())
     }
 
-    /// The next bytes of a connection's stream, or of a link's channel.
+    /// Handles the next bytes of a connection's stream, or of a link's channel.
     pub(super) fn bytes(&self, line: &mut Line, channel: Option<Channel>, bytes: &[u8]) {
         let (mut owner, mut rest) = (self.try_own(), bytes);
         if let Some(owner) = &mut owner
@@ -275,18 +274,18 @@ impl Hub {
         }
     }
 
-    /// Little is left to be written to the connection.
+    /// Tells the machine that little is left to be written to the connection.
     pub(super) fn drained(&self, line: &mut Line) {
         self.submit(line, || inbox::Input::Drained);
     }
 
-    /// What the connection had sent when the machine asked has been read: all of it (`is_whole`),
-    /// or as much as may be.
+    /// Tells the machine that the bytes it asked to read out have been read: all that the
+    /// connection had sent (`is_whole`), or the most that may be.
     pub(super) fn read_out(&self, line: &mut Line, is_whole: bool) {
         self.submit(line, || inbox::Input::ReadOut { is_whole });
     }
 
-    /// The connection's task ends; `tell` the machine unless it knows.
+    /// Ends the connection; `tell` the machine unless it knows.
     pub(super) fn gone(&self, mut line: Line, tell: bool) {
         self.submit(&mut line, || inbox::Input::Gone { tell });
         if self.connections.fetch_sub(1, Ordering::Relaxed) == 1 {
@@ -306,23 +305,23 @@ impl Hub {
         }
     }
 
-    /// To the owner it means that nothing waits that the same connection brought before.
+    /// For the owner it means that no earlier input of the same connection waits.
     fn is_inbox_empty(&self) -> bool {
         self.waiting.load(Ordering::SeqCst) == 0
     }
 
-    /// Whether there is something in the inbox that is taken now.
+    /// Whether the inbox has input that may be handled now.
     fn has_input(&self) -> bool {
         !self.is_inbox_empty() && !self.brake.is_on()
     }
 
-    /// Whether there is something for an owner to do.
+    /// Whether an owner has work.
     fn has_work(&self) -> bool {
         self.has_input() || self.answers.is_any() || self.signal.as_ref().is_some_and(|signal| signal.has_news())
     }
 
-    /// Leaves input in the inbox once there is room, and sees that the machine has an owner, if
-    /// need be the caller.
+    /// Leaves input in the inbox once there is room. Makes sure that the machine has an owner: the
+    /// caller if it has none.
     fn leave<'a>(
         &'a self,
         mut owner: Option<Owner<'a>>,
@@ -341,7 +340,7 @@ impl Hub {
         }
     }
 
-    /// Runs the machine with an input, waiting for it if need be.
+    /// Runs the machine with an input; waits for the lock.
     fn run(&self, input: impl FnOnce(&mut Machine, Time)) {
         let mut owner = self.wait_and_own();
         input(&mut owner.machine, owner.now);
@@ -357,9 +356,9 @@ impl Hub {
         Owner { machine, now: self.clock.now() }
     }
 
-    /// Takes turns with what came meanwhile and with deadlines that have come, and between turns
-    /// lets go of the machine and writes what came out. Who finds the machine taken counts on its
-    /// owner to look into the inbox after letting go.
+    /// Takes turns with new input and with deadlines, and between turns lets go of the machine and
+    /// writes the output. A thread that finds the machine taken relies on its owner to look into
+    /// the inbox after letting go.
     fn finish<'a>(&'a self, mut owner: Owner<'a>) {
         for turn in 1.. {
             self.take_turn(&mut owner);
@@ -370,14 +369,14 @@ impl Hub {
             if turn == TURNS_MAX {
                 return self.arm(AT_ONCE);
             }
-            // Whoever owns it now does the same after letting go.
+            // The new owner does the same after letting go.
             let Some(again) = self.try_own() else { return };
             owner = again;
         }
     }
 
     /// Handles rounds of the inbox up to one with a whole input, whose sender may wait for an
-    /// answer: parts of long inputs rather go on, for the sake of larger writes. Then meets a
+    /// answer; rounds with only parts of long inputs go on, for larger writes. Then meets a
     /// deadline.
     fn take_turn(&self, owner: &mut Owner<'_>) {
         let (machine, now) = (&mut *owner.machine, owner.now);
@@ -403,7 +402,7 @@ impl Hub {
         self.set_brake(machine, now);
     }
 
-    /// Holds clients up as long as too much waits for the disk.
+    /// Puts the brake on or lets it go, as the broker is congested or not.
     fn set_brake(&self, machine: &Machine, now: Time) {
         if machine.store.is_none() || machine.broker.is_congested() == self.brake.is_on() {
             return;
@@ -415,8 +414,7 @@ impl Hub {
         }
     }
 
-    /// Lets go of the machine and writes what came out of it; returns whether another deadline has
-    /// come.
+    /// Lets go of the machine and writes its output. Returns whether another deadline has come.
     fn let_go(&self, owner: Owner<'_>) -> bool {
         let Owner { mut machine, now } = owner;
         let next = machine.next_deadline();
@@ -424,7 +422,7 @@ impl Hub {
         if !is_due {
             self.arm(next);
         }
-        // The thread's list is empty here; it goes to the machine for its memory.
+        // The thread's list is empty here; the machine gets it to reuse its memory.
         let mut touched = TOUCHED.take();
         std::mem::swap(&mut touched, &mut machine.ports.touched);
         let (links, dials) = machine.ports.take_links();
@@ -443,15 +441,15 @@ impl Hub {
         is_due
     }
 
-    /// Sets the timer if that is earlier than what it is set to; nanoseconds.
+    /// Moves the timer's deadline to `at`, nanoseconds, if that is earlier.
     fn arm(&self, at: u64) {
         if self.armed.fetch_min(at, Ordering::SeqCst) > at {
             self.rearm.notify_one();
         }
     }
 
-    /// Waits for the moment that is armed, or for an earlier one to be armed; if it has come, owns
-    /// the machine.
+    /// Waits for the armed deadline, or for an earlier one to be armed. Owns the machine if the
+    /// deadline has come.
     async fn await_deadline(&self) {
         let rearmed = self.rearm.notified();
         let at = self.armed.load(Ordering::SeqCst);
@@ -468,17 +466,17 @@ impl Hub {
         }
         // Work that never ends must leave turns to the other tasks of this thread, and to reading.
         tokio::task::yield_now().await;
-        // What is armed from now on is news; what was armed before is seen by the owner.
+        // What is armed from now on is new; what was armed before is seen by the owner.
         self.armed.store(NEVER, Ordering::SeqCst);
         self.finish(self.wait_and_own());
     }
 }
 
-/// Sees to it that somebody hears what the journal has told.
+/// Runs the machine when the journal has reports and the machine has no owner.
 async fn heed(hub: Arc<Hub>, signal: Arc<Signal>) {
     loop {
         signal.woken().await;
-        // An owner that is at work hears it when it lets go.
+        // An owner that is at work takes them when it lets go.
         if signal.has_news()
             && let Some(owner) = hub.try_own()
         {

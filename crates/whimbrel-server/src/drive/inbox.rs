@@ -1,6 +1,6 @@
-//! Input that waits for the machine, in the order in which it gets there.
+//! Input that waits for the machine, in the order in which it is handled.
 //!
-//! Whatever its amount, one connection's input must not keep the others' waiting: it is cut into
+//! One connection's input must not keep the others' waiting, whatever its size. It is cut into
 //! pieces, and each round takes at most one piece of a connection. A connection's own pieces stay
 //! in their order, because each goes into a later round than the one before. This is fair queueing
 //! by rounds (J. Nagle, RFC 970) with pieces that are bounded and count alike.
@@ -12,19 +12,19 @@ use whimbrel_mqtt::ConnId;
 
 use super::port;
 
-/// Bytes of one connection that the machine handles before it looks whether others wait: 20 to 100
-/// µs of work for small messages.
+/// Bytes of one connection that the machine handles before it looks whether other input waits: 20
+/// to 100 µs of work for small messages.
 pub(super) const PIECE: usize = 16 << 10;
 
-/// Pieces that wait at most, together at most 16 MiB; whoever brings more waits for the machine
-/// itself.
+/// Pieces that wait at most, together at most 16 MiB. A thread with more input waits for the
+/// machine itself.
 const PIECES_MAX: usize = 1024;
 
-/// Rounds that a connection may be ahead before nothing more is read from it: as many as one full
-/// read takes.
+/// Rounds that a connection may be ahead before nothing more is read from it: the pieces of one
+/// full read.
 const ROUNDS_AHEAD: u64 = 4;
 
-/// Whose input it is: what is said of connections here holds for links to other brokers too.
+/// The source of an input. What is said of connections here holds for links to other brokers too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
     /// A client's connection.
@@ -33,17 +33,17 @@ pub(super) enum Source {
     Link(PeerLink),
 }
 
-/// What a connection's task tells the machine.
+/// Input from a connection's task to the machine.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Input {
-    /// At most [`PIECE`] bytes; of a link, those of a channel.
+    /// At most [`PIECE`] bytes, with a link's channel.
     Bytes(Option<Channel>, Vec<u8>),
     /// Little is left to be written.
     Drained,
-    /// What the connection had sent when that was asked for has been read: all of it, or as much as
-    /// may be.
+    /// The bytes that the machine asked to read out have been read: all that the connection had
+    /// sent (`is_whole`), or the most that may be.
     ReadOut { is_whole: bool },
-    /// Of a link: less is left to be written in a channel.
+    /// Bytes unsent in a channel of a link: fewer than when last told.
     Room(Channel, usize),
     /// The task ends; `tell` the broker unless it knows.
     Gone { tell: bool },
@@ -54,14 +54,14 @@ pub(super) enum Input {
 pub(super) struct Piece {
     pub(super) source: Source,
     pub(super) input: Input,
-    /// A whole input, not a part of one.
+    /// The piece is a whole input, not a part of one.
     pub(super) whole: bool,
     /// The connection's task reads on once this has been handled, and has to be woken.
     pub(super) held: bool,
 }
 
 impl Piece {
-    /// Its bytes.
+    /// Bytes of the piece.
     pub(super) fn len(&self) -> usize {
         match &self.input {
             Input::Bytes(_, bytes) => bytes.len(),
@@ -70,15 +70,15 @@ impl Piece {
     }
 }
 
-/// One connection's place in the inbox; its task has it.
+/// One connection's place in the inbox, kept by its task.
 #[derive(Debug)]
 pub(super) struct Line {
     source: Source,
-    /// The first round that its next piece may go into.
+    /// The first round that the connection's next piece may go into.
     next: u64,
-    /// It is too far ahead.
+    /// The connection is too far ahead.
     held: bool,
-    /// When it was turned away for the disk's sake, see [`super::brake::Brake`].
+    /// Epoch of the brake in which the connection was turned away, see [`super::brake::Brake`].
     parked: u64,
 }
 
@@ -91,7 +91,7 @@ impl Line {
         self.source
     }
 
-    /// What the brake remembers for it.
+    /// The brake's epoch for this connection.
     pub(super) fn parked(&mut self) -> &mut u64 {
         &mut self.parked
     }
@@ -103,7 +103,7 @@ impl Line {
     }
 }
 
-/// There is no room: the machine has to take something first.
+/// The inbox has no room: the machine has to take input first.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Full;
 
@@ -114,30 +114,29 @@ pub(super) struct Inbox {
     /// Number of the first round that has not been taken.
     front: u64,
     pieces: usize,
-    /// Nothing is taken for a while: there is room for what comes all the same, as nothing more is
-    /// read.
+    /// No input is taken for a while. There is room for all new input, as nothing more is read.
     is_closed: bool,
 }
 
 impl Inbox {
-    /// Nothing is taken until it is opened again. Meanwhile there is always room: for what has been
-    /// read already, a read's worth for each thread, and for the end of each connection.
+    /// Stops the taking of input, or allows it again. Meanwhile there is always room: for what has
+    /// been read already, one read for each thread, and for the end of each connection.
     pub(super) fn close(&mut self, is_closed: bool) {
         self.is_closed = is_closed;
     }
 
-    /// Pieces that wait.
+    /// Number of pieces that wait.
     pub(super) fn len(&self) -> usize {
         self.pieces
     }
 
-    /// Rounds taken so far: the number of the next.
+    /// Number of rounds taken so far, which is the number of the next.
     pub(super) fn front(&self) -> u64 {
         self.front
     }
 
-    /// Leaves bytes of a connection, all or none; `begun`: some before them have just been handled,
-    /// so others go first.
+    /// Leaves bytes of a connection, all or none. `begun`: earlier bytes of the same input have
+    /// just been handled, so other connections go first.
     pub(super) fn leave_bytes(
         &mut self,
         line: &mut Line,
@@ -161,7 +160,7 @@ impl Inbox {
         Ok(())
     }
 
-    /// Leaves anything else.
+    /// Leaves an input other than bytes.
     pub(super) fn leave(&mut self, line: &mut Line, input: Input) -> Result<(), Full> {
         if !self.is_closed && self.pieces >= PIECES_MAX {
             return Err(Full);
@@ -176,7 +175,7 @@ impl Inbox {
         while self.rounds.len() <= round {
             self.rounds.push_back(Vec::new());
         }
-        // Whatever comes after what it is held for: the task is woken by the last of it.
+        // Every later piece of a held connection is marked too: the last of them wakes the task.
         self.rounds[round].push(Piece { source: line.source, input, whole, held: line.held });
         self.pieces += 1;
         line.next += 1;

@@ -1,4 +1,4 @@
-//! The broker, its connections and its journal, as whoever owns them has them.
+//! The broker, its connections and its journal, as the machine's owner has them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,15 +20,15 @@ use super::inbox::{self, PIECE, Piece, Source};
 use super::port::{self, Port};
 use super::post::Bag;
 
-/// After so many inputs during which nobody waited, the next is handled whole: output that comes in
-/// pieces costs up to a fifth more.
+/// After this many inputs while no other input waited, the next is handled whole: output in pieces
+/// costs up to a fifth more.
 const CALM_INPUTS: u32 = 256;
 
-/// How often refusals of connections with the same reason are logged at most, and how often those
-/// of messages.
+/// Period in which refusals of connections with the same reason are logged at most once, and
+/// refusals of messages at most once.
 const LOG_PERIOD: Duration = Duration::from_secs(5);
 
-/// For [`Machine::next_deadline`]: there is none.
+/// For [`Machine::next_deadline`]: there is no deadline.
 pub(super) const NEVER: u64 = u64::MAX;
 
 /// The broker and the connections that its output goes to.
@@ -36,40 +36,39 @@ pub(super) const NEVER: u64 = u64::MAX;
 pub(super) struct Machine {
     pub(super) broker: MqttBroker,
     pub(super) ports: Ports,
-    /// Inputs since somebody waited, at most [`CALM_INPUTS`].
+    /// Inputs since one had to wait, at most [`CALM_INPUTS`].
     pub(super) calm: u32,
     /// The journal, if there is one.
     pub(super) store: Option<Box<Store>>,
 }
 
-/// The connections, by their numbers.
+/// Connections and links, by their numbers.
 #[derive(Debug, Default)]
 pub(super) struct Ports {
     slots: Vec<Option<Arc<Port>>>,
     free: Vec<u32>,
-    /// Connections that have ended, and that the broker closes when it has handled what they sent.
+    /// Connections that have ended; the broker closes them when it has handled what they sent.
     abandoned: BTreeSet<ConnId>,
-    /// Connections that got something since the last flush.
+    /// Connections that got output since the last flush.
     pub(super) touched: Vec<Arc<Port>>,
     /// The links to other brokers, by their numbers.
     links: Vec<Option<Slot>>,
     free_links: Vec<u32>,
-    /// Links that got something since the last flush.
+    /// Links that got output since the last flush.
     touched_links: Vec<Arc<overlay::Port>>,
     /// Addresses of brokers that are to be dialled, since the last flush.
     dials: Vec<String>,
-    /// What other brokers have asked and answered, since the last flush.
+    /// Questions and answers of other brokers since the last flush.
     bag: Bag,
-    /// What the broker wants to know of clients, since the last flush: at most one question for
-    /// each connection.
+    /// The broker's questions about clients since the last flush, at most one for each connection.
     pub(super) questions: Vec<Question>,
-    /// What is logged of connections that got no session, by reason code.
+    /// Throttles of the log of connections that got no session, by reason code.
     turned_away: BTreeMap<u8, Throttle>,
-    /// Who notes what is refused.
+    /// Records refusals.
     pub(super) access: Option<Arc<Access>>,
-    /// Says when a message that is refused is logged.
+    /// Throttle of the log of refused messages.
     refusals: Refusals,
-    /// Who makes traces, if there is a collector for them.
+    /// Makes traces, if there is a collector.
     pub(super) tracer: Option<Box<Tracer>>,
 }
 
@@ -82,7 +81,7 @@ impl Default for Refusals {
     }
 }
 
-/// Who is the client of a connection?
+/// A question for the identity of a connection's client.
 #[derive(Debug)]
 pub(super) struct Question {
     pub(super) conn: ConnId,
@@ -95,12 +94,12 @@ pub(super) struct Question {
 #[derive(Debug)]
 struct Slot {
     port: Arc<overlay::Port>,
-    /// The core has let go of it.
+    /// The core has let go of the link.
     is_hung_up: bool,
 }
 
 impl Ports {
-    /// A number for a new connection.
+    /// Adds a connection and returns its number.
     pub(super) fn admit(&mut self, port: Arc<Port>) -> ConnId {
         let id = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
@@ -110,7 +109,7 @@ impl Ports {
         ConnId(id)
     }
 
-    /// A connection has ended: its number may be another's.
+    /// Frees the number of a connection that has ended.
     fn free(&mut self, conn: ConnId) {
         if let Some(tracer) = &mut self.tracer {
             tracer.gone(conn);
@@ -119,7 +118,8 @@ impl Ports {
         self.free.push(conn.0);
     }
 
-    /// A connection has ended, and the broker has not handled yet what it sent: it closes it then.
+    /// Marks a connection that has ended before the broker has handled all that it sent; the broker
+    /// closes it then.
     fn abandon(&mut self, conn: ConnId) {
         if let Some(port) = self.port(conn) {
             port.abandon();
@@ -127,14 +127,14 @@ impl Ports {
         self.abandoned.insert(conn);
     }
 
-    /// The connections that have shown certificates of which `judge` says something, and what.
+    /// Connections with a certificate for which `judge` returns a value, each with that value.
     pub(super) fn with_certificates<T>(&self, judge: impl Fn(&[CertificateDer<'_>]) -> Option<T>) -> Vec<(ConnId, T)> {
         let judged = |port: &Port| port.caller().known.as_ref().and_then(|(_, shown)| judge(shown));
         let slots = self.slots.iter().zip(0..);
         slots.filter_map(|(port, id)| Some((ConnId(id), judged(port.as_deref()?)?))).collect()
     }
 
-    /// Where a connection comes from, in words; empty if that is not known.
+    /// Address of a connection's client; empty if it is not known.
     fn from(&self, conn: ConnId) -> String {
         let address = self.port(conn).and_then(|port| port.caller().address);
         address.map(|address| address.to_string()).unwrap_or_default()
@@ -146,7 +146,7 @@ impl Ports {
 }
 
 impl Ports {
-    /// A number for a new link.
+    /// Adds a link and returns its number.
     pub(super) fn admit_link(&mut self, port: Arc<overlay::Port>) -> PeerLink {
         let id = self.free_links.pop().unwrap_or_else(|| {
             self.links.push(None);
@@ -156,13 +156,13 @@ impl Ports {
         PeerLink(id)
     }
 
-    /// Numbers that no link has any more.
+    /// Numbers that no link has.
     #[cfg(test)]
     pub(super) fn free_links(&self) -> &[u32] {
         &self.free_links
     }
 
-    /// Notes the name that the broker at the other end of a link has told.
+    /// Records the name that the broker at the other end of a link has told.
     pub(super) fn name_link(&self, link: PeerLink, name: &str) {
         if let Some(slot) = self.link(link) {
             slot.port.name_peer(name);
@@ -173,8 +173,7 @@ impl Ports {
         self.links.get(link.0 as usize).and_then(Option::as_ref)
     }
 
-    /// A link as far as the core has not let go of it; what is to be sent goes out at the next
-    /// flush.
+    /// A link that the core has not let go of; its output goes out at the next flush.
     fn touch(&mut self, link: PeerLink) -> Option<&mut Slot> {
         let slot = self.links.get_mut(link.0 as usize)?.as_mut().filter(|slot| !slot.is_hung_up)?;
         if !self.touched_links.last().is_some_and(|last| Arc::ptr_eq(last, &slot.port)) {
@@ -183,12 +182,12 @@ impl Ports {
         Some(slot)
     }
 
-    /// What there is to be done for links since the last time.
+    /// Links with output, and addresses to dial, since the last call.
     pub(super) fn take_links(&mut self) -> (Vec<Arc<overlay::Port>>, Vec<String>) {
         (std::mem::take(&mut self.touched_links), std::mem::take(&mut self.dials))
     }
 
-    /// What other brokers have asked and answered since the last time.
+    /// Questions and answers of other brokers since the last call.
     pub(super) fn take_bag(&mut self) -> Bag {
         std::mem::take(&mut self.bag)
     }
@@ -199,7 +198,8 @@ impl Ports {
         open.map(|slot| slot.port.clone()).collect()
     }
 
-    /// The link's task has ended; whether the core is still to be told.
+    /// Frees the number of a link whose task has ended. Returns whether the core is still to be
+    /// told.
     fn end_link(&mut self, link: PeerLink) -> bool {
         let slot = self.links[link.0 as usize].take().expect("a link ends once");
         self.free_links.push(link.0);
@@ -234,7 +234,7 @@ impl Output for Ports {
     }
 
     fn read_out(&mut self, conn: ConnId) -> Unread {
-        // Without a task nothing is read any more.
+        // An abandoned connection has no task: nothing more is read.
         let Some(port) = self.port(conn).filter(|_| !self.abandoned.contains(&conn)) else { return Unread::Nothing };
         port.ask_to_read_out();
         Unread::Coming
@@ -363,14 +363,14 @@ impl Machine {
         }
     }
 
-    /// Tells the core of a link, unless it has let go of it.
+    /// Gives the core an input of a link, unless the core has let go of it.
     pub(super) fn peer(&mut self, now: Time, link: PeerLink, input: PeerInput<'_>) {
         if self.ports.link(link).is_some_and(|slot| !slot.is_hung_up) {
             self.broker.handle(now, Input::Peer(input), &mut self.ports);
         }
     }
 
-    /// How many bytes the next input may have without a look at who waits.
+    /// Bytes that the next input may have before the owner looks whether other input waits.
     pub(super) fn at_once(&mut self) -> usize {
         if self.calm == CALM_INPUTS {
             return usize::MAX;
@@ -423,7 +423,7 @@ impl Machine {
         }
     }
 
-    /// Tells the broker what the journal has told.
+    /// Tells the broker the journal's reports.
     pub(super) fn hear(&mut self, now: Time) {
         if let Some(store) = &mut self.store {
             store.tell(&mut self.broker, now, &mut self.ports);
@@ -436,15 +436,15 @@ impl Machine {
         }
     }
 
-    /// Gives the journal what the broker wants written.
+    /// Gives the journal the broker's writes.
     pub(super) fn submit(&mut self, now: Time) {
         if let Some(store) = &mut self.store {
             store.submit(&mut self.broker, now, &mut self.ports);
         }
     }
 
-    /// The next deadline, of the broker or of what the journal did not take, in nanoseconds, or
-    /// [`NEVER`].
+    /// The next deadline in nanoseconds, of the broker or of writes that the journal did not take,
+    /// or [`NEVER`].
     pub(super) fn next_deadline(&self) -> u64 {
         let deadline = self.broker.next_deadline().map_or(NEVER, |(at, _)| at.as_nanos());
         let retry = self.store.as_ref().and_then(|store| store.retry_at());

@@ -1,4 +1,4 @@
-//! What goes out on one connection.
+//! Output of one connection.
 
 use std::io;
 use std::net::{Shutdown, SocketAddr};
@@ -17,22 +17,21 @@ use whimbrel_mqtt::LOW_WATER;
 /// Spent buffers that one thread keeps for reuse.
 const SPENT_MAX: usize = 64;
 
-/// A larger buffer is given back to the allocator.
+/// Bytes up to which a spent buffer is kept; a larger one goes back to the allocator.
 const SPENT_BYTES_MAX: usize = 256 << 10;
 
-/// A publisher is held up for at most so long at once; what it sends after that may hold it up
-/// again.
+/// A publisher is held up at most this long at once; what it sends after that may hold it up again.
 const HOLD_MAX: Duration = Duration::from_millis(100);
 
-/// Bytes written at once, so that the machine, when it has more for the same connection, waits for
-/// no more than that.
+/// Bytes written at once. Bounds how long the machine waits for the lock when it has more output
+/// for the same connection.
 const WRITE_MAX: usize = 64 << 10;
 
 thread_local! {
     static SPENT: std::cell::RefCell<Vec<Vec<u8>>> = const { std::cell::RefCell::new(Vec::new()) };
 }
 
-/// An empty buffer, used before if there is one.
+/// An empty buffer, a spent one if there is any.
 pub(super) fn fresh() -> Vec<u8> {
     SPENT.with_borrow_mut(|spent| spent.pop().unwrap_or_default())
 }
@@ -50,7 +49,7 @@ pub(super) fn give_back(mut buffer: Vec<u8>) {
     });
 }
 
-/// Bytes that wait to be written, and what is to happen when they have been.
+/// Output that waits to be written, and what happens when it has been.
 #[derive(Debug, Default)]
 struct Outbound {
     buffer: Vec<u8>,
@@ -92,7 +91,7 @@ impl Outbound {
     }
 }
 
-/// What the connection's task is to do next.
+/// Next step of the connection's task.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
 pub(super) enum Next {
     /// Go on.
@@ -103,28 +102,28 @@ pub(super) enum Next {
     End,
 }
 
-/// One connection's way out. Plain TCP is written by whoever has something for it; other transports
-/// by their task.
+/// One connection's output. Plain TCP is written by the thread that has output for it; other
+/// transports by the connection's task.
 #[derive(Debug)]
 pub(super) struct Port {
     outbound: Mutex<Outbound>,
     held_until: Mutex<Option<Instant>>,
-    /// Nothing is to be read until the machine says so.
+    /// The connection is not to be read until the machine says so.
     paused: AtomicBool,
-    /// What the peer has already sent is to be read, whatever else is said about reading.
+    /// What the peer has already sent is to be read, even if `paused`.
     to_read_out: AtomicBool,
     direct: Option<OwnedWriteHalf>,
     caller: Caller,
 }
 
-/// The other end of a connection.
+/// The peer of a connection.
 #[derive(Debug, Default)]
 pub struct Caller {
-    /// Where it is, if that is known.
+    /// The peer's address, if it is known.
     pub address: Option<SocketAddr>,
-    /// Who it is, if it has shown a certificate that is believed.
+    /// The peer's identity, if it has shown a certificate that is believed, and the certificates.
     pub known: Option<(Principal, Box<[CertificateDer<'static>]>)>,
-    /// As of [`super::Hub::trust_round`], when it began to show that.
+    /// [`super::Hub::trust_round`] when the TLS handshake began.
     pub round: u64,
 }
 
@@ -141,12 +140,12 @@ impl Port {
         }
     }
 
-    /// The other end.
+    /// The connection's peer.
     pub(super) fn caller(&self) -> &Caller {
         &self.caller
     }
 
-    /// The task to wake when there is something to do.
+    /// Sets the task to wake when there is something to do.
     pub(super) fn attend(&self, waker: &Waker) {
         let mut outbound = self.outbound.lock();
         if !outbound.task.as_ref().is_some_and(|known| known.will_wake(waker)) {
@@ -159,49 +158,49 @@ impl Port {
         self.outbound.lock().wake();
     }
 
-    /// Nothing is to be read from the connection for that long, or [`HOLD_MAX`].
+    /// Stops reading from the connection for `span`, at most [`HOLD_MAX`].
     pub(super) fn hold(&self, span: Duration) {
         *self.held_until.lock() = Some(Instant::now() + span.min(HOLD_MAX));
     }
 
-    /// Until when nothing is to be read, once it has been asked for.
+    /// When a hold that was asked for ends; `None` once it has been taken.
     pub(super) fn take_hold(&self) -> Option<Instant> {
         self.held_until.lock().take()
     }
 
-    /// Nothing is to be read from the connection until [`Port::resume`].
+    /// Stops reading from the connection until [`Port::resume`].
     pub(super) fn pause(&self) {
         self.paused.store(true, Ordering::SeqCst);
     }
 
-    /// The connection is read again.
+    /// Reads from the connection again.
     pub(super) fn resume(&self) {
         self.paused.store(false, Ordering::SeqCst);
         self.wake();
     }
 
-    /// Whether it is not to be read; then its task is woken when it is.
+    /// Whether the connection is paused. If so, its task is woken by [`Port::resume`].
     pub(super) fn is_paused(&self) -> bool {
         self.paused.load(Ordering::SeqCst)
     }
 
-    /// What the peer has already sent is to be read.
+    /// Asks for what the peer has already sent to be read.
     pub(super) fn ask_to_read_out(&self) {
         self.to_read_out.store(true, Ordering::SeqCst);
         self.wake();
     }
 
-    /// Whether that has been asked for.
+    /// Whether that has been asked for, see [`Port::ask_to_read_out`].
     pub(super) fn is_to_be_read_out(&self) -> bool {
         self.to_read_out.load(Ordering::SeqCst)
     }
 
-    /// The same, once.
+    /// Whether that has been asked for since the last call, see [`Port::ask_to_read_out`].
     pub(super) fn take_read_out(&self) -> bool {
         self.to_read_out.swap(false, Ordering::SeqCst)
     }
 
-    /// The connection has ended: nothing more can be written.
+    /// Drops all output: the connection has ended.
     pub(super) fn abandon(&self) {
         self.outbound.lock().fail();
     }
@@ -230,11 +229,11 @@ impl Port {
     pub(super) fn notify_drained(&self) {
         let mut outbound = self.outbound.lock();
         outbound.notify_drained = true;
-        // With nothing left unsent the write that would have told has already happened.
+        // With nothing left unsent, the write that would have told has already happened.
         outbound.wake();
     }
 
-    /// Writes what waits, as far as the socket takes it; the rest is the connection's task's.
+    /// Writes output as far as the socket takes it; the connection's task writes the rest.
     pub(super) fn flush(&self) {
         let mut outbound = self.outbound.lock();
         let Some(socket) = &self.direct else { return outbound.wake() };
@@ -259,8 +258,7 @@ impl Port {
                 }
             }
         }
-        // The task may have looked between `close` and this write, and found something left to be
-        // written.
+        // The task may have looked between `close` and this write, and found bytes left to write.
         if outbound.notify_drained || outbound.closing {
             outbound.wake();
         }
@@ -281,10 +279,10 @@ impl Port {
         self.next()
     }
 
-    /// For plain TCP: tells the peer that nothing more comes.
+    /// For plain TCP: tells the peer that no more bytes follow.
     pub(super) fn finish(&self) {
         if let Some(socket) = &self.direct {
-            // The peer may be gone already; then there is nobody to tell.
+            // The peer may be gone already, so a failure is ignored.
             let _ = SockRef::from(socket.as_ref()).shutdown(Shutdown::Write);
         }
     }

@@ -1,5 +1,4 @@
-//! Questions of other brokers on their way to whoever answers them, and other brokers' answers on
-//! their way to whoever has asked.
+//! Passes other brokers' questions to the API, and their answers to the task that asked.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,13 +8,14 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use whimbrel_event::HostId;
 
-/// Questions that wait for whoever answers them. Others are asked again by their brokers.
+/// Questions that wait for the answering task, at most; the rest are dropped, and their brokers ask
+/// again.
 const ASKED_MAX: usize = 64;
 
-/// What came for a moment at the machine, before it is let go of.
+/// Texts in each list of a [`Bag`], at most; the rest are dropped.
 const BAG_MAX: usize = 256;
 
-/// A text from another broker: a question of its, or the answer to one of ours.
+/// A text from another broker: its question, or its answer to a question of this broker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Text {
     pub(crate) from: HostId,
@@ -24,7 +24,7 @@ pub(crate) struct Text {
     pub(crate) text: String,
 }
 
-/// What the machine has got for the post since it was let go of last.
+/// Texts that the machine has received since it was last let go of.
 #[derive(Debug, Default)]
 pub(super) struct Bag {
     pub(super) asked: Vec<Text>,
@@ -32,7 +32,7 @@ pub(super) struct Bag {
 }
 
 impl Bag {
-    /// Adds one of its lists' texts, as far as there is room.
+    /// Adds a text to one of the bag's lists if there is room.
     pub(super) fn put(list: &mut Vec<Text>, from: HostId, number: u64, text: &str) {
         if list.len() < BAG_MAX {
             list.push(Text { from, number, text: text.to_owned() });
@@ -40,7 +40,7 @@ impl Bag {
     }
 }
 
-/// Who answers, and who waits for answers.
+/// Channels to the answering task and to the tasks that wait for answers.
 #[derive(Debug)]
 pub(super) struct Post {
     answering: Mutex<Option<mpsc::Sender<Text>>>,
@@ -49,20 +49,21 @@ pub(super) struct Post {
 }
 
 impl Post {
-    /// `first` is the number of the first question: greater than those of the broker's lives
-    /// before, whose answers may still come.
+    /// `first` is the number of the first question. It is greater than those of the broker's
+    /// earlier incarnations, whose answers may still arrive.
     pub(super) fn new(first: u64) -> Post {
         Post { answering: Mutex::default(), waiting: Mutex::default(), next: AtomicU64::new(first) }
     }
 
-    /// The questions that come from now on.
+    /// The questions that arrive from now on.
     pub(super) fn questions(&self) -> mpsc::Receiver<Text> {
         let (sender, receiver) = mpsc::channel(ASKED_MAX);
         *self.answering.lock() = Some(sender);
         receiver
     }
 
-    /// Hands out what has come. What nobody takes is lost, as on its way.
+    /// Hands out the bag's texts. A text without a receiver, or without room, is lost as if on its
+    /// way.
     pub(super) fn deliver(&self, bag: Bag) {
         if !bag.asked.is_empty()
             && let Some(answering) = &*self.answering.lock()
@@ -79,7 +80,7 @@ impl Post {
         }
     }
 
-    /// A number for a new question, at most `room` answers to which wait to be looked at.
+    /// Registers a new question; at most `room` of its answers wait to be received.
     pub(super) fn begin(self: &Arc<Self>, room: usize) -> Asking {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let (sender, answers) = mpsc::channel(room.max(1));
@@ -88,7 +89,7 @@ impl Post {
     }
 }
 
-/// A question that others were asked, until it is dropped.
+/// A question to other brokers; ends when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Asking {
     pub(crate) number: u64,
@@ -115,7 +116,7 @@ mod tests {
         let post = Arc::new(Post::new(7));
         let (mut first, second) = (post.begin(1), post.begin(1));
         assert_eq!((first.number, second.number), (7, 8));
-        // There is room for one, and nobody has asked the last one.
+        // There is room for one answer, and question 9 has not been asked.
         post.deliver(Bag { asked: Vec::new(), answered: vec![text(7), text(7), text(9)] });
         assert_eq!(first.answers.try_recv(), Ok(text(7)));
         assert!(first.answers.try_recv().is_err());

@@ -1,4 +1,4 @@
-//! One task per connection: reads, and writes what could not be written at once.
+//! One task per connection: reads, and writes output that could not be written at once.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -20,35 +20,35 @@ use super::port::{Next, Port};
 /// Bytes read at once. One buffer per thread, so an idle connection owns none.
 const READ_MAX: usize = 64 << 10;
 
-/// How long the peer has to end the connection after it got the last bytes.
+/// Time for the peer to end the connection after it got the last bytes.
 const PARTING: Duration = Duration::from_secs(1);
 
 thread_local! {
     static CHUNK: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_MAX].into_boxed_slice());
 }
 
-/// Chunks that one connection may bring before others have their turn.
+/// Chunks that one connection may be read before other connections have their turn.
 const CHUNKS_PER_TURN: usize = 4;
 
-/// What comes after a connection's turn.
+/// What a connection's task does after its turn.
 enum After {
-    /// Another, once others have had theirs and the runtime has looked for more of them.
+    /// Another turn, once other tasks have had theirs and the runtime has polled for more of them.
     Another,
-    /// Another, but not before this: the publisher runs ahead of the clock.
+    /// Another turn, but not before this: the publisher runs ahead of the clock.
     Held(Instant),
-    /// Nothing: the machine has let go of the connection, or the peer of it (`peer_ended`).
+    /// The connection ends: the machine has let go of it, or its peer has (`peer_ended`).
     Nothing { peer_ended: bool },
 }
 
-/// How a connection's read side goes on.
+/// Result of reading one chunk.
 enum Read {
     /// Nothing to read now; the task is woken when there is.
     Idle,
-    /// A chunk was read that did not fill the buffer: probably that was all.
+    /// A chunk was read that did not fill the buffer: probably all there was.
     Some,
     /// A chunk was read that filled the buffer.
     Full,
-    /// The peer has ended it.
+    /// The peer has ended the connection.
     Ended,
 }
 
@@ -75,17 +75,16 @@ fn read_chunk<R: AsyncRead + Unpin>(
     })
 }
 
-/// Reads what the peer has already sent, if the machine asks for it: up to [`READ_OUT_BYTES`], also
-/// of a connection that is not to be read otherwise. Tells whether the peer has ended the
-/// connection.
+/// Reads what the peer has already sent, if the machine asks for it: up to [`READ_OUT_BYTES`], even
+/// if the connection is paused. Returns whether the peer has ended the connection.
 fn read_out<R: AsyncRead + Unpin>(
     (hub, port): (&Hub, &Port),
     line: &mut Line,
     from: &mut R,
     cx: &mut Context<'_>,
 ) -> bool {
-    // What is read while the machine takes nothing would only lie before it: its task is woken when
-    // that is over.
+    // Input read while the brake is on would only wait in the inbox: the task is woken when the
+    // brake is let go.
     if !port.is_to_be_read_out() || !hub.may_read(line) || !port.take_read_out() {
         return false;
     }
@@ -110,7 +109,7 @@ fn read_out<R: AsyncRead + Unpin>(
     false
 }
 
-/// Waits until a connection may be read on, or what its peer has already sent is wanted.
+/// Waits until a hold is over, or until the machine asks to read out.
 async fn wait_held(port: &Port, until: Instant) {
     let mut sleep = pin!(sleep_until(until));
     poll_fn(|cx| {
@@ -120,7 +119,7 @@ async fn wait_held(port: &Port, until: Instant) {
     .await;
 }
 
-/// How a turn ends with what has just been read; `None`: it goes on.
+/// How a turn ends after a read; `None`: it goes on.
 fn end_of_turn(port: &Port, read: Read) -> Option<Poll<After>> {
     if let Some(until) = port.take_hold() {
         return Some(Poll::Ready(After::Held(until)));
@@ -133,8 +132,7 @@ fn end_of_turn(port: &Port, read: Read) -> Option<Poll<After>> {
     }
 }
 
-/// Takes turns until the machine has let go of the connection, or the peer of it: which of them is
-/// returned.
+/// Takes turns until the connection ends. Returns whether the peer has ended it.
 async fn take_turns(port: &Port, mut turn: impl FnMut(&mut Context<'_>) -> Poll<After>) -> bool {
     loop {
         match poll_fn(&mut turn).await {
@@ -153,7 +151,7 @@ pub(super) async fn run_tcp(hub: Arc<Hub>, mut line: Line, port: Arc<Port>, mut 
             return Poll::Ready(After::Nothing { peer_ended: true });
         }
         for _ in 0..CHUNKS_PER_TURN {
-            // A peer that takes nothing more may have said goodbye: what it sent is read to its
+            // A peer that reads nothing more may have sent its goodbye: its bytes are read to the
             // end.
             if port.poll_direct(cx) == Next::Drained {
                 hub.drained(&mut line);
@@ -193,7 +191,7 @@ where
             return Poll::Ready(After::Nothing { peer_ended: true });
         }
         for _ in 0..CHUNKS_PER_TURN {
-            // What a peer that takes nothing more has sent is read to its end, here too.
+            // The bytes of a peer that reads nothing more are read to the end, here too.
             if write_out(&port, &mut stream, &mut unflushed, cx) == Next::Drained {
                 hub.drained(&mut line);
             }
@@ -219,7 +217,7 @@ where
                 }
             })
             .await;
-            // The peer may be gone already; then there is nobody to say goodbye to.
+            // The peer may be gone already, so a failure is ignored.
             let _ = stream.shutdown().await;
         };
         let _ = tokio::time::timeout_at(hub.linger_until(), last).await;
@@ -228,8 +226,8 @@ where
     hub.gone(line, !closing);
 }
 
-/// Throws away what still comes until the peer ends the connection. A socket that is closed with
-/// bytes unread is reset, and the reset takes with it what the peer has not read yet: the goodbye.
+/// Discards input until the peer ends the connection. A socket that is closed with bytes unread is
+/// reset, and the reset discards what the peer has not read yet: the goodbye.
 async fn discard<R: AsyncRead + Unpin>(from: &mut R) {
     poll_fn(|cx| {
         CHUNK.with_borrow_mut(|chunk| {
@@ -248,7 +246,7 @@ async fn discard<R: AsyncRead + Unpin>(from: &mut R) {
     .await;
 }
 
-/// Writes what waits; flushes the stream if it may hold something back (`unflushed`), as one that
+/// Writes pending output. Flushes a stream that may hold bytes back (`unflushed`), as one that
 /// frames or encrypts does.
 fn write_out<S: AsyncWrite + Unpin>(port: &Port, stream: &mut S, unflushed: &mut bool, cx: &mut Context<'_>) -> Next {
     let (wrote, next) = port.poll_write(|bytes| Pin::new(&mut *stream).poll_write(cx, bytes));

@@ -1,21 +1,22 @@
-//! How a hub takes leave.
+//! Ends a hub: clients first, then the journal.
 
 use tokio::time::Instant;
 use whimbrel_mqtt::Input;
 
 use super::*;
 
-/// How often the journal is given what is left at the end; each time as much as a commit takes.
+/// Rounds in which the journal is given what is left at the end, at most; each is the size of a
+/// commit.
 const CLOSE_ROUNDS: usize = 64;
 
 impl Hub {
-    /// Says goodbye to all clients and waits until their connections have ended, at most `limit`;
-    /// returns how many have not.
+    /// Says goodbye to all clients and waits until their connections have ended, at most `limit`.
+    /// Returns the number of connections that have not.
     pub async fn drain(&self, limit: Duration) -> usize {
-        // The first drain counts. Set before the clients are told, so that every goodbye has that
-        // long.
+        // The first drain counts. Set before the clients are told, so every goodbye has all of
+        // `limit`.
         let _ = self.drained_by.set(Instant::now() + limit);
-        // What has been read of clients is handled before.
+        // Input already read from clients is handled before.
         self.run(|_, _| {});
         self.run(|machine, now| machine.broker.handle(now, Input::Drain { within: limit }, &mut machine.ports));
         let ended = async {

@@ -1,4 +1,4 @@
-//! Who clients are: asked after the machine was let go of, told when somebody owns it again.
+//! Identities of clients: asked for after the machine was let go of, and told to its next owner.
 
 use std::sync::atomic::AtomicBool;
 use std::time::SystemTime;
@@ -20,12 +20,11 @@ struct Answer {
     result: Result<Identity, Unidentified>,
 }
 
-/// Answers that wait for the machine; there is at most one for each connection that waits for its
-/// own.
+/// Answers that wait for the machine, at most one for each connection that awaits its identity.
 #[derive(Debug, Default)]
 pub(super) struct Answers {
     list: Mutex<Vec<Answer>>,
-    /// Whether there are any, readable without the lock.
+    /// Whether the list has answers, readable without the lock.
     is_any: AtomicBool,
     news: Notify,
 }
@@ -44,9 +43,9 @@ impl Answers {
 }
 
 impl Hub {
-    /// Lets `access` say who clients are, and note what is refused; those who show certificates
-    /// have shown those that `trust` believes. The rules came with the configuration of the broker.
-    /// Once only, before the first client comes.
+    /// Sets the source of clients' identities, which also records refusals. Certificates that
+    /// clients have shown are those that `trust` believes. The access rules came with the broker's
+    /// configuration. Called once, before the first client connects.
     pub fn set_access(self: &Arc<Self>, access: Arc<Access>, trust: Option<&Arc<Trust>>) {
         if let Some(trust) = trust {
             let _ = self.trust.set(trust.clone());
@@ -57,19 +56,19 @@ impl Hub {
         }
     }
 
-    /// Who says who clients are, once that is set.
+    /// The source of clients' identities, once it is set.
     pub fn access(&self) -> Option<&Arc<Access>> {
         self.access.get()
     }
 
-    /// How often it has changed whose certificates are believed: whoever begins a handshake
-    /// remembers it.
+    /// Number of changes of the believed certificates; a TLS handshake keeps the number that it
+    /// began with.
     pub fn trust_round(&self) -> u64 {
         self.trust.get().map_or(0, |trust| trust.round())
     }
 
-    /// Ends a connection that has shown a certificate which is not believed any more: it was judged
-    /// when it was shown, and [`Hub::renew_trust`] knows only those who are there.
+    /// Ends a connection whose certificate is not believed any more. It was judged at the
+    /// handshake, and [`Hub::renew_trust`] saw only the connections open at that moment.
     pub(super) fn judge_again(&self, line: &Line, port: &Port) {
         let Some((trust, (_, chain))) = self.trust.get().zip(port.caller().known.as_ref()) else { return };
         if trust.round() == port.caller().round {
@@ -82,13 +81,13 @@ impl Hub {
         }
     }
 
-    /// Other rules are in force.
+    /// Puts other access rules in force.
     pub fn renew_access(&self, access: &whimbrel_mqtt::Access) {
         self.run(|machine, now| machine.broker.handle(now, Input::Access(access), &mut machine.ports));
     }
 
     /// Ends the connections of clients, and the links to brokers, whose certificates are not
-    /// believed any more, and the links to those that no rule allows.
+    /// believed any more, and the links that no rule allows.
     pub fn renew_trust(&self, trust: &Trust, access: &Access) {
         let now = SystemTime::now();
         self.run(|machine, at| {
@@ -101,12 +100,12 @@ impl Hub {
             .review(|link, chain| access.refuses_peer((&link.peer, &link.address.to_string()), Some((trust, chain))));
     }
 
-    /// Asks what the machine wanted to know. Nobody owns it here.
+    /// Asks the machine's questions. The caller has let go of the machine.
     pub(super) fn ask(&self, questions: Vec<Question>) {
         let Some(access) = self.access.get() else { return };
         for Question { conn, ticket, asked } in questions {
             if let Some(who) = access.recall(&asked) {
-                // Whoever has let go of the machine looks for work again.
+                // The thread that has let go of the machine looks for work again.
                 self.answers.add((conn, ticket), Ok(who));
                 continue;
             }
@@ -118,7 +117,7 @@ impl Hub {
         }
     }
 
-    /// Tells the machine what has been found out.
+    /// Tells the machine the identities found.
     pub(super) fn tell_answers(&self, machine: &mut Machine, now: Time) {
         if !self.answers.is_any() {
             return;
@@ -134,7 +133,7 @@ impl Hub {
     }
 }
 
-/// Sees to it that somebody takes the answers.
+/// Runs the machine when there are answers and it has no owner.
 async fn attend(hub: Arc<Hub>) {
     loop {
         hub.answers.news.notified().await;

@@ -1,4 +1,4 @@
-//! Links to other brokers, as the hub has them.
+//! The hub's links to other brokers.
 
 use std::net::SocketAddr;
 
@@ -12,19 +12,19 @@ use super::super::post::{Asking, Text};
 use super::*;
 use crate::overlay::{self, Inlet, Opened, OverlayAccount, PeerAccount, Plan, StartError, Uplink};
 
-/// How often it is looked, at the end, whether deputies have everything.
+/// Pause between two looks, at the end, whether replicas have everything.
 const HAND_OVER_LOOK: Duration = Duration::from_millis(5);
 
 impl Hub {
-    /// Makes the broker one of many: begins to dial other brokers and to be dialled by them.
-    /// Returns the address of the socket. `config` may lack addresses; then others are told this
-    /// one, if it is one.
+    /// Connects the broker to others: begins to dial them and to accept their links. Returns the
+    /// address of the socket. If `config` has no addresses, this one is announced, unless it is
+    /// unspecified.
     ///
     /// # Errors
     /// The socket cannot be bound.
     ///
     /// # Panics
-    /// When it is one of many already.
+    /// The overlay is already open.
     pub fn open_overlay(self: &Arc<Self>, plan: &Plan, mut config: OverlayConfig) -> Result<SocketAddr, StartError> {
         let overlay = Overlay::start(plan, Arc::new(Uplinks(self.clone())), self.links.clone())?;
         let address = overlay.local_addr();
@@ -38,15 +38,15 @@ impl Hub {
         Ok(address)
     }
 
-    /// Waits until other brokers have what they need to go on without this one: what has changed of
-    /// sessions, answers, and everything that was sent. No longer than `limit`; whether they have.
+    /// Waits until other brokers have what they need to go on without this one: changes of
+    /// sessions, answers, and all that was sent. Waits at most `limit`; returns whether they have.
     pub async fn hand_over(&self, limit: Duration) -> bool {
         let all = async {
             while !self.look(|broker, _, _| broker.core().is_handed_over()) {
                 tokio::time::sleep(HAND_OVER_LOOK).await;
             }
-            // Others lose their links as these end, and dial again: what went out on the new ones
-            // would be lost.
+            // Other brokers dial again when their links end; what was sent on the new links would
+            // be lost.
             if let Some(overlay) = &*self.overlay.lock() {
                 overlay.close_gate();
             }
@@ -57,7 +57,7 @@ impl Hub {
         tokio::time::timeout(limit, all).await.is_ok()
     }
 
-    /// Takes leave of all other brokers.
+    /// Closes all links after telling the other brokers.
     pub async fn close_overlay(&self) {
         let overlay = self.overlay.lock().take();
         if let Some(overlay) = overlay {
@@ -65,12 +65,12 @@ impl Hub {
         }
     }
 
-    /// The same without waiting until they have been told.
+    /// Closes all links without waiting until the other brokers have been told.
     pub fn cut_overlay(&self) {
         drop(self.overlay.lock().take());
     }
 
-    /// What links tell of themselves at this moment.
+    /// Counters and state of all links at this moment.
     pub(crate) fn overlay_account(&self) -> OverlayAccount {
         self.links.account()
     }
@@ -80,29 +80,29 @@ impl Hub {
         self.links.peers()
     }
 
-    /// Bytes that came over all links since the start, and bytes that were given to them.
+    /// Bytes received over all links since the start, and bytes given to them.
     pub(crate) fn overlay_bytes(&self) -> (u64, u64) {
         self.links.bytes()
     }
 
-    /// What is known here of an event.
+    /// What this broker knows of an event, as text.
     pub(crate) fn trace(&self, event: EventId) -> String {
         let mut known = String::new();
         self.run(|machine, _| known = machine.broker.trace(event));
         known
     }
 
-    /// The questions of other brokers from now on: for the one who answers them.
+    /// The questions of other brokers from now on, for the task that answers them.
     pub(crate) fn questions(&self) -> mpsc::Receiver<Text> {
         self.post.questions()
     }
 
-    /// Begins to ask so many brokers something.
+    /// Begins a question to this many brokers.
     pub(crate) fn begin_asking(&self, brokers: usize) -> Asking {
         self.post.begin(brokers)
     }
 
-    /// Asks those brokers; gives those that could not be asked.
+    /// Sends a question to brokers; returns those that could not be asked.
     pub(crate) fn ask_brokers(&self, to: impl Iterator<Item = HostId>, number: u64, question: &str) -> Vec<HostId> {
         let mut unasked = Vec::new();
         self.run(|machine, now| {
@@ -112,14 +112,16 @@ impl Hub {
         unasked
     }
 
-    /// Answers another broker. If there is no way or no room, it asks again.
+    /// Answers another broker. Without a route or room the answer is dropped: the broker asks
+    /// again.
     pub(crate) fn answer_broker(&self, to: HostId, number: u64, answer: &str) {
         self.run(|machine, now| {
             machine.broker.answer_broker(now, to, (number, answer), &mut machine.ports);
         });
     }
 
-    /// Forgets another broker for ever; how many hosts had its name, and when that is durable.
+    /// Forgets another broker for ever. Returns the number of hosts that had its name, and the
+    /// batch that makes this durable.
     pub(crate) fn retire_broker(&self, name: &str, force: bool) -> Result<(usize, BatchNo), NotForgotten> {
         let mut result = Err(NotForgotten::Alone);
         self.run(|machine, now| {
@@ -129,8 +131,7 @@ impl Hub {
         result
     }
 
-    /// Writes what came out for links, and dials who is to be dialled; the machine has been let go
-    /// of.
+    /// Writes the links' output and starts dials, after the machine has been let go of.
     pub(super) fn flush_links(&self, links: Vec<Arc<overlay::Port>>, dials: Vec<String>) {
         for port in links {
             port.flush();

@@ -18,15 +18,15 @@ pub(crate) struct Seen {
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) info: ClientInfo,
-    /// Where it comes from: behind a proxy that tells it, the client's own address.
+    /// The client's address: behind a proxy that tells it, not the proxy's.
     pub(crate) address: Option<SocketAddr>,
 }
 
-/// Some sessions.
+/// A page of sessions.
 #[derive(Debug)]
 pub(crate) struct Seens {
     pub(crate) sessions: Vec<Seen>,
-    /// The place at which to go on; `None` at the end.
+    /// The place of the next page; `None` at the end.
     pub(crate) next: Option<u32>,
     pub(crate) now: Time,
 }
@@ -51,7 +51,7 @@ impl Hub {
         seens
     }
 
-    /// The session of a client.
+    /// The session of a client, and the broker's time.
     pub(crate) fn session(&self, client_id: &str) -> Option<(Seen, Time)> {
         let mut found = None;
         self.run(|machine, now| {
@@ -60,8 +60,8 @@ impl Hub {
         found
     }
 
-    /// Disconnects the client of a session, if it is connected; how the session was before, if
-    /// there is one.
+    /// Disconnects the client of a session, if it is connected. Returns the session as it was
+    /// before, if there is one.
     pub(crate) fn kick(&self, client_id: &str) -> Option<(Seen, Time)> {
         let mut kicked = None;
         self.run(|machine, now| {
@@ -73,8 +73,8 @@ impl Hub {
         kicked
     }
 
-    /// Ends a client's session, if there is one; how it was, and when that is durable. That of a
-    /// shared subscription ends only with its members.
+    /// Ends a client's session, if there is one. Returns the session as it was, and the batch that
+    /// makes its end durable. The session of a shared subscription ends only with its members.
     pub(crate) fn drop_session(&self, client_id: &str) -> Option<(Seen, BatchNo, Time)> {
         let mut ended = None;
         self.run(|machine, now| {

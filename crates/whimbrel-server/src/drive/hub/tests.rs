@@ -1,5 +1,5 @@
-//! Who gets the machine when, without sockets: nothing else runs on the test's thread until it
-//! waits.
+//! Which task gets the machine when, without sockets: nothing else runs on the test's thread until
+//! the test waits.
 
 use whimbrel_core::PeerLink;
 use whimbrel_mqtt::Output;
@@ -73,7 +73,7 @@ async fn what_finds_the_machine_free_but_the_inbox_not_empty_comes_after_what_wa
     let (mut line, port) = open(&hub);
     let owner = hub.wait_and_own();
     hub.bytes(&mut line, None, &[CONNECT, b"a"].concat());
-    // Not as an owner ends: so the inbox keeps what it has.
+    // Dropped without `finish`, so the inbox keeps its pieces.
     drop(owner);
     hub.bytes(&mut line, None, PINGREQ);
     assert_eq!((port.backlog(), port.is_closing()), (CONNACK_AND_PINGRESP, false));
@@ -135,7 +135,7 @@ async fn without_an_input_the_timer_meets_deadlines() {
     tokio::time::timeout(ENOUGH, closed).await.expect("the connection is closed for saying nothing");
 }
 
-/// How a hub is joined to others: it listens, and dials these.
+/// The overlay of a hub that listens and dials `peers`.
 fn plan(peers: Vec<String>) -> crate::overlay::Plan {
     let credentials = crate::identity::credentials::of_development().expect("there is randomness");
     let listen = "127.0.0.1:0".parse().expect("an address");
@@ -154,7 +154,7 @@ fn with_others(name: &str) -> whimbrel_core::OverlayConfig {
     }
 }
 
-/// Two hubs with a link between them, and the first one's number of it.
+/// Two hubs with a link between them, and the first hub's number of it.
 async fn linked() -> (Arc<Hub>, Arc<Hub>, PeerLink) {
     let (a, b) = (Hub::new(config(), 1), Hub::new(config(), 2));
     let mut plan = plan(Vec::new());
@@ -168,7 +168,7 @@ async fn linked() -> (Arc<Hub>, Arc<Hub>, PeerLink) {
 #[tokio::test]
 async fn a_connection_that_waits_for_its_session_is_read_on_so_that_its_end_is_noticed() {
     let hub = Hub::new(config(), 1);
-    // Nobody is there: who knows where sessions are has not been met.
+    // The peer does not exist, so the owners of sessions cannot be asked.
     hub.open_overlay(&plan(vec!["127.0.0.1:1".into()]), with_others("a")).expect("a free port");
     let seeking = || hub.look(|broker, _, _| broker.core().roam_gauges().map(|gauges| gauges.seeking));
     let (mut line, port) = open(&hub);
@@ -187,7 +187,7 @@ async fn a_connection_that_waits_for_its_session_is_read_on_so_that_its_end_is_n
     assert_eq!(seeking(), Some(1), "one that has brought nothing else is not waited for");
 }
 
-/// Waits until it is so; the runtime does everything else meanwhile.
+/// Waits until `is_so`; the runtime does everything else meanwhile.
 async fn until(mut is_so: impl FnMut() -> bool) {
     let comes = async {
         while !is_so() {
@@ -197,7 +197,7 @@ async fn until(mut is_so: impl FnMut() -> bool) {
     tokio::time::timeout(ENOUGH, comes).await.expect("it becomes so");
 }
 
-/// The other broker shows that it has read it: it hangs up on what is no frame.
+/// The other broker hangs up on bytes that are no frame: so the test sees that it has read them.
 #[tokio::test]
 async fn what_the_machine_sends_to_another_broker_is_written_when_the_machine_is_let_go_of() {
     let (a, b, link) = linked().await;
