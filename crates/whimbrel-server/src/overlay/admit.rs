@@ -1,4 +1,4 @@
-//! How many links and handshakes there may be, and why some come to nothing.
+//! Bounds of links and handshakes, and the log of links that failed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -12,10 +12,10 @@ use super::refused::Said;
 use crate::identity::trust::Refusal;
 use crate::logging::Throttle;
 
-/// How often refusals are logged at most.
+/// Refusals are logged at most once in this period.
 const LOG_PERIOD: Duration = Duration::from_secs(1);
 
-/// Places for links, and what is told of those who got none.
+/// Places for links, and the counts and log of links that got none.
 #[derive(Debug)]
 pub(super) struct Gate {
     taken: AtomicUsize,
@@ -24,7 +24,7 @@ pub(super) struct Gate {
     throttle: Throttle,
 }
 
-/// One place; it is free again when this is dropped.
+/// One place for a link; free again when this is dropped.
 #[derive(Debug)]
 pub(super) struct Place(Arc<Gate>);
 
@@ -40,7 +40,7 @@ impl Gate {
         Arc::new(Gate { taken, is_closed, counts, throttle: Throttle::new(LOG_PERIOD) })
     }
 
-    /// From now on there are no places: the broker ends.
+    /// Gives no places from now on: the broker ends.
     pub(super) fn close(&self) {
         self.is_closed.store(true, Ordering::SeqCst);
     }
@@ -49,7 +49,7 @@ impl Gate {
         self.is_closed.load(Ordering::SeqCst)
     }
 
-    /// A place for one more link, if there is one.
+    /// Takes a place for a link, if one is free.
     pub(super) fn enter(self: &Arc<Gate>) -> Option<Place> {
         if self.taken.fetch_add(1, Ordering::SeqCst) < LINKS_MAX && !self.is_closed() {
             return Some(Place(self.clone()));
@@ -58,7 +58,7 @@ impl Gate {
         None
     }
 
-    /// Counts and tells why there is no link with `who`; gives why this broker has refused it, if
+    /// Counts and logs why there is no link with `who`. Returns why this broker has refused it, if
     /// it has.
     pub(super) fn failed(&self, who: &str, error: &ConnectionError) -> Option<Refusal> {
         if let Some(said) = Said::of(error) {
@@ -83,8 +83,7 @@ impl Gate {
         if let Why::Refusal(refusal) = why { Some(refusal) } else { None }
     }
 
-    /// Counts and tells that another broker will not have a link with this one: why, and what to
-    /// do.
+    /// Counts and logs that another broker refuses a link with this one: why, and what to do.
     pub(super) fn refused_by_peer(&self, who: &str, said: &Said) {
         self.counts.failed(Failure::RefusedByPeer);
         if let Some(more) = self.throttle.pass(Instant::now()) {
@@ -96,7 +95,7 @@ impl Gate {
         }
     }
 
-    /// Counts a broker that may not be linked with, although its handshake was right.
+    /// Counts and logs a broker that may not be linked with, although its handshake was valid.
     pub(super) fn refused(&self, who: &str, why: Refusal) {
         self.counts.refused(why);
         if let Some(more) = self.throttle.pass(Instant::now()) {
@@ -104,7 +103,7 @@ impl Gate {
         }
     }
 
-    /// Counts one of whom nothing is known.
+    /// Counts and logs a link that got no place; nothing but its address is known.
     pub(super) fn turned_away(&self, who: &str) {
         self.counts.failed(Failure::Full);
         if let Some(more) = self.throttle.pass(Instant::now()) {
@@ -119,8 +118,8 @@ enum Why {
     Failure(Failure),
 }
 
-/// Why there is no link, if the other end did not say so. Of a judgement within the handshake QUIC
-/// passes on the words only.
+/// Why there is no link, if the other end did not say so. QUIC reports only the text of a refusal
+/// within the handshake.
 fn judge(error: &ConnectionError) -> Why {
     match error {
         ConnectionError::TransportError(error) => {

@@ -1,4 +1,4 @@
-//! The timer of what waits to be written to links: finer than the runtime's, whose step is a
+//! The timer of output that waits on links: finer than the runtime's timers, whose step is a
 //! millisecond.
 
 use std::io;
@@ -14,7 +14,7 @@ use tokio::io::unix::AsyncFd;
 
 use super::port::Port;
 
-/// A moment that has come is asked for as one that comes at once: zero would be never.
+/// Setting for a moment that has already come: zero would disarm the timer.
 const SOON: Duration = Duration::from_micros(1);
 
 /// One timer for all links of a broker.
@@ -26,14 +26,14 @@ pub(super) struct Beat {
 
 #[derive(Debug, Default)]
 struct Waiting {
-    /// The links of which something may wait; each once, so [`super::LINKS_MAX`] at most.
+    /// Links whose output may wait, each once, so at most [`super::LINKS_MAX`].
     links: Vec<Weak<Port>>,
     /// What the timer is set to.
     armed: Option<Instant>,
 }
 
 impl Beat {
-    /// A timer that waits for nothing yet. Call it within a tokio runtime.
+    /// A timer that is not set. Call it within a tokio runtime.
     ///
     /// # Errors
     /// The system has no timer left.
@@ -44,13 +44,13 @@ impl Beat {
         Ok(Beat { timer, waiting: Mutex::default() })
     }
 
-    /// Something of a link waits from `now` until `at`, and it was not on the list.
+    /// Lists a link whose output waits from `now` until `at`; it was not on the list.
     pub(super) fn enlist(&self, port: &Arc<Port>, now: Instant, at: Instant) {
         self.arm_with(Some(Arc::downgrade(port)), now, at);
     }
 
-    /// The same for a link that is on the list. If there is no other, the timer need not wake
-    /// anybody for what has been written meanwhile.
+    /// Sets a later moment for a link that is on the list. If it is the only one, the timer need
+    /// not wake up for output that has been written meanwhile.
     pub(super) fn renew(&self, port: &Arc<Port>, now: Instant, at: Instant) {
         let mut waiting = self.waiting.lock();
         if let [only] = &*waiting.links
@@ -76,7 +76,7 @@ impl Beat {
         waiting.armed = Some(at);
     }
 
-    /// Writes what has waited long enough, as long as the runtime lives.
+    /// Writes output when its wait is over, as long as the runtime lives.
     ///
     /// # Errors
     /// The runtime ends.
@@ -85,15 +85,15 @@ impl Beat {
             let mut ready = self.timer.readable().await?;
             let read = ready.try_io(|timer| Ok(rustix::io::read(timer, &mut [0; 8])?));
             if matches!(read, Ok(Ok(_))) {
-                // It is to be set again before there is more to read.
+                // The timer is set again before it is readable again.
                 ready.clear_ready();
                 self.come();
             }
         }
     }
 
-    /// The moment has come that somebody waited for. Links are looked at without the lock: they ask
-    /// for a place holding their own.
+    /// Flushes the links that are due. They are looked at without the lock: a link enlists itself
+    /// while it holds its own.
     fn come(&self) {
         let Waiting { mut links, .. } = std::mem::take(&mut *self.waiting.lock());
         let now = Instant::now();

@@ -1,4 +1,4 @@
-//! What is counted of links.
+//! Counters of links.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -19,24 +19,24 @@ use crate::identity::trust::Refusal;
 /// Why there is no link, beyond [`Refusal`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// Nobody answered, or the path broke.
+    /// No answer, or the path broke.
     Unreachable,
     /// The other broker refused.
     RefusedByPeer,
-    /// It does not speak this protocol, or breaks it.
+    /// The peer does not speak this protocol, or breaks it.
     Protocol,
-    /// There are as many links or handshakes as there may be.
+    /// The limit of links or handshakes is reached.
     Full,
     /// A host name could not be resolved to an address that can be dialled.
     Name,
 }
 
 impl Failure {
-    /// All of them.
+    /// All reasons, in the order of their counters.
     pub const ALL: [Failure; 5] =
         [Failure::Unreachable, Failure::RefusedByPeer, Failure::Protocol, Failure::Full, Failure::Name];
 
-    /// Its label in metrics.
+    /// The reason's label in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Failure::Unreachable => "unreachable",
@@ -48,7 +48,7 @@ impl Failure {
     }
 }
 
-/// Numbers of all links together.
+/// Counters of all links together.
 #[derive(Debug, Default)]
 pub struct Counts {
     opened: AtomicU64,
@@ -57,16 +57,16 @@ pub struct Counts {
     failures: [AtomicU64; Failure::ALL.len()],
     /// Bytes that were given to links that have ended.
     ended_sent: AtomicU64,
-    /// Bytes that came over links that have ended.
+    /// Bytes received over links that have ended.
     ended_received: AtomicU64,
-    /// The links that are up, by their order.
+    /// The links that are up, in the order in which they were opened.
     links: Mutex<BTreeMap<u64, Arc<LinkCounts>>>,
-    /// The addresses that are to be dialled as long as this broker lives, and whether their brokers
+    /// The configured addresses, dialled as long as this broker lives, and whether their brokers
     /// are reached.
     pub(super) peers: Peers,
 }
 
-/// A link that is up until this is dropped.
+/// Lists a link as up until this is dropped.
 pub(super) struct Up {
     counts: Arc<Counts>,
     number: u64,
@@ -83,18 +83,18 @@ impl Drop for Up {
     }
 }
 
-/// Numbers of one link.
+/// Counters of one link.
 #[derive(Debug)]
 pub(crate) struct LinkCounts {
     /// The other broker's name by its certificate, or its address where there is none.
     pub(crate) peer: String,
-    /// The name that it has told; where certificates prove names, it is the same.
+    /// The name that the other broker has told; the same as `peer` where certificates prove names.
     told: OnceLock<String>,
     pub(crate) address: SocketAddr,
     pub(super) connection: Connection,
     sent: [Flow; 4],
     received: [Flow; 4],
-    /// Datagrams that were not sent: too large, or there was no room.
+    /// Datagrams that were not sent: too large, or without room.
     pub(super) dropped: AtomicU64,
 }
 
@@ -122,7 +122,7 @@ impl LinkCounts {
         LinkCounts { peer, told, address, connection, sent, received, dropped }
     }
 
-    /// The other broker has told its name.
+    /// Records the name that the other broker has told.
     pub(super) fn name_peer(&self, name: &str) {
         self.told.get_or_init(|| name.to_owned());
     }
@@ -137,25 +137,25 @@ impl LinkCounts {
 }
 
 impl LinkCounts {
-    /// Bytes that were given to it, and that came over it.
+    /// Bytes given to the link, and bytes received over it.
     fn bytes(&self) -> (u64, u64) {
         let sum = |flows: &[Flow; 4]| flows.iter().map(|flow| flow.read().0).sum();
         (sum(&self.sent), sum(&self.received))
     }
 }
 
-/// What one link tells of itself at one moment.
+/// State and counters of one link at one moment.
 #[derive(Clone, Debug)]
 pub struct LinkAccount {
     /// The other broker's name; its address until that is known.
     pub peer: String,
-    /// Its address.
+    /// The other broker's address.
     pub address: SocketAddr,
     /// Bytes and pieces (outputs of the broker) sent, by the number of the channel.
     pub sent: [(u64, u64); 4],
     /// Bytes and pieces (reads) received, by the number of the channel.
     pub received: [(u64, u64); 4],
-    /// The path's round-trip time, as QUIC reckons it.
+    /// The path's round-trip time, as estimated by QUIC.
     pub rtt: Duration,
     /// Packets sent.
     pub packets: u64,
@@ -165,14 +165,14 @@ pub struct LinkAccount {
     pub dropped: u64,
 }
 
-/// What all links tell of themselves at one moment.
+/// State and counters of all links at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct OverlayAccount {
     /// Links opened so far.
     pub opened: u64,
     /// Of these, those that were dialled after one to the same address had ended.
     pub redialed: u64,
-    /// Certificates refused, by why.
+    /// Number of certificates refused, by reason.
     pub refusals: Vec<(&'static str, u64)>,
     /// The links that are up.
     pub links: Vec<LinkAccount>,
@@ -204,7 +204,7 @@ impl Counts {
         self.peers.account()
     }
 
-    /// Bytes that came over all links since the start, and bytes that were given to them.
+    /// Bytes received over all links since the start, and bytes given to them.
     pub(crate) fn bytes(&self) -> (u64, u64) {
         let links = self.links.lock();
         let ended = (self.ended_received.load(Ordering::Relaxed), self.ended_sent.load(Ordering::Relaxed));
@@ -214,8 +214,8 @@ impl Counts {
             .fold(ended, |(came, went), (sent, received)| (came + received, went + sent))
     }
 
-    /// Closes the links to those who are refused by now: `judge` says why, by a broker's name and
-    /// certificates.
+    /// Closes the links that are refused by now: `judge` returns the reason, from a broker's name
+    /// and certificates.
     pub(crate) fn review(&self, judge: impl Fn(&LinkCounts, &[CertificateDer<'static>]) -> Option<Refusal>) {
         let links: Vec<Arc<LinkCounts>> = self.links.lock().values().cloned().collect();
         for link in links {
@@ -229,7 +229,7 @@ impl Counts {
         }
     }
 
-    /// Everything at this moment.
+    /// All counters at this moment.
     pub fn account(&self) -> OverlayAccount {
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let refusals = Refusal::ALL.iter().map(|refusal| refusal.name()).zip(self.refusals.iter().map(load));

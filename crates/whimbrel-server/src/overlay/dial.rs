@@ -10,39 +10,38 @@ use whimbrel_core::HangUp;
 use super::counts::Failure;
 use super::endpoint::Shared;
 
-/// The first pause after a dial that failed; each further one is twice as long.
+/// The first pause after a failed dial; each further one is twice as long.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// A link that has lasted so long counts as one that worked: when it ends, the address is dialled
-/// at once.
+/// A link that has lasted at least this long counts as one that worked: when it ends, its address
+/// is dialled again at once.
 const LASTED: Duration = Duration::from_secs(1);
 
-/// An address whose link was hung up, as there is another to the same broker, is dialled again when
-/// any link has ended, or after this.
+/// An address whose link was hung up as a second one to the same broker is dialled again when any
+/// link has ended, or after this.
 const PARKED: Duration = Duration::from_secs(60);
 
-/// The pause after a link that the other broker, or this one, will not have: only a person can
-/// change that.
+/// The pause after a link that one of the two brokers refuses: only an operator can change that.
 const SLOWLY: Duration = Duration::from_secs(30);
 
 /// Addresses of one host that are tried in turn.
 const ADDRESSES_MAX: usize = 8;
 
-/// What to do about a name without addresses.
+/// Advice for a name without addresses.
 const NO_NAME: &str = "see that --peer (overlay.peers) has the right name and that it resolves on this machine, such as by `getent hosts`";
 
-/// What to do about an address that leads to no link.
+/// Advice for an address that leads to no link.
 const NO_ANSWER: &str =
     "see that a broker runs there with --listen-overlay, that its port is right, and that UDP gets through";
 
-/// How long looking up a name may take.
+/// Time for resolving a name.
 const LOOKUP: Duration = Duration::from_secs(5);
 
-/// Pauses that grow to a bound; each is drawn from its upper half, so that brokers that lost each
-/// other at once do not come back at once.
+/// Pauses that grow to a bound. Each is drawn from its upper half, so that brokers that lost each
+/// other at the same time do not all come back at the same time.
 #[derive(Debug)]
 struct Backoff {
     next: Duration,
@@ -60,20 +59,20 @@ impl Backoff {
     }
 }
 
-/// How a dial ended.
+/// Result of a dial.
 enum Ended {
-    /// No link came of it: why, and what to do.
+    /// No link was made: why, and what to do.
     Failed { why: String, help: &'static str },
-    /// There was a link; why it was hung up, if it was.
+    /// A link was made and has ended; `why` it was hung up, if it was.
     Linked { lasted: Duration, why: Option<HangUp> },
 }
 
-/// Dials `host:port` once, and serves the link that comes of it.
+/// Dials `host:port` once, and serves the link.
 pub(super) async fn once(shared: &Arc<Shared>, address: &str) {
     dial(shared, address, false).await;
 }
 
-/// Dials `host:port` again and again.
+/// Dials `host:port` as long as the broker lives.
 pub(super) async fn keep(shared: Arc<Shared>, address: String) {
     let (mut backoff, mut was_linked) = (Backoff::new(), false);
     loop {
@@ -141,10 +140,10 @@ async fn dial(shared: &Arc<Shared>, address: &str, was_linked: bool) -> Ended {
     Ended::Failed { why: last, help: NO_ANSWER }
 }
 
-/// The addresses that a host has now and that can be dialled from here.
+/// Resolves a host name to the addresses that can be dialled from here.
 ///
 /// # Errors
-/// Why there is none.
+/// There is no such address; the text says why.
 async fn resolve(shared: &Shared, address: &str) -> Result<Vec<SocketAddr>, String> {
     let found = match timeout(LOOKUP, tokio::net::lookup_host(address)).await {
         Ok(Ok(found)) => {

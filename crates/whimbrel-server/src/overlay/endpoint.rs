@@ -1,4 +1,4 @@
-//! The UDP socket of the overlay: who dials, who is dialled, and within which bounds.
+//! The overlay's UDP socket: dialling and accepting links, and their bounds.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -32,25 +32,25 @@ use crate::identity::Identity;
 use crate::identity::credentials::Credentials;
 use crate::identity::trust::Trust;
 
-/// A link that is silent for so long has ended.
+/// A link without a packet for this time has ended.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// How often a link that has nothing to say says so.
+/// Period of keep-alive packets on an idle link.
 const KEEP_ALIVE: Duration = Duration::from_secs(2);
 
 /// How long the handshake of a link may take, its streams included.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
-/// What the other end may send in one stream before it is read, in bytes.
+/// Bytes that the other end may send in one stream before they are read.
 const STREAM_WINDOW: u32 = 2 << 20;
 
-/// What the other end may send in all streams before it is read, in bytes.
+/// Bytes that the other end may send in all streams before they are read.
 const RECEIVE_WINDOW: u32 = 4 << 20;
 
-/// What may be on its way to the other end, or wait for that, in bytes.
+/// Bytes that may be in flight to the other end, or wait for that.
 const SEND_WINDOW: u64 = 4 << 20;
 
-/// Datagrams that wait, each way, in bytes. With the windows, and the 5.25 MiB at which the core
+/// Bytes of datagrams that wait, each way. With the windows, and the 5.25 MiB at which the core
 /// stops giving: less than 16 MiB a link.
 const DATAGRAMS: usize = 512 << 10;
 
@@ -59,39 +59,38 @@ const INITIAL_RTT: Duration = Duration::from_millis(100);
 
 /// Packets that the other end may leave unacknowledged before it must answer at once, unless one is
 /// missing: an acknowledgement costs both ends as much as a packet with events. With more, a link
-/// whose window has become small would wait for the acknowledgements' timer, 25 ms.
+/// with a small window would wait for the acknowledgements' timer, 25 ms.
 const UNACKNOWLEDGED_MAX: u32 = 5;
 
-/// Handshakes at once with those who dial. More are refused.
+/// Handshakes of incoming links at once. More are refused.
 const HANDSHAKES_MAX: usize = 64;
 
-/// With more handshakes than this, an address must show that it is one before anything is computed
-/// for it.
+/// With more handshakes than this, an incoming link must prove its address before anything is
+/// computed for it.
 const HANDSHAKES_CALM: usize = 8;
 
-/// Handshakes that have not been looked at.
+/// Incoming handshakes that wait to be accepted.
 const INCOMING_MAX: usize = 256;
 
-/// Bytes of one of these, and of all together, that are kept.
+/// Bytes kept of one waiting handshake, and of all together.
 const INCOMING_BYTES: (u64, u64) = (16 << 10, 1 << 20);
 
-/// Bytes that the system is asked to hold for the socket, each way; it may have a lower bound.
+/// Bytes that the system is asked to buffer for the socket, each way; it may have a lower bound.
 const SOCKET_BYTES: usize = 2 << 20;
 
-/// Addresses that are dialled, or have led to links, at once.
+/// Addresses at once that are dialled or have led to links.
 const DIALED_MAX: usize = 2 * LINKS_MAX;
 
-/// With this code a link is closed to a broker that no rule allows; other codes are those of the
-/// core.
+/// Close code for a broker that no rule allows; other codes are those of the core.
 pub(super) const NOT_ALLOWED: VarInt = VarInt::from_u32(0x403);
 
-/// And with this one as this broker ends.
+/// Close code when this broker ends.
 const ENDING: VarInt = VarInt::from_u32(0);
 
-/// How long the end of a broker waits until the others have been told.
+/// Time that a broker waits at its end until the others have been told.
 const PARTING: Duration = Duration::from_secs(1);
 
-/// Why there is no overlay.
+/// Why the overlay cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The address cannot be bound.
@@ -105,22 +104,22 @@ pub enum StartError {
     Credentials(String),
 }
 
-/// What an overlay is to be.
+/// Settings of an overlay.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Where other brokers dial this one; 0 is any free port.
     pub listen: SocketAddr,
-    /// Whether they may.
+    /// Whether other brokers may dial this one.
     pub is_open: bool,
-    /// `HOST:PORT` of those that are dialled, as long as this broker lives.
+    /// `HOST:PORT` of the peers that are dialled as long as this broker lives.
     pub peers: Vec<String>,
-    /// Who this broker is, and whom it believes.
+    /// This broker's certificate, and those that it believes.
     pub credentials: Credentials,
-    /// Which of those may link; `None`: all.
+    /// The rules for which believed brokers may link; `None`: all.
     pub access: Option<Arc<Access>>,
 }
 
-/// What all links share.
+/// State that all links share.
 pub(super) struct Shared {
     endpoint: Endpoint,
     client: ClientConfig,
@@ -131,7 +130,7 @@ pub(super) struct Shared {
     access: Option<Arc<Access>>,
     trust: Option<Arc<Trust>>,
     beat: Arc<Beat>,
-    /// Links that have ended.
+    /// Number of links that have ended.
     pub(super) ends: watch::Sender<u64>,
 }
 
@@ -143,7 +142,7 @@ pub struct Overlay {
 
 #[derive(Default)]
 struct Tasks {
-    /// What is dialled, each once.
+    /// Addresses being dialled or linked, each once.
     dialed: BTreeSet<String>,
     running: JoinSet<()>,
 }
@@ -155,8 +154,7 @@ impl std::fmt::Debug for Overlay {
 }
 
 impl Overlay {
-    /// Binds the socket. Nothing else is done before [`Overlay::begin`]. Call it within a tokio
-    /// runtime.
+    /// Binds the socket. No link is made before [`Overlay::begin`]. Call it within a tokio runtime.
     ///
     /// # Errors
     /// The socket cannot be bound.
@@ -193,7 +191,7 @@ impl Overlay {
         Ok(Overlay { shared, tasks: Arc::default() })
     }
 
-    /// Lets in those who dial, and dials `peers` for as long as this broker lives.
+    /// Accepts links, and dials `peers` for as long as this broker lives.
     pub fn begin(&self, peers: &[String]) {
         let mut tasks = self.tasks.lock();
         tasks.running.spawn(accept_all(self.shared.clone()));
@@ -212,8 +210,8 @@ impl Overlay {
         self.shared.local
     }
 
-    /// Dials `HOST:PORT` once, unless it is being dialled or there is a link from that, or there
-    /// are too many of these.
+    /// Dials `HOST:PORT` once, unless it is being dialled, there is a link to it, or [`DIALED_MAX`]
+    /// is reached.
     pub fn dial(&self, address: &str) {
         let mut tasks = self.tasks.lock();
         while tasks.running.try_join_next().is_some() {}
@@ -228,8 +226,8 @@ impl Overlay {
         });
     }
 
-    /// From now on there are no new links: whoever has lost one with this broker must not have
-    /// another one as it ends.
+    /// Makes no new links from now on: a broker whose link ends must not get another one while this
+    /// broker ends.
     pub fn close_gate(&self) {
         self.shared.gate.close();
     }
@@ -240,7 +238,7 @@ impl Overlay {
         self.shared.endpoint.close(ENDING, b"the broker ends");
     }
 
-    /// Takes leave of all other brokers, and waits for a moment until they have been told.
+    /// Closes all links, and waits at most [`PARTING`] until the other brokers have been told.
     pub async fn close(&self) {
         self.cut();
         let _ = timeout(PARTING, self.shared.endpoint.wait_idle()).await;
@@ -255,7 +253,7 @@ impl Drop for Overlay {
 
 fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
     let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
-    // Smaller buffers cost packets when much comes at once, and no more.
+    // Smaller buffers cost packets when many arrive at once, and no more.
     let _ = socket.set_recv_buffer_size(SOCKET_BYTES);
     let _ = socket.set_send_buffer_size(SOCKET_BYTES);
     socket.set_nonblocking(true)?;
@@ -275,7 +273,7 @@ fn transport() -> TransportConfig {
         .stream_receive_window(VarInt::from_u32(STREAM_WINDOW))
         .receive_window(VarInt::from_u32(RECEIVE_WINDOW))
         .send_window(SEND_WINDOW)
-        // Else a stream that always has something to send keeps those of a higher priority from
+        // Else a stream that always has bytes to send keeps streams of a higher priority from
         // sending.
         .send_fairness(true)
         .datagram_receive_buffer_size(Some(DATAGRAMS))
@@ -287,7 +285,7 @@ fn transport() -> TransportConfig {
     transport
 }
 
-/// Lets in those who dial, until the endpoint closes.
+/// Accepts links until the endpoint closes.
 async fn accept_all(shared: Arc<Shared>) {
     let mut links = JoinSet::new();
     while let Some(incoming) = shared.endpoint.accept().await {
@@ -300,11 +298,11 @@ async fn accept_all(shared: Arc<Shared>) {
 }
 
 impl Shared {
-    /// Whether one who dials may shake hands, and the place for the link.
+    /// An incoming handshake that may go on, with its place for a link.
     fn admit(&self, incoming: Incoming) -> Option<(Incoming, Place)> {
         let handshakes = self.handshakes.load(Ordering::SeqCst);
         if handshakes >= HANDSHAKES_CALM && !incoming.remote_address_validated() {
-            // What cannot be answered so is dropped.
+            // A handshake that cannot be answered like this is dropped.
             let _ = incoming.retry();
             return None;
         }
@@ -334,7 +332,7 @@ impl Shared {
         drop(place);
     }
 
-    /// Counts, tells and notes why there is no link with `who`, an address.
+    /// Counts, logs and records why there is no link with `who`, an address.
     pub(super) fn failed(&self, who: &str, error: &ConnectionError) {
         let refused = self.gate.failed(who, error);
         if let Some((access, why)) = self.access.as_ref().zip(refused) {
@@ -345,7 +343,7 @@ impl Shared {
     /// Dials, and shakes hands.
     pub(super) async fn connect(&self, address: SocketAddr) -> Result<(Connection, Streams), ConnectionError> {
         let shaken = timeout(HANDSHAKE, async {
-            // The name is not used: a broker is known by what stands in its certificate.
+            // The name is not used: a broker is known by the name in its certificate.
             let dialed = self.endpoint.connect_with(self.client.clone(), address, "broker.whimbrel");
             let connection = dialed.map_err(|_| ConnectionError::LocallyClosed)?.await?;
             let streams = link::open_streams(&connection).await?;
@@ -354,7 +352,7 @@ impl Shared {
         shaken.await.unwrap_or(Err(ConnectionError::TimedOut))
     }
 
-    /// Serves a link until it ends; why one of the two cores hung up, if that is why.
+    /// Serves a link until it ends. Returns why one of the two cores hung up, if one did.
     pub(super) async fn serve(&self, connection: Connection, streams: Streams, dialed: bool) -> Option<HangUp> {
         let (address, name) = (connection.remote_address(), name_of(&connection));
         let peer = name.clone().unwrap_or_else(|| address.to_string());
@@ -362,15 +360,14 @@ impl Shared {
             return None;
         }
         if self.gate.is_closed() {
-            // It has shaken hands meanwhile.
+            // The other end has finished its handshake meanwhile.
             connection.close(ENDING, b"the broker ends");
             return None;
         }
         tracing::info!(peer, %address, dialed, "link to another broker");
         let counts = Arc::new(LinkCounts::new(peer.clone(), connection.clone()));
         let up = self.gate.counts.up(counts.clone());
-        // What is believed and allowed may have changed since: whoever changes it looks at those
-        // that are up.
+        // Trust and rules may have changed since. [`Counts::review`] judges only links that are up.
         if self.is_denied(&connection, (name.as_deref(), address)) {
             return None;
         }
@@ -383,8 +380,8 @@ impl Shared {
         here.or_else(|| refused::hung_up(&why))
     }
 
-    /// Whether whoever is at the other end, of that name, may not be linked with; then it is told
-    /// so, and all is counted and noted.
+    /// Whether the broker at the other end, with that name, may not be linked with. If so, it is
+    /// told, and the refusal is counted and recorded.
     fn is_denied(&self, connection: &Connection, (name, address): (Option<&str>, SocketAddr)) -> bool {
         let Some((access, name)) = self.access.as_ref().zip(name) else { return false };
         let chain = chain_of(connection);
@@ -396,7 +393,7 @@ impl Shared {
         why.is_some()
     }
 
-    /// Tells how a link has ended: `here` says why this broker's core has hung up, if it has.
+    /// Logs how a link has ended. `here` is why this broker's core has hung up, if it has.
     fn tell_end(&self, (peer, address): (&str, SocketAddr), here: Option<HangUp>, why: &ConnectionError) {
         match (here, Said::of(why)) {
             (Some(here), _) if here.is_passing() => {

@@ -1,41 +1,41 @@
 //! When events wait for others before they are written to a link.
 //!
-//! At a steady pace each event would become a packet of its own, and a packet costs many times what
-//! an event in it costs: encryption, system calls, and wakers at both ends. So events that come
-//! closely after each other are written together. A single one never waits.
+//! At a steady pace each event would become its own packet, and a packet costs many times what an
+//! event in it costs: encryption, system calls, and wakers at both ends. So events that follow each
+//! other closely are written together. A single one never waits.
 
 use std::time::{Duration, Instant};
 
-/// While events come closely, a link is not written to again before so much has passed: an event
-/// waits half of it in the middle.
+/// While events follow closely, a link is not written to again before this has passed since the
+/// last write. On average an event waits half of it.
 const WINDOW: Duration = Duration::from_micros(450);
 
-/// Events come closely if so much passes from one to the next, in the middle: three in a packet are
-/// worth waiting for.
+/// Events follow closely if their average distance is at most this: three in a packet are worth
+/// waiting for.
 const CLOSE: Duration = Duration::from_micros(200);
 
-/// A pause is noted as so long at most; it ends the waiting until events have come closely for a
-/// while again.
+/// Distances count as this at most. One such pause ends the waiting until events have followed
+/// closely for a while again.
 const PAUSE: Duration = Duration::from_millis(6);
 
-/// Of how many steps the middle is taken, roughly.
+/// Number of distances over which the average is taken, roughly.
 const STEPS: u32 = 8;
 
-/// So long after the window those are written that no event has taken along. The next one usually
-/// does, and costs no wake-up.
+/// Time after the window when the timer writes events that no further event has taken along. A
+/// further event usually does, and costs no wake-up.
 const LATE: Duration = Duration::from_micros(250);
 
-/// With so much waiting there is nothing to wait for: it fills what goes out with one system call.
+/// With more bytes waiting than this they are written: they fill what one system call sends.
 const BYTES_MAX: usize = 12 << 10;
 
-/// What one link knows of its pace.
+/// The pace of one link's events.
 #[derive(Debug)]
 pub(super) struct Gather {
-    /// When something came last.
+    /// When the last event was given.
     came: Instant,
-    /// When it was written to last.
+    /// When the link was last written to.
     written: Instant,
-    /// From one to the next, in the middle.
+    /// Average distance between events.
     gap: Duration,
 }
 
@@ -44,8 +44,8 @@ impl Gather {
         Gather { came: now, written: now, gap: PAUSE }
     }
 
-    /// More has come, and `bytes` are waiting now: until when they may wait if nothing else comes;
-    /// `None`: they are to be written.
+    /// Records that an event was given and that `bytes` now wait. Returns until when they may wait
+    /// if no further event is given; `None`: they are to be written.
     pub(super) fn wait(&mut self, now: Instant, bytes: usize) -> Option<Instant> {
         let gap = now.saturating_duration_since(self.came).min(PAUSE);
         self.came = now;
@@ -56,7 +56,7 @@ impl Gather {
         Some(self.written + WINDOW + LATE)
     }
 
-    /// All is written.
+    /// Records that everything is written.
     pub(super) fn written(&mut self, now: Instant) {
         self.written = now;
     }
@@ -66,8 +66,8 @@ impl Gather {
 mod tests {
     use super::*;
 
-    /// Events of 100 bytes at that distance; how many were written how often, and the longest wait.
-    /// Who is late is written by the timer.
+    /// Gives events of 100 bytes at that distance. Returns the number of writes and the longest
+    /// wait. The timer writes events that are late.
     fn run(events: u32, distance: impl Fn(u32) -> Duration) -> (u32, Duration) {
         let start = Instant::now();
         let mut gather = Gather::new(start);

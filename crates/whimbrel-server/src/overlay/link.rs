@@ -1,4 +1,4 @@
-//! One task per link: reads, and writes what could not be written at once.
+//! One task per link: reads, and writes output that could not be written at once.
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
@@ -21,14 +21,14 @@ use super::{Inlet, Opened, Uplink};
 /// Bytes read at once from a stream. One buffer per thread.
 const READ_MAX: usize = 64 << 10;
 
-/// Chunks of each stream that one link may bring before other tasks have their turn.
+/// Chunks of each stream that one link may be read before other tasks have their turn.
 const CHUNKS_PER_TURN: usize = 4;
 
-/// Datagrams of one link at once.
+/// Datagrams that one link may be read before other tasks have their turn.
 const DATAGRAMS_PER_TURN: usize = 16;
 
-/// When one of its streams has ended, a broker that takes leave ends the others, too; what is still
-/// on its way in these comes by then.
+/// Time after the end of one stream in which the others are read on. A broker that closes a link
+/// ends all of them; bytes still in flight arrive by then.
 const ENDS: Duration = Duration::from_secs(5);
 
 /// Application error code of a link whose other end breaks the protocol of streams.
@@ -38,21 +38,21 @@ thread_local! {
     static CHUNK: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_MAX].into_boxed_slice());
 }
 
-/// Both ends' streams, in the order of the channels.
+/// The streams of both ends, in the order of the channels.
 pub(super) struct Streams {
     sending: [SendStream; 3],
     receiving: [RecvStream; 3],
 }
 
-/// Opens this end's streams and awaits the other's.
+/// Opens this end's streams and awaits the other end's.
 ///
 /// # Errors
-/// The connection has ended, or the other end opened something else.
+/// The connection has ended, or the other end opened another stream.
 pub(super) async fn open_streams(connection: &Connection) -> Result<Streams, ConnectionError> {
     let mut sending = Vec::new();
     for channel in channel::STREAMS {
         let mut stream = connection.open_uni().await?;
-        // It fails for a stream that has ended only, and that is told by the write.
+        // It fails only for a stream that has ended, which the write reports.
         let _ = stream.set_priority(channel::priority(channel));
         if stream.write_all(&[channel::number(channel)]).await.is_err() {
             return Err(ended(connection));
@@ -76,21 +76,21 @@ pub(super) async fn open_streams(connection: &Connection) -> Result<Streams, Con
     Ok(Streams { sending, receiving })
 }
 
-/// Why the connection has ended; if it has not, it ends now.
+/// Closes the connection, unless it has ended. Returns why it has ended.
 fn ended(connection: &Connection) -> ConnectionError {
     connection.close(VarInt::from_u32(MISUSED), b"a stream that is none of the three of a link");
     connection.close_reason().unwrap_or(ConnectionError::LocallyClosed)
 }
 
-/// What came of one turn.
+/// What a link's task does after its turn.
 enum Turn {
-    /// Another, once others have had theirs.
+    /// Another turn, once other tasks have had theirs.
     Another,
     /// The link has ended.
     Ended,
 }
 
-/// Serves a link until it ends. Returns why the core has let go of it, if it has.
+/// Serves a link until it ends. Returns why this broker's core has let go of it, if it has.
 pub(super) async fn run(
     uplink: Arc<dyn Uplink>,
     (connection, streams): (Connection, Streams),
@@ -114,15 +114,15 @@ pub(super) async fn run(
     port.hung_up()
 }
 
-/// What the reading side of a link needs.
+/// The reading side of a link.
 struct Reader<'a> {
     connection: &'a Connection,
     port: &'a Port,
     counts: &'a LinkCounts,
-    /// Which streams have been read to their end.
+    /// Streams that have been read to their end.
     has_ended: [bool; 3],
     has_datagrams: bool,
-    /// The end of the link, whatever is still to come: since one of the streams has ended.
+    /// When the link ends even if bytes are missing; set when one of the streams has ended.
     ends: Option<Pin<Box<Sleep>>>,
 }
 
@@ -135,7 +135,7 @@ impl<'a> Reader<'a> {
         cx: &mut Context<'_>,
     ) -> Poll<Turn> {
         for _ in 0..CHUNKS_PER_TURN {
-            // Nobody takes what comes after that.
+            // The core takes no further input of this link.
             if self.port.hung_up().is_some() {
                 return Poll::Ready(Turn::Ended);
             }
@@ -165,8 +165,8 @@ impl<'a> Reader<'a> {
         Poll::Ready(Turn::Another)
     }
 
-    /// Whether nothing more is to be read. Streams end one by one, and what was sent before in one
-    /// may come after the end of another one.
+    /// Whether nothing more is to be read. Streams end one by one, and bytes of one stream may
+    /// arrive after the end of another.
     fn is_over(&mut self, cx: &mut Context<'_>) -> bool {
         if self.has_ended.contains(&true) {
             let ends = self.ends.get_or_insert_with(|| Box::pin(sleep(ENDS)));
@@ -175,7 +175,8 @@ impl<'a> Reader<'a> {
         false
     }
 
-    /// Hands on some datagrams, if there are any.
+    /// Hands at most [`DATAGRAMS_PER_TURN`] datagrams to the machine. Returns whether there were
+    /// any.
     fn read_datagrams(
         &mut self,
         mut datagram: Pin<&mut ReadDatagram<'a>>,
@@ -194,7 +195,8 @@ impl<'a> Reader<'a> {
                     inlet.bytes(Channel::Datagram, &bytes);
                     datagram.set(self.connection.read_datagram());
                 }
-                // The connection is lost; what has come of the streams is read to its end.
+                // The connection is lost; bytes of the streams that have arrived are read to the
+                // end.
                 Poll::Ready(Err(_)) => self.has_datagrams = false,
                 Poll::Pending => break,
             }
@@ -202,7 +204,7 @@ impl<'a> Reader<'a> {
         has_read
     }
 
-    /// Hands on one chunk; `false` at the end of the stream.
+    /// Hands one chunk to the machine; `false` at the end of the stream.
     fn read(
         &self,
         channel: Channel,

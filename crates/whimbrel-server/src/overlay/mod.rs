@@ -1,7 +1,7 @@
 //! Links to other brokers: one QUIC connection each, with three streams and datagrams each way.
 //!
-//! Only bytes are moved here. What they mean, and which of two links between the same brokers
-//! stays, is the core's.
+//! This module only moves bytes. Their meaning, and which of two links between the same brokers
+//! stays, is up to the core.
 
 mod admit;
 mod beat;
@@ -33,23 +33,23 @@ pub const LINKS_MAX: usize = 256;
 /// A new link.
 #[derive(Debug)]
 pub struct Opened<'a> {
-    /// What is sent over it.
+    /// The link's output.
     pub port: &'a Arc<Port>,
     /// Whether this broker has dialled.
     pub dialed: bool,
-    /// The other broker's name, from its certificate; nobody is known with `--dev`.
+    /// The other broker's name, from its certificate; with `--dev` no names are known.
     pub name: Option<&'a str>,
-    /// Its address.
+    /// The other broker's address.
     pub address: SocketAddr,
 }
 
-/// What links belong to.
+/// The broker's side of all links.
 pub trait Uplink: Send + Sync + 'static {
     /// A link is open.
     fn opened(&self, link: &Opened<'_>) -> Box<dyn Inlet>;
 }
 
-/// Where one link's input goes. It is dropped when the link has ended.
+/// Receiver of one link's input. It is dropped when the link has ended.
 pub trait Inlet: Send {
     /// Whether more may be read. If not, the link's port is woken when it may.
     fn may_read(&mut self) -> bool;
@@ -57,7 +57,7 @@ pub trait Inlet: Send {
     /// The next bytes of a channel, cut anywhere, or one datagram.
     fn bytes(&mut self, channel: Channel, bytes: &[u8]);
 
-    /// So many bytes are left to be sent in a channel: fewer than when that was told last, and
-    /// little enough to go on.
+    /// `unsent` bytes are left to be sent in a channel: fewer than when last told, and few enough
+    /// to go on.
     fn room(&mut self, channel: Channel, unsent: usize);
 }

@@ -1,20 +1,20 @@
-//! The peers of the configuration, and which of them are reached.
+//! The configured peers, and which of them are reached.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
 
 use parking_lot::Mutex;
 
-/// What is known of one address.
+/// State of one configured address.
 #[derive(Debug)]
 struct Peer {
     /// There is a link to its broker, by this address or another one.
     is_reached: bool,
-    /// Since when it is so.
+    /// When `is_reached` last changed.
     since: Instant,
-    /// Why it is not reached; empty until it was tried.
+    /// Why the peer is not reached; empty before the first try.
     why: String,
-    /// That it is not reached has been told.
+    /// It has been logged that the peer is not reached.
     is_told: bool,
 }
 
@@ -25,9 +25,9 @@ pub(crate) struct PeerAccount {
     pub(crate) address: String,
     /// There is a link to its broker.
     pub(crate) is_reached: bool,
-    /// Since when it is reached, or is not.
+    /// When `is_reached` last changed.
     pub(crate) since: Instant,
-    /// Why it is not reached; empty if it is, or was not tried yet.
+    /// Why the peer is not reached; empty if it is, or before the first try.
     pub(crate) why: String,
 }
 
@@ -36,20 +36,20 @@ pub(crate) struct PeerAccount {
 pub(super) struct Peers(Mutex<BTreeMap<String, Peer>>);
 
 impl Peers {
-    /// An address is to be dialled from now on.
+    /// Adds an address that is dialled from now on.
     pub(super) fn add(&self, address: &str) {
         let peer = Peer { is_reached: false, since: Instant::now(), why: String::new(), is_told: false };
         self.0.lock().insert(address.to_owned(), peer);
     }
 
-    /// There is a link to its broker.
+    /// Records that there is a link to the address's broker.
     pub(super) fn reached(&self, address: &str) {
         if let Some(peer) = self.0.lock().get_mut(address).filter(|peer| !peer.is_reached) {
             *peer = Peer { is_reached: true, since: Instant::now(), why: String::new(), is_told: false };
         }
     }
 
-    /// There is none; whether that is to be told, as it was not since there was one.
+    /// Records that the address was not reached. Returns whether to log that: once after each link.
     pub(super) fn missed(&self, address: &str, why: &str) -> bool {
         let mut peers = self.0.lock();
         let Some(peer) = peers.get_mut(address) else { return false };
@@ -60,7 +60,8 @@ impl Peers {
         !std::mem::replace(&mut peer.is_told, true)
     }
 
-    /// A link has ended, for a reason that need not be told: its address is dialled again.
+    /// Records that a link has ended for a reason that need not be logged: its address is dialled
+    /// again.
     pub(super) fn lost(&self, address: &str, why: &str) {
         if let Some(peer) = self.0.lock().get_mut(address) {
             *peer = Peer { is_reached: false, since: Instant::now(), why: why.to_owned(), is_told: false };

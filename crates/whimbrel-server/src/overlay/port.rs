@@ -1,4 +1,4 @@
-//! What goes out on one link.
+//! Output of one link.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -17,34 +17,34 @@ use super::channel;
 use super::counts::LinkCounts;
 use super::gather::Gather;
 
-/// With so little unsent in a channel there is always room for more.
+/// With at most this many bytes unsent in a channel there is always room for more.
 pub const LOW_WATER: usize = 64 << 10;
 
-/// A link that gets more in a channel although more than so many bytes are unsent is hung up: the
-/// broker should have stopped long before.
+/// A link that is given bytes in a channel with more than this many unsent is hung up: the broker
+/// should have stopped long before.
 const UNSENT_MAX: usize = 8 << 20;
 
-/// Datagrams that wait until the machine is let go of; more are dropped.
+/// Datagrams that wait until the machine is let go of, at most; more are dropped.
 const DATAGRAMS_MAX: usize = 64;
 
-/// So many written bytes at the front of a buffer are given up before it has been written to its
-/// end.
+/// A buffer with more written bytes than this at its front gives them up before all of it has been
+/// written.
 const SPENT_MAX: usize = 256 << 10;
 
-/// How often it is looked, at the end, whether everything is written.
+/// Pause between two looks, at the end, whether everything is written.
 const FINISH_LOOK: std::time::Duration = std::time::Duration::from_millis(2);
 
-/// Application error code of a link that the core of a broker has hung up; its reason says why.
-/// That of [`HangUp::ALL`] at a place is that much more.
+/// Application error code of a link that the core of a broker has hung up, plus the reason's place
+/// in [`HangUp::ALL`].
 pub(super) const HUNG_UP: u32 = 0x100;
 
-/// One stream, and what waits for it.
+/// One stream, and its output that waits.
 #[derive(Debug)]
 struct Outlet {
     stream: SendStream,
     buffer: Vec<u8>,
     written: usize,
-    /// What the machine believes to be unsent.
+    /// Unsent bytes as last told to the machine.
     told: usize,
 }
 
@@ -58,7 +58,7 @@ impl Outlet {
         self.told > LOW_WATER && self.unsent() <= (self.told / 2).max(LOW_WATER)
     }
 
-    /// Gives the stream what it takes; an error is the end of the link.
+    /// Gives the stream what it takes. An error is the end of the link.
     fn flush(&mut self, cx: &mut Context<'_>) -> Result<(), ()> {
         while self.unsent() > 0 {
             match Pin::new(&mut self.stream).poll_write(cx, &self.buffer[self.written..]) {
@@ -83,21 +83,21 @@ impl Outlet {
 struct Outbound {
     outlets: [Outlet; 3],
     datagrams: VecDeque<Bytes>,
-    /// The machine has let go of the link.
+    /// Why the machine has let go of the link, if it has.
     hang_up: Option<HangUp>,
     /// Writing failed: the link has ended, or is about to.
     broken: bool,
     task: Option<Waker>,
     gather: Gather,
-    /// Until when what is unsent waits for more.
+    /// Until when unsent events wait for more.
     until: Option<Instant>,
-    /// The timer knows of this link.
+    /// The timer has this link on its list.
     is_listed: bool,
 }
 
 impl Outbound {
-    /// Whether what came waits for more, and until when. State, probes and the end of the link
-    /// never wait, nor what is with them.
+    /// Until when new output waits for more; `None`: it does not wait. State, probes and the end of
+    /// the link never wait, nor does output together with them.
     fn wait(&mut self, now: Instant) -> Option<Instant> {
         let [control, reliable, best_effort] = &self.outlets;
         let bytes = reliable.unsent() + best_effort.unsent();
@@ -106,7 +106,7 @@ impl Outbound {
     }
 }
 
-/// What goes out on one link: bounded, written by whoever has just let go of the machine, and by
+/// One link's output: bounded; written by the thread that has just let go of the machine, and by
 /// the link's task when the path takes more.
 #[derive(Debug)]
 pub struct Port {
@@ -137,12 +137,12 @@ impl Port {
         Port { connection, counts, outbound: Mutex::new(outbound), beat }
     }
 
-    /// The broker at the other end has told its name.
+    /// Records the name that the broker at the other end has told.
     pub fn name_peer(&self, name: &str) {
         self.counts.name_peer(name);
     }
 
-    /// The task to wake when there is something to do.
+    /// Sets the task to wake when there is something to do.
     pub(super) fn attend(&self, waker: &Waker) {
         let mut outbound = self.outbound.lock();
         if !outbound.task.as_ref().is_some_and(|known| known.will_wake(waker)) {
@@ -158,7 +158,7 @@ impl Port {
     }
 
     /// Takes bytes for a channel, to be written at the next [`Port::flush`]; a datagram whole.
-    /// Returns how many bytes are unsent in it.
+    /// Returns the channel's unsent bytes.
     pub fn send(&self, channel: Channel, bytes: &[u8]) -> usize {
         self.counts.sent(channel, bytes.len());
         let mut outbound = self.outbound.lock();
@@ -183,8 +183,8 @@ impl Port {
         outlet.told
     }
 
-    /// Nothing more is to be sent: waits until everything is written, and the other end has it or
-    /// the link has ended.
+    /// Waits until everything is written, and the other end has it or the link has ended. The
+    /// caller sends nothing more.
     pub async fn finish(&self) {
         while self.unsent() > 0 {
             tokio::time::sleep(FINISH_LOOK).await;
@@ -192,7 +192,7 @@ impl Port {
         let streams = {
             let mut outbound = self.outbound.lock();
             outbound.outlets.each_mut().map(|outlet| {
-                // It fails for a stream that has ended already, and that one has stopped.
+                // It fails for a stream that has ended already; such a stream counts as stopped.
                 let _ = outlet.stream.finish();
                 outlet.stream.stopped()
             })
@@ -207,7 +207,7 @@ impl Port {
         if outbound.broken { 0 } else { outbound.outlets.iter().map(Outlet::unsent).sum() }
     }
 
-    /// Ends the link at the next [`Port::flush`]. What is unsent is lost.
+    /// Ends the link at the next [`Port::flush`]. Unsent bytes are lost.
     pub fn hang_up(&self, why: HangUp) {
         self.outbound.lock().hang_up.get_or_insert(why);
     }
@@ -217,8 +217,8 @@ impl Port {
         self.outbound.lock().hang_up
     }
 
-    /// Writes what waits, as far as the path takes it, the most urgent first; the rest is the
-    /// link's task's. Events that come closely after each other wait for others.
+    /// Writes output as far as the path takes it, the most urgent first; the link's task writes the
+    /// rest. Events that follow each other closely wait for others.
     pub fn flush(self: &Arc<Self>) {
         let now = Instant::now();
         let mut outbound = self.outbound.lock();
@@ -234,8 +234,8 @@ impl Port {
         }
     }
 
-    /// For the timer: writes what has waited until now; until when it waits otherwise. If nothing
-    /// does, the timer is to forget the link.
+    /// For the timer: writes output whose wait is over. Returns until when the output waits
+    /// otherwise; `None`: nothing waits, and the timer drops the link from its list.
     pub(super) fn flush_due(&self, now: Instant) -> Option<Instant> {
         let mut outbound = self.outbound.lock();
         let until = outbound.until.filter(|until| *until > now);
@@ -276,8 +276,8 @@ impl Port {
         }
     }
 
-    /// For the link's task: goes on writing, and tells for each channel with room how much is
-    /// unsent.
+    /// For the link's task: goes on writing. Calls `room` with the unsent bytes of each channel
+    /// that has room again.
     pub(super) fn poll(&self, cx: &mut Context<'_>, mut room: impl FnMut(Channel, usize)) {
         self.attend(cx.waker());
         let mut rooms = [None; 3];

@@ -1,4 +1,4 @@
-//! What another broker says that refuses this one, and what its operator can do about it.
+//! Reasons for which another broker refuses this one, and advice for the operator.
 
 use std::borrow::Cow;
 
@@ -9,24 +9,24 @@ use super::endpoint::NOT_ALLOWED;
 use super::port::HUNG_UP;
 use crate::identity::trust::Refusal;
 
-/// Bytes of another broker's words that are logged; what is more is left out.
+/// Bytes of another broker's words that are logged; the rest is left out.
 const WORDS_MAX: usize = 200;
 
-/// What the other broker has said.
+/// Reason given by the other broker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Said {
-    /// Its core will not have the link.
+    /// Its core hung up the link.
     HangUp(HangUp),
-    /// It does not take the certificate.
+    /// It does not accept the certificate.
     Refusal(Refusal),
     /// It takes no connection at present: it is ending, or has no room.
     NotNow,
-    /// Something else, in its words.
+    /// Another reason, in its words.
     Words(String),
 }
 
 impl Said {
-    /// What it said, if it was the other end that has closed the connection.
+    /// The reason, if the other end has closed the connection.
     pub(super) fn of(error: &ConnectionError) -> Option<Said> {
         let reason = match error {
             ConnectionError::ApplicationClosed(close) if close.error_code == NOT_ALLOWED => {
@@ -43,13 +43,13 @@ impl Said {
             _ => return None,
         };
         let words = words(reason);
-        // A judgement within the handshake comes in the words of TLS, with our own in them.
+        // A refusal within the handshake comes in the words of TLS, which contain ours.
         let known = Refusal::ALL.into_iter().find(|refusal| words.contains(refusal.text()));
         Some(known.map_or(Said::Words(words), Said::Refusal))
     }
 
-    /// Whether only a person can change that. What is said in other words may be the end of the
-    /// broker that says it.
+    /// Whether only an operator can change it. A reason in other words may be the end of the broker
+    /// that gives it.
     pub(super) fn is_lasting(&self) -> bool {
         match self {
             Said::HangUp(why) => !why.is_passing(),
@@ -58,7 +58,7 @@ impl Said {
         }
     }
 
-    /// What happened.
+    /// The reason as text.
     pub(super) fn text(&self) -> &str {
         match self {
             Said::HangUp(why) => why.text(),
@@ -69,7 +69,7 @@ impl Said {
         }
     }
 
-    /// What to do about it here.
+    /// Advice for this broker's operator.
     pub(super) fn advice(&self) -> &'static str {
         match self {
             Said::HangUp(why) => of_hang_up(*why),
@@ -80,20 +80,20 @@ impl Said {
     }
 }
 
-/// Why the other end's core hung up, if it did.
+/// Why the core of the other end hung up, if it did.
 pub(super) fn hung_up(error: &ConnectionError) -> Option<HangUp> {
     let ConnectionError::ApplicationClosed(close) = error else { return None };
     let place = u64::from(close.error_code).checked_sub(u64::from(HUNG_UP))?;
     HangUp::ALL.get(usize::try_from(place).ok()?).copied()
 }
 
-/// A stranger's words as they may stand in a log: one line, not too long.
+/// Untrusted words made fit for a log: one line, at most [`WORDS_MAX`] bytes.
 fn words(reason: &[u8]) -> String {
     let text: Cow<'_, str> = String::from_utf8_lossy(&reason[..reason.len().min(WORDS_MAX)]);
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// What can be done where two brokers will not have a link; the same at both ends.
+/// Advice where two brokers will not have a link, for both ends.
 pub(super) fn of_hang_up(why: HangUp) -> &'static str {
     match why {
         HangUp::NotOpen => "open the overlay of the other broker (--listen-overlay, or --peer)",

@@ -1,8 +1,8 @@
-//! What QUIC gets from the runtime: timers that are seldom set, and a socket that is not asked
-//! again when it has just been emptied.
+//! Runtime of the overlay's QUIC endpoint: timers that are seldom set, and a socket that is not
+//! read again when it has just been emptied.
 //!
-//! Each packet moves a connection's deadline, nearly always to a later moment; each wake-up for
-//! packets would end with a system call that finds none.
+//! Each packet moves a connection's deadline, nearly always to a later moment. Without this, each
+//! wake-up for packets would end with a system call that finds none.
 
 use std::future::Future;
 use std::io::{self, ErrorKind, IoSliceMut};
@@ -41,8 +41,8 @@ impl quinn::Runtime for Runtime {
     }
 }
 
-/// A timer that is set anew only for an earlier moment; for a later one it looks again when the old
-/// one has come.
+/// A timer that is set anew only for an earlier moment. For a later one it is checked again when
+/// the old moment has come.
 #[derive(Debug)]
 struct Timer {
     at: Instant,
@@ -69,13 +69,13 @@ impl AsyncTimer for Timer {
     }
 }
 
-/// The overlay's socket. The runtime tells only when there is something to read: each packet that
-/// has left makes room, and would wake a thread to say so.
+/// The overlay's socket, registered with the runtime for reading only: each packet that has left
+/// makes room, and would wake a thread to say so.
 #[derive(Debug)]
 struct Datagrams {
     socket: AsyncFd<UdpSocket>,
     state: UdpSocketState,
-    /// How often it took nothing.
+    /// Number of times that the socket took nothing.
     refusals: AtomicU64,
 }
 
@@ -86,7 +86,7 @@ impl Datagrams {
     }
 }
 
-/// A socket that tells one thing only.
+/// Registers a socket for one kind of readiness.
 #[expect(deprecated, reason = "it is unsound for what may give another descriptor the next time; a socket does not")]
 fn watch(socket: UdpSocket, interest: Interest) -> io::Result<AsyncFd<UdpSocket>> {
     AsyncFd::with_interest(socket, interest)
@@ -115,7 +115,8 @@ impl AsyncUdpSocket for Datagrams {
             let mut ready = ready!(self.socket.poll_read_ready(cx))?;
             match self.state.recv(self.socket.get_ref().into(), buffers, metas) {
                 Ok(came) => {
-                    // Fewer than there was room for: it is empty, and tells when it is not.
+                    // Fewer than there was room for: the socket is empty, and will say when it is
+                    // not.
                     if came < metas.len() {
                         ready.clear_ready();
                     }
@@ -144,13 +145,13 @@ impl AsyncUdpSocket for Datagrams {
     }
 }
 
-/// Waits for the socket to take more, for one connection.
+/// Waits, for one connection, for the socket to take more.
 #[derive(Debug)]
 struct Writable {
     datagrams: Arc<Datagrams>,
-    /// The refusals that have been waited for.
+    /// Refusals that have been waited for.
     seen: u64,
-    /// The socket once more, while it is full.
+    /// The socket, registered for writing while it is full.
     full: Option<AsyncFd<UdpSocket>>,
 }
 

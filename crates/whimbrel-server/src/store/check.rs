@@ -1,5 +1,5 @@
-//! Looking at a data directory that no broker uses: is everything in it whole, and what does it
-//! cost if not? Nothing is changed.
+//! Checks a data directory that no broker uses: is everything in it intact, and if not, what does
+//! it cost? Changes nothing.
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -18,72 +18,72 @@ use whimbrel_journal::{
 use super::open::{JOURNAL, LOCK, batch_bytes};
 use super::streams::{EVENTS, FILTER, MAP, TICKS};
 
-/// Bytes of records that are read at once.
+/// Bytes of records read at once.
 const SLICE: usize = 4 << 20;
 
-/// Damaged places that are told of one stream; the others are counted.
+/// Damaged places reported of one stream; further ones are only counted.
 const PLACES_MAX: usize = 100;
 
-/// What is in a stream.
+/// Result of checking one stream.
 #[derive(Clone, Debug, Serialize)]
 pub struct StreamCheck {
-    /// What it is called.
+    /// The stream's name.
     pub name: String,
-    /// What it holds.
+    /// The stream's contents.
     pub what: &'static str,
     /// Records that are kept and can be read.
     pub records: u64,
-    /// Their bytes.
+    /// Bytes of these records.
     pub bytes: u64,
-    /// The first and the last of their ticks.
+    /// The first tick of these records.
     pub first: Option<u64>,
-    /// See `first`.
+    /// The last tick of these records.
     pub last: Option<u64>,
-    /// Everything up to here was given up.
+    /// Tick up to which everything was given up.
     pub chopped: u64,
-    /// Ticks up to here may have been given out.
+    /// Tick up to which ticks may have been used.
     pub reserved: u64,
-    /// Ticks are moments, in nanoseconds since the Unix epoch.
+    /// The ticks are times, in nanoseconds since the Unix epoch.
     pub has_moments: bool,
 }
 
-/// Something that is not as it was written.
+/// A place that is not as it was written.
 #[derive(Clone, Debug, Serialize)]
 pub struct Wrong {
     /// The file, if it is in one.
     pub file: Option<String>,
-    /// Where in it, in bytes.
+    /// Where in the file, in bytes.
     pub offset: u64,
-    /// What was found.
+    /// Description of the damage.
     pub what: String,
-    /// What it costs.
+    /// What the damage costs.
     pub costs: String,
 }
 
-/// What a check has found.
+/// Result of a check.
 #[derive(Clone, Debug, Serialize)]
 pub struct Checked {
-    /// The journal.
+    /// The journal's directory.
     pub path: PathBuf,
     /// Files with records.
     pub segments: u64,
-    /// Files without.
+    /// Files without records.
     pub free: u64,
     /// Bytes of all files.
     pub file_bytes: u64,
-    /// The file whose end a crash has left torn, and where. What was not finished is nothing wrong.
+    /// The file that a crash left torn, and where. An unfinished end is no damage.
     pub torn: Option<(String, u64)>,
-    /// Its streams.
+    /// The journal's streams.
     pub streams: Vec<StreamCheck>,
-    /// Sessions, subscriptions, positions, retained messages and so on that are remembered.
+    /// Number of stored entries: sessions, subscriptions, positions, retained messages and so on.
     pub entries: Option<u64>,
-    /// What is wrong.
+    /// Damage.
     pub wrong: Vec<Wrong>,
-    /// What is wrong in places that nobody needs: what a crash may leave.
+    /// Damage in places that are not needed, as a crash may leave.
     pub unneeded: Vec<Wrong>,
 }
 
-/// Why nothing can be said.
+/// Why a check is not possible.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
     /// A broker uses the directory.
@@ -93,13 +93,13 @@ pub enum CheckError {
     InUse {
         /// The directory.
         path: String,
-        /// Who, as far as the lock tells.
+        /// The broker, as far as the lock file tells.
         who: String,
     },
-    /// There is no journal.
+    /// The directory has no journal.
     #[error("there is no journal in {0}: name a data directory, a backup, or a directory of segment files")]
     None(String),
-    /// It cannot be read.
+    /// The directory cannot be read.
     #[error("cannot read {path}: {cause}")]
     Read {
         /// The directory.
@@ -117,16 +117,16 @@ pub enum CheckError {
     },
 }
 
-/// Where the journal of a data directory, of a backup, or of itself is.
+/// The journal's directory in a data directory, in a backup, or the given directory itself.
 pub fn journal_in(directory: &Path) -> PathBuf {
     let within = directory.join(JOURNAL);
     if within.is_dir() { within } else { directory.to_owned() }
 }
 
-/// Keeps brokers out of a data directory that is only looked at, as long as it lives.
+/// Keeps brokers out of a data directory while it is checked.
 ///
 /// # Errors
-/// When a broker uses it.
+/// A broker uses the directory.
 pub fn guard(directory: &Path) -> Result<Option<File>, CheckError> {
     let path = || directory.display().to_string();
     let name = directory.join(LOCK);
@@ -146,8 +146,8 @@ pub fn guard(directory: &Path) -> Result<Option<File>, CheckError> {
     }
 }
 
-/// Reads all of a journal and verifies it. `on` is told how many bytes of how many are read; the
-/// second may be an estimate.
+/// Reads and verifies all of a journal. `on` is called with the bytes read and the bytes in total;
+/// the total may be an estimate.
 ///
 /// # Errors
 /// See [`CheckError`].
@@ -164,7 +164,7 @@ pub fn check(directory: &Path, on: &mut dyn FnMut(u64, u64)) -> Result<Checked, 
     let options = Options { segment_bytes, batch_bytes: batch_bytes(segment_bytes), max_bytes: u64::MAX };
     let (log, report) =
         Log::open(&view, options, 0).map_err(|cause| CheckError::Open { path: shown.clone(), cause })?;
-    // Each byte once for its checksums, and what is kept of the streams for its records.
+    // Each byte once for its checksums, and the kept bytes of the streams once for their records.
     let total = file_bytes + log.retained_bytes();
     on(0, total);
     let frames = whimbrel_journal::check(&view).map_err(|cause| CheckError::Open { path: shown.clone(), cause })?;
@@ -197,7 +197,7 @@ pub fn check(directory: &Path, on: &mut dyn FnMut(u64, u64)) -> Result<Checked, 
     Ok(checked)
 }
 
-/// What is called what in messages.
+/// Name and contents of a stream, for messages.
 fn name_of(id: StreamId) -> (String, &'static str) {
     match id.kind {
         EVENTS => (format!("events {}", id.id), "logged events"),
@@ -208,7 +208,7 @@ fn name_of(id: StreamId) -> (String, &'static str) {
     }
 }
 
-/// What a loss means to those who use the broker.
+/// Consequences of a loss, for operators.
 fn costs(id: StreamId, after: u64, last: u64) -> String {
     let (name, _) = name_of(id);
     let part = match last {
@@ -225,7 +225,7 @@ fn costs(id: StreamId, after: u64, last: u64) -> String {
     }
 }
 
-/// A tick as a moment, where it is one.
+/// A tick as text: a time if it is one.
 fn at(id: StreamId, tick: u64) -> String {
     if id.kind == EVENTS && tick > 0 {
         let time = std::time::UNIX_EPOCH + std::time::Duration::from_nanos(tick);
@@ -246,7 +246,7 @@ fn note(wrong: &mut Vec<Wrong>, damage: &Damage) {
     }
 }
 
-/// Adds what reading the streams has not come upon: copies, and what nobody needs any more.
+/// Adds damage not met by reading the streams: in copies, and in places no longer needed.
 fn note_frames(frames: &CheckReport, log: &Log, checked: &mut Checked) {
     for segment in &frames.segments {
         let file = segment_name(segment.slot);

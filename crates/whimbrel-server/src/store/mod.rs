@@ -1,9 +1,9 @@
-//! The broker's data directory: what is in it, opening it, and the journal while the broker runs.
+//! The broker's data directory: opening it, checking it, and its journal while the broker runs.
 //!
-//! The core says what is to be written (`whimbrel_core::store`); [`Store`] gives it to the journal
+//! The core says what is to be written (`whimbrel_core::store`). [`Store`] gives it to the journal
 //! at the end of each turn, under the machine's lock and in the core's order, and tells the core
-//! how far it is durable. The journal's own threads write, sync and read, and leave their news in a
-//! [`Signal`]. Locks are taken in one order: machine, journal; the journal's threads call with
+//! how far it is durable. The journal's own threads write, sync and read, and leave their reports
+//! in a [`Signal`]. Locks are taken in one order: machine, journal; the journal's threads call with
 //! neither.
 
 pub mod check;
@@ -25,42 +25,42 @@ pub(crate) use submit::latency;
 /// A journal on any kind of disk.
 pub(crate) type Disk = Journal<Arc<dyn Storage + Send + Sync>>;
 
-/// What a journal's streams of events take up, and what it may.
+/// Disk usage of a journal's event streams, and its limit.
 #[derive(Clone, Copy, Debug)]
 pub struct Usage {
-    /// By the index of their pubends.
+    /// Usage of each event stream, by the index of its pubend.
     pub events: [StreamUse; streams::PUBENDS],
     /// Bytes of a segment.
     pub segment_bytes: u64,
-    /// Bytes that all may take.
+    /// Bytes that all segments may take.
     pub max_bytes: u64,
 }
 
-/// What is told of the journal in metrics.
+/// The journal's numbers for metrics.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StoreAccount {
-    /// What was written since the start.
+    /// Counters of writes since the start.
     pub counters: Counters,
-    /// Segment files, those included that hold nothing now.
+    /// Number of segment files, including empty ones.
     pub files: u64,
     /// Bytes of these files.
     pub bytes: u64,
-    /// Bytes that they may take.
+    /// Bytes that these files may take.
     pub max_bytes: u64,
     /// Bytes of records that are kept.
     pub retained_bytes: u64,
     /// The durable map of sessions, subscriptions and retained messages.
     pub map: MapInfo,
-    /// It refuses events for want of room.
+    /// The journal refuses events for want of room.
     pub is_full: bool,
     /// A write or a sync has failed: nothing more is written.
     pub is_poisoned: bool,
-    /// How often it became full.
+    /// Number of times that the journal became full.
     pub full: u64,
-    /// Submissions after which something waited for room in the next commit.
+    /// Submissions that left writes waiting for room in the next commit.
     pub busy: u64,
-    /// Parts of streams that were found damaged.
+    /// Parts of streams found damaged.
     pub damaged: u64,
-    /// Parts of streams that were read for subscriptions that lag.
+    /// Parts of streams read for cursors in catch-up.
     pub reads: u64,
 }

@@ -1,4 +1,4 @@
-//! Opening the data directory, and the broker that goes on where it says.
+//! Opens the data directory, and restores the broker from it.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -23,88 +23,91 @@ use super::{Disk, Store};
 use crate::api::answers::Manifest;
 use crate::drive::Clock;
 
-/// The largest batch; what one commit makes durable. A longer one makes room for longer events.
+/// Bytes of the largest batch, which is what one commit makes durable. Longer batches make room for
+/// longer events.
 const BATCH_BYTES_MAX: u32 = 4 << 20;
 
-/// Bytes of an event's batch beside the event and its copy as a retained message: filter records,
+/// Bytes in an event's batch beside the event and its copy as a retained message: filter records
 /// and names.
 const BESIDE_EVENT: u32 = 256 << 10;
 
-/// How far the system's clock may be ahead of what the journal has seen.
+/// Time by which the system's clock may be ahead of the newest time in the journal.
 const AHEAD_MAX: Duration = Duration::from_secs(24 * 3600);
 
-/// In the data directory: locked by the broker that uses it, whose process number it holds.
+/// Lock file in the data directory: locked by the broker that uses it, and holds its process
+/// number.
 pub(super) const LOCK: &str = "whimbrel.lock";
 
-/// As many segments of a new journal fit on its disk: twice those without which it takes nothing.
+/// At least this many segments of a new journal fit on its disk: twice the number without which it
+/// takes nothing.
 const DISK_SEGMENTS_MIN: u64 = 2 * SEGMENTS_MIN as u64;
 
-/// Segments of a new journal on a small disk are not smaller than this, bytes.
+/// Least size of a new journal's segments on a small disk, bytes.
 const SEGMENT_BYTES_MIN: u32 = 1 << 20;
 
-/// In a data directory that was restored: what the backup says of itself, once the broker has taken
-/// notice of it.
+/// File in a data directory that was restored: the backup's manifest, once the journal has recorded
+/// the restore.
 const RESTORED: &str = "restored.json";
 
 /// In the data directory: the journal.
 pub const JOURNAL: &str = "journal";
 
-/// What is asked for.
+/// How the data directory is opened.
 #[derive(Clone, Debug)]
 pub struct Opening {
-    /// The data directory. It is made if need be.
+    /// The data directory; created if it does not exist.
     pub directory: PathBuf,
     /// Bytes of a segment of a new journal.
     pub segment_bytes: u32,
     /// Bytes that the journal may take.
     pub max_bytes: u64,
-    /// The system's clock is right, however far it is ahead of what the journal has seen.
+    /// Accepts the system's clock, however far it is ahead of the newest time in the journal.
     pub accept_clock: bool,
     /// Which topics are logged.
     pub topics: Vec<Profile>,
 }
 
-/// A broker that goes on, its journal, and its clock.
+/// A restored broker, its journal, and its clock.
 #[derive(Debug)]
 pub struct Opened {
-    /// The broker. What it wants written first is durable.
+    /// The broker. Its first writes are durable.
     pub broker: MqttBroker,
     /// Its journal.
     pub store: Store,
-    /// Its clock, which is not behind what the journal has seen.
+    /// Its clock, not behind the newest time in the journal.
     pub clock: Clock,
-    /// Keeps others out of the directory as long as it lives.
+    /// Keeps other brokers out of the directory while it lives.
     pub lock: Lock,
 }
 
-/// Keeps others out of a data directory as long as it lives.
+/// Keeps other brokers out of a data directory while it lives.
 #[derive(Debug)]
 pub struct Lock {
     _file: File,
 }
 
-/// Why a data directory cannot be used. Each says what is the matter, and what to do about it.
+/// Why a data directory cannot be used. Each text says what is wrong and what to do about it.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Another broker has it.
+    /// Another broker uses the directory.
     #[error(
         "the data directory {path} is in use by {who}. Stop that broker, or give this one a directory of its own (--data)"
     )]
     Locked {
         /// The directory.
         path: String,
-        /// Who, as far as the lock tells.
+        /// The other broker, as far as the lock file tells.
         who: String,
     },
-    /// It cannot be made or written.
+    /// The directory cannot be created or written.
     #[error("cannot use the data directory {path}: {cause}. {}", hint(cause))]
     Directory {
         /// The directory.
         path: String,
-        /// What the system says.
+        /// The system's error.
         cause: io::Error,
     },
-    /// The journal in it cannot be opened.
+    /// The journal in the directory cannot be opened.
     #[error("cannot open the journal in {path}: {cause}. {}", hint_for_journal(cause))]
     Journal {
         /// The directory.
@@ -112,7 +115,7 @@ pub enum OpenError {
         /// Why.
         cause: whimbrel_journal::OpenError,
     },
-    /// The journal takes nothing.
+    /// The journal accepts no write.
     #[error("the journal in {path} takes nothing: {cause}. Make room on its disk, or raise `max_log` in [journal]")]
     Refused {
         /// The directory.
@@ -120,7 +123,7 @@ pub enum OpenError {
         /// Why.
         cause: Refused,
     },
-    /// What the broker remembered of sessions and subscriptions cannot be read.
+    /// The stored state of sessions and subscriptions cannot be read.
     #[error(
         "what the broker remembered in {path} cannot be read: {cause}. Without it sessions and subscriptions would be lost, \
          so it does not start: restore the directory from a backup, or begin with an empty one (--data)"
@@ -131,7 +134,7 @@ pub enum OpenError {
         /// Why.
         cause: whimbrel_journal::RestoreError,
     },
-    /// It was read and is not understood.
+    /// The stored state was read but not understood.
     #[error(
         "what the broker remembered in {path} is not understood: {cause}. A newer version has probably written it: start that one, \
          or begin with an empty directory (--data)"
@@ -139,10 +142,10 @@ pub enum OpenError {
     Entry {
         /// The directory.
         path: String,
-        /// Which entry.
+        /// The entry that was not understood.
         cause: RestoreError,
     },
-    /// The system's clock is far ahead of what the journal has seen.
+    /// The system's clock is too far ahead of the newest time in the journal.
     #[error(
         "the system's clock is {} ahead of the last thing that the journal in {path} has seen. If the clock is wrong, set it; if it is \
          right and the broker was really off for so long, start it once with --accept-clock",
@@ -192,7 +195,7 @@ fn span(span: Duration) -> String {
     humantime::format_duration(Duration::from_secs(span.as_secs())).to_string()
 }
 
-/// Opens a data directory, and makes what is not there. Blocks. `seed` is the broker's randomness.
+/// Opens a data directory, creating what is missing. Blocks. `seed` seeds the broker's randomness.
 ///
 /// # Errors
 /// See [`OpenError`].
@@ -210,7 +213,7 @@ pub fn open(opening: &Opening, config: Config, seed: u64) -> Result<Opened, Open
     Ok(Opened { broker, store, clock, lock })
 }
 
-/// The broker that goes on where this journal says, with the journal's threads.
+/// Restores the broker from a journal, and starts the journal's threads.
 ///
 /// # Errors
 /// See [`OpenError`].
@@ -247,7 +250,7 @@ pub(crate) fn resume(
     let broker = MqttBroker::restored(config, seed, clock.now(), restoring, &state);
     let mut broker = broker.map_err(|cause| OpenError::Entry { path: path.clone(), cause })?;
     let mut store = Store::new(journal, streams, map, signal).map_err(OpenError::System)?;
-    // Nobody is to learn the broker's name before it is durable.
+    // The broker's name must be durable before other brokers learn it.
     store.write_first(&mut broker, &clock).map_err(refused)?;
     if copy.is_some() {
         take_notice(&opening.directory)?;
@@ -255,8 +258,8 @@ pub(crate) fn resume(
     Ok((broker, store, clock))
 }
 
-/// When the backup was made that the directory was restored from, if nobody has taken notice of
-/// that yet.
+/// When the backup was made from which the directory was restored; `None` if there is none, or if
+/// the journal has recorded the restore.
 fn copied(directory: &Path) -> Result<Option<String>, OpenError> {
     match fs::read_to_string(directory.join(Manifest::FILE)) {
         Ok(text) => {
@@ -270,17 +273,17 @@ fn copied(directory: &Path) -> Result<Option<String>, OpenError> {
     }
 }
 
-/// That the directory was restored is in the journal now.
+/// Renames the manifest: the journal has recorded the restore.
 fn take_notice(directory: &Path) -> Result<(), OpenError> {
     let renamed = fs::rename(directory.join(Manifest::FILE), directory.join(RESTORED));
     let synced = renamed.and_then(|()| File::open(directory)).and_then(|directory| directory.sync_all());
     synced.map_err(|cause| OpenError::Directory { path: directory.display().to_string(), cause })
 }
 
-/// Takes the directory, which is made if need be.
+/// Locks the directory; creates it if need be.
 fn lock(directory: &Path) -> Result<Lock, OpenError> {
     let at = |cause| OpenError::Directory { path: directory.display().to_string(), cause };
-    // Messages are for the broker's user alone. One that is there already stays as it is.
+    // Messages are for the broker's user alone. An existing directory keeps its mode.
     DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(at)?;
     let name = directory.join(LOCK);
     let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).mode(0o600).open(name);
@@ -289,7 +292,7 @@ fn lock(directory: &Path) -> Result<Lock, OpenError> {
         Ok(()) => {}
         Err(rustix::io::Errno::WOULDBLOCK) => {
             let mut who = String::new();
-            // Whoever has just locked it may not have written its number yet.
+            // The broker that has just locked it may not have written its number yet.
             let _ = file.read_to_string(&mut who);
             let who = who.trim().parse::<u32>();
             let who =
@@ -302,8 +305,8 @@ fn lock(directory: &Path) -> Result<Lock, OpenError> {
     Ok(Lock { _file: file })
 }
 
-/// A journal keeps the size of its segments, and a batch goes with it. A new one on a small disk
-/// has smaller segments than are asked for.
+/// Options of the journal. An existing journal keeps the size of its segments, which bounds its
+/// batches. A new one on a small disk has smaller segments than configured.
 fn options(opening: &Opening, disk: &dyn Storage, free: u64) -> Result<Options, whimbrel_journal::OpenError> {
     let present = disk.slots()?.first().and_then(|(_, bytes)| u32::try_from(*bytes).ok());
     let segment_bytes = present.unwrap_or_else(|| {
@@ -324,12 +327,12 @@ fn options(opening: &Opening, disk: &dyn Storage, free: u64) -> Result<Options, 
     Ok(Options { segment_bytes, batch_bytes: batch_bytes(segment_bytes), max_bytes: opening.max_bytes })
 }
 
-/// Bytes that the disk of a directory has left; plenty if it does not say.
+/// Free bytes on the disk of a directory; unlimited if the system does not say.
 fn free_bytes(directory: &Path) -> u64 {
     rustix::fs::statvfs(directory).map_or(u64::MAX, |disk| disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
-/// Bytes of a batch of a journal with such segments.
+/// Bytes of the largest batch of a journal with segments of this size.
 pub(super) fn batch_bytes(segment_bytes: u32) -> u32 {
     (segment_bytes / SEGMENT_BATCHES_MIN).clamp(BATCH_BYTES_MIN, BATCH_BYTES_MAX)
 }
@@ -351,7 +354,7 @@ fn tell(path: &str, log: &Log, report: &Report) {
 fn restore(path: &str, journal: &Disk, streams: &Streams, seed: u64) -> Result<(Map, Restoring), OpenError> {
     let mut restoring = Restoring::default();
     let mut wrong = None;
-    // The second half need not be independent: it only must not be known to whoever chooses keys.
+    // The second half need not be independent: it must only be unknown to clients that choose keys.
     let seed = u128::from(seed) << 64 | u128::from(seed.rotate_left(32) ^ 0x9e37_79b9_7f4a_7c15);
     let options = MapOptions { seed, clean_min: CLEAN_MIN };
     let mut buffer = ReadBuffer::default();

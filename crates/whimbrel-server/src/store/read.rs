@@ -1,5 +1,4 @@
-//! Reading the journal, in a thread of its own: for subscriptions that lag, and for the cleaning of
-//! the map.
+//! Reads the journal in its own thread: for cursors in catch-up, and for the cleaning of the map.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,18 +13,18 @@ use whimbrel_journal::{Damage, Piece, ReadBuffer, ReadError, Stream, Wanted};
 use super::Disk;
 use super::signal::Signal;
 
-/// Reads that wait for the thread at most: those that the core opens at a time (16), and one for
+/// Reads that wait for the thread at most: more than the core has open at a time (16), and one for
 /// the map.
 const WAITING_MAX: usize = 32;
 
-/// How often a part is read that the disk does not give, before it counts as lost.
+/// Times that an unreadable part is read before it counts as lost.
 const TRIES: u32 = 3;
 
-/// How often records are looked for that are moved meanwhile, each time after [`PAUSE`], before
-/// their part counts as lost.
+/// Times that records being moved are looked for, each after [`PAUSE`], before their part counts as
+/// lost.
 const MOVES: u32 = 1000;
 
-/// Between two tries.
+/// Pause between two tries.
 const PAUSE: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]
@@ -34,24 +33,24 @@ enum Job {
     Clean(Stream, Wanted),
 }
 
-/// What was read.
+/// Result of a read.
 #[derive(Debug)]
 pub(super) enum Answer {
     Fetched(Slice),
     Piece(Result<Piece, ReadError>),
 }
 
-/// A part of a stream.
+/// Part of a stream.
 #[derive(Debug, Default)]
 pub(super) struct Slice {
     pub(super) number: u32,
     bytes: Vec<u8>,
     records: Vec<(Tick, Range<usize>)>,
-    /// How far the stream was read.
+    /// Last tick up to which the stream was read.
     pub(super) upto: Tick,
     /// A range, without its first tick, that cannot be read.
     pub(super) lost: Option<(Tick, Tick)>,
-    /// What is damaged, if something is.
+    /// Description of the damage, if any.
     pub(super) damage: Option<String>,
 }
 
@@ -62,7 +61,7 @@ impl Slice {
     }
 }
 
-/// The thread that reads. It ends when this is dropped.
+/// The thread that reads the journal. It ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Reader {
     jobs: Option<SyncSender<Job>>,
@@ -71,7 +70,7 @@ pub(super) struct Reader {
 
 impl Reader {
     /// # Errors
-    /// When the system gives no thread.
+    /// The system gives no thread.
     pub(super) fn start(journal: Arc<Disk>, signal: Arc<Signal>) -> std::io::Result<Reader> {
         let (jobs, waiting) = sync_channel(WAITING_MAX);
         let thread = std::thread::Builder::new().name("journal-read".into());
@@ -79,12 +78,12 @@ impl Reader {
         Ok(Reader { jobs: Some(jobs), thread: Some(thread) })
     }
 
-    /// Reads a part of a stream; of one that has never been, nothing.
+    /// Starts the read of a part of a stream. Without a stream the part is empty.
     pub(super) fn fetch(&self, fetch: Fetch, stream: Option<Stream>) {
         self.give(Job::Fetch(fetch, stream));
     }
 
-    /// Reads what the map is to be cleaned of.
+    /// Starts the read of the part of the map that is to be cleaned.
     pub(super) fn clean(&self, map: Stream, wanted: Wanted) {
         self.give(Job::Clean(map, wanted));
     }
@@ -116,7 +115,7 @@ fn run(journal: &Disk, signal: &Signal, jobs: &Receiver<Job>) {
     }
 }
 
-/// Reads a part of a stream. It always gets further: what cannot be read is lost.
+/// Reads a part of a stream. Always makes progress: an unreadable range counts as lost.
 fn fetched(journal: &Disk, fetch: Fetch, stream: Option<Stream>, buffer: &mut ReadBuffer) -> Slice {
     let Fetch { number, after, upto, bytes: budget, .. } = fetch;
     let mut slice = Slice { number, upto, ..Slice::default() };
@@ -133,9 +132,9 @@ fn fetched(journal: &Disk, fetch: Fetch, stream: Option<Stream>, buffer: &mut Re
         let last = records.last().map(|(tick, _)| *tick);
         match (read, last) {
             (Ok(next), _) => slice.upto = next.map_or(upto, |next| Tick(next - 1)),
-            // It had nothing that was not given up.
+            // All of the stream was given up.
             (Err(ReadError::Unknown), _) => {}
-            // What was given before it failed counts; the next read begins where it did.
+            // Records read before the error count; the next read begins behind the last of them.
             (Err(_), Some(last)) => slice.upto = last,
             (Err(ReadError::Damaged(damage)), None) => lose(&mut slice, &damage, (after, upto)),
             (Err(ReadError::Moved), None) if moves < MOVES => {
@@ -157,7 +156,7 @@ fn fetched(journal: &Disk, fetch: Fetch, stream: Option<Stream>, buffer: &mut Re
     }
 }
 
-/// Notes what damage takes of a part.
+/// Records the range that damage takes of a part.
 fn lose(slice: &mut Slice, damage: &Damage, (after, upto): (Tick, Tick)) {
     let (from, to) = damage.lost.map_or((after, upto), |(_, from, to)| (Tick(from).max(after), Tick(to).min(upto)));
     slice.upto = to;

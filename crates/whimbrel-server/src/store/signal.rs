@@ -1,4 +1,4 @@
-//! What the journal's threads tell whoever owns the machine.
+//! Reports of the journal's threads to the machine's owner.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -8,16 +8,16 @@ use whimbrel_journal::{Progress, Ticket};
 
 use super::read::Answer;
 
-/// For [`Signal::awaited`]: nobody waits for a commit.
+/// For [`Signal::awaited`]: no commit is awaited.
 const NONE: u64 = u64::MAX;
 
-/// News of the journal. Owners look at it after each turn, as they look into the inbox; if there is
-/// none, a task is woken that becomes one.
+/// Reports of the journal. The machine's owner takes them after each turn, as it looks into the
+/// inbox. If the machine has no owner, a task is woken that becomes one.
 #[derive(Debug)]
 pub struct Signal {
-    /// The ticket up to which everything is durable.
+    /// The ticket up to which all operations are durable.
     committed: AtomicU64,
-    /// The ticket that somebody waits for.
+    /// The ticket that is awaited.
     awaited: AtomicU64,
     has_failed: AtomicBool,
     failure: Mutex<Option<String>>,
@@ -41,7 +41,7 @@ impl Default for Signal {
 }
 
 impl Signal {
-    /// Called by the journal's writer, between two writes.
+    /// Records a report. Called by the journal's writer, between two writes.
     pub(super) fn tell(&self, progress: Progress) {
         match progress {
             Progress::Committed(ticket) => self.committed(ticket),
@@ -55,59 +55,59 @@ impl Signal {
         }
     }
 
-    /// Everything up to this ticket is durable.
+    /// Records that all operations up to this ticket are durable.
     pub(super) fn committed(&self, ticket: Ticket) {
         self.committed.fetch_max(ticket.0, Ordering::SeqCst);
     }
 
-    /// Called by the thread that reads.
+    /// Records the result of a read. Called by the reading thread.
     pub(super) fn answer(&self, answer: Answer) {
         self.answers.lock().push(answer);
         self.answered.store(true, Ordering::SeqCst);
         self.wake.notify_one();
     }
 
-    /// Whether there is something for an owner of the machine.
+    /// Whether there are reports for the machine's owner.
     pub fn has_news(&self) -> bool {
         self.committed.load(Ordering::SeqCst) >= self.awaited.load(Ordering::SeqCst)
             || self.has_failed.load(Ordering::SeqCst)
             || self.answered.load(Ordering::SeqCst)
     }
 
-    /// Waits until there may be news. There need not be: an owner may have been faster.
+    /// Waits until there may be reports. There may be none: an owner may have taken them already.
     pub async fn woken(&self) {
         self.wake.notified().await;
     }
 
-    /// Everything up to this ticket is durable.
+    /// The ticket up to which all operations are durable.
     pub(super) fn upto(&self) -> Ticket {
         Ticket(self.committed.load(Ordering::SeqCst))
     }
 
-    /// From now on there is news when this ticket is durable.
+    /// Makes it a report that this ticket is durable.
     pub(super) fn await_ticket(&self, ticket: Option<Ticket>) {
         self.awaited.store(ticket.map_or(NONE, |ticket| ticket.0), Ordering::SeqCst);
     }
 
-    /// The journal has ended: there is no news any more.
+    /// Drops all reports: the journal has ended.
     pub(super) fn silence(&self) {
         self.await_ticket(None);
         self.has_failed.store(false, Ordering::SeqCst);
         self.answered.store(false, Ordering::SeqCst);
     }
 
-    /// Why the journal has failed, told once.
+    /// Why the journal has failed; told once.
     pub(super) fn take_failure(&self) -> Option<String> {
         let failed = self.has_failed.load(Ordering::SeqCst) && self.has_failed.swap(false, Ordering::SeqCst);
         failed.then(|| self.failure.lock().take()).flatten()
     }
 
-    /// What was read since this was asked last.
+    /// Results of reads since the last call.
     pub(super) fn take_answers(&self) -> Vec<Answer> {
         if !self.answered.load(Ordering::SeqCst) {
             return Vec::new();
         }
-        // Before the list: what comes behind it is news again.
+        // Before the list is taken: a later result is a new report.
         self.answered.store(false, Ordering::SeqCst);
         std::mem::take(&mut *self.answers.lock())
     }

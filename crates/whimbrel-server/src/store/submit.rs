@@ -1,4 +1,4 @@
-//! Giving what the core wants written to the journal, and telling the core how far it is durable.
+//! Gives the core's writes to the journal, and tells the core how far they are durable.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -18,52 +18,49 @@ use super::{Disk, StoreAccount, Usage};
 use crate::drive::Clock;
 use crate::logging::Throttle;
 
-/// Submissions that wait to be durable, each with its own place; more are told of together with the
-/// newest of them.
+/// Submissions that wait to be durable and are told one by one; more are told with the newest.
 const TICKETS_MAX: usize = 4096;
 
-/// Commits that what is written at the start may take.
+/// Commits that the writes at the start may take.
 const FIRST_ROUNDS: usize = 1 << 16;
 
-/// How long nothing is tried again after the journal said that it is busy, unless something is
-/// committed before.
+/// Pause after the journal was busy, unless something is committed before.
 const BUSY_RETRY: Duration = Duration::from_millis(10);
 
-/// How long nothing is tried again after the journal said that it is full, unless something is
-/// committed before.
+/// Pause after the journal was full, unless something is committed before.
 const FULL_RETRY: Duration = Duration::from_secs(1);
 
-/// One log line about damage per this time.
+/// Damage is logged at most once in this period.
 const DAMAGE_EVERY: Duration = Duration::from_secs(10);
 
 /// The first bound of the histogram of commits, in seconds; each next one is twice as large.
 const LATENCY_LEAST: f64 = 0.000_25;
 
-/// How many bounds it has: the last is 8.192 s.
+/// Number of the histogram's bounds: the last is 8.192 s.
 const LATENCY_BOUNDS: u16 = 16;
 
-/// A histogram for the time from a submission until it is durable.
+/// A histogram of the time from a submission until it is durable.
 pub(crate) fn latency() -> Histogram {
     Histogram::new(exponential_buckets(LATENCY_LEAST, 2.0, LATENCY_BOUNDS))
 }
 
-/// Why not everything was taken.
+/// Why the journal did not take a batch.
 #[derive(Debug)]
 struct Stuck {
     refused: Refused,
     has_event: bool,
 }
 
-/// What was counted since the start.
+/// Counters since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts {
-    /// How often the journal became full.
+    /// Number of times that the journal became full.
     pub(super) full: u64,
-    /// Submissions after which something waited for room in the next commit.
+    /// Submissions that left writes waiting for room in the next commit.
     pub(super) busy: u64,
-    /// Parts of streams that were found damaged.
+    /// Parts of streams found damaged.
     pub(super) damaged: u64,
-    /// Parts of streams that were read.
+    /// Parts of streams read.
     pub(super) reads: u64,
 }
 
@@ -73,17 +70,17 @@ pub struct Store {
     streams: Streams,
     map: Map,
     signal: Arc<Signal>,
-    /// The last ticket and batch of each submission that is not known to be durable, and when it
-    /// was made, at most [`TICKETS_MAX`].
+    /// Last ticket, last batch and time of each submission not known to be durable, at most
+    /// [`TICKETS_MAX`].
     tickets: VecDeque<(Ticket, BatchNo, Time)>,
-    /// How long submissions took to become durable, in seconds.
+    /// Time from a submission until it is durable, seconds.
     latency: Histogram,
     state: State,
     /// The journal was busy: nothing is submitted before, unless something is committed.
     busy_until: Option<Time>,
-    /// The journal is full: when it is asked for room again, unless something is committed before.
+    /// The journal is full: when to look for room again, unless something is committed before.
     look_at: Option<Time>,
-    /// A piece of the map was read that is to be cleaned.
+    /// A piece of the map that is to be cleaned was read.
     has_piece: bool,
     reader: Reader,
     counts: Counts,
@@ -116,17 +113,17 @@ impl Store {
         })
     }
 
-    /// Where the journal's threads leave their news.
+    /// Reports of the journal's threads.
     pub fn signal(&self) -> &Arc<Signal> {
         &self.signal
     }
 
-    /// When [`Store::submit`] is wanted although nothing happens.
+    /// When [`Store::submit`] is to be called even without input.
     pub fn retry_at(&self) -> Option<Time> {
         self.busy_until.into_iter().chain(self.look_at).min()
     }
 
-    /// What is told of it in metrics.
+    /// The journal's numbers for metrics.
     pub fn account(&self) -> StoreAccount {
         let Counts { full, busy, damaged, reads } = self.counts;
         let looked = self.journal.submit(|log| {
@@ -151,12 +148,12 @@ impl Store {
         }
     }
 
-    /// How long what was submitted took to become durable, in seconds.
+    /// Time from a submission until it is durable, seconds.
     pub fn latency(&self) -> &Histogram {
         &self.latency
     }
 
-    /// What its streams of events take up, and what the journal may.
+    /// Disk usage of the event streams, and the journal's limit.
     pub fn usage(&self) -> Usage {
         let events = self.streams.events;
         let looked = self.journal.submit(|log| {
@@ -167,7 +164,7 @@ impl Store {
         looked.expect("looking is not refused")
     }
 
-    /// Tells the broker what the journal's threads have told.
+    /// Tells the broker the reports of the journal's threads.
     pub fn tell(&mut self, broker: &mut MqttBroker, now: Time, out: &mut impl Output) {
         if !self.signal.has_news() {
             return;
@@ -206,7 +203,7 @@ impl Store {
         }
     }
 
-    /// There is to be news with the next commit that means something.
+    /// Asks for a report of the next commit that matters.
     fn await_commit(&self) {
         let oldest = self.tickets.front().map(|(ticket, ..)| *ticket);
         let is_any = self.busy_until.is_some() || self.look_at.is_some();
@@ -249,8 +246,8 @@ impl Store {
         broker.handle(now, Input::Disk(State::Poisoned), out);
     }
 
-    /// Gives the journal what the broker wants written, as far as it takes it, and the thread that
-    /// reads what is to be read. To be called at the end of each turn.
+    /// Gives the journal the broker's writes, as far as it takes them, and the reading thread its
+    /// reads. Called at the end of each turn.
     pub fn submit(&mut self, broker: &mut MqttBroker, now: Time, out: &mut impl Output) {
         let is_time = self.busy_until.is_none_or(|at| at <= now);
         if self.state != State::Poisoned && is_time {
@@ -273,13 +270,12 @@ impl Store {
         }
     }
 
-    /// Has all written that the broker wants written before anybody is connected, and waits until
-    /// it is durable. It is little, unless the directory was restored, and may have what the
-    /// journal keeps for giving back: a broker whose journal is full has to start, so that
-    /// something can be given back.
+    /// Submits what the broker writes before any client connects, and waits until it is durable. It
+    /// is little, unless the directory was restored, and may use the room that the journal keeps
+    /// for releasing space: a broker with a full journal must start, so that space can be released.
     ///
     /// # Errors
-    /// When the journal takes nothing even so, or fails.
+    /// The journal takes nothing even so, or fails.
     pub(super) fn write_first(&mut self, broker: &mut MqttBroker, clock: &Clock) -> Result<(), Refused> {
         let written = self.submit_first(broker, clock);
         self.journal.lend_reserve(false);
@@ -310,7 +306,7 @@ impl Store {
         Err(Refused::Full)
     }
 
-    /// One hold of the journal's lock: what is submitted together is in one commit.
+    /// Submits under one hold of the journal's lock, so that it is in one commit.
     fn submit_once(&mut self, broker: &mut MqttBroker, now: Time) -> Result<(), Stuck> {
         if broker.batch().is_none() && !self.has_piece {
             return Ok(());
@@ -335,7 +331,7 @@ impl Store {
         let (outcome, committed) = submitted.expect("what is refused is told apart");
         self.signal.committed(committed);
         if let Some((ticket, batch)) = last {
-            // What is told of together counts from the first of it.
+            // Submissions that are told together count from the first.
             let is_many = self.tickets.len() == TICKETS_MAX;
             let first = if is_many { self.tickets.pop_back() } else { None };
             self.tickets.push_back((ticket, batch, first.map_or(now, |(.., at)| at)));
@@ -344,7 +340,7 @@ impl Store {
         outcome
     }
 
-    /// Does what can be done about it; says whether nothing more can be submitted now.
+    /// Reacts to a refusal. Returns whether nothing more can be submitted now.
     fn is_stuck(&mut self, stuck: Stuck, broker: &mut MqttBroker, now: Time, out: &mut impl Output) -> bool {
         let Stuck { refused, has_event } = stuck;
         match refused {
@@ -368,7 +364,7 @@ impl Store {
             }
             Refused::Stopped(damage) if has_event => {
                 self.note_damage(&damage.to_string());
-                // Of the events that wait none is taken; the next ones of the other streams are.
+                // None of the waiting events is taken; the next ones of other streams are.
                 broker.handle(now, Input::Disk(State::Full), out);
                 broker.handle(now, Input::Disk(self.state), out);
                 false
@@ -389,7 +385,7 @@ impl Store {
         }
     }
 
-    /// Whether the journal, which was full, takes events again.
+    /// Looks whether the journal, which was full, takes events again.
     fn look_for_room(&mut self, broker: &mut MqttBroker, now: Time, out: &mut impl Output) {
         let need = Need { streams: 1, records: 1, bytes: EVENT_HEAD, ..Need::default() };
         match self.journal.submit(|log| log.require(need)) {
@@ -408,15 +404,15 @@ impl Store {
         self.journal.submit(|log| Ok(log.accepted())).expect("looking is not refused")
     }
 
-    /// The journal itself, to wait for it outside of the machine's lock.
+    /// The journal, for waiting outside the machine's lock.
     pub(crate) fn journal(&self) -> Arc<Disk> {
         Arc::clone(&self.journal)
     }
 
-    /// Ends the journal's threads, after they have written what was accepted.
+    /// Ends the journal's threads after they have written what was accepted.
     ///
     /// # Errors
-    /// When not all of it could be written.
+    /// Not everything could be written.
     pub fn close(self) -> Result<(), Refused> {
         let Store { journal, reader, signal, .. } = self;
         drop(reader);
@@ -426,10 +422,10 @@ impl Store {
     }
 }
 
-/// What a batch of the core takes up in one of the journal.
+/// Room that a batch of the core needs in a batch of the journal.
 ///
 /// # Errors
-/// When a stream that it writes to is stopped.
+/// A stream that the batch writes to is stopped.
 fn need(batch: &Batch<'_>, log: &Log, streams: &Streams) -> Result<Need, Refused> {
     let mut need = Need::default();
     let record = |need: &mut Need, log: &Log, stream: StreamName, bytes: usize| {
@@ -463,7 +459,7 @@ fn need(batch: &Batch<'_>, log: &Log, streams: &Streams) -> Result<Need, Refused
     Ok(need)
 }
 
-/// Puts a batch of the core into one of the journal: all of it, or nothing.
+/// Puts a batch of the core into a batch of the journal: all of it, or nothing.
 fn put(batch: &Batch<'_>, log: &mut Log, streams: &mut Streams, map: &mut Map) -> Result<Ticket, Refused> {
     log.require(need(batch, log, streams)?)?;
     let mut ticket = log.accepted();
@@ -491,7 +487,7 @@ fn put_one(write: Write<'_>, log: &mut Log, streams: &mut Streams, map: &mut Map
     }
 }
 
-/// Before there are connections there is nobody to tell anything.
+/// Discards output: at the start there are no connections.
 struct Nobody;
 
 impl Output for Nobody {
