@@ -1,5 +1,5 @@
-//! The console: static files that are embedded in the binary. Whoever has them can do nothing yet;
-//! the API asks who they are.
+//! The console: static files that are embedded in the binary. They give no access; the API
+//! authorises requests.
 
 use std::borrow::Cow;
 
@@ -12,10 +12,10 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get};
 use rust_embed::{EmbeddedFile, RustEmbed};
 
-/// What is at `/`.
+/// The file at `/`.
 const INDEX: &str = "index.html";
 
-/// Everything comes from this broker, but for MQTT, which may be at another port or, behind a
+/// Everything is loaded from this broker, except that MQTT may be at another port or, behind a
 /// proxy, at another name.
 const POLICY: &str =
     "default-src 'self'; connect-src 'self' ws: wss:; img-src 'self' data:; style-src 'self'; frame-ancestors 'none'";
@@ -24,7 +24,7 @@ const POLICY: &str =
 /// at once.
 const CACHING: &str = "no-cache";
 
-/// Bytes of which nothing is said.
+/// Media type of bytes of unknown type.
 const UNKNOWN: &str = "application/octet-stream";
 
 /// Bytes of a file's hash that its ETag shows.
@@ -34,7 +34,8 @@ const TAG_BYTES: usize = 16;
 #[folder = "../../console/"]
 struct Files;
 
-/// The files, each at its own path, and the first page at `/`: for what nobody else answers.
+/// Serves the files, each at its own path, and the first page at `/`: for paths without another
+/// route.
 pub(crate) fn pages() -> MethodRouter {
     get(|uri: Uri, headers: HeaderMap| async move {
         let path = uri.path().trim_start_matches('/');
@@ -69,19 +70,19 @@ fn answer(path: &str, headers: &HeaderMap) -> Response {
     response
 }
 
-/// A file's name for its content.
+/// The ETag of a file's content.
 fn tag(file: &EmbeddedFile) -> String {
     let digits: String = file.metadata.sha256_hash()[..TAG_BYTES].iter().map(|byte| format!("{byte:02x}")).collect();
     format!("\"{digits}\"")
 }
 
-/// Whether a list of tags has that one, be it marked as weak.
+/// Whether a list of ETags has this one, weak or not.
 fn names(list: &HeaderValue, tag: &str) -> bool {
     let tags = list.to_str().unwrap_or_default().split(',').map(str::trim);
     tags.map(|known| known.strip_prefix("W/").unwrap_or(known)).any(|known| known == tag || known == "*")
 }
 
-/// The type of what is at a path; `None` if nobody has thought of such files.
+/// The media type of a path; `None` if its ending is not known.
 fn media_type(path: &str) -> Option<&'static str> {
     let name = path.rsplit('/').next().unwrap_or(path);
     let known = match name.rsplit_once('.').map(|(_, ending)| ending) {
@@ -139,7 +140,7 @@ mod tests {
         }
     }
 
-    /// The policy lets no page run what stands in it, or load something from elsewhere.
+    /// The policy lets no page run inline code, or load from elsewhere.
     #[test]
     fn pages_bring_nothing_that_the_policy_forbids() {
         for path in Files::iter().filter(|path| path.ends_with(".html")) {

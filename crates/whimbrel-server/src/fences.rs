@@ -1,5 +1,5 @@
-//! Fences, partitions, topic profiles, certificates and rights while the server runs: read again
-//! when asked to, or when their files change.
+//! Fences, partitions, topic profiles, certificates and rights while the server runs: read again on
+//! request, or when their files change.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,33 +17,33 @@ use crate::metrics::FenceMetrics;
 pub use crate::metrics::Outcome;
 use crate::service;
 
-/// Names that one line of the log shows of each kind.
+/// Names of each kind that one log line shows, at most.
 const NAMES_MAX: usize = 20;
 
-/// Problems that are logged of one attempt.
+/// Problems of one attempt that are logged, at most.
 const PROBLEMS_MAX: usize = 20;
 
 /// Keeps the broker's fences, the division of its cache, its topic profiles, its certificates and
-/// who may do what as its files have them.
+/// its access rules as the files have them.
 #[derive(Debug)]
 pub struct Keeper {
     hub: Arc<Hub>,
     metrics: FenceMetrics,
     access: Arc<Access>,
-    /// What the broker shows, and whose certificates it believes.
+    /// The certificate that the broker shows, and those that it believes.
     certificate: Certificate,
-    /// The configuration file, what was given outside of it, and the settings in force that are not
-    /// read again.
+    /// The configuration file, the settings given outside of it, and the settings in force that are
+    /// not read again.
     origin: Origin,
     state: Mutex<State>,
 }
 
-/// What came of reading the configuration again.
+/// Result of reading the configuration again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reload {
-    /// How it ended.
+    /// The outcome.
     pub outcome: Outcome,
-    /// Why it was refused, a line for each mistake: all of them.
+    /// Why it was refused: one line for each mistake.
     pub problems: Vec<String>,
 }
 
@@ -54,12 +54,12 @@ struct State {
     topics: Vec<Profile>,
     /// The files as they were when they were read.
     read: Vec<Watched>,
-    /// The files as they were when they were looked at for the last time.
+    /// The files as they were at the last look.
     seen: Vec<Watched>,
 }
 
 impl Keeper {
-    /// Puts those of the start in force.
+    /// Puts the settings of the start in force.
     pub fn new(hub: Arc<Hub>, metrics: FenceMetrics, access: Arc<Access>, config: &Config) -> Keeper {
         let Config { fences: start, division, topics, .. } = config;
         hub.set_fences(&start.fences);
@@ -73,14 +73,14 @@ impl Keeper {
         Keeper { hub, metrics, access, certificate, origin, state: Mutex::new(state) }
     }
 
-    /// Reads the configuration file and all files of fences again. Either all that they say comes
-    /// into force, or none of it. `None`: there is no configuration file.
+    /// Reads the configuration file and all fence files again. Either all settings come into force,
+    /// or none. `None`: there is no configuration file.
     pub async fn reload(&self) -> Option<Reload> {
         self.reload_with(&mut *self.state.lock().await).await
     }
 
-    /// The same, and whoever manages the service is told when it begins and ends: also if there is
-    /// nothing to read, as it may wait for that.
+    /// Reads everything again as [`Keeper::reload`] does, and tells the service manager when it
+    /// begins and ends: even if there is nothing to read, as the manager may wait for that.
     async fn reload_with(&self, state: &mut State) -> Option<Reload> {
         service::reloading().await;
         let outcome = self.read_again(state).await;
@@ -141,7 +141,7 @@ impl Keeper {
         self.metrics.set(&fences);
         let (added, changed, removed) = (shown(&changes.added), shown(&changes.changed), shown(&changes.removed));
         tracing::info!(fences = fences.len(), added, changed, removed, "fences read again");
-        // The old ones go here, where nobody waits, and not where events are handled.
+        // The old fences are freed here, not where events are handled.
         state.fences = fences;
         Outcome::Changed
     }
@@ -157,10 +157,10 @@ impl Keeper {
         Outcome::Changed
     }
 
-    /// Who may do what from now on, and what is shown.
+    /// Puts access rules and certificates in force.
     ///
     /// # Errors
-    /// Why it cannot be; what was stays.
+    /// Why they cannot be; those before stay.
     fn adopt_access(
         &self,
         plan: Arc<Plan>,
@@ -212,8 +212,8 @@ impl Keeper {
         Outcome::Changed
     }
 
-    /// Looks at the files every so often, and reads all again once a change has lasted from one
-    /// look to the next: a file that is still being written is not read half.
+    /// Looks at the files once per `interval`, and reads all again once a change has lasted from
+    /// one look to the next: a file that is still being written is not half read.
     pub async fn watch(self: Arc<Keeper>, interval: Duration) {
         loop {
             tokio::time::sleep(interval).await;
@@ -229,26 +229,25 @@ impl Keeper {
     }
 }
 
-/// The settings that differ, of those that count once the broker is started again.
+/// Paths of the settings that differ, among those that count only after a restart.
 fn waiting<'a>(before: &'a Fixed, after: &'a Fixed) -> Vec<&'a str> {
     let changed = before.iter().filter(|(path, value)| after.get(*path) != Some(value));
     let new = after.iter().filter(|(path, _)| !before.contains_key(*path));
     changed.chain(new).map(|(path, _)| path.as_str()).collect()
 }
 
-/// How lists of topic profiles differ, by their filters.
+/// Differences between lists of topic profiles, by their filters.
 #[derive(Debug, PartialEq, Eq)]
 struct Changes<'a> {
     added: Vec<&'a str>,
     changed: Vec<&'a str>,
     removed: Vec<&'a str>,
-    /// Those that are in both stand in another order; of those that match a topic, the first
-    /// counts.
+    /// Profiles that are in both lists are in another order; the first that matches a topic counts.
     is_reordered: bool,
 }
 
 fn changes<'a>(before: &'a [Profile], after: &'a [Profile]) -> Changes<'a> {
-    // Of profiles with the same filter only the first means anything.
+    // Only the first of the profiles with the same filter counts.
     let find = |all: &'a [Profile], filter: &str| all.iter().find(|profile| *profile.filter == *filter);
     let not_in = |these: &'a [Profile], others: &'a [Profile]| -> Vec<&'a str> {
         these.iter().map(|profile| &*profile.filter).filter(|filter| find(others, filter).is_none()).collect()
@@ -263,7 +262,7 @@ fn changes<'a>(before: &'a [Profile], after: &'a [Profile]) -> Changes<'a> {
     Changes { added, changed, removed, is_reordered }
 }
 
-/// A list of names, or as much of it as a line can have.
+/// A list of names, cut at [`NAMES_MAX`].
 fn shown(names: &[&str]) -> String {
     let mut text = names.iter().take(NAMES_MAX).map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");
     if names.len() > NAMES_MAX {

@@ -38,66 +38,67 @@ use crate::{console, listen, tls};
 /// Connections at once. More wait in the system's queue.
 const MAX_CONNECTIONS: usize = 128;
 
-/// For the header of a request, from the end of the one before it: so an idle connection ends, too.
+/// Time for the header of a request, from the end of the one before: so an idle connection ends,
+/// too.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// For a whole connection. After it the answer that has begun is the last.
+/// Life of a connection. After it, the answer that has begun is the last.
 const CONNECTION_LIFE: Duration = Duration::from_secs(300);
 
-/// For that last answer, unless it lasts for as long as it is read.
+/// Time for that last answer, unless it is one of a [`Lasting`] connection.
 const LAST_ANSWER: Duration = Duration::from_secs(60);
 
 /// The largest request header, in bytes.
 const MAX_HEADER: usize = 16 << 10;
 
-/// Bytes that are read of a request without TLS where TLS is spoken, before it is answered.
+/// Bytes read of a request without TLS on a listener with TLS, before it is answered.
 const PLAIN_REQUEST: usize = 8 << 10;
 
-/// The answer to it.
+/// The answer to such a request.
 const USE_TLS: &str = "HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\nconnection: close\r\n\r\n\
     this port speaks HTTPS: write https:// instead of http://\n";
 
-/// How often refusals are logged at most.
+/// Refusals are logged at most once in this period.
 const LOG_PERIOD: Duration = Duration::from_secs(5);
 
-/// How long accepting pauses after the system failed to hand over a connection.
+/// Pause in accepting after the system failed to hand over a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What is on the listener beside the console.
+/// The pages of the listener beside the console.
 #[derive(Debug)]
 pub(crate) struct Pages {
-    /// At `/metrics`, for those who may observe.
+    /// At `/metrics`, for principals that may observe.
     pub(crate) metrics: Arc<Metrics>,
-    /// At `/readyz`, with how many peers are reached.
+    /// At `/readyz`, with the number of peers that are reached.
     pub(crate) phase: watch::Receiver<Phase>,
-    /// What the peers belong to.
+    /// The hub, which knows the peers.
     pub(crate) hub: Arc<Hub>,
     /// At `/certificate.pem`: the certificate that was made on the spot, if one was.
     pub(crate) certificate: Option<String>,
     /// For MQTT over WebSocket, at `/mqtt`.
     pub(crate) gate: Arc<listen::Gate>,
-    /// As which such connections count.
+    /// Origin of these connections.
     pub(crate) origin: Origin,
-    /// Counts what comes of them.
+    /// Counters of these connections.
     pub(crate) listener: ListenerMetrics,
 }
 
-/// The socket of the listener, and what is said and counted of its connections.
+/// The listener's socket, and how its connections begin.
 #[derive(Clone)]
 pub(crate) struct Front {
     pub(crate) socket: Arc<TcpListener>,
-    /// Each connection begins with a TLS handshake.
+    /// For the TLS handshake that each connection begins with, if it does.
     pub(crate) tls: Option<TlsAcceptor>,
-    /// Each connection begins with a PROXY header of one of them.
+    /// For the PROXY header that each connection begins with, if it does.
     pub(crate) proxies: Option<Proxies>,
     pub(crate) metrics: ListenerMetrics,
-    /// How long that handshake may take.
+    /// Time for the TLS handshake.
     pub(crate) limit: Duration,
 }
 
 /// Serves until the task is dropped.
 pub(crate) async fn serve(front: Front, pages: Pages, api: Router, authorizer: Arc<dyn Authorizer>) {
-    // They name clients' filters and other brokers.
+    // Metrics name clients' filters and other brokers.
     let observed = from_fn_with_state(Gate { authorizer, action: Some(Action::Observe) }, check);
     let gate = pages.gate.clone();
     let routes = Router::new()
@@ -133,14 +134,14 @@ pub(crate) async fn serve(front: Front, pages: Pages, api: Router, authorizer: A
     each_connection("HTTP", MAX_CONNECTIONS, accept, answer).await;
 }
 
-/// A connection of which HTTP may begin.
+/// A connection that is ready for HTTP.
 enum Opened {
     Plain(TcpStream, SocketAddr),
     Secure(Box<TlsStream<TcpStream>>, Remote),
 }
 
 impl Front {
-    /// A PROXY header and TLS, as far as the listener has them.
+    /// Reads the PROXY header and does the TLS handshake, as far as the listener has them.
     async fn open(&self, mut stream: TcpStream, mut address: SocketAddr, gate: &listen::Gate) -> Result<Opened, Cause> {
         if let Some(proxies) = &self.proxies {
             address = proxies.client(&mut stream, address).await?;
@@ -155,8 +156,8 @@ impl Front {
     }
 }
 
-/// The TLS handshake, and who has shown a certificate in it. Who asks in HTTP without TLS is told
-/// to use it.
+/// Does the TLS handshake. Returns the identity of the client's certificate. An HTTP request
+/// without TLS is answered with [`USE_TLS`].
 async fn secure(
     tls: &TlsAcceptor,
     mut stream: TcpStream,
@@ -167,7 +168,7 @@ async fn secure(
     let begun = stream.peek(&mut first).await.map_err(|_| Cause::Tls)?;
     if begun == 1 && first[0].is_ascii_uppercase() {
         let mut request = [0; PLAIN_REQUEST];
-        // What is left unread when the socket is closed would take the answer with it.
+        // Unread bytes would reset the connection when it is closed, and discard the answer.
         let _ = stream.read(&mut request).await;
         let _ = stream.write_all(USE_TLS.as_bytes()).await;
         let _ = stream.shutdown().await;
@@ -186,8 +187,8 @@ async fn secure(
     Ok((stream, certified))
 }
 
-/// Answers each connection that is accepted, `at_once` at a time, until the task is dropped. `what`
-/// says in the log where they come from.
+/// Answers each accepted connection, at most `at_once` at a time, until the task is dropped. `what`
+/// names their source in the log.
 pub(crate) async fn each_connection<S, A, F>(
     what: &str,
     at_once: usize,
@@ -218,17 +219,17 @@ pub(crate) async fn each_connection<S, A, F>(
     }
 }
 
-/// Whether an answer of a connection lasts for as long as it is read, and has bounds of its own.
+/// Whether an answer of a connection lasts as long as its client reads it, and has its own bounds.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lasting(Arc<AtomicBool>);
 
 impl Lasting {
-    /// One begins.
+    /// Marks that such an answer begins.
     pub(crate) fn begin(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Waits as long as an answer may that does not last.
+    /// Waits the time for a last answer; for ever if it is one that lasts.
     async fn last_answer(&self) {
         tokio::time::sleep(LAST_ANSWER).await;
         if self.0.load(Ordering::Relaxed) {
@@ -237,8 +238,8 @@ impl Lasting {
     }
 }
 
-/// Answers the requests of a connection, one after the other. `what` says in the log where it comes
-/// from, `remote` to whoever judges them.
+/// Answers the requests of a connection, one after the other. `what` names its source in the log,
+/// `remote` for authorisation.
 pub(crate) async fn answer<S>(what: &'static str, stream: S, routes: Router, remote: Remote)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -279,8 +280,8 @@ async fn metrics(State(pages): State<Arc<Pages>>, headers: HeaderMap) -> impl In
     ([(CONTENT_TYPE, format.content_type()), (CACHE_CONTROL, "no-store")], pages.metrics.text(format))
 }
 
-/// Whether clients are served, and how many of the configured peers are reached. A broker serves
-/// also without its peers.
+/// Whether clients are served, and the number of configured peers that are reached. A broker serves
+/// even without its peers.
 async fn ready(State(pages): State<Arc<Pages>>) -> impl IntoResponse {
     let (status, mut text) = match *pages.phase.borrow() {
         Phase::Starting => (StatusCode::SERVICE_UNAVAILABLE, "starting\n".to_owned()),
@@ -295,7 +296,7 @@ async fn ready(State(pages): State<Arc<Pages>>) -> impl IntoResponse {
     (status, text)
 }
 
-/// MQTT over WebSocket: once the answer is written, the connection is the hub's.
+/// MQTT over WebSocket: once the answer is written, the hub takes the connection.
 async fn mqtt(State(pages): State<Arc<Pages>>, Extension(remote): Extension<Remote>, mut request: Ask) -> Response {
     let (gate, metrics) = (&pages.gate, &pages.listener);
     let refuse = |cause, status, why: String| {

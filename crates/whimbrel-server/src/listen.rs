@@ -26,18 +26,17 @@ use crate::proxy::Proxies;
 use crate::server::Phase;
 use crate::{tls, websocket};
 
-/// Connections that the system may hold until they are accepted. The system may have a lower bound
-/// of its own.
+/// Connections that the system may hold until they are accepted. The system may have a lower bound.
 const BACKLOG: u32 = 4096;
 
 /// PROXY headers, TLS handshakes and WebSocket upgrades at once, per listener. More connections
 /// wait in the backlog.
 const MAX_HANDSHAKES: usize = 1024;
 
-/// How long accepting pauses when the system has nothing to accept with.
+/// Pause in accepting when the system lacks resources for a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How often refusals are logged at most.
+/// Refusals are logged at most once in this period.
 const LOG_PERIOD: Duration = Duration::from_secs(5);
 
 /// Binds a listener.
@@ -51,24 +50,24 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// What all listeners for clients share.
+/// State that all listeners for clients share.
 #[derive(Debug)]
 pub struct Gate {
     /// Serves the connections.
     pub hub: Arc<Hub>,
     /// Connections at once, those in their handshake included.
     pub max_connections: usize,
-    /// For TLS and WebSocket together; a PROXY header before them has its own limit.
+    /// Time for TLS and WebSocket together; a PROXY header before them has its own limit.
     pub handshake_timeout: Duration,
     /// The largest MQTT packet, in bytes.
     pub max_packet: usize,
-    /// Says which web pages may open WebSockets.
+    /// Has the origins of web pages that may open WebSockets.
     pub access: Arc<Access>,
     /// Connections in their handshake.
     handshakes: AtomicUsize,
     refusals: Throttle,
-    /// Handshakes that came to nothing have lines of their own: whoever probes a port brings about
-    /// as many as it likes.
+    /// Throttle of the log of failed handshakes, separate from `refusals`: a port scanner can cause
+    /// any number of them.
     failures: Throttle,
 }
 
@@ -86,7 +85,7 @@ impl Gate {
         Gate { hub, max_connections, handshake_timeout, max_packet, access, handshakes, refusals, failures }
     }
 
-    /// Whether no more connections are taken: as many are there as may be.
+    /// Whether [`Gate::max_connections`] is reached.
     pub(crate) fn is_full(&self) -> bool {
         self.hub.connections() + self.handshakes.load(Ordering::Relaxed) >= self.max_connections
     }
@@ -97,17 +96,17 @@ pub struct Door {
     gate: Arc<Gate>,
     listener: Listener,
     tls: Option<TlsAcceptor>,
-    /// Each connection begins with a PROXY header of one of them.
+    /// For the PROXY header that each connection begins with, if it does.
     proxies: Option<Proxies>,
     metrics: ListenerMetrics,
     permits: Arc<Semaphore>,
-    /// Given up for a moment when the process has no file left, so that a connection can be
-    /// accepted and closed.
+    /// Closed for a moment when the process has no file left, so that a connection can be accepted
+    /// and closed.
     spare: Option<File>,
 }
 
 impl Door {
-    /// A door of the given kind; `tls` is used where the kind has TLS.
+    /// A listener of the given kind; `tls` is used where the kind has TLS.
     pub(crate) fn new(
         gate: Arc<Gate>,
         listener: Listener,
@@ -182,7 +181,7 @@ impl Door {
         }
     }
 
-    /// The system could not hand over a connection.
+    /// Handles that the system could not hand over a connection.
     async fn failed(&mut self, socket: &TcpListener, error: &io::Error) {
         let errno = Errno::from_io_error(error);
         if errno == Some(Errno::MFILE) && self.spare.take().is_some() {
@@ -205,7 +204,7 @@ fn spare_file() -> Option<File> {
     File::open("/dev/null").ok()
 }
 
-/// What comes before MQTT, as far as the listener has it: a PROXY header, TLS, WebSocket.
+/// The steps before MQTT, as far as the listener has them: a PROXY header, TLS, WebSocket.
 struct Handshake {
     gate: Arc<Gate>,
     listener: Listener,
@@ -215,7 +214,7 @@ struct Handshake {
 }
 
 impl Handshake {
-    /// Shakes hands within its limits; then the connection is the hub's.
+    /// Does the handshakes within their limits; then the hub takes the connection.
     async fn take(&self, mut stream: TcpStream, mut address: SocketAddr) -> Result<(), Cause> {
         if let Some(proxies) = &self.proxies {
             address = proxies.client(&mut stream, address).await?;
@@ -224,11 +223,11 @@ impl Handshake {
         secured.await.unwrap_or(Err(Cause::HandshakeTimeout))
     }
 
-    /// TLS and WebSocket.
+    /// Does the handshakes of TLS and WebSocket.
     async fn secure(&self, stream: TcpStream, address: SocketAddr) -> Result<(), Cause> {
         let (gate, metrics, from, address) = (&self.gate, &self.metrics, address, Some(address));
-        // Without it a small packet may wait for the acknowledgement of the one before; the
-        // connection works all the same.
+        // Without it a small packet may wait for the acknowledgement of the one before. A failure
+        // costs only latency.
         let _ = stream.set_nodelay(true);
         let (max_packet, upgraded, access) = (gate.max_packet, metrics.clone(), (gate.access.clone(), from));
         let Some(tls) = &self.tls else {
@@ -258,8 +257,8 @@ impl Handshake {
         Ok(())
     }
 
-    /// Tells why a connection came to nothing; a proxy that is not understood is the operator's to
-    /// know.
+    /// Logs why a handshake failed. A malformed PROXY header is logged as a warning, as the
+    /// operator has to know of it.
     fn tell(&self, cause: Cause, from: SocketAddr) {
         let listener = self.listener.name();
         match cause.of_proxy() {
@@ -278,7 +277,7 @@ impl Handshake {
     }
 }
 
-/// Who has shown a certificate, which the handshake has judged.
+/// The principal of a certificate that the handshake has judged, and the certificates.
 pub(crate) fn known(chain: Option<&[CertificateDer<'static>]>) -> Option<(Principal, Box<[CertificateDer<'static>]>)> {
     let chain = chain?;
     let principal = Principal::new(&Identity::of(chain.first()?)?.name).ok()?;

@@ -29,12 +29,12 @@ pub struct Throttle {
 }
 
 impl Throttle {
-    /// One line per `period`.
+    /// Lets one line through per `period`.
     pub fn new(period: Duration) -> Throttle {
         Throttle { period, last: Mutex::new(None), held_back: AtomicU64::new(0) }
     }
 
-    /// Whether to write now; if so, how many were held back since the last one.
+    /// Whether to write now; if so, the number of lines held back since the last one.
     pub fn pass(&self, now: Instant) -> Option<u64> {
         let mut last = self.last.lock();
         if last.is_some_and(|last| now.duration_since(last) < self.period) {

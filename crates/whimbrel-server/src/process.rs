@@ -1,4 +1,4 @@
-//! What the operating system knows about this process, and its file limit.
+//! Figures of the operating system about this process, and its file limit.
 
 use std::fs;
 use std::io;
@@ -9,7 +9,7 @@ use rustix::time::{ClockId, clock_gettime};
 /// The file limit that is asked for where the hard limit is unlimited.
 const UNLIMITED_FILES: u64 = 1 << 20;
 
-/// Raises the soft limit of open files to the hard one, and gives what it is now.
+/// Raises the soft limit of open files to the hard one. Returns the new limit.
 ///
 /// # Errors
 /// The system refuses.
@@ -33,13 +33,13 @@ pub fn cpu_seconds() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// Memory that is resident, in bytes; `None` where the system does not tell.
+/// Resident memory, in bytes; `None` where the system does not tell.
 pub fn resident_bytes() -> Option<u64> {
     let pages: u64 = fs::read_to_string("/proc/self/statm").ok()?.split_whitespace().nth(1)?.parse().ok()?;
     Some(pages * rustix::param::page_size() as u64)
 }
 
-/// Files that are open; `None` where the system does not tell.
+/// Number of open files; `None` where the system does not tell.
 pub fn open_files() -> Option<u64> {
     // The directory itself is open while it is read.
     fs::read_dir("/proc/self/fd").ok().map(|files| files.count().saturating_sub(1) as u64)

@@ -1,4 +1,4 @@
-//! The PROXY protocol, versions 1 and 2: what a proxy says first tells whom it speaks for.
+//! The PROXY protocol, versions 1 and 2: a header in which a proxy tells the client's address.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -12,47 +12,47 @@ use tokio::time::timeout;
 
 use crate::metrics::Cause;
 
-/// The longest header that is taken, in bytes. Addresses take 52; the rest is for what proxies add
-/// (TLVs), which is not looked at.
+/// The longest header that is accepted, in bytes. Addresses take 52; the rest is for extensions
+/// (TLVs), which are ignored.
 const HEADER_MAX: usize = 4096;
 
 /// The longest header of version 1, in bytes, its end included.
 const TEXT_MAX: usize = 107;
 
-/// What a header of version 1 begins with.
+/// First bytes of a header of version 1.
 const TEXT: &[u8] = b"PROXY ";
 
-/// What a header of version 2 begins with.
+/// First bytes of a header of version 2.
 const BINARY: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 
-/// Bytes of version 2 up to the length of the rest, that included.
+/// Bytes of version 2 up to and including the length of the rest.
 const BINARY_HEAD: usize = BINARY.len() + 4;
 
-/// Version 2 only adds, so what is in a header beyond addresses is not kept.
+/// Version 2 only adds extensions behind the addresses, which are not kept.
 const PARSE: ParseConfig = ParseConfig { include_tlvs: false, allow_v1: true, allow_v2: true };
 
-/// Which proxies a listener stands behind.
+/// The proxies in front of a listener.
 #[derive(Clone, Debug)]
 pub(crate) struct Proxies {
-    /// Where they are.
+    /// Networks of the proxies.
     pub(crate) from: Vec<IpNet>,
-    /// How long a header may take.
+    /// Time for a header.
     pub(crate) limit: Duration,
 }
 
 impl Proxies {
-    /// Whether what comes from there is believed.
+    /// Whether headers from this address are believed.
     pub(crate) fn trust(&self, ip: IpAddr) -> bool {
         // A socket for both families shows addresses of IPv4 within IPv6.
         let ip = ip.to_canonical();
         self.from.iter().any(|network| network.contains(&ip))
     }
 
-    /// Reads the header that a connection begins with, and nothing behind it. The address of the
-    /// client; if the proxy speaks for itself, or does not tell, its own.
+    /// Reads the header that a connection begins with, and nothing behind it. Returns the address
+    /// of the client; the proxy's own if it speaks for itself, or does not tell.
     ///
     /// # Errors
-    /// The proxy is not believed, its header is none, or it takes too long.
+    /// The address is not a proxy's, the header is malformed, or it takes too long.
     pub(crate) async fn client(&self, stream: &mut TcpStream, proxy: SocketAddr) -> Result<SocketAddr, Cause> {
         if !self.trust(proxy.ip()) {
             return Err(Cause::ProxyUntrusted);
@@ -65,14 +65,14 @@ impl Proxies {
     }
 }
 
-/// How much of what has come is the header.
+/// Extent of the header in the bytes received.
 #[derive(Debug, PartialEq, Eq)]
 enum Extent {
-    /// There is more of it to come.
+    /// The header is not complete.
     More,
-    /// So many bytes.
+    /// The header has this many bytes.
     Whole(usize),
-    /// It is no header, or one that is too long.
+    /// The bytes are no header, or one that is too long.
     Wrong,
 }
 
@@ -95,12 +95,12 @@ fn extent(bytes: &[u8]) -> Extent {
     }
 }
 
-/// Takes the header off a stream.
+/// Reads the header off a stream.
 async fn read(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; HEADER_MAX];
     let mut taken = 0;
     loop {
-        // Looked at first: what is behind the header is not ours to take.
+        // Peeked first: bytes behind the header must stay in the stream.
         let seen = taken + stream.peek(&mut bytes[taken..]).await?;
         let is_over = seen == taken;
         let extent = extent(&bytes[..seen]);
@@ -118,8 +118,8 @@ async fn read(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Whom a whole header speaks for; `Some(None)` if that is the proxy itself, or not told. `None`:
-/// it is malformed.
+/// The client's address in a complete header; `Some(None)` if the proxy speaks for itself, or does
+/// not tell. `None`: it is malformed.
 fn judge(header: &[u8]) -> Option<Option<SocketAddr>> {
     let (parsed, length) = ProxyHeader::parse(header, PARSE).ok()?;
     let told = parsed.proxied_address().filter(|told| told.protocol == Protocol::Stream).map(|told| told.source);

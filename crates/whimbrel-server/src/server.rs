@@ -1,4 +1,4 @@
-//! A running broker: listeners, HTTP, signals and the way it ends.
+//! A running broker: listeners, HTTP, signals and its end.
 
 mod certificate;
 mod links;
@@ -33,23 +33,23 @@ use crate::{control, logging, process, service, telemetry};
 use certificate::Presented;
 use links::{Links, open_overlay};
 
-/// Files that are kept for other things than clients: listeners, HTTP, logs, the runtime.
+/// Files kept for other uses than clients: listeners, HTTP, logs, the runtime.
 const RESERVED_FILES: u64 = 128;
 
 /// The most connections a broker can number.
 const MAX_CONNECTIONS: u64 = 10_000_000;
 
-/// How long a broker that ends waits for others to take what they need to go on without it.
+/// Time that a broker that ends waits for others to take what they need to go on without it.
 const HAND_OVER_LIMIT: Duration = Duration::from_secs(5);
 
-/// Where a server is in its life.
+/// Phase of a server's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// It does not accept connections yet.
+    /// The server does not accept connections yet.
     Starting,
-    /// It serves.
+    /// The server serves.
     Ready,
-    /// It accepts no more connections and takes leave of those it has.
+    /// The server accepts no more connections and closes those it has.
     Draining,
 }
 
@@ -66,7 +66,7 @@ pub enum Error {
         /// Why.
         cause: io::Error,
     },
-    /// Nobody could be told who they are, or nothing noted.
+    /// The password threads or the audit could not be started.
     #[error("cannot start judging who may do what: {0}. Can the file of identity.audit be written?")]
     Access(io::Error),
     /// No certificate could be made.
@@ -97,8 +97,8 @@ fn hint(error: &io::Error) -> &'static str {
     }
 }
 
-/// The line that tells what a server listens on. Serialises to the ready line's JSON; what is not
-/// open is left out.
+/// The addresses that a server listens on. Serialises to the JSON of the ready line; listeners that
+/// are not open are left out.
 #[derive(Clone, Debug, Serialize)]
 pub struct Ready {
     ready: bool,
@@ -130,31 +130,31 @@ impl Ready {
         self.clone().slot(listener).take()
     }
 
-    /// As one line of JSON, without its end.
+    /// The ready line as JSON, without the end of the line.
     pub fn line(&self) -> String {
         serde_json::to_string(self).expect("addresses and names are JSON")
     }
 }
 
-/// A broker that serves. Dropping it closes the listeners only; [`Server::drain`] also takes leave
-/// of the clients.
+/// A broker that serves. Dropping it only closes the listeners; [`Server::drain`] also says goodbye
+/// to the clients.
 #[derive(Debug)]
 pub struct Server {
     ready: Ready,
     hub: Arc<Hub>,
     fences: Arc<Keeper>,
-    /// The API was asked for a drain.
+    /// Notified when the API is asked for a drain.
     drain: Arc<Notify>,
     max_connections: usize,
-    /// Sends traces that wait, if there is a collector for them.
+    /// Sends the traces that wait, if there is a collector.
     traces: Option<Flusher>,
     phase: watch::Sender<Phase>,
     doors: JoinSet<()>,
     /// HTTP, and the watch over files and the system's clock, go on while clients are drained.
     http: JoinSet<()>,
-    /// Links to other brokers end with it.
+    /// Links to other brokers; cut when this is dropped.
     _links: Links,
-    /// Of the data directory, if there is one.
+    /// Lock of the data directory, if there is one.
     _lock: Option<Lock>,
 }
 
@@ -163,8 +163,8 @@ impl Server {
     /// runtime.
     ///
     /// # Errors
-    /// The data directory or a listener cannot be opened, or no certificate can be made. Nothing is
-    /// left open then.
+    /// The data directory or a listener cannot be opened, or no certificate can be made. Everything
+    /// is closed again then.
     pub async fn start(config: &Config, version: &str) -> Result<Server, Error> {
         let opened = open_data(config).await?;
         let mut ready = Ready::new(&config.name);
@@ -236,31 +236,31 @@ impl Server {
         })
     }
 
-    /// What it listens on.
+    /// The addresses that the server listens on.
     pub fn ready(&self) -> &Ready {
         &self.ready
     }
 
-    /// Who may do what.
+    /// The rules in force, and the audit.
     pub fn access(&self) -> &Arc<Access> {
         self.hub.access().expect("it is set before the server starts")
     }
 
-    /// What the clients' connections belong to.
+    /// The hub of the clients' connections.
     pub fn hub(&self) -> &Arc<Hub> {
         &self.hub
     }
 
-    /// Reads the configuration file again for its fences, partitions, topics, rights, and the files
-    /// of certificates. Either all of them come into force or, if there is any mistake in them,
-    /// those before stay. `None`: there is no configuration file, nor another one that could be
+    /// Reads the configuration file again for its fences, partitions, topics, rights, and the
+    /// certificate files. Either all of it comes into force or, if there is any mistake in it, the
+    /// settings before stay. `None`: there is no configuration file, nor another file that could be
     /// read again.
     pub async fn reload(&self) -> Option<Outcome> {
         self.fences.reload().await.map(|reload| reload.outcome)
     }
 
-    /// Accepts no more connections, tells clients to go, and waits until that is written, but no
-    /// longer than `limit`.
+    /// Accepts no more connections, tells clients to go, and waits until that is written, at most
+    /// `limit`.
     pub async fn drain(mut self, limit: Duration) {
         self.phase.send_replace(Phase::Draining);
         while self.doors.join_next().await.is_some() {}
@@ -279,14 +279,14 @@ impl Server {
         }
         self.http.shutdown().await;
         let hub = self.hub.clone();
-        // What is not written in time is found as it would be after a crash.
+        // Data that is not written in time is as after a crash.
         if tokio::task::spawn_blocking(move || hub.close()).await.is_err() {
             tracing::error!("the journal could not be closed");
         }
     }
 }
 
-/// What the API tells of the server that does not change.
+/// Facts about the server that the API tells and that do not change.
 fn about(config: &Config, version: &str, hub: &Hub, ready: &Ready) -> About {
     About {
         name: config.name.clone(),
@@ -304,7 +304,7 @@ fn max_packet(config: &Config) -> usize {
     config.broker.limits.max_packet_size as usize
 }
 
-/// What the HTTP listener has beside the console and the API.
+/// The pages of the HTTP listener beside the console and the API.
 fn pages(
     hub: &Arc<Hub>,
     metrics: &Arc<Metrics>,
@@ -323,13 +323,13 @@ fn pages(
     }
 }
 
-/// The proxies that a listener stands behind, if it does.
+/// The proxies in front of a listener, if any.
 fn proxies(config: &Config, listener: Listener) -> Option<Proxies> {
     let stands_behind = config.proxy.listeners.contains(&listener);
     stands_behind.then(|| Proxies { from: config.proxy.from.clone(), limit: config.limits.handshake_timeout })
 }
 
-/// Who may ask over the HTTP listener.
+/// Authorises requests of the HTTP listener.
 fn authorizer(config: &Config, access: &Arc<Access>) -> Arc<dyn Authorizer> {
     if config.dev {
         return Arc::new(Everyone("anonymous"));
@@ -345,10 +345,10 @@ async fn open_data(config: &Config) -> Result<Option<Opened>, Error> {
     Ok(Some(opened.map_err(|error| Error::System(io::Error::other(error)))??))
 }
 
-/// Runs a broker until SIGTERM or SIGINT. `announce` gets what it listens on as soon as it serves.
+/// Runs a broker until SIGTERM or SIGINT. `announce` gets its addresses as soon as it serves.
 ///
 /// # Errors
-/// It could not start.
+/// The broker could not start.
 pub fn run(config: &Config, version: &str, announce: impl FnOnce(&Ready)) -> Result<(), Error> {
     logging::start(&config.telling.log);
     for warning in &config.warnings {
@@ -392,12 +392,12 @@ pub fn run(config: &Config, version: &str, announce: impl FnOnce(&Ready)) -> Res
         }
         Ok(())
     });
-    // Connections that are left must not hold up the end.
+    // Connections that remain must not hold up the end.
     runtime.shutdown_background();
     result
 }
 
-/// Reads the fences again, and meanwhile a signal to end is heard.
+/// Reads the fences again, while signals to end are still handled.
 fn reload_beside(fences: Arc<Keeper>) {
     tokio::spawn(async move {
         if fences.reload().await.is_none() {
@@ -424,7 +424,7 @@ fn log_start(config: &Config, version: &str, workers: usize, server: &Server) {
     }
 }
 
-/// As many as were asked for, if the file limit allows them.
+/// The configured number of connections, if the file limit allows it.
 fn max_connections(config: &Config) -> usize {
     let files = process::file_limit();
     let possible = files.saturating_sub(RESERVED_FILES).clamp(1, MAX_CONNECTIONS) as usize;
@@ -445,7 +445,7 @@ fn seed() -> io::Result<u64> {
     Ok(u64::from_le_bytes(bytes))
 }
 
-/// The signals that concern a server.
+/// The signals that a server handles.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -472,13 +472,13 @@ impl Signals {
         }
     }
 
-    /// The next SIGTERM or SIGINT; a server that ends reads nothing again.
+    /// Waits for the next SIGTERM or SIGINT; a server that ends ignores other signals.
     async fn termination(&mut self) {
         while self.next().await != Asked::End {}
     }
 }
 
-/// What a signal asks for.
+/// Request made by a signal.
 #[derive(PartialEq)]
 enum Asked {
     /// SIGTERM, SIGINT.

@@ -15,7 +15,7 @@ use rustls::server::{ClientHello, NoClientAuth, NoServerSessionStorage, Resolves
 use rustls::sign::CertifiedKey;
 use rustls::{CertificateError, ServerConfig, SignatureScheme};
 
-/// A file that identifies a broker, or those whom it believes.
+/// A file of a broker's credentials, or of those that it believes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum File {
     /// The certificate chain.
@@ -24,14 +24,14 @@ pub enum File {
     Key,
     /// Certificates of authorities.
     Authorities,
-    /// Certificates that are not believed any more.
+    /// Revocation lists.
     Revoked,
 }
 
 /// Why certificate files cannot be used.
 #[derive(Debug)]
 pub struct FileError {
-    /// The file that is to blame.
+    /// The file at fault.
     pub of: File,
     /// What happened.
     pub message: String,
@@ -39,23 +39,23 @@ pub struct FileError {
     pub help: &'static str,
 }
 
-/// The certificate that a broker shows. Another one may take its place: connections stay, and
-/// handshakes from then on show that.
+/// The certificate that a broker shows. Another one may replace it: connections stay, and
+/// handshakes from then on show the new one.
 #[derive(Debug)]
 pub struct Shown(RwLock<Arc<CertifiedKey>>);
 
 impl Shown {
-    /// Shows this one.
+    /// Shows this certificate.
     pub fn new(certified: Arc<CertifiedKey>) -> Arc<Shown> {
         Arc::new(Shown(RwLock::new(certified)))
     }
 
-    /// The one that is shown now.
+    /// The certificate that is shown now.
     pub fn current(&self) -> Arc<CertifiedKey> {
         self.0.read().clone()
     }
 
-    /// Shows this one from now on; whether it is another one.
+    /// Shows this certificate from now on. Returns whether it is another one.
     pub fn replace(&self, certified: Arc<CertifiedKey>) -> bool {
         let before = std::mem::replace(&mut *self.0.write(), certified.clone());
         before.cert != certified.cert
@@ -86,7 +86,7 @@ impl ResolvesClientCert for Shown {
 /// A certificate from files, without an authority.
 #[derive(Clone, Debug)]
 pub struct Own {
-    /// Presents it to clients.
+    /// Shows it to clients.
     pub config: Arc<ServerConfig>,
     /// The certificate.
     pub shown: Arc<Shown>,
@@ -95,7 +95,7 @@ pub struct Own {
 /// A certificate made on the spot.
 #[derive(Debug)]
 pub struct Made {
-    /// Presents it to clients.
+    /// Shows it to clients.
     pub config: Arc<ServerConfig>,
     /// The certificate in PEM, for clients that want to trust it.
     pub pem: String,
@@ -104,7 +104,7 @@ pub struct Made {
 /// Reads a certificate chain and its key, both in PEM, and checks that they belong together.
 ///
 /// # Errors
-/// Which of the two files cannot be read or used, and why.
+/// The file that cannot be read or used, and why.
 pub fn from_files(cert: &Path, key: &Path) -> Result<Own, FileError> {
     let shown = Shown::new(Arc::new(read_pair(cert, key)?));
     Ok(Own { config: Arc::new(server_config(shown.clone(), None)), shown })
@@ -163,8 +163,8 @@ pub fn make(addresses: &[IpAddr]) -> io::Result<Made> {
     Ok(Made { config: Arc::new(config), pem: made.cert.pem() })
 }
 
-/// Shows the certificate to clients; with `clients`, lets in only those whose certificate that
-/// believes.
+/// A configuration that shows the certificate to clients; with `clients`, it accepts only clients
+/// whose certificate that verifier believes.
 pub(crate) fn server_config(shown: Arc<Shown>, clients: Option<Arc<dyn ClientCertVerifier>>) -> ServerConfig {
     let provider = Arc::new(ring::default_provider());
     let builder = ServerConfig::builder_with_provider(provider)
@@ -174,13 +174,13 @@ pub(crate) fn server_config(shown: Arc<Shown>, clients: Option<Arc<dyn ClientCer
     let clients = clients.unwrap_or_else(|| Arc::new(NoClientAuth));
     let mut config = builder.with_client_cert_verifier(clients).with_cert_resolver(shown);
     if !is_open {
-        // Whoever must show a certificate shows it each time: a ticket would outlive its end.
+        // A client that must show a certificate shows it each time: a ticket would outlive its end.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         return config;
     }
-    // Clients that come back show a ticket and save the signature. Without randomness for its key,
-    // all sign as ever.
+    // Clients that reconnect show a ticket and save the signature. Without randomness for the
+    // ticket's key, each handshake is signed.
     if let Ok(ticketer) = ring::Ticketer::new() {
         config.ticketer = ticketer;
         config.send_tls13_tickets = 1;
@@ -188,14 +188,14 @@ pub(crate) fn server_config(shown: Arc<Shown>, clients: Option<Arc<dyn ClientCer
     config
 }
 
-/// The same for HTTP: browsers are told in the handshake (ALPN) that HTTP/1.1 is spoken.
+/// The configuration for HTTP: browsers are told in the handshake (ALPN) that HTTP/1.1 is spoken.
 pub(crate) fn for_http(config: &ServerConfig) -> Arc<ServerConfig> {
     let mut config = config.clone();
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Arc::new(config)
 }
 
-/// Why a handshake has failed, if it was for what the other end has shown, or has not.
+/// Why a handshake failed, if it failed for the other end's certificate.
 pub(crate) fn refused_certificate(error: &io::Error) -> Option<String> {
     match error.get_ref()?.downcast_ref::<rustls::Error>()? {
         rustls::Error::InvalidCertificate(CertificateError::Other(why)) => Some(why.to_string()),

@@ -1,8 +1,8 @@
 //! MQTT over WebSocket: the upgrade, and the connection as a byte stream.
 //!
-//! MQTT packets may span frames and frames may hold several packets, so binary messages are nothing
-//! but chunks of one byte stream (MQTT 5.0, section 6). What is written between two flushes leaves
-//! as one frame.
+//! MQTT packets may span frames and frames may hold several packets, so binary messages are just
+//! chunks of one byte stream (MQTT 5.0, section 6). Bytes written between two flushes leave as one
+//! frame.
 
 use std::convert::Infallible;
 use std::io;
@@ -35,11 +35,11 @@ pub const PATH: &str = "/mqtt";
 /// The subprotocol that both sides must name (MQTT-6.0.0-3).
 const SUBPROTOCOL: &str = "mqtt";
 
-/// The most that the request of an upgrade may take, in bytes.
+/// The largest request of an upgrade, in bytes.
 const MAX_REQUEST: usize = 16 << 10;
 
-/// What a WebSocket message may take beyond the largest MQTT packet, in bytes: clients may put
-/// several into one.
+/// Bytes that a WebSocket message may have beyond the largest MQTT packet: clients may put several
+/// packets into one message.
 const MESSAGE_SLACK: usize = 64 << 10;
 
 /// Outgoing bytes that are gathered before a frame is written even without a flush.
@@ -51,7 +51,7 @@ const READ_BUFFER: usize = 4 << 10;
 /// Answers the HTTP request that begins a WebSocket connection.
 ///
 /// # Errors
-/// Why it did not become one. The peer has got an HTTP answer, if it asked in HTTP.
+/// Why it did not become one. The peer has got an HTTP answer, if it spoke HTTP.
 pub async fn accept<S>(
     stream: S,
     max_packet: usize,
@@ -83,10 +83,10 @@ where
     Ok(ByteStream::after_upgrade(parts.io.into_inner(), early, max_packet, metrics).await)
 }
 
-/// The answer to an upgrade; or why it is refused, with which status and words.
+/// The answer to an upgrade.
 ///
 /// # Errors
-/// The cause to count, the status, and the words.
+/// The upgrade is refused: the cause to count, the status, and the text.
 pub(crate) fn upgrade<B>(
     request: &Request<B>,
     (access, from): (&Access, SocketAddr),
@@ -123,15 +123,14 @@ pub(crate) fn refusal(status: StatusCode, why: String) -> Response<String> {
     response
 }
 
-/// How far reading has come.
+/// State of the reading side.
 #[derive(Debug)]
 enum Reading {
     /// Messages are awaited.
     Open,
-    /// The peer broke the rules: a close frame has been queued, and the error follows once it is
-    /// out.
+    /// The peer broke the protocol: a close frame is queued, and the error follows once it is out.
     Rejecting(&'static str),
-    /// Nothing more comes.
+    /// No more bytes follow.
     Ended,
 }
 
@@ -140,15 +139,15 @@ enum Reading {
 pub struct ByteStream<S> {
     socket: WebSocketStream<S>,
     metrics: ListenerMetrics,
-    /// Received and not yet read.
+    /// Bytes received and not yet read.
     incoming: Bytes,
-    /// Written and not yet in a frame.
+    /// Bytes written and not yet in a frame.
     outgoing: Vec<u8>,
     reading: Reading,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> ByteStream<S> {
-    /// The connection once its upgrade is answered; `early` is what came behind the request.
+    /// The connection once its upgrade is answered; `early` are the bytes behind the request.
     pub(crate) async fn after_upgrade(io: S, early: Vec<u8>, max_packet: usize, metrics: ListenerMetrics) -> Self {
         let limit = Some(max_packet + MESSAGE_SLACK);
         let config = WebSocketConfig::default()
@@ -187,8 +186,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ByteStream<S> {
             Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Close(_) | Message::Frame(_))) => {}
             Some(Err(Error::Io(error))) => return Err(error),
             Some(Err(Error::Capacity(_))) => self.reject(Cause::BadFrame, CloseCode::Size, "message too large"),
-            // A client that vanishes without a closing handshake is as good or bad as one that does
-            // so over TCP.
+            // A client that vanishes without a closing handshake is treated as over TCP.
             None | Some(Err(Error::Protocol(ProtocolError::ResetWithoutClosingHandshake))) => {
                 self.reading = Reading::Ended;
             }
@@ -197,7 +195,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ByteStream<S> {
         Ok(())
     }
 
-    /// Hands what was written to the socket as one frame.
+    /// Hands the outgoing bytes to the socket as one frame.
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.outgoing.is_empty() {
             ready!(self.socket().poll_ready(cx)).map_err(to_io)?;

@@ -1,4 +1,4 @@
-//! What was refused, and what was changed, one line of JSON each.
+//! The audit: refusals and changes, one line of JSON each.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -10,17 +10,16 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use parking_lot::{Condvar, Mutex};
 use serde::Serialize;
 
-/// Lines of each class of events each second at most; what was more is counted in a line of its
-/// own. Strangers can bring about refusals as many as they like: whatever else is noted has room of
-/// its own.
+/// Lines of each class each second at most; further ones are counted in a line of their own.
+/// Strangers can cause any number of refusals, so each class has its own room.
 pub const LINES_PER_SECOND: u32 = 100;
 
-/// Lines of each class that wait to be written at most.
+/// Lines of each class that wait to be written, at most.
 const QUEUE_MAX: usize = 1000;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Where the audit goes.
+/// Destination of the audit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Place {
     /// Nowhere.
@@ -28,34 +27,34 @@ pub enum Place {
     Nowhere,
     /// To the log.
     Log,
-    /// To a file, behind what is in it.
+    /// To a file, at its end.
     File(PathBuf),
 }
 
-/// One thing that happened. What does not apply is empty and left out.
+/// One audited event. A field that does not apply is empty and left out.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Record<'a> {
-    /// What: `refused`, `signed_in`, `changed`, `reloaded`.
+    /// The event: `refused`, `signed_in`, `changed`, `reloaded`.
     pub event: &'a str,
-    /// What was asked for: `connect`, `identify`, `publish`, `subscribe`, `peer`, `observe`,
+    /// The requested action: `connect`, `identify`, `publish`, `subscribe`, `peer`, `observe`,
     /// `administer`, `upgrade`, `reload`.
     pub action: &'a str,
-    /// Who asked, as far as that is known.
+    /// The principal that made the request, as far as it is known.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub principal: &'a str,
-    /// With which client id.
+    /// The client id.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub client_id: &'a str,
-    /// Topic, filter, path or name that it is about.
+    /// Topic, filter, path or name that the request is about.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub about: &'a str,
-    /// Where it came from.
+    /// Address from which the request came.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub from: &'a str,
     /// The reason code of MQTT 5, or the status of HTTP.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<u16>,
-    /// Why.
+    /// The reason.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub why: &'a str,
 }
@@ -71,19 +70,19 @@ struct Line<'a> {
 struct LeftOut {
     at_ms: u64,
     event: &'static str,
-    /// Of which class of events.
+    /// The class of the events left out.
     of: &'static str,
     lines: u64,
 }
 
-/// Events that share their room.
+/// Events that share one limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Class {
-    /// Anybody brings them about.
+    /// Caused by any peer.
     Refused,
-    /// Whoever has an account does.
+    /// Caused by clients with an account.
     SignedIn,
-    /// Operators do.
+    /// Caused by operators.
     Changed,
 }
 
@@ -108,10 +107,10 @@ impl Class {
     }
 }
 
-/// What a class of events may still have.
+/// Use of one class's limit.
 #[derive(Clone, Copy, Debug, Default)]
 struct Room {
-    /// Lines of the present second.
+    /// Lines in the present second.
     lines: u32,
     /// Lines that wait to be written.
     waiting: usize,
@@ -126,7 +125,7 @@ struct State {
     rooms: [Room; Class::ALL.len()],
     left_out_in_all: u64,
     queue: Vec<String>,
-    /// Where lines go is to be opened anew.
+    /// The destination is to be opened anew.
     is_moved: bool,
     is_over: bool,
 }
@@ -137,7 +136,7 @@ struct Shared {
     news: Condvar,
 }
 
-/// Takes note of decisions, at a bounded rate; a thread writes them.
+/// Records decisions, at a bounded rate; a thread writes them.
 #[derive(Debug)]
 pub struct Audit {
     shared: Arc<Shared>,
@@ -145,7 +144,7 @@ pub struct Audit {
 }
 
 impl Audit {
-    /// An audit that goes there.
+    /// Starts an audit with this destination.
     ///
     /// # Errors
     /// The file cannot be opened, or the system gives no thread.
@@ -158,11 +157,11 @@ impl Audit {
         Ok(Audit { shared, writer: Mutex::new(Some(writer)) })
     }
 
-    /// From now on it goes there; a file is opened anew also if it is the same, as it may have been
+    /// Changes the destination. A file is opened anew even if it is the same, as it may have been
     /// moved away.
     ///
     /// # Errors
-    /// The file cannot be opened; then it goes where it went.
+    /// The file cannot be opened; the destination stays.
     pub fn reopen(&self, place: Place) -> io::Result<()> {
         open(&place)?;
         let mut state = self.shared.state.lock();
@@ -170,14 +169,14 @@ impl Audit {
         Ok(())
     }
 
-    /// Takes note.
+    /// Writes a record, unless its class has no room.
     pub fn note(&self, record: &Record<'_>) {
         let mut state = self.shared.state.lock();
         if state.place == Place::Nowhere {
             return;
         }
         if !state.takes(Class::of(record), Instant::now()) {
-            // Whoever writes is to look again when the second is over.
+            // The writer looks again when the second is over.
             self.shared.news.notify_one();
             return;
         }
@@ -187,14 +186,14 @@ impl Audit {
         self.shared.news.notify_one();
     }
 
-    /// Lines that were left out so far.
+    /// Number of lines left out so far.
     pub fn left_out_in_all(&self) -> u64 {
         self.shared.state.lock().left_out_in_all
     }
 }
 
 impl State {
-    /// Whether there is room for one more of that class; it is counted one way or the other.
+    /// Whether there is room for one more line of that class. Counts it either way.
     fn takes(&mut self, class: Class, now: Instant) -> bool {
         if self.second.is_none_or(|second| now.duration_since(second) >= SECOND) {
             self.second = Some(now);
@@ -211,7 +210,7 @@ impl State {
         has_room
     }
 
-    /// What was left out of each class since it was taken last.
+    /// Number of lines left out of each class since the last call.
     fn take_left_out(&mut self) -> [u64; Class::ALL.len()] {
         self.rooms.each_mut().map(|room| std::mem::take(&mut room.left_out))
     }
@@ -222,7 +221,8 @@ impl Drop for Audit {
         self.shared.state.lock().is_over = true;
         self.shared.news.notify_all();
         if let Some(writer) = self.writer.lock().take() {
-            // What was noted is to be found; a thread that panicked has nothing to say.
+            // All recorded lines are to be in the file; the result of a thread that panicked is not
+            // needed.
             let _ = writer.join();
         }
     }
@@ -243,7 +243,7 @@ fn write(shared: &Shared) {
     loop {
         let mut state = shared.state.lock();
         if state.queue.is_empty() && !state.is_over && !state.is_moved {
-            // What was left out is told also if nothing follows it.
+            // Lines left out are reported even if no line follows.
             if state.rooms.iter().any(|room| room.left_out > 0) {
                 shared.news.wait_for(&mut state, SECOND);
             } else {

@@ -1,4 +1,4 @@
-//! Principals over HTTP, and origins of web pages.
+//! Principals of HTTP requests, and origins of web pages.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -20,24 +20,24 @@ use crate::api::access::{Action as Asking, Authorized, Authorizer, Known, Remote
 use crate::identity::Role;
 use crate::identity::trust::Trust;
 
-/// The longest `Authorization` that is looked at, in bytes.
+/// The longest `Authorization` that is read, in bytes.
 const AUTHORIZATION_MAX: usize = 24 << 10;
 
 /// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HttpRefusal {
-    /// It does not say who asks, or what it says is not believed: 401, with `WWW-Authenticate`.
+    /// The request has no credentials, or wrong ones: 401, with `WWW-Authenticate`.
     NotSignedIn,
-    /// No rule allows it: 403.
+    /// No rule allows the request: 403.
     Forbidden,
-    /// Too many others are signing in: 503.
+    /// Too many verifications are waiting: 503.
     Busy,
-    /// It comes from a web page of somebody else: 403.
+    /// The request comes from a web page of another origin: 403.
     ForeignOrigin,
 }
 
 impl HttpRefusal {
-    /// The status to answer with.
+    /// The status of the answer.
     pub fn status(self) -> StatusCode {
         match self {
             HttpRefusal::NotSignedIn => StatusCode::UNAUTHORIZED,
@@ -51,7 +51,7 @@ impl HttpRefusal {
         (self == HttpRefusal::NotSignedIn).then_some("Basic realm=\"whimbrel\", charset=\"UTF-8\"")
     }
 
-    /// What to tell.
+    /// The text of the answer.
     pub fn text(self) -> &'static str {
         match self {
             HttpRefusal::NotSignedIn => {
@@ -74,12 +74,12 @@ impl fmt::Display for HttpRefusal {
 
 impl std::error::Error for HttpRefusal {}
 
-/// How a refusal is told.
+/// Status and text of the answer to a refused request.
 fn told_as(refusal: HttpRefusal) -> (StatusCode, String) {
     (refusal.status(), refusal.text().to_owned())
 }
 
-/// What rules call an action of the API.
+/// The action of the rules for an action of the API.
 fn rule_of(action: Asking) -> Action {
     match action {
         Asking::Observe => Action::Observe,
@@ -87,18 +87,18 @@ fn rule_of(action: Asking) -> Action {
     }
 }
 
-/// The API, by the rules.
+/// Authorises API requests by the rules.
 #[derive(Debug)]
 pub struct ByRules {
-    /// Knows the rules.
+    /// The rules in force.
     pub access: Arc<Access>,
-    /// Whose certificates are believed, if there is an authority.
+    /// The believed certificates, if there is an authority.
     pub trust: Option<Arc<Trust>>,
 }
 
 impl ByRules {
-    /// Who has shown a certificate that is still believed: an authority may be gone, or a
-    /// certificate revoked, since the connection's handshake.
+    /// The principal of the client's certificate, if that is still believed: since the connection's
+    /// handshake an authority may have gone, or a certificate may have been revoked.
     fn certified(&self, remote: &Remote) -> Result<Option<Principal>, HttpRefusal> {
         let (Some(trust), Some(shown)) = (&self.trust, remote.certified()) else { return Ok(None) };
         match trust.dropped(Role::Client, &shown.chain, SystemTime::now()) {
@@ -148,13 +148,13 @@ impl Authorizer for ByRules {
     }
 }
 
-/// The API for whoever could open the control socket: everything is allowed, under this name, and
-/// noted.
+/// Authorises API requests over the control socket: a process that could open it may do everything.
+/// Requests are recorded under this name.
 #[derive(Debug)]
 pub struct ByFile {
-    /// Keeps the audit.
+    /// Has the audit.
     pub access: Arc<Access>,
-    /// The name.
+    /// The name in the audit.
     pub name: &'static str,
 }
 
@@ -182,17 +182,17 @@ impl Authorizer for ByFile {
 }
 
 impl Access {
-    /// Somebody changes something over the API.
+    /// Records a change made over the API.
     fn changed(&self, principal: &str, remote: &Remote, about: &str) {
         let (action, from) = (Action::Administer.name(), remote.text());
         self.audit.note(&Record { event: "changed", action, principal, about, from, ..Record::default() });
     }
 
-    /// Who asks, `from` where and having shown which certificate, if some rule allows them the
-    /// action.
+    /// The principal of a request from the address `from` with that certificate, if a rule allows
+    /// it the action.
     ///
     /// # Errors
-    /// What to answer otherwise; the audit has been told.
+    /// The refusal to answer with; it has been recorded in the audit.
     pub async fn authorize_http(
         self: &Arc<Access>,
         headers: &HeaderMap,
@@ -208,11 +208,11 @@ impl Access {
         Err(refusal)
     }
 
-    /// Who asks, `from` where, and what the rules allow that one. Whoever is signed in may ask
-    /// that, also where nothing is allowed.
+    /// The principal of a request from the address `from`, and the API actions that the rules allow
+    /// it. A principal that is signed in gets an answer even if no action is allowed.
     ///
     /// # Errors
-    /// They are not signed in, and nothing is allowed to everybody; the audit has been told.
+    /// The request is not signed in, and anonymous requests may do nothing; recorded in the audit.
     pub async fn who_asks(
         self: &Arc<Access>,
         headers: &HeaderMap,
@@ -230,11 +230,11 @@ impl Access {
         Ok((principal, may))
     }
 
-    /// Who asks, `from` where: a password or token counts before a certificate;
-    /// [`Principal::anonymous`] without any.
+    /// The principal of a request from the address `from`. A password or token counts before a
+    /// certificate; without any it is [`Principal::anonymous`].
     ///
     /// # Errors
-    /// What they say is not believed, or cannot be judged now; the audit has been told.
+    /// The credentials are wrong, or cannot be verified now; recorded in the audit.
     pub async fn identify_http(
         self: &Arc<Access>,
         headers: &HeaderMap,
@@ -258,7 +258,7 @@ impl Access {
         }
         let (tell, told) = oneshot::channel();
         self.identify(asked, move |result| {
-            // Whoever asked may be gone.
+            // The request may have been dropped.
             let _ = tell.send(result);
         });
         let refusal = match told.await {
@@ -268,26 +268,27 @@ impl Access {
                 return Ok(who.principal);
             }
             Ok(Err(Unidentified::Refused)) => HttpRefusal::NotSignedIn,
-            // The end of the threads is the end of the server.
+            // The threads end only with the server.
             Ok(Err(Unidentified::Busy)) | Err(_) => HttpRefusal::Busy,
         };
         self.refused_http(("", from), action.name(), refusal);
         Err(refusal)
     }
 
-    /// Whether a request to open a WebSocket, `from` that address, may come from where it does:
-    /// from no web page, from one of the same host, from one of those that the configuration names,
-    /// or with `--dev` from one of this machine.
+    /// Whether a request from the address `from` may open a WebSocket: one that comes from no web
+    /// page, from a page of the same host, from one of the configured origins, or with `--dev` from
+    /// a page of this machine.
     ///
     /// # Errors
-    /// It comes from elsewhere; the audit has been told.
+    /// It comes from another origin; recorded in the audit.
     pub fn check_origin(&self, headers: &HeaderMap, from: &dyn fmt::Display) -> Result<(), HttpRefusal> {
         let plan = self.plan();
         let Some(origin) = headers.get(ORIGIN) else { return Ok(()) };
         let origin = origin.to_str().unwrap_or_default();
         let own = headers.get(HOST).and_then(|host| host.to_str().ok()).map(host_of);
         let page = origin.split_once("://").map(|(_, authority)| authority);
-        // With `--dev` there is no sign-in, so a page whose name leads here would count as its own.
+        // With `--dev` there is no sign-in, so a page whose name resolves to this host would count
+        // as its own.
         let may_be_own = |host: &str| !host.is_empty() && (!plan.dev || is_loopback(host) || is_address(host));
         let is_own = page
             .map(host_of)
@@ -295,7 +296,7 @@ impl Access {
         let is_named = |named: &String| {
             named.eq_ignore_ascii_case(origin) || page.is_some_and(|authority| named.eq_ignore_ascii_case(authority))
         };
-        // Pages of a developer come from any port of the machine.
+        // A developer's pages may come from any port of the machine.
         let is_of_machine = plan.dev && page.map(host_of).is_some_and(is_loopback);
         if is_own || is_of_machine || plan.origins.iter().any(is_named) {
             return Ok(());
@@ -308,14 +309,13 @@ impl Access {
         Err(HttpRefusal::ForeignOrigin)
     }
 
-    /// Takes note that something was asked by a web page of somebody else: what, of which origin,
-    /// and from which address.
+    /// Records a refused request of a web page of another origin: action, origin and address.
     fn note_foreign(&self, action: &str, (about, from): (&str, &str), why: &str) {
         let code = Some(HttpRefusal::ForeignOrigin.status().as_u16());
         self.audit.note(&Record { event: "refused", action, about, from, code, why, ..Record::default() });
     }
 
-    /// Takes note of a client whose certificate signs it in over HTTP.
+    /// Records a client whose certificate signs it in over HTTP.
     pub(crate) fn note_certified(&self, principal: &str, from: &str) {
         self.audit.note(&Record { event: "signed_in", action: "connect", principal, from, ..Record::default() });
     }
@@ -326,7 +326,7 @@ impl Access {
     }
 }
 
-/// What `Authorization` says.
+/// The credentials in an `Authorization` header.
 fn read(value: &str, from: &str) -> Option<Asked> {
     let (scheme, rest) = value.split_once(' ')?;
     let asked = |user, password: &[u8], is_bearer| Asked {
@@ -347,13 +347,13 @@ fn read(value: &str, from: &str) -> Option<Asked> {
     Some(asked(Some(user.to_owned()), password.as_bytes(), false))
 }
 
-/// Whether a host is this machine by any name or address that no other one can have.
+/// Whether a host is this machine, by a name or address that no other machine can have.
 fn is_loopback(host: &str) -> bool {
     let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
     address.map_or_else(|_| host.eq_ignore_ascii_case("localhost"), |address| address.is_loopback())
 }
 
-/// Whether a host is given by its address: a name may be made to lead here by anybody.
+/// Whether a host is given as an address: a name can be made to resolve to this host.
 fn is_address(host: &str) -> bool {
     host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>().is_ok()
 }

@@ -1,8 +1,8 @@
-//! Who somebody is, and whether they may: passwords, tokens and certificates, rules and quotas, and
-//! the audit of it.
+//! Authentication and authorisation: passwords, tokens and certificates, rules and quotas, and
+//! their audit.
 //!
-//! The rules themselves are in `whimbrel-access`, and the MQTT edge asks them. Here is what needs
-//! files, clocks and threads.
+//! The rules themselves are in `whimbrel-access`, and the MQTT edge applies them. This module has
+//! the parts that need files, clocks and threads.
 
 pub mod audit;
 mod http;
@@ -34,22 +34,22 @@ use workers::Workers;
 use crate::identity::Role;
 use crate::identity::trust::{Refusal, Trust};
 
-/// The reason code of MQTT 5 for who is not believed: bad user name or password.
+/// MQTT 5 reason code for failed authentication: bad user name or password.
 const NOT_BELIEVED: u16 = 0x86;
 
-/// Names that one line of the log shows of each kind.
+/// Names of each kind that one log line shows, at most.
 const NAMES_MAX: usize = 20;
 
-/// What the configuration says of identity and rights.
+/// Identity and access settings of the configuration.
 #[derive(Debug, Default)]
 pub struct Plan {
-    /// Everybody may do everything.
+    /// Every client may do everything.
     pub dev: bool,
-    /// The users with passwords, if there is a file of them.
+    /// The users with passwords, if there is a password file.
     pub passwords: Option<Passwords>,
-    /// The keys of tokens, if there are any.
+    /// The keys of tokens, if any.
     pub tokens: Option<Tokens>,
-    /// The rules as they were written.
+    /// The rules as written in the configuration.
     pub written: Vec<Rule>,
     /// The rules.
     pub rules: Arc<Rules>,
@@ -57,24 +57,24 @@ pub struct Plan {
     pub quotas: Arc<[Quota]>,
     /// Origins of web pages that may open WebSockets, beside the broker's own host.
     pub origins: Vec<String>,
-    /// Where the audit goes.
+    /// Destination of the audit.
     pub audit: audit::Place,
-    /// Clients that publish what they may not are disconnected.
+    /// Clients that publish without permission are disconnected.
     pub disconnects_denied: bool,
 }
 
 impl Plan {
-    /// Everything is allowed to everybody.
+    /// The plan of `--dev`: every client may do everything.
     pub fn of_development() -> Plan {
         Plan { dev: true, rules: Arc::new(Rules::everything()), ..Plan::default() }
     }
 
-    /// Whether somebody can be known by what they say.
+    /// Whether passwords or tokens can be verified.
     pub fn judges(&self) -> bool {
         self.passwords.is_some() || self.tokens.is_some()
     }
 
-    /// The part of it that the MQTT edge needs.
+    /// The part of the plan that the MQTT edge needs.
     pub fn of_edge(&self) -> whimbrel_mqtt::Access {
         let users = self.passwords.iter().flat_map(Passwords::users).cloned();
         whimbrel_mqtt::Access {
@@ -87,7 +87,7 @@ impl Plan {
         }
     }
 
-    /// Who this is; otherwise why not, for the audit. Takes tens of milliseconds.
+    /// Verifies credentials. The error is why not, for the audit. Takes tens of milliseconds.
     fn judge(&self, asked: &Asked) -> Result<Identified, String> {
         let token = self.tokens.as_ref().zip(std::str::from_utf8(&asked.password).ok());
         if let Some((tokens, token)) = token.filter(|(_, token)| asked.is_bearer || Tokens::is_token(token)) {
@@ -102,48 +102,48 @@ impl Plan {
     }
 }
 
-/// What somebody says of who they are.
+/// Credentials to be verified.
 #[derive(Debug)]
 pub struct Asked {
     /// The user name, if there is one.
     pub user: Option<String>,
     /// A password or a token.
     pub password: Vec<u8>,
-    /// It can only be a token.
+    /// The password can only be a token.
     pub is_bearer: bool,
-    /// Where it comes from, in words; empty if that is not known.
+    /// Address of the client, as text; empty if it is not known.
     pub from: String,
-    /// With which client id, over MQTT.
+    /// The client id, over MQTT.
     pub client_id: Option<String>,
 }
 
-/// Who somebody is.
+/// Result of a successful verification.
 #[derive(Clone, Debug)]
 pub struct Identified {
-    /// Who.
+    /// The principal.
     pub principal: Principal,
-    /// They have shown a token, not a password: the mark of its key.
+    /// The mark of the token's key; `None`: by password.
     pub by_token: Option<tokens::Mark>,
-    /// Until when that is so.
+    /// When the identity ends.
     pub until: Option<SystemTime>,
 }
 
-/// How often what came of asking who somebody is.
+/// Counters of verifications, by their results.
 #[derive(Debug, Default)]
 pub struct Counts {
-    /// They were remembered.
+    /// Credentials were remembered.
     pub remembered: AtomicU64,
-    /// Their password was right.
+    /// The password was right.
     pub by_password: AtomicU64,
-    /// Their token was believed.
+    /// The token was valid.
     pub by_token: AtomicU64,
-    /// Neither.
+    /// Neither password nor token was right.
     pub refused: AtomicU64,
-    /// Too many others were waiting.
+    /// Too many verifications were waiting.
     pub busy: AtomicU64,
 }
 
-/// Knows who may do what.
+/// The rules in force, verification of credentials, and the audit.
 #[derive(Debug)]
 pub struct Access {
     plan: RwLock<Arc<Plan>>,
@@ -154,7 +154,7 @@ pub struct Access {
 }
 
 impl Access {
-    /// Begins with this.
+    /// Starts with this plan.
     ///
     /// # Errors
     /// The audit cannot be written, or the system gives no threads or randomness.
@@ -164,12 +164,12 @@ impl Access {
         Ok(Arc::new(Access { plan: RwLock::new(plan), workers, remembered, audit, counts: Counts::default() }))
     }
 
-    /// What is in force.
+    /// The plan in force.
     pub fn plan(&self) -> Arc<Plan> {
         self.plan.read().clone()
     }
 
-    /// What was counted.
+    /// Counters of verifications.
     pub fn counts(&self) -> &Counts {
         &self.counts
     }
@@ -179,7 +179,7 @@ impl Access {
         &self.audit
     }
 
-    /// Who this is, if that is remembered.
+    /// Identity for credentials that are remembered.
     pub fn recall(&self, asked: &Asked) -> Option<Identified> {
         let found = self.remembered.find(Instant::now(), asked.user.as_deref(), &asked.password);
         if found.is_some() {
@@ -188,7 +188,8 @@ impl Access {
         found
     }
 
-    /// Finds out who this is, and says so on a thread of its own; at once if it is not even tried.
+    /// Verifies credentials, and calls `done` on a worker's thread; at once if they are not even
+    /// tried.
     pub fn identify(
         self: &Arc<Access>,
         asked: Asked,
@@ -219,7 +220,7 @@ impl Access {
                 let count = if who.by_token.is_some() { &self.counts.by_token } else { &self.counts.by_password };
                 count.fetch_add(1, Ordering::Relaxed);
                 let current = self.plan.read();
-                // What was right by what is no longer in force is not remembered.
+                // Credentials verified by a plan that is no longer in force are not remembered.
                 if Arc::ptr_eq(&current, plan) {
                     self.remembered.keep(Instant::now(), asked.user.as_deref(), &asked.password, &who);
                 }
@@ -232,8 +233,8 @@ impl Access {
         }
     }
 
-    /// Counts and notes somebody who is not believed. The name that they give is nobody's yet: it
-    /// is what the record is about.
+    /// Counts and records failed authentication. The given name is not proved, so it is what the
+    /// record is about, not its principal.
     fn note_unidentified(&self, asked: &Asked, why: &str) {
         self.counts.refused.fetch_add(1, Ordering::Relaxed);
         let code = asked.client_id.as_ref().map_or(StatusCode::UNAUTHORIZED.as_u16(), |_| NOT_BELIEVED);
@@ -249,11 +250,11 @@ impl Access {
         });
     }
 
-    /// Which rule allows the broker of that name to be linked with, which came from, or is dialled
-    /// at, that address.
+    /// The rule that allows a link with the broker of that name, which came from, or is dialled at,
+    /// that address.
     ///
     /// # Errors
-    /// None does; the audit has been told.
+    /// No rule allows it; it has been recorded in the audit.
     pub fn peer(&self, name: &str, from: &str) -> Result<RuleNo, Denied> {
         let judged = match Principal::new(name) {
             Ok(broker) => self.plan().rules.peer(&broker),
@@ -264,7 +265,7 @@ impl Access {
 
     /// Why the broker of that name, which came from, or is dialled at, that address, may not be
     /// linked with, if so: the certificates that it has `shown` are not believed any more, or no
-    /// rule allows it. The audit has been told.
+    /// rule allows it. Recorded in the audit.
     pub fn refuses_peer(
         &self,
         (name, from): (&str, &str),
@@ -277,28 +278,27 @@ impl Access {
         dropped.or_else(|| self.peer(name, from).is_err().then_some(Refusal::NotAllowed))
     }
 
-    /// Takes note of a broker, or of somebody who wanted to be one, that is refused: its name, if
-    /// that is known, and its address.
+    /// Records the refusal of a broker, or of a peer that wanted to be one: its name, if that is
+    /// known, and its address.
     pub fn note_refused_peer(&self, (name, from): (&str, &str), why: &str) {
         self.audit.note(&Record { event: "refused", action: "peer", principal: name, from, why, ..Record::default() });
     }
 
-    /// Takes note of a client that is turned away for the certificate that it has shown, or for
-    /// showing none.
+    /// Records that a client is turned away for its certificate, or for having none.
     pub fn note_refused_certificate(&self, from: &str, why: &str) {
         self.audit.note(&Record { event: "refused", action: "connect", from, why, ..Record::default() });
     }
 
-    /// The audit goes on where a new plan says, although that is not in force yet.
+    /// Moves the audit to the destination of a new plan, although that plan is not in force yet.
     ///
     /// # Errors
-    /// It cannot be written there; then it goes where it went.
+    /// The new destination cannot be written; the old one stays.
     pub fn reopen_audit(&self, plan: &Plan) -> io::Result<()> {
         self.audit.reopen(plan.audit.clone())
     }
 
-    /// From now on this is in force. The log and the audit are told how it differs from what was,
-    /// and what `more` has changed; whether anything has is returned.
+    /// Puts a plan in force. The log and the audit get the differences from the plan before, and
+    /// those in `more`. Returns whether there are any.
     pub fn replace(&self, plan: Arc<Plan>, more: Vec<String>) -> bool {
         let before = std::mem::replace(&mut *self.plan.write(), plan.clone());
         self.remembered.forget();
@@ -313,7 +313,7 @@ impl Access {
         !parts.is_empty()
     }
 
-    /// Takes note that what was read again is not in force, and why.
+    /// Records that a configuration that was read again is not in force, and why.
     pub fn note_not_reloaded(&self, why: &str) {
         self.audit.note(&Record { event: "refused", action: "reload", why, ..Record::default() });
     }
@@ -327,19 +327,19 @@ fn of_quota(quota: &Quota) -> &[String] {
     &quota.principals
 }
 
-/// Those that are not among others: their places in the list, from 1, and whom they are about.
+/// Items that are not among others: their places in the list, from 1, and their principals.
 fn not_in<T: PartialEq>(these: &[T], others: &[T], whom: impl Fn(&T) -> &[String]) -> Vec<String> {
     let these = these.iter().enumerate().filter(|(_, one)| !others.contains(one));
     these.map(|(at, one)| format!("{} ({})", at + 1, whom(one).join(", "))).collect()
 }
 
-/// Whether those that are in both lists stand in another order there.
+/// Whether the items that are in both lists are in another order there.
 fn is_reordered<T: PartialEq>(before: &[T], after: &[T]) -> bool {
     let kept = before.iter().filter(|one| after.contains(one));
     !kept.eq(after.iter().filter(|one| before.contains(one)))
 }
 
-/// How one differs from another, in words.
+/// Differences between two plans, as text.
 fn differences(before: &Plan, after: &Plan) -> Vec<String> {
     let mut parts = Vec::new();
     let users =

@@ -1,4 +1,4 @@
-//! The file of passwords: one user a line, `user:$argon2id$…`.
+//! The password file: one user a line, `user:$argon2id$…`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,10 +15,10 @@ use whimbrel_access::Principal;
 /// The longest password, in bytes.
 pub const PASSWORD_MAX: usize = 1024;
 
-/// The largest file of passwords, in bytes: about 250,000 users.
+/// The largest password file, in bytes: about 250,000 users.
 const FILE_MAX: u64 = 32 << 20;
 
-/// The most memory that one hash may take, in KiB: each thread that hashes takes so much.
+/// The most memory that one hash may take, in KiB; each thread that hashes takes that much.
 const MEMORY_MAX: u32 = 256 << 10;
 
 /// The most passes over that memory.
@@ -30,12 +30,12 @@ const LANES_MAX: u32 = 16;
 /// Bytes of salt.
 const SALT: usize = 16;
 
-/// What is wrong with a file of identity, and in which of its lines.
+/// What is wrong with a password or key file, and in which line.
 #[derive(Debug)]
 pub struct FileFault {
     /// The file.
     pub path: PathBuf,
-    /// From 1; `None`: the file as a whole.
+    /// Number of the line, from 1; `None`: the file as a whole.
     pub line: Option<usize>,
     /// What is wrong.
     pub cause: String,
@@ -52,11 +52,12 @@ impl fmt::Display for FileFault {
 
 impl std::error::Error for FileFault {}
 
-/// The users of a file, with the hashes of their passwords.
+/// The users of a password file, with the hashes of their passwords.
 #[derive(Clone)]
 pub struct Passwords {
     users: BTreeMap<Principal, PasswordHash>,
-    /// Compared with what unknown users bring, so that they cost as much as known ones.
+    /// Hash that passwords of unknown users are compared with, so that they cost as much as known
+    /// ones.
     nobody: PasswordHash,
 }
 
@@ -67,10 +68,10 @@ impl fmt::Debug for Passwords {
 }
 
 impl Passwords {
-    /// Reads a file.
+    /// Reads a password file.
     ///
     /// # Errors
-    /// It cannot be read, or a line is no user with a hash that can be believed: which, and why.
+    /// The file cannot be read, or a line is not a user with an accepted hash: which, and why.
     pub fn read(path: &Path) -> Result<Passwords, FileFault> {
         let text = read_text(path, FILE_MAX)?;
         Passwords::parse(&text).map_err(|(line, cause)| FileFault { path: path.to_owned(), line: Some(line), cause })
@@ -92,13 +93,13 @@ impl Passwords {
             }
         }
         let params = users.values().next().and_then(|hash| Params::try_from(hash).ok()).unwrap_or(Params::DEFAULT);
-        // What it hashes does not matter: nobody is let in by it.
+        // What it hashes does not matter: it lets no user in.
         let nobody = Argon2::from(params).hash_password_with_salt(b"", &[0; SALT]);
         let nobody = nobody.map_err(|error| (0, format!("argon2 does not work here: {error}")))?;
         Ok(Passwords { users, nobody })
     }
 
-    /// How many users there are.
+    /// Number of users.
     pub fn len(&self) -> usize {
         self.users.len()
     }
@@ -113,7 +114,7 @@ impl Passwords {
         self.users.keys()
     }
 
-    /// The users that were there before and have another password now.
+    /// Users that are in both files with different passwords.
     pub fn changed_from(&self, before: &Passwords) -> Vec<String> {
         let is_changed = |(user, hash): &(&Principal, &PasswordHash)| {
             before.users.get(*user).is_some_and(|old| old.to_string() != hash.to_string())
@@ -121,8 +122,8 @@ impl Passwords {
         self.users.iter().filter(is_changed).map(|(user, _)| format!("{:?}", user.name())).collect()
     }
 
-    /// The user of that name, if the password is right. Takes tens of milliseconds, whether or not
-    /// there is such a user.
+    /// The user with that name, if the password is right. Takes tens of milliseconds, whether or
+    /// not the user exists.
     pub fn verify(&self, user: &str, password: &[u8]) -> Option<Principal> {
         let known = Principal::new(user).ok().and_then(|user| self.users.get_key_value(&user));
         let hash = known.map_or(&self.nobody, |(_, hash)| hash);
@@ -168,21 +169,21 @@ pub(super) fn read_text(path: &Path, most: u64) -> Result<String, FileFault> {
     }
 }
 
-/// Why the passwords of a file were not changed.
+/// Why a password file was not changed.
 #[derive(Debug, thiserror::Error)]
 pub enum ChangeError {
-    /// The user or the password is none.
+    /// The user name or the password is not allowed.
     #[error("{0}")]
     Refused(String),
-    /// There is no such user.
+    /// The user does not exist.
     #[error("{} has no user {user:?}: nothing is changed", .path.display())]
     Unknown {
         /// The file.
         path: PathBuf,
-        /// Who was to be removed.
+        /// The user to be removed.
         user: String,
     },
-    /// What is in the file cannot be kept.
+    /// The file has lines that cannot be kept.
     #[error("{0}. Nothing is changed; mend the file first")]
     File(#[from] FileFault),
     /// The file cannot be written.
@@ -195,13 +196,13 @@ pub enum ChangeError {
     },
 }
 
-/// Gives a user of a file another password, or makes the user, and the file, which only its owner
-/// may read; `None` removes the user. The file is exchanged as a whole, and stays its owner's, with
-/// the rights that it had. Returns whether the user was there before.
+/// Sets a user's password, or creates the user, and the file, which only its owner may read; `None`
+/// removes the user. The file is replaced as a whole, and keeps its owner and permissions. Returns
+/// whether the user existed before.
 ///
 /// # Errors
-/// The user or password is none, the file has something else in it, or it cannot be written.
-/// Nothing is changed then.
+/// The user name or password is not allowed, the file has other lines in it, or it cannot be
+/// written. Nothing is changed then.
 pub fn change(path: &Path, user: &str, password: Option<&[u8]>) -> Result<bool, ChangeError> {
     Principal::new(user).map_err(|error| ChangeError::Refused(format!("{user:?} is no user: {error}")))?;
     let line = password.map(|password| hash(password).map(|hash| format!("{user}:{hash}\n"))).transpose()?;
@@ -237,10 +238,10 @@ fn hash(password: &[u8]) -> Result<PasswordHash, ChangeError> {
     hash.map_err(|error| refused(format!("the password cannot be hashed: {error}")))
 }
 
-/// Exchanges a file for another one, which those may read who might read the first; a new one only
-/// its owner.
+/// Replaces a file. The new one keeps the readers of the old one; without an old one only its owner
+/// may read it.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
-    // Through a link, so that it stays one.
+    // The target of a link is replaced, so that the link stays.
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let name = path.file_name().ok_or_else(|| io::Error::other("it names no file"))?;
@@ -251,10 +252,9 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
         file.write_all(text.as_bytes())?;
         if let Ok(about) = fs::metadata(&path) {
-            // The broker may read it as another user than the one who changes it; only root can
-            // keep that so.
+            // The broker may run as another user than the caller; only root can keep that owner.
             let _ = std::os::unix::fs::fchown(&file, Some(about.uid()), Some(about.gid()));
-            // Where the group could not be kept, its rights are nobody's.
+            // Where the group could not be kept, its permissions go.
             let kept = if file.metadata()?.gid() == about.gid() { 0o777 } else { 0o707 };
             file.set_permissions(fs::Permissions::from_mode(about.mode() & kept))?;
         }

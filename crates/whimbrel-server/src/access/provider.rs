@@ -1,4 +1,4 @@
-//! Signatures of tokens, checked by the one crypto provider there is.
+//! Checks signatures of tokens with ring, the only crypto provider.
 
 use std::sync::Once;
 
@@ -13,11 +13,10 @@ use ring::signature::{
 static PROVIDER: CryptoProvider =
     CryptoProvider { signer_factory: no_signer, verifier_factory: verifier, key_utils: KeyUtils::new_unimplemented() };
 
-/// Lets tokens be checked by ring.
+/// Installs ring as the provider that checks tokens.
 pub(super) fn install() {
     static ONCE: Once = Once::new();
-    // Nobody else in this process has tokens; if somebody had installed another provider, that
-    // would check them.
+    // Nothing else in this process uses tokens; another provider installed before would check them.
     ONCE.call_once(|| {
         let _ = PROVIDER.install_default();
     });
@@ -32,7 +31,7 @@ fn verifier(algorithm: &Algorithm, key: &DecodingKey) -> Result<Box<dyn JwtVerif
     let bytes = key.try_get_as_bytes()?;
     let public = |family, by: &'static dyn VerificationAlgorithm| {
         let kind = Kind::Public(UnparsedPublicKey::new(by, bytes.to_vec()));
-        // The algorithm is what a token says: a key of another family must not be taken for one.
+        // A token names its algorithm: a key of another family must not be used for it.
         if key.family() == family { Ok(kind) } else { Err(Error::from(ErrorKind::InvalidAlgorithm)) }
     };
     let kind = match algorithm {

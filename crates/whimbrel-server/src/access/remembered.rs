@@ -1,4 +1,4 @@
-//! Passwords and tokens that were right a moment ago, so that who comes back costs nothing.
+//! Credentials verified lately, so that clients that reconnect cost no hashing.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant, SystemTime};
@@ -9,10 +9,10 @@ use ring::rand::SystemRandom;
 
 use super::Identified;
 
-/// For how long they are remembered.
+/// Time for which credentials are remembered.
 const LIFE: Duration = Duration::from_secs(60);
 
-/// How many are remembered.
+/// Credentials that are remembered, at most.
 const MOST: usize = 100_000;
 
 #[derive(Debug)]
@@ -21,7 +21,7 @@ struct Entry {
     until: Instant,
 }
 
-/// Hashes of what was right, under a key that nobody knows.
+/// Hashes of right credentials, under a random key.
 #[derive(Debug)]
 pub(super) struct Remembered {
     key: hmac::Key,
@@ -29,7 +29,7 @@ pub(super) struct Remembered {
 }
 
 impl Remembered {
-    /// Nothing yet; `None`: the system has no randomness to give.
+    /// Remembers nothing yet; `None`: the system has no randomness to give.
     pub(super) fn new() -> Option<Remembered> {
         let key = hmac::Key::generate(HMAC_SHA256, &SystemRandom::new()).ok()?;
         Some(Remembered { key, entries: Mutex::default() })
@@ -37,7 +37,7 @@ impl Remembered {
 
     fn name(&self, user: Option<&str>, password: &[u8]) -> [u8; 32] {
         let mut context = hmac::Context::with_key(&self.key);
-        // With its length, so that no other division of the same bytes has the same name.
+        // The user with its length, so that no other division of the same bytes has the same name.
         context.update(&user.map_or(u64::MAX, |user| user.len() as u64).to_le_bytes());
         context.update(user.unwrap_or_default().as_bytes());
         context.update(password);
@@ -65,7 +65,7 @@ impl Remembered {
         }
     }
 
-    /// Others may be right now.
+    /// Forgets all: other credentials may be right now.
     pub(super) fn forget(&self) {
         self.entries.lock().clear();
     }

@@ -1,4 +1,4 @@
-//! Signed tokens (JWT): who has one is who it says.
+//! Signed tokens (JWT): the holder of a valid token is the principal that it names.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -18,47 +18,47 @@ pub const TOKEN_MAX: usize = 16 << 10;
 /// Keys at most.
 pub const KEYS_MAX: usize = 64;
 
-/// The largest file of a key, in bytes.
+/// The largest key file, in bytes.
 const FILE_MAX: u64 = 64 << 10;
 
 /// The shortest secret for HS256, in bytes (RFC 7518, section 3.2).
 const SECRET_MIN: usize = 32;
 
-/// How far clocks may be apart, in seconds.
+/// Difference between clocks that is tolerated, in seconds.
 const LEEWAY: u64 = 5;
 
-/// Algorithms by their names in tokens and in the configuration.
+/// Algorithms, by their names in tokens and in the configuration.
 pub const ALGORITHMS: &[&str] = &["HS256", "RS256", "ES256", "EdDSA"];
 
 /// A key as it is written in the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyPlan {
-    /// What tokens call it (`kid`); `None`: it is for tokens that name no key.
+    /// The key's name in tokens (`kid`); `None`: it is for tokens that name no key.
     pub id: Option<String>,
     /// One of [`ALGORITHMS`].
     pub algorithm: String,
-    /// The public key in PEM; for HS256 the secret itself, without the end of its line.
+    /// File of the public key in PEM; for HS256 of the secret itself, without the end of its line.
     pub file: PathBuf,
 }
 
-/// What tells keys apart, with whom their tokens must be for: who was let in by a key that is not
-/// in force any more has to go.
+/// Hash of a key and of the issuer and audience that its tokens must have. Clients let in by a key
+/// whose mark is no longer in force are disconnected.
 pub type Mark = u64;
 
 struct Key {
     id: Option<String>,
-    /// Of the key alone.
+    /// Hash of the key alone.
     key_mark: Mark,
-    /// Of the key, and of whom tokens must be for.
+    /// Hash of the key, and of issuer and audience.
     mark: Mark,
     validation: Validation,
     key: DecodingKey,
 }
 
-/// The keys by which tokens are believed, and for whom they must be made.
+/// The keys by which tokens are verified, and the claims that tokens must have.
 pub struct Tokens {
     keys: Vec<Key>,
-    /// What tokens must say of who has made them, and for whom.
+    /// Issuer and audience that tokens must have, if any.
     claims: [Option<String>; 2],
 }
 
@@ -68,7 +68,7 @@ impl fmt::Debug for Tokens {
     }
 }
 
-/// What a token says. Claims of the wrong type are a mistake, not absent.
+/// Claims of a token. A claim of the wrong type is an error, not absent.
 #[derive(Deserialize)]
 struct Claims {
     sub: String,
@@ -78,10 +78,10 @@ struct Claims {
 }
 
 impl Tokens {
-    /// Reads the keys. `issuer` and `audience` are what tokens must say, if anything.
+    /// Reads the keys. Tokens must have `issuer` and `audience`, if these are given.
     ///
     /// # Errors
-    /// Which key cannot be used, by its place, and why.
+    /// The key that cannot be used, by its place, and why.
     pub fn read(plans: &[KeyPlan], issuer: Option<&str>, audience: Option<&str>) -> Result<Tokens, (usize, FileFault)> {
         provider::install();
         let keys = plans.iter().enumerate().map(|(place, plan)| {
@@ -118,14 +118,14 @@ impl Tokens {
         self.keys.iter().map(|key| key.mark)
     }
 
-    /// Those keys, in words, that another set does not have.
+    /// Names of the keys that another set does not have, for messages.
     pub fn not_in(&self, others: Option<&Tokens>) -> Vec<String> {
         let has = |key: &&Key| others.is_some_and(|others| others.keys.iter().any(|it| it.key_mark == key.key_mark));
         let keys = self.keys.iter().filter(|key| !has(key));
         keys.map(|key| key.id.as_ref().map_or_else(|| "one without an id".into(), |id| format!("{id:?}"))).collect()
     }
 
-    /// What tokens must have as their issuer and audience.
+    /// Issuer and audience that tokens must have, if any.
     pub fn claims(&self) -> &[Option<String>; 2] {
         &self.claims
     }
@@ -135,10 +135,10 @@ impl Tokens {
         text.len() <= TOKEN_MAX && text.matches('.').count() == 2 && decode_header(text).is_ok()
     }
 
-    /// Who has this token, until when, and by which key.
+    /// Verifies a token. Returns its principal, its end, and the mark of its key.
     ///
     /// # Errors
-    /// Why it is not believed; for the audit, not for the one who shows it.
+    /// Why it is not valid; for the audit, not for the client.
     pub fn verify(&self, token: &str) -> Result<(Principal, SystemTime, Mark), String> {
         if token.len() > TOKEN_MAX {
             return Err(format!("the token is longer than {TOKEN_MAX} bytes"));
@@ -172,13 +172,13 @@ fn shortened(text: &str) -> String {
     text.chars().take(64).collect()
 }
 
-/// The mark of a key with this text, whose tokens are for these.
+/// The mark of a key with this text, for tokens with these claims.
 fn mark(plan: &KeyPlan, text: &str, claims: [Option<&str>; 2]) -> Mark {
     let mut context = digest::Context::new(&digest::SHA256);
     for part in
         [plan.id.as_deref(), Some(&plan.algorithm), Some(text.trim_end_matches(['\r', '\n']))].into_iter().chain(claims)
     {
-        // With its length, so that no other division of the same bytes has the same mark.
+        // Each part with its length, so that no other division of the same bytes has the same mark.
         context.update(&part.map_or(u64::MAX, |part| part.len() as u64).to_le_bytes());
         context.update(part.unwrap_or_default().as_bytes());
     }
@@ -187,7 +187,7 @@ fn mark(plan: &KeyPlan, text: &str, claims: [Option<&str>; 2]) -> Mark {
     Mark::from_le_bytes(bytes)
 }
 
-/// A key, for which algorithm, and the text that it was read from.
+/// Reads a key. Returns its algorithm, the key, and the text of its file.
 fn read_key(plan: &KeyPlan) -> Result<(Algorithm, DecodingKey, String), FileFault> {
     let fault = |cause: String| FileFault { path: plan.file.clone(), line: None, cause };
     let text = read_text(&plan.file, FILE_MAX)?;
@@ -215,7 +215,7 @@ fn read_key(plan: &KeyPlan) -> Result<(Algorithm, DecodingKey, String), FileFaul
     read.map(|(algorithm, key)| (algorithm, key, text))
 }
 
-/// All files that keys come from.
+/// Files of all keys.
 pub fn files(plans: &[KeyPlan]) -> impl Iterator<Item = &Path> {
     plans.iter().map(|plan| plan.file.as_path())
 }

@@ -1,5 +1,5 @@
-//! Threads that hash passwords: it takes tens of milliseconds by design, and nobody else is to wait
-//! for it.
+//! Threads that hash passwords: hashing takes tens of milliseconds by design, and must not hold up
+//! the broker.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
 
-/// What waits to be judged at most, so that nobody waits longer than a client may: at 30 ms each
-/// and with one thread 4 seconds.
+/// Jobs that wait at most, so that none waits longer than a client may: at 30 ms each and with one
+/// thread 4 seconds.
 pub const QUEUE_MAX: usize = 128;
 
-/// Threads at most. More would take the processors from delivering.
+/// Threads at most. More would take processors from the delivery of events.
 const THREADS_MAX: usize = 4;
 
-/// How nice they are to other threads: delivering goes first.
+/// Nice value of these threads: the delivery of events goes first.
 const NICE: i32 = 10;
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -31,7 +31,7 @@ struct Shared {
     news: Condvar,
 }
 
-/// A few threads with a bounded queue. They end with it, once they have done what they are doing.
+/// A few threads with a bounded queue. When this is dropped, they finish their present job and end.
 pub(super) struct Workers {
     shared: Arc<Shared>,
 }
@@ -43,7 +43,7 @@ impl fmt::Debug for Workers {
 }
 
 impl Workers {
-    /// Half as many threads as there are processors, at least one.
+    /// Starts half as many threads as there are processors, at least one.
     ///
     /// # Errors
     /// The system gives no thread.
@@ -58,7 +58,7 @@ impl Workers {
         Ok(workers)
     }
 
-    /// Has a job done, unless too many wait.
+    /// Queues a job; `false` if [`QUEUE_MAX`] jobs wait.
     pub(super) fn ask(&self, job: Job) -> bool {
         let mut queue = self.shared.queue.lock();
         if queue.jobs.len() >= QUEUE_MAX {
@@ -79,7 +79,7 @@ impl Drop for Workers {
 }
 
 fn work(shared: &Shared) {
-    // Of this thread alone; if it is not allowed, delivering waits a little more.
+    // For this thread alone. If it is not allowed, the delivery of events waits a little more.
     let _ = rustix::process::nice(NICE);
     loop {
         let mut queue = shared.queue.lock();
@@ -111,7 +111,7 @@ mod tests {
         let taken = (0..QUEUE_MAX + THREADS_MAX + 1).filter(|_| {
             let held = held.clone();
             workers.ask(Box::new(move || {
-                // It ends when nobody holds it any more.
+                // It ends when the sender is dropped.
                 let _ = held.lock().recv();
             }))
         });

@@ -1,5 +1,5 @@
-//! The control socket: the API over a Unix socket that only its owner can open. The file's
-//! permission is the authority.
+//! The control socket: the API over a Unix socket that only its owner can open. The permission of
+//! the file is the authorisation.
 
 pub mod socket;
 
@@ -20,15 +20,15 @@ pub const SOCKET: &str = "control.sock";
 /// Connections at once. More wait in the system's queue.
 const MAX_CONNECTIONS: usize = 16;
 
-/// The name of whoever could open the socket.
+/// Name in the audit of requests over the socket.
 const OWNER: &str = "control socket";
 
-/// Where the control socket is to be.
+/// Place of the control socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The path.
     pub path: PathBuf,
-    /// It is in the data directory, which no other broker uses at the same time.
+    /// The path is in the data directory, which no other broker uses at the same time.
     pub is_guarded: bool,
 }
 
@@ -44,7 +44,7 @@ pub(crate) async fn serve(listening: Listening, api: Api, access: Arc<Access>) {
     let listener = &listener;
     let accept = move || async move { Ok(listener.accept().await?.0) };
     let answer = |stream: UnixStream| {
-        // Who it is was settled when it connected; without it the audit only lacks the number.
+        // The connection is already authorised; without the user's number only the audit lacks it.
         let remote = stream.peer_cred().map(|who| Remote::of_user(who.uid())).unwrap_or_default();
         http::answer("control socket", stream, routes.clone(), remote)
     };

@@ -1,4 +1,4 @@
-//! A Unix socket at a path: only its owner can connect.
+//! A Unix socket at a path, to which only its owner can connect.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -10,35 +10,35 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use socket2::{Domain, SockAddr, Socket, Type};
 
-/// Bytes of a path that the system takes for a socket, less its end. Longer ones are reached
+/// Bytes of a path that the system takes for a socket, without its end. Longer ones are reached
 /// through their directory.
 const PATH_MAX: usize = 107;
 
-/// Connections that wait to be accepted.
+/// Connections that wait to be accepted, at most.
 const BACKLOG: i32 = 64;
 
-/// A socket that listens. Its file is removed when this is dropped.
+/// A listening socket. Its file is removed when this is dropped.
 #[derive(Debug)]
 pub struct Listening {
     /// The socket.
     pub listener: UnixListener,
     path: PathBuf,
-    /// Keeps others away from the path, if nothing else does.
+    /// Keeps other processes away from the path, if it is not guarded.
     _lock: Option<File>,
 }
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        // Whoever is next removes what is left.
+        // The next process removes a file that is left.
         let _ = fs::remove_file(&self.path);
     }
 }
 
 /// Listens at a path. A socket that an earlier process has left there is removed: `is_guarded` says
-/// that no other process can be using it; otherwise that is made sure of with a lock beside it.
+/// that no other process can use it; otherwise a lock file beside it makes sure of that.
 ///
 /// # Errors
-/// Another process listens there, there is some other file, or the system refuses.
+/// Another process listens there, the path is another kind of file, or the system refuses.
 pub fn listen(path: &Path, is_guarded: bool) -> io::Result<Listening> {
     let lock = if is_guarded { None } else { Some(lock(path)?) };
     match fs::symlink_metadata(path) {
@@ -48,7 +48,7 @@ pub fn listen(path: &Path, is_guarded: bool) -> io::Result<Listening> {
         Err(error) => return Err(error),
     }
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-    // Before it has a name, so that nobody else can connect in between.
+    // Before the socket has a name, so that no other user can connect in between.
     rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
     with_address(path, |address| socket.bind(address))?;
     fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
@@ -61,7 +61,7 @@ pub fn listen(path: &Path, is_guarded: bool) -> io::Result<Listening> {
 /// Connects to the socket at a path.
 ///
 /// # Errors
-/// Nobody listens there, or the system refuses.
+/// No process listens there, or the system refuses.
 pub fn connect(path: &Path) -> io::Result<UnixStream> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     with_address(path, |address| socket.connect(address))?;
@@ -81,7 +81,7 @@ fn lock(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Uses the address of a path; one that is too long for the system by way of its directory.
+/// Calls `using` with the address of a path; one that is too long goes through its directory.
 fn with_address(path: &Path, using: impl FnOnce(&SockAddr) -> io::Result<()>) -> io::Result<()> {
     if path.as_os_str().len() <= PATH_MAX {
         return using(&SockAddr::unix(path)?);
@@ -133,7 +133,7 @@ mod tests {
         let killed = listen(&path, false).unwrap();
         let second = listen(&path, false).unwrap_err();
         assert_eq!(second.kind(), ErrorKind::AddrInUse, "{second}");
-        // As after a kill: the lock is gone, the file is not.
+        // As after a kill: the lock is gone, the file remains.
         let Listening { listener, .. } = &killed;
         let stale = listener.try_clone().unwrap();
         fs::rename(&path, place.path().join("kept")).unwrap();

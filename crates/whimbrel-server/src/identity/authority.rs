@@ -1,4 +1,4 @@
-//! Making certificates: the authority of a deployment, its brokers and its clients.
+//! Makes certificates: of a deployment's authority, its brokers and its clients.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -17,13 +17,13 @@ use rustls::pki_types::pem::PemObject;
 use super::trust::Trust;
 use super::{Identity, NAME_MAX, Role, is_name};
 
-/// Certificates are valid from so long before they are made, for those whose clocks are behind.
+/// Time before its making from which a certificate is valid, for peers whose clocks are behind.
 const BACKDATED: Duration = Duration::from_secs(3600);
 
 /// The longest validity: 100 years of 365.25 days.
 pub const VALID_MAX: Duration = Duration::from_secs(100 * 31_557_600);
 
-/// Hosts of one certificate at most.
+/// Hosts of one certificate, at most.
 pub const HOSTS_MAX: usize = 64;
 
 /// The authority's certificate within its directory.
@@ -35,18 +35,18 @@ const CA_KEY: &str = "ca.key";
 /// Why no certificate was made.
 #[derive(Debug, thiserror::Error)]
 pub enum MakeError {
-    /// A name that cannot stand in a certificate.
+    /// A name that may not stand in a certificate.
     #[error("{0:?} is no name: use letters, digits, '-', '_' and '.', at most {NAME_MAX} characters")]
     Name(String),
-    /// Not a host name, nor an address, or too many of them.
+    /// Neither a host name nor an address, or too many hosts.
     #[error(
         "{0:?} is no host: give a DNS name such as broker.example.org, or an IP address, at most {HOSTS_MAX} in all"
     )]
     Host(String),
-    /// A validity of nothing, or beyond [`VALID_MAX`].
+    /// A validity of zero, or beyond [`VALID_MAX`].
     #[error("a certificate cannot be valid for {0:?}: give from 1s to 100 years, such as --valid 365days")]
     Valid(Duration),
-    /// There is a file already.
+    /// The file exists already.
     #[error("{} exists and is not overwritten: whoever uses it would lose it. Remove it, or choose another --out", .0.display())]
     Exists(PathBuf),
     /// The authority cannot be used.
@@ -60,12 +60,12 @@ pub enum MakeError {
     /// A file or directory cannot be written.
     #[error("cannot write {}: {cause}. Choose a directory (--out) that exists or can be made, and that you may write to", .path.display())]
     Write {
-        /// Which.
+        /// The file or directory.
         path: PathBuf,
         /// Why.
         cause: io::Error,
     },
-    /// The system gave no randomness, or its clock cannot be right.
+    /// The system gave no randomness, or its clock is wrong.
     #[error("cannot make a certificate: {0}. Is the system's clock right?")]
     System(String),
 }
@@ -79,23 +79,23 @@ pub struct Made {
     pub key: PathBuf,
 }
 
-/// What a certificate is to be.
+/// Contents of a certificate to be made.
 #[derive(Clone, Debug)]
 pub struct Wanted<'a> {
-    /// What its holder is.
+    /// The holder's role.
     pub role: Role,
-    /// Its name.
+    /// The holder's name.
     pub name: &'a str,
     /// DNS names and IP addresses under which clients reach a broker.
     pub hosts: &'a [String],
-    /// For how long from now, at most [`VALID_MAX`].
+    /// Validity from now, at most [`VALID_MAX`].
     pub valid: Duration,
 }
 
-/// Makes the authority of a deployment in a directory, which is made if it does not exist.
+/// Makes the authority of a deployment in a directory, which is created if it does not exist.
 ///
 /// # Errors
-/// There is one already, the name or the validity is refused, or a file cannot be written.
+/// An authority exists there, the name or the validity is refused, or a file cannot be written.
 pub fn make_authority(directory: &Path, deployment: &str, valid: Duration) -> Result<Made, MakeError> {
     check_name(deployment)?;
     let mut params = params(&format!("Whimbrel authority of {deployment}"), valid)?;
@@ -111,7 +111,7 @@ pub fn make_authority(directory: &Path, deployment: &str, valid: Duration) -> Re
 /// `<role>-<name>.pem` and `.key`.
 ///
 /// # Errors
-/// The authority cannot be used, what is wanted is refused, or a file exists or cannot be written.
+/// The authority cannot be used, `wanted` is refused, or a file exists or cannot be written.
 pub fn make(directory: &Path, out: &Path, wanted: &Wanted<'_>) -> Result<Made, MakeError> {
     check_name(wanted.name)?;
     let fault = |cause: String| MakeError::Authority { directory: directory.to_owned(), cause };
@@ -168,7 +168,7 @@ fn name_of_host(host: &str) -> Result<SanType, MakeError> {
     }
 }
 
-/// What certificates of all kinds have.
+/// Parameters common to all certificates.
 fn params(common_name: &str, valid: Duration) -> Result<CertificateParams, MakeError> {
     if valid.as_secs() == 0 || valid > VALID_MAX {
         return Err(MakeError::Valid(valid));
@@ -194,7 +194,7 @@ fn system(error: impl std::fmt::Display) -> MakeError {
     MakeError::System(error.to_string())
 }
 
-/// Writes both or neither, and nothing over what exists.
+/// Writes both files or neither, and overwrites nothing.
 fn write_both(directory: &Path, certificate: &str, key: &str, pem: &str, key_pem: &str) -> Result<Made, MakeError> {
     fs::create_dir_all(directory).map_err(|cause| MakeError::Write { path: directory.to_owned(), cause })?;
     let made = Made { certificate: directory.join(certificate), key: directory.join(key) };
@@ -203,7 +203,7 @@ fn write_both(directory: &Path, certificate: &str, key: &str, pem: &str, key_pem
     }
     write_new(&made.key, key_pem, 0o600)?;
     if let Err(error) = write_new(&made.certificate, pem, 0o644) {
-        // A key without its certificate is of no use, and would be in the way.
+        // A key without its certificate is useless, and would block the next try.
         let _ = fs::remove_file(&made.key);
         return Err(error);
     }

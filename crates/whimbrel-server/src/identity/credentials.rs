@@ -1,4 +1,4 @@
-//! What a broker shows to other brokers and to clients, and whom it lets in.
+//! The certificates that a broker shows to other brokers and to clients, and those that it accepts.
 
 use std::io;
 use std::path::Path;
@@ -17,43 +17,42 @@ use super::verify::{Rule, Verifier};
 use super::{DEVELOPMENT, Identity, Role};
 use crate::tls::{self, FileError, Shown};
 
-/// What brokers speak with each other, told in the handshake (ALPN).
+/// The protocol between brokers, named in the handshake (ALPN).
 const PROTOCOL: &[u8] = b"whimbrel/1";
 
-/// What a broker shows to other brokers, and whom it lets in.
+/// The certificate that a broker shows to other brokers, and those that it accepts.
 #[derive(Clone, Debug)]
 pub struct Credentials {
-    /// Where it is dialled.
+    /// For links that other brokers dial.
     pub server: Arc<ServerConfig>,
-    /// Where it dials.
+    /// For links that this broker dials.
     pub client: Arc<ClientConfig>,
-    /// Whom it believes; nobody with `--dev`.
+    /// The certificates that it believes; `None` with `--dev`.
     pub trust: Option<Arc<Trust>>,
 }
 
-/// A broker that has an authority.
+/// Credentials of a broker with an authority.
 #[derive(Clone, Debug)]
 pub struct Known {
     /// Towards other brokers.
     pub overlay: Credentials,
-    /// Towards clients: they must show certificates of the same authority.
+    /// Towards clients, which must show certificates of the same authority.
     pub clients: Arc<ServerConfig>,
-    /// Towards programs and browsers that speak HTTP: they may show certificates of the same
-    /// authority.
+    /// Towards HTTP clients, which may show certificates of the same authority.
     pub http: Arc<ServerConfig>,
-    /// The broker itself.
+    /// The broker's identity.
     pub identity: Identity,
-    /// What it shows, to all of them.
+    /// The certificate shown to all of them.
     pub shown: Arc<Shown>,
-    /// Whom it believes.
+    /// The certificates that the broker believes.
     pub trust: Arc<Trust>,
 }
 
-/// Reads a broker's certificate, its key, the authorities, and which of their certificates are
-/// revoked, all in PEM. If `clients_must`, clients without a certificate are turned away.
+/// Reads a broker's certificate, its key, the authorities, and their revocation lists, all in PEM.
+/// If `clients_must`, clients without a certificate are turned away.
 ///
 /// # Errors
-/// Which file cannot be used, and why: also where the certificate is not a broker's, or not of
+/// The file that cannot be used, and why; also if the certificate is not a broker's, or not of
 /// these authorities.
 pub fn from_files(
     (cert, key): (&Path, &Path),
@@ -100,8 +99,7 @@ pub fn from_files(
     })
 }
 
-/// Makes credentials on the spot, which other brokers that run with `--dev` believe, and nobody
-/// else.
+/// Makes credentials on the spot, which only brokers that run with `--dev` accept.
 ///
 /// # Errors
 /// The system's source of randomness failed.
@@ -117,8 +115,8 @@ pub fn of_development() -> io::Result<Credentials> {
     Ok(credentials(&shown, &Verifier::new(Rule::Development, true), None))
 }
 
-/// Every connection is judged anew: there are no tickets, and nothing is sent before the handshake
-/// has ended.
+/// Credentials under which each connection is judged anew: there are no tickets, and no data is
+/// sent before the handshake has ended.
 fn credentials(shown: &Arc<Shown>, verifier: &Arc<Verifier>, trust: Option<Arc<Trust>>) -> Credentials {
     let provider = Arc::new(ring::default_provider());
     let versions = &[&rustls::version::TLS13];

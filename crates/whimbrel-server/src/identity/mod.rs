@@ -1,5 +1,5 @@
-//! Who brokers and clients are: a name within a deployment, bound to a key by a certificate of the
-//! deployment's authority.
+//! Identities of brokers and clients: a name within a deployment, bound to a key by a certificate
+//! of the deployment's authority.
 
 pub mod authority;
 pub mod credentials;
@@ -11,11 +11,11 @@ use std::fmt;
 use rustls::pki_types::CertificateDer;
 use webpki::EndEntityCert;
 
-/// What names of this kind begin with.
+/// Prefix of identities in certificates.
 const SCHEME: &str = "whimbrel://";
 
-/// What stands in the certificate of a broker that runs with `--dev`. It is no name, and no
-/// authority signs it.
+/// Identity in the certificate of a broker that runs with `--dev`. It is no name, and no authority
+/// signs it.
 pub(crate) const DEVELOPMENT: &str = "whimbrel-dev://broker";
 
 /// The longest name of a broker, a client or a deployment, in bytes.
@@ -28,7 +28,7 @@ pub fn is_name(name: &str) -> bool {
     !name.is_empty() && name.len() <= NAME_MAX && name.chars().all(allowed)
 }
 
-/// What a certificate lets its holder be.
+/// Role of a certificate's holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// A broker of the overlay.
@@ -38,7 +38,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// As it stands in certificates and names of files.
+    /// The role's word in certificates and file names.
     pub fn word(self) -> &'static str {
         match self {
             Role::Broker => "broker",
@@ -47,14 +47,14 @@ impl Role {
     }
 }
 
-/// What a certificate says of its holder.
+/// Identity of a certificate's holder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// The deployment that it belongs to.
+    /// The holder's deployment.
     pub deployment: String,
-    /// What it is.
+    /// The holder's role.
     pub role: Role,
-    /// Its name.
+    /// The holder's name.
     pub name: String,
 }
 
@@ -74,8 +74,8 @@ impl Identity {
         is_sound.then(|| Identity { deployment: deployment.to_owned(), role, name: name.to_owned() })
     }
 
-    /// The one identity in a certificate; `None` if it has none, or several. Says nothing of
-    /// whether it may be believed.
+    /// The one identity in a certificate; `None` if it has none, or several. Does not judge the
+    /// certificate.
     pub fn of(certificate: &CertificateDer<'_>) -> Option<Identity> {
         let certificate = EndEntityCert::try_from(certificate).ok()?;
         let mut uris = certificate.valid_uri_names().filter(|uri| uri.starts_with(SCHEME));

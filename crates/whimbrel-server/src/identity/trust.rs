@@ -1,5 +1,4 @@
-//! Whom a broker believes to be who they say: holders of certificates of its deployment's
-//! authority.
+//! Decides which certificates a broker believes: those of its deployment's authority.
 
 use std::fmt;
 use std::path::Path;
@@ -21,34 +20,34 @@ use super::{Identity, Role, is_of_development};
 /// Why a certificate is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// None was shown.
+    /// No certificate was shown.
     NoCertificate,
-    /// It cannot be read, or is made for something else.
+    /// The certificate cannot be read, or is for another use.
     Invalid,
-    /// It is not signed by this deployment's authority.
+    /// The certificate is not signed by this deployment's authority.
     OtherAuthority,
-    /// It is no longer valid, or not yet.
+    /// The certificate is no longer valid, or not yet.
     Expired,
-    /// It names no broker or client, or several.
+    /// The certificate names no broker or client, or several.
     NoName,
-    /// It is for another deployment.
+    /// The certificate is for another deployment.
     OtherDeployment,
-    /// It is a client's where a broker's is needed, or the other way round.
+    /// The certificate is a client's where a broker's is needed, or the other way round.
     OtherRole,
-    /// It is the name of this broker itself.
+    /// The certificate has this broker's own name.
     OwnName,
-    /// Its holder runs with `--dev`, and this broker has an authority.
+    /// The holder runs with `--dev`, and this broker has an authority.
     Development,
-    /// Its holder has an authority, and this broker runs with `--dev`.
+    /// The holder has an authority, and this broker runs with `--dev`.
     NoDevelopment,
-    /// Its authority has revoked it.
+    /// The authority has revoked the certificate.
     Revoked,
-    /// No rule allows its holder to link.
+    /// No rule allows the holder to link.
     NotAllowed,
 }
 
 impl Refusal {
-    /// All of them.
+    /// All reasons, in the order of their counters.
     pub const ALL: [Refusal; 12] = [
         Refusal::NoCertificate,
         Refusal::Invalid,
@@ -64,7 +63,7 @@ impl Refusal {
         Refusal::NotAllowed,
     ];
 
-    /// Its label in metrics.
+    /// The reason's label in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Refusal::NoCertificate => "no_certificate",
@@ -82,7 +81,7 @@ impl Refusal {
         }
     }
 
-    /// What is said of the one who is refused; no text is part of another.
+    /// The reason as text. No text is part of another.
     pub fn text(self) -> &'static str {
         match self {
             Refusal::NoCertificate => "no certificate was shown",
@@ -107,12 +106,12 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Certificates that are not believed any more: the lists of some authorities. Of those of other
-/// authorities they say nothing. A list whose successor is overdue still counts.
+/// Revocation lists of some authorities. They say nothing of certificates of other authorities. A
+/// list whose successor is overdue still counts.
 #[derive(Clone, Debug, Default)]
 pub struct Revoked(Arc<Vec<List>>);
 
-/// A list as it was written, and as it was read.
+/// A revocation list as written and as parsed.
 #[derive(Debug)]
 struct List {
     der: CertificateRevocationListDer<'static>,
@@ -120,7 +119,7 @@ struct List {
 }
 
 impl Revoked {
-    /// Reads lists in PEM, each of which some of the authorities must have signed.
+    /// Reads lists in PEM. One of the authorities must have signed each.
     ///
     /// # Errors
     /// Why the file cannot be used.
@@ -151,7 +150,7 @@ impl Revoked {
     }
 }
 
-/// Whether some authority has signed a list.
+/// Whether one of the authorities has signed a list.
 fn is_signed(list: &CertificateRevocationListDer<'_>, authorities: &[CertificateDer<'_>]) -> bool {
     let Ok((_, list)) = x509_parser::parse_x509_crl(list) else { return false };
     authorities.iter().any(|authority| {
@@ -160,16 +159,16 @@ fn is_signed(list: &CertificateRevocationListDer<'_>, authorities: &[Certificate
     })
 }
 
-/// Whom to believe, as the files say.
+/// Authorities and revocation lists, as read from the files.
 #[derive(Clone, Debug)]
 struct Believed {
     anchors: Arc<[TrustAnchor<'static>]>,
-    /// Of the authorities' certificates, when the first ends.
+    /// When the first of the authorities' certificates ends.
     not_after: Option<i64>,
     revoked: Revoked,
 }
 
-/// What has changed of it.
+/// Parts of a [`Trust`] that have changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Changed {
     /// Other authorities are believed.
@@ -178,12 +177,12 @@ pub struct Changed {
     pub lists: bool,
 }
 
-/// The authorities of one deployment.
+/// The believed authorities of one deployment.
 #[derive(Debug)]
 pub struct Trust {
     deployment: String,
     believed: RwLock<Believed>,
-    /// How often that has changed.
+    /// Number of changes of `believed`.
     round: AtomicU64,
 }
 
@@ -191,7 +190,7 @@ impl Trust {
     /// Trusts these authorities' certificates, for names of `deployment` only.
     ///
     /// # Errors
-    /// There is none, or one of them is no certificate.
+    /// There is no certificate, or one cannot be read.
     pub fn new(authorities: Vec<CertificateDer<'static>>, deployment: String) -> Result<Trust, String> {
         let anchors = authorities.iter().map(|der| webpki::anchor_from_trusted_cert(der).map(|a| a.to_owned()));
         let anchors: Vec<_> = anchors.collect::<Result<_, _>>().map_err(|error| format!("no certificate: {error}"))?;
@@ -203,13 +202,13 @@ impl Trust {
         Ok(Trust { deployment, believed: RwLock::new(believed), round: AtomicU64::new(0) })
     }
 
-    /// From now on those are not believed.
+    /// Replaces the revocation lists.
     pub fn revoke(&self, revoked: Revoked) {
         self.believed.write().revoked = revoked;
         self.round.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// From now on the authorities and lists of another one count, which is of the same deployment.
+    /// Takes over the authorities and lists of another [`Trust`] of the same deployment.
     pub fn replace(&self, other: &Trust) -> Changed {
         debug_assert_eq!(self.deployment, other.deployment, "whoever reads files again compares names");
         let after = other.believed.read().clone();
@@ -218,7 +217,7 @@ impl Trust {
         Changed { authorities: before.anchors != after.anchors, lists: !before.revoked.is_same(&after.revoked) }
     }
 
-    /// Another number whenever others may be believed than before, once they are.
+    /// A number that changes after each change of the believed certificates.
     pub fn round(&self) -> u64 {
         self.round.load(Ordering::SeqCst)
     }
@@ -228,10 +227,10 @@ impl Trust {
         self.believed.read().not_after
     }
 
-    /// Whose certificate this is; `chain` begins with it.
+    /// The identity of a certificate; `chain` begins with it.
     ///
     /// # Errors
-    /// Why it is not believed.
+    /// Why the certificate is not believed.
     pub fn judge(&self, role: Role, chain: &[CertificateDer<'_>], now: SystemTime) -> Result<Identity, Refusal> {
         let (first, rest) = chain.split_first().ok_or(Refusal::NoCertificate)?;
         if is_of_development(first) {
@@ -246,17 +245,17 @@ impl Trust {
             certificate.verify_for_usage(algorithms, &anchors, rest, now, usage, revocation, None).map(drop)
         };
         verify(None).map_err(|error| refusal_of(&error))?;
-        // One by one: an authority may have the name of another one whose place it takes, and each
-        // signs a list of its own.
+        // One by one: an authority may have the name of its predecessor, and each signs its own
+        // list.
         for list in revoked.0.iter() {
             let lists = [&list.list];
             let options = RevocationOptionsBuilder::new(&lists).expect("there is one");
             let options = options.with_depth(RevocationCheckDepth::EndEntity);
             // An authority without a list has revoked nothing.
             let options = options.with_status_policy(UnknownStatusPolicy::Allow).build();
-            // The certificate is believed, and some authority has signed the list: with any other
-            // mistake it is a list of another authority, of the same name, and says nothing of this
-            // one.
+            // The certificate is believed, and one of the authorities has signed the list. With any
+            // other error it is the list of another authority of the same name, and says nothing of
+            // this one.
             if let Err(error @ webpki::Error::CertRevoked) = verify(Some(options)) {
                 return Err(refusal_of(&error));
             }
@@ -268,9 +267,9 @@ impl Trust {
         if identity.role == role { Ok(identity) } else { Err(Refusal::OtherRole) }
     }
 
-    /// Why somebody whose certificate was believed may not stay, if so: it was revoked since, or
-    /// its authority is not believed any more. Who was let in before the certificate's end may stay
-    /// beyond it, and is judged as if it were not over.
+    /// Why a connection whose certificate was believed may not stay, if so: the certificate was
+    /// revoked since, or its authority is not believed any more. A connection may outlast its
+    /// certificate's end, which is therefore not judged.
     pub fn dropped(&self, role: Role, chain: &[CertificateDer<'_>], now: SystemTime) -> Option<Refusal> {
         let end = crate::tls::not_after(chain).and_then(|end| u64::try_from(end).ok());
         let now = end.map_or(now, |end| now.min(UNIX_EPOCH + Duration::from_secs(end)));

@@ -1,4 +1,4 @@
-//! Judging certificates within a TLS handshake.
+//! Judges certificates within a TLS handshake.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,17 +14,17 @@ use super::is_of_development;
 use super::trust::{Refusal, Trust};
 use super::{Identity, Role};
 
-/// Whom to let in.
+/// Certificates that are accepted.
 pub(super) enum Rule {
-    /// Holders of certificates of the authority, in this role, but for the broker of that name:
-    /// itself.
+    /// Certificates of the authority with this role, except for `but`, this broker's own name.
     Trusted { trust: Arc<Trust>, role: Role, but: Option<String> },
-    /// Brokers that run with `--dev`; they prove nothing.
+    /// Brokers that run with `--dev`; their certificates prove nothing.
     Development,
 }
 
 impl Rule {
-    /// Whose certificate it is; with `--dev` nobody is known.
+    /// The identity in a certificate that is accepted; `None` with `--dev`, where there are no
+    /// names.
     fn judge(&self, chain: &[CertificateDer<'_>], now: SystemTime) -> Result<Option<Identity>, Refusal> {
         match self {
             Rule::Trusted { trust, role, but } => {
@@ -37,7 +37,7 @@ impl Rule {
     }
 }
 
-/// A refusal in words: TLS passes on what it looks like to a programmer, and nothing else.
+/// A refusal as text: TLS passes on only the `Debug` form.
 struct Said(Refusal);
 
 impl fmt::Debug for Said {
@@ -54,10 +54,10 @@ impl fmt::Display for Said {
 
 impl std::error::Error for Said {}
 
-/// Judges whoever is at the other end, whichever end that is.
+/// Judges the certificate of the other end, be it server or client.
 pub(super) struct Verifier {
     rule: Rule,
-    /// Whoever dials must show a certificate.
+    /// A client must show a certificate.
     is_required: bool,
     algorithms: WebPkiSupportedAlgorithms,
 }
@@ -81,8 +81,7 @@ impl fmt::Debug for Verifier {
     }
 }
 
-/// How signatures within the handshake are verified, whoever made them: both traits ask for these
-/// methods.
+/// Verification of the other end's handshake signatures: both traits need these methods.
 macro_rules! signatures {
     () => {
         fn verify_tls12_signature(
@@ -131,7 +130,7 @@ impl ClientCertVerifier for Verifier {
 }
 
 impl ServerCertVerifier for Verifier {
-    // A broker is known by its name in the deployment, not by the address that led to it.
+    // A broker is known by its name in the deployment, not by the address that was dialled.
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,

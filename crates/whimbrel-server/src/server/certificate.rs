@@ -1,4 +1,4 @@
-//! What the listeners show in TLS handshakes.
+//! The certificates that the listeners show in TLS handshakes.
 
 use std::net::IpAddr;
 
@@ -8,19 +8,18 @@ use super::Error;
 use crate::config::{Certificate, Config};
 use crate::tls;
 
-/// What the listeners show, if there is a certificate. Later certificates take its place in all of
-/// them.
+/// Certificate of the listeners, if there is one. Later certificates replace it in all of them.
 pub(super) struct Presented {
-    /// At the listeners for MQTT.
+    /// For the MQTT listeners.
     pub(super) clients: Option<TlsAcceptor>,
-    /// At the HTTP listener; `None`: it speaks no TLS.
+    /// For the HTTP listener; `None`: it speaks no TLS.
     pub(super) http: Option<TlsAcceptor>,
     /// The certificate that was made on the spot, in PEM, if one was.
     pub(super) made: Option<String>,
 }
 
 impl Presented {
-    /// As the configuration has it.
+    /// Certificate of the listeners by the configuration.
     pub(super) fn of(config: &Config) -> Result<Presented, Error> {
         let (clients, http, made) = match &config.certificate {
             Certificate::Files(own) => (own.config.clone(), tls::for_http(&own.config), None),

@@ -1,4 +1,4 @@
-//! What a running broker has to do with other brokers.
+//! The links of a running broker to other brokers.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -23,7 +23,7 @@ impl Drop for Links {
     }
 }
 
-/// Makes the broker one of many, if it is to be: the address at which others may dial it.
+/// Connects the broker to others, if so configured. Returns the address that others may dial.
 pub(super) fn open_overlay(
     config: &Config,
     version: &str,
@@ -42,8 +42,8 @@ pub(super) fn open_overlay(
             credentials::of_development().map_err(Error::Certificate)?
         }
     };
-    // Who only dials needs a socket too; with --dev it reaches no further than listeners do unless
-    // they are told to.
+    // A broker that only dials needs a socket too; with --dev it is on loopback, as listeners are
+    // by default.
     let any = if config.dev { IpAddr::from([127, 0, 0, 1]) } else { IpAddr::from([0; 4]) };
     let (listen, is_open) = (open.unwrap_or(SocketAddr::new(any, 0)), open.is_some());
     let plan = Plan { listen, is_open, peers: asked.peers.clone(), credentials, access: Some(access.clone()) };
@@ -54,8 +54,8 @@ pub(super) fn open_overlay(
         interest_max: asked.interest_max,
         expects_peers: !asked.peers.is_empty(),
         links_wanted: asked.links_wanted,
-        // Simulated worlds still find events that come twice or not at all where sessions move: see
-        // decision 13.
+        // Simulated worlds still find duplicate and lost events where sessions move: see decision
+        // 13.
         moves_sessions: true,
     };
     let address = hub.open_overlay(&plan, broker).map_err(|error| match error {

@@ -1,42 +1,42 @@
-//! Which trace an event belongs to, and what its spans are called.
+//! Traces of events, and the ids of their spans.
 
 use whimbrel_event::{EventId, EventRef, HostId};
 
 /// The user property that carries a publisher's trace (W3C Trace Context).
 const TRACEPARENT: &str = "traceparent";
 
-/// The bits of a trace id that decide whether it is sampled, as OpenTelemetry has it: the last 56.
+/// Bits of a trace id that decide whether it is sampled, as in OpenTelemetry: the last 56.
 const RANDOM_BITS: u32 = 56;
 
-/// The number of a span within its trace; never 0.
+/// Id of a span within its trace; never 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct SpanId(pub(super) u64);
 
 /// The trace that an event belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Context {
-    /// Never 0.
+    /// The trace id; never 0.
     pub(super) trace: u128,
     /// The publisher's span.
     pub(super) parent: Option<SpanId>,
 }
 
-/// A step of an event's life that has a span of its own.
+/// A step of an event that has its own span.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Name {
     Accept,
     Commit(HostId),
-    /// From one broker to its neighbour, the second time if it was asked for.
+    /// From one broker to its neighbour; `true`: on request, as a repeat.
     Hop(HostId, HostId, bool),
     Receive(HostId),
-    /// To a client of a broker, by the number of its connection and of the delivery.
+    /// To a client of a broker, by the numbers of its connection and of the delivery.
     Deliver(HostId, u32, u16),
     Settle(HostId, u32, u16),
 }
 
 impl Context {
-    /// The trace of an event, if it is to be traced: its publisher says so, or it is among the
-    /// share that is sampled.
+    /// The trace of an event, if it is traced: its publisher asks for it, or it is in the sampled
+    /// share.
     pub(super) fn of(id: EventId, event: &EventRef<'_>, sample: f64) -> Option<Context> {
         if let Some(asked) = event.attributes.get(TRACEPARENT).and_then(parse) {
             return Some(asked);
@@ -48,7 +48,7 @@ impl Context {
     }
 }
 
-/// Whether a trace id with these last bits is sampled. Each broker decides the same, and one with a
+/// Whether a trace id with these last bits is sampled. Each broker decides alike, and one with a
 /// smaller share chooses among those of others.
 fn is_sampled(low: u64, sample: f64) -> bool {
     let all = (1_u64 << RANDOM_BITS) as f64;
@@ -60,7 +60,7 @@ fn is_sampled(low: u64, sample: f64) -> bool {
 fn parse(text: &str) -> Option<Context> {
     let mut parts = text.split('-');
     let (version, trace, parent, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
-    // Later versions may have more behind; this one has not.
+    // Later versions may have more fields; this one has not.
     if version == "ff" || version == "00" && parts.next().is_some() {
         return None;
     }
@@ -70,7 +70,7 @@ fn parse(text: &str) -> Option<Context> {
     is_asked.then_some(Context { trace, parent: Some(SpanId(parent)) })
 }
 
-/// A number in that many lower-case hexadecimal digits.
+/// A number in exactly this many lower-case hexadecimal digits.
 fn number(text: &str, digits: usize) -> Option<u128> {
     let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
     let is_one = text.len() == digits && text.bytes().all(is_digit);
@@ -78,8 +78,7 @@ fn number(text: &str, digits: usize) -> Option<u128> {
 }
 
 impl Name {
-    /// The number of that span of an event: the same at whichever broker it is asked for, and after
-    /// any restart.
+    /// The id of this span of an event: the same at each broker, and after any restart.
     pub(super) fn span(self, id: EventId) -> SpanId {
         let (kind, a, b) = match self {
             Name::Accept => (1, 0, 0),
@@ -94,8 +93,8 @@ impl Name {
     }
 }
 
-/// One number of two: SplitMix64's finalizer over both. It must stay as it is, or brokers of two
-/// versions name spans differently.
+/// Hashes two numbers: SplitMix64's finalizer over both. It must not change, or brokers of two
+/// versions give the same span different ids.
 fn mix(a: u64, b: u64) -> u64 {
     let mut z = (a ^ b.rotate_left(29)).wrapping_add(b.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

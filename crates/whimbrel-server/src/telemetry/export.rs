@@ -1,5 +1,5 @@
-//! Sends spans to a collector, a batch at a time. What cannot be sent is dropped and counted: a
-//! collector that is away harms nobody.
+//! Sends spans to a collector, in batches. Spans that cannot be sent are dropped and counted: a
+//! missing collector does no harm.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,16 +22,16 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::tracer::text;
 use super::{Counts, Item, Plan, Service};
 
-/// Spans in one request.
+/// Spans in one request, at most.
 const BATCH_MAX: usize = 512;
 
-/// How long a span waits for others to go with it.
+/// Time that a span waits for others to be sent with it.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// For one request, from connecting to the answer's header.
+/// Time for one request, from connecting to the header of the answer.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What is added to the endpoint's path, as the protocol has it.
+/// Path that the protocol adds to the endpoint's.
 const TRACES: &str = "/v1/traces";
 
 /// The port of collectors for OTLP over HTTP.
@@ -43,7 +43,7 @@ pub(super) struct Exporter {
     resource: Resource,
     scope: InstrumentationScope,
     counts: Arc<Counts>,
-    /// The last batch has failed: what follows is not said again.
+    /// The last batch has failed: further failures are not logged.
     is_failing: bool,
 }
 
@@ -72,7 +72,7 @@ impl Exporter {
         Exporter { endpoint, resource, scope, counts, is_failing: false }
     }
 
-    /// Sends whatever comes until nobody is left who could put something into the queue.
+    /// Sends spans until all senders of the queue are gone.
     pub(super) async fn run(mut self, mut queue: mpsc::Receiver<Item>) {
         let mut batch = Vec::new();
         while let Some(first) = queue.recv().await {
@@ -86,7 +86,7 @@ impl Exporter {
                 self.export(std::mem::take(&mut batch)).await;
             }
             if let Some(done) = flush {
-                // Who has asked may have given up waiting.
+                // The waiting task may have given up.
                 let _ = done.send(());
             }
         }
@@ -121,7 +121,7 @@ impl Exporter {
         }
     }
 
-    /// Sends one batch over a connection of its own.
+    /// Sends one batch over its own connection.
     async fn send(&self, spans: Vec<Span>) -> Result<(), Failure> {
         let unreachable = |error: &dyn std::error::Error| Failure::Unreachable(error.to_string());
         let host = self.endpoint.host().unwrap_or_default();
@@ -136,7 +136,7 @@ impl Exporter {
             .header(CONTENT_TYPE, "application/x-protobuf")
             .body(Body::from(self.request(spans).encode_to_vec()))
             .map_err(|error| unreachable(&error))?;
-        // The answer's body says nothing that is needed: the connection ends with its header.
+        // The body of the answer is not needed: the connection ends after the header.
         tokio::select! {
             answer = sender.send_request(request) => match answer {
                 Ok(answer) if answer.status().is_success() => Ok(()),
@@ -158,7 +158,7 @@ impl Exporter {
     }
 }
 
-/// Puts a span into the batch, or says who waits for the batch.
+/// Puts a span into the batch, or returns the sender that waits for the batch.
 fn take(item: Item, batch: &mut Vec<Span>) -> Option<oneshot::Sender<()>> {
     match item {
         Item::Span(span) => {

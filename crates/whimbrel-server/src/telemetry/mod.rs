@@ -1,14 +1,14 @@
-//! Traces of events for OpenTelemetry: what became of an event at this broker, as spans that a
+//! Traces of events for OpenTelemetry: the steps of an event at this broker, as spans that a
 //! collector gets by OTLP over HTTP.
 //!
-//! Nothing is carried between brokers for it. A trace is the publisher's own if the event has a W3C
-//! `traceparent`, else it has the event's id; and every span is named after the event, the step and
-//! the brokers at it. So each broker knows the parents of its spans, without having seen them.
+//! Brokers exchange nothing for it. A trace is the publisher's own if the event has a W3C
+//! `traceparent`, else it has the event's id. A span's id is made of the event, the step and the
+//! brokers at it, so each broker knows the parents of its spans without having seen them.
 //!
-//! - `context`: which trace an event belongs to, and what its spans are called.
+//! - `context`: the trace of an event, and the ids of its spans.
 //! - `tracer`: makes spans of the broker's steps, within the step, and puts them into a bounded
 //!   queue.
-//! - `export`: takes them out and sends them, a batch at a time.
+//! - `export`: takes them out and sends them in batches.
 
 mod context;
 mod export;
@@ -28,31 +28,32 @@ use crate::drive::Hub;
 use export::Exporter;
 pub(crate) use tracer::Tracer;
 
-/// Spans that wait to be sent; those that find it full are dropped.
+/// Spans that wait to be sent; further ones are dropped.
 pub const QUEUE_MAX: usize = 4096;
 
-/// How long a broker that ends waits for the collector to take the last spans.
+/// Time that a broker that ends waits for the collector to take the last spans.
 const FLUSH_LIMIT: Duration = Duration::from_secs(1);
 
-/// Where traces go.
+/// Destination and share of traces.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     /// `http://HOST:PORT` of the collector, with a path or without; `/v1/traces` is added.
     pub endpoint: String,
-    /// The share of events that are traced although their publishers do not ask for it, 0 to 1.
+    /// The share of events that are traced although their publishers do not ask for it, from 0 to
+    /// 1.
     pub sample: f64,
 }
 
-/// Who sends the spans.
+/// The broker as source of spans.
 struct Service {
     name: String,
     version: String,
     deployment: String,
-    /// The number that its streams bear.
+    /// The host of the broker's streams.
     host: HostId,
 }
 
-/// What became of spans. All of it is 0 if no collector is named.
+/// Counters of spans. All of them are 0 if no collector is configured.
 #[derive(Debug, Default)]
 pub struct Counts {
     exported: AtomicU64,
@@ -78,19 +79,19 @@ impl Counts {
     }
 }
 
-/// What waits for the exporter.
+/// An entry of the exporter's queue.
 enum Item {
     Span(Box<Span>),
-    /// All that came before is sent, or has failed.
+    /// Reply when all spans before it have been sent or have failed.
     Flush(oneshot::Sender<()>),
 }
 
-/// Asks the exporter to send what waits.
+/// Asks the exporter to send the spans that wait.
 #[derive(Clone, Debug)]
 pub(crate) struct Flusher(mpsc::Sender<Item>);
 
 impl Flusher {
-    /// Waits until everything up to now is sent or has failed, or for a second.
+    /// Waits until all spans up to now are sent or have failed, at most [`FLUSH_LIMIT`].
     pub(crate) async fn flush(&self) {
         let (done, is_done) = oneshot::channel();
         let flushed = async {
@@ -105,8 +106,7 @@ impl Flusher {
     }
 }
 
-/// Begins to make traces if there is a collector for them; what is counted of them is all 0
-/// otherwise.
+/// Begins to make traces if a collector is configured. Otherwise all counters stay 0.
 pub(crate) fn begin(
     config: &Config,
     version: &str,

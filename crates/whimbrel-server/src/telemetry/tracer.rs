@@ -1,5 +1,5 @@
-//! Makes spans of the broker's steps. It runs within them: it looks at events that are not traced
-//! once, and never waits.
+//! Makes spans of the broker's steps, within them. It looks once at an event that is not traced,
+//! and never waits.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -17,15 +17,14 @@ use whimbrel_mqtt::ConnId;
 use super::context::{Context, Name, SpanId};
 use super::{Counts, Item};
 
-/// Traced events of which it is known when they came here. Older ones are taken for children of
-/// their acceptance, and their deliveries for short.
+/// Traced events whose arrival time is known, at most. Spans of older ones become children of the
+/// acceptance, and their deliveries get no duration.
 const RECENT_MAX: usize = 4096;
 
-/// Traced deliveries whose acknowledgement gets a span; with more at once, those of further ones
-/// get none.
+/// Unacknowledged traced deliveries, at most; acknowledgements of further ones get no span.
 const UNSETTLED_MAX: usize = 4096;
 
-/// A sampled span (W3C), which is what all of them are.
+/// Flag of a sampled span (W3C), which all of them have.
 const SAMPLED: u32 = 1;
 
 /// Makes spans.
@@ -35,7 +34,7 @@ pub(crate) struct Tracer {
     host: HostId,
     queue: mpsc::Sender<Item>,
     counts: Arc<Counts>,
-    /// When traced events were accepted here or came, oldest first in `order`.
+    /// Times at which traced events were accepted here or arrived, oldest first in `order`.
     recent: HashMap<EventId, Time>,
     order: VecDeque<EventId>,
     unsettled: HashMap<(ConnId, u16), Unsettled>,
@@ -47,11 +46,11 @@ struct Unsettled {
     context: Context,
     id: EventId,
     topic: Box<str>,
-    /// When it was handed out.
+    /// When the event was delivered.
     at: Time,
 }
 
-/// What a span is about.
+/// Event and trace of a span.
 struct About<'a> {
     context: Context,
     id: EventId,
@@ -64,7 +63,7 @@ impl Tracer {
         Tracer { sample, host, queue, counts, recent, order, unsettled }
     }
 
-    /// What the broker says of itself, and notices, are not traced.
+    /// Events about the broker itself, and notices, are not traced.
     fn about<'a>(&self, id: EventId, event: &EventRef<'a>) -> Option<About<'a>> {
         if event.topic.starts_with('$') {
             return None;
@@ -73,7 +72,7 @@ impl Tracer {
         Some(About { context, id, topic: event.topic })
     }
 
-    /// Something became of an event.
+    /// Makes the span of a step of an event.
     pub(crate) fn step(&mut self, now: Time, event: &AcceptedEvent<'_>, step: EventStep) {
         let Some(about) = self.about(event.id, &event.event) else { return };
         let id = event.id;
@@ -99,11 +98,11 @@ impl Tracer {
         }
     }
 
-    /// An event was handed to a client.
+    /// Records that an event was delivered to a client.
     pub(crate) fn delivered(&mut self, now: Time, conn: ConnId, delivery: &Delivery<'_>) {
         let Delivery { id, tag, .. } = *delivery;
         let Some(about) = self.about(id, &delivery.event) else {
-            // The tag may have been that of a traced delivery of which no acknowledgement came.
+            // The tag may be that of an earlier traced delivery that was not acknowledged.
             if !self.unsettled.is_empty() {
                 self.unsettled.remove(&(conn, tag));
             }
@@ -119,7 +118,7 @@ impl Tracer {
         }
     }
 
-    /// A client acknowledges a delivery, or refuses it.
+    /// Makes the span of a delivery that its client acknowledges or refuses.
     pub(crate) fn settled(&mut self, now: Time, conn: ConnId, tag: u16, is_refused: bool) {
         let Some(Unsettled { context, id, topic, at }) = self.unsettled.remove(&(conn, tag)) else { return };
         let about = About { context, id, topic: &topic };
@@ -128,7 +127,7 @@ impl Tracer {
         self.put(&about, Name::Settle(self.host, conn.0, tag), Some(parent), (at, now), vec![outcome]);
     }
 
-    /// A connection is gone: its deliveries are not acknowledged over it any more.
+    /// Forgets the deliveries of a connection that has ended.
     pub(crate) fn gone(&mut self, conn: ConnId) {
         if !self.unsettled.is_empty() {
             self.unsettled.retain(|(of, _), _| *of != conn);
@@ -148,11 +147,11 @@ impl Tracer {
         self.order.push_back(id);
     }
 
-    /// The span of what brought an event here: what follows at this broker is its child.
+    /// The span that brought an event to this broker: the parent of what follows here.
     fn here(&self, id: EventId) -> SpanId {
         let is_own = id.pubend.host() == self.host;
-        // One that was read from another broker's log, or came before the start, did not come as a
-        // frame that was traced.
+        // An event that was read from another broker's log, or arrived before the start, has no
+        // traced arrival.
         let name = if is_own || !self.recent.contains_key(&id) { Name::Accept } else { Name::Receive(self.host) };
         name.span(id)
     }
@@ -166,7 +165,7 @@ impl Tracer {
         (start, end): (Time, Time),
         mut attributes: Vec<KeyValue>,
     ) {
-        // Checked first: a queue that is full must cost little.
+        // Checked first: a full queue must cost little.
         let Ok(permit) = self.queue.try_reserve() else {
             self.counts.queue_full.fetch_add(1, Ordering::Relaxed);
             return;
@@ -183,7 +182,7 @@ impl Tracer {
             trace_id: about.context.trace.to_be_bytes().to_vec(),
             span_id: name.span(about.id).0.to_be_bytes().to_vec(),
             parent_span_id: parent.map(|parent| parent.0.to_be_bytes().to_vec()).unwrap_or_default(),
-            // Topics may be any number: they stand among the attributes only.
+            // There may be any number of topics, so they are only in the attributes.
             name: title.to_owned(),
             kind: kind.into(),
             start_time_unix_nano: start.min(end).as_nanos(),
@@ -195,7 +194,7 @@ impl Tracer {
     }
 }
 
-/// What a span is called, which kind it is, and which type of operation.
+/// Name, kind and type of operation of a span.
 fn what(name: Name) -> (&'static str, SpanKind, Option<&'static str>) {
     match name {
         Name::Accept => ("accept", SpanKind::Consumer, Some("receive")),
