@@ -1,4 +1,4 @@
-//! Who may ask what of the API.
+//! Authorisation of API requests.
 
 use std::fmt::Debug;
 use std::net::SocketAddr;
@@ -16,23 +16,23 @@ use whimbrel_access::Principal;
 use super::{REQUEST_TIMEOUT, refuse};
 use crate::drive::Caller;
 
-/// In which a browser says for what it asks; `empty`: for a script.
+/// Header in which a browser tells the use of a response; `empty`: for a script.
 const FETCH_DEST: &str = "sec-fetch-dest";
 
-/// What a request does.
+/// Right that a request needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// It reads.
+    /// The request reads.
     Observe,
-    /// It changes something, or takes everything away.
+    /// The request changes something, or takes a backup.
     Administer,
 }
 
 impl Action {
-    /// All of them.
+    /// All actions.
     pub const ALL: [Action; 2] = [Action::Observe, Action::Administer];
 
-    /// As rules and `/whoami` name it.
+    /// The action's name in rules and `/whoami`.
     pub fn name(self) -> &'static str {
         match self {
             Action::Observe => "observe",
@@ -41,34 +41,34 @@ impl Action {
     }
 }
 
-/// The other end of the connection over which is asked: its address, or the user of the process at
-/// the other end of the control socket.
+/// The other end of a request's connection: its address, or the user of the process at the other
+/// end of the control socket.
 #[derive(Clone, Debug, Default)]
 pub struct Remote {
     words: Arc<str>,
-    /// Where it is; `None` at the control socket.
+    /// The peer's address; `None` at the control socket.
     address: Option<SocketAddr>,
     certified: Option<Arc<Certified>>,
 }
 
-/// Who has shown a certificate, which the handshake has judged.
+/// The identity of a client's certificate, which the handshake has judged.
 #[derive(Clone, Debug)]
 pub struct Certified {
-    /// Who.
+    /// The certificate's principal.
     pub principal: Principal,
     /// The certificate and those between it and its authority.
     pub chain: Box<[CertificateDer<'static>]>,
-    /// As of [`crate::drive::Hub::trust_round`], when the handshake began.
+    /// [`crate::drive::Hub::trust_round`] when the handshake began.
     pub round: u64,
 }
 
 impl Remote {
-    /// One at an address.
+    /// A peer at an address.
     pub fn at(address: SocketAddr) -> Remote {
         Remote { words: address.to_string().into(), address: Some(address), certified: None }
     }
 
-    /// The same, having shown a certificate, if it has.
+    /// This peer, with its certificate, if it has shown one.
     pub fn showing(self, certified: Option<Certified>) -> Remote {
         Remote { certified: certified.map(Arc::new), ..self }
     }
@@ -78,48 +78,48 @@ impl Remote {
         Remote { words: format!("uid {uid}").into(), ..Remote::default() }
     }
 
-    /// It in words; empty if it is not known.
+    /// The peer as text; empty if it is not known.
     pub fn text(&self) -> &str {
         &self.words
     }
 
-    /// Its address, if it has one.
+    /// The peer's address, if it has one.
     pub fn address(&self) -> Option<SocketAddr> {
         self.address
     }
 
-    /// It as a client for MQTT over WebSocket.
+    /// The peer as a client for MQTT over WebSocket.
     pub(crate) fn as_client(&self) -> Caller {
         let known = self.certified().map(|shown| (shown.principal.clone(), shown.chain.clone()));
         let round = self.certified().map_or(0, |shown| shown.round);
         Caller { address: self.address, known, round }
     }
 
-    /// The certificate that it has shown.
+    /// The certificate that the peer has shown.
     pub fn certified(&self) -> Option<&Certified> {
         self.certified.as_deref()
     }
 }
 
-/// Who asks, or the status and the words with which it is refused. With 401 the asker is told how
-/// to sign in.
+/// The principal of a request, or status and text of its refusal. With 401 the response has a
+/// challenge.
 pub type Authorized = Result<String, (StatusCode, String)>;
 
-/// Who asks, and what that one may do; or the status and the words with which it is refused, as not
+/// The principal of a request and its rights, or status and text of the refusal of one that is not
 /// signed in.
 pub type Known = Result<(String, Vec<Action>), (StatusCode, String)>;
 
-/// What decides whether a request is answered.
+/// Decides whether a request is answered.
 pub trait Authorizer: Debug + Send + Sync {
-    /// Finds out who asks, by the headers of the request, and which actions are allowed to that
-    /// one: none of them to somebody who is signed in is no refusal.
+    /// Identifies a request by its headers, and returns its principal and rights. A principal that
+    /// is signed in without any right is not refused.
     fn who<'a>(
         &'a self,
         headers: &'a HeaderMap,
         remote: &'a Remote,
     ) -> Pin<Box<dyn Future<Output = Known> + Send + 'a>>;
 
-    /// Finds out who asks, by the headers of the request, and whether that one may do it.
+    /// Identifies a request by its headers, and checks whether its principal has the right.
     fn authorize<'a>(
         &'a self,
         headers: &'a HeaderMap,
@@ -127,14 +127,15 @@ pub trait Authorizer: Debug + Send + Sync {
         action: Action,
     ) -> Pin<Box<dyn Future<Output = Authorized> + Send + 'a>>;
 
-    /// Somebody who may is about to change something.
+    /// Records that an allowed request is about to change something.
     fn changes(&self, _principal: &str, _remote: &Remote, _what: &str) {}
 
-    /// A web page of that other origin has asked to change something, and is refused.
+    /// Records that a request to change something was refused as it comes from a web page of
+    /// another origin.
     fn comes_from_elsewhere(&self, _remote: &Remote, (_what, _origin): (&str, &str)) {}
 }
 
-/// Everybody may do everything, under this name: everyone with `--dev`.
+/// Every request may do everything, under this name: with `--dev`.
 #[derive(Debug)]
 pub struct Everyone(pub &'static str);
 
@@ -157,15 +158,15 @@ impl Authorizer for Everyone {
     }
 }
 
-/// What stands before a route.
+/// The authorisation of a route.
 #[derive(Clone, Debug)]
 pub(crate) struct Gate {
     pub(crate) authorizer: Arc<dyn Authorizer>,
-    /// `None`: the route asks for itself.
+    /// `None`: the handler calls the authorizer.
     pub(crate) action: Option<Action>,
 }
 
-/// Lets a request through if it is allowed, and ends it when it takes too long.
+/// Lets an allowed request through, and ends it at [`REQUEST_TIMEOUT`].
 pub(crate) async fn check(State(gate): State<Gate>, request: Request, next: Next) -> Response {
     let answered = tokio::time::timeout(REQUEST_TIMEOUT, async {
         let remote = request.extensions().get::<Remote>().cloned().unwrap_or_default();
@@ -194,9 +195,9 @@ pub(crate) async fn check(State(gate): State<Gate>, request: Request, next: Next
     answered.await.unwrap_or_else(|_| late())
 }
 
-/// The answer to somebody who may not do it. Browsers open a window of their own at a challenge to
-/// send a name and a password, also over a page that signs in by itself: scripts of pages are told
-/// only of tokens.
+/// The response to a refused request. Browsers open their own window at a challenge to send a name
+/// and a password, even over a page that has its own sign-in: scripts of pages get only the
+/// challenge for tokens.
 pub(super) fn refused(headers: &HeaderMap, (status, error): (StatusCode, String)) -> Response {
     let mut response = refuse(status, error);
     if status == StatusCode::UNAUTHORIZED {
@@ -207,8 +208,8 @@ pub(super) fn refused(headers: &HeaderMap, (status, error): (StatusCode, String)
     response
 }
 
-/// Whether a browser says that a page of another site asks. Browsers add names and passwords that
-/// they remember, whoever's page it is.
+/// Whether a request comes from a web page of another origin. Browsers add names and passwords that
+/// they remember to requests of any page.
 fn is_foreign(headers: &HeaderMap) -> bool {
     let Some(origin) = headers.get(ORIGIN) else { return false };
     let host = headers.get(HOST).and_then(|host| host.to_str().ok());

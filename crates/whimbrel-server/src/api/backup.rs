@@ -1,7 +1,7 @@
-//! A backup of the running broker: the journal as it is at one moment, sent to whoever asks.
+//! A backup of the running broker: the journal as it is at one moment, sent to a client.
 //!
-//! The journal notes what belongs to that moment, under its lock and in microseconds, and gives
-//! nothing of it back until it is sent; publishing goes on meanwhile. What is sent is a line of
+//! Under its lock and in microseconds, the journal records what belongs to that moment, and
+//! releases nothing of it until it is sent; publishing goes on meanwhile. A backup is a line of
 //! JSON ([`Manifest`]), the files, and another line ([`Finished`]) by which the reader knows that
 //! nothing is missing.
 
@@ -26,22 +26,23 @@ use super::{Shared, refuse};
 use crate::http::Lasting;
 use crate::store::Disk;
 
-/// What is sent.
+/// Media type of a backup.
 pub(super) const MEDIA_TYPE: &str = "application/x-whimbrel-backup";
 
 /// Bytes that are read and sent at once.
 const PIECE: usize = 1 << 20;
 
-/// Pieces that wait for the reader.
+/// Pieces that wait for the reader, at most.
 const PIECES: usize = 4;
 
-/// A reader that takes nothing for so long is given up: for its sake no space is given back.
+/// A backup whose reader takes nothing for this long is given up: it keeps the journal from
+/// releasing space.
 const STALL: Duration = Duration::from_secs(60);
 
-/// How often it is looked whether the journal has become full meanwhile.
+/// Period between two looks whether the journal has become full meanwhile.
 const ROOM_EVERY: Duration = Duration::from_millis(250);
 
-/// Keeps what belongs to the backup until it is dropped.
+/// Keeps the journal from releasing what belongs to the backup, until this is dropped.
 struct Held {
     journal: Arc<Disk>,
     cut: Cut,
@@ -60,9 +61,9 @@ impl Drop for Held {
 
 /// Why a backup was not finished.
 enum Stopped {
-    /// The reader has gone, or does not read.
+    /// The reader has gone, or has stalled.
     Reader,
-    /// The disk did not give something, or publishing comes first.
+    /// The disk failed, or publishing needs the space.
     Failed(String),
 }
 
@@ -104,7 +105,7 @@ pub(super) async fn send(State(shared): State<Arc<Shared>>, lasting: Option<Exte
             Err(Stopped::Reader) => tracing::warn!("the backup is given up: its reader has gone, or does not read"),
             Err(Stopped::Failed(error)) => {
                 tracing::error!(error, "the backup has failed");
-                // It ends without its last line, and the reader knows.
+                // The backup ends without its last line, so the reader knows.
                 let _ = give(Err(io::Error::other(error)));
             }
         }

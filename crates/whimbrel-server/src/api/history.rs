@@ -1,4 +1,4 @@
-//! What the broker was like lately: a ring of samples in memory.
+//! The broker's numbers over the last half hour: a ring of samples in memory.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use super::{Shared, json, millis, percent, refuse, status};
 use crate::drive::Hub;
 use crate::logging::Throttle;
 
-/// How far samples are apart.
+/// Time between two samples.
 const EVERY: Duration = Duration::from_secs(2);
 
-/// How often the log is told that messages were not retained for want of room.
+/// Period in which it is logged at most once that messages were not retained for want of room.
 const UNRETAINED_EVERY: Duration = Duration::from_secs(60);
 
 /// Samples that are kept: half an hour.
@@ -36,8 +36,8 @@ impl Ring {
         samples.push_back(sample);
     }
 
-    /// Those after a moment, at most so many; how many of the ring's each of them stands for. The
-    /// last one is always among them.
+    /// The samples after a time, thinned to at most `limit`, and the step: each stands for this
+    /// many of the ring. The last sample is always included.
     fn after(&self, after_ms: u64, limit: usize) -> (Vec<Sample>, u64) {
         let samples = self.0.lock();
         let wanted = samples.len() - samples.partition_point(|sample| sample.at_ms <= after_ms);

@@ -1,7 +1,7 @@
-//! The API: what may be asked of a running broker over HTTP, on the control socket and on the HTTP
-//! listener. `routes` is the table of all of it.
+//! The API: questions and orders to a running broker over HTTP, on the control socket and on the
+//! HTTP listener. `routes` is the table of all of it.
 //!
-//! The handlers are the same on both. What differs is who lets a request in: [`access`].
+//! Both have the same handlers. They differ in their [`access::Authorizer`].
 
 pub mod access;
 pub mod answers;
@@ -37,16 +37,16 @@ use crate::fences::Keeper;
 use crate::server::Phase;
 use access::Authorizer;
 
-/// For an answer to begin. More than anything that a handler waits for.
+/// Time until an answer begins. More than any wait of a handler.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long it is waited for the disk.
+/// Longest wait for a batch to become durable.
 const DURABLE_WAIT: Duration = Duration::from_secs(10);
 
-/// How often it is looked whether the disk has it.
+/// Period between two looks whether a batch is durable.
 const DURABLE_LOOK: Duration = Duration::from_millis(5);
 
-/// What does not change while the server runs.
+/// Facts about the server that do not change while it runs.
 #[derive(Clone, Debug)]
 pub(crate) struct About {
     pub(crate) name: String,
@@ -59,7 +59,7 @@ pub(crate) struct About {
     pub(crate) started_ms: u64,
 }
 
-/// What the answers come from.
+/// State of the handlers.
 #[derive(Debug)]
 struct Shared {
     hub: Arc<Hub>,
@@ -67,11 +67,11 @@ struct Shared {
     phase: watch::Receiver<Phase>,
     fences: Arc<Keeper>,
     ring: Arc<history::Ring>,
-    /// Somebody has asked for a drain.
+    /// Notified when a drain is asked for.
     drain: Arc<Notify>,
-    /// One backup at a time.
+    /// Permit of the one backup at a time.
     backups: Arc<Semaphore>,
-    /// Questions to all brokers that are under way.
+    /// Permits of the questions to all brokers.
     asking: Semaphore,
 }
 
@@ -96,7 +96,7 @@ impl Api {
         Api { shared: Arc::new(shared) }
     }
 
-    /// All routes, for those whom `authorizer` lets in.
+    /// All routes, for the requests that `authorizer` lets in.
     pub(crate) fn router(&self, authorizer: &Arc<dyn Authorizer>) -> Router {
         routes::router(self.shared.clone(), authorizer)
     }
@@ -111,7 +111,7 @@ impl Api {
         }
     }
 
-    /// Notified once somebody has asked for a drain.
+    /// Notified when a drain is asked for.
     pub(crate) fn drain(&self) -> Arc<Notify> {
         self.shared.drain.clone()
     }
@@ -145,7 +145,7 @@ fn moment(tick: Tick) -> Time {
     Time::from_nanos(tick.0)
 }
 
-/// How old a position is.
+/// Age of a position, milliseconds.
 fn age(now: Time, tick: Tick) -> u64 {
     u64::try_from(now.since(moment(tick)).as_millis()).unwrap_or(u64::MAX)
 }

@@ -94,7 +94,7 @@ fn within(path: &str) -> impl Iterator<Item = &str> {
     path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'))
 }
 
-/// A name of its own for each operation.
+/// The unique name of a route's operation.
 fn name(route: &Route) -> String {
     let verb = match route.verb {
         Verb::Get => "get",

@@ -1,4 +1,4 @@
-//! What signals do, asked over the API.
+//! Orders over the API that signals can give, too.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,11 +15,11 @@ use super::answers::{Draining, Reloaded};
 use super::{Shared, json, refuse};
 use crate::fences::{Outcome, Reload};
 
-/// So long an answer that has been handed over may take until it is written: a broker without
-/// clients ends at once, and its connections with it.
+/// Time for an answer to be written after it was handed over: a broker without clients ends at
+/// once, and its connections with it.
 const ANSWER_TIME: Duration = Duration::from_millis(100);
 
-/// Mistakes of the configuration that one answer names.
+/// Mistakes of the configuration that one answer names, at most.
 const PROBLEMS_MAX: usize = 100;
 
 /// Begins a drain when it is dropped.
@@ -28,7 +28,7 @@ struct Begin(Arc<Notify>);
 impl Drop for Begin {
     fn drop(&mut self) {
         let drain = self.0.clone();
-        // Who runs the server hears it: the same as if a signal had come.
+        // The server is notified as if a signal had arrived.
         match tokio::runtime::Handle::try_current() {
             Ok(runtime) => {
                 runtime.spawn(async move {
@@ -41,7 +41,7 @@ impl Drop for Begin {
     }
 }
 
-/// Begins a drain as soon as the answer is on its way; the process ends after it.
+/// Begins a drain as soon as the answer is being sent; the process ends after the drain.
 pub(super) async fn drain(State(shared): State<Arc<Shared>>) -> Response {
     let answer = json(StatusCode::OK, &Draining { connections: shared.hub.connections() as u64 });
     let (mut head, body) = answer.into_parts();
@@ -56,7 +56,7 @@ pub(super) async fn drain(State(shared): State<Arc<Shared>>) -> Response {
     Response::from_parts(head, Body::from_stream(pieces))
 }
 
-/// Mistakes of a configuration, as many as an answer may have, a line for each.
+/// Mistakes of a configuration, at most [`PROBLEMS_MAX`], a line for each.
 fn refusal(problems: &[String]) -> String {
     let mut text =
         "the configuration has mistakes, so what was in force before stays. Correct them and reload again:".to_owned();
@@ -70,7 +70,7 @@ fn refusal(problems: &[String]) -> String {
     }
 }
 
-/// Reads the configuration again, and tells whether anything is different.
+/// Reads the configuration again, and answers whether anything has changed.
 pub(super) async fn reload(State(shared): State<Arc<Shared>>) -> Response {
     match shared.fences.reload().await {
         Some(Reload { outcome: Outcome::Refused, problems }) => refuse(StatusCode::CONFLICT, refusal(&problems)),

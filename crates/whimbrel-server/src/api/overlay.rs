@@ -1,4 +1,4 @@
-//! The overlay: brokers and links, and what brokers want.
+//! The overlay: brokers, links and interests.
 
 use std::sync::Arc;
 
@@ -10,12 +10,11 @@ use whimbrel_core::overlay::{InterestInfo, LinkInfo, NeighbourInfo, NotForgotten
 use super::answers::{Broker, BrokerInterest, Fit, Forgotten, Interests, Link, Neighbour, Topology, Wanted};
 use super::{Shared, json, millis, percent, refuse};
 
-/// Brokers whose interests are copied while nobody else has the broker: each has some hundred
-/// entries.
+/// Brokers whose interests are copied during one hold of the broker: each has some hundred entries.
 const SLICE: usize = 16;
 
-/// The version of neighbours that tell none: 0.1 alone speaks the minor version of the protocol
-/// that has no place for it.
+/// The version of neighbours that tell none: only 0.1 speaks a minor version of the protocol
+/// without a field for it.
 const UNTOLD: &str = "0.1";
 
 /// Brokers in one answer about interests.
@@ -47,7 +46,7 @@ pub(super) async fn interest(State(shared): State<Arc<Shared>>, RawQuery(query):
             shared.hub.look(|broker, _, _| (broker.core().host(), broker.core().interests(from, SLICE)));
         next = (infos.len() == SLICE).then_some(from + SLICE);
         brokers.extend(infos.into_iter().map(|info| BrokerInterest { own: info.host == host, ..interest_of(info) }));
-        // Others have their turn.
+        // Lets other tasks have the broker.
         tokio::task::yield_now().await;
     }
     let (stats, now) = shared.hub.look(|broker, _, now| (broker.core().overlay_stats().cloned(), now));
@@ -60,12 +59,12 @@ pub(super) async fn interest(State(shared): State<Arc<Shared>>, RawQuery(query):
     json(StatusCode::OK, &Interests { now_ms: millis(now), fit, brokers, next: next.map(|from| from as u64) })
 }
 
-/// Whether the broker is one of many.
+/// Whether the broker has an overlay.
 pub(super) fn is_open(shared: &Shared) -> bool {
     shared.hub.look(|broker, _, _| broker.core().overlay_stats().is_some())
 }
 
-/// Forgets a broker for ever, `?force=1` also one that can be reached.
+/// Forgets a broker for ever; with `?force=1` even one that can be reached.
 pub(super) async fn forget(
     State(shared): State<Arc<Shared>>,
     Path(name): Path<String>,

@@ -1,8 +1,8 @@
-//! Names in addresses: whatever is not a letter, a digit, '-' or '_' is written as %XX.
+//! Names in paths and queries: each byte except letters, digits, '-' and '_' is written as %XX.
 
 use std::fmt::Write;
 
-/// Writes a name so that it can stand in an address.
+/// Encodes a name for a path or a query.
 pub fn encode(name: &str) -> String {
     let mut out = String::with_capacity(name.len());
     for byte in name.bytes() {
@@ -15,7 +15,7 @@ pub fn encode(name: &str) -> String {
     out
 }
 
-/// Reads what [`encode`] has written; `None` if it is nothing of the kind.
+/// Decodes the result of [`encode`]; `None` if the text is malformed.
 pub fn decode(text: &str) -> Option<String> {
     let mut bytes = text.bytes();
     let mut out = Vec::with_capacity(text.len());
@@ -37,7 +37,7 @@ pub fn field(query: Option<&str>, name: &str) -> Option<String> {
     fields.filter(|(key, _)| *key == name).find_map(|(_, value)| decode(value))
 }
 
-/// Whether a field of a query has a value, be it one that can be decoded or not.
+/// Whether a field of a query has a value, even one that cannot be decoded.
 pub fn has_value(query: &str, name: &str) -> bool {
     let mut fields = query.split('&').filter_map(|field| field.split_once('='));
     fields.any(|(key, value)| key == name && !value.is_empty())

@@ -1,5 +1,5 @@
-//! The routes of the API: one table, from which come the router, who may ask, what brokers ask each
-//! other, and the description.
+//! The routes of the API: one table for the router, the required rights, the questions between
+//! brokers, and the description.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ use super::answers::{
 };
 use super::{Shared, backup, history, openapi, orders, overlay, refuse, sessions, status, streams, system, trace};
 
-/// Where all of it stands.
+/// Path of the API.
 pub const PREFIX: &str = "/api/v1";
 
-/// A way of asking.
+/// HTTP method of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verb {
     Get,
@@ -37,18 +37,18 @@ impl Verb {
     }
 }
 
-/// Who answers.
+/// Brokers that answer a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum By {
-    /// The broker for itself.
+    /// The broker asked, for itself.
     Itself,
-    /// The broker for itself, and brokers ask each other for it.
+    /// The broker asked, for itself; brokers ask each other for it.
     Each,
     /// All brokers.
     All,
 }
 
-/// What is answered.
+/// Form of an answer.
 #[derive(Clone, Copy)]
 pub(super) enum Gives {
     /// JSON of this form.
@@ -60,12 +60,12 @@ pub(super) enum Gives {
 /// A field of a query: its name, whether it is a number, and what it is for.
 pub(super) type Field = (&'static str, bool, &'static str);
 
-/// A route.
+/// A route of the API.
 pub(super) struct Route {
     pub(super) verb: Verb,
     /// Below [`PREFIX`].
     pub(super) path: &'static str,
-    /// What whoever asks must be allowed to do; `None`: to sign in.
+    /// The right that a request needs; `None`: only to be signed in.
     pub(super) action: Option<Action>,
     pub(super) by: By,
     pub(super) summary: &'static str,
@@ -78,7 +78,7 @@ const fn json<T: JsonSchema>() -> Gives {
     Gives::Json(|schemas| schemas.subschema_for::<T>())
 }
 
-/// The fields of a question to all brokers, which they are asked with.
+/// Query fields of the questions to all brokers, which are passed on to them.
 const BEHIND: Field = ("after", false, "where the last page ended, its `next`");
 const AFTER: Field = ("after", true, "where the last page ended, its `next`");
 const LIMIT: Field = ("limit", true, "at most so many");
@@ -322,7 +322,7 @@ pub(super) const ROUTES: &[Route] = &[
     },
 ];
 
-/// The API below [`PREFIX`], for those whom `authorizer` lets in.
+/// The API below [`PREFIX`], for the requests that `authorizer` lets in.
 pub(super) fn router(shared: Arc<Shared>, authorizer: &Arc<dyn Authorizer>) -> Router {
     let mut routes = Router::new();
     for route in ROUTES {
@@ -337,8 +337,8 @@ pub(super) fn router(shared: Arc<Shared>, authorizer: &Arc<dyn Authorizer>) -> R
     Router::new().nest(PREFIX, routes.with_state(shared)).layer(Extension(authorizer.clone()))
 }
 
-/// What brokers ask each other: the broker answers for itself alone. They are trusted as peers, so
-/// nothing here may change anything.
+/// Routes for questions of other brokers, each answered for this broker alone. Other brokers are
+/// trusted as peers, so these routes only read.
 pub(super) fn among_brokers(shared: Arc<Shared>) -> Router {
     let asked = ROUTES.iter().filter(|route| route.by == By::Each);
     let routes = asked.fold(Router::new(), |routes, route| {

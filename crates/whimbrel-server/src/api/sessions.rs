@@ -1,4 +1,4 @@
-//! Sessions: listing, searching, showing, ending, and disconnecting their clients.
+//! Sessions: listing, searching, showing and ending them, and disconnecting their clients.
 
 use std::sync::Arc;
 
@@ -16,22 +16,20 @@ use crate::drive::{Client, Seen, Seens};
 /// Sessions in one answer, unless fewer are asked for.
 const PAGE: usize = 1000;
 
-/// About how many bytes of JSON are in one answer before it ends, so that it fits a letter to
-/// another broker.
+/// Approximate bytes of JSON after which an answer ends, so that it fits a message to another
+/// broker.
 const PAGE_BYTES: usize = 128 << 10;
 
-/// About how many bytes of JSON a session has, its client's connection included, without its client
-/// id.
+/// Approximate bytes of JSON of a session, with its client's connection, without its client id.
 const SESSION_BYTES: usize = 640;
 
-/// Places of sessions that are looked at while nobody else has the broker: about a tenth of a
-/// millisecond.
+/// Places of sessions looked at during one hold of the broker: about a tenth of a millisecond.
 const SLICE: usize = 128;
 
-/// Slices in one answer: where there are few sessions left of many, an answer may have none.
+/// Slices in one answer: if few of many sessions are left, an answer may have no session.
 const SLICES: usize = 64;
 
-/// The same where sessions are searched: a place is compared, and seldom more.
+/// Places of sessions searched during one hold of the broker: most are only compared.
 const SEARCH_SLICE: usize = 1024;
 
 /// Slices in one answer to a search.
@@ -51,7 +49,7 @@ pub(super) async fn list(State(shared): State<Arc<Shared>>, RawQuery(query): Raw
         return refuse(StatusCode::BAD_REQUEST, "`prefix` is no percent-encoded UTF-8");
     }
     let mut page = Page { sessions: Vec::new(), now: Time::ZERO, bytes: 0 };
-    // That of exactly this client id need not be searched.
+    // A session with exactly this client id need not be searched.
     let exact = shared.hub.session(&prefix).filter(|_| !prefix.is_empty());
     let after = after.unwrap_or(0);
     if let Some((seen, now)) = exact.as_ref().filter(|_| after == 0) {
@@ -68,13 +66,13 @@ pub(super) async fn list(State(shared): State<Arc<Shared>>, RawQuery(query): Raw
         next = seens.next;
         seens.sessions.retain(|seen| *seen.info.client_id != *prefix);
         page.add(&seens);
-        // Others have their turn.
+        // Lets other tasks have the broker.
         tokio::task::yield_now().await;
     }
     json(StatusCode::OK, &Sessions { now_ms: millis(page.now), sessions: page.sessions, next })
 }
 
-/// Sessions of one answer.
+/// The sessions of one answer.
 struct Page {
     sessions: Vec<Session>,
     now: Time,
@@ -130,7 +128,7 @@ pub(super) async fn end(State(shared): State<Arc<Shared>>, Path(client_id): Path
     json(StatusCode::OK, &Dropped { session: session(&seen, now), durable })
 }
 
-/// Disconnects a client; its session stays for as long as it outlives its connection.
+/// Disconnects a client; its session lasts as its expiry says.
 pub(super) async fn kick(State(shared): State<Arc<Shared>>, Path(client_id): Path<String>) -> Response {
     let Some((seen, now)) = shared.hub.kick(&client_id) else { return unknown(&client_id) };
     if seen.client.is_none() {

@@ -1,4 +1,4 @@
-//! What the broker is like now, and who asks.
+//! The broker's present state, and the principal of a request.
 
 use std::sync::Arc;
 
@@ -59,7 +59,8 @@ fn peer(account: PeerAccount) -> Peer {
     }
 }
 
-/// Who asks, and what concerns those too who may not look at anything: where the map is followed.
+/// The principal of a request, and facts that it may know without any right: where the map's events
+/// are to be had.
 pub(super) async fn who(
     State(shared): State<Arc<Shared>>,
     Extension(authorizer): Extension<Arc<dyn Authorizer>>,
@@ -120,8 +121,8 @@ pub(super) fn sample(hub: &Hub) -> Sample {
     Sample { at_ms: millis(now), connections: stats.connections, sessions: core.sessions, counters }
 }
 
-/// What subscriptions lost, by what they are promised: deliveries of those that are promised
-/// nothing, gaps of all.
+/// Events lost to subscriptions, by their promise: dropped deliveries of those without one, gaps of
+/// all.
 pub(crate) fn lost(core: &Stats, gaps: &GapCounts) -> Lost {
     Lost {
         nondurable: core.dropped_slow + core.dropped_queue_full + gaps.lost(GapClass::Nondurable),

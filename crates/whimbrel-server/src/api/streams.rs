@@ -1,4 +1,4 @@
-//! Streams: how far they are, what is kept of them, and for whom.
+//! Streams: their positions, what is kept of them, and for which subscriptions and brokers.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use whimbrel_event::Time;
 use super::answers::{Holder, JournalUse, Owed, Stream, Streams};
 use super::{Shared, age, json, millis, moment};
 
-/// Places of subscriptions that are looked at while nobody else has the broker.
+/// Places of subscriptions looked at during one hold of the broker.
 const SLICE: usize = 2048;
 
 pub(super) async fn list(State(shared): State<Arc<Shared>>) -> Response {
@@ -19,7 +19,7 @@ pub(super) async fn list(State(shared): State<Arc<Shared>>) -> Response {
     let (mut holders, mut next) = (Holders::default(), Some(0));
     while let Some(from) = next {
         next = hub.look(|broker, _, _| broker.core().holders(from, SLICE, &mut holders));
-        // Others have their turn.
+        // Lets other tasks have the broker.
         tokio::task::yield_now().await;
     }
     let (streams, held, account, now) = hub.look(|broker, store, now| {
@@ -43,7 +43,7 @@ pub(super) async fn list(State(shared): State<Arc<Shared>>) -> Response {
             last_ms: millis(moment(info.passed)),
             logged_ms: Some(millis(moment(info.logged))).filter(|at| *at > 0),
             bytes: if is_any { used.bytes } else { 0 },
-            // What a stream began with is not known until a part of it was given up.
+            // The first tick of a stream is not known until a part of it was given up.
             oldest_ms: used.oldest.filter(|tick| is_any && *tick > 0).map(|tick| tick / 1_000_000),
             holder,
             owed: held.iter().filter_map(|hold| owed(hold, (own, info), now)).collect(),
@@ -68,7 +68,7 @@ pub(super) async fn list(State(shared): State<Arc<Shared>>) -> Response {
     json(StatusCode::OK, &Streams { now_ms: millis(now), streams: rows, journal })
 }
 
-/// How far another broker is with one of the streams, if it needs anything of it.
+/// The retention hold of another broker on one of the streams, if it holds any of it.
 fn owed(hold: &HoldGivenInfo, (own, info): (usize, &StreamInfo), now: Time) -> Option<Owed> {
     let upto = hold.upto[own]?;
     Some(Owed {

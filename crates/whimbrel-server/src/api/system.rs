@@ -1,7 +1,7 @@
-//! What all brokers answer to one question, and what this one answers to others.
+//! Answers of all brokers to one question, and this broker's answers to others.
 //!
 //! A question is a path of the API with its query, an answer is the JSON to it. Each broker answers
-//! for itself alone, so no question makes another one.
+//! for itself alone, so no question causes another one.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -23,25 +23,25 @@ use super::answers::{Refused, Said, System};
 use super::{Shared, json, percent, refuse, routes};
 use crate::drive::{Asking, Hub, Text};
 
-/// How long it is waited for the answers of other brokers.
+/// Longest wait for the answers of other brokers.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Who has not answered for so long is asked again: letters may be lost.
+/// A broker that has not answered after this is asked again: messages may be lost.
 const AGAIN: Duration = Duration::from_millis(600);
 
 /// Questions to all brokers at once. Others wait, at most [`PATIENCE`].
 pub(super) const ASKING_MAX: usize = 4;
 
-/// Bytes of the answers of others to one question; what comes after is not shown.
+/// Bytes of the answers of other brokers to one question; further answers are not shown.
 const ANSWERS_BYTES_MAX: usize = 32 << 20;
 
-/// Questions of others that are answered at once.
+/// Questions of other brokers that are answered at once.
 const ANSWERING_MAX: usize = 16;
 
-/// Of these, of one broker.
+/// Questions of one broker that are answered at once.
 const ANSWERING_EACH_MAX: usize = 4;
 
-/// Samples of each broker, unless fewer are asked for: so many fit into a letter.
+/// Samples of each broker, unless fewer are asked for: they fit into a message.
 const SAMPLES: &str = "limit=300";
 
 pub(super) async fn status(State(shared): State<Arc<Shared>>, RawQuery(query): RawQuery) -> Response {
@@ -90,8 +90,8 @@ async fn of_all(shared: &Arc<Shared>, path: &str, query: Option<String>) -> Resp
     }
 }
 
-/// What all brokers answer to a question, this one first and the others by name; or only the one
-/// with that name.
+/// Answers of all brokers to a question, this one's first and the others by name; or only that of
+/// the broker `only`.
 pub(super) async fn ask(
     shared: &Arc<Shared>,
     question: &str,
@@ -118,7 +118,7 @@ pub(super) async fn ask(
         return Err(refuse(StatusCode::NOT_FOUND, error));
     }
     let mut all = if is_long {
-        // Others cannot be asked; those of this broker can be found all the same.
+        // The question is too long for other brokers, but this broker can still answer it.
         let mut missed: Vec<String> = others.into_values().map(String::from).collect();
         missed.sort_unstable();
         System { brokers: Vec::new(), silent: Vec::new(), missed }
@@ -132,7 +132,7 @@ pub(super) async fn ask(
     Ok(all)
 }
 
-/// Asks others, and waits for what they answer.
+/// Asks other brokers, and waits for their answers.
 async fn gather(hub: &Hub, question: &str, others: HashMap<HostId, Box<str>>) -> System<Box<RawValue>> {
     let mut asking = hub.begin_asking(others.len());
     let mut open = others;
@@ -160,7 +160,7 @@ async fn gather(hub: &Hub, question: &str, others: HashMap<HostId, Box<str>>) ->
     System { brokers, silent, missed }
 }
 
-/// The next answer. The post has the other end for as long as this one is there.
+/// The next answer. The post keeps the sender while `asking` exists.
 async fn next(asking: &mut Asking) -> Text {
     match asking.answers.recv().await {
         Some(text) => text,
@@ -168,7 +168,7 @@ async fn next(asking: &mut Asking) -> Text {
     }
 }
 
-/// What stands in place of an answer.
+/// The JSON of an error, in place of an answer.
 fn error(error: String) -> String {
     serde_json::to_string(&Refused { error }).expect("it is JSON")
 }
@@ -185,7 +185,7 @@ fn as_json(text: String) -> Box<RawValue> {
     RawValue::from_string(text).or_else(not_understood).expect("words are JSON")
 }
 
-/// What the broker answers for itself alone: JSON that fits a letter.
+/// This broker's answer for itself alone: JSON that fits a message.
 async fn answer(routes: Router, question: &str) -> String {
     let Ok(request) = Request::get(question).body(Body::empty()) else {
         return error("the question is no path with a query".into());
@@ -203,7 +203,7 @@ async fn answer(routes: Router, question: &str) -> String {
     }
 }
 
-/// Whose questions are being answered.
+/// Questions being answered, by broker.
 #[derive(Debug, Default)]
 struct Turns {
     all: usize,
@@ -211,7 +211,8 @@ struct Turns {
 }
 
 impl Turns {
-    /// Whether one more of that broker may be answered now; it counts until [`Turns::end`].
+    /// Whether one more question of that broker may be answered now; it counts until
+    /// [`Turns::end`].
     fn begin(&mut self, of: HostId) -> bool {
         if self.all >= ANSWERING_MAX || self.each.get(&of).is_some_and(|count| *count >= ANSWERING_EACH_MAX) {
             return false;
@@ -246,7 +247,7 @@ pub(super) async fn answer_others(shared: Arc<Shared>, mut questions: mpsc::Rece
                 }
             }
             Some(done) = answering.join_next() => {
-                // A handler that has panicked keeps its turn: there is no such handler.
+                // A handler that panicked would keep its turn; no handler panics.
                 let Ok((from, number, text)) = done else { continue };
                 turns.end(from);
                 hub.answer_broker(from, number, &text);

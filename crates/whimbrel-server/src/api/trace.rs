@@ -1,4 +1,4 @@
-//! What became of an event: asked of all brokers.
+//! `/trace`: the path of an event, asked of all brokers.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use whimbrel_event::EventId;
 use super::answers::{Noted, Said, System, Trace, Traced};
 use super::{Shared, json, overlay, refuse, system};
 
-/// The beginnings of what is noted of the way.
+/// Beginnings of the notes that tell an event's path.
 const SENT: &str = "sent to ";
 const CAME: &str = "came from ";
 
@@ -28,7 +28,7 @@ pub(super) async fn show(State(shared): State<Arc<Shared>>, Path(text): Path<Str
         Ok(System { brokers, mut silent, missed }) => {
             let mut answers = BTreeMap::new();
             for Said { name, answer } in brokers {
-                // Whoever says something else has not answered this.
+                // A text of another form is no answer to this question.
                 match serde_json::from_str::<Traced>(answer.get()) {
                     Ok(traced) => drop(answers.insert(name, traced.notes)),
                     Err(_) => silent.push(name),
@@ -41,7 +41,7 @@ pub(super) async fn show(State(shared): State<Arc<Shared>>, Path(text): Path<Str
     }
 }
 
-/// What this broker alone knows.
+/// The notes of this broker alone.
 pub(super) async fn own(State(shared): State<Arc<Shared>>, Path(text): Path<String>) -> Response {
     match event(&text) {
         Ok(event) => {
@@ -61,11 +61,12 @@ fn event(text: &str) -> Result<EventId, String> {
     text.parse().map_err(wrong)
 }
 
-/// What brokers know, in the order of the event's way; and those that know nothing.
+/// Brokers with notes, in the order of the event's path; and brokers without.
 fn in_order(answers: BTreeMap<String, Vec<Noted>>) -> (Vec<Traced>, Vec<String>) {
     let (mut left, unknown): (BTreeMap<_, _>, BTreeMap<_, _>) =
         answers.into_iter().partition(|(_, notes)| !notes.is_empty());
-    // It begins where it was accepted, or else where it came from nobody.
+    // The path begins at the broker that accepted the event, or else at one that did not receive
+    // it.
     let says = |notes: &[Noted], begin: &str| notes.iter().any(|note| note.what.starts_with(begin));
     let rank = |notes: &[Noted]| (!says(notes, ACCEPTED), says(notes, CAME));
     let mut starts: Vec<((bool, bool), String)> =
@@ -83,7 +84,7 @@ fn in_order(answers: BTreeMap<String, Vec<Noted>>) -> (Vec<Traced>, Vec<String>)
     (brokers, unknown.into_keys().collect())
 }
 
-/// A line of what a broker tells; see `traces` in the core.
+/// Parses one line of a broker's notes; see `traces` in the core.
 fn noted(line: &str) -> Noted {
     let timed = line.split_once(' ').and_then(|(number, what)| Some((number.parse().ok()?, what)));
     match timed {

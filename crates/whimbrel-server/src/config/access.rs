@@ -1,4 +1,4 @@
-//! `[identity]`, `[[identity.key]]`, `[[rule]]` and `[[quota]]`: who is known, and who may do what.
+//! `[identity]`, `[[identity.key]]`, `[[rule]]` and `[[quota]]`: authentication and access rules.
 
 use std::num::{NonZeroU32, NonZeroU64};
 use std::path::{Path, PathBuf};
@@ -27,38 +27,38 @@ const QUOTA: &str = "write [[quota]] with `principals` and some of `connections`
 const KEY: &str =
     "write [[identity.key]] with `algorithm` (HS256, RS256, ES256 or EdDSA), `file`, and `id` if tokens name their key";
 
-/// How alike two names must be for one to be suggested for the other (Jaro-Winkler, 0 to 1).
+/// Least similarity of two names for one to be suggested for the other (Jaro-Winkler, 0 to 1).
 const ALIKE: f64 = 0.8;
 
-/// What `whimbrel.toml` says.
+/// The tables of `whimbrel.toml`.
 #[derive(Debug, Default)]
 pub(super) struct Asked {
     rules: Vec<(Rule, Place)>,
     quotas: Vec<(Quota, Place)>,
     keys: Vec<(KeyPlan, Place)>,
-    /// The directory of the file: where its paths begin.
+    /// The directory of the file, where relative paths begin.
     directory: PathBuf,
 }
 
 impl Asked {
-    /// Whether somebody can be known by what they say.
+    /// Whether there are keys of tokens.
     pub(super) fn has_keys(&self) -> bool {
         !self.keys.is_empty()
     }
 
-    /// Where the first of the rules and quotas stands.
+    /// Place of the first rule, or else of the first quota.
     pub(super) fn first(&self) -> Option<&Place> {
         self.rules.first().map(|(_, place)| place).or(self.quotas.first().map(|(_, place)| place))
     }
 }
 
-/// Whether passwords or tokens tell who somebody is.
+/// Whether clients can authenticate by password or token.
 pub(super) fn has_source(settings: &Settings) -> bool {
     settings.path("identity.passwords").is_some() || settings.access.has_keys()
 }
 
-/// Judges what was asked as a whole. Problems are noted in the settings. With `--dev` nothing of it
-/// counts.
+/// Checks the tables as a whole. Problems are added to the settings. With `--dev` all of it is
+/// ignored.
 pub(super) fn load(settings: &mut Settings, warnings: &mut Vec<String>) -> Arc<Plan> {
     let asked = std::mem::take(&mut settings.access);
     let disconnects_denied = settings.text("denied") == "disconnect";
@@ -71,7 +71,7 @@ pub(super) fn load(settings: &mut Settings, warnings: &mut Vec<String>) -> Arc<P
     let passwords = passwords(settings, &asked.directory);
     let tokens = tokens(settings, &asked);
     let (written, places): (Vec<Rule>, Vec<Place>) = asked.rules.into_iter().unzip();
-    // Each was judged as it was read; together there may be too many.
+    // Each rule was checked as it was read; together there may be too many.
     let rules = Rules::new(&written).unwrap_or_else(|error| {
         if settings.problems.is_empty() {
             let problem = Problem::new(error.fault.to_string()).at(places.get(error.rule), "one too many");
@@ -91,7 +91,7 @@ pub(super) fn load(settings: &mut Settings, warnings: &mut Vec<String>) -> Arc<P
     Arc::new(Plan { dev: false, passwords, tokens, written, rules, quotas, origins, audit, disconnects_denied })
 }
 
-/// What is allowed, and probably not meant.
+/// Warns of rules that are allowed and probably not meant.
 fn warn(rules: &[Rule], warnings: &mut Vec<String>) {
     if rules.is_empty() {
         warnings.push("there is no [[rule]]: nobody may publish, subscribe or use the API".into());
@@ -154,7 +154,7 @@ fn tokens(settings: &mut Settings, asked: &Asked) -> Option<Tokens> {
 }
 
 impl Settings {
-    /// From which directory paths of `[identity]` start.
+    /// Sets the directory where relative paths of `[identity]` begin.
     pub(super) fn start_access_at(&mut self, directory: &Path) {
         self.access.directory = directory.to_owned();
     }
@@ -208,7 +208,7 @@ impl Settings {
     }
 }
 
-/// A key that a table does not have, with the one that was probably meant.
+/// A problem for an unknown key of a table, with the most similar known one.
 fn unknown(source: &Source<'_>, key: &Spanned<impl AsRef<str>>, known: &[&str]) -> Problem {
     let name = key.get_ref().as_ref();
     match nearest(name, known) {
@@ -249,11 +249,11 @@ fn number(source: &Source<'_>, name: &str, bounds: (u64, u64), value: &Spanned<D
     }
 }
 
-/// A rule that is being read.
+/// A rule being read.
 #[derive(Default)]
 struct RuleDraft {
     rule: Rule,
-    /// Its texts, and where each stands.
+    /// The rule's texts, and their places.
     places: Vec<(String, Place)>,
     faults: Faults,
     /// Keys whose values could not be read.
@@ -400,7 +400,7 @@ fn read_quota(source: &Source<'_>, entry: &Spanned<DeValue<'_>>) -> Result<Quota
             _ => faults.add(unknown(source, key, KEYS)),
         }
     }
-    // What a quota that was not read whole lacks may be in what was not read.
+    // A quota that was not read completely may seem to lack a value that was not read.
     let quota = faults.or(Some(quota))?;
     let wrong = |error: QuotaError| vec![source.wrong(error.to_string(), entry.span())];
     Meter::check(std::slice::from_ref(&quota)).map(|()| quota).map_err(wrong)

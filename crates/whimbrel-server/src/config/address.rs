@@ -1,17 +1,17 @@
-//! Which addresses a broker without authentication may listen on.
+//! Addresses on which a broker without authentication may listen.
 
 use std::net::{IpAddr, SocketAddr};
 
-/// How far away those may be who reach an address.
+/// Set of hosts that can reach an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
     /// This machine.
     Loopback,
     /// A private network: RFC 1918, link-local, or an IPv6 unique local address.
     Private,
-    /// Every address of this machine, whatever it has.
+    /// All addresses of this machine.
     Every,
-    /// Anyone.
+    /// The internet.
     Public,
 }
 

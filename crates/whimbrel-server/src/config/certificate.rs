@@ -1,5 +1,5 @@
-//! What the broker shows in handshakes, and whose certificates it believes: at the start, and when
-//! the files are read again.
+//! The certificate that the broker shows, and those that it believes: at the start, and when the
+//! files are read again.
 
 use std::sync::Arc;
 
@@ -8,14 +8,14 @@ use crate::identity::credentials::Known;
 use crate::identity::trust::{Changed, Trust};
 use crate::tls::Own;
 
-/// Where the certificate comes from.
+/// Source of the certificate.
 #[derive(Clone, Debug)]
 pub enum Certificate {
     /// From files, read and checked.
     Files(Own),
     /// Made at the start, for development.
     Made,
-    /// There is none, and nothing that needs one.
+    /// There is no certificate, and no need of one.
     None,
     /// From files; an authority identifies this broker, other brokers and clients.
     Known(Box<Known>),
@@ -23,7 +23,7 @@ pub enum Certificate {
 
 impl Certificate {
     /// When certificates from files end, in seconds since 1970: `broker` for its own, `authority`
-    /// for those that it believes; of several the first.
+    /// for those that it believes; the first of several.
     pub fn not_after(&self) -> Vec<(&'static str, i64)> {
         let (own, authority) = match self {
             Certificate::Known(known) => (known.shown.not_after(), known.trust.not_after()),
@@ -34,7 +34,7 @@ impl Certificate {
         ends.into_iter().filter_map(|(which, end)| Some((which, end?))).collect()
     }
 
-    /// Whose certificates are believed, if there is an authority.
+    /// The believed certificates, if there is an authority.
     pub fn trust(&self) -> Option<&Arc<Trust>> {
         if let Certificate::Known(known) = self { Some(&known.trust) } else { None }
     }
@@ -44,10 +44,10 @@ impl Certificate {
         matches!(self, Certificate::Files(_) | Certificate::Known(_))
     }
 
-    /// Whether what was read later can take its place while the broker runs.
+    /// Checks whether a certificate read later can replace this one while the broker runs.
     ///
     /// # Errors
-    /// It is of another kind, or names another broker; that needs a start.
+    /// It is of another kind, or names another broker; that needs a restart.
     pub fn becomes(&self, later: &Certificate) -> Result<(), Problem> {
         let problem = match (self, later) {
             (Certificate::Known(now), Certificate::Known(later)) if now.identity != later.identity => Problem::new(
@@ -63,8 +63,8 @@ impl Certificate {
         Err(problem)
     }
 
-    /// Shows and believes from now on what was read later, of which it was asked whether it can;
-    /// what is different, in words.
+    /// Replaces the shown and the believed certificates by those read later, which
+    /// [`Certificate::becomes`] has checked. Returns the differences, as text.
     pub fn become_as(&self, later: &Certificate) -> Vec<String> {
         let (is_other, changed) = match (self, later) {
             (Certificate::Known(now), Certificate::Known(later)) => {

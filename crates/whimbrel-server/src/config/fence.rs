@@ -1,4 +1,4 @@
-//! `[[fence]]`: named shapes, written in the configuration file or in GeoJSON files of their own.
+//! `[[fence]]`: named shapes, written in the configuration file or in GeoJSON files.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ const EXAMPLE: &str = "write [[fence]] with `name` and `geojson` or `file`, or o
 /// One `[[fence]]`.
 #[derive(Debug)]
 pub(super) struct Entry {
-    /// Without one, the features of its file name their own fences.
+    /// The fence's name. Without one, the features of its file name their own fences.
     name: Option<String>,
     shapes: Shapes,
     place: Place,
@@ -40,65 +40,64 @@ pub(super) struct Entry {
 enum Shapes {
     /// GeoJSON.
     Text(String),
-    /// A path as the working directory sees it.
+    /// A path relative to the working directory.
     File(PathBuf),
 }
 
-/// How a file looked before it was read.
+/// State of a file before it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Watched {
     path: PathBuf,
-    /// `None`: there was no such file.
+    /// Time of change, bytes and inode; `None`: the file did not exist.
     state: Option<(SystemTime, u64, u64)>,
 }
 
 impl Watched {
-    /// A file as it is now.
+    /// A file's present state.
     pub fn look(path: &Path) -> Watched {
         let state = std::fs::metadata(path).and_then(|about| Ok((about.modified()?, about.len(), about.ino())));
         Watched { path: path.to_owned(), state: state.ok() }
     }
 
-    /// The same file as it is now.
+    /// The same file's present state.
     pub fn look_again(&self) -> Watched {
         Watched::look(&self.path)
     }
 }
 
-/// Fences, and the files that they come from.
+/// Fences, and their files.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
-    /// The fences; those that were read without a mistake.
+    /// The fences that were read without a mistake.
     pub fences: Arc<Fences>,
     /// The configuration file and all GeoJSON files that it names.
     pub watched: Vec<Watched>,
 }
 
-/// What is read from a configuration file while the broker runs.
+/// Parts of a configuration file that are read again while the broker runs.
 #[derive(Debug)]
 pub struct Again {
     /// Fences.
     pub sources: Sources,
-    /// How the cache is divided.
+    /// The division of the cache.
     pub division: Division,
-    /// Which topics are logged.
+    /// Topic profiles.
     pub topics: Vec<Profile>,
-    /// Who is known, and who may do what.
+    /// Authentication and access rules.
     pub access: Arc<Plan>,
-    /// What the broker shows, and whose certificates it believes; `None`: something is wrong with
-    /// it.
+    /// The certificate that the broker shows, and those that it believes; `None`: there is a
+    /// mistake in it.
     pub certificate: Option<Certificate>,
-    /// Settings that count once the broker is started again.
+    /// The given settings that count only after a restart.
     pub fixed: Fixed,
-    /// What is allowed of it, and probably not meant.
+    /// Settings that are allowed and probably not meant.
     pub warnings: Vec<String>,
-    /// What is wrong with any of it, or with the rest of the file.
+    /// Mistakes in any part of the file.
     pub problems: Vec<Problem>,
 }
 
-/// Reads a configuration file for its fences, partitions, topics, certificates, and for who may do
-/// what. It must be free of mistakes elsewhere too; other settings are not used. What was given
-/// outside of the file prevails.
+/// Reads a configuration file for its fences, partitions, topics, certificates and access rules.
+/// Other settings are checked, too, but not used. Settings given outside of the file prevail.
 pub fn read_again(file: Option<&Path>, overrides: &[Override]) -> Again {
     let (mut settings, mut warnings) = (Settings::default(), Vec::new());
     if let Some(file) = file {
@@ -115,7 +114,7 @@ pub fn read_again(file: Option<&Path>, overrides: &[Override]) -> Again {
     Again { sources, division, topics, access, certificate, fixed, warnings, problems: settings.problems }
 }
 
-/// Reads what the entries name. Problems are noted in the settings.
+/// Reads the shapes of the entries. Problems are added to the settings.
 pub(super) fn load(settings: &mut Settings) -> Sources {
     let mut builder = FencesBuilder::new();
     let mut files = 0;
@@ -178,7 +177,7 @@ fn read(path: &Path) -> Result<String, (Problem, String)> {
 }
 
 impl Settings {
-    /// Reads the value of `fence`, from the file in this directory.
+    /// Reads the value of `fence`, from a file in this directory.
     pub(super) fn read_fences(
         &mut self,
         source: &Arc<NamedSource<String>>,
@@ -247,8 +246,8 @@ fn json_object(table: &DeTable<'_>) -> Value {
     table.iter().map(|(key, value)| (key.get_ref().to_string(), json(value.get_ref()))).collect()
 }
 
-/// The same in JSON. What JSON does not have (infinities, dates) becomes text, which is no
-/// coordinate.
+/// A TOML value as JSON. A value that JSON does not have (infinities, dates) becomes text, which is
+/// no coordinate.
 fn json(value: &DeValue<'_>) -> Value {
     match value {
         DeValue::String(text) => Value::String(text.to_string()),

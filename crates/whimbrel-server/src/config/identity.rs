@@ -1,4 +1,4 @@
-//! Who the broker is and how it knows others: an authority, or `--dev` and nobody.
+//! Identity of the broker and authentication of others: an authority, or `--dev` without any.
 
 use std::net::SocketAddr;
 
@@ -11,8 +11,8 @@ use super::{Certificate, Listener};
 use crate::identity::credentials::{self, Known};
 use crate::tls;
 
-/// The certificate, or `None` with a problem noted. Where there is an authority, the broker's name
-/// and deployment are those of its certificate.
+/// The certificate, or `None` with a problem recorded. With an authority, the broker's name and
+/// deployment are those of its certificate.
 pub(super) fn load(settings: &mut Settings) -> Option<Certificate> {
     let paths = ["tls_cert", "tls_key", "tls_ca"].map(|setting| settings.path(setting));
     let (is_dev, has_source) = (settings.switch("dev"), access::has_source(settings));
@@ -32,7 +32,7 @@ pub(super) fn load(settings: &mut Settings) -> Option<Certificate> {
             let revoked = revoked.as_deref();
             settings.watched.extend([cert, key, authorities].map(|path| Watched::look(path)));
             settings.watched.extend(revoked.map(Watched::look));
-            // Who has a password or a token needs no certificate.
+            // A client with a password or a token needs no certificate.
             match credentials::from_files((cert, key), authorities, revoked, !has_source) {
                 Ok(known) => return take_names(settings, known),
                 Err(tls::FileError { of, message, help }) => (setting_of(of), message, help),
@@ -75,8 +75,7 @@ fn setting_of(file: tls::File) -> &'static str {
     }
 }
 
-/// The broker's name and deployment are what its certificate says; whoever gives others is mistaken
-/// about one of them.
+/// Takes the broker's name and deployment from its certificate; settings that differ are a mistake.
 fn take_names(settings: &mut Settings, known: Known) -> Option<Certificate> {
     let place = settings.place("tls_cert").cloned().expect("the certificate was given");
     let mut is_sound = true;
@@ -104,8 +103,8 @@ fn refusal_of_strangers(settings: &Settings) -> Problem {
         )
 }
 
-/// Whether the HTTP listener speaks no TLS: as was asked for; otherwise if no certificate is loaded
-/// from files, as browsers do not trust one that `--dev` makes.
+/// Whether the HTTP listener speaks no TLS: as set; by default if no certificate is loaded from
+/// files, as browsers do not trust one that `--dev` makes.
 pub(super) fn is_http_plain(settings: &Settings) -> bool {
     match settings.place("http_plain") {
         Some(_) => settings.switch("http_plain"),
@@ -113,8 +112,8 @@ pub(super) fn is_http_plain(settings: &Settings) -> bool {
     }
 }
 
-/// What to listen on. Without `--dev` there are no listeners at which others cannot be known;
-/// asking for one is a problem.
+/// The addresses to listen on. Without `--dev`, a listener that cannot authenticate its clients is
+/// off by default, and a problem if it is set.
 pub(super) fn listeners(settings: &mut Settings, warnings: &mut Vec<String>) -> Vec<(Listener, SocketAddr)> {
     let (is_dev, has_source) = (settings.switch("dev"), access::has_source(settings));
     let (has_certificate, has_authority) = (settings.path("tls_cert").is_some(), settings.path("tls_ca").is_some());
@@ -173,8 +172,8 @@ pub(super) fn listeners(settings: &mut Settings, warnings: &mut Vec<String>) -> 
     listen
 }
 
-/// Without authentication, only loopback is safe, and a private network is the operator's explicit
-/// choice.
+/// Checks the reach of listeners without authentication: only loopback is safe, and a private
+/// network is the operator's explicit choice.
 pub(super) fn check_reach(listen: &[(Listener, SocketAddr)], settings: &mut Settings, warnings: &mut Vec<String>) {
     for (listener, address) in listen {
         let key = listener.key();

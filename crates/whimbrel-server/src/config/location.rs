@@ -1,4 +1,4 @@
-//! Where the broker is, for maps.
+//! Location of the broker, for maps.
 
 use super::problem::Problem;
 use super::settings::Settings;
@@ -12,13 +12,13 @@ pub const LONGITUDE_MAX: u16 = 180;
 /// A place on the earth, in degrees of WGS 84.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Location {
-    /// Positive northwards.
+    /// Latitude, positive northwards.
     pub lat: f64,
-    /// Positive eastwards.
+    /// Longitude, positive eastwards.
     pub lon: f64,
 }
 
-/// Judges what was asked for. Half a place is a mistake.
+/// Checks the location. Only one of the two numbers is a mistake.
 pub(super) fn load(settings: &mut Settings) -> Option<Location> {
     let [lat, lon] = ["place.lat", "place.lon"].map(|path| settings.degrees(path));
     let (given, missing) = match (lat, lon) {

@@ -1,5 +1,5 @@
-//! Configuration: flags before environment variables before `whimbrel.toml` before defaults, judged
-//! as a whole.
+//! Configuration: flags before environment variables before `whimbrel.toml` before defaults,
+//! checked as a whole.
 
 mod access;
 mod address;
@@ -42,7 +42,7 @@ pub const DEFAULT_FILE: &str = "whimbrel.toml";
 /// The longest name of a broker or a deployment, in bytes.
 const MAX_NAME: usize = 64;
 
-/// How often files of fences are looked at.
+/// Default period between two looks at the fence files.
 const FENCE_POLL: Duration = Duration::from_secs(2);
 
 /// A kind of listener.
@@ -63,14 +63,14 @@ pub enum Listener {
 }
 
 impl Listener {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Listener; 6] =
         [Listener::Mqtt, Listener::Tls, Listener::Ws, Listener::Wss, Listener::Http, Listener::Overlay];
 
-    /// Those that clients connect to.
+    /// The kinds that clients connect to.
     pub const CLIENTS: [Listener; 4] = [Listener::Mqtt, Listener::Tls, Listener::Ws, Listener::Wss];
 
-    /// As the ready line, metrics and logs name it.
+    /// The kind's name in the ready line, metrics and logs.
     pub fn name(self) -> &'static str {
         match self {
             Listener::Mqtt => "mqtt",
@@ -82,7 +82,7 @@ impl Listener {
         }
     }
 
-    /// Its setting.
+    /// The setting of its address.
     pub fn key(self) -> String {
         format!("listen_{}", self.name())
     }
@@ -97,18 +97,18 @@ impl Listener {
         self == Listener::Overlay
     }
 
-    /// Whether it takes MQTT over WebSocket, be it beside other things.
+    /// Whether it accepts MQTT over WebSocket, even beside other protocols.
     pub fn takes_websocket(self) -> bool {
         self.is_websocket() || self == Listener::Http
     }
 
-    /// Whether MQTT is within WebSocket.
+    /// Whether all its MQTT is within WebSocket.
     pub fn is_websocket(self) -> bool {
         matches!(self, Listener::Ws | Listener::Wss)
     }
 }
 
-/// How logs are written.
+/// Format of log lines.
 #[derive(Clone, Debug)]
 pub struct Log {
     /// One JSON object per line instead of text.
@@ -117,42 +117,42 @@ pub struct Log {
     pub level: String,
 }
 
-/// Bounds that the server itself keeps; see `docs/configuration.md` for each.
+/// Limits of the server itself; see `docs/configuration.md` for each.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Client connections at once; `None`: as many as the file limit allows.
     pub max_connections: Option<usize>,
-    /// For the TLS handshake and the WebSocket upgrade together, and as long for a header of the
-    /// PROXY protocol before them.
+    /// Time for the TLS handshake and the WebSocket upgrade together, and for a header of the PROXY
+    /// protocol before them.
     pub handshake_timeout: Duration,
-    /// How long clients may take, when the broker ends, to read what was sent to them.
+    /// Time for clients, when the broker ends, to read what was sent to them.
     pub drain_timeout: Duration,
-    /// How often the files of fences, and the configuration file, are looked at for changes.
+    /// Period between two looks at the fence files and the configuration file.
     pub fence_poll: Duration,
 }
 
-/// What a broker tells of itself.
+/// Settings of the broker's logs, location and traces.
 #[derive(Clone, Debug)]
 pub struct Telling {
-    /// How logs are written.
+    /// Format of log lines.
     pub log: Log,
-    /// Where it is.
+    /// Location of the broker.
     pub place: Option<location::Location>,
-    /// Where traces go, if they go anywhere.
+    /// Destination of traces, if there is a collector.
     pub telemetry: Option<Plan>,
 }
 
-/// Settings that were given, by their paths, as they were written.
+/// Settings that were given, by their paths, as text.
 pub type Fixed = BTreeMap<String, String>;
 
-/// What a configuration was read from, and may be read from again.
+/// Sources of a configuration, for reading it again.
 #[derive(Clone, Debug, Default)]
 pub struct Origin {
     /// The file that was read.
     pub file: Option<PathBuf>,
-    /// What was given outside of the file: it prevails when the file is read again.
+    /// Settings given outside of the file: they prevail when the file is read again.
     pub overrides: Vec<Override>,
-    /// The settings that were given and count until the broker is started again.
+    /// The given settings that stay in force until the broker is restarted.
     pub fixed: Fixed,
 }
 
@@ -165,27 +165,27 @@ pub struct Config {
     pub deployment: String,
     /// No authentication.
     pub dev: bool,
-    /// Who is known, and who may do what.
+    /// Authentication and access rules.
     pub access: Arc<access_plan::Plan>,
     /// Links to other brokers.
     pub overlay: overlay::Asked,
-    /// What to listen on; a kind that is off is missing.
+    /// Addresses to listen on; a kind that is off is missing.
     pub listen: Vec<(Listener, SocketAddr)>,
-    /// Which listeners stand behind proxies, and where those are.
+    /// Listeners behind proxies, and the networks of the proxies.
     pub proxy: proxy::Asked,
-    /// For TLS and WebSocket with TLS.
+    /// The certificate for TLS, WebSocket with TLS, HTTP and links.
     pub certificate: Certificate,
     /// The HTTP listener speaks no TLS.
     pub http_plain: bool,
-    /// The server's own bounds.
+    /// The server's own limits.
     pub limits: Limits,
-    /// The broker's bounds.
+    /// The broker's limits.
     pub broker: whimbrel_mqtt::Config,
     /// Threads that serve connections; 0: one per CPU.
     pub workers: usize,
-    /// What it tells of itself.
+    /// Logs, location and traces.
     pub telling: Telling,
-    /// Fences, and where they come from.
+    /// Fences, and their files.
     pub fences: fence::Sources,
     /// The cache for semi-durable subscriptions.
     pub division: partition::Division,
@@ -193,20 +193,20 @@ pub struct Config {
     pub topics: Vec<Profile>,
     /// The data directory; without one everything lives as long as the process.
     pub data: Option<Opening>,
-    /// Where operators speak to the broker.
+    /// Place of the control socket.
     pub control: Option<control::Place>,
-    /// What it was read from.
+    /// Sources of this configuration.
     pub origin: Origin,
-    /// What is allowed, yet worth a warning.
+    /// Settings that are allowed and probably not meant.
     pub warnings: Vec<String>,
 }
 
 impl Config {
-    /// Gathers and judges the configuration. `file` is the one that the operator named; without it,
+    /// Gathers and checks the configuration. `file` is the one that the operator named; without it,
     /// [`DEFAULT_FILE`] in the working directory is read if it exists.
     ///
     /// # Errors
-    /// Everything that is wrong with it, each with its place and what to do.
+    /// All mistakes in it, each with its place and help.
     pub fn load(file: Option<&Path>, overrides: &[Override]) -> Result<Config, Vec<Problem>> {
         let default = Path::new(DEFAULT_FILE);
         let file = file.or_else(|| default.is_file().then_some(default));
@@ -319,13 +319,13 @@ fn telling(settings: &Settings, place: Option<location::Location>) -> Telling {
     Telling { log, place, telemetry: telemetry(settings) }
 }
 
-/// Where traces go, if a collector is named.
+/// Destination of traces, if a collector is named.
 fn telemetry(settings: &Settings) -> Option<Plan> {
     let endpoint = Some(settings.text("telemetry.otlp_endpoint")).filter(|endpoint| !endpoint.is_empty())?;
     Some(Plan { endpoint, sample: settings.ratio("telemetry.sample") })
 }
 
-/// Where the control socket is to be: in the data directory, unless something else was asked for.
+/// Place of the control socket: in the data directory, unless it is set.
 fn control(settings: &Settings) -> Option<control::Place> {
     match settings.path("control") {
         Some(path) if path.as_os_str() == "off" => None,
@@ -334,12 +334,11 @@ fn control(settings: &Settings) -> Option<control::Place> {
     }
 }
 
-/// Where the control socket of a broker with this configuration is; [`Config::load`] has the
-/// arguments. Mistakes do not keep an operator from a broker that runs, as long as its socket is
-/// named.
+/// The control socket of a broker with this configuration; for the arguments see [`Config::load`].
+/// Mistakes in the file do not keep an operator from a running broker if the socket is given.
 ///
 /// # Errors
-/// No socket is named, and the file cannot be read, or is wrong.
+/// No socket is given, and the file cannot be read, or has mistakes.
 pub fn control_place(file: Option<&Path>, overrides: &[Override]) -> Result<Option<PathBuf>, Vec<Problem>> {
     let default = Path::new(DEFAULT_FILE);
     let mut settings = Settings::default();
@@ -353,7 +352,7 @@ pub fn control_place(file: Option<&Path>, overrides: &[Override]) -> Result<Opti
     }
 }
 
-/// The data directory, if there is to be one.
+/// The data directory, if there is one.
 fn data(settings: &mut Settings, topics: &[Profile]) -> Option<Opening> {
     let (max_bytes, asked) = (settings.number("journal.max_log"), settings.number("journal.segment"));
     // The table of settings keeps it within a file's size.

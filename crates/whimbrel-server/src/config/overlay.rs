@@ -1,4 +1,4 @@
-//! Links to other brokers: whom to dial, where to be dialled, and how much to tell.
+//! Links to other brokers: peers to dial, addresses to announce, and the size of the interest.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -6,26 +6,27 @@ use super::Listener;
 use super::problem::Problem;
 use super::settings::Settings;
 
-/// Addresses that a broker tells others at most: as many as the protocol of links takes.
+/// Addresses that a broker announces, at most: the bound of the wire protocol.
 const ADVERTISE_MAX: usize = 4;
 
-/// The longest of them, in bytes: the bound of the protocol, too.
+/// Bytes of the longest of these addresses: the bound of the wire protocol, too.
 const ADVERTISE_BYTES_MAX: usize = 64;
 
-/// What was asked for.
+/// Settings of the overlay.
 #[derive(Clone, Debug)]
 pub struct Asked {
     /// `HOST:PORT` of brokers that are dialled.
     pub peers: Vec<String>,
-    /// `HOST:PORT` where others are told to dial this broker, best first; empty: where it listens.
+    /// `HOST:PORT` at which others are told to dial this broker, best first; empty: where it
+    /// listens.
     pub advertise: Vec<String>,
-    /// With fewer links than this, brokers that others tell of are dialled too.
+    /// With fewer links than this, brokers that others know are dialled too.
     pub links_wanted: usize,
-    /// Entries of the interest that is told, at most.
+    /// Entries of the announced interest, at most.
     pub interest_max: usize,
 }
 
-/// Judges what was asked for.
+/// Checks the settings of the overlay.
 pub(super) fn load(listen: &[(Listener, SocketAddr)], settings: &mut Settings, warnings: &mut Vec<String>) -> Asked {
     let advertise = settings.peers("overlay.advertise");
     if let Some((message, help)) = mistake(&advertise) {
@@ -51,7 +52,7 @@ pub(super) fn load(listen: &[(Listener, SocketAddr)], settings: &mut Settings, w
     }
 }
 
-/// What is wrong with addresses that others are to be told, and what to write.
+/// A mistake in the announced addresses, and its help.
 fn mistake(advertise: &[String]) -> Option<(String, &'static str)> {
     if advertise.len() > ADVERTISE_MAX {
         let message = format!("`overlay.advertise` has more than {ADVERTISE_MAX} entries");

@@ -1,5 +1,5 @@
-//! `[[partition]]` and `[buffer]`: how the cache for semi-durable subscriptions is divided, and
-//! what the broker asks other brokers for so that the cache has it.
+//! `[[partition]]` and `[buffer]`: the division of the cache for semi-durable subscriptions, and
+//! the interest that the broker has on the cache's behalf.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,16 +19,16 @@ use super::settings::Settings;
 use super::source::{Faults, Source};
 use super::value::{Kind, Value};
 
-/// Filters of `[buffer]` at most: each is sent to other brokers.
+/// Filters of `[buffer]`, at most: each is sent to other brokers.
 const INTERESTS_MAX: usize = 1024;
 
-/// All partitions together, unless `[buffer]` says otherwise, in bytes.
+/// Bytes of all partitions together, unless `[buffer]` sets them.
 const CEILING: u64 = 4 << 30;
 
-/// The most events that a partition may be told to hold.
+/// The most events that a partition may be set to hold.
 const EVENTS_MAX: u64 = 1_000_000_000;
 
-/// The longest time that a partition may be told to hold, and an event may be protected: a day, in
+/// The longest time that a partition may be set to hold, and an event may be protected: a day, in
 /// milliseconds.
 const TIME_MAX: u64 = 24 * 3600 * 1000;
 
@@ -42,16 +42,16 @@ const BUFFER: &str = "write [buffer] with `subscribe`, a list of filters such as
                       \"level > 3\" }], and `ceiling`, a size";
 const CAPACITY: &str = "write \"3000 events\", a size such as \"64 MB\", or a time such as \"30 s\"";
 
-/// What is kept of the configuration about the cache.
+/// Settings of the cache.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Division {
-    /// How the cache is divided.
+    /// The division of the cache.
     pub plan: Plan,
-    /// What the broker asks other brokers for on its own behalf.
+    /// The broker's own interest, for the cache.
     pub buffer: Vec<CacheInterest>,
 }
 
-/// What `whimbrel.toml` says, before its selectors are read.
+/// The tables of `whimbrel.toml`, before their selectors are read.
 #[derive(Debug, Default)]
 pub(super) struct Asked {
     partitions: Vec<Entry>,
@@ -68,7 +68,7 @@ struct Entry {
     place: Place,
 }
 
-/// Topics and content.
+/// One entry of `[buffer]`: a filter and a selector.
 #[derive(Debug)]
 struct Wanted {
     filter: Box<str>,
@@ -89,7 +89,7 @@ impl Wanted {
     }
 }
 
-/// Reads selectors, and judges what was asked as a whole. Problems are noted in the settings.
+/// Reads the selectors, and checks the tables as a whole. Problems are added to the settings.
 pub(super) fn load(settings: &mut Settings, fences: &Fences) -> Division {
     let asked = std::mem::take(&mut settings.division);
     let problems = &mut settings.problems;

@@ -1,4 +1,4 @@
-//! What is wrong with a configuration, and where it is written.
+//! Mistakes in a configuration, and their places.
 
 use std::fmt;
 use std::ops::Range;
@@ -20,16 +20,16 @@ impl Place {
         Place { source: source.clone(), span }
     }
 
-    /// The directory of the file that it is in, as the working directory sees it.
+    /// The directory of the place's file, relative to the working directory.
     pub(super) fn directory(&self) -> &Path {
         Path::new(self.source.name()).parent().unwrap_or(Path::new(""))
     }
 
-    /// The whole of a short text, such as one flag; `value` is the part to point at, which may be
-    /// its end.
+    /// A short text as a whole, such as one flag; `value` is the part to point at, which may be
+    /// empty at the end.
     pub fn in_line(name: &str, mut line: String, mut value: Range<usize>) -> Place {
         if value.is_empty() && value.start == line.len() {
-            // Reporters show no mark, and so no words, where there is no character.
+            // Reporters show no mark, and so no label, where there is no character.
             line.push(' ');
             value.end += 1;
         }
@@ -37,8 +37,8 @@ impl Place {
     }
 }
 
-/// One thing that is wrong with the configuration. Implements [`Diagnostic`], so that a reporter
-/// can show the line.
+/// One mistake in the configuration. Implements [`Diagnostic`], so that a reporter can show its
+/// line.
 #[derive(Debug)]
 pub struct Problem {
     message: String,
@@ -47,18 +47,18 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// A problem that no single place is to blame for.
+    /// A problem without a single place.
     pub fn new(message: impl Into<String>) -> Problem {
         Problem { message: message.into(), at: None, help: None }
     }
 
-    /// Adds where, with a few words for the caret.
+    /// Adds the place, with a few words for the caret.
     pub fn at(mut self, place: Option<&Place>, label: impl Into<String>) -> Problem {
         self.at = place.map(|place| (place.clone(), label.into()));
         self
     }
 
-    /// Orders problems as a reader meets them: by source and place, those without a place last.
+    /// Sort key in reading order: by source and place, problems without a place last.
     pub(super) fn order(&self) -> (bool, &str, usize) {
         match &self.at {
             Some((place, _)) => (false, place.source.name(), place.span.start),
@@ -66,7 +66,7 @@ impl Problem {
         }
     }
 
-    /// All of it in one line, for a log: place, message, help.
+    /// The problem in one line, for a log: place, message, help.
     pub fn line(&self) -> String {
         let mut line = String::new();
         if let Some((place, _)) = &self.at {
@@ -80,7 +80,7 @@ impl Problem {
         line
     }
 
-    /// Adds what to do about it.
+    /// Adds the help: what to do about it.
     pub fn help(mut self, help: impl Into<String>) -> Problem {
         self.help = Some(help.into());
         self

@@ -1,4 +1,4 @@
-//! Listeners that stand behind proxies, and where those are.
+//! Listeners behind proxies, and the networks of the proxies.
 
 use std::net::SocketAddr;
 
@@ -8,17 +8,17 @@ use super::Listener;
 use super::problem::Problem;
 use super::settings::Settings;
 
-/// What was asked for.
+/// Settings of proxies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Asked {
     /// Their connections must begin with a header of the PROXY protocol.
     pub listeners: Vec<Listener>,
-    /// Networks in which the proxies are; not empty if there are such listeners.
+    /// Networks of the proxies; not empty if there are such listeners.
     pub from: Vec<IpNet>,
 }
 
-/// Judges what was asked for. Whoever may send a header may say to be anybody, so it must be told
-/// who may.
+/// Checks the settings of proxies. A peer that may send a header can pretend any address, so the
+/// networks of the proxies must be given.
 pub(super) fn load(listen: &[(Listener, SocketAddr)], settings: &mut Settings, warnings: &mut Vec<String>) -> Asked {
     let (names, from) = (settings.texts("proxy_listeners"), settings.networks("proxy_from"));
     let named = |listener: &Listener| names.iter().any(|name| name == listener.name());

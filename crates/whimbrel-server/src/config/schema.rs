@@ -9,28 +9,28 @@ use super::value::Kind;
 pub struct Key {
     /// The table of `whimbrel.toml` that it is in; empty for the top level.
     pub section: &'static str,
-    /// Its name there.
+    /// Its name in the table.
     pub name: &'static str,
     /// Its flag without the leading dashes and its variable; `None` if it can only be set in the
     /// file.
     pub flag: Option<(&'static str, &'static str)>,
-    /// What stands for the value in help texts.
+    /// Placeholder of the value in help texts.
     pub placeholder: &'static str,
-    /// What it may hold.
+    /// Values that it takes.
     pub kind: Kind,
     /// The value if none is given, in the same notation; empty for none.
     pub default: &'static str,
-    /// One sentence.
+    /// Help text: one sentence.
     pub help: &'static str,
 }
 
 impl Key {
-    /// How messages and look-ups name it, such as `limits.max_packet_size`.
+    /// The setting's path in messages and look-ups, such as `limits.max_packet_size`.
     pub fn path(&self) -> String {
         if self.section.is_empty() { self.name.to_owned() } else { format!("{}.{}", self.section, self.name) }
     }
 
-    /// Whether it is only reserved for a later version.
+    /// Whether the setting is only reserved for a later version.
     pub fn is_later(&self) -> bool {
         matches!(self.kind, Kind::Later)
     }
@@ -48,21 +48,21 @@ pub const PARTITION: &str = "partition";
 /// The list of tables that are topic profiles.
 pub const TOPIC: &str = "topic";
 
-/// The list of tables that say who may do what.
+/// The list of tables that are access rules.
 pub const RULE: &str = "rule";
 
-/// The list of tables that say how much.
+/// The list of tables that are quotas.
 pub const QUOTA: &str = "quota";
 
 /// The list of tables, in `[identity]`, that are keys of tokens.
 pub const KEY: &str = "key";
 
-/// The table of what the broker asks other brokers for.
+/// The table of the broker's own interest, for the cache.
 pub const BUFFER: &str = "buffer";
 
 const SECOND: u64 = 1000;
 const HOUR: u64 = 3600 * SECOND;
-/// 365.25 days, as durations are written.
+/// 365.25 days, as in durations.
 const YEAR: u64 = 8766 * HOUR;
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -233,7 +233,7 @@ mod tests {
     fn every_flag_has_its_key_and_variable() {
         for key in KEYS {
             let Some((flag, variable)) = key.flag else { continue };
-            // One that may be given several times is named for one of its values.
+            // A flag that may be given several times is named in the singular.
             let dashed = if key.name == "peers" { "peer".into() } else { key.path().replace(['_', '.'], "-") };
             assert_eq!(flag, dashed, "the flag of {}", key.path());
             assert_eq!(variable, format!("WHIMBREL_{}", dashed.to_uppercase().replace('-', "_")));

@@ -1,4 +1,4 @@
-//! Settings gathered from the command line, the environment and a file, before they are judged
+//! Settings gathered from the command line, the environment and a file, before they are checked
 //! together.
 
 use std::collections::BTreeMap;
@@ -22,10 +22,10 @@ use super::{access, topic};
 /// The largest configuration file that is read, in bytes.
 const MAX_FILE: u64 = 1 << 20;
 
-/// How alike two names must be for one to be suggested for the other (Jaro-Winkler, 0 to 1).
+/// Least similarity of two names for one to be suggested for the other (Jaro-Winkler, 0 to 1).
 const ALIKE: f64 = 0.8;
 
-/// Where a setting outside of the file was given.
+/// Source of a setting given outside of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Given {
     /// As a flag.
@@ -37,11 +37,11 @@ pub enum Given {
 /// A setting that was given outside of the file.
 #[derive(Clone, Debug)]
 pub struct Override {
-    /// Which.
+    /// The setting.
     pub key: &'static Key,
-    /// Where.
+    /// Its source.
     pub given: Given,
-    /// Its text.
+    /// Its value as text.
     pub text: String,
 }
 
@@ -57,26 +57,27 @@ impl Override {
     }
 }
 
-/// All settings, each with the place that decided it.
+/// All settings, each with the place of its value.
 #[derive(Default)]
 pub struct Settings {
     values: BTreeMap<String, (Value, Place)>,
-    /// What was wrong so far.
+    /// Problems found so far.
     pub problems: Vec<Problem>,
-    /// Fences that were asked for.
+    /// Fences of the file.
     pub(super) fences: Vec<Entry>,
-    /// Partitions of the cache that were asked for.
+    /// Partitions of the cache, and its interest.
     pub(super) division: Asked,
-    /// Topic profiles that were asked for.
+    /// Topic profiles of the file.
     pub(super) topics: topic::Asked,
-    /// Rules, quotas and keys that were asked for.
+    /// Rules, quotas and keys of the file.
     pub(super) access: access::Asked,
     /// The files that were opened.
     pub(super) watched: Vec<Watched>,
 }
 
 impl Settings {
-    /// Reads a file's text. `path` is shown, and relative paths in it start at its directory.
+    /// Reads a file's text. `path` is for messages, and relative paths in the text start at its
+    /// directory.
     pub fn read_file(&mut self, path: &Path, text: String) {
         let source = Arc::new(NamedSource::new(path.display().to_string(), text).with_language("TOML"));
         let (table, errors) = DeTable::parse_recoverable(source.inner());
@@ -129,7 +130,7 @@ impl Settings {
         }
     }
 
-    /// Reads flags and variables; they prevail over the file, and later ones over earlier ones, but
+    /// Reads flags and variables. They prevail over the file, and later ones over earlier ones, but
     /// lists are joined.
     pub fn read_overrides(&mut self, overrides: &[Override]) {
         let mut lists: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -159,7 +160,7 @@ impl Settings {
                 (None, DeValue::Table(inner)) if top_level && SECTIONS.contains(&&**name.get_ref()) => {
                     self.read_table(source, name.get_ref(), inner);
                 }
-                // Read on their own, as they are no tables of settings.
+                // These are read separately, as they are not tables of settings.
                 (None, _) if section == "identity" && *name.get_ref() == KEY => self.read_keys(source, value),
                 (None, _)
                     if top_level && [FENCE, PARTITION, TOPIC, BUFFER, RULE, QUOTA].contains(&&**name.get_ref()) => {}
@@ -178,12 +179,12 @@ impl Settings {
         );
     }
 
-    /// Orders the problems as a reader meets them.
+    /// Sorts the problems in reading order.
     pub fn sort_problems(&mut self) {
         self.problems.sort_by(|a, b| a.order().cmp(&b.order()));
     }
 
-    /// Where a setting was given; `None` if it has its default.
+    /// Place of a setting's value; `None` if it has its default.
     pub fn place(&self, path: &str) -> Option<&Place> {
         self.values.get(path).map(|(_, place)| place)
     }
@@ -199,7 +200,7 @@ impl Settings {
         }
     }
 
-    /// The settings that were given and are not read again, and what they are.
+    /// The given settings that are not read again, and their values.
     pub fn fixed(&self) -> Fixed {
         let is_again = |path: &str| path.starts_with("identity.") || path.starts_with("tls_");
         let fixed = self.values.iter().filter(|(path, _)| !is_again(path));
@@ -231,7 +232,7 @@ impl Settings {
         if let Value::Networks(networks) = self.value(path) { networks } else { Vec::new() }
     }
 
-    /// A text that is known from elsewhere, at `place`; it counts if none was given.
+    /// Sets a text known from elsewhere, at `place`, unless it was given.
     pub fn adopt(&mut self, path: &str, text: &str, place: Place) {
         self.values.entry(path.to_owned()).or_insert_with(|| (Value::Text(text.to_owned()), place));
     }
@@ -279,7 +280,7 @@ fn unknown_key(section: &str, name: &str) -> Problem {
     Problem::new(message).help(help)
 }
 
-/// The name that was probably meant: the most similar one, those of the same table first.
+/// The most similar known name, those of the same table first.
 fn nearest(section: &str, name: &str) -> Option<String> {
     let name = name.replace('-', "_").to_lowercase();
     let sections = SECTIONS.iter().map(|other| (*other, format!("[{other}]"), 0.05));

@@ -1,4 +1,4 @@
-//! Reading tables of the configuration file that are no tables of settings.
+//! Reads tables of the configuration file that are not tables of settings.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,24 +11,24 @@ use whimbrel_selector::TopicFilter;
 use super::problem::{Place, Problem};
 use super::value::{Kind, Refusal, Value};
 
-/// What is wrong with one table: all of it, so that it can be mended at once.
+/// All mistakes in one table, so that they can be corrected at once.
 #[derive(Default)]
 pub(super) struct Faults {
     problems: Vec<Problem>,
 }
 
 impl Faults {
-    /// What was read, if it could be; otherwise why not is noted.
+    /// The value, if it could be read; otherwise records why not.
     pub(super) fn take<T>(&mut self, read: Result<T, Problem>) -> Option<T> {
         read.map_err(|problem| self.problems.push(problem)).ok()
     }
 
-    /// Notes what is wrong.
+    /// Records a mistake.
     pub(super) fn add(&mut self, problem: Problem) {
         self.problems.push(problem);
     }
 
-    /// `whole`, which is there unless something is wrong.
+    /// `whole`, which is `Some` unless there is a mistake, or all mistakes.
     pub(super) fn or<T>(self, whole: Option<T>) -> Result<T, Vec<Problem>> {
         match whole {
             Some(whole) if self.problems.is_empty() => Ok(whole),
@@ -37,12 +37,12 @@ impl Faults {
     }
 }
 
-/// Where values of one table stand.
+/// Location of one table's values.
 pub(super) struct Source<'a> {
     pub(super) file: &'a Arc<NamedSource<String>>,
-    /// How the table is written.
+    /// The table as it is written, for messages.
     pub(super) table: &'static str,
-    /// What may be in it.
+    /// The table's allowed contents, for messages.
     pub(super) help: &'static str,
 }
 

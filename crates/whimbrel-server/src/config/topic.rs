@@ -1,4 +1,4 @@
-//! `[[topic]]`: what is set for the topics that match a filter.
+//! `[[topic]]`: settings for the topics that match a filter.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::settings::Settings;
 use super::source::{Faults, Source};
 use super::value::{Kind, Value};
 
-/// Profiles at most: each topic that is new is compared with them until one matches.
+/// Profiles at most: each new topic is compared with them until one matches.
 const PROFILES_MAX: usize = 1024;
 
 const PERSISTENCE: Kind = Kind::Choice(&["auto", "persistent", "volatile"]);
@@ -20,16 +20,16 @@ const PERSISTENCE: Kind = Kind::Choice(&["auto", "persistent", "volatile"]);
 const TOPIC: &str =
     "write [[topic]] with `filter`, a topic filter, and `persistence`: \"auto\", \"persistent\" or \"volatile\"";
 
-/// What may be set later.
+/// Keys reserved for later versions.
 const LATER: [&str; 7] = ["reliability", "deadline", "paths", "importance", "expiry", "transport", "domains"];
 
-/// What `whimbrel.toml` says; of those that match a topic, the first counts.
+/// The tables of `whimbrel.toml`; the first that matches a topic counts.
 #[derive(Debug, Default)]
 pub(super) struct Asked {
     profiles: Vec<(Profile, Place)>,
 }
 
-/// Judges what was asked as a whole. Problems are noted in the settings. Without a journal nothing
+/// Checks the profiles as a whole. Problems are added to the settings. Without a journal no topic
 /// can be logged.
 pub(super) fn load(settings: &mut Settings) -> Vec<Profile> {
     let Asked { profiles } = std::mem::take(&mut settings.topics);

@@ -11,13 +11,13 @@ use toml::de::DeValue;
 /// Peers at most.
 pub const PEERS_MAX: usize = 64;
 
-/// Texts of a list at most.
+/// Texts of a list, at most.
 pub const TEXTS_MAX: usize = 64;
 
 /// The longest host name, in bytes (RFC 1035).
 const HOST_MAX: usize = 253;
 
-/// What a setting may hold.
+/// Values that a setting takes.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
     /// `true` or `false`.
@@ -36,7 +36,7 @@ pub enum Kind {
     Choice(&'static [&'static str]),
     /// A number from 0 to 1, both included.
     Ratio,
-    /// Degrees, at most so many to either side of 0.
+    /// Degrees, at most this many to either side of 0.
     Degrees(u16),
     /// `http://HOST:PORT`, with a path or without.
     Endpoint,
@@ -49,8 +49,7 @@ pub enum Kind {
     /// A list of networks such as `10.0.0.0/8`, or single addresses, at most [`TEXTS_MAX`]; as
     /// text, with commas between them.
     Networks,
-    /// Something that this version does not have: nothing but `off`, `false` or an empty list is
-    /// taken.
+    /// A setting reserved for a later version: only `off`, `false` or an empty list is accepted.
     Later,
 }
 
@@ -79,7 +78,7 @@ pub enum Value {
     Nothing,
 }
 
-/// Why a value was not taken.
+/// Why a value was refused.
 #[derive(Debug, PartialEq)]
 pub struct Refusal {
     /// Completes "`key` …".
@@ -93,7 +92,7 @@ fn refuse<T>(what: impl Into<String>, help: impl Into<String>) -> Result<T, Refu
 }
 
 impl Kind {
-    /// What is expected, as the end of "write …".
+    /// The expected value, as the end of "write …".
     pub fn expectation(self) -> String {
         match self {
             Kind::Switch => self.values(),
@@ -140,7 +139,7 @@ impl Kind {
         }
     }
 
-    /// Reads a value that came as text: a flag, a variable, or a TOML string.
+    /// Reads a value given as text: a flag, a variable, or a TOML string.
     pub fn read_text(self, text: &str) -> Result<Value, Refusal> {
         match self {
             Kind::Switch => match text {

@@ -1,4 +1,4 @@
-//! Metrics of who signs in.
+//! Metrics of authentication.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};

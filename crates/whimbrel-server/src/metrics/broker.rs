@@ -3,10 +3,10 @@
 use whimbrel_mqtt::codec::{PacketType, ReasonCode};
 use whimbrel_mqtt::{Reasons, Stats};
 
-/// Name, help text, and where the number is found.
+/// Name, help text, and how the number is read.
 type Row<F> = (&'static str, &'static str, F);
 type Number = fn(&Stats) -> u64;
-/// The packet that tells the reason, and where the numbers are found.
+/// Name, help text, the packet with the reason code, and how the numbers are read.
 type ByReason = (&'static str, &'static str, PacketType, fn(&Stats) -> &Reasons);
 
 /// What only grows.
@@ -186,8 +186,8 @@ pub const BY_REASON: &[ByReason] = &[
     }),
 ];
 
-/// How often each reason occurred, those included that have not occurred yet and that the packet
-/// may tell: a rate needs the 0 before the first. No CONNECT in time is told by no packet.
+/// Count of each reason, those included that have not occurred yet and that the packet may have: a
+/// rate needs the 0 before the first. A connection without CONNECT in time gets no packet.
 pub fn by_reason(reasons: &Reasons, packet: PacketType) -> impl Iterator<Item = (String, u64)> {
     let is_possible = move |code: u8| {
         let reason = ReasonCode(code);
@@ -204,14 +204,12 @@ pub fn by_reason(reasons: &Reasons, packet: PacketType) -> impl Iterator<Item = 
 mod tests {
     use super::*;
 
-    /// Names as in the printed form of the statistics: a number may be without a metric only if
-    /// this is changed.
+    /// Compares with the printed form of the statistics, so that no number is without a metric.
     #[test]
     fn every_number_has_its_metric() {
         let printed = format!("{:?}", Stats::default());
         let names = printed.split(['{', ',', '(', '[']).filter(|part| part.contains(':')).count();
-        // `core` is a name without a number; connections_opened and the gaps have labels of their
-        // own.
+        // `core` is a name without a number; connections_opened and the gaps have their own labels.
         let labelled = 1 + whimbrel_core::GapReason::ALL.len();
         assert_eq!(names - 1, COUNTERS.len() + GAUGES.len() + BY_REASON.len() + labelled, "{printed}");
     }

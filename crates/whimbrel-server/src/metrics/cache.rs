@@ -1,5 +1,4 @@
-//! The cache for semi-durable subscriptions, partition by partition, and what it could not give
-//! back.
+//! Metrics of the cache for semi-durable subscriptions, by partition, and of gaps.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,7 +15,7 @@ use super::selectors::label;
 use crate::api::answers::Lost;
 use crate::api::lost;
 
-/// Name, help text, whether it only grows, and where the number is found.
+/// Name, help text, whether it is a counter, and how the number is read.
 type Row = (&'static str, &'static str, bool, fn(&PartitionGauges) -> u64);
 
 const ROWS: [Row; 7] = [
@@ -34,8 +33,8 @@ const ROWS: [Row; 7] = [
     ("whimbrel_partition_work", "Slots looked at or moved to find room in a partition", true, |p| p.work),
 ];
 
-/// Puts out what each partition holds and did; the default one is called so, the others have their
-/// number, from 1, and their filter.
+/// Encodes gauges and counters of each partition. The default one is labelled so, the others by
+/// their number, from 1, and their filter.
 pub fn encode(encoder: &mut DescriptorEncoder, filters: &[String], partitions: &[PartitionGauges]) -> fmt::Result {
     let named = filters.iter().zip(1..).map(|(filter, number)| (number.to_string(), label(filter)));
     let labels: Vec<(String, String)> = named.chain([("default".to_owned(), "#".to_owned())]).collect();
@@ -55,7 +54,7 @@ pub fn encode(encoder: &mut DescriptorEncoder, filters: &[String], partitions: &
     Ok(())
 }
 
-/// Puts out the gaps by reason, and the clients that have most of them.
+/// Encodes the gaps by reason, and the clients with most of them.
 pub fn encode_gaps(
     encoder: &mut DescriptorEncoder,
     stats: &Stats,
@@ -93,7 +92,7 @@ pub fn encode_gaps(
         "class",
         counts.into_iter().map(|(class, count)| (class.name(), count)),
     )?;
-    // Client ids that look the same when shortened are added up.
+    // Client ids that are equal after shortening are added up.
     let mut clients = BTreeMap::<String, u64>::new();
     for (client, gaps) in gappy {
         *clients.entry(label(client)).or_default() += gaps;

@@ -1,4 +1,4 @@
-//! The two text formats of metrics, and which of them is wanted.
+//! The two text formats of metrics, and the choice between them.
 
 /// A text format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,7 +10,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// The one that the Accept headers of a request prefer; without a preference, OpenMetrics.
+    /// The format that the Accept headers of a request prefer; without a preference, OpenMetrics.
     pub fn wanted<'a>(accepts: impl Iterator<Item = &'a str>) -> Format {
         let (mut open, mut classic) = (0.0_f32, 0.0_f32);
         for range in accepts.flat_map(|accept| accept.split(',')) {
@@ -26,7 +26,7 @@ impl Format {
         if classic > open { Format::Classic } else { Format::Open }
     }
 
-    /// Its media type.
+    /// The format's media type.
     pub fn content_type(self) -> &'static str {
         match self {
             Format::Open => "application/openmetrics-text; version=1.0.0; charset=utf-8",
@@ -34,7 +34,7 @@ impl Format {
         }
     }
 
-    /// A text of OpenMetrics in this format.
+    /// Converts a text of OpenMetrics to this format.
     pub(super) fn of_open_metrics(self, text: String) -> String {
         match self {
             Format::Open => text,
@@ -43,9 +43,8 @@ impl Format {
     }
 }
 
-/// The same metrics in the classic format: there a counter is called as its samples are, an info is
-/// a gauge, and nothing marks the end. What is described comes as HELP and TYPE, in this order, and
-/// then its samples.
+/// Converts metrics to the classic format: there a counter is called as its samples are, an info is
+/// a gauge, and nothing marks the end. Each metric is its HELP, its TYPE, and then its samples.
 fn classic(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut help = None;

@@ -9,14 +9,14 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use whimbrel_selector::Fences;
 
-/// How reading fences again ended.
+/// Result of reading the configuration again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Other fences are in force.
+    /// Other settings are in force.
     Changed,
-    /// They are the same as before.
+    /// The settings are the same as before.
     Unchanged,
-    /// They were refused, and those before stay in force.
+    /// The settings were refused, and those before stay in force.
     Refused,
 }
 
@@ -37,7 +37,7 @@ struct ResultLabel {
     result: &'static str,
 }
 
-/// The numbers of fences.
+/// Metrics of fences.
 #[derive(Clone, Debug, Default)]
 pub struct FenceMetrics {
     number: Gauge<u64, AtomicU64>,
@@ -62,13 +62,13 @@ impl FenceMetrics {
         metrics
     }
 
-    /// These are in force now.
+    /// Sets the fences in force.
     pub fn set(&self, fences: &Fences) {
         self.number.set(fences.len() as u64);
         self.bytes.set(fences.memory() as u64);
     }
 
-    /// Counts an attempt to read them again.
+    /// Counts an attempt to read the configuration again.
     pub fn reloaded(&self, outcome: Outcome) {
         self.reloads.get_or_create(&ResultLabel { result: outcome.name() }).inc();
     }

@@ -1,4 +1,4 @@
-//! The journal of a broker with a data directory; without one all of it is 0.
+//! Metrics of the journal; without a data directory all are 0.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use super::put;
 use crate::store::StoreAccount;
 
-/// Name, help text, and where the number is found.
+/// Name, help text, and how the number is read.
 type Row = (&'static str, &'static str, fn(&StoreAccount) -> u64);
 
 const COUNTERS: [Row; 9] = [
@@ -47,7 +47,7 @@ const GAUGES: [Row; 8] = [
     ("whimbrel_journal_entry_bytes", "Bytes of these", |s| s.map.live),
 ];
 
-/// Puts out what the journal holds and did, and for how long clients were held up for it.
+/// Encodes the journal's gauges and counters, and the time for which clients were held up for it.
 pub fn encode(
     encoder: &mut DescriptorEncoder,
     store: &StoreAccount,

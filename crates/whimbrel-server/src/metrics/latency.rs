@@ -1,4 +1,4 @@
-//! How long events were on their way.
+//! Metrics of latencies.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use prometheus_client::metrics::MetricType;
 use whimbrel_core::overlay::LinkInfo;
 use whimbrel_core::{GapClass, LATENCY_BOUNDS_US, LatencyHistogram};
 
-/// Puts out how long deliveries took, by class, and how old events were when they came over links.
+/// Encodes latencies of deliveries, by class, and ages of events on arrival over links.
 pub fn encode(
     encoder: &mut DescriptorEncoder,
     classes: &[(GapClass, LatencyHistogram)],

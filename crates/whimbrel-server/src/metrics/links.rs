@@ -1,4 +1,4 @@
-//! Links to other brokers.
+//! Metrics of links to other brokers.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use super::{put, put_family};
 use crate::overlay::{CHANNELS, LinkAccount, OverlayAccount, PeerAccount};
 
-/// Name, help text, and where the number is found.
+/// Name, help text, and how the number is read.
 type Row = (&'static str, &'static str, fn(&LinkAccount) -> u64);
 
 const COUNTERS: [Row; 3] = [
@@ -18,7 +18,8 @@ const COUNTERS: [Row; 3] = [
     ("whimbrel_link_dropped_datagrams", "Datagrams that were not sent: too large, or no room", |link| link.dropped),
 ];
 
-/// By name, help text, and where bytes and pieces of each channel are found.
+/// Name, help text, how bytes and pieces of each channel are read, and whether the pieces are
+/// meant.
 type Flows = (&'static str, &'static str, fn(&LinkAccount) -> [(u64, u64); 4], bool);
 
 const FLOWS: [Flows; 4] = [
@@ -28,7 +29,7 @@ const FLOWS: [Flows; 4] = [
     ("whimbrel_link_received_pieces", "Reads from a link, by channel", |link| link.received, true),
 ];
 
-/// Puts out what links did and do. Those of one link are there while it is up.
+/// Encodes metrics of links. Those of a link exist while it is up.
 pub fn encode(encoder: &mut DescriptorEncoder, account: &OverlayAccount, peers: &[PeerAccount]) -> fmt::Result {
     let help = "Peers of the configuration";
     put(encoder, "whimbrel_peers_configured", help, &ConstGauge::new(peers.len() as u64))?;

@@ -32,7 +32,7 @@ use crate::process;
 use crate::store;
 use crate::telemetry::Counts;
 
-/// Why a connection did not come to speak MQTT, or stopped to.
+/// Why a connection did not begin MQTT, or was ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// The connection limit was reached.
@@ -49,8 +49,8 @@ pub enum Cause {
     NoSubprotocol,
     /// A WebSocket upgrade from a web page of another origin.
     ForeignOrigin,
-    /// A WebSocket upgrade by a client that shows no certificate where only certificates tell who
-    /// clients are.
+    /// A WebSocket upgrade by a client without a certificate where only certificates authenticate
+    /// clients.
     NoCertificate,
     /// No valid WebSocket upgrade.
     BadRequest,
@@ -58,10 +58,9 @@ pub enum Cause {
     TextFrame,
     /// A malformed or too large WebSocket message.
     BadFrame,
-    /// A connection to a listener with the PROXY protocol from an address that is not believed.
+    /// A connection to a listener with the PROXY protocol from an address that is not a proxy's.
     ProxyUntrusted,
-    /// No valid header of the PROXY protocol where there must be one, or a longer one than is
-    /// taken.
+    /// No valid header of the PROXY protocol where one is required, or one that is too long.
     ProxyHeader,
     /// The header of the PROXY protocol took too long.
     ProxyTimeout,
@@ -85,7 +84,7 @@ impl Cause {
         Cause::ProxyTimeout,
     ];
 
-    /// Its label.
+    /// The cause's label.
     pub fn name(self) -> &'static str {
         match self {
             Cause::ConnectionLimit => "connection_limit",
@@ -105,7 +104,7 @@ impl Cause {
         }
     }
 
-    /// If it concerns the PROXY protocol: what happened, and what to do, in words.
+    /// For a cause of the PROXY protocol: the text for the log, with what to do.
     pub fn of_proxy(self) -> Option<&'static str> {
         match self {
             Cause::ProxyUntrusted => Some(
@@ -121,8 +120,7 @@ impl Cause {
         }
     }
 
-    /// What happened in a handshake, and what to do, in words; empty if it is none that fails
-    /// there.
+    /// For a cause of a handshake: the text for the log, with what to do; empty for other causes.
     pub fn of_handshake(self) -> &'static str {
         match self {
             Cause::HandshakeTimeout => "TLS and the WebSocket upgrade took longer than limits.handshake_timeout",
@@ -138,7 +136,7 @@ impl Cause {
         }
     }
 
-    /// Whether it can occur at this kind of listener.
+    /// Whether the cause can occur at this kind of listener.
     fn concerns(self, listener: Listener) -> bool {
         match self {
             Cause::ConnectionLimit => true,
@@ -178,7 +176,7 @@ impl ListenerMetrics {
         self.accepted.inc();
     }
 
-    /// Counts a connection that came to nothing, or ended, for a reason of the transport.
+    /// Counts a connection that failed or ended for a reason of the transport.
     pub fn failed(&self, cause: Cause) {
         self.failures.get_or_create(&FailureLabels { listener: self.listener.name(), cause: cause.name() }).inc();
     }
@@ -221,7 +219,7 @@ impl Metrics {
         Metrics { registry, accepted, failures, fences }
     }
 
-    /// What is told of fences.
+    /// Metrics of fences.
     pub fn fences(&self) -> FenceMetrics {
         self.fences.clone()
     }
@@ -235,7 +233,7 @@ impl Metrics {
         ListenerMetrics { listener, accepted, failures: self.failures.clone() }
     }
 
-    /// All of them as text.
+    /// All metrics as text.
     pub fn text(&self, format: Format) -> String {
         let mut text = String::new();
         text::encode(&mut text, &self.registry).expect("a string takes whatever is written");
@@ -243,13 +241,13 @@ impl Metrics {
     }
 }
 
-/// What is read from the broker and the system when metrics are asked for.
+/// Source of the metrics that are read from the broker and the system on request.
 struct Snapshot {
     hub: Arc<Hub>,
     build: Vec<(String, String)>,
     max_connections: usize,
     traced: Arc<Counts>,
-    /// What is shown and believed: of which is told when it ends.
+    /// The shown and believed certificates, for the metrics of their ends.
     certificate: Certificate,
     started: Instant,
 }

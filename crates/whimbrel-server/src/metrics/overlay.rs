@@ -1,4 +1,4 @@
-//! What the overlay counts, and what goes over its links.
+//! Metrics of the overlay and its links.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use whimbrel_core::overlay::{LinkInfo, OverlayStats, RoamGauges};
 
 use super::{put, put_family};
 
-/// Name, help text, and where the number is found.
+/// Name, help text, and how the number is read.
 type Row<F> = (&'static str, &'static str, F);
 type Number = fn(&OverlayStats) -> u64;
 type Gauge = fn(&RoamGauges) -> u64;
@@ -158,7 +158,7 @@ const COUNTERS: &[Row<Number>] = &[
     ),
 ];
 
-/// What went over a link since it is up.
+/// Counters of one link since it is up.
 const LINK_COUNTERS: [Row<LinkNumber>; 7] = [
     ("whimbrel_link_frames_sent", "Frames sent over a link since it is up", |l| l.counters.frames_out),
     ("whimbrel_link_frame_bytes_sent", "Bytes of frames sent over a link since it is up", |l| l.counters.bytes_out),
@@ -173,7 +173,7 @@ const LINK_COUNTERS: [Row<LinkNumber>; 7] = [
     }),
 ];
 
-/// What there is of sessions that move.
+/// Gauges of sessions that move.
 pub const ROAMING: [Row<Gauge>; 6] = [
     ("whimbrel_session_copies", "Copies of other brokers' sessions", |r| r.copies),
     ("whimbrel_session_copy_bytes", "Bytes of copies of other brokers' sessions", |r| r.copy_bytes),
@@ -183,7 +183,7 @@ pub const ROAMING: [Row<Gauge>; 6] = [
     ("whimbrel_sessions_sought", "Connections that wait for their sessions", |r| r.seeking),
 ];
 
-/// What a link is like; nothing where that is not known yet.
+/// Gauges of one link; without a value while it is not known.
 const LINK_GAUGES: [Row<LinkValue>; 4] = [
     ("whimbrel_link_delay_seconds", "Delay of a link in one direction, by probes", |l| {
         Some(f64::from(l.delay_us?) / 1e6)
@@ -197,8 +197,7 @@ const LINK_GAUGES: [Row<LinkValue>; 4] = [
     }),
 ];
 
-/// Puts out what the overlay has counted, and what each link is like and has carried, by the
-/// neighbour's name.
+/// Encodes the overlay's counters, and gauges and counters of each link, by the neighbour's name.
 pub fn encode(encoder: &mut DescriptorEncoder, stats: &OverlayStats, links: &[LinkInfo]) -> fmt::Result {
     for (name, help, read) in COUNTERS {
         put(encoder, name, help, &ConstCounter::new(read(stats)))?;
@@ -219,7 +218,7 @@ pub fn encode(encoder: &mut DescriptorEncoder, stats: &OverlayStats, links: &[Li
     Ok(())
 }
 
-/// The name of a reason in metrics.
+/// Label of a reason.
 fn label(why: HangUp) -> &'static str {
     match why {
         HangUp::NotOpen => "not_open",
@@ -242,8 +241,7 @@ fn label(why: HangUp) -> &'static str {
 mod tests {
     use super::*;
 
-    /// Names as in the printed form of the statistics: a number may be without a metric only if
-    /// this is changed.
+    /// Compares with the printed form of the statistics, so that no number is without a metric.
     #[test]
     fn every_number_has_its_metric() {
         let printed = format!("{:?}", OverlayStats::default());

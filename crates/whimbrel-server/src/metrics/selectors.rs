@@ -1,4 +1,4 @@
-//! The selectors that cost most, by name.
+//! Metrics of the selectors that cost most, by their texts.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,10 +7,10 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
 use whimbrel_selector::{Cost, Expensive};
 
-/// The longest text of a selector or filter in a label, characters; strangers write them.
+/// Characters of a selector or filter in a label, at most; clients choose these texts.
 const TEXT_MAX: usize = 120;
 
-/// Name, help text, and where the number is found.
+/// Name, help text, and how the number is read.
 type Row = (&'static str, &'static str, fn(&Cost) -> u64);
 
 const COUNTERS: [Row; 3] = [
@@ -31,7 +31,7 @@ const COUNTERS: [Row; 3] = [
     ),
 ];
 
-/// Puts out what the selectors that cost most have cost.
+/// Encodes the costs of the selectors that cost most.
 pub fn encode(encoder: &mut DescriptorEncoder, expensive: Vec<Expensive>) -> fmt::Result {
     let rows = labelled(expensive);
     for (name, help, read) in COUNTERS {
@@ -45,8 +45,8 @@ pub fn encode(encoder: &mut DescriptorEncoder, expensive: Vec<Expensive>) -> fmt
     Ok(())
 }
 
-/// Costs by the texts of selector and filter as labels; those that look the same when shortened are
-/// added up.
+/// Costs with the texts of selector and filter as labels; equal texts after shortening are added
+/// up.
 fn labelled(expensive: Vec<Expensive>) -> BTreeMap<(String, String), Cost> {
     let mut rows = BTreeMap::<_, Cost>::new();
     for Expensive { filter, selector, cost } in expensive {
@@ -58,8 +58,8 @@ fn labelled(expensive: Vec<Expensive>) -> BTreeMap<(String, String), Cost> {
     rows
 }
 
-/// A text as the value of a label: shortened, and escaped as the text format wants, which the
-/// encoder does not do.
+/// A text as the value of a label: shortened, and escaped for the text format, which the encoder
+/// does not do.
 pub(super) fn label(text: &str) -> String {
     let mut label = String::new();
     for character in text.chars().take(TEXT_MAX) {

@@ -1,4 +1,4 @@
-//! What became of spans; 0 without a collector.
+//! Metrics of spans; 0 without a collector.
 
 use std::fmt;
 

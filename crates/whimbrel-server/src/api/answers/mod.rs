@@ -1,5 +1,5 @@
-//! What the API answers, as JSON. Times are milliseconds since the Unix epoch, spans are
-//! milliseconds, unless their name ends with `_us`: microseconds.
+//! Answers of the API, as JSON. Times are milliseconds since the Unix epoch, spans are
+//! milliseconds, or microseconds if their name ends with `_us`.
 
 mod status;
 mod system;
@@ -98,7 +98,7 @@ pub struct Sessions {
 }
 
 impl Sessions {
-    /// Adds what follows.
+    /// Adds the next page.
     pub fn append(&mut self, page: Sessions) {
         self.sessions.extend(page.sessions);
         (self.now_ms, self.next) = (page.now_ms, page.next);
@@ -485,11 +485,10 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// The format that is known here.
+    /// The format that this version reads and writes.
     pub const FORMAT: u32 = 1;
 
-    /// The file in a backup, and in a restored data directory until the broker has taken notice of
-    /// it.
+    /// Its file in a backup, and in a restored data directory until the journal has the restore.
     pub const FILE: &str = "backup.json";
 }
 

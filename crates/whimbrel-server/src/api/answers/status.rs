@@ -1,4 +1,4 @@
-//! What a broker tells of itself: its state now, and its numbers over the last half hour.
+//! Answers about a broker: its state now, and its numbers over the last half hour.
 
 use std::net::SocketAddr;
 

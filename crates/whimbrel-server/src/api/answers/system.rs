@@ -1,4 +1,4 @@
-//! What all brokers of the overlay have answered to one question.
+//! Answers of all brokers of the overlay to one question.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -39,7 +39,7 @@ pub enum Told<T> {
 }
 
 impl<T> Told<T> {
-    /// The answer, to be changed.
+    /// The answer, mutable; `None` if there is none.
     pub fn so_mut(&mut self) -> Option<&mut T> {
         match self {
             Told::So(answer) => Some(answer),
