@@ -1,10 +1,10 @@
-//! Where a subscription stands, as it is told to a broker that knows of the same streams: at one
-//! tick in most of them, so only the others are named.
+//! The encoding of a position for a broker that knows of the same streams: at one tick in most of
+//! them, so that only the others are named.
 //!
-//! A copy of a session would else name all streams of all brokers each time that something is
-//! acknowledged, and its replica would hold them. The tick is one that it has passed in all
-//! streams, and after which nothing came of them for it ([`Broker::is_silent_between`]): whoever
-//! goes on from the copy reads silence at most.
+//! Otherwise a copy of a session would name all streams of all brokers with each acknowledgement,
+//! and its replica would store them. The cursor has passed the tick in all streams, and there was
+//! no event for it since ([`Broker::is_silent_between`]): a broker that resumes from the copy reads
+//! silence at most.
 //!
 //! [`Broker::is_silent_between`]: crate::broker::Broker
 
@@ -14,23 +14,23 @@ use super::carried::{CarriedPosition, list, put_tick, tick};
 use super::durable_position::{unzigzag, zigzag};
 use super::wire::{ByteReader, put_varint};
 
-/// Where a subscription stands in most streams.
+/// The tick at which a subscription stands in most streams.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct LowWatermark {
-    /// Up to where it has acknowledged everything.
+    /// Up to where everything is acknowledged.
     pub(crate) at: Tick,
-    /// After which tick what it wants was logged, of reliable ones; none if it is in no log.
+    /// After which tick reliable streams are logged for it; none if they are not.
     pub(crate) since: Option<Tick>,
 }
 
-/// What is told of a level: that there is one; that what it wants is in no log; that it stands
-/// nowhere in streams of best effort, which have begun since.
+/// Flags of a watermark: there is one; the interest is in no log; the position has no best-effort
+/// streams, which have begun since.
 const HAS_WATERMARK: u8 = 1;
 const NOT_LOGGED: u8 = 2;
 const LACKS_BEST_EFFORT: u8 = 4;
 
 impl LowWatermark {
-    /// What [`CarriedPosition`] says of a stream in which it stands there, if anything.
+    /// The entry of [`CarriedPosition`] for a stream that stands there, if it has one.
     fn of(self, pubend: PubendId, flags: u8) -> Option<(Option<Tick>, Tick)> {
         match pubend.reliability() {
             Reliability::Reliable => Some((self.since, self.at)),
@@ -39,7 +39,7 @@ impl LowWatermark {
     }
 }
 
-/// A stream in which it does not stand there: which of all, and where, if anywhere.
+/// A stream that differs: its place among all streams, and its entry, if any.
 type Apart = (usize, Option<(Option<Tick>, Tick)>);
 
 impl CarriedPosition {
@@ -81,7 +81,7 @@ impl CarriedPosition {
         put_varint(out, apart.len() as u64);
         let mut before = 0;
         for (place, of_stream) in apart {
-            // The lowest bit says whether it stands anywhere.
+            // The lowest bit tells whether the position has the stream.
             put_varint(out, ((place - before) as u64) << 1 | u64::from(of_stream.is_some()));
             if let Some(of_stream) = of_stream {
                 put_tick(out, of_stream, watermark.at.0);
@@ -91,7 +91,7 @@ impl CarriedPosition {
         CarriedPosition { streams: others, beyond: self.beyond.clone() }.put(out);
     }
 
-    /// Of a level: it stands nowhere in most streams of best effort, or in most it does.
+    /// Flags of a watermark, with whether most best-effort streams have no position.
     fn flags(&self, watermark: LowWatermark, streams: &[PubendId]) -> u8 {
         let best_effort = |pubend: &PubendId| pubend.reliability() == Reliability::BestEffort;
         let positions = self.streams.iter().filter(|(pubend, ..)| best_effort(pubend)).count();
@@ -132,7 +132,7 @@ impl CarriedPosition {
             all.extend(of_stream.map(|(since, at)| (*pubend, since, at)));
         }
         all.sort_unstable_by_key(|(pubend, ..)| *pubend);
-        // None twice, and no place twice.
+        // Each stream at most once, and no place left over.
         let is_sound = apart.next().is_none() && all.is_sorted_by(|a, b| a.0 < b.0);
         is_sound.then_some(CarriedPosition { streams: all, beyond: others.beyond })
     }

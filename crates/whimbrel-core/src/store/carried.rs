@@ -1,8 +1,8 @@
-//! A session as it goes to another broker. Streams have their full names in it, so that own ones
-//! and others' are alike; times are ages, as the clocks of two brokers differ.
+//! The encoding of a session that goes to another broker. It gives streams their full names, so
+//! that own and remote ones are alike; times are ages, as the clocks of two brokers differ.
 //!
-//! It has two parts: what seldom changes, and what each acknowledgement moves. A copy is kept up to
-//! date by sending the second alone.
+//! The encoding has two parts: one that seldom changes, and one that each acknowledgement changes.
+//! A replica's copy is kept up to date by sending the second alone.
 
 use core::time::Duration;
 
@@ -14,23 +14,23 @@ use super::wire::{ByteReader, duration, put_bytes, put_duration, put_varint};
 use crate::api::Durability;
 use crate::cursor::{Gap, GapReason};
 
-/// The form of what is written here.
+/// The version of the encoding.
 const FORM: u8 = 3;
 
-/// The oldest that is read: it did not say whether a publisher may have published elsewhere.
+/// The oldest version that is read: it does not say whether a client may have published elsewhere.
 const FORM_MIN: u8 = 2;
 
-/// As [`FORM`], for somebody who knows of the same streams.
+/// As [`FORM`], for a receiver that knows of the same streams.
 const FORM_AMONG: u8 = 4;
 
-/// Most of any list: what is read is bounded by the bytes that are there as well.
+/// Most entries of any list; the bytes that are there bound it as well.
 const LIST_MAX: u64 = 1 << 20;
 
-/// Streams of all subscriptions of a session that are not named in a copy of it, at most: whoever
-/// goes on from it has them named.
+/// Most stream positions that a copy of a session leaves unnamed, over all its subscriptions:
+/// reading the copy names them.
 pub(crate) const NAMED_MAX: usize = 1 << 20;
 
-/// What seldom changes.
+/// The part of a session that seldom changes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Structure<'a> {
     pub(crate) expiry: Duration,
@@ -38,7 +38,7 @@ pub(crate) struct Structure<'a> {
     pub(crate) subscriptions: Vec<CarriedSubscription<'a>>,
 }
 
-/// What is published if the client does not come back.
+/// The will: published if the client does not come back.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct CarriedWill<'a> {
     pub(crate) delay: Duration,
@@ -48,10 +48,10 @@ pub(crate) struct CarriedWill<'a> {
     pub(crate) event: &'a [u8],
 }
 
-/// A selector that a subscription has had, and up to where in which streams it counts.
+/// A selector that a subscription has had, and up to which tick it counts in each stream.
 pub(crate) type CarriedOld<'a> = (Option<&'a str>, Vec<(PubendId, Tick)>);
 
-/// What a subscription asks for.
+/// A subscription's options and interests.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct CarriedSubscription<'a> {
     pub(crate) text: &'a str,
@@ -61,60 +61,61 @@ pub(crate) struct CarriedSubscription<'a> {
     pub(crate) retain_as_published: bool,
     pub(crate) by_token: bool,
     pub(crate) notices: bool,
-    /// As of [`super::SubscriptionRecord::named`].
+    /// As [`super::SubscriptionRecord::named`].
     pub(crate) named: Option<bool>,
-    /// It has not read all that is retained: it reads that where it goes to, from the beginning.
+    /// Not all retained messages are read: the importing broker reads them from the beginning.
     pub(crate) reads: bool,
     pub(crate) identifier: u32,
     pub(crate) selector: Option<&'a str>,
-    /// What it wanted before, oldest first, and up to where in which streams that counts.
+    /// Former interests, oldest first, and up to which tick of each stream they count.
     pub(crate) old: Vec<CarriedOld<'a>>,
 }
 
-/// What each acknowledgement moves.
+/// The part of a session that each acknowledgement changes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Moving {
-    /// For how long the client has been away; `None`: it is there.
+    /// For how long the client has been away; `None`: it is connected.
     pub(crate) away: Option<Duration>,
-    /// Where the subscriptions stand, in their order; of those that stand nowhere, nothing.
+    /// The subscriptions' positions, in their order; empty for those without one.
     pub(crate) positions: Vec<CarriedPosition>,
     pub(crate) flights: Vec<CarriedFlight>,
-    /// Gaps of which a notice is on its way, or that the client has acknowledged (0) before
-    /// something older: under which tag, and of which subscription.
+    /// Gaps with a notice in flight, or acknowledged before something older (tag 0): tag, place of
+    /// the subscription, gap.
     pub(crate) gaps: Vec<(u16, u32, Gap)>,
     /// Tags of exactly-once publishes that the client has not released, ascending.
     pub(crate) unreleased: Vec<u16>,
-    /// The tag that was given last.
+    /// The last tag that was used.
     pub(crate) last_tag: u16,
-    /// How many tags, from the next one on, its client may mean for something that is not known.
+    /// The number of tags, from the next one on, that the client may use for unknown deliveries.
     pub(crate) stale_ids: u16,
     /// The number that the client gave to its last event.
     pub(crate) number: Option<u64>,
-    /// The last reliable event that it published, and what may have to come before that; the latest
+    /// The last reliable event that the client published, and its possible predecessors, latest
     /// first.
     pub(crate) lasts: PredecessorsBuf,
-    /// It may have given greater numbers, and have published later, where nobody could be asked.
+    /// The client may have used greater numbers, and published later, at a broker that could not be
+    /// asked.
     pub(crate) maybe_repeats: bool,
 }
 
-/// Where a subscription stands.
+/// The position of a subscription.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct CarriedPosition {
-    /// Per stream, ascending: after which tick what it wants was logged there, if it is; and up to
+    /// Per stream, ascending: after which tick its interest is logged there, if it is; and up to
     /// where it has acknowledged everything.
     pub(crate) streams: Vec<(PubendId, Option<Tick>, Tick)>,
-    /// What it has acknowledged beyond that.
+    /// Acknowledged events beyond that.
     pub(crate) beyond: Vec<EventId>,
 }
 
-/// A delivery that is not over.
+/// A delivery in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct CarriedFlight {
     pub(crate) tag: u16,
     pub(crate) qos: Qos,
     /// The client has the event, and has to forget the tag.
     pub(crate) is_received: bool,
-    /// For which subscription, and of which event, if that is found again.
+    /// The subscription's place and the event, if the delivery can be found again.
     pub(crate) of: Option<(u32, EventId)>,
 }
 
@@ -176,7 +177,7 @@ impl<'a> CarriedSubscription<'a> {
     fn put(&self, out: &mut Vec<u8>) {
         put_bytes(out, self.text.as_bytes());
         let durability = DURABILITIES.iter().position(|known| *known == self.durability).unwrap_or(0);
-        // Programs before 0.2 pass over the last three, and never set them.
+        // Programs before 0.2 ignore the last three, and never set them.
         let named = [self.named == Some(true), self.named.is_some()];
         let marks = [self.no_local, self.retain_as_published, self.by_token, self.notices];
         let flags = [marks[0], marks[1], marks[2], marks[3], named[0], named[1], self.reads];
@@ -232,7 +233,7 @@ impl<'a> Structure<'a> {
         self.subscriptions.iter().for_each(|subscription| subscription.put(out));
     }
 
-    /// Reads what [`Structure::put`] has written; `None` if it makes no sense.
+    /// Reads what [`Structure::put`] has written; `None` if it is not valid.
     pub(crate) fn read(bytes: &'a [u8]) -> Option<Self> {
         let bytes = &mut ByteReader(bytes);
         bytes.u8().filter(|form| (FORM_MIN..=FORM).contains(form))?;
@@ -250,11 +251,11 @@ impl<'a> Structure<'a> {
     }
 }
 
-/// Up to where something is acknowledged, as what it is away from another tick, and after which it
-/// was logged, if it was.
+/// Writes an acknowledged tick relative to `before`, and after which tick the stream is logged, if
+/// it is.
 pub(super) fn put_tick(out: &mut Vec<u8>, (since, acked): (Option<Tick>, Tick), before: u64) {
     put_varint(out, zigzag(acked.0.wrapping_sub(before) as i64));
-    // What it wants may be logged only from further on than it has got.
+    // An interest may be logged only from beyond the acknowledged tick on.
     put_varint(out, since.map_or(0, |since| zigzag(acked.0.wrapping_sub(since.0) as i64).saturating_add(1)));
 }
 
@@ -265,13 +266,13 @@ pub(super) fn tick(bytes: &mut ByteReader<'_>, before: u64) -> Option<(Option<Ti
 }
 
 impl CarriedPosition {
-    /// Up to where it has acknowledged everything of a stream, if it stands there.
+    /// Up to where everything of a stream is acknowledged, if the position has the stream.
     pub(crate) fn at(&self, pubend: PubendId) -> Option<Tick> {
         let at = self.streams.binary_search_by_key(&pubend, |(known, ..)| *known).ok()?;
         Some(self.streams[at].2)
     }
 
-    /// Streams of one broker stand at nearly the same tick, mostly.
+    /// Compact, because streams of one broker mostly stand at nearly the same tick.
     pub(super) fn put(&self, out: &mut Vec<u8>) {
         put_varint(out, self.streams.len() as u64);
         let (mut pubend, mut before) = (0_u64, 0_u64);
@@ -321,9 +322,9 @@ impl Moving {
         self.put_as(out, FORM, |out, position, _| position.put(out));
     }
 
-    /// As [`Moving::put`], for somebody who knows of these streams alone. `watermark` says of a
-    /// subscription, by its place, at which tick and from where on it stands mostly, if it does;
-    /// and whether it may as well stand there in a stream in which it stands at another tick.
+    /// As [`Moving::put`], for a receiver that knows of these streams alone. `watermark` gives, by
+    /// a subscription's place, the tick at which, and since when, it stands in most streams;
+    /// `is_silent` whether a stream at another tick may be given that tick as well.
     pub(crate) fn put_among(
         &self,
         out: &mut Vec<u8>,
@@ -351,8 +352,7 @@ impl Moving {
             put_varint(out, (*ordinal).into());
             put_id(out, EventId { pubend: *pubend, tick: *from });
             put_varint(out, to.0);
-            // Brokers of earlier versions know no reason of its own for best effort; which stream
-            // it is tells the others.
+            // Earlier versions know no reason for best effort; others derive it from the stream.
             let known = if *reason == GapReason::BestEffort { GapReason::NotBuffered } else { *reason };
             out.push(known.index() as u8);
         }
@@ -366,14 +366,14 @@ impl Moving {
         out.push(u8::from(self.maybe_repeats));
     }
 
-    /// Reads what [`Moving::put`] has written; `None` if it makes no sense.
+    /// Reads what [`Moving::put`] has written; `None` if it is not valid.
     pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
         let form = bytes.first().filter(|form| (FORM_MIN..=FORM).contains(form))?;
         Moving::read_as(bytes, *form, CarriedPosition::read)
     }
 
-    /// Reads what [`Moving::put_among`] has written, of the same streams; `None` if it makes no
-    /// sense.
+    /// Reads what [`Moving::put_among`] has written, for the same streams; `None` if it is not
+    /// valid.
     pub(crate) fn read_among(bytes: &[u8], streams: &[PubendId]) -> Option<Self> {
         bytes.first().filter(|form| **form == FORM_AMONG)?;
         let mut left = NAMED_MAX;
@@ -400,7 +400,7 @@ impl Moving {
         let gaps = list(bytes, gap)?;
         let (unreleased, last_tag, stale_ids) = (list(bytes, ByteReader::u16)?, bytes.u16()?, bytes.u16()?);
         let number = maybe(bytes)?;
-        // There was one, or none.
+        // Earlier versions wrote at most one.
         let lasts = list(bytes, id)?.into_iter().collect();
         let maybe_repeats = if form < FORM { true } else { flag(bytes)? };
         bytes.end()?;
@@ -408,7 +408,7 @@ impl Moving {
     }
 }
 
-/// Both parts in one.
+/// Joins both parts.
 pub(crate) fn join(structure: &[u8], moving: &[u8]) -> Vec<u8> {
     let mut whole = Vec::with_capacity(structure.len() + moving.len() + 4);
     put_bytes(&mut whole, structure);
@@ -416,7 +416,7 @@ pub(crate) fn join(structure: &[u8], moving: &[u8]) -> Vec<u8> {
     whole
 }
 
-/// The parts of what [`join`] has made; `None` if it is none.
+/// The parts that [`join`] has joined; `None` if not valid.
 pub(crate) fn split(whole: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut bytes = ByteReader(whole);
     let structure = bytes.bytes()?;

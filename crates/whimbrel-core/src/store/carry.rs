@@ -1,4 +1,4 @@
-//! A session goes to another broker, or has come from one.
+//! A session is exported to another broker, or imported from one.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -21,17 +21,17 @@ use crate::overlay::Attachment;
 use crate::route::NO_CURSOR;
 use crate::session::{Slot, Stage};
 
-/// How a session is taken over.
+/// Where an imported session comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SessionSource {
-    /// Its owner gave it away as it is.
+    /// Its owner gave it away: the state is exact.
     Owner,
-    /// Its owner has had more since.
+    /// A replica's copy: its owner may have had more since.
     Copy,
 }
 
 impl Broker {
-    /// What seldom changes of a session, as bytes.
+    /// Encodes the part of a session that seldom changes.
     pub(crate) fn export_structure(&self, index: u32, out: &mut Vec<u8>) {
         let session = self.sessions.get(index);
         let will = session.will.as_deref().map(|will| CarriedWill {
@@ -78,12 +78,12 @@ impl Broker {
         }
     }
 
-    /// What each acknowledgement of a session moves, as bytes.
+    /// Encodes the part of a session that each acknowledgement changes.
     pub(crate) fn export_moving(&self, now: Time, index: u32, out: &mut Vec<u8>) {
         self.moving_of(now, index).put(out);
     }
 
-    /// The same for somebody who knows of these streams alone.
+    /// As [`Broker::export_moving`], for a receiver that knows of these streams alone.
     pub(crate) fn export_moving_among(&self, now: Time, index: u32, streams: &[PubendId], out: &mut Vec<u8>) {
         let cursors: Vec<u32> =
             self.sessions.get(index).subscriptions.iter().map(|id| self.router.get(*id).cursor).collect();
@@ -121,10 +121,10 @@ impl Broker {
         };
         let open = session.inflight.open().filter(|(_, slot)| slot.qos == Qos::ExactlyOnce || slot.was_sent());
         let flights = open.filter(|(_, slot)| !slot.is_notice());
-        // No stream has it: it would not come again.
+        // No stream has notices: they would not come again.
         let gap = |(tag, slot): (u16, &Slot)| Some((tag, *ordinals.get(&slot.cursor)?, gap_of(slot.event.as_ref()?)?));
         let gaps = session.inflight.notices().filter_map(gap);
-        // What came along with the session, and has not been told here again yet, goes on with it.
+        // Gaps that came with the session and are not told here yet go on with it.
         let known = ordinals.iter().flat_map(|(cursor, ordinal)| {
             let told = self.cursors.get(*cursor).told();
             told.map(move |gap| (0, *ordinal, gap))
@@ -132,7 +132,7 @@ impl Broker {
         let committed = self.store.commit_queue.committed();
         let unreleased = session.memory.unreleased.iter().filter(|(_, known)| known.batch <= committed);
         let away = session.expires_at.filter(|_| !session.is_attached()).map(|at| {
-            // Who has been away for longer than it may is about to end.
+            // A session whose expiry has passed is about to end.
             session.expiry.saturating_sub(at.since(now))
         });
         let place = session.memory.roam.as_deref();
@@ -165,7 +165,7 @@ impl Broker {
         };
         let position = self.durable_position(cursor);
         let host = self.streams.logged().host();
-        // Streams that are followed nowhere here are in the written position all the same.
+        // Streams that are not followed here are in the written position all the same.
         let mut all: BTreeMap<PubendId, Tick> =
             position.remote.iter().map(|remote| (remote.pubend, remote.acked)).collect();
         all.extend(positions.iter().filter(|(pubend, _)| position.remote(*pubend).is_none()));
@@ -175,8 +175,8 @@ impl Broker {
             None => durable.remote.counts_from(pubend, acked),
         };
         let streams = all.iter().map(|(pubend, acked)| (*pubend, since(*pubend), *acked)).collect();
-        // Whoever takes it over writes the position before gaps whose notices are open: what was
-        // acknowledged behind them goes along.
+        // The importing broker writes a position before gaps whose notices are open:
+        // acknowledgements behind them go along.
         let has_open = self.sessions.get(index).inflight.unanswered_gaps(cursor).next().is_some();
         let written = if has_open { &self.written_position(cursor) } else { &position };
         let own = written.beyond.iter().map(|(own, tick)| EventId { pubend: host.pubend(*own), tick: *tick });
@@ -184,7 +184,7 @@ impl Broker {
         CarriedPosition { streams, beyond }
     }
 
-    /// Makes a session of what has come: its client is not there. `None`: it makes no sense.
+    /// Creates a session from its exported parts, without a client. `None`: they cannot be read.
     pub(crate) fn import_session(
         &mut self,
         now: Time,
@@ -195,7 +195,7 @@ impl Broker {
         let (structure, moving) = (Structure::read(structure)?, Moving::read(moving)?);
         let index = self.sessions.create(client_id);
         let expiry = structure.expiry.min(self.sessions.limits.session_expiry_max);
-        // Never compared: the clocks of two brokers.
+        // Ages, not times: the clocks of two brokers differ.
         let rest = expiry.saturating_sub(moving.away.unwrap_or(Duration::ZERO));
         let expires_at = now.after(rest);
         let session = self.sessions.get_mut(index);
@@ -217,7 +217,7 @@ impl Broker {
         for (at, subscription) in structure.subscriptions.iter().enumerate() {
             let position = moving.positions.get(at).cloned().unwrap_or_default();
             cursors.push(self.import_subscription(now, index, subscription, &position));
-            // A copy does not say how far that is: after a crash a reading is over.
+            // A copy does not tell how far a reading is: after a crash it is over.
             if subscription.reads && source == SessionSource::Owner {
                 self.begin_to_read(index, subscription.text, None, self.serial);
             }
@@ -236,8 +236,8 @@ impl Broker {
         Some(index)
     }
 
-    /// How many tags the client of a session may mean for what its former owner gave after the copy
-    /// was made.
+    /// The number of tags that the client may use for deliveries that its previous owner made after
+    /// the copy.
     fn stale_of_copy(&self, index: u32, structure: &Structure<'_>, moving: &Moving) -> u16 {
         if fault!(self, TagsTrusted) {
             return 0;
@@ -248,7 +248,7 @@ impl Broker {
         if has_exact && self.sessions.get(index).shares().is_none() { u16::MAX } else { 0 }
     }
 
-    /// The number that a publisher gave to its last event, at another broker.
+    /// Takes over the number that a publisher gave to its last event at another broker.
     pub(crate) fn import_number(&mut self, now: Time, client_id: &str, number: u64) {
         let (has_log, write_queue) = (self.has_log(), &mut self.store.write_queue);
         if self.store.publishers.has_room(client_id, now) {
@@ -270,7 +270,7 @@ impl Broker {
         self.timers.insert(at, Reason::WillDelay, index);
     }
 
-    /// Makes a subscription of what has come; its cursor, and its number if it is durable.
+    /// Adds an imported subscription; returns its cursor, and its number if it is durable.
     fn import_subscription(
         &mut self,
         now: Time,
@@ -340,8 +340,7 @@ impl Broker {
         Some((cursor, confirmed.map(|confirmed| confirmed.number)))
     }
 
-    /// After a restart it is known again up to where filter records do not name subscriptions that
-    /// have come from elsewhere.
+    /// Restores, per imported subscription, up to which ticks filter records do not name it.
     pub(super) fn restore_unnamed(
         &mut self,
         unnamed: &BTreeMap<DurableNo, OwnTicks>,
@@ -361,8 +360,8 @@ impl Broker {
         }
     }
 
-    /// Whoever came from elsewhere may stand in own streams before what it wants was logged here:
-    /// what lies between was not told yet when this broker ended.
+    /// An imported subscription may stand in own streams before its interest was logged here. The
+    /// gap in between had perhaps not been told when this broker ended.
     fn restore_untold(&mut self, cursor: u32, acked: &OwnTicks) {
         let host = self.streams.own.host();
         let cursor = self.cursors.get_mut(cursor);
@@ -377,8 +376,8 @@ impl Broker {
         None
     }
 
-    /// After which ticks of the own streams what it wants was logged: as it was told to the broker
-    /// that it comes from, or from now on.
+    /// After which ticks of the own streams its interest is logged: as its previous broker was
+    /// told, or from now on.
     fn import_start(&self, streams: &[(PubendId, Option<Tick>, Tick)]) -> OwnTicks {
         let mut start = self.streams.own.assigned();
         for (pubend, since, _) in streams {
@@ -389,8 +388,8 @@ impl Broker {
         start
     }
 
-    /// What is written of a subscription that has come is not behind what it has had elsewhere, nor
-    /// where another selector counted.
+    /// Marks an imported subscription where it was at its previous broker, and where earlier
+    /// selectors count: its written position is not behind that.
     fn mark_imported(&mut self, cursor: u32, position: &CarriedPosition, old: &[CarriedOld<'_>]) {
         let acked = position.streams.iter().map(|(pubend, _, acked)| (*pubend, *acked));
         let beyond = position.beyond.iter().map(|id| (id.pubend, id.tick));
@@ -399,9 +398,9 @@ impl Broker {
         acked.chain(beyond).chain(upto).for_each(|(pubend, tick)| cursor.mark(pubend, tick));
     }
 
-    /// Logs of others that are not said to count for a subscription that has come may have
-    /// something for it all the same: a copy may have been made before that was told. A stream that
-    /// has begun only where it stands is left out: its log would be read from the beginning.
+    /// Other brokers' logs that are not said to count for an imported subscription may hold events
+    /// for it: a copy may be older than their grant. Left out are streams that began only where it
+    /// stands: their logs would be read from the beginning.
     fn check_logs(&mut self, cursor: u32, position: &CarriedPosition) {
         let is_older = |pubend: PubendId, acked: Tick| {
             let mut known = self.streams.of_host(pubend.host());
@@ -422,7 +421,7 @@ impl Broker {
         }
     }
 
-    /// A subscription goes on where it stands.
+    /// Sets an imported subscription to its carried position.
     fn import_position(&mut self, cursor: u32, position: &CarriedPosition, old: &[CarriedOld<'_>]) {
         let began = self.streams.own.positions();
         let assigned = self.streams.own.assigned();
@@ -432,7 +431,7 @@ impl Broker {
         let mut acknowledged = Positions::default();
         for (pubend, since, acked) in &position.streams {
             if streams.has_ended(pubend.host()) {
-                // What came here of it before was wanted by others.
+                // Events that were received here before were for other subscriptions.
                 let to = streams.followed(*pubend).or(streams.ended_at(pubend.host())).unwrap_or_default();
                 catch_up.gaps.add(Gap { pubend: *pubend, from: *acked, to, reason: GapReason::Lost });
             }
@@ -472,7 +471,7 @@ impl Broker {
         began.is_named = true;
         let keeps = of_cursor.keeps;
         if keeps {
-            // Of streams that have come to be known since it has missed everything.
+            // Everything was missed in streams that became known since.
             let unnamed = self.streams.births().filter(|(pubend, _)| position.at(*pubend).is_none());
             unnamed
                 .for_each(|(pubend, birth)| catch_up.positions.set(pubend, birth.min(catch_up.positions.get(pubend))));

@@ -1,4 +1,4 @@
-//! What is in flight goes along with a session that has come from another broker.
+//! Deliveries in flight go along with an imported session.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,8 +14,8 @@ use crate::route::{NO_CURSOR, NO_GROUP};
 use crate::session::{Slot, Stage, Unreleased};
 
 impl Broker {
-    /// Takes over what was in flight, oldest first: behind the largest range of tags that are not
-    /// used.
+    /// Imports the deliveries in flight, oldest first: that is behind the largest range of unused
+    /// tags. A notice ahead of the position would overtake events that are read again before it.
     pub(super) fn import_flights(
         &mut self,
         now: Time,
@@ -26,12 +26,10 @@ impl Broker {
     ) {
         let flights = moving.flights.iter().map(|flight| (flight.tag, *flight));
         let mut flights: BTreeMap<u16, CarriedFlight> = flights.collect();
-        // What was sent at least once comes again anyway: under its tag if nothing can have
-        // happened to that since.
+        // At-least-once deliveries come again anyway; with their tag only if that is unchanged.
         let is_whole = source == SessionSource::Owner;
         flights.retain(|_, flight| flight.qos == Qos::ExactlyOnce || is_whole && flight.of.is_some());
-        // A notice would overtake what is read again before it: the gap is told anew, in its place.
-        // One behind which everything was had comes as it was.
+        // A gap ahead of the position is told anew in its place; else its notice comes as it was.
         let mut notices: BTreeMap<u16, (u32, Gap)> = BTreeMap::new();
         for (tag, ordinal, gap) in &moving.gaps {
             let Some((cursor, _)) = cursors.get(*ordinal as usize).copied().flatten() else { continue };
@@ -89,7 +87,7 @@ impl Broker {
         }
     }
 
-    /// A notice that was on its way is sent again.
+    /// Restores a notice in flight; it is sent again.
     fn import_notice(&mut self, now: Time, index: u32, tag: u16, (cursor, gap): (u32, Gap)) {
         let of_cursor = self.cursors.get(cursor);
         let qos = Qos::AtLeastOnce.min(of_cursor.qos);
@@ -109,7 +107,7 @@ impl Broker {
             rank: 0,
         };
         self.sessions.get_mut(index).inflight.restore(tag, slot);
-        // The position was written before the notice was here.
+        // The position was first written without the notice.
         if self.cursors.durable(cursor).is_some() && self.remembers(index) {
             self.write_position(cursor);
         }
@@ -136,7 +134,8 @@ impl Broker {
         self.store.write_queue.seal_large();
     }
 
-    /// Takes over what tags mean: those that the client has not released, and which was given last.
+    /// Imports the state of tags: publishes that the client has not released, and the last tag
+    /// used.
     pub(super) fn import_tags(&mut self, index: u32, moving: &Moving) {
         let is_written = self.remembers(index);
         let session = self.sessions.get_mut(index);

@@ -1,4 +1,4 @@
-//! What waits for a batch to be durable, in the order in which it was accepted.
+//! Events, answers and requests that wait for a batch to be durable, in the order of acceptance.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -9,14 +9,14 @@ use crate::accept::EventOrigin;
 use crate::api::{Accepted, Link};
 use crate::confirming::{Confirming, Ending, Later};
 
-/// Entries above which no more is accepted from clients.
+/// Entries above which clients' publishes are no longer accepted.
 pub(crate) const COMMIT_QUEUE_MAX: usize = 65_536;
 
-/// Bytes of waiting events above which no more is accepted from clients.
+/// Bytes of waiting events above which clients' publishes are no longer accepted.
 pub(crate) const COMMIT_QUEUE_BYTES_MAX: usize = 16 << 20;
 
-/// Who is answered: a link, and which attachment to a session it was at the time; links are used
-/// again.
+/// The receiver of an answer: a link, and the number of its attachment to a session, since links
+/// are used again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Recipient {
     pub(crate) link: Link,
@@ -28,7 +28,7 @@ pub(crate) struct Recipient {
 pub(crate) enum Answer {
     /// [`crate::Output::accepted`].
     Accepted { tag: u16, qos: Qos, result: Accepted },
-    /// A publish is one that was accepted before, by its number, or else by its tag.
+    /// A publish repeats an accepted one, by its number, or else by its tag.
     Repeat { tag: u16, qos: Qos, number: Option<u64> },
     /// [`crate::Output::completed`].
     Completed { tag: u16, known: bool },
@@ -40,21 +40,21 @@ pub(crate) enum Answer {
 #[derive(Debug)]
 pub(crate) struct HeldEvent {
     pub(crate) event: Event,
-    /// It becomes the topic's retained message.
+    /// The event becomes the topic's retained message.
     pub(crate) retain: bool,
-    /// It is logged: it waits for its own batch, and not only for those before it.
+    /// The event is logged: it waits for its own batch, and not only for those before it.
     pub(crate) is_logged: bool,
-    /// Whose it is. That session may have ended since, and another may have its place.
+    /// The publishing session. It may have ended since, and another may have its place.
     pub(crate) from: EventOrigin,
     /// The number of that session, if it is remembered.
     pub(crate) session: SessionNo,
-    /// If it is logged, its publisher's own number for it, with the publisher's client id.
+    /// For a logged event: its publisher's own number for it, with the publisher's client id.
     pub(crate) number: Option<(Box<str>, u64)>,
-    /// Who is told that it is accepted, under which tag.
+    /// The publisher's link, and the tag under which acceptance is told.
     pub(crate) answer: Option<(Recipient, u16)>,
 }
 
-/// What is done when its batch is durable.
+/// An action that waits for a batch to be durable.
 #[derive(Debug)]
 pub(crate) enum Wait {
     /// An event is passed on, and its publisher answered.
@@ -65,34 +65,34 @@ pub(crate) enum Wait {
     Subscribe(Box<Confirming>),
     /// Subscriptions have ended.
     Unsubscribe(Box<Ending>),
-    /// What was asked for after one of these has its turn.
+    /// A request that came after one of these is handled.
     Later(Box<Later>),
     /// A delivery at [`Qos::ExactlyOnce`] may be sent.
     Hand {
-        /// To the session at that place, if it still has that number.
+        /// The session's place; valid only if its number is still this one.
         session: u32,
         number: SessionNo,
         tag: u16,
     },
-    /// That a client has the event of such a delivery is durable.
+    /// The receipt of such a delivery is durable: the client is told to forget the tag.
     Received {
         whom: Recipient,
-        /// As of [`Wait::Hand`].
+        /// As in [`Wait::Hand`].
         session: u32,
         number: SessionNo,
         tag: u16,
     },
-    /// A client may be told what it is told.
+    /// A client's link is uncorked: it may be told again.
     Uncork(Recipient),
-    /// That the session at that place, if it still has that number, was given to another broker is
-    /// durable, and all that its client did.
+    /// The handover of the session at that place, if it still has that number, to another broker is
+    /// durable, with all that its client did.
     Gave { session: u32, number: SessionNo },
-    /// Another broker is told, under the number of its question, that a client's session has ended,
+    /// Another broker is told, under the number of its request, that a client's session has ended,
     /// and what the client published last.
     TellEnded { to: HostId, number: u64, client: Box<str> },
     /// Ticks up to this one are reserved.
     Reserved(Tick),
-    /// Another broker is told what it is owed.
+    /// Another broker is told of its retention hold.
     Grant(HostId),
     /// SUBSCRIBEs that other brokers know of may be answered.
     Made,
@@ -120,17 +120,17 @@ impl Wait {
     }
 }
 
-/// First in, first out.
+/// Entries that wait for batches, first in, first out.
 #[derive(Debug, Default)]
 pub(crate) struct CommitQueue {
-    /// The batches never descend.
+    /// Batch numbers never descend.
     entries: VecDeque<(BatchNo, Wait)>,
     bytes: usize,
     committed: BatchNo,
 }
 
 impl CommitQueue {
-    /// Everything up to this batch is durable.
+    /// The last durable batch.
     pub(crate) fn committed(&self) -> BatchNo {
         self.committed
     }
@@ -144,7 +144,7 @@ impl CommitQueue {
         self.entries.len() > COMMIT_QUEUE_MAX || self.bytes > COMMIT_QUEUE_BYTES_MAX
     }
 
-    /// The topics whose retained message is one of the logged events that wait.
+    /// The topics of waiting logged events that become retained messages.
     pub(crate) fn retained(&self) -> BTreeSet<String> {
         let topic = |(_, wait): &'_ (BatchNo, Wait)| match wait {
             Wait::Event(held) if held.retain && held.is_logged => Some(held.event.topic().to_owned()),
@@ -153,7 +153,7 @@ impl CommitQueue {
         self.entries.iter().filter_map(topic).collect()
     }
 
-    /// What the newest entry waits for; nothing ([`BatchNo`] 0) if there is none.
+    /// The batch that the newest entry waits for; [`BatchNo`] 0 if there is none.
     pub(crate) fn last(&self) -> BatchNo {
         self.entries.back().map_or(BatchNo(0), |(last, _)| *last)
     }
@@ -170,22 +170,22 @@ impl CommitQueue {
         self.entries.push_back((batch, wait));
     }
 
-    /// Whether the oldest entry waits no more.
+    /// Whether the oldest entry need not wait any more.
     pub(crate) fn is_due(&self) -> bool {
         self.entries.front().is_some_and(|(batch, _)| *batch <= self.committed)
     }
 
-    /// The oldest entry, if it waits no more.
+    /// Takes the oldest entry, if it need not wait any more.
     pub(crate) fn pop(&mut self) -> Option<Wait> {
         let (_, wait) = self.is_due().then(|| self.entries.pop_front()).flatten()?;
         self.bytes -= wait.weight();
         Some(wait)
     }
 
-    /// Gives every entry that waits for something that was refused to `refuse`, in order: the
-    /// events that wait for one of these batches of their own (ascending), which never will be
-    /// durable, and all answers. What it makes of them keeps the place, so that nobody is answered
-    /// out of turn; what only stood behind a refused event waits for what is left before it.
+    /// Gives each entry that waits for a refused batch to `refuse`, in order: logged events whose
+    /// own batch is in `refused` (ascending) and will never be durable, and all answers. What
+    /// `refuse` returns keeps the entry's place, so that answers stay in order. Entries behind a
+    /// refused event wait for the last batch before it that is not refused.
     pub(crate) fn refuse(&mut self, refused: &[BatchNo], mut refuse: impl FnMut(BatchNo, Wait) -> Option<Wait>) {
         let mut last = BatchNo(0);
         for (batch, wait) in core::mem::take(&mut self.entries) {
@@ -204,7 +204,7 @@ impl CommitQueue {
         }
     }
 
-    /// Takes out what waits for more than is durable.
+    /// Takes out all entries whose batch is not durable.
     pub(crate) fn take_unknown(&mut self) -> Vec<Wait> {
         let due = self.entries.partition_point(|(batch, _)| *batch <= self.committed);
         let unknown = self.entries.split_off(due);

@@ -1,12 +1,12 @@
-//! A broker goes on from a copy of its log that was made some time ago.
+//! A broker is restored from a copy of its log that was made some time ago.
 //!
-//! Whatever was written after the copy is gone, and clients know of it: events that they have got,
-//! positions, tags. So that nobody takes silence for the truth, the part of each stream between the
-//! last event of the copy and the moment of the restart is *lost*, for durable subscriptions too,
-//! and that is remembered: a position may come back much later. All ticks from now on are greater
-//! than that moment. Sessions of the copy are told to their clients as new, once, so that these
-//! forget their tags: what is in flight here and there need not be the same. Subscriptions, and
-//! positions as they were, stay.
+//! All that was written after the copy is gone, and clients know of it: events that they have got,
+//! positions, tags. So that a gap is not taken for silence, the part of each stream between the
+//! last event of the copy and the moment of the restart is *lost*, for durable subscriptions too.
+//! That is written, because a position may come back much later. All ticks from now on are greater
+//! than that moment. Clients are told once that their sessions are new, so that they forget their
+//! tags: deliveries in flight here and there need not be the same. Subscriptions stay, and
+//! positions as they were.
 
 use whimbrel_event::{Tick, Time};
 
@@ -15,11 +15,11 @@ use super::wire::{ByteReader, put_varint};
 use crate::broker::Broker;
 use crate::cursor::{CatchUp, Gap, GapReason, RemoteLogs};
 
-/// Lost parts of one stream that are remembered; if there are more, the first two and what lies
-/// between them become one.
+/// Most lost parts of a stream that are kept; of more, the first two and the range between them
+/// become one.
 const LOST_MAX: usize = 16;
 
-/// Parts of one stream that are lost: each after the first tick, up to the second. Ascending.
+/// Lost parts of one stream: each after the first tick, up to the second. Ascending.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct LostParts(Vec<(Tick, Tick)>);
 
@@ -59,13 +59,12 @@ impl MapValue<'_> for LostParts {
     }
 }
 
-/// What is lost of each own reliable stream because the broker went on from a copy.
+/// Lost parts of each own reliable stream, as the broker was restored from a copy.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lost(pub(crate) [LostParts; OWN]);
 
 impl Lost {
-    /// When the broker went on from a copy for the last time; what clients remember from before
-    /// need not fit.
+    /// When the broker was last restored from a copy; a client's state from before need not fit.
     pub(crate) fn since(&self) -> Option<Time> {
         let ends = self.0.iter().filter_map(|parts| parts.0.last()).map(|(_, to)| *to);
         ends.max().map(|to| Time::from_nanos(to.0))
@@ -73,7 +72,7 @@ impl Lost {
 }
 
 impl Broker {
-    /// What was logged goes on up to `last`; what came after it, up to now, is lost.
+    /// The streams were logged up to `last`; from there up to now they are lost.
     pub(super) fn lose_since_copy(&mut self, now: Time, last: &OwnTicks) {
         let to = Tick(now.as_nanos());
         for (own, (parts, last)) in self.store.lost.0.iter_mut().zip(last).enumerate() {
@@ -81,12 +80,12 @@ impl Broker {
             self.store.write_queue.put(|key| Key::Lost(own as u8).put(key), |value| parts.put_versioned(value));
         }
         self.store.write_queue.seal();
-        // No later process may give these ticks out either.
+        // Later processes must not use these ticks either.
         self.reserve_ticks(now, to);
     }
 
-    /// As [`Broker::record_lost`], of one that lags and has got there, although its position may be
-    /// ahead: what nobody holds is given up, and with it the place where something was lost.
+    /// As [`Broker::record_lost`], for a cursor in catch-up from these ticks, even if its position
+    /// is ahead: events without a hold are given up, and with them the place of a lost part.
     pub(super) fn record_lost_of(&mut self, cursor: u32, at: &OwnTicks) {
         if let Some(mut catch_up) = self.cursors.get_mut(cursor).catch_up.take() {
             self.record_lost_behind(Some(cursor), &mut catch_up, at);
@@ -94,15 +93,15 @@ impl Broker {
         }
     }
 
-    /// Adds what is lost behind the positions of a subscription to what it is to be told.
+    /// Adds the lost parts behind the positions of a cursor to its gaps.
     pub(crate) fn record_lost(&mut self, cursor: Option<u32>, catch_up: &mut CatchUp) {
         let host = self.streams.logged().host();
         let at = core::array::from_fn(|own| catch_up.positions.get(host.pubend(own as u8)));
         self.record_lost_behind(cursor, catch_up, &at);
     }
 
-    /// What is lost to this broker of another's stream may be in the log there: if that counts for
-    /// the subscription, it is read.
+    /// A part of a remote stream that this broker has lost may be in the log there: if that log
+    /// counts for the subscription, it is read.
     fn record_lost_behind(&mut self, cursor: Option<u32>, catch_up: &mut CatchUp, at: &OwnTicks) {
         let host = self.streams.logged().host();
         for ((own, parts), at) in (0..).zip(&self.store.lost.0).zip(at) {

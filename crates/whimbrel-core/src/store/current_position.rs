@@ -1,4 +1,4 @@
-//! Where durable subscriptions stand: that is computed, not kept.
+//! Positions of durable subscriptions: they are computed, not kept.
 
 use whimbrel_event::{EventId, Tick};
 
@@ -8,14 +8,14 @@ use crate::broker::Broker;
 use crate::cursor::{Cursor, Durable, Gap, GapReason, NO_PUBEND, NOTHING, Positions};
 
 impl Broker {
-    /// Up to where a durable subscription has acknowledged everything, and what beyond.
+    /// Up to where a durable subscription has acknowledged everything, and events beyond.
     pub(crate) fn durable_position(&self, id: u32) -> DurablePosition {
         self.position_with(id, false)
     }
 
-    /// The same as it is written. Notices of gaps that are on their way die with this broker: so a
-    /// gap counts as told once its notice was acknowledged, else it would lie before the position,
-    /// and be told to nobody.
+    /// The position as it is written. Notices in flight die with this broker. So a gap counts as
+    /// told only once its notice is acknowledged: otherwise it would lie before the position, and
+    /// never be told.
     pub(super) fn written_position(&self, id: u32) -> DurablePosition {
         self.position_with(id, true)
     }
@@ -53,8 +53,7 @@ impl Broker {
         for id in open.filter(|id| id.pubend != NO_PUBEND) {
             reach(&mut durable_position, id.pubend, Tick(id.tick.0 - 1));
         }
-        // Before what is beyond is looked for: of what was acknowledged behind such a gap nothing
-        // comes again.
+        // Before events beyond are added: those acknowledged behind such a gap do not come again.
         let unanswered = session.inflight.unanswered_gaps(id).filter(|_| with_notices);
         unanswered.for_each(|gap| reach(&mut durable_position, gap.pubend, gap.from));
         let settled = flying.filter(|(_, is_settled)| *is_settled).map(|(id, _)| id);
@@ -79,8 +78,8 @@ impl Broker {
         DurablePosition { acked: core::array::from_fn(acked), remote: remote.collect(), ..DurablePosition::default() }
     }
 
-    /// A durable subscription goes on where it stood in a stream of another broker, and reads its
-    /// log from there. What it wants of that is not known.
+    /// Restores a durable subscription's position in a stream of another broker; it reads that log
+    /// from there. Which events it wants there is unknown.
     pub(super) fn restore_remote(&mut self, id: u32, remote: &RemotePosition) {
         let RemotePosition { pubend, since, acked } = *remote;
         let ended = self.streams.ended_at(pubend.host());
@@ -89,9 +88,9 @@ impl Broker {
         if let Some(to) = ended {
             catch_up.gaps.add(Gap { pubend, from: acked, to, reason: GapReason::Lost });
             if acked < to && !cursor.by_token {
-                // It stands there until it was told: else another restart before that would forget
-                // the gap, and so would whoever takes it over. What has no position is where its
-                // gap begins; and nothing is held of what has ended.
+                // The position stays there until the gap is told: otherwise another restart before
+                // that would forget the gap, and so would an importing broker. A stream without a
+                // position is where its gap begins; and streams that have ended are not held.
                 let durable = cursor.durable.as_deref_mut().expect("a durable subscription");
                 durable.remote.since.set(pubend, since);
             }
@@ -106,7 +105,7 @@ impl Broker {
         durable.remote.newest.set(pubend, NOTHING);
     }
 
-    /// The same of all of them, as it was written.
+    /// Restores the positions in all other brokers' streams, as written.
     pub(super) fn restore_written(&mut self, id: u32, position: RestoredPosition) {
         let RestoredPosition { durable: durable_position, written, digest } = position;
         durable_position.remote.iter().for_each(|remote| self.restore_remote(id, remote));
@@ -120,12 +119,12 @@ impl Broker {
         }
         if !durable_position.remote.is_empty() {
             durable.remote.written = written;
-            // A selector that it had before counts up to there: what comes before is not looked at
-            // under the present one.
+            // A former selector counts up to there: earlier events are not matched with the present
+            // one.
             let upto: Vec<_> = durable.old.iter().flat_map(|old| old.remote.iter()).collect();
             upto.into_iter().for_each(|(pubend, tick)| durable.remote.written.mark(pubend, tick));
             if durable.old.is_empty() {
-                // Of hosts that have ended nothing is read.
+                // The logs of hosts that have ended are not read.
                 let is_left = |stood: &&RemotePosition| durable.remote.since.has(stood.pubend);
                 let left: Vec<RemotePosition> = durable_position.remote.iter().filter(is_left).copied().collect();
                 common.align_since(&mut durable.remote, &left);
@@ -134,14 +133,13 @@ impl Broker {
         self.share_positions(id);
     }
 
-    /// Where a subscription stands has come as a whole: what others have in common with it is held
-    /// once.
+    /// A whole position was set: what other cursors have in common with it is stored once.
     pub(super) fn share_positions(&mut self, id: u32) {
         let (cursor, common) = self.cursors.get_with_common(id);
         common.share(cursor);
     }
 
-    /// An event was acknowledged that perhaps lies beyond a position.
+    /// Adds an acknowledged event, if it lies beyond the position.
     fn add_beyond(&self, durable_position: &mut DurablePosition, id: EventId) {
         match self.streams.own_reliable(id.pubend) {
             Some(own) if durable_position.acked[own] < id.tick => durable_position.beyond.push((own as u8, id.tick)),

@@ -1,5 +1,5 @@
-//! Where a durable subscription stands; and what is on its way to it, as it is written: the first
-//! version of that knew of own streams only, and can be read.
+//! The position of a durable subscription; and its deliveries in flight, as they are written.
+//! Version 1 of these knew of own streams only, and can be read.
 
 use std::borrow::Cow;
 
@@ -9,46 +9,46 @@ use super::keys::{DurableNo, MapValue, OWN, OwnTicks};
 use super::wire::{ByteReader, put_varint};
 use crate::cursor::{NOTHING, RemoteLogs};
 
-/// Where a durable subscription stands.
+/// The position of a durable subscription.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct DurablePosition {
-    /// Up to where it has acknowledged everything.
+    /// Up to where everything in the own streams is acknowledged.
     pub(crate) acked: OwnTicks,
-    /// What it has acknowledged beyond: index of the pubend and tick, ascending.
+    /// Acknowledged events beyond that: index of the pubend and tick, ascending.
     pub(crate) beyond: Vec<(u8, Tick)>,
-    /// The same of other brokers' reliable streams of which the log counts for it; ascending by
-    /// pubend.
+    /// Positions in other brokers' reliable streams whose log counts for the subscription;
+    /// ascending by pubend.
     pub(crate) remote: Vec<RemotePosition>,
-    /// What it has acknowledged beyond in these, ascending.
+    /// Acknowledged events beyond these, ascending.
     pub(crate) remote_beyond: Vec<EventId>,
 }
 
-/// Where a durable subscription stands in a stream of another broker.
+/// The position of a durable subscription in a stream of another broker.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct RemotePosition {
     pub(crate) pubend: PubendId,
-    /// After this tick what it wants was logged there.
+    /// Matching events after this tick were logged there.
     pub(crate) since: Tick,
-    /// Up to where it has acknowledged everything, or been told what it misses.
+    /// Up to where everything is acknowledged, or gaps were told.
     pub(crate) acked: Tick,
 }
 
 impl DurablePosition {
-    /// What it has acknowledged beyond its positions; `host` has the own streams.
+    /// All events acknowledged beyond the position; `host` has the own streams.
     pub(crate) fn all_beyond(&self, host: HostId) -> Vec<EventId> {
         let own = self.beyond.iter().map(|(own, tick)| EventId { pubend: host.pubend(*own), tick: *tick });
         own.chain(self.remote_beyond.iter().copied()).collect()
     }
 
-    /// Up to where it has acknowledged everything of another broker's stream of which the log
-    /// counts for it.
+    /// Up to where everything of another broker's stream is acknowledged, if its log counts for the
+    /// subscription.
     pub(crate) fn remote(&self, pubend: PubendId) -> Option<Tick> {
         let at = self.remote.binary_search_by_key(&pubend, |remote| remote.pubend).ok()?;
         Some(self.remote[at].acked)
     }
 
-    /// The same without streams of which it is not known from where on the log counts: after a
-    /// restart a gap is told of those.
+    /// The position without streams of which it is unknown since when the log counts: after a
+    /// restart a gap is told for those.
     pub(super) fn counted(&self, remote: &RemoteLogs) -> Cow<'_, DurablePosition> {
         if remote.unsure.is_empty() {
             return Cow::Borrowed(self);
@@ -61,7 +61,7 @@ impl DurablePosition {
         Cow::Owned(DurablePosition { remote: known.collect(), ..self.clone() })
     }
 
-    /// Moves a position in such a stream back, if there is one.
+    /// Moves the position in another broker's stream back to `tick`, if it has one beyond.
     pub(crate) fn step_back(&mut self, pubend: PubendId, tick: Tick) {
         if let Ok(at) = self.remote.binary_search_by_key(&pubend, |remote| remote.pubend) {
             let acked = &mut self.remote[at].acked;
@@ -70,8 +70,8 @@ impl DurablePosition {
     }
 }
 
-/// Where a subscription stands in other brokers' streams, and what is beyond, as the second version
-/// had it in one entry.
+/// Reads the positions and events beyond in other brokers' streams, as version 2 had them in one
+/// entry.
 pub(super) fn read_remote_positions(bytes: &mut ByteReader<'_>) -> Option<(Vec<RemotePosition>, Vec<EventId>)> {
     let (mut remote, mut beyond) = (Vec::new(), Vec::new());
     let (mut pubend, mut since) = (0_u64, 0_u64);
@@ -92,7 +92,7 @@ pub(super) fn read_remote_positions(bytes: &mut ByteReader<'_>) -> Option<(Vec<R
     remote.is_sorted_by(|a, b| a.pubend < b.pubend).then_some((remote, beyond))
 }
 
-/// A number that may be negative, so that small ones are short.
+/// Encodes a signed number so that small ones are short.
 pub(super) fn zigzag(number: i64) -> u64 {
     (number << 1 ^ number >> 63) as u64
 }
@@ -101,17 +101,17 @@ pub(super) fn unzigzag(coded: u64) -> i64 {
     (coded >> 1 ^ (coded & 1).wrapping_neg()) as i64
 }
 
-/// Of which stream an event is that is on its way.
+/// The stream of an event in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FlightStream {
-    /// An own reliable one, by the index of its pubend.
+    /// An own reliable stream, by the index of its pubend.
     Own(u8),
-    /// Another broker's, of which the log counts for the subscription.
+    /// Another broker's stream, whose log counts for the subscription.
     Other(PubendId),
 }
 
 impl FlightStream {
-    /// The pubend, with `host` for own ones.
+    /// The pubend; `host` has the own streams.
     pub(crate) fn pubend(self, host: HostId) -> PubendId {
         match self {
             FlightStream::Own(own) => host.pubend(own),
@@ -120,32 +120,32 @@ impl FlightStream {
     }
 }
 
-/// A delivery at [`whimbrel_event::Qos::ExactlyOnce`] that is not over.
+/// A delivery at [`whimbrel_event::Qos::ExactlyOnce`] that is not completed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Flight {
-    /// The client may have got it, under its tag.
+    /// The client may have the event, with this tag.
     Sent {
-        /// For which subscription.
+        /// The subscription.
         number: DurableNo,
-        /// Of which stream it is.
+        /// The event's stream.
         whose: FlightStream,
         /// The event's tick.
         tick: Tick,
     },
-    /// The client has it, and has to forget the tag.
+    /// The client has the event, and has to forget the tag.
     Received {
-        /// For which subscription.
+        /// The subscription.
         number: DurableNo,
-        /// Of which stream it is.
+        /// The event's stream.
         whose: FlightStream,
         /// The event's tick.
         tick: Tick,
     },
-    /// The client may have got it, and the event is not kept.
+    /// The client may have the event, which is not kept.
     Unkept,
 }
 
-/// Stands for the index of an own pubend where another broker's follows.
+/// Stands for the index of an own pubend where another broker's pubend follows.
 const OTHER: u8 = u8::MAX;
 
 impl MapValue<'_> for Flight {
@@ -187,7 +187,7 @@ impl MapValue<'_> for Flight {
     }
 
     fn read_older(version: u8, bytes: &mut ByteReader<'_>) -> Option<Self> {
-        // It had own streams alone, in the same form.
+        // Version 1 had own streams alone, in the same form.
         let flight = if version == 1 { Flight::read(bytes) } else { None };
         let is_other = |flight: &Flight| {
             matches!(

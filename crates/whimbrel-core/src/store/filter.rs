@@ -1,16 +1,15 @@
-//! Filter records: for which durable subscriptions an event was logged. Whoever catches up finds by
-//! them the few events of the log that it wants, without looking at the others.
+//! Filter records: for which durable subscriptions an event was logged. With them, catch-up finds
+//! the few events of the log that it wants, without reading the others.
 //!
-//! A record belongs to one event, at whose tick it lies, in a stream of its own per pubend and
-//! *shard* of the subscriptions' numbers. It names those that want the event, ascending, and with
-//! each the tick of the event before that it wanted: a chain through the log, of which the
-//! subscription knows the last member (`Durable::newest`). Records are hints: whoever is named
-//! looks at the event again. What must never happen is that one is missing, so a record without
-//! names means everybody, and a chain that breaks, after a restart for instance, is replaced by
-//! reading all records.
+//! A record belongs to one event and has its tick, in a stream of its own per pubend and *shard* of
+//! the subscriptions' numbers. It names, ascending, the subscriptions that want the event, and with
+//! each the tick of the previous event that it wanted: a chain through the log, of which the
+//! subscription knows the last member (`Durable::newest`). Records are hints: a named subscription
+//! is matched again. A name must never be missing, so a record without names means all
+//! subscriptions. If a chain breaks, after a restart for instance, all records are read instead.
 //!
-//! Other brokers that are owed something are named in the same way, each as one, in a shard of
-//! their own, by their numbers alone.
+//! Other brokers with retention holds are named in the same way, each as one, in a shard of their
+//! own, by their numbers alone.
 //!
 //! After the persistent filtering subsystem of Gryphon ("Scalably supporting durable subscriptions
 //! in a publish/subscribe system", 2003).
@@ -26,34 +25,34 @@ use super::write_queue::WriteQueue;
 use crate::cursor::Cursors;
 use crate::route::{Router, TargetKind};
 
-/// The form of a record, its first byte: names of [`NAME`] bytes.
+/// The format of a record, its first byte: names of [`NAME`] bytes.
 const FORMAT: u8 = 1;
 
-/// That of a record which says nothing of the events before, as they are of brokers: numbers within
-/// the shard alone, two bytes each.
+/// The format of a record of brokers, without previous ticks: numbers within the shard alone, two
+/// bytes each.
 const BARE: u8 = 2;
 
-/// Bytes of one name: two for the number within the shard, seven for how far its last event lies
-/// back.
+/// Bytes of one name: two for the number within the shard, seven for the distance (ns) to its
+/// previous event.
 const NAME: usize = 9;
 
-/// An event that lies farther back than this cannot be named; about two years.
+/// Largest distance that a name can have, nanoseconds; about two years.
 const DISTANCE_MAX: u64 = (1 << 56) - 1;
 
-/// Subscriptions that the records of one event name; for more of them, everybody is meant. Bounds
-/// the records of an event to 128 KiB.
+/// Most subscriptions that the records of one event name; of more, all are meant. Bounds the
+/// records of an event to 128 KiB.
 const NAMES_MAX: usize = (128 << 10) / NAME;
 
-/// Events that are found by following the chain; of more, all records are read.
+/// Most events that are found by following the chain; beyond, all records are read.
 const CHAIN_MAX: usize = 64;
 
-/// Bytes of records of brokers that are looked through in a turn, about.
+/// Bytes of brokers' records that are searched in a turn, about.
 pub(crate) const RECORDS_BYTES: usize = 64 << 10;
 
-/// Records that cost as much to look at as one event.
+/// Number of records whose search costs as much as one event.
 const LOOKS: usize = 16;
 
-/// Which part of all subscriptions a number belongs to, and which it is there.
+/// The shard of a number, and the number within it.
 fn split(number: DurableNo) -> (u16, u16) {
     ((number.0 >> 16) as u16, number.0 as u16)
 }
@@ -63,18 +62,18 @@ pub(crate) fn stream_of(own: usize, number: DurableNo) -> StreamName {
     StreamName::Filter { pubend: own as u8, shard: split(number).0 }
 }
 
-/// What a record says of a subscription.
+/// The result of a search for a subscription in a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum NamedIn {
-    /// It does not want the event.
+    /// The subscription does not want the event.
     No,
-    /// It may want it.
+    /// The subscription may want the event.
     Perhaps,
-    /// It wants it, and has wanted none between that tick and this one.
+    /// The subscription wants the event, and none between that tick and this one.
     After(Tick),
 }
 
-/// What a record at that tick says of a subscription. Costs a search among the names.
+/// Searches the record at `tick` for a subscription.
 pub(crate) fn look_up(tick: Tick, body: &[u8], number: DurableNo) -> NamedIn {
     if let Some(numbers) = bare_numbers(body) {
         let number = split(number).1.to_le_bytes();
@@ -94,32 +93,31 @@ pub(crate) fn look_up(tick: Tick, body: &[u8], number: DurableNo) -> NamedIn {
     }
 }
 
-/// Which subscriptions of its shard a record names, by their numbers there; `None`: everybody is
-/// meant.
+/// The numbers within the shard that a record names; `None`: all subscriptions are meant.
 pub(super) fn names(body: &[u8]) -> Option<impl Iterator<Item = u16>> {
     known_names(body).map(|names| names.iter().map(number_of))
 }
 
-/// The numbers in a record that has nothing else; `None` if it has, or is not understood.
+/// The numbers in a record of brokers; `None` if it is none, or not valid.
 fn bare_numbers(body: &[u8]) -> Option<&[[u8; 2]]> {
     let Some((&BARE, numbers)) = body.split_first() else { return None };
     let (numbers, rest) = numbers.as_chunks::<2>();
     (!numbers.is_empty() && rest.is_empty()).then_some(numbers)
 }
 
-/// The names in a record; `None` if there are none, or they are not understood.
+/// The names in a record of subscriptions; `None` if it has none, or is not valid.
 fn known_names(body: &[u8]) -> Option<&[[u8; NAME]]> {
     let Some((&FORMAT, names)) = body.split_first() else { return None };
     let (names, rest) = names.as_chunks::<NAME>();
     (!names.is_empty() && rest.is_empty()).then_some(names)
 }
 
-/// The number in its shard of the subscription that is named.
+/// The number within its shard of a named subscription.
 fn number_of(name: &[u8; NAME]) -> u16 {
     u16::from_le_bytes([name[0], name[1]])
 }
 
-/// Writes a record: who is named in it, as brokers or as subscriptions.
+/// Writes a record with these names, as brokers or as subscriptions.
 fn put_names(out: &mut Vec<u8>, tick: Tick, is_of_holds: bool, names: &[(DurableNo, Tick)]) {
     out.push(if is_of_holds { BARE } else { FORMAT });
     for (number, before) in names {
@@ -137,34 +135,34 @@ fn put_name(out: &mut Vec<u8>, tick: Tick, (number, before): (DurableNo, Tick)) 
     out.extend_from_slice(&distance.to_le_bytes()[..NAME - 2]);
 }
 
-/// What is known of filter records.
+/// State and counters of writing filter records.
 #[derive(Debug, Default)]
 pub(crate) struct FilterRecords {
-    /// The logged events after these ticks have records.
+    /// Logged events after these ticks have records.
     pub(crate) since: OwnTicks,
-    /// To whom the event that is being accepted leads, as far as they are durable.
+    /// Durable targets of the event that is being accepted.
     pub(crate) wanted: Vec<(TargetKind, u32)>,
     /// Subscriptions that wait for their confirmation, and the last event that each wanted.
     pub(crate) asking: BTreeMap<DurableNo, OwnTicks>,
     /// Kept for its memory.
     names: Vec<(DurableNo, Tick)>,
-    /// Records that were made.
+    /// Number of records written.
     pub(crate) records: u64,
-    /// Names in them.
+    /// Number of names in them.
     pub(crate) named: u64,
-    /// Their bytes.
+    /// Bytes of them.
     pub(crate) bytes: u64,
 }
 
 impl FilterRecords {
-    /// A fault: drops from the next record the wishes that are debts to other brokers, or all other
-    /// wishes.
+    /// A fault: leaves brokers' retention holds, or else all other durable interests, out of the
+    /// next record.
     pub(crate) fn leave_out(&mut self, holds: bool, router: &Router) {
         let is_hold = |to: u32| router.interest_owner(to).is_some_and(|(number, _)| number.is_hold());
         self.wanted.retain(|(kind, to)| *kind != TargetKind::Interest || is_hold(*to) != holds);
     }
 
-    /// Names those who want the logged event at that tick, in the batch that is open.
+    /// Writes the records of the logged event at that tick to the open batch.
     pub(crate) fn name(
         &mut self,
         (own, tick): (usize, Tick),
@@ -197,8 +195,8 @@ impl FilterRecords {
             };
             names.push((number, core::mem::replace(&mut newest[own], tick)));
         }
-        // One that changes may have wanted it before, too: then it was found at this tick the
-        // second time.
+        // A subscription that is being changed may have its old interest match as well: then its
+        // tick is this event's the second time.
         names.sort_unstable();
         names.dedup_by_key(|(number, _)| *number);
         let is_blind = names.len() > NAMES_MAX;
@@ -213,54 +211,53 @@ impl FilterRecords {
     }
 }
 
-/// What a subscription that catches up knows of a part of the log.
+/// The events that a cursor in catch-up may want in a part of the log.
 #[derive(Debug)]
 pub(crate) struct LogPlan {
     own: usize,
     from: Tick,
-    /// The part ends here; what comes after is not known.
+    /// End of the part; nothing is known beyond.
     pub(crate) upto: Tick,
-    /// Ticks of the events in it that may be wanted, ascending; `None`: all may be.
+    /// Ticks of events in the part that may be wanted, ascending; `None`: all may be.
     pub(crate) ticks: Option<Vec<Tick>>,
-    /// Events found so far by following the chain, newest first, and the one that is next.
+    /// Progress of following the chain.
     pub(crate) chain: Chain,
-    /// Bytes of events that are read at once: more, if what is wanted lies close together.
+    /// Bytes of events per read: more where wanted events lie close together.
     pub(crate) bytes: usize,
-    /// Records of the part, if they have been looked through.
+    /// Number of records of the part that were searched.
     looked_at: usize,
 }
 
-/// How far the chain of the events that a subscription wants has been followed.
+/// How far the chain of a subscription's wanted events was followed.
 #[derive(Debug)]
 pub(crate) enum Chain {
-    /// Not yet.
+    /// Not followed yet.
     Untried,
-    /// From the newest one down to before `next`; nothing else is wanted up to `upto`.
+    /// Followed from the newest event down to before `next`; up to `upto`, only `found` is wanted.
     Followed { found: Vec<Tick>, next: Tick, upto: Tick },
-    /// It is broken, or too long.
+    /// Broken, or longer than [`CHAIN_MAX`].
     Broken,
 }
 
 impl LogPlan {
-    /// Nothing is known.
+    /// A plan that knows nothing.
     pub(crate) fn new(own: usize, from: Tick) -> Self {
         LogPlan { own, from, upto: from, ticks: None, chain: Chain::Untried, bytes: POINT_BYTES, looked_at: 0 }
     }
 
-    /// It says something of a subscription that has got there, or can go on from there.
+    /// Whether the plan covers, or can be extended from, a tick of a stream.
     pub(crate) fn is_about(&self, own: usize, from: Tick) -> bool {
         self.own == own && self.from <= from && from <= self.upto
     }
 
-    /// The part that follows is known.
+    /// Replaces the plan by that of the next part, up to `upto`.
     pub(crate) fn extend(&mut self, upto: Tick, ticks: Option<Vec<Tick>>) {
         (self.from, self.upto, self.ticks) = (self.upto, upto, ticks);
     }
 
-    /// Follows the chain of what a subscription wants, from the newest, if its record can be read,
-    /// back to where it stands, as far as records have been read. If it gets there, what is wanted
-    /// up to `lacks` is known; else tells which part of the filter stream is to be read, if that is
-    /// worth it.
+    /// Follows the chain of wanted events, from the newest whose record can be read, back to the
+    /// cursor's position, as far as records were read. If it gets there, the plan covers the log up
+    /// to `lacks`. Otherwise returns the part of the filter stream to read, if that is worthwhile.
     pub(crate) fn follow_chain<'a>(
         &mut self,
         (newest, from, lacks): (Option<Tick>, Tick, Tick),
@@ -297,8 +294,8 @@ impl LogPlan {
         None
     }
 
-    /// Unless it is known already, learns from a part of the filter stream that was read what is
-    /// wanted in it; without one, tells which is to be read.
+    /// Extends the plan, unless it already covers `from`, with a part of the filter stream that was
+    /// read. Without a slice, returns the part to read.
     pub(crate) fn read_on(
         &mut self,
         (from, lacks): (Tick, Tick),
@@ -327,7 +324,7 @@ impl LogPlan {
         None
     }
 
-    /// At least one of so many events for which there are records may be wanted.
+    /// Whether at least one of `of` events with records may be wanted.
     pub(crate) fn is_dense(&self, of: usize) -> bool {
         self.ticks.as_ref().is_none_or(|ticks| ticks.len() * of >= self.looked_at)
     }
@@ -345,7 +342,7 @@ impl LogPlan {
         self.ticks.as_ref().is_none_or(|ticks| ticks.binary_search(&tick).is_ok())
     }
 
-    /// So many events of a part that was read were wanted.
+    /// Adapts the size of reads to the number of wanted events in the last one.
     pub(crate) fn record_found(&mut self, found: usize) {
         let next = if found > 1 { self.bytes * 2 } else { self.bytes / 2 };
         self.bytes = next.clamp(POINT_BYTES, FETCH_BYTES);

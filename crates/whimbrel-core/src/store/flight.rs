@@ -1,6 +1,6 @@
-//! Deliveries at exactly once in sessions that are remembered: that one is on its way is durable
-//! before it is sent, that the client has it before it is told to forget the tag. So neither a tag
-//! nor an event is ever used twice.
+//! Exactly-once deliveries of sessions that are written. A delivery is durable before it is sent,
+//! and its receipt is durable before the client is told to forget the tag. So neither a tag nor an
+//! event is ever used twice.
 
 use std::collections::BTreeMap;
 
@@ -15,8 +15,7 @@ use crate::route::{NO_CURSOR, NO_GROUP};
 use crate::session::{Abandoned, Settled, Slot, Stage};
 
 impl Broker {
-    /// Writes what is to be sent, in the order in which it will be, and forgets what is not sent
-    /// after all.
+    /// Writes the deliveries that are to be sent, in order, and forgets abandoned ones.
     pub(crate) fn prepare(&mut self) {
         for (index, number) in core::mem::take(&mut self.sessions.dropped) {
             if !self.sessions.is_numbered(index, number) {
@@ -31,7 +30,7 @@ impl Broker {
                     self.sessions.fulfil(self.groups.account(group), origin);
                 }
             }
-            // What they held may be free.
+            // Their holds may be free.
             self.cursors_of(index).into_iter().for_each(|cursor| self.cursors.touch(cursor));
         }
         while let Some((index, tag, number)) = self.sessions.prepared.pop_front() {
@@ -47,8 +46,7 @@ impl Broker {
             };
             self.store.write_queue.put(|key| Key::InFlight(number, tag).put(key), |value| flight.put_versioned(value));
             let batch = self.store.write_queue.seal();
-            // A client that answers nothing has it all the same: whoever goes on from a copy must
-            // know under which tag.
+            // The client has the delivery, even if it answers nothing: a replica must know its tag.
             self.record_moved(index);
             let batch = if fault!(self, PublishBeforePut) { self.store.commit_queue.last() } else { batch };
             // Once the log has failed, nothing is sent that would have to be remembered.
@@ -58,8 +56,7 @@ impl Broker {
         }
     }
 
-    /// How a delivery is found again after a restart, if it is: for which subscription, and which
-    /// event of which stream.
+    /// The durable name of a delivery, if it has one: subscription, stream and tick.
     fn flight(&self, cursor: u32, id: Option<EventId>) -> Option<(DurableNo, FlightStream, Tick)> {
         let (durable, id) = (self.cursors.durable(cursor)?, id?);
         let whose = match self.streams.own_reliable(id.pubend) {
@@ -69,9 +66,9 @@ impl Broker {
         Some((durable.number, whose, id.tick))
     }
 
-    /// A subscription counts on the log of a stream from now on: what it was given of that before,
-    /// and has not settled, is found there after a restart. Without that it would come again, under
-    /// another tag.
+    /// A subscription counts on the log of a stream from now on: its open deliveries of that stream
+    /// are written, so that they are found in the log after a restart. Otherwise they would come
+    /// again with another tag.
     pub(crate) fn keep_flights(&mut self, cursor: u32, pubend: PubendId) {
         let index = self.cursors.get(cursor).session;
         let session = self.sessions.get(index);
@@ -95,7 +92,7 @@ impl Broker {
         }
     }
 
-    /// A delivery may be sent.
+    /// A delivery may be sent: its record is durable.
     pub(crate) fn hand_over(&mut self, now: Time, index: u32, number: SessionNo, tag: u16, out: &mut dyn Output) {
         if self.sessions.is_numbered(index, number) {
             self.sessions.get_mut(index).inflight.is_ready(tag);
@@ -103,7 +100,7 @@ impl Broker {
         }
     }
 
-    /// A client has answered a delivery.
+    /// Handles a client's answer to a delivery.
     pub(crate) fn settle(&mut self, now: Time, (link, tag): (Link, u16), by: Settlement, out: &mut dyn Output) {
         let index = self.sessions.of(link);
         let session = self.sessions.get_mut(index);
@@ -149,7 +146,8 @@ impl Broker {
         }
         if settled == Settled::Done && is_kept && by != Settlement::Acknowledged {
             match self.cursors.durable_mut(cursor) {
-                // Not before the position that it moves, or it would come again after a crash.
+                // Forgotten only after the position has moved past it, or a crash would deliver it
+                // again.
                 Some(durable) => durable.done.push(tag),
                 None => {
                     self.store.write_queue.forget(|key| Key::InFlight(number, tag).put(key));
@@ -159,9 +157,8 @@ impl Broker {
         }
     }
 
-    /// A client has answered a delivery: of one from before a restart, before its subscription has
-    /// got there in the log, it is noted that the client has it. So it is if one before it is still
-    /// open behind it, as may be of those that are repeated.
+    /// Notes that the client has an event that the cursor has not reached: one from before a
+    /// restart, or a repeated one with an earlier event still open.
     pub(crate) fn record_beyond(&mut self, cursor: u32, id: Option<EventId>, is_repeated: bool) {
         if self.cursors.durable(cursor).is_none() {
             return;
@@ -179,8 +176,8 @@ impl Broker {
         }
     }
 
-    /// The tick of a stream after which a durable subscription goes on, though it may be set aside,
-    /// or not be known here yet.
+    /// The tick of a stream after which a durable subscription resumes, even if the stream is
+    /// detached, or not known here yet.
     fn resumes_after(&self, cursor: u32, pubend: PubendId) -> Tick {
         let cursor = self.cursors.get(cursor);
         let remote = &cursor.durable.as_deref().expect("the caller has looked").remote;
@@ -188,13 +185,13 @@ impl Broker {
             _ if remote.detached.has(pubend) => remote.detached.get(pubend),
             Some(catch_up) => catch_up.positions.get(pubend),
             None if remote.since.has(pubend) => self.streams.passed(pubend).max(cursor.ahead.get(pubend)),
-            // Whoever is live has had all that has come of it.
+            // A caught-up cursor has had all that was received of the stream.
             None => NOTHING,
         }
     }
 
-    /// Writes that the client has the event of a delivery, and has it told to forget the tag when
-    /// that is durable; false if it never will be.
+    /// Writes that the client has the event of a delivery; the client is told to forget the tag
+    /// when that is durable. False if it never will be.
     fn record_received(&mut self, index: u32, (whom, tag): (Recipient, u16), cursor: u32, id: Option<EventId>) -> bool {
         let number = self.sessions.get(index).memory.number;
         let received = match self.flight(cursor, id) {
@@ -214,7 +211,7 @@ impl Broker {
         true
     }
 
-    /// That a client has the event of a delivery is durable: it has to forget the tag.
+    /// The receipt of a delivery is durable: the client is told to forget the tag.
     pub(crate) fn received(
         &mut self,
         now: Time,
@@ -226,14 +223,14 @@ impl Broker {
             self.sessions.get_mut(index).inflight.received(tag);
             match link {
                 Some(link) => out.release(link, tag, true),
-                // On another connection it is told again.
+                // The client's next connection is told again.
                 None => self.resume(now, index, out),
             }
         }
     }
 
-    /// Takes over what was in flight, oldest first: behind the largest range of tags that are not
-    /// used.
+    /// Restores deliveries in flight, oldest first: that is behind the largest range of unused
+    /// tags.
     pub(super) fn restore_flights(
         &mut self,
         index: u32,
@@ -271,11 +268,11 @@ impl Broker {
                 durable.beyond.push(id);
             }
             if is_of_copy {
-                // What it has not got is read anew, under another tag.
+                // An event that the client has not got is read anew, with another tag.
                 continue;
             }
-            // What is behind where its subscription goes on, or whose subscription has ended, does
-            // not come in the log.
+            // Events behind the cursor's position, or of an ended subscription, are not read from
+            // the log.
             let is_ahead = cursor
                 .and_then(|cursor| self.cursors.catch_up_mut(cursor))
                 .is_some_and(|catch_up| catch_up.positions.get(id.pubend) < id.tick);

@@ -1,9 +1,9 @@
-//! What this broker owes others: their durable subscriptions' interest, for which events are
-//! logged, and how far the log is held for them.
+//! Retention holds given to other brokers: the interest of their durable subscriptions, for which
+//! events are logged, and how far the log is held for them.
 //!
-//! It outlives links, restarts of both, and partitions. What a broker is owed is held until it says
-//! that it needs it no more; [`HoldRecord`] has that as it was reported last. What it began to want
-//! with a later version of its interest than the report knows of is held from where that began.
+//! A hold outlives links, restarts of both brokers, and partitions. The log is held until the other
+//! broker reports that it needs it no more; [`HoldRecord`] has its last report. An entry of a later
+//! version of its interest than the report's is held from where that entry began.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,30 +17,30 @@ use crate::cursor::NOTHING;
 use crate::route;
 use whimbrel_wire::PreviousIdentity;
 
-/// Brokers that are owed something, those included whose sessions have gone to others or have been
-/// given up. Others are told that there is no log.
+/// Most brokers with holds, including those whose sessions have moved to other brokers, or that
+/// were forfeited. Others are told that there is no log.
 pub(crate) const HOLDS_GIVEN_MAX: usize = 1_024;
 
-/// Entries that have gone, and of which a broker has not reported, that are told apart.
+/// Most dropped entries of a broker, not covered by a report yet, that are kept apart.
 const DROPPED_MAX: usize = 64;
 
-/// One thing that a broker's durable subscriptions want: topic filter and selector.
+/// One entry of a broker's durable interest: topic filter and selector.
 pub(crate) type InterestKey = (Box<str>, Option<Box<str>>);
 
-/// What is kept of one such thing.
+/// One entry of a broker's durable interest, as held here.
 #[derive(Debug)]
 pub(crate) struct HeldInterest {
-    /// Its number among those of its broker; never given twice while that is owed something.
+    /// Its number among the broker's entries; not used again while the broker has a hold.
     pub(crate) number: u32,
-    /// With which version of the broker's interest it came.
+    /// The version of the broker's interest that it came with.
     pub(crate) version: u64,
-    /// What it wants was logged after these ticks.
+    /// Matching events were logged after these ticks.
     pub(crate) begin: OwnTicks,
-    /// By which it is in the index.
+    /// Its handle in the index.
     pub(crate) in_index: route::DurableInterest,
 }
 
-/// As it is written, with what it wants.
+/// An entry as it is written, with filter and selector.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct HeldInterestRecord<'a> {
     pub(crate) version: u64,
@@ -63,32 +63,32 @@ impl<'a> MapValue<'a> for HeldInterestRecord<'a> {
     }
 }
 
-/// How far the log is held for a broker.
+/// The hold of a broker, as it is written.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct HoldRecord {
-    /// What it is called.
+    /// The broker's name.
     pub(crate) name: Box<str>,
-    /// Its life in which it reported last, and the number of that report.
+    /// The incarnation that sent the last report, and the number of that report.
     pub(crate) report: (u64, u64),
-    /// Up to which version of its interest that speaks.
+    /// The version of the interest that the report covers.
     pub(crate) version: u64,
-    /// It needs all behind these ticks; [`NOTHING`]: nothing of that stream.
+    /// The broker needs all events behind these ticks; [`NOTHING`]: none of that stream.
     pub(crate) needed: OwnTicks,
-    /// Who has copies of its sessions.
+    /// Brokers with copies of its sessions.
     pub(crate) replicas: Vec<HostId>,
-    /// Who of these has said that all that it had of them is taken over.
+    /// The replicas that have adopted all sessions of which they had copies.
     pub(crate) taken_over: Vec<HostId>,
-    /// It will never come back: another one has its name, or it was forgotten.
+    /// The broker will never come back: another host has its name, or it was forgotten.
     pub(crate) has_ended: bool,
-    /// When it was heard of last.
+    /// When the broker last reported.
     pub(crate) at: Time,
-    /// Up to here what it was owed may have been given up although it had not said so; [`NOTHING`]:
+    /// Up to here events may have been given up that the broker may still have needed; [`NOTHING`]:
     /// all, and nothing is held any more.
     pub(crate) forfeited: OwnTicks,
-    /// How filter records name it; `None` only between reading what an earlier version has written
-    /// and going on from that.
+    /// The broker's number in filter records; `None` only while a record of an earlier version is
+    /// being restored.
     pub(crate) number: Option<HoldNo>,
-    /// They do so after these ticks, as far as it was owed what it wanted.
+    /// Filter records name the broker after these ticks, for entries held then.
     pub(crate) named: OwnTicks,
 }
 
@@ -143,34 +143,33 @@ impl MapValue<'_> for HoldRecord {
     }
 }
 
-/// What one broker is owed.
+/// The hold that was given to one broker.
 #[derive(Debug)]
 pub(crate) struct HoldGiven {
     pub(crate) record: HoldRecord,
     pub(crate) entries: BTreeMap<InterestKey, HeldInterest>,
-    /// Of entries that have gone before it has reported where it stands under them: their versions,
-    /// and after which ticks they count.
+    /// Entries dropped before a report covered them: their versions, and after which ticks they
+    /// count.
     pub(crate) dropped: Vec<(u64, OwnTicks)>,
     /// The number of the last entry.
     pub(crate) last: u32,
-    /// The version of its interest of which everything is in the entries.
+    /// The version of the broker's interest that the entries have completely.
     pub(crate) version: u64,
-    /// With which batch that is durable, and what it has reported.
+    /// The batch with which entries and report are durable.
     pub(crate) batch: BatchNo,
-    /// What the log is held for, as it was counted.
+    /// The ticks that the log is held from, as last counted.
     pub(crate) counted: OwnTicks,
-    /// What it needs for those who are there and live, if it has said so in this life of this
-    /// broker.
+    /// The ticks that it needs for connected, caught-up subscriptions, if reported since this
+    /// broker began.
     pub(crate) connected: Option<OwnTicks>,
-    /// When it reported last in this life, or this life began.
+    /// When the broker last reported, or this broker began.
     pub(crate) heard: Time,
-    /// When its hold was written.
+    /// When its record was last written.
     pub(crate) written: Time,
 }
 
 impl HoldGiven {
-    /// Nothing is owed yet; what is to be will be under that number in filter records after these
-    /// ticks.
+    /// A hold without entries. Filter records will name it by that number after these ticks.
     pub(crate) fn new(now: Time, name: &str, (number, named): (HoldNo, OwnTicks)) -> HoldGiven {
         let hold = HoldRecord {
             name: name.into(),
@@ -188,7 +187,7 @@ impl HoldGiven {
         HoldGiven::restored(now, hold)
     }
 
-    /// As it was written; its entries follow.
+    /// A hold as it was written; its entries are added afterwards.
     pub(crate) fn restored(now: Time, hold: HoldRecord) -> HoldGiven {
         HoldGiven {
             record: hold,
@@ -204,8 +203,8 @@ impl HoldGiven {
         }
     }
 
-    /// An entry has gone. If it has not said yet what it needs under that one, it may need all of
-    /// it: others that have come may cover it.
+    /// Records a dropped entry. If no report covers it yet, the broker may need all its events, as
+    /// new entries may cover it.
     pub(crate) fn record_dropped(&mut self, interest: &HeldInterest) {
         if interest.version <= self.record.version {
             return;
@@ -218,17 +217,18 @@ impl HoldGiven {
         }
     }
 
-    /// What it needs, as it has said or has not said yet of entries that have gone.
+    /// The ticks that the broker needs events behind: as reported, and for dropped entries not
+    /// covered by a report.
     pub(crate) fn needed(&self) -> OwnTicks {
         let least =
             |needed: OwnTicks, (_, begin): &(u64, OwnTicks)| core::array::from_fn(|own| needed[own].min(begin[own]));
         self.dropped.iter().fold(self.record.needed, least)
     }
 
-    /// What is behind these ticks is kept for it.
+    /// Events behind these ticks are kept for the broker.
     pub(crate) fn holds(&self) -> OwnTicks {
         let mut held = self.needed();
-        // Of these it did not know when it reported.
+        // The last report did not cover these.
         for entry in self.entries.values().filter(|entry| entry.version > self.record.version) {
             for (held, begin) in held.iter_mut().zip(entry.begin) {
                 *held = begin.min(*held);
@@ -237,7 +237,7 @@ impl HoldGiven {
         held
     }
 
-    /// After which ticks all that it wants was logged.
+    /// After which ticks events were logged for all entries.
     pub(crate) fn since(&self) -> OwnTicks {
         let mut since = [Tick(0); OWN];
         for entry in self.entries.values() {
@@ -248,33 +248,33 @@ impl HoldGiven {
         since
     }
 
-    /// By which number what it wants is named in the index.
+    /// The owner of its entries in the index.
     pub(crate) fn interest_owner(&self) -> Option<(DurableNo, u32)> {
         self.record.number.map(|number| (number.among_durable(), route::NO_CURSOR))
     }
 
-    /// It was given up: nothing is held for it any more.
+    /// Whether the hold was forfeited: nothing is held any more.
     pub(crate) fn is_forfeited(&self) -> bool {
         self.record.forfeited == [NOTHING; OWN]
     }
 
-    /// It neither is owed anything nor ever has to be told of anything that was given up.
+    /// Whether the broker needs nothing, and never has to be told of events that were given up.
     pub(crate) fn is_settled(&self) -> bool {
         self.entries.is_empty() && self.needed() == [NOTHING; OWN] && !self.is_forfeited()
     }
 
-    /// All who had copies of its sessions have taken them over.
+    /// Whether all replicas have adopted the sessions of a broker that has ended.
     pub(crate) fn is_taken_over(&self) -> bool {
         let HoldRecord { replicas, taken_over: took, has_ended, .. } = &self.record;
         *has_ended && !replicas.is_empty() && replicas.iter().all(|replica| took.contains(replica))
     }
 }
 
-/// What was written of what others are owed.
+/// Holds given, as read after a restart.
 #[derive(Debug, Default)]
 pub(crate) struct RestoredHolds {
     pub(crate) holds: Vec<(HostId, HoldRecord)>,
-    /// Each with its number, and as it was written.
+    /// Each with its number, as it was written.
     pub(crate) entries: Vec<(HostId, u32, Box<[u8]>)>,
     pub(crate) ended: BTreeMap<HostId, EndedHostRecord>,
 }
@@ -285,11 +285,11 @@ pub(crate) struct EndedHostRecord {
     pub(crate) reliable: u8,
     pub(crate) best_effort: u8,
     pub(crate) birth: Tick,
-    /// Its streams have ended here, or later where more of them had come.
+    /// Its streams end here, or later where more of them was received.
     pub(crate) upto: Tick,
-    /// It was forgotten at this broker, which tells others so.
+    /// The host was forgotten at this broker, which tells others so.
     pub(crate) is_retired: bool,
-    /// What it was called; nothing if that is not known. The first version did not say so.
+    /// Its name; empty if unknown, as in the first version.
     pub(crate) name: Box<str>,
 }
 
@@ -318,17 +318,17 @@ impl MapValue<'_> for EndedHostRecord {
     }
 }
 
-/// What others are owed, and who is never owed anything again.
+/// Holds given, by host, and hosts that never get one again.
 #[derive(Debug, Default)]
 pub(crate) struct HoldsGiven {
     pub(crate) of: BTreeMap<HostId, HoldGiven>,
-    /// Hosts that were forgotten at this broker, those last that were last; at most
+    /// Hosts forgotten at this broker, oldest first; at most
     /// [`whimbrel_wire::PREVIOUS_IDENTITIES_MAX`].
     pub(crate) retired: Vec<PreviousIdentity>,
 }
 
 impl HoldsGiven {
-    /// The least number that no broker has.
+    /// The least unused number.
     pub(crate) fn free_number(&self) -> HoldNo {
         let used: BTreeSet<HoldNo> = self.of.values().filter_map(|hold_given| hold_given.record.number).collect();
         let free = (0..).map(HoldNo).find(|number| !used.contains(number));

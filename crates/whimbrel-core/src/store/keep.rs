@@ -12,12 +12,11 @@ use crate::broker::Broker;
 use crate::route::NO_CURSOR;
 use crate::session::Session;
 
-/// How often that is written which may be forgotten in a crash: retained messages and numbers of
-/// events that are not logged.
+/// Interval of lazy writes, which a crash may lose: retained messages and numbers of events that
+/// are not logged.
 pub(crate) const LAZILY_EVERY: Duration = Duration::from_secs(1);
 
-/// Topics, and numbers, that are written so in one turn; how long others have their turn then, if
-/// more is left.
+/// Topics, and numbers, written lazily in one turn; and the pause after it if more is left.
 const LAZILY_SLICE: usize = 1_024;
 const LAZILY_PAUSE: Duration = Duration::from_millis(1);
 
@@ -25,7 +24,7 @@ const LAZILY_PAUSE: Duration = Duration::from_millis(1);
 const FORGET_MAX: usize = 1024;
 
 impl SessionRecord {
-    /// A session as it is, whose client left then.
+    /// The record of a session as it is; `left`: when its client left.
     pub(super) fn of(session: &Session, left: Option<Time>) -> SessionRecord {
         let (number, expiry, last_tag) = (session.memory.number, session.expiry, session.last_tag());
         SessionRecord {
@@ -40,18 +39,17 @@ impl SessionRecord {
 }
 
 impl Broker {
-    /// Whether there is a log, and it takes something.
+    /// Whether there is a log that accepts writes.
     pub fn has_log(&self) -> bool {
         matches!(self.store.disk, Disk::Open | Disk::Full)
     }
 
-    /// Whether a session, and what changes of it, is written.
+    /// Whether a session and its changes are written.
     pub(crate) fn remembers(&self, index: u32) -> bool {
         self.has_log() && self.sessions.get(index).memory.is_kept
     }
 
-    /// Writes a session as it is, if it outlives its connection, and its will; `left`: when its
-    /// client left.
+    /// Writes a session, if it outlives its connection, and its will; `left`: when its client left.
     pub(crate) fn remember_session(&mut self, index: u32, left: Option<Time>) {
         if !self.has_log() {
             return;
@@ -85,8 +83,8 @@ impl Broker {
         store.write_queue.seal();
     }
 
-    /// A session ends: everything that is written of it is forgotten, the session itself last, so
-    /// that a crash in between leaves one that ends again.
+    /// Forgets everything that is written of a session that ends, the session itself last, so that
+    /// a crash in between leaves one that ends again.
     pub(crate) fn forget_session(&mut self, index: u32) {
         let session = self.sessions.get(index);
         let (number, is_kept) = (session.memory.number, session.memory.is_kept);
@@ -96,7 +94,7 @@ impl Broker {
         let write_queue = &mut self.store.write_queue;
         write_queue.forget(|key| Key::Will(number).put(key));
         if is_kept {
-            // What was given up in this very call is still to be forgotten.
+            // Deliveries abandoned in this very call are still to be forgotten.
             let given_up = session.memory.abandoned.iter().map(|abandoned| abandoned.tag);
             let flights = session.inflight.exactly_once().into_iter().chain(given_up);
             let flights = flights.map(|tag| Key::InFlight(number, tag));
@@ -120,8 +118,7 @@ impl Broker {
         write_queue.seal();
     }
 
-    /// Writes what is to be remembered of a subscription as it is now; of one that is none,
-    /// nothing.
+    /// Writes the record of a subscription as it is now, or forgets it if there is none.
     pub(crate) fn remember_subscription(&mut self, index: u32, text: &str) {
         let session = self.sessions.get(index).memory.number;
         let Some(id) = self.router.find(index, text) else {
@@ -158,8 +155,8 @@ impl Broker {
             .put(|key| Key::Subscription(session, text).put(key), |value| record.put_versioned(value));
     }
 
-    /// A client is told nothing before what was written so far is durable: it begins anew, and the
-    /// old must not come back.
+    /// Holds back a client's answers until all that was written so far is durable: its session
+    /// begins anew, and the old one must not come back.
     pub(crate) fn cork_until_durable(&mut self, whom: Recipient, out: &mut dyn Output) {
         let batch = self.store.write_queue.last();
         let batch = if fault!(self, OldSessionBack) { BatchNo(0) } else { batch };
@@ -170,7 +167,7 @@ impl Broker {
         }
     }
 
-    /// The client will not repeat a publish.
+    /// A client releases a tag (PUBREL): it will not repeat that publish.
     pub(crate) fn release(&mut self, now: Time, link: Link, tag: u16, out: &mut dyn Output) {
         let (whom, index) = (self.sessions.whom(link), self.sessions.of(link));
         self.record_moved(index);
@@ -178,8 +175,8 @@ impl Broker {
         let (number, known) = (session.memory.number, session.memory.unreleased.remove(&tag));
         let mut after = known.map_or(BatchNo(0), |known| known.batch);
         if known.is_some_and(|known| known.is_written) {
-            // Before it is told that the tag is free: a new publish with it would be taken for a
-            // repeat after a crash.
+            // Forgotten before the client is told that the tag is free: after a crash a new publish
+            // with the tag would be taken for a repeat.
             self.store.write_queue.forget(|key| Key::Unreleased(number, tag).put(key));
             after = self.store.write_queue.seal();
         }
@@ -187,7 +184,7 @@ impl Broker {
         self.answer(now, whom, (after, answer), out);
     }
 
-    /// Writes what is written lazily.
+    /// Writes the next slice of retained messages and publishers' numbers, when it is due.
     pub(crate) fn write_lazily(&mut self, now: Time) {
         if now < self.store.lazily_at || self.store.lazy_topics.is_empty() && !self.store.publishers.has_dirty() {
             return;
@@ -196,7 +193,7 @@ impl Broker {
         for _ in 0..LAZILY_SLICE {
             let Some(topic) = self.store.lazy_topics.pop_first() else { break };
             if waiting.contains(&*topic) {
-                // What is to come has been written, and must not be overwritten by what was.
+                // A newer event is already written, and must not be overwritten by an older one.
                 continue;
             }
             match self.retained.get(&topic) {

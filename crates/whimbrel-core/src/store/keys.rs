@@ -1,8 +1,8 @@
-//! What the map of the log holds: one entry for each thing that has to survive a restart.
+//! The entries of the log's map: one for each thing that has to survive a restart.
 //!
-//! A key begins with a letter that says what it is about, a value with the version of its form. All
-//! versions that were ever written can be read; a message or a version that is not known here was
-//! written by a newer broker, and is refused.
+//! A key begins with a letter for its kind, a value with the version of its form. All versions that
+//! were ever written can be read. A letter or version that is not known here was written by a newer
+//! broker, and is refused.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -13,22 +13,22 @@ use super::position_base::BaseNo;
 use super::wire::{ByteReader, duration, put_bytes, put_duration, put_varint};
 use crate::stream::Streams;
 
-/// Reliable streams of a broker.
+/// Number of reliable streams of a broker.
 pub(crate) const OWN: usize = Streams::RELIABLE as usize;
 
 /// A tick for each of the broker's own reliable streams.
 pub(crate) type OwnTicks = [Tick; OWN];
 
-/// The number of a persistent session. Never given twice.
+/// The number of a persistent session. Never used twice.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub(crate) struct SessionNo(pub(crate) u64);
 
-/// The number of a durable subscription. Never given twice. The last 2^16 are those of brokers, see
+/// The number of a durable subscription. Never used twice. The last 2^16 are brokers' numbers, see
 /// [`super::numbers::HoldNo`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub(crate) struct DurableNo(pub(crate) u32);
 
-/// The name of an entry.
+/// The key of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum Key<'a> {
     /// The broker itself; [`Own`].
@@ -37,15 +37,16 @@ pub(crate) enum Key<'a> {
     Session(&'a str),
     /// A subscription of a persistent session, by its text; [`super::SubscriptionRecord`].
     Subscription(SessionNo, &'a str),
-    /// Where a durable subscription stands; [`super::written::PositionHead`].
+    /// The position of a durable subscription; [`super::written::PositionHead`].
     Position(DurableNo),
-    /// The same of another broker's streams, where it differs; [`super::written::PositionPart`].
+    /// Its position in another broker's streams, where that differs from the base;
+    /// [`super::written::PositionPart`].
     Part(DurableNo, HostId),
     /// Where all other brokers' streams stood at a moment; [`super::position_base::PositionBase`].
     PositionBase(BaseNo),
     /// A delivery with its tag, at [`Qos::ExactlyOnce`]; [`super::Flight`].
     InFlight(SessionNo, u16),
-    /// A publish that its client has not released; nothing.
+    /// A publish that its client has not released; the value is empty.
     Unreleased(SessionNo, u16),
     /// The will of a connection; [`LastWill`].
     Will(SessionNo),
@@ -53,26 +54,24 @@ pub(crate) enum Key<'a> {
     Retained(&'a str),
     /// The last number that a publisher gave to an event, by client id; [`super::Numbered`].
     Number(&'a str),
-    /// Up to where a stream was given up although it was not acknowledged, by its index; a
-    /// [`Tick`].
+    /// Up to where a stream was given up before it was acknowledged, by its index; a [`Tick`].
     Early(u8),
     /// After which ticks logged events have filter records; [`OwnTicks`].
     Filtered,
-    /// Which attachment of its client a session is for, and whether it was given away;
+    /// The attachment of its client that a session is for, and whether it was given away;
     /// [`super::AttachmentRecord`].
     Placed(SessionNo),
-    /// Up to where filter records do not name a durable subscription, which has come from another
-    /// broker; [`OwnTicks`].
+    /// Up to where filter records do not name an imported durable subscription; [`OwnTicks`].
     Unnamed(DurableNo),
-    /// Another broker that there is or was; [`super::KnownBrokerRecord`].
+    /// Another broker that is or was known; [`super::KnownBrokerRecord`].
     Known(HostId),
-    /// What is lost of a stream since the broker went on from a copy, by its index;
+    /// Parts of a stream that are lost since the broker was restored from a copy, by its index;
     /// [`super::copied::LostParts`].
     Lost(u8),
-    /// One thing that another broker's durable subscriptions want, by its number;
+    /// One entry of another broker's durable interest, by its number;
     /// [`super::HeldInterestRecord`].
     HeldInterest(HostId, u32),
-    /// How far the log is held for another broker; [`super::HoldRecord`].
+    /// The retention hold of another broker; [`super::HoldRecord`].
     Hold(HostId),
     /// A host that has ended; [`super::EndedHostRecord`].
     Ended(HostId),
@@ -133,7 +132,7 @@ impl<'a> Key<'a> {
         }
     }
 
-    /// Reads a key; `None` if it is none that is known here.
+    /// Reads a key; `None` if its kind or form is not known here.
     pub(crate) fn read(key: &'a [u8]) -> Option<Self> {
         let mut bytes = ByteReader(key);
         let read = match bytes.u8()? {
@@ -182,26 +181,26 @@ fn tagged(out: &mut Vec<u8>, message: u8, session: SessionNo, tag: u16) {
 
 /// A value of the map.
 pub(crate) trait MapValue<'a>: Sized {
-    /// The version in which it is written.
+    /// The version that is written.
     const VERSION: u8 = 1;
 
     fn put(&self, out: &mut Vec<u8>);
 
-    /// Reads what [`MapValue::put`] has written, behind the version.
+    /// Reads what [`MapValue::put`] has written, without the version byte.
     fn read(bytes: &mut ByteReader<'a>) -> Option<Self>;
 
-    /// Reads what was written under an earlier version, behind that.
+    /// Reads the form of an earlier version, without the version byte.
     fn read_older(_version: u8, _bytes: &mut ByteReader<'a>) -> Option<Self> {
         None
     }
 
-    /// With its version.
+    /// Writes the version byte and the value.
     fn put_versioned(&self, out: &mut Vec<u8>) {
         out.push(Self::VERSION);
         self.put(out);
     }
 
-    /// Reads a whole value; `None` if it makes no sense, or its version is not known.
+    /// Reads a whole value; `None` if it is not valid, or its version is not known.
     fn read_versioned(value: &'a [u8]) -> Option<Self> {
         let mut bytes = ByteReader(value);
         let version = bytes.u8()?;
@@ -212,15 +211,15 @@ pub(crate) trait MapValue<'a>: Sized {
     }
 }
 
-/// What the broker has to know of itself.
+/// The broker's own record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Own {
     pub(crate) host: HostId,
     /// The tick after which its streams began.
     pub(crate) birth: Tick,
-    /// No session has had this number or a greater one.
+    /// Greater than the number of any session so far.
     pub(crate) next_session: SessionNo,
-    /// No durable subscription has had this number or a greater one.
+    /// Greater than the number of any durable subscription so far.
     pub(crate) next_durable: DurableNo,
 }
 
@@ -243,23 +242,23 @@ impl MapValue<'_> for Own {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct SessionRecord {
     pub(crate) number: SessionNo,
-    /// How long it outlives its connection.
+    /// For how long it outlives its connection.
     pub(crate) expiry: Duration,
-    /// When its client left; `None`: it is there.
+    /// When its client left; `None`: it is connected.
     pub(crate) left: Option<Time>,
-    /// The tag that was given last by then: its client may still mean earlier ones, also those that
-    /// another broker gave.
+    /// The last tag used by then: its client may still use earlier ones, also those of another
+    /// broker.
     pub(crate) last_tag: u16,
-    /// How many tags, from the next one on, its client may mean for something that is not known.
+    /// The number of tags, from the next one on, that its client may use for unknown deliveries.
     pub(crate) stale_ids: u16,
-    /// Whose it is, if that is known.
+    /// The principal that it belongs to, if known.
     pub(crate) principal: Option<Arc<str>>,
 }
 
 impl MapValue<'_> for SessionRecord {
     const VERSION: u8 = 4;
 
-    // Without an owner as before there were any: 0.1.0 reads that, too.
+    // Without a principal in the version before: 0.1.0 reads that, too.
     fn put_versioned(&self, out: &mut Vec<u8>) {
         out.push(if self.principal.is_some() { Self::VERSION } else { 3 });
         self.put(out);
@@ -291,7 +290,7 @@ impl MapValue<'_> for SessionRecord {
     }
 }
 
-/// What is published when a connection ends without a goodbye.
+/// The will: published when a connection ends without DISCONNECT.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct LastWill<'a> {
     pub(crate) client_id: &'a str,
@@ -329,7 +328,7 @@ impl MapValue<'_> for Tick {
     }
 }
 
-/// Bytes that speak for themselves.
+/// Raw bytes.
 impl<'a> MapValue<'a> for &'a [u8] {
     fn put(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(self);
@@ -354,8 +353,8 @@ impl MapValue<'_> for OwnTicks {
     }
 }
 
-/// The first as it is, each other as how far it is from the one before: the streams of a broker
-/// mostly stand at nearly the same tick.
+/// Writes the first tick, and each other as its distance from the one before: the streams of a
+/// broker mostly stand at nearly the same tick.
 pub(super) fn put_ticks(out: &mut Vec<u8>, ticks: &OwnTicks) {
     let mut before = 0;
     for Tick(tick) in ticks {

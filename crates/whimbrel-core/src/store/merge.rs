@@ -1,23 +1,23 @@
-//! Two states of one session meet: each client was at both brokers while these could not reach each
-//! other. What it has acknowledged at either counts.
+//! Two states of a session are merged: its client was at both brokers while these could not reach
+//! each other. Acknowledgements at either count.
 
 use super::carried::CarriedPosition;
 use crate::broker::Broker;
 use crate::route::NO_CURSOR;
 
-/// Where the subscriptions of a session stood, by topic filter.
+/// Positions of a session's subscriptions, by topic filter.
 pub(crate) type CarriedPositions = Vec<(Box<str>, CarriedPosition)>;
 
 impl Broker {
-    /// Where the durable subscriptions of a session stand.
+    /// The positions of a session's durable subscriptions.
     pub(crate) fn positions_of(&self, index: u32) -> CarriedPositions {
         let known = self.sessions.get(index).subscriptions.iter().map(|id| self.router.get(*id));
         let durable = known.filter(|known| known.cursor != NO_CURSOR && self.cursors.durable(known.cursor).is_some());
         durable.map(|known| (known.text.clone(), self.told_position(index, known.cursor))).collect()
     }
 
-    /// Where a subscription stands, before each gap whose notice its client has not acknowledged:
-    /// notices do not go along, so these gaps are told again.
+    /// A position, before each gap whose notice is not acknowledged: notices do not go along, so
+    /// these gaps are told again.
     fn told_position(&self, index: u32, cursor: u32) -> CarriedPosition {
         let mut position = self.carried_position(index, cursor);
         for gap in self.sessions.get(index).inflight.unanswered_gaps(cursor) {
@@ -27,8 +27,8 @@ impl Broker {
         position
     }
 
-    /// A session that has just come here goes on from the farther of where it stands and where it
-    /// stood here.
+    /// Sets an imported session's positions to the farther of its own and of those that it had
+    /// here.
     pub(crate) fn merge_positions(&mut self, index: u32, stood: &CarriedPositions) {
         for (text, position) in stood {
             let Some(cursor) = self.router.cursor_of(index, text) else { continue };

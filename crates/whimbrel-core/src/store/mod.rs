@@ -1,12 +1,12 @@
-//! What is to outlive the process: the core says what is to be written, in which order, and is told
-//! how far it is durable.
+//! Durable state: the core says what is to be written, and in which order, and is told how far it
+//! is durable.
 //!
-//! The core does no IO. What it wants written is a sequence of *batches* ([`Batch`]), each of which
-//! is there as a whole after a crash or not at all; after a crash the disk holds a prefix of the
-//! sequence. The driver takes them with [`crate::Broker::batch`] and [`crate::Broker::submitted`],
-//! in order, and says with [`crate::Input::Committed`] how far they are durable. Nobody is told of
-//! what an batch holds before that: events, answers and subscriptions wait in the *line*, in the
-//! order in which they were accepted.
+//! The core does no IO. It produces a sequence of *batches* ([`Batch`]). After a crash each batch
+//! is there as a whole or not at all, and the disk holds a prefix of the sequence. The driver takes
+//! batches with [`crate::Broker::batch`] and [`crate::Broker::submitted`], in order, and says with
+//! [`crate::Input::Committed`] how far they are durable. Before that, no client and no other broker
+//! is told of what a batch holds: events, answers and subscriptions wait in the *commit queue*, in
+//! the order in which they were accepted.
 
 mod among;
 mod carried;
@@ -89,17 +89,17 @@ pub enum StreamName {
     /// The events of the reliable pubend with that index. A record is [`EVENT_FORMAT`] and then the
     /// packed event without its first [`EVENT_HEAD`] bytes.
     Events(u8),
-    /// Which durable subscriptions logged events are for, as far as their numbers belong to that
-    /// part of all. It is given up together with the events of its pubend, by whoever gives up
-    /// these: there are no writes for that.
+    /// Filter records: which durable subscriptions with a number of this shard logged events are
+    /// for. They are given up together with the events of their pubend, by the implementation of
+    /// the log: there are no writes for that.
     Filter {
         /// The pubend's index.
         pubend: u8,
-        /// Subscriptions with numbers of this part of all; in [`HOLDS_SHARD`] it is other brokers
-        /// that events are logged for.
+        /// The subscriptions' shard; in [`HOLDS_SHARD`], the records name other brokers that events
+        /// are logged for.
         shard: u16,
     },
-    /// Holds no records: what is reserved of it bounds the ticks of all own pubends.
+    /// Holds no records: its reservation bounds the ticks of all own pubends.
     Ticks,
 }
 
@@ -110,43 +110,43 @@ pub enum Write<'a> {
     Event {
         /// The pubend's index.
         pubend: u8,
-        /// Its tick.
+        /// The event's tick.
         tick: Tick,
         /// The event.
         event: Packed<'a>,
     },
-    /// Appends another record.
+    /// Appends a record that is not an event.
     Record {
-        /// Where.
+        /// The stream that it is appended to.
         stream: StreamName,
-        /// At which tick.
+        /// The record's tick.
         tick: Tick,
-        /// Its bytes.
+        /// The record's bytes.
         body: &'a [u8],
     },
     /// Sets a key of the map.
     Put {
-        /// Which.
+        /// The key.
         key: &'a [u8],
-        /// To what.
+        /// Its new value.
         value: &'a [u8],
     },
     /// Removes a key of the map, if it is there.
     Forget {
-        /// Which.
+        /// The key.
         key: &'a [u8],
     },
     /// Gives up a stream's records, and with those of a stream of events its filter records of all
     /// shards.
     Chop {
-        /// Of which stream.
+        /// The stream.
         stream: StreamName,
         /// Up to this tick, itself included.
         upto: Tick,
     },
     /// Reserves ticks of [`StreamName::Ticks`].
     Reserve {
-        /// Up to this one.
+        /// The last reserved tick.
         upto: Tick,
     },
 }
@@ -158,7 +158,7 @@ impl<'a> Write<'a> {
     }
 }
 
-/// What the core keeps of what is to be written.
+/// The core's side of durability: what is to be written, what waits for it, and what is read back.
 #[derive(Debug, Default)]
 pub(crate) struct Store {
     pub(crate) disk: Disk,
@@ -172,30 +172,30 @@ pub(crate) struct Store {
     pub(crate) publishers: Publishers,
     pub(crate) filters: FilterRecords,
     pub(crate) lost: Lost,
-    /// What other brokers are owed.
+    /// Retention holds that other brokers have on the own logs.
     pub(crate) holds_given: HoldsGiven,
     pub(crate) survey: survey::FilterSurvey,
     /// Topics whose retained message has changed with an event that is not logged.
     pub(crate) lazy_topics: BTreeSet<Box<str>>,
     pub(crate) lazily_at: Time,
-    /// Brokers that there were before the start, with their names.
+    /// Brokers known from before the start, with their names.
     pub(crate) known: BTreeMap<HostId, KnownBrokerRecord<Box<str>>>,
-    /// Of which the streams have their host after the log has failed.
+    /// Seed from which the streams get a new host after the log has failed.
     pub(crate) spare_seed: u64,
-    /// Up to where ticks are reserved, or will be.
+    /// The last tick that is reserved, or whose reservation is in the write queue.
     pub(crate) reserving: Tick,
-    /// The farthest tick that was used when that was looked at last.
+    /// The farthest used tick at the last check.
     pub(crate) used: Tick,
 }
 
 impl Store {
     pub(crate) fn is_congested(&self) -> bool {
-        // While the log is full, what frees it must be read all the same.
+        // While the log is full, inputs that free space must be read all the same.
         self.commit_queue.is_congested() || self.disk == Disk::Open && self.write_queue.is_congested()
     }
 }
 
-/// What the log takes at present.
+/// The state of the log: which writes it accepts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Disk {
     /// There is no log: everything lives as long as the process.
@@ -203,9 +203,10 @@ pub enum Disk {
     None,
     /// Everything.
     Open,
-    /// No events; what frees space, and what little the broker has to remember, as far as it goes.
+    /// No events; only writes that free space, and the broker's own small records, as far as space
+    /// goes.
     Full,
-    /// Nothing any more: a write or a sync has failed. What became of the batches that are not
-    /// committed is not known.
+    /// Nothing any more: a write or a sync has failed. Whether uncommitted batches are on disk is
+    /// unknown.
     Poisoned,
 }

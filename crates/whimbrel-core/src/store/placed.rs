@@ -1,35 +1,34 @@
-//! Which attachment of its client a session is for, and which other brokers there are, as it is
-//! written.
+//! Records of sessions' attachments, and of other brokers.
 
 use whimbrel_event::{EventId, HostId, PREDECESSORS_MAX, PredecessorsBuf, PubendId, Tick};
 
 use super::keys::MapValue;
 use super::wire::{ByteReader, put_bytes, put_varint};
 
-/// Which attachment of its client a session is for.
+/// The attachment of its client that a session is for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct AttachmentRecord {
     /// The number of the attachment.
     pub(crate) epoch: u64,
     /// When the client attached, nanoseconds since 1970.
     pub(crate) connected_at: u64,
-    /// Where its session went, and under which number.
+    /// The broker that the session was given to, and the epoch there.
     pub(crate) given: Option<(HostId, u64)>,
-    /// Its client may have published where nobody could be asked.
+    /// The client may have published at a broker that could not be asked.
     pub(crate) maybe_repeats: bool,
-    /// What its client published at other brokers before: what it publishes here comes after that,
-    /// also if this broker is started again before it has.
+    /// Possible predecessors: events that the client published at other brokers. Its publishes here
+    /// come after them, also if this broker restarts before the first.
     pub(crate) after: PredecessorsBuf,
 }
 
-/// Another broker that there is or was, as it is written.
+/// Another broker that is or was known, as it is written.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct KnownBrokerRecord<N> {
     pub(crate) name: N,
-    /// How many reliable and how many best-effort streams it has, and where they began.
+    /// Number of its reliable and of its best-effort streams, which began at `birth`.
     pub(crate) pubends: (u8, u8),
     pub(crate) birth: Tick,
-    /// In which of its lives it was told everything; 0: in none.
+    /// The incarnation in which it was told everything; 0: none.
     pub(crate) incarnation: u64,
 }
 
@@ -77,7 +76,7 @@ impl MapValue<'_> for AttachmentRecord {
         (1..=2).contains(&version).then_some(())?;
         let (epoch, connected_at, is_given) = (bytes.varint()?, bytes.varint()?, bytes.u8()? == 1);
         let given = (HostId::new(bytes.varint()?), bytes.varint()?);
-        // In the first version nothing was written of that.
+        // Version 1 did not have that flag.
         let maybe_repeats = version == 1 || bytes.u8()? == 1;
         let (given, after) = (is_given.then_some(given), PredecessorsBuf::new());
         Some(AttachmentRecord { epoch, connected_at, given, maybe_repeats, after })

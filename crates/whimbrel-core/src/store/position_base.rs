@@ -1,10 +1,9 @@
-//! Where all streams of other brokers stood at a moment, written once for the positions of all
-//! durable subscriptions.
+//! The position of all streams of other brokers at a moment, written once for all durable
+//! subscriptions.
 //!
-//! A base is never changed. A position that is written refers to one, and says only where it
-//! differs; what refers to a base is counted, and one to which nothing refers is forgotten, unless
-//! it is the last: that one is for what is written next. So there are at most as many as positions,
-//! and one more.
+//! A base is never changed. A written position refers to one, and tells only where it differs.
+//! References are counted; a base without any is forgotten, unless it is the last, which is for the
+//! positions that are written next. So there is at most one more base than positions.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -22,21 +21,21 @@ use crate::cursor::{Common, Positions};
 /// Most streams of a base that are read.
 const STREAMS_MAX: u64 = 1 << 20;
 
-/// A position that has not been written since so many bases were made is looked at: most likely it
-/// may refer to the last one.
+/// A position whose base is at least this many bases old is checked: most likely it may refer to
+/// the last one.
 const BEHIND_MAX: u64 = 4;
 
-/// While so many bases are referred to, others are made as seldom as is said; beyond that half as
-/// often for each one.
+/// Up to this many bases in use, bases are made at the configured interval; each one beyond doubles
+/// the interval.
 const OFTEN_MAX: u32 = 8;
 
-/// Doublings of that at most.
+/// Most doublings of the interval.
 const SELDOM_MAX: u32 = 12;
 
-/// Whether there are many streams that the last base lacks is looked at so often.
+/// Interval of checking whether the last base lacks many streams.
 const LACKING_EVERY: Duration = Duration::from_secs(1);
 
-/// Positions in streams that are looked at in one go, to have them refer to the last base.
+/// Stream positions that are checked in one go, to have subscriptions refer to the last base.
 const CHECKS_MAX: usize = 1 << 16;
 
 /// The number of a base, from 1 on; 0: none.
@@ -71,7 +70,7 @@ impl MapValue<'_> for PositionBase {
     }
 }
 
-/// The tick of a stream in a base, if it is there.
+/// The tick of a stream in a base, if the base has it.
 pub(crate) fn tick_of(base: &[(PubendId, Tick)], pubend: PubendId) -> Option<Tick> {
     let at = base.binary_search_by_key(&pubend, |entry| entry.0).ok()?;
     Some(base[at].1)
@@ -80,59 +79,57 @@ pub(crate) fn tick_of(base: &[(PubendId, Tick)], pubend: PubendId) -> Option<Tic
 #[derive(Debug)]
 struct Referred {
     ticks: Common,
-    /// Positions that are written and refer to it.
+    /// The number of written positions that refer to it.
     count: usize,
 }
 
-/// The bases that there are.
+/// All bases in use.
 #[derive(Debug, Default)]
 pub(crate) struct PositionBases {
     of: BTreeMap<BaseNo, Referred>,
-    /// The last one, if one was made since the broker began.
+    /// The last base, if one was made since the broker began.
     current: BaseNo,
     made_at: Time,
-    /// When it is looked at again which streams it lacks.
+    /// When to check next which streams the last base lacks.
     check_at: Time,
-    /// The place of the subscription that is looked at next, while positions are looked at that
-    /// refer to one of long ago.
+    /// The next subscription to check for an old base, while such a check is under way.
     place: Option<u32>,
 }
 
 impl PositionBases {
-    /// The last base, to which what is written now may refer.
+    /// The last base, which positions that are written now may refer to.
     pub(crate) fn current(&self) -> BaseNo {
         self.current
     }
 
-    /// The ticks of a base, ascending by pubend; none of one that there is not.
+    /// The ticks of a base, ascending by pubend; empty for an unknown one.
     pub(crate) fn ticks(&self, number: BaseNo) -> &[(PubendId, Tick)] {
         self.of.get(&number).map_or(&[], |base| &base.ticks)
     }
 
-    /// The first base to which anything refers.
+    /// The first base that a position refers to.
     pub(super) fn first(&self) -> BaseNo {
         self.of.iter().find(|(_, base)| base.count > 0).map_or(BaseNo(0), |(number, _)| *number)
     }
 
-    /// Where the last base has a stream.
+    /// The tick of a stream in the last base; 0 if it lacks the stream.
     pub(crate) fn tick_of_current(&self, pubend: PubendId) -> Tick {
         tick_of(self.ticks(self.current), pubend).unwrap_or_default()
     }
 
-    /// The same, to be held in common.
+    /// The ticks of a base, in shared storage.
     pub(super) fn common(&self, number: BaseNo) -> Option<&Common> {
         self.of.get(&number).map(|base| &base.ticks)
     }
 
-    /// A position that is written refers to that base.
+    /// Adds a reference to a base.
     pub(super) fn refer(&mut self, number: BaseNo) {
         if let Some(base) = self.of.get_mut(&number) {
             base.count += 1;
         }
     }
 
-    /// A position does not refer to that base any more. Whether it is to be forgotten, as nothing
-    /// does.
+    /// Removes a reference to a base; returns whether the base is now unused and to be forgotten.
     pub(super) fn let_go(&mut self, number: BaseNo) -> bool {
         let Some(base) = self.of.get_mut(&number) else { return false };
         base.count -= 1;
@@ -143,7 +140,7 @@ impl PositionBases {
         is_over
     }
 
-    /// All to which nothing refers, and that are not the last.
+    /// Removes all unused bases but the last, and returns them.
     pub(super) fn drain_unused(&mut self) -> Vec<BaseNo> {
         let current = self.current;
         let unused = self.of.iter().filter(|(number, base)| base.count == 0 && **number != current);
@@ -152,9 +149,9 @@ impl PositionBases {
         unused
     }
 
-    /// How far any of them is in a stream. Later ones are never behind: what a position refers to
-    /// was passed, and must not come again. So the last that has the stream is the farthest, and
-    /// those before it need not be looked at: there may be thousands.
+    /// The farthest tick of a stream in any base. A base is never behind an earlier one, since
+    /// events that a position has passed must not come again. So the last base with the stream is
+    /// the farthest, and earlier ones, maybe thousands, need not be searched.
     fn farthest(&self, pubend: PubendId) -> Tick {
         self.of.values().rev().find_map(|base| tick_of(&base.ticks, pubend)).unwrap_or_default()
     }
@@ -167,20 +164,20 @@ impl PositionBases {
         self.current
     }
 
-    /// The ticks of all of them, as they are held.
+    /// The ticks of all bases, in their storage.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Common> {
         self.of.values().map(|base| &base.ticks)
     }
 
-    /// Whether positions are still to be looked at that refer to a base of long ago.
+    /// Whether a check for positions with an old base is under way.
     pub(crate) fn looks(&self) -> bool {
         self.place.is_some()
     }
 }
 
 impl Broker {
-    /// Makes a base if the last one is old, or lacks many of the streams that there are: so those
-    /// that come make it again and again, but log n times.
+    /// Makes a base if the last one is old, or lacks many of the streams. New streams alone cause
+    /// only O(log n) bases.
     pub(super) fn renew_base(&mut self, now: Time) {
         let bases = &mut self.store.bases;
         let seldom = (bases.of.len() as u32).saturating_sub(OFTEN_MAX).min(SELDOM_MAX);
@@ -197,8 +194,8 @@ impl Broker {
         }
     }
 
-    /// The streams of which a base has ticks, with where they stand: reliable ones that are
-    /// followed, of brokers that have a log.
+    /// The streams that a base has ticks of, with their positions: reliable ones that are followed,
+    /// of brokers that have a log.
     fn base_streams(&self) -> impl Iterator<Item = (PubendId, Tick)> + '_ {
         let followed = self.streams.remote_positions();
         followed.filter(|(pubend, _)| {
@@ -210,15 +207,15 @@ impl Broker {
         })
     }
 
-    /// Writes where all streams of other brokers stand.
+    /// Writes the positions of all other brokers' streams as a new base.
     pub(super) fn make_base(&mut self, now: Time) {
         if self.store.disk != Disk::Open {
-            // What is left of the write queue is for what frees the log.
+            // While the log is full, the write queue is reserved for writes that free space.
             return;
         }
         let bases = &self.store.bases;
-        // One tick for all that are beyond: nothing but what was given since differs from that, and
-        // a subscription that has left may stand there as well.
+        // One tick for all streams beyond it: only events given since then differ from that, and a
+        // subscription that has left may stand there as well.
         let watermark = self.streams.low_watermark();
         let tick = |(pubend, tick): (PubendId, Tick)| (pubend, tick.min(watermark).max(bases.farthest(pubend)));
         let ticks: Common = self.base_streams().map(tick).collect();
@@ -235,8 +232,8 @@ impl Broker {
         self.store.write_queue.seal();
     }
 
-    /// Has positions that refer to a base of long ago looked at: those who get nothing do not move,
-    /// and would have it kept.
+    /// Continues the check of positions with an old base: subscriptions without events do not move,
+    /// and would keep that base in use.
     pub(super) fn check_bases(&mut self) {
         let bases = &mut self.store.bases;
         let Some(place) = bases.place else { return };
@@ -253,21 +250,20 @@ impl Broker {
         behind.into_iter().for_each(|id| self.cursors.touch(id));
     }
 
-    /// Positions of other brokers' streams, as they are in the last base, if they have been passed
-    /// here.
+    /// The ticks of the last base, or where this broker has passed streams, if that is earlier.
     pub(super) fn base_positions(&self) -> Positions {
         let ticks = self.store.bases.ticks(self.store.bases.current).iter();
         ticks.map(|(pubend, tick)| (*pubend, (*tick).min(self.streams.passed(*pubend)))).collect()
     }
 
-    /// What was written of a position refers to a base no more.
+    /// A written position does not refer to a base any more; an unused base is forgotten.
     pub(super) fn let_go_of_base(&mut self, number: BaseNo) {
         if self.store.bases.let_go(number) {
             self.store.write_queue.forget(|key| Key::PositionBase(number).put(key));
         }
     }
 
-    /// Forgets positions of subscriptions that have ended, and bases to which no other refers.
+    /// Forgets positions of subscriptions that have ended, and unused bases.
     pub(super) fn forget_orphans(&mut self, entries: &AllPositions, numbers: &BTreeMap<DurableNo, u32>) {
         let is_over = |number: &&DurableNo| !numbers.contains_key(number);
         let heads = entries.heads.keys().filter(is_over).map(|number| Key::Position(*number));
@@ -280,7 +276,7 @@ impl Broker {
     }
 }
 
-/// What was written of all positions.
+/// All entries of positions, as read after a restart.
 #[derive(Debug, Default)]
 pub(super) struct AllPositions {
     pub(super) heads: BTreeMap<DurableNo, PositionHead>,
@@ -289,7 +285,8 @@ pub(super) struct AllPositions {
 }
 
 impl AllPositions {
-    /// The bases, if there are all to which a position refers; else the name of that.
+    /// The bases, if all are there that positions refer to; else the number of a position without
+    /// its base.
     pub(super) fn take_bases(&mut self) -> Result<PositionBases, DurableNo> {
         let lacks = |head: &PositionHead| head.base != BaseNo(0) && !self.bases.contains_key(&head.base);
         if let Some((number, _)) = self.heads.iter().find(|(_, head)| lacks(head)) {

@@ -1,20 +1,20 @@
-//! Which topics are logged.
+//! Profiles: which topics are logged.
 
 use whimbrel_selector::{TopicFilter, TopicName};
 
 /// Whether the reliable events of a topic are logged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Persistence {
-    /// Those that a durable subscription wants.
+    /// Events that a durable subscription wants.
     #[default]
     Auto,
-    /// All.
+    /// All events.
     Persistent,
-    /// None.
+    /// No events.
     Volatile,
 }
 
-/// What is set for the topics that match a filter.
+/// The setting for topics that match a filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Profile {
     /// A topic filter.
@@ -23,13 +23,13 @@ pub struct Profile {
     pub persistence: Persistence,
 }
 
-/// All profiles; of those that match a topic, the first counts.
+/// All profiles; the first that matches a topic counts.
 #[derive(Debug, Default)]
 pub(crate) struct Profiles(Vec<Profile>);
 
 impl Profiles {
     /// # Panics
-    /// When a filter is none: who reads the configuration checks them.
+    /// When a filter is not valid: the reader of the configuration checks them.
     pub(crate) fn new(profiles: Vec<Profile>) -> Self {
         assert!(
             profiles.iter().all(|profile| TopicFilter::new(&profile.filter).is_ok()),

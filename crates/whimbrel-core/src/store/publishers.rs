@@ -1,5 +1,4 @@
-//! The numbers that publishers give to their events: one that is not greater than the last is a
-//! repeat.
+//! Publishers' own numbers of their events: one that is not greater than the last is a repeat.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,21 +9,22 @@ use super::keys::{Key, MapValue};
 use super::wire::{ByteReader, put_varint};
 use super::write_queue::{BatchNo, WriteQueue};
 
-/// Publishers whose numbers are known.
+/// Most publishers whose numbers are known.
 const PUBLISHERS_MAX: usize = 1_000_000;
 
-/// A publisher that has numbered nothing for so long is forgotten to make room for another.
+/// A publisher without a numbered event for this long can be forgotten to make room for another.
 const LIFETIME_MIN: Duration = Duration::from_secs(24 * 3600);
 
 /// The last number that a publisher gave to an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Numbered {
     pub(crate) last: u64,
-    /// When, in whole hours.
+    /// When, in whole hours since 1970.
     pub(crate) hour: u32,
-    /// Of which attachment of its client; 0: that is not known, or not of one here.
+    /// The attachment of its client; 0: unknown, or at another broker.
     pub(crate) epoch: u64,
-    /// As that began somebody could not be asked, to whom the client may have given greater ones.
+    /// When that attachment began, a broker that may have greater numbers of the client did not
+    /// answer.
     pub(crate) maybe_repeats: bool,
 }
 
@@ -46,7 +46,7 @@ impl MapValue<'_> for Numbered {
     fn read_older(version: u8, bytes: &mut ByteReader<'_>) -> Option<Self> {
         (1..=2).contains(&version).then_some(())?;
         let (last, hour) = (bytes.varint()?, bytes.small()?);
-        // Nothing was written of whom nobody could ask.
+        // Earlier versions did not write whether all brokers had answered.
         Some(Numbered { last, hour, epoch: if version == 2 { bytes.varint()? } else { 0 }, maybe_repeats: true })
     }
 }
@@ -55,20 +55,20 @@ impl MapValue<'_> for Numbered {
 #[derive(Clone, Copy, Debug)]
 struct PublisherNumbers {
     numbered: Numbered,
-    /// What has to be durable before a repeat may be answered.
+    /// The batch that must be durable before a repeat may be answered.
     batch: BatchNo,
 }
 
-/// By client id.
+/// Publishers' numbers, by client id.
 #[derive(Debug, Default)]
 pub(crate) struct Publishers {
     all: BTreeMap<Box<str>, PublisherNumbers>,
-    /// By when they numbered something last, in hours.
+    /// By the hour of the last numbered event.
     by_age: BTreeSet<(u32, Box<str>)>,
-    /// Those whose last number is not written.
+    /// Publishers whose last number is not written.
     dirty: BTreeSet<Box<str>>,
-    /// When the broker went on after an end, in which it may have forgotten numbers of what it had
-    /// not logged.
+    /// When the broker was restarted; it may have forgotten numbers of events that it had not
+    /// logged.
     restarted_at: Option<Time>,
 }
 
@@ -77,40 +77,40 @@ fn hour(now: Time) -> u32 {
 }
 
 impl Publishers {
-    /// The broker goes on after an end.
+    /// Records that the broker was restarted.
     pub(crate) fn record_restart(&mut self, now: Time) {
         self.restarted_at = Some(now);
     }
 
-    /// Whether it did, not longer ago than that.
+    /// Whether the broker was restarted less than `span` ago.
     pub(crate) fn restarted_within(&self, now: Time, span: Duration) -> bool {
         self.restarted_at.is_some_and(|at| now.since(at) < span)
     }
 
-    /// If a number is a repeat: what has to be durable before that may be said.
+    /// If a number is a repeat: the batch that must be durable before that may be answered.
     pub(crate) fn is_repeat(&self, client_id: &str, number: u64) -> Option<BatchNo> {
         let known = self.all.get(client_id)?;
         (number <= known.numbered.last).then_some(known.batch)
     }
 
-    /// The last number that a publisher gave, if that is durable, or need not be.
+    /// The last number that a publisher gave, if it is durable, or need not be.
     pub(crate) fn last(&self, client_id: &str, committed: BatchNo) -> Option<u64> {
         let known = self.all.get(client_id)?;
         (known.batch <= committed).then_some(known.numbered.last)
     }
 
-    /// The last number that a publisher gave, whether or not that is durable.
+    /// The last number that a publisher gave, durable or not.
     pub(crate) fn known(&self, client_id: &str) -> Option<u64> {
         self.all.get(client_id).map(|known| known.numbered.last)
     }
 
-    /// Whether the last number that a publisher gave is known to be of an event here.
+    /// Whether the last number of a publisher is known to be of an event here.
     pub(crate) fn has_published(&self, client_id: &str) -> bool {
         self.all.get(client_id).is_some_and(|known| known.numbered.epoch > 0)
     }
 
-    /// Publishers that have numbered something here in this hour or the last one, latest first, and
-    /// in which attachment.
+    /// Publishers that have numbered an event here in this hour or the last one, latest first, with
+    /// their last numbers.
     pub(crate) fn recent(&self, now: Time) -> impl Iterator<Item = (&str, Numbered)> {
         let oldest = hour(now).saturating_sub(1);
         let recent = self.by_age.iter().rev().take_while(move |(hour, _)| *hour >= oldest);
@@ -118,7 +118,7 @@ impl Publishers {
         of.filter(|(_, numbered)| numbered.epoch > 0)
     }
 
-    /// A publisher has given that number elsewhere. What is known now, to be written.
+    /// Records a number that a publisher gave at another broker; returns the record to be written.
     pub(crate) fn learn(&mut self, client_id: &str, number: u64, now: Time) -> Numbered {
         let known = self.all.get(client_id).map_or(0, |known| known.numbered.last);
         let numbered = Numbered { last: number.max(known), hour: hour(now), epoch: 0, maybe_repeats: false };
@@ -126,8 +126,8 @@ impl Publishers {
         numbered
     }
 
-    /// Whether another publisher's numbers can be noted; one that has been silent for long makes
-    /// room.
+    /// Whether a publisher's number can be recorded. If need be, one that has been silent for
+    /// [`LIFETIME_MIN`] makes room.
     pub(crate) fn has_room(&mut self, client_id: &str, now: Time) -> bool {
         if self.all.len() < PUBLISHERS_MAX || self.all.contains_key(client_id) {
             return true;
@@ -137,7 +137,7 @@ impl Publishers {
             Some((age, _)) if *age < old => {
                 let (_, oldest) = self.by_age.pop_first().expect("just seen");
                 self.all.remove(&oldest);
-                // What is written of it is forgotten with the lazy writes.
+                // Its written number is forgotten with the lazy writes.
                 self.dirty.insert(oldest);
                 true
             }
@@ -145,8 +145,8 @@ impl Publishers {
         }
     }
 
-    /// Notes the number of an event that is accepted. If it is logged, the number belongs to its
-    /// batch, else it is written lazily.
+    /// Records the number of an accepted event. For a logged event it is written in the event's
+    /// batch, else lazily.
     pub(crate) fn record(
         &mut self,
         client_id: &str,
@@ -171,7 +171,7 @@ impl Publishers {
         self.dirty.insert(client_id.into());
     }
 
-    /// Takes over what was written, or notes what is.
+    /// Sets the number of a publisher, and the batch that has it.
     pub(crate) fn keep(&mut self, client_id: &str, numbered: Numbered, batch: BatchNo) {
         match self.all.get_mut(client_id) {
             Some(known) => {
@@ -189,7 +189,7 @@ impl Publishers {
         }
     }
 
-    /// An event with that number, and all later ones, were taken back.
+    /// Takes back an event with that number, and all later ones.
     pub(crate) fn take_back(&mut self, client_id: &str, number: u64) {
         if let Some(known) = self.all.get_mut(client_id) {
             known.numbered.last = known.numbered.last.min(number.saturating_sub(1));
@@ -200,14 +200,14 @@ impl Publishers {
         !self.dirty.is_empty()
     }
 
-    /// Publishers whose numbers are to be written lazily.
+    /// The number of publishers whose numbers are to be written lazily.
     pub(crate) fn dirty(&self) -> usize {
         self.dirty.len()
     }
 
-    /// Writes the numbers that are written lazily, of at most `most` publishers: once no event of
-    /// their publisher waits to be taken. One that does may be refused, and its number must not be
-    /// known then, nor a greater one.
+    /// Lazily writes the numbers of at most `most` publishers, except those with an event in a
+    /// batch that the driver has not taken: it may be refused, and then neither its number nor a
+    /// greater one must be known.
     pub(crate) fn write_dirty(&mut self, most: usize, write_queue: &mut WriteQueue) {
         let mut early = Vec::new();
         for _ in 0..most {

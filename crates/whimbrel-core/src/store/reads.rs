@@ -1,5 +1,5 @@
-//! What is read from the log: parts of streams, asked for once for all who want them, and kept for
-//! a while.
+//! Reads from the own log: each part of a stream is read once for all that want it, and kept for a
+//! while.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -7,48 +7,48 @@ use whimbrel_event::{Event, EventId, HostId, Packed, PubendId, Tick};
 
 use super::{EVENT_FORMAT, EVENT_HEAD, StreamName};
 
-/// Bytes of records that one read brings at most, about.
+/// Most bytes of records in one read, about.
 pub(crate) const FETCH_BYTES: usize = 256 << 10;
 
-/// Bytes of records that one read brings at least.
+/// Least bytes of records in one read.
 pub(crate) const POINT_BYTES: usize = 4 << 10;
 
-/// Reads that are open at a time.
+/// Most open reads.
 pub(crate) const FETCHES_MAX: usize = 16;
 
-/// Bytes of what was read and is kept for others who lag at the same place.
+/// Most bytes of parts that are kept for other cursors in catch-up at the same place.
 const SLICES_BYTES: usize = 16 << 20;
 
-/// Parts that are kept; each look goes through them.
+/// Most parts that are kept; each search goes through them.
 const SLICES_MAX: usize = 256;
 
-/// Stands for other brokers where sessions wait for what is read.
+/// Stands for other brokers among the sessions that wait for a read.
 pub(crate) const LENDER: u32 = u32::MAX - 1;
 
 /// A part of a stream that is to be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fetch {
-    /// Given back with the answer.
+    /// The number to return with the answer.
     pub number: u32,
-    /// Of which stream.
+    /// The stream to read.
     pub stream: StreamName,
     /// The part begins after this tick.
     pub after: Tick,
-    /// And ends with this one.
+    /// The part ends with this tick.
     pub upto: Tick,
-    /// About so many bytes of records are wanted, and at least one record.
+    /// About this many bytes of records are wanted, and at least one record.
     pub bytes: usize,
 }
 
-/// What was read.
+/// The answer to a [`Fetch`].
 #[derive(Clone, Copy, Debug)]
 pub struct Fetched<'a> {
-    /// Of the [`Fetch`].
+    /// The number of the [`Fetch`].
     pub number: u32,
-    /// In the order of their ticks.
+    /// The records, in the order of their ticks.
     pub records: &'a [(Tick, &'a [u8])],
-    /// How far the stream was read: what is wanted up to here is in `records`. Below what was asked
-    /// if there is more.
+    /// How far the stream was read: all records up to here are in `records`. Less than was asked if
+    /// there is more.
     pub upto: Tick,
     /// A range, without its first tick, of which the records cannot be read.
     pub lost: Option<(Tick, Tick)>,
@@ -60,15 +60,15 @@ pub(crate) struct Slice {
     stream: StreamName,
     after: Tick,
     pub(crate) upto: Tick,
-    /// Of a stream of events.
+    /// Events, if it is a stream of events.
     pub(crate) events: Vec<Event>,
-    /// Of a stream of filter records.
+    /// Records, if it is a stream of filter records.
     pub(crate) records: Vec<(Tick, Box<[u8]>)>,
     pub(crate) lost: Option<(Tick, Tick)>,
     bytes: usize,
 }
 
-/// A part of a stream that somebody wants.
+/// A part of a stream that is wanted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WantedPart {
     pub(crate) stream: StreamName,
@@ -81,7 +81,7 @@ pub(crate) struct WantedPart {
 struct OpenRead {
     fetch: Fetch,
     is_taken: bool,
-    /// Who waits for it.
+    /// The sessions that wait for it.
     sessions: Vec<u32>,
 }
 
@@ -93,17 +93,17 @@ pub(crate) struct Reads {
     slices: VecDeque<Slice>,
     bytes: usize,
     last: u32,
-    /// How much of a stream the last large read has brought, in ticks.
+    /// Length of the last large read, in ticks.
     span: u64,
-    /// Sessions that found no place for a read, in order.
+    /// Sessions that wait for a free read, in order.
     waiting: VecDeque<u32>,
-    /// The same.
+    /// The sessions in `waiting`, as a set.
     is_waiting: BTreeSet<u32>,
 }
 
 impl OpenRead {
-    /// Whoever wants that part waits for this one, too: it begins there, or is large, and what
-    /// begins up to `span` behind it will be in it.
+    /// Whether this read serves that part: it begins there, or both are large, and the part begins
+    /// less than `span` behind its begin.
     fn serves(&self, part: &WantedPart, span: u64) -> bool {
         let is_large = self.fetch.bytes == FETCH_BYTES && part.bytes == FETCH_BYTES;
         let behind = part.after.0.checked_sub(self.fetch.after.0);
@@ -112,16 +112,16 @@ impl OpenRead {
 }
 
 impl Reads {
-    /// What was read of a stream behind a tick.
+    /// The part of a stream behind a tick, if it was read.
     pub(crate) fn slice(&self, stream: StreamName, after: Tick) -> Option<&Slice> {
         self.slices.iter().rev().find(|slice| slice.stream == stream && slice.after <= after && after < slice.upto)
     }
 
-    /// Has a part of a stream read for a session, which has its turn to catch up when it has been,
-    /// or when something near has been.
+    /// Asks for a part of a stream for a session, which resumes catch-up when that part, or one
+    /// near it, was read.
     pub(crate) fn ask(&mut self, session: u32, part: WantedPart) {
         if let Some(asked) = self.asked.iter_mut().find(|asked| asked.serves(&part, self.span)) {
-            // Others may have asked for the session before.
+            // The session may have been added before, in between other sessions.
             if asked.sessions.last() != Some(&session) {
                 asked.sessions.push(session);
             }
@@ -146,8 +146,8 @@ impl Reads {
         Some(asked.fetch)
     }
 
-    /// Keeps what was read; `host` has the streams. Tells the sessions that have waited for it, and
-    /// as many that have waited for a place as there are places.
+    /// Keeps what was read; `host` has the streams. Returns the sessions that waited for it, and as
+    /// many that wait for a free read as there are.
     ///
     /// # Panics
     /// When it was not asked for.
@@ -165,7 +165,7 @@ impl Reads {
                     match event_of_record(host.pubend(own), *tick, body) {
                         Some(event) => events.push(event),
                         None => {
-                            // Written in a form that is not known here.
+                            // Written in a format that is not known here.
                             let (from, to) = lost.unwrap_or((Tick(tick.0 - 1), *tick));
                             lost = Some((from.min(Tick(tick.0 - 1)), to.max(*tick)));
                         }
@@ -195,13 +195,13 @@ impl Reads {
         sessions
     }
 
-    /// Whether that read is open.
+    /// Whether a read is open.
     pub(crate) fn is_open(&self, number: u32) -> bool {
         self.asked.iter().any(|asked| asked.fetch.number == number)
     }
 }
 
-/// The event of a record; `None` if its form is not known here.
+/// The event of a record; `None` if its format is not known here.
 pub fn event_of_record(pubend: PubendId, tick: Tick, body: &[u8]) -> Option<Event> {
     let (format, rest) = body.split_first()?;
     if *format != EVENT_FORMAT {

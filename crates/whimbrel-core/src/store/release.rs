@@ -1,5 +1,5 @@
-//! Positions of durable subscriptions are written, and what all of them have acknowledged is given
-//! up.
+//! Positions of durable subscriptions are written, and events that all of them have acknowledged
+//! are given up.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -12,31 +12,31 @@ use super::{BatchNo, Disk, StreamName};
 use crate::broker::Broker;
 use crate::cursor::{Cursor, NOTHING, Positions, early_grace};
 
-/// Positions are written at most so often: after a crash, what was acknowledged since the last time
-/// comes again.
+/// Interval of writing positions: after a crash, acknowledgements of the last interval are lost,
+/// and those events are delivered again.
 pub(crate) const POSITIONS_EVERY: Duration = Duration::from_millis(10);
 
-/// The log is given up at most so often.
+/// Interval of giving up parts of the log.
 pub(crate) const CHOP_EVERY: Duration = Duration::from_millis(250);
 
-/// Positions that are written at once; the others have their turn next.
+/// Positions that are written in one go; the others follow in the next.
 const POSITIONS_MAX: usize = 8192;
 
 /// Tags of deliveries that are forgotten in one batch.
 const FORGOTTEN_MAX: usize = 256;
 
-/// Subscriptions that are counted at once.
+/// Subscriptions whose holds are counted in one go.
 const COUNT_MAX: usize = 65_536;
 
-/// Places of subscriptions that a round looks at in one go.
+/// Places of subscriptions that a round visits in one go.
 const ROUND_MAX: usize = 65_536;
 
-/// What the streams are held for, by those who hold them.
+/// Per own stream, the number of holders by the tick that each holds it from.
 #[derive(Debug, Default)]
 pub(crate) struct Holds([BTreeMap<Tick, u32>; OWN]);
 
 impl Holds {
-    /// Somebody holds the streams from other ticks on.
+    /// Moves one holder from the ticks `before` to the ticks `after`.
     pub(crate) fn change(&mut self, before: &OwnTicks, after: &OwnTicks) {
         for ((ticks, before), after) in self.0.iter_mut().zip(before).zip(after) {
             if before == after {
@@ -55,65 +55,65 @@ impl Holds {
         }
     }
 
-    /// Up to where nobody holds a stream; [`NOTHING`] if nobody holds anything.
+    /// Up to where a stream has no holder; [`NOTHING`] if there is none at all.
     fn released(&self, own: usize) -> Tick {
         self.0[own].first_key_value().map_or(NOTHING, |(tick, _)| *tick)
     }
 }
 
-/// Everybody who is there and live has the position written, also those for whom nothing comes:
-/// before what is older is given up early, so that nobody who has missed nothing is told so after a
-/// crash. While a stream is given up early that takes one write per such subscription and
-/// [`crate::Limits::max_retain`].
+/// A round in which all connected, caught-up subscriptions have their positions written, also those
+/// that receive nothing. It comes before older events are given up early, so that after a crash no
+/// subscription is told of a gap although it missed nothing. While a stream is given up early, that
+/// costs one write per such subscription in each [`crate::Limits::max_retain`].
 #[derive(Debug)]
 struct ReleaseRound {
-    /// Where the streams stood when it began, and so at least where they will stand whose positions
-    /// are written.
+    /// Where the own streams stood when the round began: a lower bound of the positions that it
+    /// writes.
     target: OwnTicks,
-    /// The same of other brokers' streams.
+    /// Where other brokers' streams stood then.
     remote: Positions,
-    /// The place that is looked at next.
+    /// The next place to visit.
     place: u32,
 }
 
-/// What is given up of the log, and when.
+/// Which part of the log is given up, and when.
 #[derive(Debug, Default)]
 pub(crate) struct Release {
-    /// What all durable subscriptions hold.
+    /// Holds of all durable subscriptions.
     pub(crate) holds: Holds,
-    /// What those hold that are there and live.
+    /// Holds of connected, caught-up durable subscriptions.
     pub(crate) connected: Holds,
-    /// What both hold of other brokers' streams.
+    /// Holds of both kinds on other brokers' streams.
     pub(crate) remote: RemoteHolds,
     /// The last event of each stream that was logged.
     pub(crate) logged: OwnTicks,
-    /// Up to where the streams were given up.
+    /// The last tick that was given up in each stream.
     pub(crate) chopped: OwnTicks,
-    /// Up to where they were given up although somebody held them.
+    /// The last tick of each stream that was given up although it was held.
     pub(crate) early: OwnTicks,
-    /// The written positions of those who are there and live are here, or further on, or they hold
+    /// Each connected, caught-up subscription has a written position at or beyond this, or holds
     /// the streams.
     assured: OwnTicks,
-    /// That is being brought about.
+    /// The round that will raise `assured`, if one is under way.
     round: Option<ReleaseRound>,
-    /// Up to where it is known who holds the streams: nobody who may want what came before has not
-    /// been counted since.
+    /// Up to where all holders are known: each subscription that may want an event before this was
+    /// counted since.
     counted: OwnTicks,
-    /// Subscriptions whose positions have to be written, with their cursors.
+    /// Durable subscriptions whose positions are to be written, with their cursors.
     moved: BTreeMap<DurableNo, u32>,
     count_at: Time,
     chop_at: Time,
 }
 
 impl Broker {
-    /// Has what is written lazily made into batches; the driver calls it before it takes them.
+    /// Makes batches of lazy writes; the driver calls it before it takes batches.
     pub fn flush(&mut self, now: Time) {
         if !self.has_log() {
             return;
         }
         self.renew_reservation(now);
         if !self.cursors.has_dirty() {
-            // Also where there is nobody who could hold anything.
+            // Also while no subscription could hold anything.
             self.store.release.counted = self.streams.logged().positions();
         } else if now >= self.store.release.count_at {
             self.renew_base(now);
@@ -130,7 +130,7 @@ impl Broker {
         self.write_lazily(now);
     }
 
-    /// When [`Broker::flush`] has something to do.
+    /// When [`Broker::flush`] has something to do next.
     pub(crate) fn flush_due(&self) -> Option<Time> {
         if !self.has_log() {
             return None;
@@ -143,7 +143,7 @@ impl Broker {
         [count, chop, lazy].into_iter().flatten().min()
     }
 
-    /// While the log is full the write queue is kept for what frees it.
+    /// While the log is full, the write queue is reserved for writes that free space.
     fn can_write_positions(&self) -> bool {
         !self.store.release.moved.is_empty() && (self.store.disk == Disk::Open || self.store.write_queue.is_empty())
     }
@@ -152,8 +152,8 @@ impl Broker {
         (0..OWN).any(|own| self.releasable(own) > self.store.release.chopped[own])
     }
 
-    /// Up to where a stream of which something is left can be given up: as far as it is known who
-    /// holds it.
+    /// The last tick of a stream that can be given up, as far as holders are known; 0 if nothing is
+    /// left.
     fn releasable(&self, own: usize) -> Tick {
         let Release { holds, logged, chopped, counted, .. } = &self.store.release;
         if fault!(self, ReleasesInFlight) && logged[own] > chopped[own] {
@@ -162,7 +162,7 @@ impl Broker {
         if logged[own] <= chopped[own] { Tick(0) } else { holds.released(own).min(counted[own]) }
     }
 
-    /// Counts anew what subscriptions hold that may have moved.
+    /// Counts the holds of subscriptions that may have moved.
     fn count_holds(&mut self, now: Time) {
         self.store.release.count_at = now.after(POSITIONS_EVERY);
         for _ in 0..COUNT_MAX {
@@ -173,8 +173,8 @@ impl Broker {
             let durable = cursor.durable.as_deref_mut().expect("durable subscriptions are dirty");
             durable.remote.pass_unsure(&position.remote);
             let mut held = durable.hold(&position.acked);
-            // What it wants and has not passed yet is behind what is given up. A gap that it is to
-            // be told may lie before.
+            // An event that it wants and has not passed is behind what is given up. A gap that it
+            // is to be told of may lie before.
             let passed = self.streams.logged().positions();
             for (own, held) in held.iter_mut().enumerate() {
                 let has_got = (*held).max(self.store.release.chopped[own]);
@@ -196,7 +196,8 @@ impl Broker {
                 durable.remote.held = remote_held;
             }
             (durable.held, durable.is_connected) = (held, is_connected);
-            // What had another selector, or has been gone on with, is looked at stream by stream.
+            // A subscription that had another selector, or that was resumed, is checked stream by
+            // stream.
             if durable.old.is_empty() && !durable.remote.resumes {
                 common.align_since(&mut durable.remote, &position.remote);
             }
@@ -211,27 +212,27 @@ impl Broker {
         }
     }
 
-    /// Counts anew what all subscriptions hold that may have moved, as many as are counted in one
-    /// go, also if that was done just now.
+    /// Counts the holds of all subscriptions that may have moved, up to [`COUNT_MAX`], even if the
+    /// last count is recent.
     pub(crate) fn count_all_holds(&mut self, now: Time) {
         if self.has_log() && self.cursors.has_dirty() {
             self.count_holds(now);
         }
     }
 
-    /// Writes the positions that have moved.
+    /// Writes the positions that have moved, up to [`POSITIONS_MAX`].
     fn write_positions(&mut self) {
         for _ in 0..POSITIONS_MAX {
             let Some((number, id)) = self.store.release.moved.pop_first() else { return };
-            // It may have ended, and another may have its place.
+            // The subscription may have ended, and another may have its place.
             if self.cursors.durable(id).is_some_and(|durable| durable.number == number) {
                 self.write_position(id);
             }
         }
     }
 
-    /// Writes the position of a durable subscription, and forgets the deliveries that are over with
-    /// it. With which batch that is durable.
+    /// Writes the position of a durable subscription, and forgets deliveries that are completed
+    /// with it. Returns the batch with which that is durable.
     pub(crate) fn write_position(&mut self, id: u32) -> BatchNo {
         let position = self.written_position(id);
         let cursor = self.cursors.get_mut(id);
@@ -250,17 +251,17 @@ impl Broker {
         self.write_changed(id, &position);
         let session = self.sessions.get_mut(index);
         for (at, tag) in (1..).zip(done) {
-            // Another delivery that is written may have it.
+            // A later delivery that is written may have the tag.
             let is_used = session.inflight.slot(tag).is_some_and(|slot| slot.qos == Qos::ExactlyOnce);
             if !is_used {
                 self.store.write_queue.forget(|key| Key::InFlight(session.memory.number, tag).put(key));
             }
             if at % FORGOTTEN_MAX == 0 {
-                // What a crash leaves of them lies behind the position, or is noted as beyond it.
+                // Events of tags that a crash leaves lie before the position, or are noted beyond.
                 self.store.write_queue.seal();
             }
         }
-        // What a SUBSCRIBE that waits has written must stay.
+        // Interests that a waiting SUBSCRIBE has written must stay.
         let is_settled = self.sessions.get(index).memory.structural == 0;
         let durable = self.cursors.durable_mut(id).filter(|_| is_settled);
         let forgotten = durable.map_or(0, |durable| durable.forget_old(&position));
@@ -272,7 +273,7 @@ impl Broker {
         self.store.write_queue.seal()
     }
 
-    /// A durable subscription has ended, and holds nothing any more.
+    /// Releases all holds of a durable subscription that has ended.
     pub(crate) fn let_go_of_log(&mut self, held: &OwnTicks, remote: &Positions, is_connected: bool) {
         let none = const { &Positions::new() };
         self.store.release.remote.change((remote, is_connected), (none, false));
@@ -283,7 +284,7 @@ impl Broker {
         }
     }
 
-    /// Gives up what nobody holds any more, and what is held longer than it may be.
+    /// Gives up events without a hold, and events held longer than [`crate::Limits::max_retain`].
     fn chop(&mut self, now: Time) {
         self.store.release.chop_at = now.after(CHOP_EVERY);
         for own in 0..OWN {
@@ -300,7 +301,8 @@ impl Broker {
             let early = early.min(release.assured[own]);
             if is_left && early > done {
                 release.early[own] = early;
-                // First it is known that something may be missing, then it is.
+                // A crash in between leaves a note that events may be missing, never a gap without
+                // a note.
                 self.store.write_queue.put(|key| Key::Early(own as u8).put(key), |value| early.put_versioned(value));
                 self.store.write_queue.seal();
             }
@@ -308,16 +310,15 @@ impl Broker {
             let release = &mut self.store.release;
             if upto > release.chopped[own] && release.logged[own] > release.chopped[own] {
                 release.chopped[own] = upto;
-                // One that proves acknowledgement needs nothing before it, and may be what lets
-                // everything else go on.
+                // A chop that acknowledgements prove needs nothing before it, and it may be what
+                // frees space.
                 let is_urgent = self.store.disk == Disk::Full && early <= released;
                 self.store.write_queue.chop(name, upto, is_urgent);
             }
         }
     }
 
-    /// Goes on with a round, and ends it when all positions that it is about are on their way to
-    /// the disk.
+    /// Continues a round, and ends it when all its positions are in the write queue.
     fn go_round(&mut self) {
         let Some(round) = &mut self.store.release.round else { return };
         let part = self.cursors.from(round.place).take(ROUND_MAX);
@@ -338,8 +339,8 @@ impl Broker {
         }
     }
 
-    /// Everybody who is there and live has the position written, unless that is going on: where it
-    /// refers to a base, to one that is made now.
+    /// Begins a round, unless one is under way. Positions that refer to a base are written to a new
+    /// one.
     pub(crate) fn begin_round(&mut self) {
         if self.store.release.round.is_none() {
             self.make_base(self.now);
@@ -348,20 +349,21 @@ impl Broker {
         }
     }
 
-    /// Up to where a stream may be given up although some who are behind hold it.
+    /// The last tick of a stream that may be given up although subscriptions that are behind hold
+    /// it.
     fn early(&self, now: Time, own: usize) -> Tick {
         let Some(max) = self.sessions.limits.max_retain else { return Tick(0) };
         if !self.store.release.moved.is_empty() {
-            // Whoever has just got further may not hold the stream any more, and would be told a
-            // gap after a crash.
+            // A subscription that has just moved on may not hold the stream any more, and after a
+            // crash would be told of a gap.
             return Tick(0);
         }
-        // Nobody who is here stands earlier in the own streams than it may.
+        // The grace is for other brokers, whose cursors may have been moved back to the watermark.
         let grace = if self.overlay.is_some() { early_grace(max) } else { Duration::ZERO };
         let age = Tick(now.as_nanos().saturating_sub(max.saturating_add(grace).as_nanos() as u64));
         let connected = age.min(self.store.release.counted[own]).min(self.store.release.connected.released(own));
-        // Who has not reported for so long is not there. Who has not reported at all since this
-        // broker began may be.
+        // A broker that has not reported for `max` counts as away. One that has not reported since
+        // this broker began may be connected.
         let holds_given = self
             .store
             .holds_given

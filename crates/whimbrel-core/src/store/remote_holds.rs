@@ -1,5 +1,4 @@
-//! What durable subscriptions here hold of other brokers' streams, counted as what they hold of own
-//! ones is.
+//! Holds of durable subscriptions on other brokers' streams, counted like those on own streams.
 
 use std::collections::BTreeMap;
 
@@ -9,21 +8,21 @@ use super::DurablePosition;
 use crate::broker::Broker;
 use crate::cursor::{Durable, NOTHING, Positions};
 
-/// So many times in the life of what is kept at most, the positions of all who are there and live
-/// are written.
+/// In each [`crate::Limits::max_retain`], the positions of connected, caught-up subscriptions are
+/// written at most this many times for this purpose.
 const ASSURED_TIMES: u32 = 4;
 
 type HeldCount = BTreeMap<(PubendId, Tick), u32>;
 
-/// What other brokers' streams are held for.
+/// Holds on other brokers' streams.
 #[derive(Debug, Default)]
 pub(crate) struct RemoteHolds {
     all: HeldCount,
     connected: HeldCount,
-    /// The written positions of those who are there and live are here, or further on, or they hold
+    /// Each connected, caught-up subscription has a written position at or beyond this, or holds
     /// the streams.
     assured: Positions,
-    /// When they were last begun to be written.
+    /// When the last round of writing them began.
     assured_at: Time,
 }
 
@@ -45,7 +44,7 @@ fn first(counted: &HeldCount, pubend: PubendId) -> Option<Tick> {
 }
 
 impl RemoteHolds {
-    /// Somebody holds other things than before; each time with whether it is there and live.
+    /// Replaces a subscription's holds; each side with whether it is connected and caught up.
     pub(crate) fn change(
         &mut self,
         (before, was_connected): (&Positions, bool),
@@ -56,27 +55,27 @@ impl RemoteHolds {
         change(&mut self.connected, if was_connected { before } else { none }, if is_connected { after } else { none });
     }
 
-    /// Up to where nobody holds a stream, and nobody who is there and live; `None`: nobody holds
-    /// anything.
+    /// The first tick of a stream that is held by any subscription, and by a connected, caught-up
+    /// one; `None`: it is not held.
     pub(crate) fn first(&self, pubend: PubendId) -> (Option<Tick>, Option<Tick>) {
         (first(&self.all, pubend), first(&self.connected, pubend))
     }
 
-    /// Up to where it is known that whoever is there and live has a written position, or holds the
+    /// Up to where each connected, caught-up subscription has a written position, or holds the
     /// stream.
     pub(crate) fn assured(&self, pubend: PubendId) -> Tick {
         self.assured.get(pubend)
     }
 
-    /// They have been written.
+    /// Sets up to where such positions were written.
     pub(crate) fn assure(&mut self, target: Positions) {
         self.assured = target;
     }
 }
 
 impl Durable {
-    /// What it holds of other brokers' streams, for one that stands there; `passed` tells how far a
-    /// stream has been passed that has begun here.
+    /// The ticks that the subscription holds other brokers' streams from, at that position.
+    /// `passed` tells how far a stream that has begun here was passed.
     pub(crate) fn hold_remote(
         &mut self,
         position: &DurablePosition,
@@ -88,7 +87,7 @@ impl Durable {
         let mut held = Positions::new();
         for remote in &position.remote {
             let (newest, hole) = (self.remote.newest.get(remote.pubend), self.remote.holes.get(remote.pubend));
-            // What is to be read there may have anything.
+            // A part that is still to be read there may have any event.
             let is_whole = !self.remote.detached.has(remote.pubend) && remote.acked >= hole;
             let has_got = is_whole
                 && match passed(remote.pubend) {
@@ -96,7 +95,7 @@ impl Durable {
                     None => newest == Tick(0),
                 };
             if !has_got {
-                // What came before was not logged for it.
+                // Earlier events were not logged for it.
                 held.set(remote.pubend, remote.acked.max(remote.since));
             } else if newest != Tick(0) {
                 self.remote.newest.remove(remote.pubend);
@@ -107,8 +106,8 @@ impl Durable {
 }
 
 impl Broker {
-    /// Now and then, if logs are given up early anywhere, all who are there and live have their
-    /// positions written: so that none that has missed nothing is told so after a crash.
+    /// If logs are given up early, at times has the positions of connected, caught-up subscriptions
+    /// written, so that after a crash none is told of a gap although it missed nothing.
     pub(crate) fn assure_remote(&mut self, now: Time) {
         let Some(max) = self.sessions.limits.max_retain else { return };
         let remote = &mut self.store.release.remote;

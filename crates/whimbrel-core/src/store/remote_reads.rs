@@ -1,5 +1,5 @@
-//! What is read from other brokers' logs: parts of streams, asked for once for all who lag there,
-//! and kept for a while.
+//! Reads from other brokers' logs: each part of a stream is asked for once for all cursors in
+//! catch-up there, and kept for a while.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
@@ -8,22 +8,22 @@ use whimbrel_event::{Event, HostId, PubendId, Tick, Time};
 
 use super::DurableNo;
 
-/// Questions that are open at a time for one stream.
+/// Most open questions for one stream.
 const QUESTIONS_MAX: usize = 4;
 
-/// Subscriptions that one question is for.
+/// Most subscriptions that one question is for.
 pub(crate) const REMOTE_MEMBERS_MAX: usize = 4096;
 
-/// A question is asked again after this, and then at doubling intervals.
+/// First interval after which a question is repeated; it doubles each time.
 const AGAIN: Duration = Duration::from_millis(250);
 
 /// The longest interval.
 const AGAIN_MAX: Duration = Duration::from_secs(4);
 
-/// Bytes of what was read and is kept.
+/// Most bytes of parts that are kept.
 const SLICES_BYTES: usize = 16 << 20;
 
-/// Parts that are kept.
+/// Most parts that are kept.
 const SLICES_MAX: usize = 256;
 
 /// A part of another broker's stream that was read.
@@ -32,17 +32,17 @@ pub(crate) struct RemoteSlice {
     pubend: PubendId,
     after: Tick,
     pub(crate) upto: Tick,
-    /// Up to where something may have been given up early.
+    /// Up to where events may have been given up early.
     pub(crate) released: Tick,
     /// Ranges, without their first ticks, that cannot be read.
     pub(crate) lost: Vec<(Tick, Tick)>,
     pub(crate) events: Vec<Event>,
-    /// Whom it has everything for, with their cursors.
+    /// Subscriptions for which all wanted events of the part are here, with their cursors.
     members: CursorMembers,
     bytes: usize,
 }
 
-/// A part that was asked for.
+/// A question that was asked.
 #[derive(Debug)]
 struct OpenQuestionPart {
     number: u64,
@@ -62,18 +62,18 @@ pub(crate) type CursorMembers = BTreeMap<DurableNo, u32>;
 /// Topic filters and selectors.
 pub(crate) type FilterEntries = Vec<(Box<str>, Option<Box<str>>)>;
 
-/// What is to be asked, and again.
+/// A question to be sent, for the first time or again.
 pub(crate) struct NextQuestion<'a> {
     pub(crate) number: u64,
     pub(crate) pubend: PubendId,
     pub(crate) after: Tick,
     pub(crate) upto: Tick,
     pub(crate) entries: &'a FilterEntries,
-    /// Whatever is not there any more is to be told.
+    /// The answer must tell of each event that is not there any more.
     pub(crate) is_strict: bool,
 }
 
-/// What was told of a part.
+/// The answer to a question.
 #[derive(Debug)]
 pub(crate) struct ToldPart {
     pub(crate) upto: Tick,
@@ -82,27 +82,28 @@ pub(crate) struct ToldPart {
     pub(crate) events: Vec<Event>,
 }
 
-/// Who waits for parts of other brokers' streams, what was asked, and what was read.
+/// Cursors that wait for parts of other brokers' streams, open questions, and parts that were read.
 #[derive(Debug, Default)]
 pub(crate) struct RemoteReads {
-    /// By stream, who waits: its cursor.
+    /// Subscriptions that wait, by stream, with their cursors.
     waiting: BTreeMap<PubendId, CursorMembers>,
     asked: Vec<OpenQuestionPart>,
     /// Oldest first.
     slices: VecDeque<RemoteSlice>,
     bytes: usize,
     last: u64,
-    /// How much of a stream the last answer has brought, in ticks.
+    /// Length of the part that the last answer covered, in ticks.
     span: u64,
 }
 
 impl RemoteReads {
-    /// Questions of this life have numbers that those of no other life have: answers come late.
+    /// Sets the first number of questions: late answers to those of earlier incarnations must not
+    /// match.
     pub(crate) fn number_from(&mut self, incarnation: u64) {
         self.last = self.last.max(incarnation);
     }
 
-    /// What was read of a stream behind a tick for a subscription.
+    /// The part of a stream behind a tick, if it was read for a subscription.
     pub(crate) fn slice(&self, pubend: PubendId, after: Tick, number: DurableNo) -> Option<&RemoteSlice> {
         let is_it = |slice: &&RemoteSlice| {
             slice.pubend == pubend && slice.after <= after && after < slice.upto && slice.members.contains_key(&number)
@@ -110,12 +111,12 @@ impl RemoteReads {
         self.slices.iter().rev().find(is_it)
     }
 
-    /// A subscription waits for a part of a stream.
+    /// Adds a subscription that waits for a part of a stream.
     pub(crate) fn wait(&mut self, pubend: PubendId, number: DurableNo, cursor: u32) {
         self.waiting.entry(pubend).or_default().insert(number, cursor);
     }
 
-    /// It waits no more.
+    /// Removes a subscription that waits.
     pub(crate) fn leave(&mut self, pubend: PubendId, number: DurableNo) {
         if let Some(waiting) = self.waiting.get_mut(&pubend) {
             waiting.remove(&number);
@@ -125,12 +126,12 @@ impl RemoteReads {
         }
     }
 
-    /// Whether anybody waits for a part of a stream.
+    /// Whether any subscription waits for a part of a stream.
     pub(crate) fn is_awaited(&self, pubend: PubendId) -> bool {
         self.waiting.contains_key(&pubend)
     }
 
-    /// Who waits for a stream, and is not waited for with a question that is open.
+    /// Subscriptions that wait for a stream, and are not part of an open question.
     pub(crate) fn unasked(&self, pubend: PubendId) -> Vec<(DurableNo, u32)> {
         let is_asked = |number: &DurableNo| {
             self.asked.iter().any(|asked| asked.pubend == pubend && asked.members.contains_key(number))
@@ -139,7 +140,7 @@ impl RemoteReads {
         all.filter(|(number, _)| !is_asked(number)).map(|(number, cursor)| (*number, *cursor)).collect()
     }
 
-    /// Those who have a part that reaches up to a tick, and are about to need what comes behind it.
+    /// Subscriptions with a part that reaches up to `at`: they are about to need the next one.
     pub(crate) fn followers(&self, pubend: PubendId, at: Tick) -> CursorMembers {
         let reaches = |slice: &&RemoteSlice| slice.pubend == pubend && slice.after < at && at <= slice.upto;
         let members = self.slices.iter().filter(reaches).flat_map(|slice| &slice.members);
@@ -151,12 +152,12 @@ impl RemoteReads {
         self.asked.iter().filter(|asked| asked.pubend == pubend).count() < QUESTIONS_MAX
     }
 
-    /// How far behind each other subscriptions may stand that share a question.
+    /// Most ticks between the positions of subscriptions that share a question.
     pub(crate) fn span(&self) -> u64 {
         self.span
     }
 
-    /// Notes a question.
+    /// Adds a question.
     pub(crate) fn ask(
         &mut self,
         now: Time,
@@ -180,10 +181,10 @@ impl RemoteReads {
         });
     }
 
-    /// Questions that are to be asked now, for one stream; when the next one is.
+    /// Gives the due questions of one stream to `ask`; returns when the next one is due.
     pub(crate) fn due(&mut self, now: Time, pubend: PubendId, mut ask: impl FnMut(NextQuestion<'_>)) -> Option<Time> {
         let Self { asked, waiting, .. } = self;
-        // Whoever it was for may have left.
+        // The subscriptions that a question was for may have left.
         let waiting = waiting.get(&pubend);
         asked.retain(|one| {
             let is_awaited = |waiting: &CursorMembers| one.members.keys().any(|member| waiting.contains_key(member));
@@ -199,8 +200,8 @@ impl RemoteReads {
         asked.iter().filter(|one| one.pubend == pubend).map(|one| one.at).min()
     }
 
-    /// A question was answered by that host: whose turn it is now to read on, with the stream.
-    /// Nobody's if it is not open.
+    /// Keeps the answer of a host; returns the stream, and the cursors that can read on. `None` if
+    /// the question is not open.
     pub(crate) fn keep(&mut self, from: HostId, number: u64, told: ToldPart) -> Option<(PubendId, Vec<u32>)> {
         let at = self.asked.iter().position(|asked| asked.number == number && asked.pubend.host() == from)?;
         let OpenQuestionPart { pubend, after, upto, .. } = self.asked[at];
@@ -222,12 +223,13 @@ impl RemoteReads {
         Some((pubend, cursors))
     }
 
-    /// Of which stream a question is that is open.
+    /// The stream of an open question.
     pub(crate) fn stream_of(&self, number: u64) -> Option<PubendId> {
         self.asked.iter().find(|asked| asked.number == number).map(|asked| asked.pubend)
     }
 
-    /// A stream has ended: nobody waits for it any more. Who did.
+    /// Removes the waiting subscriptions of a host that has ended; returns their streams and
+    /// cursors.
     pub(crate) fn give_up(&mut self, host: HostId) -> Vec<(PubendId, u32)> {
         self.asked.retain(|asked| asked.pubend.host() != host);
         let ended: Vec<PubendId> = self.waiting.keys().copied().filter(|pubend| pubend.host() == host).collect();

@@ -1,4 +1,4 @@
-//! A broker goes on where what was written says.
+//! A broker is restored from what was written.
 
 use core::fmt;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,25 +24,25 @@ use crate::route::NO_CURSOR;
 use crate::session::Unreleased;
 use crate::stream::Streams;
 
-/// What the log says of one of its streams of events.
+/// The state of one stream of events in the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct StreamState {
     /// The tick of its last record, also if that was given up.
     pub last: Tick,
-    /// Up to where it was given up.
+    /// The last tick that was given up.
     pub chopped: Tick,
 }
 
-/// What the log says of itself.
+/// The state of the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LogState {
-    /// Up to where ticks are reserved.
+    /// The last reserved tick.
     pub reserved: Tick,
     /// The streams of events, by the index of their pubends.
     pub events: [StreamState; OWN],
 }
 
-/// Why a broker cannot go on.
+/// Why a broker cannot be restored.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RestoreError {
     /// An entry has a name or a form that this version does not know: a newer one has written it.
@@ -50,7 +50,7 @@ pub enum RestoreError {
         /// The name of the entry.
         key: Box<[u8]>,
     },
-    /// There are entries, but none that says whose they are.
+    /// There are entries, but none that says which broker has written them.
     NoOwner,
 }
 
@@ -67,12 +67,12 @@ impl fmt::Display for RestoreError {
 
 impl core::error::Error for RestoreError {}
 
-/// What was written, in the making.
+/// Collects the entries that were written, and builds a broker from them.
 #[derive(Debug, Default)]
 pub struct Restoring {
     own: Option<Own>,
     sessions: BTreeMap<SessionNo, (Box<str>, SessionRecord)>,
-    /// With what was written of each, which has been read once.
+    /// Session, filter and record; each record was parsed once, and is valid.
     subscriptions: Vec<(SessionNo, Box<str>, Box<[u8]>)>,
     positions: AllPositions,
     flights: BTreeMap<SessionNo, BTreeMap<u16, Flight>>,
@@ -93,13 +93,13 @@ pub struct Restoring {
 }
 
 impl Restoring {
-    /// Which topics are logged, and were: subscriptions are told what was not.
+    /// Sets which topics are logged, and were: subscriptions are told of events that were not.
     pub fn set_profiles(&mut self, profiles: Vec<Profile>) {
         self.profiles = profiles;
     }
 
-    /// What was written is a copy that was made some time ago: what came after it is lost, and
-    /// clients know of it.
+    /// The data is a copy that was made some time ago: all that was written since is lost, and
+    /// clients may know of it.
     pub fn mark_as_copy(&mut self) {
         self.is_copy = true;
     }
@@ -107,7 +107,7 @@ impl Restoring {
     /// Takes one entry of the map, in any order.
     ///
     /// # Errors
-    /// When it is none that this version knows.
+    /// When the entry's key or form is not known to this version.
     pub fn entry(&mut self, key: &[u8], value: &[u8]) -> Result<(), RestoreError> {
         self.read(key, value).ok_or_else(|| RestoreError::Unknown { key: key.into() })
     }
@@ -176,8 +176,8 @@ impl Restoring {
         Some(())
     }
 
-    /// The core that goes on there; what it writes at once is taken as any other batch. `seed` is
-    /// its only source of randomness, `now` its first moment.
+    /// The restored broker; its first writes are taken as any other batch. `seed` is its only
+    /// source of randomness, `now` its first moment.
     ///
     /// # Errors
     /// When there are entries, but none that says which broker has written them.
@@ -205,7 +205,7 @@ impl Restoring {
         let mut places = BTreeMap::new();
         core.store.known = self.known;
         for (number, (client_id, kept)) in &self.sessions {
-            // Who was there when the copy was made has left with the broker.
+            // A client that was connected when the copy was made has left with its broker.
             let left = kept.left.or(self.is_copy.then_some(now));
             let index = core.restore_session(now, client_id, &SessionRecord { left, ..kept.clone() });
             let placed = self.placed.get(number).map(|placed| Box::new(Attachment::restored(now, placed)));
@@ -243,14 +243,14 @@ impl Restoring {
         core.begin_survey(numbers.into_iter());
         places.values().for_each(|index| core.sessions.rest(*index));
         places.values().for_each(|index| core.restore_own(*index));
-        // What those have ended is a batch of its own.
+        // The ends of sessions and subscriptions above are a batch of their own.
         core.store.write_queue.seal();
         Ok(core)
     }
 }
 
 impl Broker {
-    /// What was on its way comes again, and is forgotten of sessions that are not there.
+    /// Restores deliveries in flight; they are sent again. Those without a session are forgotten.
     fn restore_all_flights(
         &mut self,
         all: &BTreeMap<SessionNo, BTreeMap<u16, Flight>>,
@@ -269,7 +269,7 @@ impl Broker {
         }
     }
 
-    /// The own streams go on behind everything that they can have used, and behind `after`.
+    /// Own streams continue behind all ticks that may have been used, and behind `after`.
     fn restore_host(&mut self, (own, after): (Option<&Own>, Tick), now: Time, log: &LogState) {
         let chopped = log.events.map(|stream| stream.chopped);
         let last = log.events.map(|stream| stream.last);
@@ -300,7 +300,7 @@ impl Broker {
         self.store.reserving = log.reserved;
     }
 
-    /// Logged events have filter records since the broker first made some.
+    /// Sets since when logged events have filter records: since the broker first wrote some.
     fn restore_filters(&mut self, since: Option<OwnTicks>) {
         let store = &mut self.store;
         store.filters.since = since.unwrap_or(store.release.logged);
@@ -339,7 +339,7 @@ impl Broker {
     fn restore_session(&mut self, now: Time, client_id: &str, kept: &SessionRecord) -> u32 {
         let index = self.sessions.create(client_id);
         let expiry = kept.expiry.min(self.sessions.limits.session_expiry_max);
-        // Whoever was there has left with the broker.
+        // A client that was connected has left with the broker.
         let expires_at = kept.left.unwrap_or(now).after(expiry);
         let is_of_copy = self.store.lost.since().is_some_and(|since| kept.left.is_some_and(|left| left <= since));
         let session = self.sessions.get_mut(index);
@@ -354,9 +354,8 @@ impl Broker {
         index
     }
 
-    /// A session was there when the broker died, and has left with it: were that not written, its
-    /// time would begin anew with each restart. A shared subscription's own session ends with the
-    /// last member.
+    /// Writes that the client of a session left when the broker died: otherwise its expiry would
+    /// begin anew with each restart. A shared subscription's own session ends with the last member.
     fn remember_left(&mut self, now: Time, index: u32, is_copy: bool) {
         let session = self.sessions.get(index);
         if is_copy || session.shares().is_none() {
@@ -376,8 +375,8 @@ impl Broker {
         will: Will,
     ) {
         let index = *places.entry(number).or_insert_with(|| {
-            // Its session was to end with the connection. Another with its client id may have been
-            // there later.
+            // The session was to end with its connection. A later session may have the same client
+            // id.
             let index = self.sessions.create_unnamed(client_id);
             let session = self.sessions.get_mut(index);
             (session.memory.number, session.expires_at) = (number, Some(now));
@@ -392,7 +391,7 @@ impl Broker {
         self.timers.insert(at, Reason::WillDelay, index);
     }
 
-    /// Makes a subscription as it was written; its number and its cursor, if it is durable.
+    /// Adds a subscription as it was written; returns its number and cursor, if it is durable.
     fn restore_subscription(
         &mut self,
         now: Time,
@@ -405,11 +404,11 @@ impl Broker {
         let asked = asked_then(text, record, selector.as_ref());
         let began = self.streams.own.positions();
         let confirmed = record.number.filter(|_| record.durability == Durability::Durable);
-        // Until that is found out, it may want all there is.
+        // Until the survey has found its newest event, that may be any logged one.
         let newest = self.store.release.logged;
         let confirmed = confirmed.map(|number| Confirmed { number, start: record.start, newest, until: None });
         if self.add_subscription(now, index, &asked, confirmed.as_ref()).is_err() {
-            // The limits have been lowered since.
+            // The limits were lowered since.
             self.sessions.stats.subscriptions_refused += 1;
             return None;
         }
@@ -431,7 +430,7 @@ impl Broker {
                     catch_up.gaps.add(Gap { pubend, from: *start, to, reason: GapReason::Lost });
                 }
                 if cursor_of.by_token {
-                    // What its client has acknowledged since is not written.
+                    // Later acknowledgements of its client are not written.
                     cursor_of.acknowledged.set(pubend, (*start).min(to));
                 }
             }
@@ -445,11 +444,11 @@ impl Broker {
             catch_up.positions.set(pubend, had[own].max(chopped[own]).min(began[own]));
             let to = early[own].min(chopped[own]);
             catch_up.gaps.add(Gap { pubend, from: stored[own], to, reason: GapReason::Released });
-            // It held nothing there, but may have wanted what was not logged.
+            // The subscription held nothing there, but may have wanted events that were not logged.
             let unlogged = if durable.may_be_volatile { chopped[own].min(began[own]) } else { Tick(0) };
             catch_up.gaps.add(Gap { pubend, from: had[own].max(to), to: unlogged, reason: GapReason::Overwritten });
-            // A client that stands where it has acknowledged misses nothing, however much was given
-            // up since that it did not want.
+            // A client that stands where it has acknowledged misses nothing, even if unwanted
+            // events after that were given up.
             cursor_of.acknowledged.set(pubend, stored[own].min(began[own]));
         }
         if !record.by_token {
@@ -465,14 +464,14 @@ impl Broker {
     }
 }
 
-/// A position refers to a base that there is not.
+/// The error for a position that refers to an unknown base.
 fn unknown_base(number: DurableNo) -> RestoreError {
     let mut key = Vec::new();
     Key::Position(number).put(&mut key);
     RestoreError::Unknown { key: key.into() }
 }
 
-/// What was asked for when a subscription was made.
+/// The request that a subscription was made with.
 fn asked_then<'a>(text: &'a str, record: &SubscriptionRecord<'a>, selector: Option<&'a Selector>) -> Filter<'a> {
     let SubscriptionRecord { durability, qos, no_local, retain_as_published, by_token, notices, identifier, .. } =
         *record;

@@ -1,4 +1,4 @@
-//! What a subscription asks for, as the map of the log holds it.
+//! Records of subscriptions, as the map of the log holds them.
 
 use whimbrel_event::{PubendId, Qos, Tick};
 
@@ -6,10 +6,10 @@ use super::keys::{DurableNo, MapValue, OwnTicks, put_selector, put_ticks, qos, s
 use super::wire::{ByteReader, put_varint};
 use crate::api::Durability;
 
-/// What a subscription asks for.
+/// A subscription's options and interests.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct SubscriptionRecord<'a> {
-    /// Its number, if it is durable.
+    /// The subscription's number, if it is durable.
     pub(crate) number: Option<DurableNo>,
     pub(crate) durability: Durability,
     pub(crate) qos: Qos,
@@ -17,14 +17,14 @@ pub(crate) struct SubscriptionRecord<'a> {
     pub(crate) retain_as_published: bool,
     pub(crate) by_token: bool,
     pub(crate) notices: bool,
-    /// Whether deliveries say the names of their events; `None`: written before 0.2, where it was
-    /// not asked for, see [`was_named`].
+    /// Whether deliveries have the names of their events; `None`: written before 0.2, which had no
+    /// such option, see [`was_named`].
     pub(crate) named: Option<bool>,
     pub(crate) identifier: u32,
-    /// The ticks after which what it wants was logged.
+    /// The ticks after which its interest is logged.
     pub(crate) start: OwnTicks,
     pub(crate) selector: Option<&'a str>,
-    /// What it wanted before, oldest first.
+    /// Former selectors, oldest first.
     pub(crate) old: Vec<FormerSelector<'a>>,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct FormerSelector<'a> {
     pub(crate) selector: Option<&'a str>,
     /// The last ticks for which it counts.
     pub(crate) upto: OwnTicks,
-    /// The same of other brokers' streams, where that is known.
+    /// The last ticks in other brokers' streams, where known.
     pub(crate) remote: Vec<(PubendId, Tick)>,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct FormerSelector<'a> {
 const REMOTE_MAX: u64 = 1 << 16;
 
 impl<'a> SubscriptionRecord<'a> {
-    /// Reads one; the first version knew of own streams only.
+    /// Reads a record; version 1 (`has_remote` is false) knew of own streams only.
     fn read_with(bytes: &mut ByteReader<'a>, has_remote: bool) -> Option<Self> {
         let number = bytes.varint()?.checked_sub(1).map(u32::try_from).transpose().ok()?.map(DurableNo);
         let durability = match bytes.u8()? {
@@ -84,12 +84,12 @@ const NO_LOCAL: u8 = 1;
 const RETAIN_AS_PUBLISHED: u8 = 1 << 1;
 const BY_TOKEN: u8 = 1 << 2;
 const NOTICES: u8 = 1 << 3;
-// Programs before 0.2 pass over these two, and never set them.
+// Programs before 0.2 ignore these two, and never set them.
 const NAMED: u8 = 1 << 4;
 const KNOWS_NAMED: u8 = 1 << 5;
 
-/// Whether deliveries of a subscription said the names of their events before 0.2, where no client
-/// was asked: those of subscriptions that are tracked did.
+/// Whether deliveries of a subscription had the names of their events before 0.2, without an
+/// option: those of tracked subscriptions did.
 pub(crate) fn was_named(text: &str, durability: Durability, by_token_or_notices: bool) -> bool {
     let is_tracked = matches!(durability, Durability::SemiDurable | Durability::Durable) || by_token_or_notices;
     is_tracked && !text.starts_with("$share/")

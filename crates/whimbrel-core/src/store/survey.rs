@@ -1,10 +1,10 @@
-//! After a restart nobody knows which of the logged events a subscription still wants: chains of
-//! filter records are followed from their ends, and the ends were in memory. Until somebody comes
-//! back who is away, the log would be held for it, whatever it wants.
+//! After a restart it is unknown which logged events a subscription still wants: chains of filter
+//! records are followed from their ends, and the ends were in memory. Until the client of an absent
+//! subscription comes back, the log would be held for it, wanted or not.
 //!
-//! So the filter records of that time are looked through once, in the background: one part after
-//! another, one pass for all subscriptions of a shard. What was logged before the restart is held
-//! until that is known; what comes later is held for those who want it, as ever.
+//! So the filter records of that time are searched once, in the background: part by part, one pass
+//! for all subscriptions of a shard. Events from before the restart are held until that is done;
+//! later ones only for subscriptions that want them, as ever.
 
 use std::ops::Range;
 
@@ -15,41 +15,41 @@ use super::keys::{DurableNo, OWN, OwnTicks};
 use super::reads::{Slice, WantedPart};
 use crate::broker::Broker;
 
-/// Stands for the survey where sessions wait for what is read.
+/// Stands for the survey among the sessions that wait for a read.
 pub(crate) const SURVEYOR: u32 = u32::MAX;
 
-/// Bytes of filter records that are looked through in a turn, about: at most 7,300 names.
+/// Bytes of filter records that are searched in a turn, about: at most 7,300 names.
 const SURVEY_BYTES: usize = 64 << 10;
 
-/// One subscription that may lack something.
+/// A subscription that may lack events.
 #[derive(Debug)]
 struct SurveyCursor {
     number: DurableNo,
     cursor: u32,
-    /// The last event of the present stream for which it was named so far.
+    /// The last event of the present stream whose record names it so far.
     newest: Tick,
 }
 
-/// How far the filter records have been looked through. Over when nobody is left to ask.
+/// Progress of the search. It is over when no subscription is left to search for.
 #[derive(Debug, Default)]
 pub(crate) struct FilterSurvey {
-    /// Ascending by number.
+    /// Subscriptions to search for, ascending by number.
     askers: Vec<SurveyCursor>,
     /// Up to where the streams had been given up at the restart.
     begin: OwnTicks,
-    /// The last events that were logged before it.
+    /// The last event of each stream that was logged before the restart.
     end: OwnTicks,
-    /// The pubend of which the records are looked through, and for whom: those of one shard.
+    /// The present stream: index of the pubend, and the subscriptions of one shard in `askers`.
     own: usize,
     shard: Range<usize>,
-    /// Up to where.
+    /// Up to where it was searched.
     upto: Tick,
-    /// The last event that anybody may want: there is no record of it, or none that can be read.
+    /// The last event that any subscription may want: its record is missing, or cannot be read.
     blind: Tick,
 }
 
 impl FilterSurvey {
-    /// Goes on to the next stream that has something for somebody; false: there is none.
+    /// Moves to the next stream to search; false if there is none.
     fn advance(&mut self) -> bool {
         let FilterSurvey { askers, begin, end, .. } = self;
         let mut first = self.shard.end;
@@ -69,7 +69,7 @@ impl FilterSurvey {
         true
     }
 
-    /// Looks through a part behind `after`.
+    /// Searches a part behind `after`.
     fn look_through(&mut self, after: Tick, slice: &Slice) {
         let upto = slice.upto.min(self.end[self.own]);
         if let Some((_, to)) = slice.lost {
@@ -93,8 +93,8 @@ impl FilterSurvey {
 }
 
 impl Broker {
-    /// Finds out what subscriptions want of the log that is there; ascending by number, with their
-    /// cursors.
+    /// Begins to search for the events that these subscriptions want; ascending by number, with
+    /// their cursors.
     pub(super) fn begin_survey(&mut self, subscriptions: impl Iterator<Item = (DurableNo, u32)>) {
         let (begin, end) = (self.store.release.chopped, self.store.release.logged);
         let lacks = |cursor: u32| self.durable_position(cursor).acked.iter().zip(&end).any(|(acked, end)| acked < end);
@@ -107,7 +107,7 @@ impl Broker {
         self.survey_next();
     }
 
-    /// Something was read for the survey: it goes on by one part.
+    /// Continues the survey by one part, when a read for it is done.
     pub(crate) fn survey(&mut self) {
         let store = &mut self.store;
         let survey = &mut store.survey;
@@ -124,7 +124,7 @@ impl Broker {
         }
     }
 
-    /// Goes on with the next stream.
+    /// Continues with the next stream.
     fn survey_next(&mut self) {
         let survey = &mut self.store.survey;
         if !survey.advance() {
@@ -136,24 +136,25 @@ impl Broker {
         self.survey_part();
     }
 
-    /// Has the next part read.
+    /// Asks for the next part.
     fn survey_part(&mut self) {
         let survey = &self.store.survey;
         let (own, upto) = (survey.own, survey.end[survey.own]);
         let stream = stream_of(own, survey.askers[survey.shard.start].number);
-        // What was given up meanwhile cannot be read. If that is all, the read brings nothing, and
-        // the stream is done.
+        // Parts that were given up meanwhile cannot be read. If no other part is left, the read
+        // brings nothing, and the stream is done.
         let after = survey.upto.max(self.store.release.chopped[own]).min(Tick(upto.0 - 1));
         self.store.reads.ask(SURVEYOR, WantedPart { stream, after, upto, bytes: SURVEY_BYTES });
     }
 
-    /// Everything is known of the stream.
+    /// The stream is done: sets the newest wanted event of its subscriptions.
     fn record_surveyed(&mut self) {
         let Broker { store, cursors, .. } = self;
         let FilterSurvey { askers, begin, end, own, shard, blind, .. } = &mut store.survey;
         for asker in &mut askers[shard.clone()] {
             let newest = core::mem::take(&mut asker.newest).max(*blind).max(begin[*own]);
-            // It may have ended, another may have its place, and what came since is newer.
+            // The subscription may have ended, another may have its place, or a newer event is
+            // known.
             let durable = cursors.durable_mut(asker.cursor).filter(|durable| durable.number == asker.number);
             if let Some(durable) = durable.filter(|durable| durable.newest[*own] <= end[*own]) {
                 durable.newest[*own] = newest.max(durable.remote.unnamed[*own]);

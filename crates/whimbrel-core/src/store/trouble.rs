@@ -8,11 +8,11 @@ use crate::api::{Accepted, Kick, Output, Refusal};
 use crate::broker::Broker;
 
 impl Broker {
-    /// What the log takes has changed.
+    /// The state of the log has changed.
     ///
     /// # Panics
-    /// When a log that has failed is said to take something again: it does so only after it was
-    /// opened anew, and so has the core been.
+    /// When a log that has failed accepts writes again: it does so only after it was opened anew,
+    /// and with a new core.
     pub(crate) fn disk_changed(&mut self, now: Time, disk: Disk, out: &mut dyn Output) {
         let before = core::mem::replace(&mut self.store.disk, disk);
         assert!(before != Disk::Poisoned || disk == Disk::Poisoned, "a log that has failed stays so");
@@ -30,8 +30,7 @@ impl Broker {
         self.pass_committed(now, out);
     }
 
-    /// The log has no room for the events that were not taken: their publishers are told so, in
-    /// their turn.
+    /// The log is full: refuses the events that were not taken. Their publishers are told in order.
     fn refuse_waiting(&mut self) {
         let refused = self.store.write_queue.refuse_events();
         let Broker { sessions, store, streams, .. } = self;
@@ -41,7 +40,7 @@ impl Broker {
                 sessions.stats.events_refused += 1;
                 streams.own.withdrawn(held.event.id());
                 if let Some((client_id, number)) = &held.number {
-                    // Whether or not the publisher is there: it may come back and repeat it.
+                    // Also if the publisher is away: it may come back and repeat it.
                     publishers.take_back(client_id, *number);
                 }
                 let (whom, tag) = held.answer?;
@@ -58,7 +57,7 @@ impl Broker {
                 let (qos, result) = (held.event.qos(), Accepted::Refused(Refusal::LogFull));
                 Some(Wait::Answer(whom, Answer::Accepted { tag, qos, result }))
             }
-            // What it repeats was one of them.
+            // The repeated event was one of them.
             Wait::Answer(whom, Answer::Repeat { tag, qos, number })
                 if !sessions.is_still_repeat(whom, (tag, qos, number), publishers) =>
             {
@@ -69,9 +68,8 @@ impl Broker {
         });
     }
 
-    /// Nobody knows whether what waits is on the disk. To refuse it could be a lie, as it may be
-    /// there after a restart, and so could be to accept it: whoever waits is disconnected, and may
-    /// repeat it.
+    /// Drops all that waits. Whether it is on the disk is unknown, so neither refusing nor
+    /// accepting it would be true: its clients are disconnected, and may repeat it.
     fn drop_waiting(&mut self, now: Time, out: &mut dyn Output) {
         let unknown = self.store.commit_queue.take_unknown();
         self.store.write_queue.close();

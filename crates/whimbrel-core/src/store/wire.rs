@@ -1,11 +1,11 @@
-//! Numbers and texts in what is remembered. Fixed numbers are little endian.
+//! Encoding of numbers and texts in the log's map. Fixed-size numbers are little endian.
 
 use core::time::Duration;
 
 /// Most bytes of a variable-length number.
 const VARINT_MAX: usize = 10;
 
-/// Appends a number, seven bits in a byte, the lowest first.
+/// Appends a number in groups of seven bits, the lowest first.
 pub(crate) fn put_varint(out: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         out.push(number as u8 | 0x80);
@@ -14,25 +14,24 @@ pub(crate) fn put_varint(out: &mut Vec<u8>, mut number: u64) {
     out.push(number as u8);
 }
 
-/// Appends bytes behind their length.
+/// Appends the length of bytes, and the bytes.
 pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put_varint(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
 }
 
-/// Appends a time in milliseconds.
+/// Appends a duration in milliseconds.
 pub(crate) fn put_duration(out: &mut Vec<u8>, duration: Duration) {
     put_varint(out, u64::try_from(duration.as_millis()).unwrap_or(u64::MAX));
 }
 
-/// Reads such a time.
+/// Reads a duration in milliseconds.
 pub(crate) fn duration(bytes: &mut ByteReader<'_>) -> Option<Duration> {
     let millis = bytes.varint()?;
     Some(if millis == u64::MAX { Duration::MAX } else { Duration::from_millis(millis) })
 }
 
-/// Reads one thing after the other. `None` means that there are too few bytes, or that they make no
-/// sense.
+/// Reads values in sequence. `None` means that there are too few bytes, or that they are not valid.
 #[derive(Clone, Copy)]
 pub(crate) struct ByteReader<'a>(pub(crate) &'a [u8]);
 
@@ -79,7 +78,7 @@ impl<'a> ByteReader<'a> {
         self.varint()?.try_into().ok()
     }
 
-    /// Bytes behind their length.
+    /// Reads a length, and the bytes.
     pub(crate) fn bytes(&mut self) -> Option<&'a [u8]> {
         let length = self.varint()?.try_into().ok()?;
         self.take(length)
@@ -89,12 +88,12 @@ impl<'a> ByteReader<'a> {
         core::str::from_utf8(self.bytes()?).ok()
     }
 
-    /// All that is left, as text.
+    /// Reads all that is left as text.
     pub(crate) fn rest(&mut self) -> Option<&'a str> {
         core::str::from_utf8(self.take(self.0.len())?).ok()
     }
 
-    /// Nothing may be left.
+    /// Checks that nothing is left.
     pub(crate) fn end(self) -> Option<()> {
         self.0.is_empty().then_some(())
     }

@@ -1,4 +1,4 @@
-//! What is to be written, until the driver takes it.
+//! Batches that the driver has not taken yet.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -7,20 +7,20 @@ use whimbrel_event::{Event, Tick};
 
 use super::{StreamName, Write};
 
-/// Bytes that wait to be taken, above which no more is accepted from clients.
+/// Waiting bytes above which clients' publishes are no longer accepted.
 pub(crate) const WRITE_QUEUE_BYTES_MAX: usize = 2 << 20;
 
 /// Bytes above which a batch without an event should be ended.
 const BATCH_BYTES_MAX: usize = 256 << 10;
 
-/// Bytes that were taken and lie before those that were not, above which they are moved together.
+/// Taken bytes in front of waiting ones above which the waiting ones are moved to the front.
 const TAKEN_BYTES_MAX: usize = 1 << 20;
 
-/// The place of a batch in the order of all of them since the core began: 1, 2, 3, …
+/// The place of a batch in the order since the core began: 1, 2, 3, …
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct BatchNo(pub u64);
 
-/// A range of [`WriteQueue::bytes`], counted from the first byte that ever was in it.
+/// A range of [`WriteQueue::bytes`], counted from the first byte that was ever in it.
 type Span = Range<u64>;
 
 #[derive(Debug)]
@@ -42,30 +42,30 @@ struct BatchHead {
     has_event: bool,
 }
 
-/// Atoms in the order in which they were made; what is added belongs to the next one until
+/// Batches in the order in which they were made; additions belong to the next one until
 /// [`WriteQueue::seal`].
 #[derive(Debug, Default)]
 pub(crate) struct WriteQueue {
     batches: VecDeque<BatchHead>,
     ops: VecDeque<Op>,
     bytes: Vec<u8>,
-    /// What `bytes[0]` is counted as.
+    /// The offset of `bytes[0]` in a [`Span`].
     base: u64,
     /// The number of the last batch.
     last: u64,
     /// The number of the last batch that was taken.
     taken: u64,
-    /// Of the batches that were not taken.
+    /// Bytes of the batches that were not taken.
     weight: usize,
     open_ops: usize,
     open_weight: usize,
     open_event: bool,
-    /// Nothing is taken any more.
+    /// The log has failed: nothing is taken any more.
     is_closed: bool,
 }
 
 impl BatchNo {
-    /// What is never durable: the log has failed.
+    /// Stands for a batch that is never durable: the log has failed.
     pub(crate) const NEVER: BatchNo = BatchNo(u64::MAX);
 }
 
@@ -75,30 +75,30 @@ impl WriteQueue {
         self.batches.back().map_or(BatchNo(self.taken), |head| head.number)
     }
 
-    /// The batch that what is added now will belong to.
+    /// The batch that the next addition belongs to.
     pub(crate) fn next(&self) -> BatchNo {
         BatchNo(self.last + 1)
     }
 
-    /// What was added so far is a batch if it is large: what belongs together must be added between
-    /// two calls.
+    /// Seals the open batch if it is large: additions that belong together must be between two
+    /// calls.
     pub(crate) fn seal_large(&mut self) {
         if self.open_weight > BATCH_BYTES_MAX {
             self.seal();
         }
     }
 
-    /// More waits to be taken than should.
+    /// Whether more than [`WRITE_QUEUE_BYTES_MAX`] wait.
     pub(crate) fn is_congested(&self) -> bool {
         self.weight > WRITE_QUEUE_BYTES_MAX
     }
 
-    /// All batches have been taken.
+    /// Whether all batches were taken.
     pub(crate) fn is_empty(&self) -> bool {
         self.batches.is_empty()
     }
 
-    /// Something was added since the last batch was made.
+    /// Whether there are additions since the last batch.
     pub(crate) fn is_open(&self) -> bool {
         self.open_ops > 0
     }
@@ -109,7 +109,7 @@ impl WriteQueue {
         self.open_weight += weight;
     }
 
-    /// Appends what `write` writes.
+    /// Appends the bytes that `write` writes.
     fn span(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Span {
         let start = self.base + self.bytes.len() as u64;
         write(&mut self.bytes);
@@ -122,7 +122,7 @@ impl WriteQueue {
         self.open_event = true;
     }
 
-    /// Adds another record; gives its bytes.
+    /// Adds a record that is not an event; returns its bytes.
     pub(crate) fn record(&mut self, stream: StreamName, tick: Tick, body: impl FnOnce(&mut Vec<u8>)) -> usize {
         let body = self.span(body);
         let weight = (body.end - body.start) as usize;
@@ -142,11 +142,11 @@ impl WriteQueue {
         self.add(Op::Forget { key }, weight);
     }
 
-    /// Gives up a part of a stream, before everything that waits if that `is_urgent`: then nothing
-    /// of it may need it.
+    /// Gives up a part of a stream. If `is_urgent`, before all waiting batches, none of which may
+    /// need that part then.
     pub(crate) fn chop(&mut self, stream: StreamName, upto: Tick, is_urgent: bool) {
         if is_urgent && !self.is_closed {
-            // Nobody waits for it: it counts as what was taken before it.
+            // No batch of its own: it counts as part of the last taken one.
             self.ops.push_front(Op::Chop { stream, upto });
             self.batches.push_front(BatchHead { number: BatchNo(self.taken), ops: 1, weight: 0, has_event: false });
         } else {
@@ -159,8 +159,8 @@ impl WriteQueue {
         self.add(Op::Reserve { upto }, 0);
     }
 
-    /// What was added since the last time is a batch; without any, there is none, and the last one
-    /// is given.
+    /// Seals the additions since the last call as a batch, and returns the last one; without
+    /// additions there is no new one.
     pub(crate) fn seal(&mut self) -> BatchNo {
         let ops = core::mem::take(&mut self.open_ops);
         if self.is_closed {
@@ -185,7 +185,7 @@ impl WriteQueue {
         self.batches.front().map(|head| Batch { write_queue: self, head })
     }
 
-    /// Whether the driver has taken that batch, or it was dropped before.
+    /// Whether the driver has taken a batch, or it was dropped before.
     pub(crate) fn is_taken(&self, batch: BatchNo) -> bool {
         self.batches.front().is_none_or(|oldest| batch < oldest.number)
     }
@@ -200,13 +200,13 @@ impl WriteQueue {
         head.number
     }
 
-    /// The log has failed: what waits is dropped, and so is everything that comes.
+    /// The log has failed: drops waiting batches, and all later additions.
     pub(crate) fn close(&mut self) {
         let WriteQueue { last, taken, base, .. } = *self;
         *self = WriteQueue { is_closed: true, last, taken, base, ..WriteQueue::default() };
     }
 
-    /// Gives the memory of taken bytes to what comes.
+    /// Makes the memory of taken bytes free for new ones.
     fn tidy(&mut self) {
         if self.batches.is_empty() && self.open_ops == 0 {
             self.base += self.bytes.len() as u64;
@@ -221,7 +221,7 @@ impl WriteQueue {
         }
     }
 
-    /// Drops the batches with events that were not taken, and tells which, ascending.
+    /// Drops the batches with events that were not taken, and returns which, ascending.
     pub(crate) fn refuse_events(&mut self) -> Vec<BatchNo> {
         let mut refused = Vec::new();
         let mut ops = core::mem::take(&mut self.ops);
@@ -246,7 +246,7 @@ impl WriteQueue {
 }
 
 impl Op {
-    /// Where its bytes begin, if it has some.
+    /// Where its bytes begin, if it has any.
     fn begins(&self) -> Option<u64> {
         match self {
             Op::Put { key: span, .. } | Op::Forget { key: span } | Op::Record { body: span, .. } => Some(span.start),
@@ -263,7 +263,7 @@ pub struct Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
-    /// Its place in the order of all.
+    /// Its place in the order of all batches.
     pub fn number(&self) -> BatchNo {
         self.head.number
     }
@@ -273,7 +273,7 @@ impl<'a> Batch<'a> {
         self.head.has_event
     }
 
-    /// What it writes, in order.
+    /// Its writes, in order.
     pub fn writes(&self) -> impl Iterator<Item = Write<'a>> + use<'a> {
         let write_queue = self.write_queue;
         write_queue.ops.iter().take(self.head.ops).map(move |op| match op {

@@ -1,11 +1,10 @@
-//! A position as it is written: in parts, so that only what has changed is written, and only what
-//! differs from where all streams stand.
+//! A position as it is written: only changed parts, and only differences from a position base.
 //!
-//! One entry has the own streams and refers to a base. Each other broker in whose streams the
-//! subscription differs from that has an entry of its own, its *part*. In the streams of all others
-//! the subscription stands, as far as is written, where the base does. That may lie before where it
-//! really stands, but never before anything that it was given, or told: up to there it is *marked*.
-//! So whatever it reads again after a restart is silence.
+//! One entry, the head, has the own streams and refers to a base. Each other broker in whose
+//! streams the subscription differs from the base has an entry of its own, its *part*. In all other
+//! streams the written position is that of the base. It may lie before the real position, but never
+//! before anything that the subscription was given or told, up to where it is *marked*. So all that
+//! it reads again after a restart is silence.
 
 use std::collections::BTreeMap;
 
@@ -20,39 +19,38 @@ use crate::broker::Broker;
 use crate::cursor::{Common, Cursor, Positions};
 use crate::stream::low_watermark_of;
 
-/// A position does not change over to a base that has more brokers than these on whose logs it does
-/// not count.
+/// A position changes to a base only if at most this many of the base's brokers have logs on which
+/// it does not count.
 const LACKS_MAX: usize = 16;
 
-/// Nor does one that refers to none as long as there is more than one such broker for so many on
-/// whose logs it counts: it has just begun.
+/// A position without a base, which has just begun, takes one only if such brokers are at most one
+/// in this many of those on whose logs it counts.
 const LACKS_PART: usize = 8;
 
-/// Most of any list that is read.
+/// Largest number of entries in any list that is read.
 const LIST_MAX: u64 = 1 << 20;
 
-/// What is written of a position in one entry, beside its parts.
+/// A position's entry, beside its parts.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct PositionHead {
-    /// Up to where it has acknowledged everything of the own streams.
+    /// Up to where it has acknowledged everything in the own streams.
     pub(crate) acked: OwnTicks,
-    /// What it has acknowledged beyond: index of the pubend and tick, ascending.
+    /// Acknowledged events beyond that: index of the pubend and tick, ascending.
     pub(crate) beyond: Vec<(u8, Tick)>,
-    /// The base that it refers to; none: it has parts for all brokers on whose logs it counts.
+    /// The base that it refers to; if none, it has parts for all brokers on whose logs it counts.
     pub(crate) base: BaseNo,
-    /// Where it stands where a base does, it stands at least here, and from here on the log counts
-    /// for it.
+    /// Its least tick in streams that stand where the base does; their logs count from here on.
     pub(crate) watermark: Tick,
-    /// Brokers in the base that have no part, and on whose logs it does not count, ascending.
+    /// Brokers in the base without a part on whose logs it does not count, ascending.
     pub(crate) lacks: Vec<HostId>,
-    /// What earlier versions had instead of parts.
+    /// Remote positions as earlier versions wrote them, instead of parts.
     pub(crate) remote: Vec<RemotePosition>,
     pub(crate) remote_beyond: Vec<EventId>,
 }
 
 impl PositionHead {
     fn digest(&self) -> u64 {
-        // Nobody else chooses what is looked at here.
+        // The seed can be fixed: no peer chooses what is hashed.
         whimbrel_event::Seeded::new(0).hash_one(self)
     }
 }
@@ -97,18 +95,18 @@ impl MapValue<'_> for PositionHead {
             Some((pubend, *last))
         };
         let beyond = (0..bytes.varint()?).map(|_| next(bytes)).collect::<Option<Vec<_>>>()?;
-        // The first knew of own streams only.
+        // Version 1 knew of own streams only.
         let (remote, remote_beyond) = if version == 1 { Default::default() } else { read_remote_positions(bytes)? };
         Some(PositionHead { acked, beyond, remote, remote_beyond, ..PositionHead::default() })
     }
 }
 
-/// What is written of a position for the streams of one other broker, by their indices.
+/// A position's entry for the streams of one other broker, by their indices.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct PositionPart {
-    /// After which tick the log counts, and up to where it has acknowledged everything; ascending.
+    /// After which tick the log counts, and up to where everything is acknowledged; ascending.
     streams: Box<[(u8, Tick, Tick)]>,
-    /// What it has acknowledged beyond that, ascending.
+    /// Acknowledged events beyond that, ascending.
     beyond: Box<[(u8, Tick)]>,
 }
 
@@ -161,38 +159,38 @@ impl MapValue<'_> for PositionPart {
         let count = bytes.varint().filter(|count| *count <= u64::from(HOST_RELIABLE_MAX))?;
         let streams = (0..count).map(|_| Some((index(bytes)?, tick(bytes)?, tick(bytes)?)));
         let streams = streams.collect::<Option<Box<[_]>>>()?;
-        // However many: nothing bounds what is acknowledged beyond a notice that is not answered.
+        // Without a bound: none exists for acknowledgements beyond a notice that is not answered.
         let beyond = (0..bytes.varint()?).map(|_| Some((index(bytes)?, tick(bytes)?))).collect::<Option<_>>()?;
         streams.is_sorted_by(|a, b| a.0 < b.0).then_some(PositionPart { streams, beyond })
     }
 }
 
-/// What is written of where a subscription stands in other brokers' streams.
+/// The written part of a subscription's position in other brokers' streams.
 #[derive(Debug, Default)]
 pub(crate) struct Written {
-    /// The base that it refers to.
+    /// The base that the position refers to.
     pub(crate) base: BaseNo,
     watermark: Tick,
     parts: BTreeMap<HostId, PositionPart>,
-    /// Up to where it was given something of a stream, or told that it misses something: what is
-    /// written is never behind that. Not of streams of which the base is as far.
+    /// Up to where the subscription was given something of a stream, or told of a gap: the written
+    /// position is never behind that. Without streams in which the base is as far.
     marks: Positions,
 }
 
 impl Written {
-    /// Nothing.
+    /// Nothing is written.
     pub(crate) const fn new() -> Self {
         Written { base: BaseNo(0), watermark: Tick(0), parts: BTreeMap::new(), marks: Positions::new() }
     }
 
-    /// It has had everything of a stream up to there, or was told what it misses.
+    /// The subscription has had everything of a stream up to `tick`, or was told of what it misses.
     pub(crate) fn mark(&mut self, pubend: PubendId, tick: Tick) {
         self.marks.advance(pubend, tick);
     }
 
-    /// From now on the log of a stream counts, behind `since`; it has had everything up to `had`.
-    /// As long as it refers to no base, and whatever differs is written anyway, one tick says so of
-    /// all streams.
+    /// From now on the log of a stream counts, behind `since`; the subscription has had everything
+    /// up to `had`. While it refers to no base, all differences are written anyway, and one tick is
+    /// enough for all streams.
     pub(crate) fn count(&mut self, pubend: PubendId, since: Tick, had: Tick) {
         match self.base {
             BaseNo(0) => self.watermark = self.watermark.max(since).max(had),
@@ -200,47 +198,46 @@ impl Written {
         }
     }
 
-    /// Up to where it may have been given something of a stream: nothing that it was given lies
-    /// beyond.
+    /// Up to where the subscription may have been given something of a stream.
     pub(crate) fn given(&self, pubend: PubendId, bases: &PositionBases) -> Tick {
         let of_base = tick_of(bases.ticks(self.base), pubend).unwrap_or_default();
         self.marks.get(pubend).max(of_base).max(self.watermark)
     }
 
-    /// The names of what is written beside the first entry.
+    /// The keys of the parts.
     pub(crate) fn keys(&self, number: DurableNo) -> impl Iterator<Item = Key<'_>> {
         self.parts.keys().map(move |host| Key::Part(number, *host))
     }
 
-    /// How many parts are held, and how many bytes they take.
+    /// The number of parts, and their bytes in memory.
     pub(crate) fn size(&self) -> (usize, usize) {
         let entry = size_of::<(HostId, PositionPart)>();
         let of_part = |part: &PositionPart| size_of_val(&*part.streams) + size_of_val(&*part.beyond) + entry;
         (self.parts.len(), self.parts.values().map(of_part).sum())
     }
 
-    /// Holds once what is as in those that were there last.
+    /// Shares storage with the previous subscription's marks where they are equal.
     pub(crate) fn share_with(&mut self, last: &mut Common) {
         self.marks.share_with(last);
     }
 
-    /// Up to where it was given something.
+    /// Up to where the subscription was given something, by stream.
     pub(crate) fn marks(&self) -> &Positions {
         &self.marks
     }
 }
 
-/// A position as it was written.
+/// A position as read after a restart.
 #[derive(Debug, Default)]
 pub(crate) struct RestoredPosition {
     pub(crate) durable: DurablePosition,
     pub(crate) written: Written,
-    /// What was written under its first name.
+    /// Digest of the head as written.
     pub(crate) digest: u64,
 }
 
 impl RestoredPosition {
-    /// Puts it together again; `base`: the ticks of the base that it refers to.
+    /// Assembles the position; `base`: the ticks of the base that it refers to.
     pub(crate) fn new(head: &PositionHead, parts: BTreeMap<HostId, PositionPart>, base: &[(PubendId, Tick)]) -> Self {
         let is_apart = |host: HostId| parts.contains_key(&host);
         let lacks = |host: HostId| head.lacks.binary_search(&host).is_ok();
@@ -262,19 +259,19 @@ impl RestoredPosition {
         let position = DurablePosition { acked: head.acked, beyond: head.beyond.clone(), remote, remote_beyond };
         let watermark = apart.iter().map(|remote| remote.since).fold(head.watermark, Tick::max);
         let watermark = if head.base == BaseNo(0) { watermark } else { head.watermark };
-        // What an earlier version has written is written anew.
+        // An entry of an earlier version is written anew.
         let digest = if head.remote.is_empty() { head.digest() } else { 0 };
         RestoredPosition { durable: position, written: Written { base: head.base, watermark, parts, marks }, digest }
     }
 }
 
-/// What is to be written of a position.
+/// The difference between a position and what is written of it.
 #[derive(Debug, Default)]
 pub(crate) struct PositionChange {
     head: PositionHead,
     digest: u64,
     parts: Vec<(HostId, PositionPart)>,
-    /// Parts that are not needed any more.
+    /// Brokers whose parts are not needed any more.
     gone: Vec<HostId>,
 }
 
@@ -283,7 +280,7 @@ struct UnderBase<'a> {
     base: &'a [(PubendId, Tick)],
     number: BaseNo,
     watermark: Tick,
-    /// Brokers for which it has parts, ascending.
+    /// Brokers for which the position needs parts, ascending.
     parts: Vec<HostId>,
     lacks: Vec<HostId>,
 }
@@ -294,7 +291,7 @@ impl UnderBase<'_> {
     }
 }
 
-/// What a position has of the streams of one other broker.
+/// A position in the streams of one other broker.
 struct OfHost<'a> {
     host: HostId,
     streams: &'a [RemotePosition],
@@ -311,8 +308,7 @@ fn by_host(position: &DurablePosition) -> impl Iterator<Item = OfHost<'_>> {
 }
 
 impl OfHost<'_> {
-    /// Whether it may be written as standing where a base does, in each stream not before
-    /// `watermark`.
+    /// Whether all streams may be written as at the base, and none is before `watermark`.
     fn fits(&self, base: &[(PubendId, Tick)], watermark: Tick, marks: &Positions) -> bool {
         let first = base.partition_point(|(pubend, _)| *pubend < self.host.pubend(0));
         let of_base = base[first..].iter().take_while(|(pubend, _)| pubend.host() == self.host);
@@ -325,8 +321,7 @@ impl OfHost<'_> {
             && self.streams.iter().zip(of_base).all(|(remote, known)| fits(remote, known))
     }
 
-    /// Whether what was written of it still does; it is not behind `least` unless the subscription
-    /// is.
+    /// Whether the written part still holds: behind `least` only where the subscription is.
     fn is_told_by(&self, part: &PositionPart, least: impl Fn(PubendId) -> Tick, marks: &Positions) -> bool {
         let tells = |(remote, known): (&RemotePosition, RemotePosition)| {
             let is_near = known.acked <= remote.acked
@@ -341,7 +336,7 @@ impl OfHost<'_> {
             && part.beyond(self.host).eq(self.beyond.iter().copied())
     }
 
-    /// As it is written.
+    /// Its part, as it is written.
     fn part(&self) -> PositionPart {
         let streams = self.streams.iter().map(|remote| (remote.pubend.index(), remote.since, remote.acked));
         PositionPart::new(streams.collect(), self.beyond.iter().map(|id| (id.pubend.index(), id.tick)).collect())
@@ -349,7 +344,7 @@ impl OfHost<'_> {
 }
 
 impl Broker {
-    /// What is to be written of a position that is `position`.
+    /// The writes that make the written position `position`.
     pub(super) fn change_of(&self, id: u32, position: &DurablePosition) -> PositionChange {
         let cursor = self.cursors.get(id);
         let durable = cursor.durable.as_deref().expect("a durable subscription");
@@ -360,15 +355,14 @@ impl Broker {
         let under = self.base_for(cursor, position, marks, left_at);
         let (mut parts, mut gone) = (Vec::new(), Vec::new());
         let current = self.store.bases.ticks(self.store.bases.current());
-        // Whoever is behind need not be as far as the last base is.
+        // A subscription in catch-up need not be as far as the last base is.
         let newest = if cursor.catch_up.is_none() && !cursor.by_token { current } else { under.base };
         let former = self.store.bases.ticks(written.base);
         let watermark = left_at.unwrap_or_default().max(written.watermark);
         let mut apart = under.parts.iter().peekable();
         for of in by_host(position).filter(|of| apart.next_if_eq(&&of.host).is_some()) {
             let has_ended = self.streams.has_ended(of.host);
-            // Nor is it behind the base that it is about to leave, or behind its level: up to there
-            // nothing is marked.
+            // Nor behind the base that it leaves, or its watermark: up to there nothing is marked.
             let of_bases = |pubend| tick_of(newest, pubend).max(tick_of(former, pubend));
             let least = |pubend| of_bases(pubend).unwrap_or_default().max(watermark);
             let least = |pubend| if has_ended { Tick(u64::MAX) } else { least(pubend) };
@@ -383,13 +377,12 @@ impl Broker {
         PositionChange { digest: head.digest(), head, parts, gone }
     }
 
-    /// Under which base a position takes least: the last one, if it may; that to which it refers;
-    /// or none.
+    /// The base under which a position takes least: the last one, if allowed; its own; or none.
     fn base_for(&self, cursor: &Cursor, at: &DurablePosition, marks: &Positions, left: Option<Tick>) -> UnderBase<'_> {
         let durable = cursor.durable.as_deref().expect("a durable subscription");
         let bases = &self.store.bases;
         let (current, own) = (bases.current(), durable.remote.written.base);
-        // Never back: what came before is not marked any more.
+        // Never backwards: the marks before the watermark were dropped.
         let watermark = durable.remote.since.common_tick().unwrap_or_default().max(durable.remote.written.watermark);
         let watermark = watermark.max(left.unwrap_or_default());
         let none = self.under(BaseNo(0), Tick(0), at, marks);
@@ -398,7 +391,7 @@ impl Broker {
         }
         let mut last = self.under(current, watermark, at, marks);
         if current != own {
-            // Brokers that have come since it refers to the one before count from later on.
+            // Brokers that are new in this base count from a later tick on.
             let is_told = |of: &&RemotePosition| tick_of(last.base, of.pubend).is_some_and(|tick| of.since <= tick);
             let raised = at.remote.iter().filter(is_told).map(|of| of.since).fold(watermark, Tick::max);
             let raised = self.under(current, raised, at, marks);
@@ -411,15 +404,14 @@ impl Broker {
             _ => last.lacks.len() <= LACKS_MAX,
         };
         let last = Some(last).filter(|_| current != BaseNo(0) && may_change);
-        // Whoever is behind, or whose client keeps the position, may be so for long.
+        // A cursor in catch-up, or with its position at the client, may stay so for long.
         let may_stay = own != BaseNo(0) && own != current && (cursor.catch_up.is_some() || cursor.by_token);
         let other = if may_stay { self.under(own, watermark, at, marks) } else { none };
         let best = match last {
             Some(last) if last.cost() < other.cost() || may_stay && last.cost() == other.cost() => last,
             _ => other,
         };
-        // Where it stands at one tick that is beyond all that it may have been given under its
-        // base, the first base serves as well, and those in between need not be kept.
+        // At a watermark beyond its base, the first base serves as well; those between can go.
         let is_beyond = || bases.ticks(own).iter().all(|(_, tick)| *tick <= watermark);
         if left.is_none() || best.number == BaseNo(0) || !is_beyond() {
             return best;
@@ -428,15 +420,15 @@ impl Broker {
         if first.number != BaseNo(0) && first.cost() <= best.cost() { first } else { best }
     }
 
-    /// Where whoever has left stands in most streams, if logs may be given up that it has passed:
-    /// it is not to be told of these, also not after a restart.
+    /// The low watermark of a subscription whose client has left, if logs that it has passed may be
+    /// given up: it must not be told a gap there, also not after a restart.
     fn left_at(&self, cursor: &Cursor, position: &DurablePosition) -> Option<Tick> {
         let is_gone = !cursor.by_token && cursor.catch_up.is_some() && !self.sessions.is_attached(cursor.session);
         let is_given_up = self.sessions.limits.max_retain.is_some();
         (is_gone && is_given_up).then(|| low_watermark_of(position.remote.iter().map(|remote| remote.acked)))
     }
 
-    /// What a position takes under a base.
+    /// The parts and lacks that a position has under a base.
     fn under(&self, number: BaseNo, watermark: Tick, position: &DurablePosition, marks: &Positions) -> UnderBase<'_> {
         let base = self.store.bases.ticks(number);
         let apart = by_host(position).filter(|of| self.streams.has_ended(of.host) || !of.fits(base, watermark, marks));
@@ -448,15 +440,15 @@ impl Broker {
         UnderBase { base, number, watermark, parts, lacks }
     }
 
-    /// Whether something of a position that is `position` is to be written.
+    /// Whether anything of `position` is still to be written.
     pub(super) fn is_unwritten(&self, id: u32, position: &DurablePosition) -> bool {
         let PositionChange { digest, parts, gone, .. } = self.change_of(id, position);
         let durable = self.cursors.durable(id).expect("a durable subscription");
         digest != durable.written || !parts.is_empty() || !gone.is_empty()
     }
 
-    /// Writes what has changed of a position, which is `position`. Each broker's streams stand for
-    /// themselves; what refers to a base comes after that, and a base is forgotten last.
+    /// Writes the changes to `position`: parts, then the head, which refers to a base. Then forgets
+    /// parts, and last a base without references.
     pub(super) fn write_changed(&mut self, id: u32, position: &DurablePosition) {
         let PositionChange { head, digest, parts, gone } = self.change_of(id, position);
         let Broker { store, cursors, .. } = self;
@@ -481,7 +473,7 @@ impl Broker {
         }
     }
 
-    /// A position refers to another base from now on: what that is behind of stays marked.
+    /// Changes the base of a position; streams in which the new base is behind stay marked.
     fn change_base(&mut self, id: u32, head: &PositionHead) {
         let Broker { store, cursors, .. } = self;
         let written = &mut cursors.durable_mut(id).expect("a durable subscription").remote.written;
@@ -499,7 +491,7 @@ impl Broker {
         self.let_go_of_base(before);
     }
 
-    /// What is written of a position is forgotten.
+    /// Forgets all entries of a position.
     pub(crate) fn forget_position(&mut self, number: DurableNo, written: &Written) {
         self.store.write_queue.forget(|key| Key::Position(number).put(key));
         written.keys(number).for_each(|key| self.store.write_queue.forget(|bytes| key.put(bytes)));

@@ -1,4 +1,4 @@
-//! What is written of a position is read again, and never behind what was given.
+//! A written position is read again, and is never behind events that were given.
 
 use std::collections::BTreeMap;
 
@@ -69,7 +69,7 @@ fn earlier_versions_can_be_read() {
         ..PositionHead::default()
     };
     assert_eq!(PositionHead::read_versioned(&bytes), Some(head.clone()));
-    // Where it stood then is where it stands, and nothing of it is behind what was given.
+    // The restored position is the written one, and not behind any event that was given.
     let restored = RestoredPosition::new(&head, BTreeMap::new(), &[]);
     assert_eq!((restored.durable.remote, restored.durable.remote_beyond, restored.digest), (remote, remote_beyond, 0));
     assert_eq!(restored.written.marks().get(pubend), Tick(30));
