@@ -1,5 +1,5 @@
-//! Catching up: a subscription that lags reads the cache, in turns, until it stands where the
-//! consolidated stream does.
+//! Catch-up: a cursor reads the cache, in turns, until it stands where the consolidated stream
+//! does.
 
 use core::ops::ControlFlow;
 
@@ -15,25 +15,25 @@ use crate::route::Router;
 use crate::session::{Publication, Sessions};
 use crate::stream::Sources;
 
-/// Slots of the cache that are looked at, and gaps that are told, before others have their turn.
+/// Slots of the cache that are checked, and gaps that are told, in one turn.
 pub(crate) const CATCH_UP_SLICE: usize = 256;
 
-/// Bytes of events that are looked at before others have their turn: selectors may read payloads.
+/// Bytes of events that are checked in one turn: selectors may read payloads.
 const CATCH_UP_WEIGHT: usize = 64 << 10;
 
 /// How far a turn got.
 pub(super) enum Turn {
-    /// It is live.
+    /// The cursor is caught up.
     CaughtUp,
-    /// Its client takes no more at the moment.
+    /// The client takes no more at the moment.
     Blocked,
-    /// Its turn is over.
+    /// The turn is used up.
     Over,
 }
 
 impl Broker {
-    /// Lets the lagging subscriptions of a session go on, as far as its client takes what they find
-    /// and the turn allows.
+    /// Continues the catch-up of a session's cursors, as far as its client takes events and the
+    /// turn allows.
     pub(crate) fn catch_up(&mut self, now: Time, index: u32, budget: &mut usize, out: &mut dyn Output) {
         while self.sessions.get(index).takes_any() {
             let Some(id) = self.next_to_catch_up(index) else { return };
@@ -42,7 +42,7 @@ impl Broker {
             follow.lagging.pop_front();
             match turn {
                 Turn::CaughtUp => {}
-                // Others of the session would find the window as it is now.
+                // Other cursors of the session would find the same window.
                 Turn::Blocked => return follow.lagging.push_back(id),
                 Turn::Over => {
                     follow.lagging.push_back(id);
@@ -67,7 +67,7 @@ impl Broker {
         let cursor = cursors.get_mut(id);
         let lost = catch_up.why_lost();
         let is_durable = cursor.durable.is_some();
-        // What a durable subscription lacks of own streams it has got out of the log.
+        // Events that a durable cursor lacks of own streams were read from the log.
         let remote = cursor.durable.as_deref().map(|durable| durable.remote.since.clone()).unwrap_or_default();
         let of_log = |pubend| {
             is_durable
@@ -90,7 +90,7 @@ impl Broker {
             CacheItem::Event { event, .. } if of_log(event.id().pubend) && reader.lacks(event.id()) => {
                 ControlFlow::Continue(())
             }
-            // Its host has ended so long ago that nobody is told of it any more.
+            // Its host ended so long ago that this is not told any more.
             CacheItem::Event { event, .. } if !streams.knows(event.id().pubend) => ControlFlow::Continue(()),
             CacheItem::Event { serial, event } => reader.check_event(serial, event),
         });
@@ -109,11 +109,11 @@ impl Broker {
         if blocked { Turn::Blocked } else { Turn::Over }
     }
 
-    /// Adds what the cache has given up for good to what a subscription is to be told.
+    /// Adds what the cache has dropped for good to the gaps of a cursor.
     fn record_incomplete(&self, id: u32, catch_up: &mut CatchUp) {
         let Broker { cursors, cache, streams, .. } = self;
         let cursor = cursors.get(id);
-        // What a durable subscription lacks of own streams it has got out of the log.
+        // Events that a durable cursor lacks of own streams were read from the log.
         let of_log = |pubend| {
             let is_own = streams.own_reliable(pubend).is_some();
             cursor.durable.is_some() && (is_own || cursor.has_remote_log(pubend) && !streams.has_ended_in(pubend))
@@ -129,7 +129,7 @@ impl Broker {
         }
     }
 
-    /// A subscription stands where the consolidated stream does, or ahead of it.
+    /// Makes a cursor caught up that stands where the consolidated stream does, or ahead of it.
     fn finish_catch_up(&mut self, id: u32, catch_up: &CatchUp) {
         let cursor = self.cursors.get_mut(id);
         cursor.ahead = self.streams.ahead_of(&catch_up.positions);
@@ -141,8 +141,8 @@ impl Broker {
         let Broker { cursors, streams, sessions, .. } = self;
         let (inflight, mut waker) = sessions.inflight_mut(session);
         let remote = cursors.durable(id).map(|durable| &durable.remote);
-        // What it has passed without finding it is gone; streams that are set aside, own ones among
-        // them, or not known here yet, are still to be read.
+        // Deliveries whose events it has passed without finding them are gone. Streams, own ones
+        // too, that are detached or not known here yet are still to be read.
         let is_gone = |event: EventId| {
             let remote = remote.filter(|_| !streams.has_ended_in(event.pubend));
             remote.is_none_or(|remote| {
@@ -153,8 +153,7 @@ impl Broker {
         inflight.lose_loading(id, &mut waker, is_gone);
     }
 
-    /// Finds out anew in which partitions a subscription finds what it wants, if the cache was
-    /// divided anew.
+    /// Computes the partitions with a cursor's wanted events anew, if the cache was divided anew.
     fn check_division(&mut self, id: u32) {
         let cursor = self.cursors.get_mut(id);
         if cursor.division != self.division.number {
@@ -164,8 +163,8 @@ impl Broker {
         }
     }
 
-    /// Makes a live subscription lag from the end of the consolidated stream on; if there is an
-    /// event there that it has not had, `missed`, from before that.
+    /// Sets a caught-up cursor to catch-up from the end of the consolidated stream; if it has not
+    /// had the event there, `missed`, from before that.
     pub(crate) fn fall_behind(&mut self, id: u32, missed: Option<EventId>, slow: bool) {
         let cursor = self.cursors.get(id);
         let (mut positions, mut next) = (self.ahead_positions(&cursor.ahead), self.serial + 1);
@@ -182,7 +181,7 @@ impl Broker {
     }
 }
 
-/// One turn of one subscription.
+/// A turn of one cursor.
 pub(super) struct CursorReader<'a> {
     pub(super) now: Time,
     pub(super) host: HostId,
@@ -190,23 +189,23 @@ pub(super) struct CursorReader<'a> {
     pub(super) catch_up: &'a mut CatchUp,
     pub(super) router: &'a mut Router,
     pub(super) copies: &'a mut EventCopies,
-    /// Nobody else lags: copies need not be shared.
+    /// No other cursor is in catch-up: copies need not be shared.
     pub(super) is_alone: bool,
     pub(super) sessions: &'a mut Sessions,
     pub(super) streams: &'a Sources,
     /// The client takes no more at the moment.
     pub(super) blocked: bool,
-    /// Bytes of the events that were looked at.
+    /// Bytes of the events that were checked.
     pub(super) weight: usize,
     /// The cache has holes in streams that are logged.
     pub(super) has_holes: bool,
-    /// An event that comes after one of another stream which has not been passed.
+    /// The event at which the turn ended, and its predecessors in other streams, not passed yet.
     pub(super) blocked_on: Option<(EventId, PredecessorsBuf)>,
     pub(super) out: &'a mut dyn Output,
 }
 
 impl<'a> CursorReader<'a> {
-    /// For a turn of one subscription that lags, at this host, and perhaps alone.
+    /// A reader for a turn of one cursor in catch-up; `host` is this one, `is_alone` as the field.
     pub(super) fn new(
         now: Time,
         (host, is_alone): (HostId, bool),
@@ -235,10 +234,10 @@ impl<'a> CursorReader<'a> {
 }
 
 impl CursorReader<'_> {
-    /// The turn is over, which looked at the cache from a serial on, of which the last is known,
-    /// too. Whether the client takes no more, and whether the end was reached.
+    /// Ends a turn that read the cache from the serial `from`, with `last` the newest one. Returns
+    /// whether the client takes no more, and whether the end was reached.
     fn end_turn(&mut self, next: &NextRead, (from, last): (u64, u64), budget: &mut usize) -> (bool, bool) {
-        // Whoever had a turn has used something of it.
+        // Each turn uses some of the budget.
         *budget = budget.saturating_sub(next.looked_at.max(1));
         if self.blocked || self.blocked_on.is_some() {
             return (self.blocked, false);
@@ -248,7 +247,7 @@ impl CursorReader<'_> {
             *budget = 0;
         }
         if self.has_holes {
-            // They are read from the log, and then what is behind them.
+            // The holes are read from the log first, and then the cache behind them.
             self.catch_up.next = from;
         } else if next.exhausted {
             self.catch_up.next = last + 1;
@@ -257,7 +256,7 @@ impl CursorReader<'_> {
         (false, false)
     }
 
-    /// The cache has a hole in a stream that is logged: up to there it is read from the log.
+    /// Records that a logged stream has a hole in the cache: up to `to` it is read from the log.
     fn record_hole(&mut self, pubend: PubendId, to: Tick) {
         let durable = self.cursor.durable.as_deref_mut().expect("a durable subscription");
         if durable.remote.detached.has(pubend) || to <= self.catch_up.positions.get(pubend) {
@@ -272,7 +271,7 @@ impl CursorReader<'_> {
         }
     }
 
-    /// Whether something before an event in its stream has to be read from the log first.
+    /// Whether events before this one in its stream are to be read from the log first.
     fn lacks(&self, id: EventId) -> bool {
         let durable = self.cursor.durable.as_deref().expect("a durable subscription");
         let hole = match durable.remote.since.has(id.pubend) {
@@ -282,7 +281,7 @@ impl CursorReader<'_> {
         hole > self.catch_up.positions.get(id.pubend)
     }
 
-    /// Looks at an event out of the log.
+    /// Checks an event from the log.
     pub(super) fn check_logged(&mut self, event: &Event) -> ControlFlow<()> {
         let next = self.catch_up.next;
         let looked = match self.was_flying(event.id()) {
@@ -293,25 +292,25 @@ impl CursorReader<'_> {
         self.catch_up.next = next;
         let EventId { pubend, tick } = event.id();
         if self.catch_up.positions.get(pubend) >= tick {
-            // Else it would be read, and given, once more when the stream is settled.
+            // Otherwise it would be read and given again when the stream is settled.
             self.cursor.record_read(pubend, tick);
         }
         looked
     }
 
-    /// Whether an event comes after some of other streams that have not been passed; then its
-    /// stream waits for them.
+    /// Whether an event has predecessors in other streams that were not passed; then its stream
+    /// waits for them.
     fn must_wait(&mut self, event: Packed<'_>) -> bool {
         let missing = self.cursor.lacks_before(self.catch_up, event.id(), event.view().headers.after);
         self.blocked_on = (!missing.is_empty()).then(|| (event.id(), missing));
         self.blocked_on.is_some()
     }
 
-    /// Sends an event again that was on its way before the broker was restarted, under its tag.
+    /// Sends an event again, with its tag, that was in flight before the broker restarted.
     fn fly_again(&mut self, tag: u16, event: Event) -> ControlFlow<()> {
         let EventId { pubend, tick } = event.id();
-        // It was sent in its place then; its client may have got neither, and other streams are
-        // read at their own pace.
+        // The event was sent in order then, but the client may have got neither, and other streams
+        // are read at their own pace.
         if self.must_wait(event.packed()) {
             return ControlFlow::Break(());
         }
@@ -352,7 +351,7 @@ impl CursorReader<'_> {
         let is_hidden = self.catch_up.told.hides(packed.id());
         let is_wanted = !is_hidden && self.wants(serial, packed);
         if is_hidden || is_wanted {
-            // Read once more, it would come once more.
+            // If it were read again, it would be given again.
             self.cursor.mark(pubend, tick);
         }
         if is_wanted && !self.has_had(packed.id()) {
@@ -361,7 +360,7 @@ impl CursorReader<'_> {
                 return ControlFlow::Break(());
             }
             let qos = packed.qos().min(self.cursor.qos);
-            // What comes before it in a log has been read, or is a gap already.
+            // Earlier events of a log were read, or are a gap already.
             let gap = if kept.is_none() { self.cursor.settle(packed.id()) } else { None };
             gap.into_iter().for_each(|gap| self.catch_up.gaps.add(gap));
             let told = match self.catch_up.gaps.before(pubend, tick) {

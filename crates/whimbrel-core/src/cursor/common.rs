@@ -1,13 +1,13 @@
-//! What tracked subscriptions have in common of where they stand, so that each takes memory only
+//! Storage for what the positions of many cursors have in common, so that each takes memory only
 //! for what differs.
 //!
-//! Mostly that is just how it is held. Only from where on logs count is another tick for each
-//! subscription and each stream, as each has begun at another time. But once it has acknowledged
-//! everything up to a later tick, what came before is never owed to it again, and it may as well
-//! count from there. So it counts from one tick in all streams, as soon as it has acknowledged
-//! that: the least one, but for few streams. Which streams there are is the same for all. A client
-//! that goes back to before that tick finds what the cache has, and else a gap: the log is not held
-//! for it.
+//! Mostly that is just storage. Only the tick since when a log counts differs for each subscription
+//! and stream, as each has begun at another time. But once a subscription has acknowledged
+//! everything up to a later tick, earlier events are never needed again, and the log may as well
+//! count from there. So it counts from one tick in all but few streams, as soon as the subscription
+//! has acknowledged that: the least one possible. The set of streams is the same for all. A client
+//! that goes back to before that tick finds what the cache has, and otherwise a gap: the log is not
+//! held for it.
 
 use std::collections::BTreeSet;
 
@@ -17,28 +17,28 @@ use super::positions::{COMMON_MIN, Common, Positions};
 use super::{Cursor, Cursors, RemoteLogs};
 use crate::store::RemotePosition;
 
-/// So many streams of a subscription may count from later on than the others.
+/// Most streams of a subscription that may count from a later tick than the others.
 const LATER_MAX: usize = COMMON_MIN / 2;
 
-/// What many have in common.
+/// Shared storage, per kind of positions.
 #[derive(Debug, Default)]
 pub(crate) struct InCommon {
     /// The streams whose logs count.
     streams: Common,
-    /// What was looked at last, and differed: the last events of streams, holes in them, what is
-    /// held, where those stand who are behind.
+    /// The last positions that were compared and differed: newest events of streams, holes in them,
+    /// holds, and positions of cursors in catch-up.
     newest: Common,
     holes: Common,
     held: Common,
     behind: Common,
     marks: Common,
-    /// The streams in which those stand who have left.
+    /// The streams of cursors whose clients have left.
     away: Common,
 }
 
 impl InCommon {
-    /// From where on logs count for a subscription, which stands there, is the same tick in most
-    /// streams, if it has acknowledged that.
+    /// Sets the tick since when logs count to the same one in most streams of a subscription, if it
+    /// has acknowledged that; `positions` are its own.
     pub(crate) fn align_since(&mut self, remote: &mut RemoteLogs, positions: &[RemotePosition]) {
         let differing = remote.since.differing();
         if differing < COMMON_MIN || positions.len() < COMMON_MIN {
@@ -65,17 +65,17 @@ impl InCommon {
         }
     }
 
-    /// What a subscription holds.
+    /// Shares storage for the holds of a subscription.
     pub(crate) fn hold(&mut self, held: &mut Positions) {
         held.share_with(&mut self.held);
     }
 
-    /// Where somebody stands who is behind.
+    /// Shares storage for the positions of a cursor in catch-up.
     pub(crate) fn fall_behind(&mut self, positions: &mut Positions) {
         positions.share_with(&mut self.behind);
     }
 
-    /// Most of where somebody stands is one tick, where that is alike.
+    /// Sets the streams in `alike` to the watermark, and shares storage for that.
     pub(super) fn align(&mut self, positions: &mut Positions, alike: Vec<PubendId>, watermark: Tick) {
         alike.into_iter().for_each(|pubend| positions.set(pubend, watermark));
         if !positions.share(&self.away, Some(watermark)) {
@@ -84,8 +84,8 @@ impl InCommon {
         }
     }
 
-    /// What a subscription lacks of streams, where it stands if it is behind, and where its client
-    /// has acknowledged.
+    /// Shares storage for a cursor: newest events and holes, positions in catch-up, and
+    /// acknowledged positions.
     pub(crate) fn share(&mut self, cursor: &mut Cursor) {
         if let Some(durable) = cursor.durable.as_deref_mut().filter(|durable| !durable.remote.since.is_empty()) {
             let remote = &mut durable.remote;
@@ -101,8 +101,8 @@ impl InCommon {
 }
 
 impl Cursors {
-    /// How many positions are held for subscriptions, and how many bytes they take, those of
-    /// `bases` too: what is in common counts once.
+    /// The number of stored positions of all cursors, and their bytes, with those of `bases`:
+    /// shared storage counts once.
     pub(crate) fn size<'a>(&self, bases: impl Iterator<Item = &'a Common>) -> (usize, usize) {
         let (mut entries, mut bytes, mut seen) = (0, 0, BTreeSet::new());
         for base in bases {
@@ -144,7 +144,7 @@ mod tests {
 
     const STREAMS: u64 = 64;
 
-    /// One that counts from these ticks on, and has acknowledged up to those.
+    /// A subscription that counts from these ticks on, and has acknowledged up to those.
     fn subscription(since: impl Fn(u64) -> u64, acked: impl Fn(u64) -> u64) -> (RemoteLogs, Vec<RemotePosition>) {
         let position = |at| RemotePosition { pubend: PubendId(at), since: Tick(since(at)), acked: Tick(acked(at)) };
         let positions: Vec<RemotePosition> = (0..STREAMS).map(position).collect();
@@ -200,7 +200,7 @@ mod tests {
         let positions: Vec<RemotePosition> = remote.since.iter().map(position).collect();
         common.align_since(&mut remote, &positions);
         assert_eq!((remote.since.iter().count(), remote.since.has(PubendId(5))), (STREAMS as usize + 19, false));
-        // Those that came are more than may differ: all count from there.
+        // The new streams are more than may differ: all count from there.
         assert!(remote.since.iter().all(|(_, tick)| tick == Tick(50)) && remote.since.differing() < COMMON_MIN);
     }
 }

@@ -1,5 +1,5 @@
-//! What a durable subscription has beside others: a number, what it may still need of the log, and
-//! a position that is written.
+//! State of a durable subscription: a number, what it may still need of the log, and a position
+//! that is written.
 
 use core::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -13,50 +13,50 @@ use crate::content::Content;
 use crate::lazy::{Lazy, at_rest};
 use crate::store::{DurableNo, DurablePosition, FormerSelector, LogPlan, OWN, OwnTicks, RemotePosition};
 
-/// Stands for a stream of which a subscription has acknowledged everything that it wants.
+/// Stands for a stream in which a subscription has acknowledged all wanted events.
 pub(crate) const NOTHING: Tick = Tick(u64::MAX);
 
-/// What is kept of a durable subscription. Its position is what its session has not had answered,
-/// or where it lags, or where the consolidated stream stands; nothing has to be noted as events
-/// come and are acknowledged.
+/// A cursor's durable state. The position is computed: from unanswered deliveries of the session,
+/// or else from catch-up, or else from the consolidated stream. So nothing is recorded as events
+/// are given and acknowledged.
 #[derive(Debug)]
 pub(crate) struct Durable {
     pub(crate) number: DurableNo,
-    /// What it wants was logged after these ticks.
+    /// Its interest is logged after these ticks.
     pub(crate) start: OwnTicks,
-    /// The last event of each stream that it wants and that was accepted, or a later tick: who has
-    /// got there has got everything. The end of the chain through the filter records, unless it was
-    /// not logged.
+    /// The last accepted event of each stream that it wants, or a later tick: at that tick it has
+    /// everything. The end of the chain through the filter records, unless the event was not
+    /// logged.
     pub(crate) newest: OwnTicks,
-    /// What the log is held for, as it was last counted: [`NOTHING`], or up to where it has
+    /// The ticks that the log is held from, as last counted: [`NOTHING`], or up to where it has
     /// acknowledged.
     pub(crate) held: OwnTicks,
-    /// The digest of the position that was written last.
+    /// The digest of the last written position.
     pub(crate) written: u64,
-    /// Its position may have moved since it was counted.
+    /// The position may have moved since it was last counted.
     pub(crate) dirty: bool,
-    /// Some of what it wants may never be logged.
+    /// Some wanted events may never be logged.
     pub(crate) may_be_volatile: bool,
-    /// Its client is there and it was live when its position was last counted.
+    /// The client was connected and the cursor caught up when its position was last counted.
     pub(crate) is_connected: bool,
-    /// What it has of other brokers' streams.
+    /// State for other brokers' streams.
     pub(crate) remote: Lazy<RemoteLogs>,
     rare: Lazy<RareDurable>,
 }
 
-/// What few durable subscriptions have at a time.
+/// State that few durable subscriptions have at a time.
 #[derive(Debug, Default)]
 pub(crate) struct RareDurable {
-    /// What was acknowledged beyond its position before the broker was restarted, ascending.
+    /// Events acknowledged beyond the position before the broker restarted, ascending.
     pub(crate) beyond: Vec<EventId>,
-    /// Selectors that it has had, oldest first.
+    /// Former selectors, oldest first.
     pub(crate) old: Vec<FormerInterest>,
-    /// Tags of deliveries at [`whimbrel_event::Qos::ExactlyOnce`] that are over: they are forgotten
-    /// when its position is written.
+    /// Tags of completed deliveries at [`whimbrel_event::Qos::ExactlyOnce`]: they are forgotten
+    /// when the position is written.
     pub(crate) done: Vec<u16>,
     /// Up to where the cache was seen to have holes.
     pub(crate) holes: OwnTicks,
-    /// What it knows of the part of the log that it reads.
+    /// The plan for the part of the log that is read.
     pub(crate) plan: Option<Box<LogPlan>>,
 }
 
@@ -86,8 +86,8 @@ pub(crate) struct FormerInterest {
     compiled: Option<Compiled>,
     /// The last ticks for which it counts.
     upto: OwnTicks,
-    /// The same of other brokers' streams. Where it is not known yet, what this one wants counts as
-    /// well as what the next one does.
+    /// The last ticks in other brokers' streams. Where they are unknown yet, events match that this
+    /// selector or the next one wants.
     pub(crate) remote: Positions,
 }
 
@@ -125,29 +125,28 @@ impl Durable {
         }
     }
 
-    /// Gives back the memory that is not in use. Where the cache has holes is found out again.
+    /// Frees memory that is not in use. Holes in the cache will be found again.
     pub(crate) fn rest(&mut self) {
         if self.beyond.is_empty() && self.old.is_empty() && self.done.is_empty() {
             self.rare.rest();
         }
     }
 
-    /// What another request for the same subscription makes of it; `text` is the selector that it
-    /// had.
+    /// Changes the subscription to another request; `text` is its selector so far.
     pub(crate) fn change(&mut self, confirmed: &Confirmed, text: Option<&str>, fences: &Arc<Fences>) {
         if let Some(upto) = confirmed.until {
             self.old.push(FormerInterest::new(&FormerSelector { selector: text, upto, remote: Vec::new() }, fences));
         }
     }
 
-    /// What the log is held for, for one that has acknowledged so much: what came before its start
-    /// was never logged for it, unless that was wanted where it comes from.
+    /// The ticks that the log is held from, once `acked` is acknowledged: events before its start
+    /// were never logged for it, except for an imported one, at its previous broker.
     pub(crate) fn hold(&self, acked: &OwnTicks) -> OwnTicks {
         let was_elsewhere = |own: usize| acked[own] < self.remote.unnamed[own];
         core::array::from_fn(|own| if was_elsewhere(own) { acked[own] } else { acked[own].max(self.start[own]) })
     }
 
-    /// Forgets selectors for which nothing is left to get, if it stands there; how many, the
+    /// Forgets selectors that have no events left behind the position; returns how many, the
     /// oldest.
     pub(crate) fn forget_old(&mut self, durable_position: &DurablePosition) -> usize {
         if self.old.is_empty() {
@@ -161,21 +160,20 @@ impl Durable {
             old.upto.iter().zip(&position).any(|(upto, position)| upto > position)
                 || durable_position.remote.iter().any(has_remote)
         };
-        // Each ends where the one after it does, or before.
+        // Each ends where the next one does, or before.
         self.old.retain(is_left);
         before - self.old.len()
     }
 
-    /// Whether it is not known yet from where on its present selector counts in another broker's
-    /// stream.
+    /// Whether it is unknown yet since when the present selector counts in another broker's stream.
     pub(crate) fn awaits_selector(&self, pubend: PubendId) -> bool {
         self.old.iter().any(|old| !old.remote.has(pubend))
     }
 }
 
 impl Cursor {
-    /// Whether it had another selector when that event of an own stream, or another's, came, and if
-    /// so, whether it wanted it.
+    /// Whether a former selector counts for an event of an own or remote stream; if so, whether it
+    /// wanted the event.
     pub(crate) fn wanted_before(&mut self, event: Packed<'_>, is_own: bool) -> Option<bool> {
         let durable = self.durable.as_deref_mut().filter(|durable| !durable.old.is_empty())?;
         let id = event.id();
@@ -198,7 +196,8 @@ impl Cursor {
         None
     }
 
-    /// An event of another broker that it wants is passed. Whether that broker's log counts for it.
+    /// Records a wanted event of another broker that is passed; returns whether that broker's log
+    /// counts for the subscription.
     pub(crate) fn record_newest_remote(&mut self, id: EventId) -> bool {
         let Some(durable) = self.durable.as_deref_mut().filter(|durable| durable.remote.since.has(id.pubend)) else {
             return false;
@@ -207,7 +206,7 @@ impl Cursor {
         true
     }
 
-    /// An event that it wants is passed.
+    /// Records a wanted event that is passed.
     pub(crate) fn record_newest(&mut self, id: EventId) {
         if let Some(durable) = &mut self.durable
             && let Some(newest) = durable.newest.get_mut(usize::from(id.pubend.index()))

@@ -1,20 +1,20 @@
-//! Gaps: ranges of a stream of which a subscription is told only that something may have matched.
+//! Gaps: ranges of a stream of which a subscription is told only that some events may have matched.
 
 use whimbrel_event::{EventId, HostId, PubendId, Reliability, Tick};
 
-/// Why a subscription is not given what may have matched. Of gaps that are told as one, the last of
-/// these counts.
+/// Why possibly matching events are not given to a subscription. For gaps that are told as one, the
+/// last of these reasons counts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum GapReason {
     /// The client named no position, and one was assumed.
     Assumed,
-    /// The client took less than came, for too long.
+    /// The client was too slow for too long.
     Slow,
     /// The cache has given the room to other events.
     Overwritten,
-    /// Nobody had asked for such events here before this subscription did.
+    /// No interest here matched such events before this subscription.
     NotBuffered,
-    /// It was kept as long as it may be, and given up.
+    /// The event was kept for as long as configured, and given up.
     Released,
     /// The stream has ended, or its broker has lost that part.
     Lost,
@@ -23,7 +23,7 @@ pub enum GapReason {
 }
 
 impl GapReason {
-    /// All of them, in the order of [`GapReason::index`].
+    /// All reasons, in the order of [`GapReason::index`].
     pub const ALL: [GapReason; 7] = [
         GapReason::Assumed,
         GapReason::Slow,
@@ -34,12 +34,12 @@ impl GapReason {
         GapReason::BestEffort,
     ];
 
-    /// A small number for it.
+    /// The place of the reason in [`GapReason::ALL`].
     pub fn index(self) -> usize {
         self as usize
     }
 
-    /// Its name in notices.
+    /// The reason's name in notices.
     pub fn name(self) -> &'static str {
         match self {
             GapReason::Overwritten => "overwritten",
@@ -52,8 +52,8 @@ impl GapReason {
         }
     }
 
-    /// As which a gap with this cause is told in a stream. An assumed position is the client's own
-    /// doing in any stream.
+    /// The reason that is told for a gap with this cause in a stream. An assumed position is the
+    /// client's own doing in any stream.
     pub(crate) fn in_stream(self, pubend: PubendId) -> GapReason {
         match (self, pubend.reliability()) {
             (GapReason::Assumed, _) | (_, Reliability::Reliable) => self,
@@ -61,13 +61,13 @@ impl GapReason {
         }
     }
 
-    /// Whether something that was promised may be lost in such a gap.
+    /// Whether promised events may be lost in such a gap.
     pub fn is_loss(self) -> bool {
         !matches!(self, GapReason::Assumed | GapReason::BestEffort)
     }
 }
 
-/// One gap.
+/// A gap in one stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Gap {
     pub(crate) pubend: PubendId,
@@ -78,16 +78,14 @@ pub(crate) struct Gap {
     pub(crate) reason: GapReason,
 }
 
-/// The gaps of one subscription that it has not been told yet: at most one per pubend, ascending by
-/// pubend.
+/// The untold gaps of one subscription: at most one per pubend, ascending by pubend.
 #[derive(Debug, Default)]
 pub(crate) struct Gaps {
     entries: Vec<Gap>,
 }
 
 impl Gaps {
-    /// Adds a range that begins where the subscription stands in that stream, or behind what is a
-    /// gap already.
+    /// Adds a range that begins at the subscription's position in that stream, or behind a gap.
     pub(crate) fn add(&mut self, gap: Gap) {
         if gap.to <= gap.from {
             return;
@@ -103,13 +101,13 @@ impl Gaps {
         }
     }
 
-    /// Whether an event lies in one of them.
+    /// Whether an event lies in one of the gaps.
     pub(crate) fn hides(&self, EventId { pubend, tick }: EventId) -> bool {
         let found = self.entries.binary_search_by_key(&pubend, |known| known.pubend);
         found.is_ok_and(|at| self.entries[at].from < tick && tick <= self.entries[at].to)
     }
 
-    /// What is to be told before an event at `tick` of that pubend.
+    /// The part of a gap that is to be told before an event at `tick` of that pubend.
     pub(crate) fn before(&self, pubend: PubendId, tick: Tick) -> Option<Gap> {
         let at = self.entries.binary_search_by_key(&pubend, |known| known.pubend).ok()?;
         let gap = self.entries[at];
@@ -117,7 +115,7 @@ impl Gaps {
         Some(Gap { to, ..gap }).filter(|gap| gap.to > gap.from)
     }
 
-    /// Everything up to `tick` of that pubend has been told.
+    /// Everything up to `tick` of that pubend was told.
     pub(crate) fn passed(&mut self, pubend: PubendId, tick: Tick) {
         if let Ok(at) = self.entries.binary_search_by_key(&pubend, |known| known.pubend) {
             let gap = &mut self.entries[at];
@@ -128,7 +126,7 @@ impl Gaps {
         }
     }
 
-    /// Takes out what lies behind `tick` of that pubend.
+    /// Takes out the part of a gap behind `tick` of that pubend.
     pub(crate) fn cut(&mut self, pubend: PubendId, tick: Tick) -> Option<Gap> {
         let at = self.entries.binary_search_by_key(&pubend, |known| known.pubend).ok()?;
         let gap = self.entries[at];
@@ -143,15 +141,15 @@ impl Gaps {
         Some(Gap { from: gap.from.max(tick), ..gap })
     }
 
-    /// Takes out the gap of a stream that is one only because nobody had asked here for what lay in
-    /// it: where it begins.
+    /// Takes out a stream's gap that has only the reason [`GapReason::NotBuffered`], and returns
+    /// where it begins.
     pub(crate) fn take_unasked(&mut self, pubend: PubendId) -> Option<Tick> {
         let at = self.entries.binary_search_by_key(&pubend, |known| known.pubend).ok()?;
         let is_unasked = self.entries[at].reason == GapReason::NotBuffered;
         is_unasked.then(|| self.entries.remove(at).from)
     }
 
-    /// The streams of a host have ended: what was lacking here of them is lost.
+    /// The streams of a host have ended: their missing events are lost.
     pub(crate) fn end(&mut self, host: HostId) {
         let was_lacking = |gap: &&mut Gap| matches!(gap.reason, GapReason::Overwritten | GapReason::NotBuffered);
         let of_host = self.entries.iter_mut().filter(|gap| gap.pubend.host() == host);

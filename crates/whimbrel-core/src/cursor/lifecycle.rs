@@ -1,4 +1,4 @@
-//! Tracked subscriptions begin and end, leave with their client and come back with it.
+//! Cursors begin and end, and their clients leave and return.
 
 use core::time::Duration;
 
@@ -14,43 +14,43 @@ use crate::route::NO_CURSOR;
 use crate::session::Marks;
 use crate::store::{Key, OWN};
 
-/// Who is back sooner has not been away, as far as the worth of what is cached is concerned.
+/// A shorter absence does not count in the statistics for the worth of cached events.
 const AWAY_MIN: Duration = Duration::from_millis(100);
 
-/// No client is away longer than this, as far as the worth of what is cached is concerned.
+/// A longer absence counts as this one in those statistics.
 const AWAY_MAX: Duration = Duration::from_secs(24 * 3600);
 
 impl Following<'_> {
-    /// Whether the core has to keep more of a subscription than the router does.
+    /// Whether a subscription needs a cursor, beside the router's state.
     pub(crate) fn needs_cursor(&self) -> bool {
         matches!(self.durability, Durability::SemiDurable | Durability::Durable) || self.notices
     }
 }
 
 impl Filter<'_> {
-    /// The most that its deliveries have. Where the client keeps the position, what it has of an
-    /// exactly-once delivery of a former connection and what it asks for again could be the same
-    /// event: its position makes it exactly once, not the hand-over.
+    /// The highest QoS of its deliveries. If the client keeps the position, an open exactly-once
+    /// delivery of a previous connection and an event that it asks for again could be the same:
+    /// then the position makes deliveries exactly once, not the handshake.
     pub(crate) fn granted_qos(&self) -> Qos {
         if self.following.by_token { self.qos.min(Qos::AtLeastOnce) } else { self.qos }
     }
 }
 
-/// A subscription that is about to begin or to change.
+/// A cursor that is about to begin or to change.
 pub(crate) struct Follow<'a> {
     /// The session.
     pub(crate) index: u32,
     pub(crate) asked: &'a Filter<'a>,
-    /// What it was before.
+    /// The present cursor of the subscription.
     pub(crate) cursor: Option<u32>,
     pub(crate) partitions: PartitionSet,
     pub(crate) begin: Begin,
-    /// If it is durable.
+    /// Set if it is durable.
     pub(crate) confirmed: Option<&'a Confirmed>,
 }
 
 impl Broker {
-    /// Makes, changes or ends what is kept of a subscription, `subscription` in the router; returns
+    /// Makes, changes or ends the cursor of a subscription, `subscription` in the router; returns
     /// the cursor.
     pub(crate) fn follow(&mut self, now: Time, subscription: u32, follow: Follow<'_>) -> u32 {
         let Follow { index, asked, cursor, partitions, begin, confirmed } = follow;
@@ -102,15 +102,15 @@ impl Broker {
             self.await_grants(id);
         }
         if asked.following.by_token && self.cursors.get(id).acknowledged.is_empty() {
-            // From now on the client says what it is sure of; so far that is what it has not left
-            // unanswered.
+            // From now on the client reports its position; so far that is where it has answered
+            // everything.
             self.cursors.get_mut(id).acknowledged = self.settled_position(index, id);
         }
         self.cursors.touch(id);
         if self.sessions.is_attached(index) {
             self.watch_silence(now, id);
         } else if self.cursors.get(id).catch_up.is_none() {
-            // Its client has left before it was made.
+            // The client has left before the cursor was made.
             self.fall_behind(id, None, false);
             if !self.cursors.get(id).keeps {
                 self.give_up(id);
@@ -119,7 +119,7 @@ impl Broker {
         id
     }
 
-    /// Up to where a subscription has got and its client has answered.
+    /// Up to where a cursor has got and its client has answered.
     pub(crate) fn settled_position(&self, index: u32, id: u32) -> Positions {
         let untold = self.cursors.get(id).catch_up.as_ref().map(|catch_up| catch_up.untold());
         let mut positions = untold.unwrap_or_else(|| self.streams.positions().collect());
@@ -128,8 +128,8 @@ impl Broker {
         positions
     }
 
-    /// What is in flight for a subscription, `with_sent` also what was sent on the present
-    /// connection, and what waits for it.
+    /// Events waiting or in flight for a cursor; those sent on the present connection only
+    /// `with_sent`.
     fn unanswered(&self, index: u32, id: u32, with_sent: bool) -> Vec<EventId> {
         let session = self.sessions.get(index);
         let waits = session.follow.queue.iter().filter(|entry| entry.cursor == id).map(|entry| entry.event.id());
@@ -137,8 +137,7 @@ impl Broker {
         flies.chain(waits).collect()
     }
 
-    /// Whether a client has not answered something of a stream that it was given, or is to be: an
-    /// event, or the notice of a gap.
+    /// Whether an event of a stream, or the notice of a gap, is unanswered or still to be sent.
     pub(crate) fn has_unanswered(&self, id: u32, pubend: PubendId) -> bool {
         let index = self.cursors.get(id).session;
         let mut gaps = self.sessions.get(index).inflight.unanswered_gaps(id);
@@ -146,7 +145,7 @@ impl Broker {
             || self.unanswered(index, id, true).into_iter().any(|event| event.pubend == pubend)
     }
 
-    /// A subscription gets other terms, and goes on where it is.
+    /// Changes the options of a cursor, which stays where it is.
     fn change(&mut self, id: u32, mut new: Cursor, confirmed: Option<&Confirmed>) {
         let old = self.cursors.get_mut(id);
         let old_session = old.session;
@@ -169,8 +168,8 @@ impl Broker {
         }
         let old = self.cursors.get(id);
         if old.by_token && !new.by_token || old.without != new.without {
-            // What it has passed, or has had elsewhere, may be wanted under the new terms if it is
-            // read again.
+            // Events that it has passed, or had at another broker, may be wanted under the new
+            // options if they are read again.
             self.mark_all(id, &mut new);
         }
         let old = self.cursors.get_mut(id);
@@ -183,7 +182,7 @@ impl Broker {
         let awaiting_start = old.awaiting_start && new.by_token;
         let (session, freed, lags) = (old.session, old.awaiting_start && !new.by_token, catch_up.is_some());
         let number = new.durable.as_deref().map(|durable| durable.number);
-        // What it has had elsewhere may lie further on than anything that was passed here.
+        // An event that it had at another broker may be beyond all that were passed here.
         let began = Began { here: old.began.here.max(new.began.here), ..old.began };
         *old = Cursor { id, catch_up, silence, ahead, unsettled, acknowledged, awaiting_start, began, ..new };
         if let Some((number, confirmed)) = number.zip(confirmed)
@@ -199,8 +198,8 @@ impl Broker {
         }
     }
 
-    /// Whatever a subscription, which is about to be `new`, has passed of other brokers' streams
-    /// counts as given to it.
+    /// Marks all that a cursor, which is about to be `new`, has passed of other brokers' streams as
+    /// given.
     fn mark_all(&self, id: u32, new: &mut Cursor) {
         let cursor = self.cursors.get(id);
         let at = |pubend| match &cursor.catch_up {
@@ -212,7 +211,7 @@ impl Broker {
         streams.into_iter().for_each(|pubend| durable.remote.written.mark(pubend, at(pubend)));
     }
 
-    /// A subscription begins at a place that its client has named.
+    /// Begins at a place that the client has named.
     fn begin_at(&mut self, now: Time, id: u32, asked: &Filter<'_>, catch_up: Box<super::CatchUp>) {
         let index = self.cursors.get(id).session;
         self.sessions.stats.resumed += 1;
@@ -239,21 +238,20 @@ impl Broker {
         cursor.began.here = cursor.began.here.max(newest);
         cursor.began.is_named |= !matches!(asked.following.start, Start::Own);
         cursor.ahead = Positions::default();
-        // What comes before is not waited for any more.
+        // Earlier events are not waited for any more.
         let waits = |(pubend, from): (PubendId, Tick)| (pubend, from.max(catch_up.positions.get(pubend)));
         cursor.unsettled = cursor.unsettled.iter().map(waits).collect();
         if cursor.by_token {
             let before = core::mem::replace(&mut cursor.acknowledged, catch_up.untold());
             let chopped = self.store.release.chopped.iter().filter(|_| cursor.durable.is_some());
             for (own, chopped) in chopped.enumerate() {
-                // What it had acknowledged and is gone is told as a gap however often it is asked
-                // for.
+                // Acknowledged events that were given up are told as a gap even if asked for again.
                 let pubend = self.streams.logged().host().pubend(own as u8);
                 cursor.acknowledged.advance(pubend, before.get(pubend).min(*chopped));
             }
         }
         if let Some(durable) = cursor.durable.as_deref_mut().filter(|_| !cursor.by_token) {
-            // What comes before it had elsewhere.
+            // Earlier events were delivered at another broker.
             let streams: Vec<PubendId> = durable.remote.since.iter().map(|(pubend, _)| pubend).collect();
             streams.into_iter().for_each(|pubend| durable.remote.written.mark(pubend, catch_up.positions.get(pubend)));
         }
@@ -263,7 +261,7 @@ impl Broker {
         }
     }
 
-    /// A subscription begins elsewhere: no stream is set aside for it.
+    /// The cursor begins at another place: forgets its detached streams.
     fn forget_detached(&mut self, id: u32) {
         let Some(durable) = self.cursors.durable_mut(id).filter(|durable| !durable.remote.detached.is_empty()) else {
             return;
@@ -275,8 +273,8 @@ impl Broker {
         detached.iter().for_each(|(pubend, _)| self.store.remote_reads.leave(pubend, number));
     }
 
-    /// A subscription is durable no more: it holds nothing, and what is written of its position and
-    /// its last deliveries is forgotten.
+    /// A subscription is not durable any more: releases its holds, and forgets its written position
+    /// and last deliveries.
     fn forget_durable(&mut self, index: u32, text: &str, durable: &Durable) {
         for (pubend, _) in durable.remote.detached.iter() {
             self.store.remote_reads.leave(pubend, durable.number);
@@ -295,7 +293,7 @@ impl Broker {
         }
     }
 
-    /// Forgets a tracked subscription, which was asked for so.
+    /// Removes a cursor; `text` is its topic filter as asked.
     pub(crate) fn unfollow(&mut self, id: u32, text: &str) {
         let cursor = self.cursors.remove(id);
         if let Some(overlay) = self.overlay.as_deref_mut().filter(|_| !cursor.unsettled.is_empty()) {
@@ -318,11 +316,11 @@ impl Broker {
         inflight.forget_cursor(id, cursor.by_token, &mut waker);
     }
 
-    /// The position at which a subscription begins that has just been made or changed.
+    /// The position at which a cursor begins that was just made or changed.
     pub(crate) fn begins(&mut self, now: Time, index: u32, asked: &Filter<'_>) -> CheckpointToken {
         if let Start::Token(token, later) = asked.following.start {
             let mut begins = token.clone();
-            // Where it does not fit any more, the token begins a little earlier.
+            // Where the token has no room, it begins a little earlier.
             if later.iter().all(|id| begins.advance(*id).is_ok()) {
                 return begins;
             }
@@ -334,7 +332,7 @@ impl Broker {
             return self.caught_up_token(now);
         }
         let of_cursor = self.cursors.get(cursor);
-        // What was sent on this connection comes to the client before this answer.
+        // Events sent on this connection reach the client before this answer.
         let unsent = self.unanswered(index, cursor, false);
         let is_here = of_cursor.ahead.is_empty() && !of_cursor.is_behind_somewhere();
         if of_cursor.catch_up.is_none() && is_here && unsent.is_empty() {
@@ -350,7 +348,7 @@ impl Broker {
         self.token_at(&positions, catch_up.map_or(&Gaps::default(), |catch_up| &catch_up.gaps))
     }
 
-    /// Where a live subscription stands that is ahead of some streams.
+    /// The positions of a caught-up cursor that is ahead of some streams.
     pub(super) fn ahead_positions(&self, ahead: &Positions) -> Positions {
         let mut positions: Positions = self.streams.positions().collect();
         for (pubend, tick) in ahead.iter() {
@@ -359,14 +357,14 @@ impl Broker {
         positions
     }
 
-    /// The tracked subscriptions of a session.
+    /// The cursors of a session.
     pub(crate) fn cursors_of(&self, index: u32) -> Vec<u32> {
         let all = self.sessions.get(index).subscriptions.iter().map(|id| self.router.get(*id).cursor);
         all.filter(|cursor| *cursor != NO_CURSOR).collect()
     }
 
-    /// The client of a session that lives on has gone: its tracked subscriptions stay where they
-    /// are, and what waits for them stays in the cache.
+    /// The client of a session has left: its cursors stay where they are, and waiting events stay
+    /// in the cache.
     pub(crate) fn leave_streams(&mut self, index: u32) {
         let cursors = self.cursors_of(index);
         self.stay_behind(index);
@@ -388,7 +386,7 @@ impl Broker {
         inflight.let_go(&mut waker, |cursor| cursors.is_by_token(cursor), true);
     }
 
-    /// Nobody is there for a session: its tracked subscriptions lag from now on.
+    /// Sets the cursors of a session without a client to catch-up.
     pub(crate) fn stay_behind(&mut self, index: u32) {
         for id in self.cursors_of(index) {
             self.cursors.touch(id);
@@ -402,8 +400,8 @@ impl Broker {
         }
     }
 
-    /// What a subscription has not had is a gap, although the client was there: it gets nothing of
-    /// the time when it is away.
+    /// Turns all events that a cursor has not had into gaps, although its client was connected: the
+    /// cursor keeps no events from while its client is away.
     fn give_up(&mut self, id: u32) {
         let catch_up = self.cursors.get_mut(id).catch_up.as_mut().expect("who has left lags");
         for (pubend, to) in self.streams.positions() {
@@ -415,8 +413,8 @@ impl Broker {
         }
     }
 
-    /// The client of a session is back after `away`. What is only for those who are there goes on
-    /// with what comes now; where the client keeps the position, it has to say it first.
+    /// The client of a session is back after `away`. Cursors that keep nothing continue with new
+    /// events; if the client keeps the position, it has to report it first.
     pub(crate) fn return_to_streams(&mut self, now: Time, index: u32, away: Option<Duration>) {
         self.sessions.get_mut(index).follow.away_known = false;
         let mut keeps = false;
@@ -441,8 +439,8 @@ impl Broker {
         }
     }
 
-    /// Who asked for a subscription of which the client keeps the position has gone, and somebody
-    /// else is there: it gets nothing until it has said where it is.
+    /// The client that asked for a subscription by token has left, and a different one is
+    /// connected: nothing is delivered until that reports its position.
     pub(crate) fn await_start(&mut self, index: u32, text: &str) {
         let Some(id) = self.router.cursor_of(index, text).filter(|id| self.cursors.get(*id).by_token) else { return };
         if fault!(self, BeginsForAnother) {
@@ -456,7 +454,7 @@ impl Broker {
     }
 }
 
-/// A subscription has not got that event, or is not sure of it. Notices are in no stream.
+/// Moves positions before an event that is missing or not acknowledged. Notices are in no stream.
 fn step_back(positions: &mut Positions, id: EventId) {
     if id.pubend != NO_PUBEND {
         positions.set(id.pubend, positions.get(id.pubend).min(Tick(id.tick.0 - 1)));

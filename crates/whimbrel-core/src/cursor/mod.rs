@@ -1,9 +1,11 @@
-//! Subscriptions that are told what they miss: semi-durable ones, and those with notices.
+//! Subscriptions that recover or are told what they miss: durable and semi-durable ones, and those
+//! with notices.
 //!
-//! A tracked subscription is either *live*, and gets what the consolidated stream passes, or it
-//! *lags*: then it reads the cache from where it stands, over as many turns as its client and the
-//! other sessions want, and becomes live in the very step in which it reaches the end. A live one
-//! has no position of its own: it stands where the consolidated stream does.
+//! The cursor of such a subscription is either *caught up*, and gets what the consolidated stream
+//! passes, or in *catch-up*: then it reads the cache from its position, over as many turns as its
+//! client and the other sessions need, and becomes caught up in the step in which it reaches the
+//! end. A caught-up cursor has no position of its own: it stands where the consolidated stream
+//! does.
 
 mod catchup;
 mod common;
@@ -49,65 +51,63 @@ use crate::cache::PartitionSet;
 use crate::session::{Marks, Terms};
 use crate::stats::GapClass;
 
-/// Stands for a tracked subscription that has ended, where something of it is still in flight.
+/// Stands for an ended cursor of which deliveries are still in flight.
 pub(crate) const ENDED: u32 = u32::MAX - 1;
 
-/// As [`ENDED`], of one whose client kept the position.
+/// As [`ENDED`], if its client kept the position.
 pub(crate) const ENDED_BY_TOKEN: u32 = u32::MAX - 2;
 
-/// Who has a turn to catch up.
+/// Sessions whose cursors wait to continue catch-up.
 #[derive(Debug, Default)]
 pub(crate) struct CatchUpTurns {
-    /// Sessions that wait for their turn; at most one entry per session that lives, and those of
-    /// sessions that ended since.
+    /// Sessions that wait for their turn: at most one entry per session, and those of sessions that
+    /// ended since.
     pub(crate) queue: VecDeque<u32>,
-    /// The serial of the last event when they last had theirs.
+    /// The serial of the last event at their last turn.
     pub(crate) upto: u64,
 }
 
-/// When a subscription is told that nothing came.
+/// When a subscription is told of silence.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SilenceTimer {
     /// When it was last told anything.
     pub(crate) told_at: Time,
-    /// When it is to be told that nothing came.
+    /// When it is to be told of silence next.
     pub(crate) due: Option<Time>,
 }
 
-/// Since when a subscription is here.
+/// Since when a cursor is here.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Began {
-    /// It has had nothing that lies beyond that tick from before it began here, or was changed
-    /// last.
+    /// The cursor has had nothing beyond that tick from before it began here, or was last changed.
     pub(crate) here: Tick,
     pub(crate) in_force: InForce,
-    /// It began at a place that was named, or elsewhere: there may be a gap before it of which its
-    /// client does not know.
+    /// The cursor began at a named place, or at another broker: there may be a gap before it that
+    /// its client does not know of.
     pub(crate) is_named: bool,
 }
 
-/// Since when what a subscription wants of other brokers comes here for its own sake: the cache has
-/// it, or says that it lacks something.
+/// Since when other brokers send events for this interest's own sake: the cache has them, or says
+/// what it lacks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum InForce {
-    /// No version of the own interest is known that has it.
+    /// In no known version of the own interest.
     Untold,
-    /// That version has it, and not all brokers have said that they know of that.
+    /// In that version, which not all brokers have confirmed.
     Named(u64),
-    /// After that tick, in each stream that was followed when they had said so.
+    /// After that tick, in each stream that was followed when all had confirmed.
     After(Tick),
 }
 
 impl InForce {
-    /// That version has it, if none had before.
+    /// Records the first version that has it.
     pub(crate) fn name(&mut self, version: u64) {
         if *self == InForce::Untold {
             *self = InForce::Named(version);
         }
     }
 
-    /// All have said that they know of a version: this one's, or that of something else which was
-    /// asked for before.
+    /// All brokers have confirmed a version: this interest's, or that of an earlier change.
     pub(crate) fn settle(&mut self, version: u64, after: impl FnOnce() -> Tick) {
         if *self == InForce::Named(version) {
             *self = InForce::After(after());
@@ -115,45 +115,45 @@ impl InForce {
     }
 }
 
-/// What the core keeps of a tracked subscription, beside what the router knows.
+/// The core's state of a tracked subscription, beside the router's.
 #[derive(Debug)]
 pub(crate) struct Cursor {
     pub(crate) id: u32,
     pub(crate) session: u32,
-    /// Its number in the router.
+    /// The subscription's number in the router.
     pub(crate) subscription: u32,
-    /// Who does not want to get its own events back.
+    /// The publisher whose events it does not want: its own, with no-local.
     pub(crate) without: Publisher,
     pub(crate) qos: Qos,
     pub(crate) marks: Marks,
-    /// It gets what came while its client was away.
+    /// Events from while its client was away are delivered later.
     pub(crate) keeps: bool,
     pub(crate) notices: bool,
     /// The client keeps the position.
     pub(crate) by_token: bool,
-    /// Its client is back, and has not said yet where it begins.
+    /// The client is back, and has not told yet where to start.
     pub(crate) awaiting_start: bool,
-    /// It lags behind the consolidated stream.
+    /// State of catch-up; `None` if caught up.
     pub(crate) catch_up: Option<Box<CatchUp>>,
-    /// Streams that it is ahead of: what is at or below these positions it has had before.
+    /// Streams that the cursor is ahead of: it has had events up to these positions before.
     pub(crate) ahead: Positions,
-    /// Streams of brokers that may not know yet that it is there: up to where it has had what it
-    /// wants of them. What comes beyond comes for others' sake, and a gap before it.
+    /// Streams of brokers that may not know of its interest yet: up to where it has had all wanted
+    /// events. Events beyond come for other subscriptions' sake, with gaps before them.
     pub(crate) unsettled: Positions,
-    /// Up to where its client has acknowledged, if it keeps the position.
+    /// Up to where its client has acknowledged, if the client keeps the position.
     pub(crate) acknowledged: Positions,
     pub(crate) began: Began,
     pub(crate) silence: SilenceTimer,
-    /// For which division of the cache the following was found out: the partitions that may have
-    /// what it wants.
+    /// The division of the cache for which `partitions` was computed: those that may have wanted
+    /// events.
     pub(crate) division: u64,
     pub(crate) partitions: PartitionSet,
-    /// What a durable one has beside others.
+    /// State of a durable subscription.
     pub(crate) durable: Option<Box<Durable>>,
 }
 
 impl Cursor {
-    /// What it is promised, for counting gaps.
+    /// The kind of subscription, for counting gaps.
     pub(crate) fn gap_class(&self) -> GapClass {
         match (&self.durable, self.keeps) {
             (Some(_), _) => GapClass::Durable,
@@ -162,12 +162,12 @@ impl Cursor {
         }
     }
 
-    /// Whether it does not want events of that publisher.
+    /// Whether no-local excludes events of that publisher.
     pub(crate) fn is_own(&self, publisher: Publisher) -> bool {
         self.without != Publisher::UNKNOWN && self.without == publisher
     }
 
-    /// Whether it got an event elsewhere, before it came here.
+    /// Whether the cursor had an event at another broker, before it came here.
     pub(crate) fn has_had(&mut self, id: EventId) -> bool {
         if self.ahead.is_empty() {
             return false;
@@ -179,22 +179,21 @@ impl Cursor {
         false
     }
 
-    /// Whether something before an event may not have come, as its broker did not know that it was
-    /// wanted.
+    /// Whether an event before this one may be missing, as its broker did not know of the interest.
     pub(crate) fn is_unsettled(&self, id: EventId) -> bool {
         let from = self.unsettled.get(id.pubend);
         from != Tick(0) && from < id.tick
     }
 
-    /// It is given an event of another broker's stream, or told what it misses of that, up to
-    /// there: what is written of its position is not behind that any more.
+    /// The subscription is given an event of another broker's stream, or told of a gap, up to
+    /// `tick`: its written position must not be behind that any more.
     pub(crate) fn mark(&mut self, pubend: PubendId, tick: Tick) {
         if let Some(durable) = self.durable.as_deref_mut().filter(|durable| durable.remote.since.has(pubend)) {
             durable.remote.written.mark(pubend, tick);
         }
     }
 
-    /// It gets an event now: what may not have come before it.
+    /// The cursor gets an event: returns the gap of possibly missing ones before it.
     pub(crate) fn settle(&mut self, id: EventId) -> Option<Gap> {
         let EventId { pubend, tick } = id;
         let from = self.unsettled.get(pubend);
@@ -205,16 +204,14 @@ impl Cursor {
         Some(Gap { pubend, from, to: Tick(tick.0 - 1), reason: GapReason::NotBuffered })
     }
 
-    /// Everything up to there has been read in its log, also if nobody here knew that it was
-    /// wanted.
+    /// Everything up to `to` was read in the stream's log, also events sent without this interest.
     pub(crate) fn record_read(&mut self, pubend: PubendId, to: Tick) {
         if self.unsettled.has(pubend) {
             self.unsettled.advance(pubend, to);
         }
     }
 
-    /// A gap has been told: what it hides is not read once its stream is settled, or followed
-    /// again.
+    /// A gap was told: it is not read once its stream is settled, or attached again.
     pub(crate) fn record_told(&mut self, gap: Gap) {
         let detached = self.durable.as_deref_mut().map(|durable| &mut durable.remote.detached);
         for waiting in [Some(&mut self.unsettled), detached].into_iter().flatten() {
@@ -224,14 +221,14 @@ impl Cursor {
         }
     }
 
-    /// Gaps that its client knows from another broker, also of streams that are set aside.
+    /// Gaps that its client knows from another broker, also of detached streams.
     pub(crate) fn told(&self) -> impl Iterator<Item = Gap> {
         let of_catch_up = self.catch_up.iter().flat_map(|catch_up| catch_up.told.iter());
         of_catch_up.chain(self.durable.iter().flat_map(|durable| &durable.remote.told)).copied()
     }
 
-    /// Where a gap is still to be told, or something to be read elsewhere, a token that lies behind
-    /// it would hide it.
+    /// Moves positions back to where a gap is still to be told, or a log to be read: a token beyond
+    /// would hide that.
     pub(crate) fn step_back_to_settled(&self, positions: &mut Positions) {
         let detached = self.durable.as_deref().map_or(const { &Positions::new() }, |durable| &durable.remote.detached);
         for (pubend, tick) in self.unsettled.iter().chain(detached.iter()) {
@@ -239,60 +236,59 @@ impl Cursor {
         }
     }
 
-    /// Whether it may lack something of a stream although it is live.
+    /// Whether it may lack events of some stream although it is caught up.
     pub(crate) fn is_behind_somewhere(&self) -> bool {
         !self.unsettled.is_empty() || self.durable.as_deref().is_some_and(|durable| !durable.remote.detached.is_empty())
     }
 
-    /// Under which terms it gets an event that was published with that QoS and that retain mark.
+    /// The terms of an event that was published with that QoS and retain flag.
     pub(crate) fn terms(&self, qos: Qos, retain: bool) -> Terms {
         Terms { cursor: self.id, ..self.marks.terms(qos.min(self.qos), retain) }
     }
 
-    /// Under which terms it gets a notice with that QoS.
+    /// The terms of a notice with that QoS.
     pub(crate) fn terms_of_notice(&self, qos: Qos) -> Terms {
         Terms { naming: Naming::beside(self.marks.named), ..self.terms(qos, false) }
     }
 }
 
-/// Where a subscription stands that is behind the consolidated stream.
+/// State of a cursor that is behind the consolidated stream.
 #[derive(Debug)]
 pub(crate) struct CatchUp {
-    /// The serial of the event that it looks at next.
+    /// The serial of the next event to check.
     pub(crate) next: u64,
-    /// Per pubend, up to where it has been told everything, or it is in `gaps`.
+    /// Per pubend, up to where everything was told, or is in `gaps`.
     pub(crate) positions: Positions,
     pub(crate) gaps: Gaps,
-    /// Gaps that the client may know from another broker, and what came behind them: nothing comes
-    /// out of them any more.
+    /// Gaps that the client may know from another broker, as well as events behind them: no event
+    /// in these gaps is delivered any more.
     pub(crate) told: Gaps,
-    /// Per pubend, up to where nobody expects that the cache has everything: it began with the
-    /// earliest that there was.
+    /// Per pubend, up to where the cache need not have everything: the cursor began with the
+    /// earliest event that there was.
     pub(crate) forgiven: Positions,
-    /// It fell behind because its client does not take as much as comes.
+    /// The cursor fell behind because its client was too slow.
     pub(crate) slow: bool,
 }
 
 impl CatchUp {
-    /// One that begins there, and of which the serial is not known yet.
+    /// Catch-up from these positions; the serial is not known yet.
     pub(crate) fn at(positions: Positions) -> CatchUp {
         let (gaps, told, forgiven) = <(Gaps, Gaps, Positions)>::default();
         CatchUp { next: 0, positions, gaps, told, forgiven, slow: false }
     }
 
-    /// Why the cache lacks what it still wanted.
+    /// Why the cache lacks events that were still wanted.
     pub(crate) fn why_lost(&self) -> GapReason {
         if self.slow { GapReason::Slow } else { GapReason::Overwritten }
     }
 
-    /// The same of one stream: nobody had asked here for what came before it began, if it has begun
-    /// since its client left.
+    /// As [`CatchUp::why_lost`], for one stream: if it has begun since its client left, earlier
+    /// events were not asked for here.
     pub(crate) fn why_lacking(&self, pubend: PubendId) -> GapReason {
         if self.positions.has(pubend) { self.why_lost() } else { GapReason::NotBuffered }
     }
 
-    /// Up to where it has been told everything, gaps included, also in streams that are not known
-    /// here.
+    /// Up to where everything was told, gaps included, also in streams that are not known here.
     pub(crate) fn untold(&self) -> Positions {
         let mut positions = self.positions.clone();
         for gap in self.gaps.iter() {
@@ -306,20 +302,20 @@ impl CatchUp {
     }
 }
 
-/// All tracked subscriptions.
+/// All cursors.
 #[derive(Debug, Default)]
 pub(crate) struct Cursors {
     slots: Vec<Option<Box<Cursor>>>,
     free: Vec<u32>,
     catching_up: usize,
-    /// Durable ones whose position may have moved since it was written.
+    /// Durable cursors whose position may have moved since it was written.
     dirty: VecDeque<u32>,
-    /// What many of them have in common.
+    /// Storage for the parts of positions that many have in common.
     common: InCommon,
 }
 
 impl Cursors {
-    /// Adds a subscription that is live, and numbers it.
+    /// Adds a caught-up cursor, and numbers it.
     pub(crate) fn insert(&mut self, cursor: Cursor) -> u32 {
         let id = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
@@ -329,12 +325,12 @@ impl Cursors {
         id
     }
 
-    /// What is durable of a subscription that may have ended, or is none.
+    /// The durable state of a cursor; `None` if it has ended, or is not durable.
     pub(crate) fn durable(&self, id: u32) -> Option<&Durable> {
         self.slots.get(id as usize)?.as_ref()?.durable.as_deref()
     }
 
-    /// Whether that is still the cursor of that subscription.
+    /// Whether `id` is still the cursor of that subscription.
     pub(crate) fn is_of(&self, id: u32, subscription: u32) -> bool {
         let cursor = self.slots.get(id as usize).and_then(Option::as_ref);
         cursor.is_some_and(|cursor| cursor.subscription == subscription)
@@ -345,12 +341,12 @@ impl Cursors {
         self.slots.get_mut(id as usize)?.as_mut()?.durable.as_deref_mut()
     }
 
-    /// Where a subscription that may have ended, or is none, lags.
+    /// The catch-up of a cursor; `None` if it has ended, or is caught up.
     pub(crate) fn catch_up_mut(&mut self, id: u32) -> Option<&mut CatchUp> {
         self.slots.get_mut(id as usize)?.as_mut()?.catch_up.as_deref_mut()
     }
 
-    /// The position of a subscription may have moved.
+    /// Marks that the position of a cursor may have moved.
     pub(crate) fn touch(&mut self, id: u32) {
         let durable =
             self.slots.get_mut(id as usize).and_then(Option::as_mut).and_then(|cursor| cursor.durable.as_mut());
@@ -364,11 +360,11 @@ impl Cursors {
         !self.dirty.is_empty()
     }
 
-    /// A subscription whose position may have moved, which counts as written from now on.
+    /// Takes a cursor whose position may have moved; it counts as written from now on.
     pub(crate) fn pop_dirty(&mut self) -> Option<u32> {
         while let Some(id) = self.dirty.pop_front() {
             let durable = self.slots[id as usize].as_mut().and_then(|cursor| cursor.durable.as_mut());
-            // It may have ended, and another may have its place.
+            // The cursor may have ended, and another may have its place.
             if durable.is_some_and(|durable| core::mem::take(&mut durable.dirty)) {
                 return Some(id);
             }
@@ -383,7 +379,7 @@ impl Cursors {
         *cursor
     }
 
-    /// The track with that number, if there is one.
+    /// The cursor with that number, if there is one.
     pub(crate) fn find(&self, id: u32) -> Option<&Cursor> {
         self.slots.get(id as usize)?.as_deref()
     }
@@ -396,12 +392,12 @@ impl Cursors {
         self.slots[id as usize].as_mut().expect("a cursor in use")
     }
 
-    /// A subscription, with what many have in common.
+    /// A cursor, with the common storage.
     pub(crate) fn get_with_common(&mut self, id: u32) -> (&mut Cursor, &mut InCommon) {
         (self.slots[id as usize].as_mut().expect("a cursor in use"), &mut self.common)
     }
 
-    /// A subscription lags from now on, from there.
+    /// Sets a cursor to catch-up.
     pub(crate) fn begin_catch_up(&mut self, id: u32, catch_up: Box<CatchUp>) {
         let cursor = self.slots[id as usize].as_mut().expect("a cursor in use");
         if cursor.catch_up.replace(catch_up).is_none() {
@@ -409,29 +405,29 @@ impl Cursors {
         }
     }
 
-    /// A subscription that lagged, and whose lag has been taken out, is live from now on.
+    /// Marks as caught up a cursor whose catch-up was taken out.
     pub(crate) fn set_caught_up(&mut self, id: u32) {
         assert!(self.get(id).catch_up.is_none(), "who is live has no lag");
         self.catching_up -= 1;
     }
 
-    /// Whether that is a subscription whose client keeps the position, or has been one.
+    /// Whether the client of a cursor keeps the position, or kept it until the cursor ended.
     pub(crate) fn is_by_token(&self, id: u32) -> bool {
         id == ENDED_BY_TOKEN
             || self.slots.get(id as usize).and_then(Option::as_ref).is_some_and(|cursor| cursor.by_token)
     }
 
-    /// Places at which there are subscriptions, or were.
+    /// Number of places, used or free.
     pub(crate) fn places(&self) -> u32 {
         self.slots.len() as u32
     }
 
-    /// What is at these places, from that one on.
+    /// The places from `place` on, with their cursors.
     pub(crate) fn from(&self, place: u32) -> impl Iterator<Item = (u32, Option<&Cursor>)> {
         (place..).zip(self.slots.iter().skip(place as usize)).map(|(id, slot)| (id, slot.as_deref()))
     }
 
-    /// All of them, ascending.
+    /// The numbers of all cursors, ascending.
     pub(crate) fn ids(&self) -> Vec<u32> {
         let used = self.slots.iter().enumerate().filter(|(_, slot)| slot.is_some());
         used.map(|(id, _)| id as u32).collect()
@@ -441,7 +437,7 @@ impl Cursors {
         self.slots.len() - self.free.len()
     }
 
-    /// The number of subscriptions that lag, those of absent clients included.
+    /// The number of cursors in catch-up, those of absent clients included.
     pub(crate) fn lagging(&self) -> usize {
         self.catching_up
     }

@@ -7,13 +7,13 @@ use whimbrel_event::{
 
 use super::{Gap, GapReason};
 
-/// Where notices are: in no stream.
+/// The pubend of notices, which are in no stream.
 pub(crate) const NO_PUBEND: PubendId = PubendId(0);
 
 /// The topic of all notices.
 pub const NOTICE_TOPIC: &str = "$whimbrel/notice";
 
-/// What stands for all pubends in a notice of silence.
+/// Stands for all pubends in a notice of silence.
 const ALL_PUBENDS: &str = "*";
 
 /// The notice of a gap.
@@ -23,7 +23,7 @@ pub(crate) fn gap(gap: &Gap, now: Time) -> Event {
     notice(&format!(r#"{{"kind":"gap","pubend":"{pubend}","from":"{from}","to":"{to}","reason":"{reason}"}}"#), now)
 }
 
-/// The gap that a notice tells; `None`: it tells something else.
+/// The gap of a notice; `None` if it is not a gap's notice.
 pub(crate) fn gap_of(notice: &Event) -> Option<Gap> {
     let text = core::str::from_utf8(notice.view().payload).ok()?;
     let members = text.trim_start_matches('{').trim_end_matches('}').split(',');

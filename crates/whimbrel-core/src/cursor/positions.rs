@@ -1,8 +1,7 @@
 //! Positions in several streams.
 //!
-//! Many subscriptions stand at the same ticks of most streams. What they have in common is held
-//! once, and of each only where it differs: that is nobody's business but theirs who look at
-//! memory, positions are the same either way.
+//! Many cursors stand at the same ticks of most streams. The common part is stored once, and each
+//! one's differences apart. That matters for memory only: positions are the same either way.
 
 use std::sync::Arc;
 
@@ -10,26 +9,26 @@ use whimbrel_event::{PubendId, Tick};
 
 type PositionEntry = (PubendId, Tick);
 
-/// What some have in common, ascending by pubend.
+/// A common part of positions, ascending by pubend.
 pub(crate) type Common = Arc<[PositionEntry]>;
 
-/// Fewer positions are not worth being held in common.
+/// Fewer positions are not stored in common.
 pub(crate) const COMMON_MIN: usize = 16;
 
-/// What positions have in common with others.
+/// Reference to a common part.
 #[derive(Clone, Debug)]
 struct Shared {
     base: Common,
-    /// Where all of these stand, if that is one tick and not as there.
+    /// The tick of all these positions, if it is one instead of those in `base`.
     at: Option<Tick>,
-    /// Pubends of these that are not there, ascending.
+    /// Pubends of `base` that are not part of these positions, ascending.
     gone: Vec<PubendId>,
 }
 
-/// Per pubend a tick, ascending by pubend. A pubend that is not in it stands at its birth.
+/// Ticks per pubend, ascending by pubend. A pubend that is missing stands at its birth.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Positions {
-    /// All, or what is not as in common.
+    /// All positions, or those that differ from the common part.
     entries: Vec<PositionEntry>,
     shared: Option<Box<Shared>>,
 }
@@ -40,7 +39,7 @@ impl Shared {
         self.gone.binary_search(&pubend).is_err().then(|| self.at.unwrap_or(self.base[at].1))
     }
 
-    /// It is there again, or not as in common any more.
+    /// Removes a pubend from `gone`: it has a position again.
     fn give_back(&mut self, pubend: PubendId) {
         if let Ok(at) = self.gone.binary_search(&pubend) {
             self.gone.remove(at);
@@ -49,32 +48,32 @@ impl Shared {
 }
 
 impl Positions {
-    /// None.
+    /// No positions.
     pub(crate) const fn new() -> Self {
         Positions { entries: Vec::new(), shared: None }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        // Where something is in common, not all of that is gone.
+        // A common part is never completely gone.
         self.entries.is_empty() && self.shared.is_none()
     }
 
-    /// In how many it is not as what it has in common with others.
+    /// The number of positions that differ from the common part.
     pub(crate) fn differing(&self) -> usize {
         self.entries.len() + self.shared.as_deref().map_or(0, |shared| shared.gone.len())
     }
 
-    /// The one tick at which all of these stand that it has in common with others, if it is one.
+    /// The one tick of all positions in the common part, if it is one.
     pub(crate) fn common_tick(&self) -> Option<Tick> {
         self.shared.as_deref().and_then(|shared| shared.at)
     }
 
-    /// What it has in common with others.
+    /// The common part.
     pub(crate) fn common(&self) -> Option<&Common> {
         self.shared.as_deref().map(|shared| &shared.base)
     }
 
-    /// Bytes that it alone takes, beside itself.
+    /// Bytes on the heap, without the common part.
     pub(crate) fn bytes(&self) -> usize {
         let of_shared = |shared: &Shared| size_of::<Shared>() + shared.gone.capacity() * size_of::<PubendId>();
         self.entries.capacity() * size_of::<PositionEntry>() + self.shared.as_deref().map_or(0, of_shared)
@@ -91,7 +90,7 @@ impl Positions {
         self.find(pubend).unwrap_or(Tick(0))
     }
 
-    /// Whether that pubend is in it.
+    /// Whether a pubend has a position.
     pub(crate) fn has(&self, pubend: PubendId) -> bool {
         self.find(pubend).is_some()
     }
@@ -141,7 +140,7 @@ impl Positions {
         self.tidy();
     }
 
-    /// Gives back memory that is not in use.
+    /// Frees memory that is not in use.
     fn tidy(&mut self) {
         if self.shared.as_deref().is_some_and(|shared| shared.gone.len() == shared.base.len()) {
             self.shared = None;
@@ -151,7 +150,7 @@ impl Positions {
         }
     }
 
-    /// Forgets what is not ahead of `others`.
+    /// Removes positions that are not ahead of `others`.
     pub(crate) fn retain_above(&mut self, others: &Positions) {
         let ahead: Positions = self.iter().filter(|(pubend, tick)| *tick > others.get(*pubend)).collect();
         *self = ahead;
@@ -163,8 +162,8 @@ impl Positions {
         Iter { own: &self.entries, base, at: shared.and_then(|shared| shared.at), gone }
     }
 
-    /// Holds in common with `base` what is as there, or at one tick instead, if that takes at most
-    /// half of what it takes alone; whether it does.
+    /// Makes `base` the common part, with `at` as the tick of all its streams if there is one, if
+    /// at most half of the positions differ; returns whether it does.
     pub(crate) fn share(&mut self, base: &Common, at: Option<Tick>) -> bool {
         let (mut entries, mut gone, mut count) = (Vec::new(), Vec::new(), 0);
         let mut others = base.iter().peekable();
@@ -189,15 +188,15 @@ impl Positions {
         true
     }
 
-    /// Holds in common what is as in those that were there last, or at one tick instead; or is what
-    /// others after it are compared with.
+    /// Stores positions in common with `last`, or with its streams at one tick; otherwise replaces
+    /// `last`, for the next ones to compare with.
     pub(crate) fn share_with(&mut self, last: &mut Common) {
         if self.differing() < COMMON_MIN || self.share(last, None) {
             return;
         }
         let mut ticks: Vec<Tick> = self.iter().map(|(_, tick)| tick).collect();
         let middle = ticks.len() / 2;
-        // Where most stand, if most stand at one.
+        // The tick of most, if most stand at one.
         let (_, tick, _) = ticks.select_nth_unstable(middle);
         if self.share(last, Some(*tick)) {
             return;
@@ -217,7 +216,7 @@ impl PartialEq for Positions {
 
 impl Eq for Positions {}
 
-/// All positions, ascending.
+/// Iterates over all positions, ascending.
 #[derive(Clone, Debug)]
 pub(crate) struct Iter<'a> {
     own: &'a [PositionEntry],

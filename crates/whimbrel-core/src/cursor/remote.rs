@@ -1,8 +1,8 @@
-//! What a durable subscription has of other brokers' reliable streams: their logs count for it as
-//! its own broker's does.
+//! Other brokers' reliable streams for a durable subscription: their logs count for it as its own
+//! broker's does.
 //!
-//! What the cache here lacks is read there. Until it has come the stream is *set aside* for the
-//! subscription: it goes on with the others, also live, and gets nothing of this one.
+//! Events that the cache here lacks are read there. Until then the stream is *detached* from the
+//! cursor, which continues with the others, even caught up, and gets nothing of this one.
 
 use std::collections::BTreeSet;
 
@@ -16,42 +16,41 @@ use crate::broker::Broker;
 use crate::overlay::PREDECESSOR_MAX;
 use crate::store::DurableNo;
 
-/// Streams that are noted as having waited; those that do not wait any more are forgotten then.
+/// Records of blocked streams above which those that no longer wait are forgotten.
 const BLOCKED_MAX: usize = 16;
 
-/// A stream whose next event comes after some of other streams: their publisher has moved in
+/// A stream whose next event has predecessors in other streams: their publisher has moved in
 /// between.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct BlockedStream {
     pub(crate) pubend: PubendId,
     pub(crate) after: PredecessorsBuf,
-    /// Until when that is waited for.
+    /// When the wait ends.
     pub(crate) until: Time,
-    /// It has been waited for.
+    /// The wait is over.
     pub(crate) is_over: bool,
 }
 
 impl BlockedStream {
-    /// Whether this is one of the events that it waits for.
+    /// Whether an event is one of the predecessors.
     fn waits_for(&self, event: EventId) -> bool {
         self.after.iter().any(|waited| waited == event)
     }
 }
 
 impl Cursor {
-    /// Whether a stream is set aside for it.
+    /// Whether a stream is detached from the cursor.
     pub(crate) fn is_detached(&self, pubend: PubendId) -> bool {
         self.durable.as_deref().is_some_and(|durable| durable.remote.detached.has(pubend))
     }
 
-    /// Where it stands in a stream that it has fallen behind in, or that is set aside for it.
+    /// The cursor's position in a stream, from catch-up or of the detached stream.
     fn position_in(&self, catch_up: &super::CatchUp, pubend: PubendId) -> Tick {
         let detached = self.durable.as_deref().filter(|durable| durable.remote.detached.has(pubend));
         detached.map_or_else(|| catch_up.positions.get(pubend), |durable| durable.remote.detached.get(pubend))
     }
 
-    /// The events of other streams that it has to have got, or passed, before this one, and has
-    /// not.
+    /// The predecessors of an event in other streams that the cursor has not got or passed yet.
     pub(super) fn lacks_before(
         &self,
         catch_up: &super::CatchUp,
@@ -61,8 +60,8 @@ impl Cursor {
         let Some(durable) = self.durable.as_deref().filter(|_| !after.is_empty()) else {
             return PredecessorsBuf::new();
         };
-        // Once they were waited for in vain, they are passed. A stream that has rejoined for
-        // another reason waits on.
+        // A predecessor counts as passed once the wait for it is over. A stream that has rejoined
+        // for another reason waits on.
         let blocked = || durable.remote.blocked.iter().filter(|blocked| blocked.pubend == id.pubend && blocked.is_over);
         let is_waited = |after: EventId| blocked().any(|blocked| blocked.waits_for(after));
         let is_lacking = |after: &EventId| {
@@ -71,15 +70,15 @@ impl Cursor {
         after.iter().filter(is_lacking).collect()
     }
 
-    /// Whether it is not known yet from where on its selector counts in a stream.
+    /// Whether it is unknown yet since when the selector counts in a stream.
     fn awaits_selector(&self, pubend: PubendId) -> bool {
         self.durable.as_deref().is_some_and(|durable| durable.awaits_selector(pubend))
     }
 
-    /// Until its own interest is in force it waits for these streams: where their logs count for it
-    /// from where it stands, else from what has been passed here. What would be a gap before that
-    /// only because nobody had asked for it here waits as well: with the version of the interest
-    /// their host tells whether there was anything.
+    /// Sets which streams the cursor waits for until its own interest is in force: from its
+    /// position where the log counts, else from what was passed here. A gap before that with only
+    /// the reason [`GapReason::NotBuffered`] waits as well: with the version of the interest, the
+    /// host tells whether there was any event.
     pub(crate) fn wait_for(&mut self, passed: impl Iterator<Item = (PubendId, Tick)>) {
         let mut unsettled = Positions::default();
         for (pubend, passed) in passed {
@@ -87,7 +86,7 @@ impl Cursor {
             let catch_up = self.catch_up.as_deref_mut();
             let had = catch_up.as_ref().map_or(Tick(0), |catch_up| catch_up.positions.get(pubend));
             let from = match is_logged {
-                // It may stand where the stream began.
+                // The cursor may stand where the stream began.
                 true => had.max(Tick(1)),
                 false => catch_up.and_then(|catch_up| catch_up.gaps.take_unasked(pubend)).unwrap_or(had.max(passed)),
             };
@@ -98,15 +97,15 @@ impl Cursor {
         self.unsettled = unsettled;
     }
 
-    /// Whether another broker's log has what it lacks of a stream.
+    /// Whether another broker's log has the events that the cursor lacks of a stream.
     pub(crate) fn has_remote_log(&self, pubend: PubendId) -> bool {
         self.durable.as_deref().is_some_and(|durable| durable.remote.since.has(pubend))
     }
 }
 
 impl Broker {
-    /// Something of another broker's stream does not come here by itself. A durable subscription
-    /// reads it there; `false`: it cannot.
+    /// A range of another broker's stream is missing here. A durable cursor reads it from the log
+    /// there; `false` if it cannot.
     pub(crate) fn read_remote_instead(&mut self, id: u32, pubend: PubendId, (from, to): (Tick, Tick)) -> bool {
         if fault!(self, GapTaken) {
             return false;
@@ -126,7 +125,7 @@ impl Broker {
         let durable = cursor.durable.as_deref_mut().expect("it has a far log");
         durable.remote.holes.advance(pubend, to);
         let session = cursor.session;
-        // It holds that now, wherever it stood.
+        // From now on it holds that range, wherever it stood.
         self.cursors.touch(id);
         let cursor = self.cursors.get(id);
         if is_aside && !cursor.unsettled.has(pubend) && !cursor.awaits_selector(pubend) {
@@ -138,9 +137,9 @@ impl Broker {
         true
     }
 
-    /// As [`Broker::read_remote_instead`], of a stream that has waited for the own interest: it
-    /// stands where that began, also if it lags for another stream's sake since a moment ago, and
-    /// so where that is now. If the stream was set aside in that moment, it was there.
+    /// As [`Broker::read_remote_instead`], for a stream that has waited for the own interest: moves
+    /// the position back to `from`, where the wait began, also if the cursor just began catch-up
+    /// because of another stream, or the stream was just detached.
     pub(crate) fn read_unsettled(&mut self, id: u32, pubend: PubendId, (from, to): (Tick, Tick)) -> bool {
         let has_ended = self.streams.has_ended(pubend.host());
         let cursor = self.cursors.get_mut(id);
@@ -153,7 +152,7 @@ impl Broker {
         self.read_remote_instead(id, pubend, (from, to))
     }
 
-    /// A stream that was set aside is followed again, from where the subscription stands in it.
+    /// Attaches a detached stream again, at the cursor's position in it.
     pub(crate) fn rejoin(&mut self, id: u32, pubend: PubendId) {
         let Some(durable) = self.cursors.durable_mut(id).filter(|durable| durable.remote.detached.has(pubend)) else {
             return;
@@ -182,8 +181,8 @@ impl Broker {
         }
     }
 
-    /// Whoever lags keeps where it stands in streams that were set aside as in others, and waits
-    /// for nothing.
+    /// Attaches all detached streams of a cursor again, which is or will be in catch-up, and ends
+    /// its waits.
     pub(crate) fn reattach_streams(&mut self, id: u32) {
         let Some(durable) = self.cursors.durable(id) else { return };
         for (pubend, _) in durable.remote.detached.clone().iter() {
@@ -194,8 +193,8 @@ impl Broker {
         }
     }
 
-    /// Gives a durable subscription that lags what the cache lacks of other brokers' streams.
-    /// Whether something was read; or how its turn ends.
+    /// Gives a durable cursor in catch-up the events of other brokers' streams that the cache
+    /// lacks. Returns whether some were read; or how its turn ends.
     pub(super) fn replay_remote(
         &mut self,
         now: Time,
@@ -219,8 +218,8 @@ impl Broker {
                     }
                 }
             }
-            // Bounded: each turn ends the wait of a stream for an event, and none begins to wait
-            // for the same again.
+            // Bounded: each round ends the wait of a stream for an event, and no stream begins to
+            // wait for the same event again.
             if !self.unblock(now, id) {
                 return Ok(has_read);
             }
@@ -246,12 +245,13 @@ impl Broker {
         let (catch_up, since) = (cursor.catch_up.as_ref().expect("it lags"), durable.remote.since.get(pubend));
         let unsure = durable.remote.unsure.get(pubend);
         let (at, forgiven) = (catch_up.positions.get(pubend), catch_up.forgiven.get(pubend));
-        // A hole may reach beyond what the consolidated stream has passed: nothing of that comes
+        // A hole may reach beyond what the consolidated stream has passed: no events of it are sent
         // here either.
         let lacks = self.cache.incomplete(&cursor.partitions, pubend).min(passed).max(durable.remote.holes.get(pubend));
         let (number, is_volatile) = (durable.number, durable.may_be_volatile);
         if at >= lacks {
-            // Until its broker knows of it, what comes of a stream comes for others' sake.
+            // Until its broker knows of the interest, events of a stream are sent for other
+            // subscriptions' sake.
             if (cursor.unsettled.has(pubend) || durable.awaits_selector(pubend)) && !has_ended {
                 self.detach_stream(id, pubend, at);
             }
@@ -261,8 +261,8 @@ impl Broker {
         if has_ended {
             gaps.add(Gap { pubend, from: at, to: lacks, reason: GapReason::Lost });
         } else {
-            // What came before its interest was confirmed was logged only by chance. What its
-            // topics let go is told with what was logged among it, when that has been read.
+            // Events from before its interest was confirmed were logged only by chance. A gap of
+            // volatile topics is told together with logged events among it, once these were read.
             let unlogged = since.max(unsure).min(lacks);
             if unlogged > forgiven && !is_volatile {
                 gaps.add(Gap { pubend, from: at, to: unlogged, reason: GapReason::Overwritten });
@@ -285,8 +285,8 @@ impl Broker {
         self.replay_remote_slice(now, id, (pubend, at, from, lacks), budget, out)
     }
 
-    /// Another selector counts in another broker's stream from when that knows of it: until then
-    /// the stream is set aside.
+    /// Detaches all streams of a cursor with a new selector, until other brokers know of that and
+    /// it counts there.
     pub(crate) fn detach_all_streams(&mut self, id: u32) {
         let cursor = self.cursors.get(id);
         let Some(durable) = cursor.durable.as_deref() else { return };
@@ -306,13 +306,13 @@ impl Broker {
             catch_up.map_or((None, None), |catch_up| (catch_up.gaps.cut(pubend, at), catch_up.told.cut(pubend, at)));
         let durable = self.cursors.durable_mut(id).expect("it is durable");
         durable.remote.detached.set(pubend, at);
-        // Told before what is read of the stream it would hide that.
+        // If it were told before events of the stream are read, it would hide them.
         durable.remote.later.extend(gap);
         durable.remote.told.extend(told);
         self.sessions.stats.streams_set_aside += 1;
     }
 
-    /// Gives a subscription what it wants of a part that was read.
+    /// Gives a cursor the wanted events of a part that was read.
     fn replay_remote_slice(
         &mut self,
         now: Time,
@@ -326,7 +326,7 @@ impl Broker {
         let upto = slice.upto.min(lacks);
         let first = slice.events.partition_point(|event| event.id().tick <= from);
         let mut wanted = slice.events[first..].iter().take_while(|event| event.id().tick <= upto);
-        // Cheap: they are handles.
+        // Cheap: events are handles.
         let events: Vec<Event> = wanted.by_ref().take(*budget).cloned().collect();
         let upto = wanted.next().map_or(upto, |event| Tick(event.id().tick.0 - 1));
         let released = slice.released.min(upto);
@@ -373,8 +373,8 @@ impl Broker {
         self.end_slice(now, id, (is_blocked, is_whole), blocked)
     }
 
-    /// An event comes after one of another stream that a subscription has not passed yet: its
-    /// stream is set aside until then.
+    /// An event has a predecessor in another stream that the cursor has not passed yet: detaches
+    /// the event's stream until then.
     pub(super) fn block_on_predecessor(&mut self, now: Time, id: u32, event: EventId, after: PredecessorsBuf) {
         let until = now + PREDECESSOR_MAX;
         let upto = Tick(event.tick.0 - 1);
@@ -382,8 +382,8 @@ impl Broker {
         let durable = self.cursors.durable_mut(id).expect("streams are set aside for durable ones");
         let number = durable.number;
         let RemoteLogs { blocked, detached, .. } = &mut *durable.remote;
-        // Its stream has rejoined in between, for another reason: what it waits for already, it
-        // waits for no longer than before.
+        // If its stream has rejoined in between, for another reason, the deadline of a wait for the
+        // same events stays.
         let waits = |blocked: &BlockedStream| blocked.pubend == event.pubend && !blocked.is_over;
         if let Some(at) = blocked.iter().position(waits) {
             let known = &mut blocked[at];
@@ -402,14 +402,14 @@ impl Broker {
         }
     }
 
-    /// Streams go on that have waited for events of others for long enough, or need not wait for
-    /// them any more. Whether there were some.
+    /// Continues streams that have waited for predecessors for long enough, or need not wait any
+    /// more. Returns whether there were any.
     pub(super) fn unblock(&mut self, now: Time, id: u32) -> bool {
         let blocked = self.cursors.durable(id).map(|durable| durable.remote.blocked.clone()).unwrap_or_default();
         let mut is_any = false;
         for (at, BlockedStream { pubend, after, until, is_over, .. }) in blocked.into_iter().enumerate() {
             let cursor = self.cursors.get(id);
-            // One that waits no more may be set aside for another reason.
+            // A stream that no longer waits may be detached for another reason.
             if is_over || !cursor.is_detached(pubend) {
                 continue;
             }
@@ -433,14 +433,14 @@ impl Broker {
         is_any
     }
 
-    /// Whether something of a host may still come.
+    /// Whether events of a host may still arrive.
     fn may_come(&self, now: Time, host: HostId) -> bool {
         let is_own = host == self.streams.own.host() || host == self.streams.logged().host();
         let is_there = |overlay: &crate::overlay::Overlay| overlay.may_come_from(now, host);
         is_own || self.overlay.as_deref().is_some_and(is_there) && !self.streams.has_ended(host)
     }
 
-    /// Subscriptions whose streams have waited for others for as long as they may have their turn.
+    /// Gives a turn to cursors whose streams have waited for predecessors for as long as they may.
     pub(crate) fn unblock_overdue(&mut self, overdue: Vec<(DurableNo, u32)>) {
         for (number, id) in overdue {
             let is_it = |durable: &super::Durable| durable.number == number && !durable.remote.blocked.is_empty();
@@ -456,12 +456,12 @@ impl Broker {
         }
     }
 
-    /// Streams have ended: what was to be read of them cannot be any more, and what has not been
-    /// told as a gap is lost.
+    /// Streams have ended: missing events cannot be read any more, and untold gaps are lost.
     pub(crate) fn remote_ended(&mut self, host: HostId) {
         self.store.remote_reads.give_up(host);
         for id in self.cursors.ids() {
-            // What it has passed of them is written as it is, so that it is not told again as lost.
+            // The position passed in them is written as it is, so that it is not told again as
+            // lost.
             self.cursors.touch(id);
             let detached = self.cursors.durable(id).map(|durable| durable.remote.detached.clone()).unwrap_or_default();
             for (pubend, _) in detached.iter().filter(|(pubend, _)| pubend.host() == host) {

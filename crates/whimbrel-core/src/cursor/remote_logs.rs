@@ -1,4 +1,4 @@
-//! From where on, and how far, the logs of other brokers count for a durable subscription.
+//! Since when, and how far, the logs of other brokers count for a durable subscription.
 
 use whimbrel_event::{HOST_RELIABLE_MAX, HostId, PubendId, Tick};
 
@@ -7,40 +7,40 @@ use super::{Gap, NOTHING, Positions};
 use crate::lazy::at_rest;
 use crate::store::{OWN, OwnTicks, RemotePosition, Written};
 
-/// What is kept of a durable subscription for other brokers' reliable streams.
+/// A durable subscription's state for other brokers' reliable streams.
 #[derive(Debug, Default)]
 pub(crate) struct RemoteLogs {
-    /// After which ticks what it wants was logged there: behind them silence of the log is silence,
+    /// After which ticks its interest is logged there: behind them silence of the log is silence,
     /// before them it is a gap, unless the cache has it. Only these streams are in its written
     /// position.
     pub(crate) since: Positions,
-    /// Up to where it is not known, behind those ticks, whether it was: where it comes from that
-    /// had not been told, or not been said. What such a log has is given, and the rest is a gap.
-    /// The end of time until the log's broker has told.
+    /// Up to where it is unknown, behind those ticks, whether the interest was logged: its previous
+    /// broker had not been told, or had not said. Events that such a log has are given, the rest is
+    /// a gap. [`NOTHING`] until the log's broker has told.
     pub(crate) unsure: Positions,
-    /// Up to where filter records of the own streams do not name it: it was somewhere else.
+    /// Up to where filter records of the own streams do not name it: it was at another broker.
     pub(crate) unnamed: OwnTicks,
-    /// The last event of each that it wants and that has been passed, as long as it has not
-    /// acknowledged that; the end of time where that is not known.
+    /// The last wanted event of each stream that was passed, until it is acknowledged; [`NOTHING`]
+    /// if unknown.
     pub(crate) newest: Positions,
-    /// What it holds there, as it was last counted.
+    /// The holds there, as last counted.
     pub(crate) held: Positions,
-    /// Streams that are set aside: where it stands in them.
+    /// Detached streams, with the cursor's position in them.
     pub(crate) detached: Positions,
-    /// Up to where the cache here is known to lack something.
+    /// Up to where the cache here is known to lack events.
     pub(crate) holes: Positions,
-    /// What is to be told of streams that are set aside when they are followed again: it lies
-    /// behind where it stands in them.
+    /// Gaps of detached streams, behind the cursor's position in them, to be told when they rejoin.
     pub(crate) later: Vec<Gap>,
-    /// What its client knows of them from another broker, as of [`super::CatchUp::told`]: it may be
-    /// live, and lag no more, before they are followed again.
+    /// Gaps of detached streams that the client knows from another broker, as
+    /// [`super::CatchUp::told`]: catch-up may be over before the streams rejoin.
     pub(crate) told: Vec<Gap>,
-    /// Streams that are set aside until it has passed an event of another one, own ones among them.
+    /// Streams that are detached until the cursor has passed an event of another stream; own ones
+    /// among them.
     pub(crate) blocked: Vec<BlockedStream>,
-    /// It goes on where a subscription stood that cannot be reached: whatever a log has not got any
-    /// more is a gap.
+    /// The cursor resumes a subscription that cannot be reached: ranges that a log has not got any
+    /// more are gaps.
     pub(crate) resumes: bool,
-    /// What is written of where it stands there.
+    /// The written part of the position there.
     pub(crate) written: Written,
 }
 
@@ -63,13 +63,13 @@ at_rest!(
 );
 
 impl RemoteLogs {
-    /// Whether it has been told of all of a broker's streams from where on their log counts.
+    /// Whether it is known for all of a broker's streams since when their log counts.
     pub(crate) fn is_counted(&self, host: HostId) -> bool {
         let is_told = |own| self.unsure.get(host.pubend(own)) != NOTHING;
         self.since.has(host.pubend(0)) && (0..HOST_RELIABLE_MAX).all(is_told)
     }
 
-    /// What it stands behind by now makes no difference any more.
+    /// Forgets uncertainty that lies behind the position: it makes no difference any more.
     pub(crate) fn pass_unsure(&mut self, stood: &[RemotePosition]) {
         if self.unsure.is_empty() {
             return;
@@ -83,8 +83,8 @@ impl RemoteLogs {
         }
     }
 
-    /// From where on the log of a stream counts for one that stands there, if it does. The streams
-    /// of one broker count together.
+    /// Since when the log of a stream counts for a cursor at these positions, if it does. The
+    /// streams of one broker count together.
     pub(crate) fn counts_from(&self, pubend: PubendId, acked: impl Fn(PubendId) -> Tick) -> Option<Tick> {
         let is_sure = |of: PubendId| self.unsure.get(of) <= acked(of);
         let counts = self.since.has(pubend) && (0..HOST_RELIABLE_MAX).all(|own| is_sure(pubend.host().pubend(own)));

@@ -1,4 +1,4 @@
-//! Catching up out of the log: what a durable subscription lacks and the cache has no more.
+//! Catch-up from the log: a durable subscription reads events that the cache has dropped.
 
 use whimbrel_event::{Event, EventId, PredecessorsBuf, Tick, Time};
 
@@ -8,32 +8,33 @@ use crate::api::Output;
 use crate::broker::Broker;
 use crate::store::{FETCH_BYTES, Fetched, LENDER, LogPlan, OWN, SURVEYOR, StreamName, WantedPart, stream_of};
 
-/// How a step of reading the log ends.
+/// Result of a step of reading the log.
 pub(super) enum ReplayStep {
-    /// The stream has been read as far as the cache lacks it.
+    /// The stream was read as far as the cache lacks it.
     Done,
-    /// More of it is there to be read.
+    /// More of the stream can be read.
     More,
-    /// As of the subscription's turn.
+    /// The cursor's turn ends.
     Turn(Turn),
 }
 
-/// What a subscription wants next of a stream.
+/// Next wanted event of a stream.
 enum Ahead {
-    /// It is being found out.
+    /// A read is under way to find out.
     Unknown,
-    /// Nothing up to there.
+    /// No event is wanted up to there.
     Nothing(Tick),
-    /// Something behind `after`; what is known ends at `upto`.
+    /// An event behind `after` is wanted; nothing is known beyond `upto`.
     Wanted { after: Tick, upto: Tick },
 }
 
 impl Broker {
-    /// Gives a durable subscription that lags what the cache lacks. `None`: the cache has the rest.
+    /// Gives a durable cursor in catch-up the events that the cache lacks. `None`: the cache has
+    /// the rest.
     pub(super) fn replay(&mut self, now: Time, id: u32, budget: &mut usize, out: &mut dyn Output) -> Option<Turn> {
         self.cursors.get(id).durable.as_ref()?;
         let mut has_read = false;
-        // Own streams may go on that have waited for an event of another one.
+        // Own streams may continue that have waited for an event of another one.
         let mut goes_on = true;
         while goes_on {
             for own in 0..OWN {
@@ -78,14 +79,14 @@ impl Broker {
         let (is_volatile, unnamed) = (durable.may_be_volatile, durable.remote.unnamed[own]);
         let forgiven = catch_up.forgiven.get(pubend);
         let gaps = &mut self.cursors.get_mut(id).catch_up.as_mut().expect("it lags").gaps;
-        // What came before its interest was confirmed was logged only by chance, and so was what
-        // its topics let go.
+        // Events from before its interest was confirmed were logged only by chance, and so were
+        // those of volatile topics.
         let unlogged = if is_volatile { lacks } else { start.min(lacks) };
         if unlogged > forgiven {
             gaps.add(Gap { pubend, from: at, to: unlogged, reason: GapReason::Overwritten });
         }
         gaps.add(Gap { pubend, from: at, to: early.min(lacks), reason: GapReason::Released });
-        // But what was wanted where it comes from may be there by that chance.
+        // But by that chance, events may be there that were wanted at its previous broker.
         let from = if is_volatile || at < unnamed { at } else { at.max(start) };
         if from >= lacks {
             self.cursors.get_mut(id).catch_up.as_mut().expect("it lags").positions.set(pubend, lacks);
@@ -105,7 +106,7 @@ impl Broker {
         }
     }
 
-    /// Gives a subscription what it wants of a part of the log behind `after`, or has that read.
+    /// Gives a cursor the wanted events of a part of the log behind `after`, or asks for that part.
     fn replay_slice(
         &mut self,
         now: Time,
@@ -128,7 +129,7 @@ impl Broker {
         let first = slice.events.partition_point(|event| event.id().tick <= after.max(from));
         let wanted = slice.events[first..].iter().take_while(|event| event.id().tick <= upto);
         let mut wanted = wanted.filter(|event| plan.wants(event.id().tick));
-        // Cheap: they are handles.
+        // Cheap: events are handles.
         let events: Vec<Event> = wanted.by_ref().take(*budget).cloned().collect();
         let upto = wanted.next().map_or(upto, |event| Tick(event.id().tick.0 - 1));
         plan.record_found(events.len());
@@ -154,8 +155,8 @@ impl Broker {
         self.end_slice(now, id, (is_blocked, is_whole), blocked)
     }
 
-    /// A subscription has been given what it takes of a part of a log: of an own stream or
-    /// another's. An event that has to wait for one of another stream sets its stream aside.
+    /// Ends a part of an own or another broker's log, of which a cursor was given as much as it
+    /// takes. An event that has to wait for one of another stream detaches its stream.
     pub(super) fn end_slice(
         &mut self,
         now: Time,
@@ -174,7 +175,7 @@ impl Broker {
         }
     }
 
-    /// Finds out what a subscription wants next of a stream, behind `from` and up to `lacks`.
+    /// Finds the next wanted event of a stream, behind `from` and up to `lacks`.
     fn read_ahead(&mut self, id: u32, (own, from, lacks): (usize, Tick, Tick), budget: &mut usize) -> Ahead {
         let passed = self.streams.logged().positions()[own];
         let cursor = self.cursors.get_mut(id);
@@ -186,7 +187,7 @@ impl Broker {
         if plan.upto <= from {
             let since = self.store.filters.since[own].max(unnamed);
             if from < since {
-                // Nobody was named at that time.
+                // The subscription was not named before that.
                 plan.extend(since.min(lacks), None);
                 plan.bytes = FETCH_BYTES;
             } else if newest <= from {
@@ -194,7 +195,7 @@ impl Broker {
             } else {
                 let stream = stream_of(own, number);
                 let reads = &self.store.reads;
-                // Of an event that is not durable yet there is no record to be read, and that would
+                // An event that is not durable yet has no record to be read, and its absence would
                 // be believed later.
                 let ends = (newest <= passed).then_some(newest);
                 let part = plan.follow_chain((ends, from, lacks), number, |tick| reads.slice(stream, Tick(tick.0 - 1)));
@@ -215,7 +216,7 @@ impl Broker {
         }
     }
 
-    /// A part of the log was read: those who waited for it have their turn.
+    /// A part of the log was read: sessions that waited for it have their turn.
     pub(crate) fn fetched(&mut self, fetched: &Fetched<'_>) {
         if !self.store.reads.is_open(fetched.number) {
             return;
@@ -230,7 +231,7 @@ impl Broker {
         }
     }
 
-    /// A session has a turn to catch up, if it still is there and waits for none.
+    /// Gives a session a turn for catch-up, if it is attached and has cursors in catch-up.
     pub(crate) fn wake(&mut self, index: u32) {
         if self.sessions.is_attached(index) && !self.sessions.get(index).follow.lagging.is_empty() {
             self.turn_soon(index);
@@ -239,14 +240,13 @@ impl Broker {
 }
 
 impl CursorReader<'_> {
-    /// Under which tag an event was on its way before the broker was restarted, or at another
-    /// broker.
+    /// The tag with which an event was in flight before the broker restarted, or at another broker.
     pub(super) fn was_flying(&self, id: EventId) -> Option<u16> {
         let loading = self.sessions.get(self.cursor.session).inflight.loading(self.cursor.id, id)?;
         Some(loading).filter(|_| self.catch_up.positions.get(id.pubend) < id.tick && !self.has_had(id))
     }
 
-    /// Whether an event was acknowledged before the broker was restarted, or since then.
+    /// Whether an event beyond the position was acknowledged, before a restart or since.
     pub(super) fn has_had(&self, id: EventId) -> bool {
         self.cursor.durable.as_deref().is_some_and(|durable| durable.beyond.contains(&id))
     }

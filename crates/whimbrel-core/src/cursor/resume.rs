@@ -1,11 +1,10 @@
-//! A client goes on without what brokers keep of its session, as nobody can be reached who has
-//! that: its subscriptions follow, and it says where they stand.
+//! A client resumes without its session, as no broker that has it can be reached: it subscribes
+//! again, and names its position.
 //!
-//! What it wants was logged for its former session, and is held for that until its owner reports
-//! otherwise or is forgotten. So the logs count for the subscription from where its token stands,
-//! not from now on, if that session cannot have ended meanwhile: the token may not be older than
-//! the session outlives its connection. That it is the same subscription as before the client has
-//! to know.
+//! The interest was logged for the previous session, and is held for that until its owner reports
+//! otherwise or is forgotten. So the logs count for the subscription from its token on, not from
+//! now on, if that session cannot have ended meanwhile: the token may not be older than the
+//! session's expiry. That it is the same subscription as before is up to the client.
 
 use std::collections::BTreeMap;
 
@@ -19,8 +18,7 @@ use crate::route::NO_CURSOR;
 use crate::store::{Key, MapValue, OWN};
 
 impl Broker {
-    /// Whether a subscription that is asked for, and that there is not, goes on where one of a
-    /// session stood that cannot be reached.
+    /// Whether a requested new subscription resumes one of a session that cannot be reached.
     pub(crate) fn resumes(&self, index: u32, asked: &Filter<'_>) -> bool {
         let session = self.sessions.get(index);
         let Start::Token(token, _) = asked.following.start else { return false };
@@ -29,8 +27,8 @@ impl Broker {
         is_without && asked.following.durability == Durability::Durable && token.common() >= Tick(oldest)
     }
 
-    /// What the own log has not got any more of what it goes on with is a gap. What others have not
-    /// got they tell.
+    /// Adds a gap for the part of the own log, behind a resuming cursor, that was given up. Other
+    /// brokers tell that of their logs.
     pub(super) fn record_chopped(&self, catch_up: &mut CatchUp) {
         for (own, chopped) in self.store.release.chopped.iter().enumerate() {
             let pubend = self.streams.logged().host().pubend(own as u8);
@@ -39,8 +37,8 @@ impl Broker {
         }
     }
 
-    /// A stream that has begun since its client was told where it stands, or that was not known
-    /// there, may be of a broker that did not know of its session, and logged nothing for that.
+    /// A stream that is younger than the token, or not in it, may be of a broker that did not know
+    /// of the session, and logged nothing for it: adds a gap.
     pub(super) fn record_younger(&self, start: Start<'_>, catch_up: &mut CatchUp) {
         let Start::Token(token, _) = start else { return };
         let is_younger = |pubend, birth| birth > token.common() || token.position(pubend).is_none();
@@ -54,7 +52,7 @@ impl Broker {
         }
     }
 
-    /// A subscription is new: until its interest is in force it waits for other brokers' streams.
+    /// A new subscription waits for other brokers' streams until its interest is in force.
     pub(crate) fn await_first_interest(
         &mut self,
         index: u32,
@@ -69,7 +67,7 @@ impl Broker {
         }
     }
 
-    /// The logs count for a subscription from where it stands, and records of the own streams did
+    /// Lets the logs count for a subscription from its position on; records of the own streams did
     /// not name it before.
     fn resume_from_token(&mut self, id: u32) {
         let assigned = self.streams.own.assigned();
@@ -80,8 +78,8 @@ impl Broker {
         let positions = self.streams.births().filter(|(pubend, birth)| {
             let host = pubend.host();
             let has_log = !own.contains(&host) && !self.streams.has_ended(host) && !self.has_no_log(host);
-            // One that may be younger than its token has logged nothing for it before its broker
-            // knows of it, as if it were new.
+            // A stream that may be younger than the token has logged nothing for it before its
+            // broker knows of the interest, as for a new subscription.
             has_log && pubend.reliability() == Reliability::Reliable && catch_up.positions.get(*pubend) > *birth
         });
         let positions: Vec<(PubendId, Tick)> =
@@ -106,7 +104,8 @@ impl Broker {
         }
     }
 
-    /// A broker has no log: what goes on with that of its streams is not read there, and is a gap.
+    /// A broker has no log: for cursors that resume with its streams, the part behind their
+    /// position is a gap.
     pub(crate) fn resume_without_log(&mut self, host: HostId) {
         let passed: Vec<(PubendId, Tick)> =
             self.streams.of_host(host).map(|remote| (remote.pubend, remote.passed)).collect();

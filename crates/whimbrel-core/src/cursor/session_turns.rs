@@ -1,5 +1,5 @@
-//! Whose turn it is: what waits for a client, what its subscriptions catch up with, and what is
-//! retained that they read.
+//! Turns of a session: for its waiting events, for its cursors in catch-up, and for retained
+//! messages that it reads.
 
 use whimbrel_event::Time;
 
@@ -9,17 +9,16 @@ use crate::broker::Broker;
 use crate::retained::REPLAY_SLICE;
 
 impl Broker {
-    /// A session's client takes more: what waits for it goes on, and the subscriptions that catch
-    /// up; first one, then the other, and the next time the other way round. What it reads of
-    /// retained messages beyond a slice waits for a turn of its own.
+    /// Continues a session whose client takes more: waiting events and catch-up; first one, then
+    /// the other, and the next time the other way round. Retained messages beyond a slice are read
+    /// in a turn of their own.
     pub(crate) fn resume(&mut self, now: Time, index: u32, out: &mut dyn Output) {
         let mut budget = REPLAY_SLICE;
         if self.retained.replays.take_turn(index) {
             self.read_retained(now, index, &mut budget, out);
         }
         let session = self.sessions.get_mut(index);
-        // While something of a former connection is to be sent again, what catches up has to wait
-        // for that.
+        // While deliveries of a previous connection are to be sent again, catch-up waits.
         let ready = session.takes_any();
         let follow = &mut session.follow;
         let catches_up = !follow.lagging.is_empty() && !follow.catching_up;
@@ -33,15 +32,15 @@ impl Broker {
         if catches_up && !first {
             self.catch_up(now, index, &mut { CATCH_UP_SLICE }, out);
         }
-        // What waited may have been in its way.
+        // Waiting events may have been in the way of reading.
         if self.retained.replays.may_read(index) {
             self.read_retained(now, index, &mut budget, out);
         }
     }
 
-    /// The same when a place in its window has become free. While less than half of its window is
-    /// free, subscriptions that catch up wait for the end of the turn, when more answers may have
-    /// come: to begin reading costs more than an event.
+    /// As [`Broker::resume`], when a place in the client's window has become free. While less than
+    /// half of the window is free, catch-up waits for the end of the turn, when more answers may
+    /// have come: to begin reading costs more than an event.
     pub(crate) fn resume_answered(&mut self, now: Time, index: u32, out: &mut dyn Output) {
         let session = self.sessions.get_mut(index);
         let waits = !session.follow.lagging.is_empty() && session.takes_any() && !session.inflight.is_half_free();
@@ -51,8 +50,8 @@ impl Broker {
         self.resume(now, index, out);
     }
 
-    /// The subscription of a session whose turn it is to catch up: none that has to read first what
-    /// is retained.
+    /// The next cursor of a session for catch-up, without those that have to read retained messages
+    /// first.
     pub(super) fn next_to_catch_up(&mut self, index: u32) -> Option<u32> {
         let Broker { sessions, retained, cursors, .. } = self;
         if !retained.replays.has(index) {
@@ -65,25 +64,24 @@ impl Broker {
         lagging.front().copied()
     }
 
-    /// A subscription that lags has its turn at the end of this one.
+    /// Gives a cursor in catch-up a turn at the end of this one.
     pub(crate) fn catch_up_soon(&mut self, id: u32) {
         self.turn_soon(self.cursors.get(id).session);
     }
 
-    /// A session has a turn of its own at the end of this one, for what it is catching up with or
-    /// reading.
+    /// Gives a session a turn of its own at the end of this one, for catch-up or reading.
     pub(crate) fn turn_soon(&mut self, index: u32) {
         if !core::mem::replace(&mut self.sessions.get_mut(index).follow.catching_up, true) {
             if self.catching_up.queue.is_empty() {
-                // What was accepted while none of them waited gives them no more work in one turn.
+                // Events accepted while no session waited do not add to the work of a turn.
                 self.catching_up.upto = self.serial;
             }
             self.catching_up.queue.push_back(index);
         }
     }
 
-    /// Gives sessions that catch up their turns: as much work as a slice, and as was accepted since
-    /// the last time.
+    /// Gives sessions that wait their turns for catch-up: in all, a slice of work plus one unit for
+    /// each event accepted since the last time.
     pub(crate) fn continue_catching_up(&mut self, now: Time, out: &mut dyn Output) {
         let accepted = self.serial - core::mem::replace(&mut self.catching_up.upto, self.serial);
         let mut budget = CATCH_UP_SLICE + accepted as usize;

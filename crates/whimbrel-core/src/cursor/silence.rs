@@ -1,4 +1,4 @@
-//! Subscriptions with notices are told that nothing came.
+//! Subscriptions with notices are told of silence.
 
 use whimbrel_event::{Qos, Time};
 
@@ -8,7 +8,7 @@ use crate::broker::Broker;
 use crate::session::Publication;
 
 impl Broker {
-    /// Has a subscription with notices told about silence when the time comes.
+    /// Sets the timer of a subscription with notices.
     pub(super) fn watch_silence(&mut self, now: Time, id: u32) {
         let span = self.sessions.limits.silence_after;
         let cursor = self.cursors.get_mut(id);
@@ -19,20 +19,19 @@ impl Broker {
         }
     }
 
-    /// A subscription may have been told nothing for a while.
+    /// The timer of a subscription fires: tells it of silence, if it is caught up.
     pub(crate) fn tell_silence(&mut self, now: Time, id: u32, out: &mut dyn Output) {
         let span = self.sessions.limits.silence_after;
         let cursor = self.cursors.get(id);
         let (told_at, session) = (cursor.silence.told_at, cursor.session);
-        // Also one that gets events: its position in the streams that have none for it would stay
-        // behind.
+        // Also if it gets events: its position in streams without events for it would stay behind.
         if cursor.notices && cursor.catch_up.is_none() {
             let token = self.silence_token(now, id);
             let cursor = self.cursors.get_mut(id);
             let terms = cursor.terms_of_notice(Qos::AtLeastOnce);
             let event = notice::silence(told_at, self.streams.silent(now), &token, now);
             cursor.silence.told_at = now;
-            // A client that does not take even this is not silent.
+            // A client that does not even take this is not silent.
             self.sessions.offer_tracked(session, &mut Publication::of(&event, 0), terms, out);
         }
         let cursor = self.cursors.get_mut(id);

@@ -1,4 +1,4 @@
-//! Where a subscription begins.
+//! The position at which a subscription begins.
 
 use core::time::Duration;
 
@@ -13,29 +13,28 @@ use crate::confirming::remembered;
 use crate::route::NO_CURSOR;
 use crate::store::OwnTicks;
 
-/// Pubends that are not named beside event ids begin so much before the smallest tick that is.
+/// With event ids as position, pubends without one begin this much before the least tick named.
 const ASSUMED: Duration = Duration::from_secs(60);
 
-/// Clocks of different brokers differ by less; a position that is further ahead is none of ours.
+/// Bound of the difference between brokers' clocks; a position further ahead is refused.
 pub(crate) const AHEAD_MAX: Duration = Duration::from_secs(60);
 
-/// A place to begin may name so many pubends of brokers that are not known here; each of them is a
-/// gap.
+/// Most pubends of unknown brokers in a position; each of them is a gap.
 const STRANGERS_MAX: usize = 64;
 
 /// How a subscription begins.
 #[derive(Debug)]
 pub(crate) enum Begin {
-    /// As it stood; a new one with the next event.
+    /// At its present position; a new one with the next event.
     Keep,
     /// Behind the consolidated stream, or at most where that stands.
     CatchUp(Box<CatchUp>),
 }
 
 impl Broker {
-    /// Where the start of a subscription is noted that is asked for: a durable one has what it
-    /// wants logged after what is `assigned`. One that is not logged will have got everything up to
-    /// there, as far as that is known, and what it wants after that is lost with the process.
+    /// The start that is recorded for a requested subscription: the interest of a durable one is
+    /// logged after the ticks in `assigned`. One that is not logged will have got everything up to
+    /// its start, as far as known; later events are lost with the process.
     pub(crate) fn record_start(
         &self,
         index: u32,
@@ -66,12 +65,12 @@ impl Broker {
         core::array::from_fn(|own| positions.get(host.pubend(own as u8)).min(assigned[own]))
     }
 
-    /// Where a subscription is to begin; `cursor` is what it was before, `partitions` where the
-    /// cache has what it wants.
+    /// Where a subscription is to begin; `cursor` is its present one, `partitions` those of the
+    /// cache with wanted events.
     ///
     /// # Errors
-    /// When the place does not belong to this deployment, lies ahead of what this broker can have
-    /// sent, or names too much.
+    /// When the position belongs to another deployment, lies ahead of what this broker can have
+    /// sent, or names too many unknown pubends.
     pub(crate) fn begin(
         &mut self,
         now: Time,
@@ -91,7 +90,7 @@ impl Broker {
                 let in_force = self.in_force_for(cursor, asked);
                 let may_lack = self.cursors.get(cursor.expect("it is there")).began.is_named || in_force.is_none();
                 if may_lack && !self.is_buffered(filter, asked.selector) {
-                    // It may have been told so before, and has not said that it knows.
+                    // The client may have been told before, but has not reported that it knows.
                     self.record_unbuffered(cursor, in_force.unwrap_or(InForce::Untold), &mut catch_up);
                 }
                 return Ok(Begin::CatchUp(Box::new(CatchUp {
@@ -103,7 +102,7 @@ impl Broker {
                 return Err(Refusal::StartNotKept);
             }
             start => {
-                // What comes from now on lies after everything that can be named now.
+                // Later events lie after every position that can be named now.
                 self.streams.close(now);
                 self.named(now, start, partitions)?
             }
@@ -121,7 +120,7 @@ impl Broker {
         Ok(Begin::CatchUp(Box::new(catch_up)))
     }
 
-    /// Since when what a subscription asks for is in force, if it has asked for the same so far.
+    /// Since when a requested interest is in force, if the subscription had the same so far.
     fn in_force_for(&self, cursor: Option<u32>, asked: &Filter<'_>) -> Option<InForce> {
         let cursor = cursor.map(|id| self.cursors.get(id))?;
         let known = self.router.get(cursor.subscription).selector.as_deref();
@@ -129,27 +128,28 @@ impl Broker {
         is_same.then_some(cursor.began.in_force)
     }
 
-    /// What came here before its own interest was in force did so for others' sake, and is a gap,
-    /// unless a log counts for it. Where it is not known since when that is in force it is from
-    /// some tick after what has been passed.
+    /// Adds gaps for events from before the own interest was in force, unless a log counts for
+    /// them: they were sent for other subscriptions' sake. If it is unknown since when, that is
+    /// some tick beyond the passed ones.
     pub(super) fn record_unbuffered(&self, cursor: Option<u32>, in_force: InForce, catch_up: &mut CatchUp) {
         let remote = cursor.and_then(|id| self.cursors.durable(id)).map(|durable| &durable.remote.since);
         for (pubend, passed, since) in self.streams.remote_reaches() {
             let reach = match in_force {
-                // Of a broker whose clock is ahead that may be late for all others' streams.
+                // The tick may be late for all other streams, from a broker whose clock is ahead.
                 InForce::After(tick) => tick.min(passed.max(since)),
                 _ => passed,
             };
             let counts = remote.filter(|remote| remote.has(pubend)).map_or(NOTHING, |remote| remote.get(pubend));
             let (from, to) = (catch_up.positions.get(pubend), counts.min(reach));
-            // Nobody can have it any more of a stream that has ended.
+            // Events of an ended stream are at no broker any more.
             let has_ended = self.streams.has_ended_in(pubend);
             let reason = if has_ended { GapReason::Lost } else { GapReason::NotBuffered };
             catch_up.gaps.add(Gap { pubend, from, to, reason });
         }
     }
 
-    /// A subscription comes from another broker, where it may have been in force: not so here.
+    /// As [`Broker::record_unbuffered`], for an imported subscription, whose interest may be in
+    /// force at its previous broker, but not here.
     pub(crate) fn record_unbuffered_of(&self, id: u32, catch_up: &mut CatchUp) -> bool {
         let known = self.router.get(self.cursors.get(id).subscription);
         let filter = SharedFilter::parse(&known.text).expect("it was checked when it was made").filter;
@@ -160,8 +160,8 @@ impl Broker {
         is_buffered
     }
 
-    /// What a durable subscription has acknowledged before, and asks for again, may have been given
-    /// up since.
+    /// Adds gaps for events that a durable subscription had acknowledged, and asks for again, but
+    /// that were given up since.
     fn record_released(&self, cursor: Option<u32>, catch_up: &mut CatchUp) {
         let Some(durable) = cursor.and_then(|id| self.cursors.durable(id)) else { return };
         let position = self.durable_position(cursor.expect("it is durable"));
@@ -184,7 +184,7 @@ impl Broker {
                 for (pubend, birth) in self.streams.births() {
                     let from = self.nameable(pubend, Tick(since.as_nanos()));
                     catch_up.positions.set(pubend, from.max(birth));
-                    // Whatever was here before this stream is gone.
+                    // Streams here before this one are gone.
                     catch_up.gaps.add(Gap { pubend, from, to: birth, reason: GapReason::Lost });
                 }
                 Ok(catch_up)
@@ -198,7 +198,7 @@ impl Broker {
         }
     }
 
-    /// A tick, or the last one before it that a token can name in that stream.
+    /// `tick`, or the last one before it that a token can name in that stream.
     fn nameable(&self, pubend: PubendId, tick: Tick) -> Tick {
         self.streams.closed(pubend).map_or(tick, |closed| tick.min(closed))
     }
@@ -210,7 +210,7 @@ impl Broker {
         first.unwrap_or(self.serial + 1)
     }
 
-    /// The same for one that lags, without the streams that are set aside for it.
+    /// As [`Broker::first_after`], for a cursor in catch-up, without its detached streams.
     pub(super) fn first_of_catch_up(&self, id: u32) -> u64 {
         let cursor = self.cursors.get(id);
         let mut positions = cursor.catch_up.as_ref().expect("it lags").positions.clone();
@@ -249,9 +249,9 @@ impl Broker {
         self.checked(now, (positions, Tick(smallest)), gaps)
     }
 
-    /// Positions that this broker can begin from: what is ahead of it is refused, what has ended is
-    /// a gap, and what is not named begins at its birth. One that had begun before what else is
-    /// `named`, and has ended, is not named any more.
+    /// Positions that this broker can begin from: a position ahead of it is refused, an ended
+    /// stream is a gap, and one that is not named begins at its birth. A stream that began before
+    /// `named`, and has ended, is not named in tokens any more.
     fn checked(
         &self,
         now: Time,
@@ -259,8 +259,7 @@ impl Broker {
         mut gaps: Gaps,
     ) -> Result<CatchUp, Refusal> {
         let latest = Tick(now.after(AHEAD_MAX).as_nanos());
-        // One of several brokers has not heard of all others yet, and each of them has its own
-        // clock.
+        // One of several brokers may not know all others yet, and each of them has its own clock.
         let is_alone = self.overlay.is_none();
         let ended_hosts = |pubend: PubendId| self.streams.ended_at(pubend.host());
         let is_ended = |pubend: PubendId| !self.streams.knows(pubend) && (is_alone || ended_hosts(pubend).is_some());
@@ -285,7 +284,7 @@ impl Broker {
         if fault!(self, StrangersForgotten) {
             positions.retain(|pubend| self.streams.knows(pubend));
         }
-        // Whose end was told is not named any more: it may have been.
+        // A token does not name an ended stream once its end was told, as may be the case here.
         for remote in self.streams.ended().flat_map(|host| self.streams.of_host(host)) {
             let (pubend, from, to) = (remote.pubend, remote.birth, remote.passed);
             if positions.get(pubend) == Tick(0) && named >= from {
@@ -299,8 +298,8 @@ impl Broker {
         Ok(CatchUp { gaps, ..CatchUp::at(positions) })
     }
 
-    /// Positions in streams that are not known here are kept for where they are: in as many as may
-    /// be, those last that were named last. Of a broker that knows of no others yet all are.
+    /// Keeps positions in unknown streams, which other brokers may know: at most [`STRANGERS_MAX`],
+    /// those with the greatest ticks. A broker that knows no others yet keeps all.
     fn bound_strangers(&self, positions: &mut Positions, gaps: &mut Gaps) {
         if self.overlay.as_deref().is_some_and(|overlay| overlay.knows_no_others()) {
             return;
@@ -319,8 +318,7 @@ impl Broker {
         positions.retain(|pubend| strangers.iter().all(|(_, stranger)| *stranger != pubend));
     }
 
-    /// The token of a subscription that stands at these positions, and has not been told of these
-    /// gaps.
+    /// The token of a subscription at these positions, which has not been told of these gaps.
     pub(crate) fn token_at(&self, positions: &Positions, gaps: &Gaps) -> CheckpointToken {
         let mut untold = positions.clone();
         for gap in gaps.iter().filter(|gap| self.streams.knows(gap.pubend)) {
@@ -330,9 +328,8 @@ impl Broker {
         self.token_of(latest, &untold)
     }
 
-    /// The token of all subscriptions that are live: silence is declared up to now on the own
-    /// streams, so that what comes is later; a stream in which events wait is named with what has
-    /// passed.
+    /// The token of all caught-up subscriptions. Closes the own streams up to now, so that new
+    /// events are later; a stream with waiting events is named with its passed position.
     pub(crate) fn caught_up_token(&mut self, now: Time) -> CheckpointToken {
         let common = self.streams.close(now);
         self.token_of(common, &self.streams.positions().collect())
@@ -343,9 +340,9 @@ impl Broker {
         for (pubend, _) in self.streams.positions() {
             token.set(pubend, positions.get(pubend));
         }
-        // Streams of brokers that are not known here, but were named, are elsewhere.
+        // Named streams of unknown brokers may be known elsewhere.
         for (pubend, tick) in positions.iter().filter(|(pubend, _)| !self.streams.knows(*pubend)) {
-            // A token that is full begins them at their birth.
+            // If the token is full, they begin at their birth.
             let _ = token.advance(EventId { pubend, tick });
         }
         token

@@ -1,4 +1,4 @@
-//! Gaps are told to subscriptions that catch up.
+//! Gaps are told to cursors in catch-up.
 
 use whimbrel_event::{EventId, Qos};
 
@@ -7,7 +7,7 @@ use super::{Gap, notice};
 use crate::session::Publication;
 
 impl CursorReader<'_> {
-    /// Tells a gap, if there may have been something in it; `false` if the client takes no more at
+    /// Tells a gap, if there may have been an event in it; `false` if the client takes no more at
     /// the moment.
     pub(super) fn tell(&mut self, gap: Gap) -> bool {
         if let Some(gap) = self.streams.possible(gap)
@@ -40,9 +40,9 @@ impl CursorReader<'_> {
         true
     }
 
-    /// What was on its way before, and lies in a gap that has been told, is given up for good:
-    /// found later it would come after what is behind the gap. While it was waited for it would
-    /// also hold back the position, and whoever goes on from there would read what the gap hides.
+    /// Drops deliveries in flight that lie in a told gap: if they were found later, they would come
+    /// after events behind the gap. While awaited they would also hold back the position, and a
+    /// broker that resumes from it would read what the gap hides.
     fn lose_hidden(&mut self, gap: Gap) {
         let session = self.cursor.session;
         let mut hidden = Vec::new();
@@ -55,16 +55,16 @@ impl CursorReader<'_> {
         if !inflight.lose_loading(self.cursor.id, &mut waker, is_hidden) {
             return;
         }
-        // The stream may be read from before it once more. The client may have it, and forgets its
-        // tag: under another one it would come twice.
+        // The stream may be read again from before the gap. The client may have the event, and
+        // forgets its tag: with another tag it would be delivered twice.
         if let Some(durable) = self.cursor.durable.as_deref_mut() {
             hidden.retain(|event| !durable.beyond.contains(event));
             durable.beyond.extend(hidden);
         }
     }
 
-    /// Tells the gaps that are left. Whether the client takes no more at the moment, and whether
-    /// all have been told.
+    /// Tells the gaps that are left. Returns whether the client takes no more at the moment, and
+    /// whether all were told.
     pub(super) fn tell_rest(&mut self, budget: &mut usize) -> (bool, bool) {
         while let Some(gap) = self.catch_up.gaps.first() {
             if *budget == 0 {

@@ -1,4 +1,4 @@
-//! Clients that keep the position say how far they are.
+//! Clients that keep the position acknowledge tokens.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::session::Unreleased;
 use crate::store::{Answer, BatchNo, Disk};
 
 impl Broker {
-    /// A client says up to where it has safely processed what a subscription got.
+    /// A client reports up to where it has safely processed the events of a subscription.
     pub(crate) fn acknowledge(
         &mut self,
         now: Time,
@@ -44,8 +44,8 @@ impl Broker {
         }
     }
 
-    /// All subscriptions with that identifier have got there; without one, there must be only one
-    /// that is acknowledged so. What has to be durable before that may be said.
+    /// Moves all subscriptions with that identifier there; without one, exactly one subscription
+    /// must be acknowledged by token. Returns the batch that must be durable before the answer.
     fn acknowledge_up_to(&mut self, index: u32, identifier: u32, token: &CheckpointToken) -> Result<BatchNo, Refusal> {
         if token.deployment() != self.sessions.limits.deployment {
             return Err(Refusal::OtherDeployment);

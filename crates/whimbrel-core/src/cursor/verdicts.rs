@@ -1,40 +1,40 @@
-//! Which cached events a selector has chosen, remembered for a while: many subscriptions that come
-//! back at once ask the same of the same events.
+//! A cache of selectors' verdicts on cached events: many subscriptions that return at once evaluate
+//! the same selectors on the same events.
 
 use whimbrel_selector::Place;
 
 /// Serials of one block.
 const SPAN: u64 = 64;
 
-/// Blocks that are remembered: 16,384 of 64 serials, 768 KiB. A thousand selectors over a thousand
-/// events fit.
+/// Number of blocks: 16,384 of 64 serials, 768 KiB. A thousand selectors over a thousand events
+/// fit.
 const BLOCKS: usize = 1 << 14;
 
-/// What one selector says of [`SPAN`] events.
+/// The verdicts of one selector on [`SPAN`] events.
 #[derive(Clone, Copy, Debug)]
 struct Block {
-    /// The selector under its filter, and its first serial.
+    /// The selector under its filter, and its serials, divided by [`SPAN`].
     of: Option<(Place, u64)>,
-    /// When it was found out.
+    /// The epoch of the verdicts.
     epoch: u64,
-    /// Of which events it is known, the first in the lowest bit.
+    /// Events with a verdict, the first in the lowest bit.
     known: u64,
-    /// Which of those are wanted.
+    /// Events with a verdict that are wanted.
     wanted: u64,
 }
 
-/// Remembered verdicts. A block that is needed for another selector or other events is forgotten.
+/// The cache. A block that is needed for another selector or other events is overwritten.
 #[derive(Debug, Default)]
 pub(crate) struct Verdicts {
-    /// None before somebody catches up.
+    /// Empty before the first catch-up.
     blocks: Vec<Block>,
     /// Places are used again, and fences change: verdicts of another epoch do not count.
     epoch: u64,
 }
 
 impl Verdicts {
-    /// Whether the selector at `place` wants the event with that serial, and if that is not known,
-    /// what `find_out` says.
+    /// Whether the selector at `place` wants the event with that serial; without a verdict,
+    /// `find_out` is called.
     #[inline]
     pub(crate) fn of(&mut self, place: Place, serial: u64, find_out: impl FnOnce() -> bool) -> bool {
         let Some(number) = place.selector() else { return find_out() };
@@ -42,8 +42,7 @@ impl Verdicts {
             self.blocks = vec![Block { of: None, epoch: 0, known: 0, wanted: 0 }; BLOCKS];
         }
         let span = serial / SPAN;
-        // Neighbours in time lie apart, and so do selectors of the same number of blocks: a
-        // multiplication spreads both.
+        // A multiplication spreads neighbouring spans, and selectors, over the blocks.
         let mixed = (u64::from(number) << 32 ^ span).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let block = &mut self.blocks[(mixed >> 32) as usize % BLOCKS];
         let of = Some((place, span));
@@ -60,7 +59,7 @@ impl Verdicts {
         block.wanted & bit != 0
     }
 
-    /// Nothing that is known counts any more.
+    /// Drops all verdicts.
     pub(crate) fn forget(&mut self) {
         self.epoch += 1;
     }

@@ -1,5 +1,5 @@
-//! Tokens, silence and catching up while events have their ticks and wait for their pass; and after
-//! a restart.
+//! Tokens, silence and catch-up while events have their ticks and wait for their pass; and after a
+//! restart.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
@@ -80,8 +80,8 @@ fn come_back(rig: &mut Rig, start: Start<'_>) -> CheckpointToken {
     token(rig.subscribe_granted(BUS, semi(AtLeastOnce, start)))
 }
 
-/// The token of a SUBACK that is written while an event waits, and what its client gets that comes
-/// back with it.
+/// The token of a SUBACK that is written while an event waits, and the deliveries to the client
+/// that resumes with it.
 fn resumed_over_a_waiting_event(rig: &mut Rig) -> (CheckpointToken, EventId, Vec<Got>) {
     let id = assign(rig);
     rig.advance(Duration::from_millis(5));
@@ -190,7 +190,7 @@ fn who_wants_what_came_after_a_moment_does_not_get_what_waited_then() {
     rig.advance(Duration::from_millis(1));
     let begins = token(rig.subscribe_granted(BUS, semi(AtLeastOnce, Start::Since(rig.now))));
     let same = assign(&mut rig);
-    // Its token is good at once, after a notice, and when it comes back without a word.
+    // The token is good at once, after a notice, and when the client returns silently.
     let begins = come_back(&mut rig, Start::Token(&begins, &[]));
     rig.advance(Duration::from_secs(1));
     let notice = rig.settled_events(BUS).into_iter().find(is_silence).expect("a notice");
@@ -262,7 +262,7 @@ fn silence_over_an_event_that_waits_would_lose_it() {
     assert_eq!((payloads(&got), gaps(&got)), (vec!["after"], vec![]), "lost without a word");
 }
 
-/// A broker that goes on as the host of another, with the ticks up to `last` behind it.
+/// A broker that is restored as the host of another, with the ticks up to `last` behind it.
 fn restarted(old: &Rig, last: Tick) -> Rig {
     let mut rig = Rig { now: old.now, ..Rig::with_seed(Limits::default(), 8) };
     rig.core.resume_host(old.core.host(), Tick(START.as_nanos()), [last; Streams::COUNT]);
@@ -339,12 +339,12 @@ struct Follower {
     name: &'static str,
     client: Client,
     is_here: bool,
-    /// Where its broker said that it stands, and what it has had since.
+    /// The position as told by the broker, and moved by deliveries since.
     token: Option<CheckpointToken>,
     since: Vec<EventId>,
-    /// It must get what comes after that tick.
+    /// The client must get all events after that tick.
     from: Tick,
-    /// It must not get what comes up to that tick.
+    /// The client must not get events up to that tick.
     without: Tick,
     had: BTreeMap<PubendId, Vec<Tick>>,
 }
@@ -441,7 +441,7 @@ impl Bustle {
             return self.rig.detach(follower.link, false);
         }
         self.rig.attach(follower.link, follower.name, follower.client.clone());
-        // A session goes on before its client asks for something else.
+        // A session continues before its client asks for something else.
         self.collect();
         let Bustle { rig, followers, .. } = self;
         let follower = &mut followers[which];
@@ -460,7 +460,7 @@ impl Bustle {
                 follower.without = Tick(self.reserved.map_or(since, |upto| upto.min(since)));
                 follower.had = BTreeMap::new();
             }
-            // It begins with what passes from now on.
+            // The client begins with the next event that passes.
             Start::Own if follower.token.is_none() => follower.from = Tick(u64::MAX),
             _ => {}
         }
@@ -471,8 +471,8 @@ impl Bustle {
         self.survives(&begins);
     }
 
-    /// After a crash, only what is reserved and the events that have passed would be known: a token
-    /// must name nothing that could be given out again then.
+    /// After a crash, only reserved ticks and passed events would be known: a token must name
+    /// nothing that could be used again then.
     fn survives(&self, token: &CheckpointToken) {
         let Some(reserved) = self.reserved else { return };
         for (pubend, tick) in token.pubends() {
@@ -481,7 +481,7 @@ impl Bustle {
         }
     }
 
-    /// All that are here take what there is for them.
+    /// All connected clients take what there is for them.
     fn collect(&mut self) {
         let mut told = Vec::new();
         for follower in self.followers.iter_mut().filter(|follower| follower.is_here) {
@@ -503,7 +503,7 @@ impl Bustle {
         told.iter().for_each(|token| self.survives(token));
     }
 
-    /// Everything that waits passes, everyone comes back, and must have had what it wanted.
+    /// All waiting events pass, all clients return, and must have had what they wanted.
     fn finish(mut self) -> usize {
         while self.waiting.values().any(|queue| !queue.is_empty()) {
             self.pass_some();
