@@ -366,8 +366,8 @@ mod tests {
             prop_assert!(body.len() <= 8 + 16 * names.len());
             for (number, before) in &names {
                 let named = look_up(tick, &body, DurableNo((7 << 16) + u32::from(*number)));
-                let is_remote = tick.0.checked_sub(*before).is_none_or(|distance| distance == 0 || distance > DISTANCE_MAX);
-                prop_assert_eq!(named, if is_remote { NamedIn::Perhaps } else { NamedIn::After(Tick(*before)) });
+                let is_far = tick.0.checked_sub(*before).is_none_or(|distance| distance == 0 || distance > DISTANCE_MAX);
+                prop_assert_eq!(named, if is_far { NamedIn::Perhaps } else { NamedIn::After(Tick(*before)) });
             }
             let stranger = look_up(tick, &body, DurableNo((7 << 16) + u32::from(other)));
             prop_assert!(names.is_empty() || names.contains_key(&other) || stranger == NamedIn::No);

@@ -163,18 +163,18 @@ impl<'a> Key<'a> {
     }
 }
 
-fn text(out: &mut Vec<u8>, message: u8, text: &str) {
-    out.push(message);
+fn text(out: &mut Vec<u8>, letter: u8, text: &str) {
+    out.push(letter);
     out.extend_from_slice(text.as_bytes());
 }
 
-fn of_host(out: &mut Vec<u8>, message: u8, host: HostId) {
-    out.push(message);
+fn of_host(out: &mut Vec<u8>, letter: u8, host: HostId) {
+    out.push(letter);
     out.extend_from_slice(&host.as_u64().to_le_bytes());
 }
 
-fn tagged(out: &mut Vec<u8>, message: u8, session: SessionNo, tag: u16) {
-    out.push(message);
+fn tagged(out: &mut Vec<u8>, letter: u8, session: SessionNo, tag: u16) {
+    out.push(letter);
     out.extend_from_slice(&session.0.to_le_bytes());
     out.extend_from_slice(&tag.to_le_bytes());
 }

@@ -230,13 +230,8 @@ impl RemoteReads {
 
     /// Removes the waiting subscriptions of a host that has ended; returns their streams and
     /// cursors.
-    pub(crate) fn give_up(&mut self, host: HostId) -> Vec<(PubendId, u32)> {
+    pub(crate) fn give_up(&mut self, host: HostId) {
         self.asked.retain(|asked| asked.pubend.host() != host);
-        let ended: Vec<PubendId> = self.waiting.keys().copied().filter(|pubend| pubend.host() == host).collect();
-        let cursors = |pubend| {
-            let waiting = self.waiting.remove(&pubend).unwrap_or_default();
-            waiting.into_values().map(move |cursor| (pubend, cursor))
-        };
-        ended.into_iter().flat_map(cursors).collect()
+        self.waiting.retain(|pubend, _| pubend.host() != host);
     }
 }

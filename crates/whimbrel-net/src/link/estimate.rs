@@ -170,8 +170,8 @@ impl Estimate {
         let (delay, loss) = (self.delay_us()?, self.loss_permille());
         let is_news = self.told.is_none_or(|(old_delay, old_loss)| {
             let by = delay.abs_diff(old_delay);
-            let is_remote = u64::from(by) * 100 >= u64::from(old_delay) * NEWS_DELAY_PERCENT;
-            (is_remote && by >= NEWS_DELAY_US) || loss.abs_diff(old_loss) >= NEWS_LOSS_PERMILLE
+            let is_far = u64::from(by) * 100 >= u64::from(old_delay) * NEWS_DELAY_PERCENT;
+            (is_far && by >= NEWS_DELAY_US) || loss.abs_diff(old_loss) >= NEWS_LOSS_PERMILLE
         });
         if !is_news {
             return None;
