@@ -228,8 +228,7 @@ impl RemoteReads {
         self.asked.iter().find(|asked| asked.number == number).map(|asked| asked.pubend)
     }
 
-    /// Removes the waiting subscriptions of a host that has ended; returns their streams and
-    /// cursors.
+    /// Drops the questions and the waiting subscriptions of a host that has ended.
     pub(crate) fn give_up(&mut self, host: HostId) {
         self.asked.retain(|asked| asked.pubend.host() != host);
         self.waiting.retain(|pubend, _| pubend.host() != host);
