@@ -7,52 +7,54 @@ use whimbrel_event::Deployment;
 /// Bounds that an operator may set. Each protects the broker from one kind of excess.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Deliveries that may be unsettled in one session, whatever larger window its client offers.
+    /// Most unsettled deliveries of one session, also if its client offers a larger window.
     pub inflight_max: u16,
-    /// Bytes that wait in one session for a reliable delivery.
+    /// Bytes that may wait in one session for reliable delivery.
     pub session_queue_bytes: usize,
-    /// Bytes that wait in one session for a best-effort delivery; [`crate::BURST_FACTOR`] times as
-    /// many for the first second in which its client does not take all at once.
+    /// Bytes that may wait in one session for best-effort delivery; [`crate::BURST_FACTOR`] times
+    /// as many in the first second in which its client does not take all at once.
     pub best_effort_queue_bytes: usize,
-    /// Bytes that wait in all sessions together. An event counts once per session that waits for
-    /// it.
+    /// Bytes that may wait in all sessions together. An event counts once per session in which it
+    /// waits.
     pub total_queue_bytes: usize,
-    /// Sessions, attached or not.
+    /// Most sessions, attached or not.
     pub sessions_max: usize,
-    /// Subscriptions in one session.
+    /// Most subscriptions in one session.
     pub subscriptions_per_session: usize,
-    /// Bytes of the selectors of one session, in canonical form. Bounds what a client can make the
-    /// index hold and do.
+    /// Bytes of the selectors of one session, in canonical form. Bounds the memory and work that a
+    /// client can cause in the index.
     pub selector_bytes_per_session: usize,
-    /// How long a session outlives its connection at most.
+    /// The longest time that a session outlives its connection.
     pub session_expiry_max: Duration,
-    /// Retained messages.
+    /// Most retained messages.
     pub retained_max: usize,
     /// Bytes of retained messages.
     pub retained_bytes: usize,
-    /// Bytes that wait in one session for its tracked subscriptions (semi-durable, or with
-    /// notices); one that would exceed it reads from the cache instead, once the client takes more.
+    /// Bytes that may wait in one session for its tracked subscriptions (semi-durable, or with
+    /// notices). A subscription that would exceed it reads from the cache instead, once the client
+    /// takes more.
     pub tracked_queue_bytes: usize,
-    /// How often a subscription with notices is told how far it has come.
+    /// The interval at which a subscription with notices is told its progress.
     pub silence_after: Duration,
-    /// Bytes of one event that is logged, packed.
+    /// Most bytes of one event that is logged, packed.
     pub logged_event_bytes: usize,
-    /// How long what durable subscriptions have not acknowledged is kept, if those that are there
-    /// and live have; `None`: until they have, or have expired. Where there are other brokers it is
-    /// kept longer by an eighth of that, 90 s at most.
+    /// How long events that durable subscriptions have not acknowledged are kept, if the
+    /// subscriptions that are connected and caught up have acknowledged them; `None`: until all
+    /// have, or have expired. Where there are other brokers they are kept longer by an eighth of
+    /// that, 90 s at most.
     pub max_retain: Option<Duration>,
-    /// How often it is written where all streams of other brokers stand, for the positions of
-    /// durable subscriptions that change: these are written as if nothing had come since in streams
-    /// that have had nothing for them.
+    /// The interval at which a position base is written, for positions of durable subscriptions
+    /// that change: these are written as if no event had been accepted since in streams without
+    /// events for them.
     pub base_every: Duration,
-    /// What tokens are bound to.
+    /// The deployment to which tokens are bound.
     pub deployment: Deployment,
 }
 
 impl Limits {
-    /// How far the queues may grow in all before those of absent sessions and of shared
-    /// subscriptions grow no more: a quarter of [`Limits::total_queue_bytes`] is kept for clients
-    /// that are here and have to wait for a moment.
+    /// The total of all queues above which those of absent sessions and of shared subscriptions do
+    /// not grow: a quarter of [`Limits::total_queue_bytes`] is reserved for connected clients that
+    /// have to wait for a moment.
     pub fn absent_queue_bytes(&self) -> usize {
         self.total_queue_bytes / 4 * 3
     }

@@ -1,4 +1,4 @@
-//! What an edge may ask of the broker, and what it is told.
+//! The interface between the broker and an edge: inputs, and the outputs that answer them.
 
 mod limits;
 mod session;
@@ -17,39 +17,39 @@ pub use whimbrel_net::{Channel, HangUp, PeerInput, PeerLink};
 
 use crate::store::{BatchNo, Disk, Fetched};
 
-/// The edge's name for one attached connection. Small numbers, reused; the core keeps a table as
-/// long as the largest.
+/// The edge's number for an attached connection. Numbers are small and reused; the core keeps a
+/// table as long as the largest.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Link(pub u32);
 
-/// What can happen to the core.
+/// The inputs of the core.
 #[derive(Debug)]
 pub enum Input<'a> {
-    /// A connection asks for a session. Answered by [`Output::attached`] or [`Output::refused`], if
-    /// the session may be at another broker not at once: until then the link is not attached, and
-    /// the edge may only say that it is [`Input::Detach`]ed.
+    /// A connection asks for a session. Answered by [`Output::attached`] or [`Output::refused`];
+    /// not at once if the session may be at another broker. Until then the link is not attached,
+    /// and [`Input::Detach`] is the only further input for it.
     Attach(Attach<'a>),
     /// A connection has ended.
     Detach {
-        /// Which.
+        /// The connection.
         link: Link,
         /// Whether its will is to be published.
         publish_will: bool,
         /// A new expiry of the session, if the client gave one when it left.
         expiry: Option<Duration>,
     },
-    /// Subscriptions are asked for. Answered by [`Output::subscribed`].
+    /// A client asks for subscriptions. Answered by [`Output::subscribed`].
     Subscribe {
-        /// By whom.
+        /// The connection.
         link: Link,
         /// The client's name for it, given back with the answer.
         tag: u16,
-        /// Which.
+        /// The subscriptions.
         filters: &'a [Filter<'a>],
     },
-    /// Subscriptions end. Answered by [`Output::unsubscribed`].
+    /// A client ends subscriptions. Answered by [`Output::unsubscribed`].
     Unsubscribe {
-        /// By whom.
+        /// The connection.
         link: Link,
         /// The client's name for it, given back with the answer.
         tag: u16,
@@ -60,78 +60,78 @@ pub enum Input<'a> {
     Publish(Publish<'a>),
     /// The broker itself publishes (its own state, for instance).
     Announce {
-        /// What.
+        /// The event.
         event: EventRef<'a>,
         /// Whether it is retained.
         retain: bool,
     },
-    /// The client has safely processed what a subscription that it keeps the position of got up to
-    /// `token`. Answered by [`Output::accepted`] as a publish with that tag.
+    /// The client has safely processed a subscription's events up to `token`; the client keeps the
+    /// position. Answered by [`Output::accepted`] as a publish with that tag.
     Acknowledge {
-        /// From whom.
+        /// The connection.
         link: Link,
         /// The client's name for the hand-over; 0 with [`Qos::AtMostOnce`].
         tag: u16,
-        /// How it is handed over.
+        /// The quality of service of the hand-over.
         qos: Qos,
-        /// Which subscription; 0: the only one that is acknowledged so.
+        /// The subscription's identifier; 0: the only subscription that is acknowledged by token.
         identifier: u32,
-        /// Up to where.
+        /// The position up to which events are processed.
         token: &'a CheckpointToken,
     },
     /// The client will not repeat the publish `tag`, which may be used anew. Answered by
     /// [`Output::completed`].
     Release {
-        /// From whom.
+        /// The connection.
         link: Link,
-        /// Which.
+        /// The tag of the publish.
         tag: u16,
     },
     /// The client has settled the delivery `tag`: acknowledged, completed, or refused it.
     Settle {
-        /// From whom.
+        /// The connection.
         link: Link,
-        /// Which.
+        /// The tag of the delivery.
         tag: u16,
-        /// With which packet of the hand-over.
+        /// The packet that settled it.
         by: Settlement,
     },
-    /// What [`Output::read_out`] has asked for: what the link had sent by then has been given to
-    /// the edge, and handled. Ignored if it is not awaited.
+    /// The answer to [`Output::read_out`]: everything that the link had sent by then has been given
+    /// to the edge, and handled. Ignored if it is not awaited.
     ReadOut {
-        /// Which.
+        /// The connection.
         link: Link,
-        /// Nothing was left unread; else there was more than may be read at once.
+        /// Nothing was left unread; otherwise there was more than may be read at once.
         is_whole: bool,
     },
     /// The link takes deliveries again after [`Sent::Full`].
     Writable {
-        /// Which.
+        /// The connection.
         link: Link,
     },
     /// There is another broker with streams of its own; a known one changes nothing.
     Host {
-        /// What its pubends have in common.
+        /// The part that the numbers of its pubends have in common.
         host: HostId,
-        /// How many reliable streams it has.
+        /// The number of its reliable streams.
         reliable: u8,
-        /// How many best-effort streams it has.
+        /// The number of its best-effort streams.
         best_effort: u8,
         /// The tick after which they began.
         birth: Tick,
     },
-    /// Something is known of a stream of another broker. In any order, and as often as it comes.
+    /// Knowledge of a stream of another broker. May come in any order and repeatedly.
     Knowledge(Segment<'a>),
     /// [`crate::Broker::next_deadline`] has come.
     Deadline,
     /// A publish that the edge itself refuses; its answer keeps its place among those to the same
     /// link. Answered by [`Output::accepted`].
     RefusedAtEdge {
-        /// Whose.
+        /// The connection.
         link: Link,
         /// The client's name for the hand-over.
         tag: u16,
-        /// How it was handed over.
+        /// The quality of service of the hand-over.
         qos: Qos,
         /// The edge's own reason, given back in [`Accepted::RefusedAtEdge`].
         code: u8,
@@ -141,17 +141,17 @@ pub enum Input<'a> {
         /// The last of them.
         upto: BatchNo,
     },
-    /// What the disk takes has changed.
+    /// The state of the disk has changed.
     Disk(Disk),
-    /// What was asked for with [`crate::Broker::fetch`].
+    /// The result of [`crate::Broker::fetch`].
     Fetched(Fetched<'a>),
-    /// An operator ends the session of that client, as its expiry would; if the client is there, it
-    /// is disconnected.
+    /// An operator ends a client's session, as its expiry would; the client is disconnected if it
+    /// is connected.
     DropSession {
-        /// Whose; it need not exist.
+        /// The client's id; its session need not exist.
         client_id: &'a str,
     },
-    /// Something happens on the links to other brokers.
+    /// An event on the links to other brokers.
     Peer(PeerInput<'a>),
 }
 
@@ -164,18 +164,18 @@ pub struct Segment<'a> {
     pub after: Tick,
     /// And ends with this one.
     pub upto: Tick,
-    /// What is in it.
+    /// The content of the part.
     pub what: Tell<'a>,
 }
 
-/// What is known of a part of a stream.
+/// The content of a part of a stream.
 #[derive(Clone, Copy, Debug)]
 pub enum Tell<'a> {
     /// An event at its last tick, and none before.
     Data(EventRef<'a>),
     /// No event.
     Silence,
-    /// Whatever was in it is lost for good.
+    /// Its events, if there were any, are lost for good.
     Lost,
 }
 
@@ -184,33 +184,35 @@ pub enum Tell<'a> {
 pub enum Settlement {
     /// At-least-once delivery acknowledged.
     Acknowledged,
-    /// First phase of exactly-once: it has the event. Answered by [`Output::release`].
+    /// First phase of exactly-once delivery: the client has the event. Answered by
+    /// [`Output::release`].
     Received,
-    /// Second phase of exactly-once: it has forgotten the tag.
+    /// Second phase of exactly-once delivery: the client has forgotten the tag.
     Completed,
-    /// At-least-once delivery refused: it does not want the event; the hand-over ends.
+    /// At-least-once delivery refused: the client does not want the event; the hand-over ends.
     Refused,
-    /// The same of an exactly-once delivery, instead of its first phase.
+    /// Exactly-once delivery refused, instead of its first phase.
     NotReceived,
 }
 
-/// What a deadline is for.
+/// The purpose of a deadline.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Reason {
-    /// A will whose session has not come back is due.
+    /// The will of a session that has not returned is due.
     WillDelay,
-    /// A session has been away for as long as it may.
+    /// A session was without a connection for the longest time allowed.
     SessionExpiry,
-    /// A connection whose session is claimed has not been read to its end in time.
+    /// A connection whose session is claimed was not read to its end in time.
     ReadOut,
-    /// A subscription with notices got nothing for a while.
+    /// A subscription with notices had no delivery for [`Limits::silence_after`].
     Silence,
-    /// Subscriptions that are catching up go on.
+    /// Subscriptions in catch-up are continued.
     CatchUp,
-    /// More of what was committed is to be passed on.
+    /// Further committed entries are passed on.
     Committed,
-    /// What is written lazily is to be written.
+    /// Lazy writes are due.
     Flush,
-    /// Other brokers are to be told something, or asked, or have been silent for too long.
+    /// The overlay has a deadline: other brokers are told or asked something, or have been silent
+    /// for too long.
     Overlay,
 }

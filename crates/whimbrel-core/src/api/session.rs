@@ -1,4 +1,4 @@
-//! What a client asks for: its session, subscriptions, and to publish.
+//! Requests of a client: for its session, for subscriptions, and to publish.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -8,31 +8,30 @@ use whimbrel_selector::Selector;
 
 use super::Link;
 
-/// A message that is published when a client ends without saying goodbye.
+/// A message that is published when a client's connection ends without a goodbye.
 #[derive(Clone, Debug)]
 pub struct Will {
-    /// The message; its own id and acceptance time mean nothing, its expiry counts from
-    /// publication.
+    /// The message. Its id and acceptance time have no meaning; its expiry counts from publication.
     pub event: Event,
     /// Whether it becomes the topic's retained message.
     pub retain: bool,
-    /// How long after the end of the connection it waits for the session to come back.
+    /// How long after the end of the connection it waits for the session to return.
     pub delay: Duration,
-    /// How long after its publication it is of use.
+    /// The lifetime of the message after its publication.
     pub lifetime: Option<Duration>,
 }
 
-/// Whose a session is to be.
+/// The principal of a session.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SessionPrincipal {
-    /// The name that the client has proved to have: 1 to [`crate::PRINCIPAL_BYTES_MAX`] bytes.
+    /// The name that the client has proved: 1 to [`crate::PRINCIPAL_BYTES_MAX`] bytes.
     pub name: Arc<str>,
-    /// It may also have a session that is somebody else's, which is its own from then on.
+    /// The client may also adopt a session of another principal, which is its own from then on.
     pub may_adopt: bool,
 }
 
 impl SessionPrincipal {
-    /// Its name, if it may not have what is somebody else's.
+    /// The name, if it may not adopt sessions of other principals.
     pub(crate) fn stranger(&self) -> Option<&str> {
         Some(&*self.name).filter(|_| !self.may_adopt)
     }
@@ -43,9 +42,9 @@ impl SessionPrincipal {
 pub struct Attach<'a> {
     /// The connection.
     pub link: Link,
-    /// Whose session.
+    /// The id of the client.
     pub client_id: &'a str,
-    /// Begin with a new session, and forget an existing one.
+    /// Start with a new session, and drop an existing one.
     pub clean_start: bool,
     /// How long the session outlives the connection; zero: not at all.
     pub expiry: Duration,
@@ -53,17 +52,18 @@ pub struct Attach<'a> {
     pub window: u16,
     /// Published if the connection ends without a goodbye.
     pub will: Option<Box<Will>>,
-    /// If what brokers keep of the session cannot be reached, begin without it: the client knows
-    /// itself where it stands.
+    /// Start without the session if no broker with its state can be reached: the client knows its
+    /// position itself.
     pub without_copy: bool,
-    /// Whose it is to be; `None`: nobody is known, and everybody may have every session.
+    /// The principal of the session; `None`: clients are not identified, and any may have every
+    /// session.
     pub principal: Option<SessionPrincipal>,
 }
 
-/// What is done with retained messages when a subscription is made.
+/// The treatment of retained messages when a subscription is made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RetainHandling {
-    /// All that match are delivered.
+    /// All matching messages are delivered.
     Send,
     /// They are delivered unless the subscription existed.
     SendIfNew,
@@ -71,26 +71,26 @@ pub enum RetainHandling {
     DoNotSend,
 }
 
-/// What a subscription gets of the time in which nobody is there for it.
+/// The events that a subscription gets from the time in which its client is not connected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Durability {
-    /// What a session that outlives its connection does by itself: with a log as
-    /// [`Durability::Durable`]; else reliable events wait in the session, or in the shared
+    /// The default of a session that outlives its connection. With a log it is
+    /// [`Durability::Durable`]; otherwise reliable events wait in the session, or in the shared
     /// subscription, as long as that lives and its bounds allow.
     #[default]
     Queued,
-    /// Nothing: it goes on with what comes after its return.
+    /// None: the subscription continues with the events after its return.
     Nondurable,
-    /// What the cache still has; the rest is a gap.
+    /// The events that the cache still has; the rest is a gap.
     SemiDurable,
-    /// Everything: what it wants is logged, and kept until it has acknowledged it, or one of those
-    /// who share it has. Without a log, or in a session that ends with its connection, as
-    /// [`Durability::SemiDurable`], or as [`Durability::Queued`] if it is shared.
+    /// All events: they are logged, and kept until the subscription, or one of the members that
+    /// share it, has acknowledged them. Without a log, or in a session that ends with its
+    /// connection, it is [`Durability::SemiDurable`], or [`Durability::Queued`] if it is shared.
     Durable,
 }
 
 impl Durability {
-    /// Its name.
+    /// The name as text.
     pub fn name(self) -> &'static str {
         match self {
             Durability::Queued => "queued",
@@ -101,86 +101,86 @@ impl Durability {
     }
 }
 
-/// Where a subscription begins.
+/// The start position of a subscription.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum Start<'a> {
-    /// Where the session's subscription stands; a new one begins now.
+    /// The position of the session's subscription; a new one starts now.
     #[default]
     Own,
-    /// After what a checkpoint token says, and after these events, which came later.
+    /// After the position of a checkpoint token, and after these events, which came later.
     Token(&'a CheckpointToken, &'a [EventId]),
-    /// After these events, at least one. Other pubends begin a minute before the smallest tick that
+    /// After these events, at least one. Other pubends start a minute before the smallest tick that
     /// is named.
     After(&'a [EventId]),
-    /// With what was accepted after that moment.
+    /// With the first event accepted after that moment.
     Since(Time),
-    /// With the oldest event that the cache has.
+    /// With the oldest event in the cache.
     Earliest,
 }
 
-/// How a subscription follows the streams.
+/// The way in which a subscription follows the streams.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Following<'a> {
-    /// What it gets of the time in which nobody is there for it.
+    /// The events that it gets from the time in which its client is not connected.
     pub durability: Durability,
-    /// Where it begins; anything but [`Start::Own`] needs [`Durability::SemiDurable`].
+    /// The start position; any but [`Start::Own`] needs [`Durability::SemiDurable`].
     pub start: Start<'a>,
     /// The client keeps the position, and acknowledges with [`crate::Input::Acknowledge`].
     pub by_token: bool,
     /// Gaps and silence are delivered as events on the topic [`crate::NOTICE_TOPIC`].
     pub notices: bool,
-    /// The answer is to name the position at which it begins.
+    /// The answer must name the start position.
     pub wants_token: bool,
-    /// Deliveries are to say the names of their events.
+    /// Deliveries must have the names of their events.
     pub named: bool,
 }
 
 /// A subscription as it was granted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Granted {
-    /// The most that deliveries have.
+    /// The greatest quality of service of deliveries.
     pub qos: Qos,
-    /// What it gets of the time in which nobody is there for it.
+    /// The events that it gets from the time in which its client is not connected.
     pub durability: Durability,
-    /// That is less than what was asked for.
+    /// The durability is less than requested.
     pub is_less: bool,
-    /// Where it begins, if asked.
+    /// The start position, if requested.
     pub begins: Option<CheckpointToken>,
 }
 
-/// One subscription as asked for.
+/// A requested subscription.
 #[derive(Clone, Copy, Debug)]
 pub struct Filter<'a> {
     /// A topic filter, or `$share/<group>/<filter>`.
     pub filter: &'a str,
-    /// The most that deliveries are to have.
+    /// The greatest quality of service of deliveries.
     pub qos: Qos,
-    /// Leave out what the same session publishes.
+    /// Leave out events that the same session publishes.
     pub no_local: bool,
     /// Deliver with the retain mark as published; otherwise live events have none.
     pub retain_as_published: bool,
-    /// What to do with retained messages.
+    /// The treatment of retained messages.
     pub retain_handling: RetainHandling,
     /// Delivered with every event, for the client to tell its subscriptions apart; 0: none.
     pub identifier: u32,
-    /// Which events are wanted; `None`: all. A shared subscription has one selector for all its
-    /// members.
+    /// The selector of wanted events; `None`: all. A shared subscription has one selector for all
+    /// its members.
     pub selector: Option<&'a Selector>,
-    /// How it follows the streams.
+    /// The way in which it follows the streams.
     pub following: Following<'a>,
 }
 
 /// An event from a client.
 #[derive(Clone, Copy, Debug)]
 pub struct Publish<'a> {
-    /// Where it came from.
+    /// The connection.
     pub link: Link,
     /// The client's name for the hand-over; 0 with [`Qos::AtMostOnce`].
     pub tag: u16,
-    /// It becomes the topic's retained message; an empty payload clears it.
+    /// The event becomes the topic's retained message; an empty payload clears it.
     pub retain: bool,
-    /// The publisher's own number for it: one that is not greater than the last that it gave is a
-    /// repeat.
+    /// The publisher's own number for the event. A number that is not greater than its last one
+    /// marks a repetition.
     pub number: Option<u64>,
     /// The event.
     pub event: EventRef<'a>,

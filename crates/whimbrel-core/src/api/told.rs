@@ -1,4 +1,4 @@
-//! What an edge is told.
+//! The outputs of the core to an edge.
 
 use core::time::Duration;
 
@@ -6,23 +6,23 @@ use whimbrel_event::{AcceptedEvent, EventId, EventRef, HostId, Qos};
 
 use super::{Channel, Granted, HangUp, Link, PeerLink, Segment};
 
-/// What became of a published event.
+/// The outcome of a published event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Accepted {
-    /// It has its id and is on its way.
+    /// It has its id and is routed.
     Routed {
         /// Whether any subscription wanted it.
         matched: bool,
     },
-    /// The same tag again before its release; it was accepted the first time.
+    /// A repetition of a tag before its release; the event was accepted the first time.
     Repeat,
     /// It is not accepted.
     Refused(Refusal),
-    /// The edge has refused it with that code.
+    /// The edge has refused it with this code.
     RefusedAtEdge(u8),
 }
 
-/// Why the core does not do what was asked.
+/// The reason for which the core refuses a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal {
     /// A topic filter is not well-formed.
@@ -31,69 +31,71 @@ pub enum Refusal {
     BadTopic(whimbrel_selector::TopicError),
     /// A shared subscription asks to leave out the session's own events.
     SharedNoLocal,
-    /// A shared subscription asks for another selector than that which its other members share.
+    /// A shared subscription asks for another selector than its other members have.
     OtherSelector,
-    /// The session has as many subscriptions as it may.
+    /// The session has reached its bound of subscriptions.
     TooManySubscriptions,
-    /// The session's selectors are as long together as they may be.
+    /// The session's selectors have reached the bound of their total length.
     TooManySelectors,
-    /// The broker has as many sessions as it may.
+    /// The broker has reached its bound of sessions.
     TooManySessions,
-    /// A shared subscription asks for a place to begin, for a position that its client keeps, for
-    /// the cache or for notices.
+    /// A shared subscription asks for a start position, for a position that its client keeps, for
+    /// the cache, or for notices.
     SharedTracked,
-    /// A place to begin needs a subscription that gets what it missed.
+    /// A start position needs a subscription that gets what it missed.
     StartNotKept,
     /// The token belongs to another deployment.
     OtherDeployment,
-    /// The place to begin lies ahead of what the broker can have sent.
+    /// The start position is ahead of what the broker can have sent.
     FutureStart,
-    /// The place to begin names too many streams of brokers that are not known here.
+    /// The start position names too many streams of brokers that are not known here.
     TooManyStrangers,
     /// No subscription of the session is acknowledged by token, or several are and none is named.
     NotAcknowledged,
-    /// It would have to be logged, and the log takes no more at present.
+    /// The event would have to be logged, and the log has no room at present.
     LogFull,
-    /// It would have to be logged, and a write or a sync of the log has failed.
+    /// The event would have to be logged, and a write or a sync of the log has failed.
     LogFailed,
-    /// It would have to be logged, and is larger than what the log takes.
+    /// The event would have to be logged, and is larger than the log's bound.
     TooLargeForLog,
-    /// It is larger than what other brokers take.
+    /// The event is larger than other brokers take.
     TooLargeForOthers,
     /// More publishers number their events than the broker can remember.
     TooManyPublishers,
-    /// The subscription was changed too often: first it has to get what it wanted before.
+    /// The subscription was changed too often: first it must get the events of its earlier
+    /// selectors.
     TooManyChanges,
-    /// Whoever keeps the session, and whoever has a copy of it, cannot be reached.
+    /// Neither the owner of the session nor a replica of it can be reached.
     SessionUnreachable,
-    /// The session is somebody else's.
+    /// The session belongs to another principal.
     ForeignSession,
     /// The client connected again while its session was being fetched.
     ConnectedAgain,
-    /// The publisher's number is greater than one that was refused on this connection: that one is
-    /// to be repeated first.
+    /// The publisher's number is greater than one that was refused on this connection: the refused
+    /// one must be repeated first.
     NumberAfterRefused,
 }
 
-/// Why the core ends a connection.
+/// The reason for which the core ends a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kick {
-    /// The same client id attached elsewhere.
+    /// The same client id has attached on another connection.
     TakenOver,
     /// More waits for this client than its bounds allow.
     TooSlow,
-    /// More of what it asked for waits than it could tell apart, although it should not have been
+    /// More requests of the client wait than could be told apart, although it should not have been
     /// read any more.
     AsksTooMuch,
-    /// The log has failed, and nobody knows whether what the client published last is in it.
+    /// The log has failed, and it is unknown whether the client's last publishes are in it.
     LogFailed,
     /// An operator has ended its session.
     Dropped,
-    /// It has answered a delivery with another kind of acknowledgement than that asks for.
+    /// The client has answered a delivery with an acknowledgement of another kind than the delivery
+    /// asks for.
     OtherAnswer,
 }
 
-/// What the edge did with a delivery.
+/// The edge's treatment of a delivery.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sent {
     /// Taken, and more can be.
@@ -102,81 +104,82 @@ pub enum Sent {
     Full,
     /// Larger than the client accepts: dropped as if it had been delivered and settled.
     TooLarge,
-    /// No rule allows the client to get it: dropped in the same way.
+    /// No rule allows it for this client: dropped in the same way.
     Denied,
 }
 
-/// Whether a delivery says the name of its event.
+/// Whether a delivery has the name of its event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Naming {
     /// Its subscription asks for no names.
     None,
-    /// It does.
+    /// Its subscription asks for names.
     Event,
-    /// Its subscription asks for names, and this is no event of its streams: a retained message, or
+    /// Its subscription asks for names, but this is no event of its streams: a retained message, or
     /// a notice. Its name would be taken for a position.
     Withheld,
 }
 
 impl Naming {
-    /// Of an event that goes to a subscription which asks for names or not.
+    /// For an event of the streams, to a subscription that asks for names or not.
     pub(crate) fn of(named: bool) -> Naming {
         if named { Naming::Event } else { Naming::None }
     }
 
-    /// Of something that goes to it beside its streams.
+    /// For a delivery beside the streams.
     pub(crate) fn beside(named: bool) -> Naming {
         if named { Naming::Withheld } else { Naming::None }
     }
 }
 
-/// What a connection has sent and its edge has not been given yet, for [`Output::read_out`].
+/// The bytes that a connection has sent and its edge has not been given yet, for
+/// [`Output::read_out`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unread {
     /// Nothing.
     Nothing,
-    /// There may be something: it is read, then [`crate::Input::ReadOut`] or
-    /// [`crate::Input::Detach`] follows.
+    /// There may be some: they are read, then [`crate::Input::ReadOut`] or [`crate::Input::Detach`]
+    /// follows.
     Coming,
 }
 
-/// What becomes of an event at this broker, for [`Output::step`].
+/// A step of an event at this broker, for [`Output::step`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EventStep {
-    /// It was accepted here and is passed on now.
+    /// It was accepted here and is routed now.
     Passed {
-        /// It is durable in the log since just now.
+        /// It has just become durable in the log.
         is_logged: bool,
     },
-    /// It was given to the link to a neighbour.
+    /// It was sent on the link to a neighbour.
     Sent {
-        /// Which.
+        /// The neighbour.
         to: HostId,
-        /// Somebody lacked it and had asked for it.
+        /// It answers a nack.
         is_answer: bool,
     },
-    /// It came over the link from a neighbour.
+    /// It was received on the link from a neighbour.
     Came {
-        /// Which.
+        /// The neighbour.
         from: HostId,
-        /// Somebody lacked it and had asked for it.
+        /// It answers a nack.
         is_answer: bool,
     },
 }
 
-/// One event on its way to one subscription.
+/// The delivery of one event to one subscription.
 #[derive(Clone, Copy, Debug)]
 pub struct Delivery<'a> {
     /// The event.
     pub event: EventRef<'a>,
     /// Its name.
     pub id: EventId,
-    /// Deliveries with the same number carry the same event, so an edge may reuse what it encoded;
-    /// 0: not known.
+    /// Deliveries with the same number carry the same event, so an edge may reuse its encoding; 0:
+    /// unknown.
     pub serial: u64,
-    /// Names the delivery until it is settled; 0 with [`Qos::AtMostOnce`].
+    /// The tag of the delivery until it is settled; 0 with [`Qos::AtMostOnce`].
     pub tag: u16,
-    /// How surely it is handed over.
+    /// The quality of service of the hand-over.
     pub qos: Qos,
     /// It was sent before, on another connection.
     pub repeated: bool,
@@ -184,14 +187,14 @@ pub struct Delivery<'a> {
     pub retain: bool,
     /// The subscription's identifier; 0: none.
     pub identifier: u32,
-    /// Whether it says the event's name.
+    /// Whether it has the event's name.
     pub naming: Naming,
-    /// The subscription that follows the streams and that it is for, as [`crate::Broker::class_of`]
-    /// knows it; a number that is none for others.
+    /// The cursor of the subscription, if it follows the streams, as [`crate::Broker::class_of`]
+    /// knows it; for other subscriptions a number that no cursor has.
     pub cursor: u32,
 }
 
-/// Where the core's decisions go. All calls for one link are in the order in which they take
+/// The receiver of the core's decisions. All calls for one link are in the order in which they take
 /// effect.
 pub trait Output {
     /// The link has its session; `present` if it existed before. Repeated and waiting deliveries
@@ -201,7 +204,8 @@ pub trait Output {
     fn refused(&mut self, link: Link, why: Refusal);
     /// The edge must end this connection; the core has already let go of it.
     fn kicked(&mut self, link: Link, why: Kick);
-    /// The session of that link is to be taken from it: what it has already sent is wanted first.
+    /// The session of this link is to be taken from it: first the edge should read what the link
+    /// has already sent.
     fn read_out(&mut self, _link: Link) -> Unread {
         Unread::Nothing
     }
@@ -218,53 +222,53 @@ pub trait Output {
     fn completed(&mut self, link: Link, tag: u16, known: bool);
     /// Second phase of an exactly-once delivery; `known` if the core has such a delivery.
     fn release(&mut self, link: Link, tag: u16, known: bool);
-    /// Hand an event to the client.
+    /// Hands an event to the client.
     fn deliver(&mut self, link: Link, delivery: &Delivery<'_>) -> Sent;
-    /// Whether [`Output::deliver`] would take that delivery, if not now: it is neither too large
+    /// Whether [`Output::deliver`] would take the delivery, now or later: it is neither too large
     /// for the client nor denied. Asked where another client could get the event instead.
     fn takes(&mut self, _link: Link, _delivery: &Delivery<'_>) -> bool {
         true
     }
-    /// What the link is told is kept back from now on, in its order, until [`Output::uncork`]; if
-    /// it ends before, it is told nothing of it.
+    /// Keeps back further outputs to the link, in their order, until [`Output::uncork`]; if the
+    /// link ends before, they are dropped.
     fn cork(&mut self, _link: Link) {}
-    /// What was kept back goes out.
+    /// Sends what was kept back.
     fn uncork(&mut self, _link: Link) {}
-    /// The stream to which that link publishes has run ahead of the clock: nothing should be taken
-    /// from it for a while.
+    /// The stream to which the link publishes has run ahead of the clock: the edge should take
+    /// nothing from the link for `span`.
     fn hold(&mut self, _link: Link, _span: Duration) {}
-    /// As much as should waits of what that link asked for: nothing more is to be taken from it
-    /// until [`Output::resume`], or until it ends. What was taken already may still be given to the
-    /// core.
+    /// The bound of the link's waiting requests is reached: the edge should take nothing more from
+    /// it until [`Output::resume`], or until it ends. Requests already taken may still be given to
+    /// the core.
     fn pause(&mut self, _link: Link) {}
-    /// More may be taken from that link again.
+    /// The edge may take more from the link again.
     fn resume(&mut self, _link: Link) {}
-    /// Something is known of an own stream, for whoever carries it to other brokers.
+    /// Knowledge of an own stream, for a driver that carries it to other brokers.
     fn knowledge(&mut self, _segment: &Segment<'_>) {}
     /// Whether [`Output::step`] is wanted; if not, events are not even read for it.
     fn wants_steps(&self) -> bool {
         false
     }
-    /// Something became of an event. Told only if [`Output::wants_steps`].
+    /// A step of an event. Called only if [`Output::wants_steps`].
     fn step(&mut self, _event: &AcceptedEvent<'_>, _step: EventStep) {}
-    /// Send bytes to another broker: the next of a stream, or one datagram. Returns how many bytes
-    /// are unsent on that way now; a datagram is sent at once or never.
+    /// Sends bytes to another broker: the next of a stream, or one datagram. Returns how many bytes
+    /// are unsent on that channel now; a datagram is sent at once or never.
     fn peer_bytes(&mut self, _link: PeerLink, _channel: Channel, _bytes: &[u8]) -> usize {
         0
     }
-    /// End a connection to another broker; the core has already let go of it.
+    /// Ends a connection to another broker; the core has already let go of it.
     fn peer_hang_up(&mut self, _link: PeerLink, _why: HangUp) {}
-    /// There is another broker of that name, with which there is no link and should be one. Told
-    /// again if there still is none after a while.
+    /// Asks for a link to a known broker without one. Repeated if there still is none after a
+    /// while.
     fn peer_dial(&mut self, _name: &str, _address: &str) {}
-    /// A client's session goes on, here or elsewhere, from what was kept here of it while somebody
-    /// else had it, who cannot be reached: that lacks what was delivered and acknowledged in the
-    /// last `age` or a little longer. Told again if it is asked for again.
+    /// A client's session goes on, here or elsewhere, from the copy kept here, as its owner cannot
+    /// be reached. The copy lacks deliveries and acknowledgements of the last `age` or a little
+    /// longer. Repeated if the session is asked for again.
     fn copy_used(&mut self, _client: &str, _age: Duration) {}
-    /// Another broker asks something that only the driver can answer, with
-    /// [`crate::Broker::answer_broker`]. Asked again if no answer comes.
+    /// A question of another broker that only the driver can answer, with
+    /// [`crate::Broker::answer_broker`]. Repeated if no answer arrives.
     fn asked(&mut self, _from: HostId, _number: u64, _question: &str) {}
-    /// Another broker has answered the question of that number; it need not have been asked, and
-    /// may answer twice.
+    /// Another broker's answer to the question of this number. The question need not have been
+    /// asked, and the answer may be repeated.
     fn answered(&mut self, _from: HostId, _number: u64, _answer: &str) {}
 }

@@ -298,7 +298,7 @@ impl Overlay {
         self.carrier(now).send(link, channel, frame, out);
     }
 
-    /// Whether there is a way to a broker.
+    /// Whether there is a path to a broker.
     pub(crate) fn is_reachable(&mut self, host: HostId) -> bool {
         self.routes.update(&self.topology);
         self.routes.is_reachable(host)

@@ -32,7 +32,7 @@ pub struct OverlayStats {
     pub outbid: u64,
     /// Brokers that were forgotten, as nothing was heard of them for too long.
     pub brokers_expired: u64,
-    /// Brokers whose streams are not followed, as the greatest number is followed already.
+    /// Brokers whose streams are not followed, as the bound is reached.
     pub hosts_refused: u64,
     /// Brokers that have ended: another host came up under their name.
     pub hosts_ended: u64,

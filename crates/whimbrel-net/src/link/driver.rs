@@ -1,79 +1,78 @@
-//! What a driver of links to other brokers tells the core, and is told by it.
+//! The interface between the core and a driver of links to other brokers.
 
-/// The driver's name for one connection to another broker. Small numbers, reused after
+/// The driver's number for a connection to another broker. Numbers are small, and reused after
 /// [`PeerInput::Closed`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PeerLink(pub u32);
 
-/// One of the ways over a link. Streams are in order, each for itself; what one of them holds up
-/// does not hold up the others.
+/// A channel of a link. Each stream is ordered for itself; one that is held up does not hold up the
+/// others.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Channel {
-    /// A stream, to be served first: hellos, link state, interest, nacks.
+    /// A stream that is served first: hellos, link states, interests, nacks.
     Control,
-    /// A stream: events that are reliable.
+    /// A stream of reliable events.
     Reliable,
-    /// A stream, to be served last: events of best effort.
+    /// A stream that is served last: best-effort events.
     BestEffort,
-    /// Each on its own, whole or not at all: probes.
+    /// Single messages, delivered whole or not at all: probes.
     Datagram,
 }
 
 impl Channel {
-    /// All of them, in the order in which they are served.
+    /// All channels, in the order in which they are served.
     pub const ALL: [Channel; 4] = [Channel::Control, Channel::Reliable, Channel::BestEffort, Channel::Datagram];
 }
 
-/// What happens on the links to other brokers.
+/// The inputs from links to other brokers.
 #[derive(Clone, Copy, Debug)]
 pub enum PeerInput<'a> {
-    /// A connection is there, and both ends have proved who they are.
+    /// A connection is open, and both ends have proved their identity.
     Opened {
-        /// Its name from now on.
+        /// Its number from now on.
         link: PeerLink,
-        /// This broker has asked for it.
+        /// This broker has dialed it.
         dialed: bool,
-        /// The name that the other one's certificate gives it; `None` if certificates prove nothing
-        /// here.
+        /// The name in the other end's certificate; `None` if certificates prove nothing here.
         name: Option<&'a str>,
     },
     /// The next bytes of a stream, cut anywhere, or one datagram.
     Bytes {
-        /// From which link.
+        /// The link.
         link: PeerLink,
-        /// On which way.
+        /// The channel.
         channel: Channel,
-        /// What came.
+        /// The bytes.
         bytes: &'a [u8],
     },
-    /// Less than before is unsent on a way on which much was.
+    /// Fewer bytes than before are unsent on a channel that had many.
     Room {
-        /// Of which link.
+        /// The link.
         link: PeerLink,
-        /// On which way.
+        /// The channel.
         channel: Channel,
-        /// How many bytes are still unsent.
+        /// The number of bytes that are still unsent.
         unsent: usize,
     },
-    /// The connection is gone. Not told for one that the core has hung up.
+    /// The connection is closed. Not reported for a connection that the core has hung up.
     Closed {
-        /// Which.
+        /// The link.
         link: PeerLink,
     },
 }
 
-/// Why the core ends a connection to another broker.
+/// The reason for which the core closes a connection to another broker.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum HangUp {
-    /// This broker speaks to no others.
+    /// This broker has no overlay.
     NotOpen,
-    /// It sent what is no frame, or a frame that makes no sense where it came.
+    /// It sent an invalid frame, or one that is not allowed at that point.
     Garbage,
     /// It speaks another version.
     OtherVersion,
     /// It belongs to another deployment.
     OtherDeployment,
-    /// The name that it gives itself is not that of its certificate.
+    /// The name in its hello is not that of its certificate.
     ForgedName,
     /// Another broker has that name.
     NameTaken,
@@ -81,13 +80,13 @@ pub enum HangUp {
     Itself,
     /// There is another link to the same broker.
     Double,
-    /// There are as many links as there may be.
+    /// The bound of links is reached.
     TooMany,
-    /// Nothing came from it for too long.
+    /// Nothing was received from it for too long.
     Silent,
-    /// It did not take what it was sent for too long.
+    /// It took no bytes for too long.
     Stuck,
-    /// This broker goes on with other streams: its log has failed.
+    /// This broker goes on with other streams, as its log has failed.
     Rehosted,
     /// It has said goodbye.
     Left,

@@ -1,4 +1,4 @@
-//! A broker with members of a shared subscription whose home is elsewhere.
+//! The branch of a shared subscription: a broker with members, whose home is another broker.
 
 use core::time::Duration;
 
@@ -13,14 +13,14 @@ use crate::session::Handed;
 use crate::shared::{HandState, NumbersTold};
 use crate::store::SessionNo;
 
-/// A home hears so often of the members here.
+/// The interval at which a home is told of the members here.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
-/// The event of a message; `None`: it makes no sense.
+/// The event of a message; `None` if it is not valid.
 fn event_of(now: Time, hand: &Hand<'_>) -> Option<Event> {
     let mut event = compact::read(hand.event, hand.id).ok()?;
     TopicName::new(event.event.topic).ok()?;
-    // Clocks differ: what is left of its life counts from here.
+    // Clocks differ: the rest of the event's lifetime counts from here.
     let age = Time::from_nanos(hand.now).since(event.accepted);
     event.event.expires = event.event.expires.map(|expires| now + expires.since(event.accepted).saturating_sub(age));
     event.event.headers.retain = hand.retain;
@@ -28,8 +28,8 @@ fn event_of(now: Time, hand: &Hand<'_>) -> Option<Event> {
 }
 
 impl Broker {
-    /// Tells the home what members there are here; the one before as well, as long as the new one
-    /// does not know of them.
+    /// Tells the home of the members here; the previous home as well while the new one has not
+    /// answered.
     pub(super) fn tell_members(&mut self, now: Time, id: u32, out: &mut dyn Output) {
         let Some(visit) = self.groups.visit_mut(id) else { return };
         visit.told_at = now;
@@ -47,14 +47,14 @@ impl Broker {
         }
     }
 
-    /// It does so each second.
+    /// Tells the home of the members again, every [`TELL_EVERY`].
     pub(super) fn tell_members_again(&mut self, now: Time, id: u32, out: &mut dyn Output) {
         if self.groups.visit(id).is_some_and(|visit| now.since(visit.told_at) >= TELL_EVERY) {
             self.tell_members(now, id, out);
         }
     }
 
-    /// A home has answered.
+    /// Handles a home's answer.
     pub(super) fn members_taken(&mut self, now: Time, from: Sender, taken: &MembersTaken<'_>, out: &mut dyn Output) {
         let Some(id) = self.groups.find(taken.text) else { return };
         let Some(visit) = self.groups.visit_mut(id) else { return };
@@ -78,21 +78,23 @@ impl Broker {
         self.confirm_shares(now, out);
     }
 
-    /// The home before knows of a later one: it is told that nobody here is a member.
+    /// Tells the previous home, once the new one has the members, that there are none here any
+    /// more.
     pub(super) fn leave_previous_home(&mut self, now: Time, id: u32, out: &mut dyn Output) {
         let Some(previous) = self.groups.visit_mut(id).and_then(|visit| visit.previous_home.take()) else { return };
         let (text, number): (Box<str>, _) = (self.groups.text(id).into(), self.groups.post.next_number());
         self.tell_parted(now, previous, (&text, number), out);
     }
 
-    /// A home hands over an event for a member here.
+    /// Handles an event that a home hands to a member here.
     pub(super) fn on_hand(&mut self, now: Time, from: Sender, hand: &Hand<'_>, out: &mut dyn Output) {
         let known = self.groups.find(hand.text).filter(|id| self.groups.visit(*id).is_some());
         let Some(id) = known else {
             return self.return_hand(now, from.host, hand, out);
         };
         if self.groups.own(id).is_some() {
-            // It is about to be home, or not to be it any more; it comes again.
+            // This broker becomes home in a moment, or ceases to be; the event will be handed
+            // again.
             return;
         }
         let Some(event) = event_of(now, hand) else {
@@ -128,7 +130,7 @@ impl Broker {
         }
     }
 
-    /// A home asks what has become of these: it is told of those that are not here any more.
+    /// Handles a home's question about handed events: reports those that are no longer here.
     pub(super) fn hands_left(&mut self, from: Sender, numbers: &HandNumbers<'_>) {
         let Some(id) = self.groups.find(numbers.text) else { return };
         for number in &numbers.numbers {

@@ -1,5 +1,5 @@
-//! The home of a shared subscription: other brokers with members say what they want, and what has
-//! become of events.
+//! The home of a shared subscription: handles the members that other brokers report, and the
+//! outcome of events handed to them.
 
 use whimbrel_event::{HostId, Time};
 use whimbrel_selector::{Selector, SharedFilter};
@@ -11,7 +11,7 @@ use crate::broker::Broker;
 use crate::shared::{BRANCH_SILENT_MAX, Branch, Counting};
 
 impl Broker {
-    /// Another broker says what members it has.
+    /// Handles another broker's report of its members.
     pub(super) fn on_members(&mut self, now: Time, from: Sender, members: &Members<'_>, out: &mut dyn Output) {
         let is_shared = SharedFilter::parse(members.text).is_ok_and(|shared| shared.group.is_some());
         let selector = members.selector.map(Selector::parse_canonical).transpose();
@@ -24,7 +24,7 @@ impl Broker {
         let known = self.groups.find(members.text);
         let branch = known.and_then(|id| self.groups.branch_mut(id, from.host));
         let stand = branch.map(|branch| (branch.incarnation, branch.number));
-        // What was overtaken by something newer says nothing.
+        // A report overtaken by a later one is ignored.
         if stand.is_some_and(|stand| stand > (from.incarnation, members.number)) {
             return;
         }
@@ -62,8 +62,8 @@ impl Broker {
         self.share_soon(now);
     }
 
-    /// The shared subscription that another broker has members of, if this one is its home, or is
-    /// to be.
+    /// The shared subscription of another broker's members, if this broker is its home or becomes
+    /// it.
     fn import_members(&mut self, now: Time, text: &str, out: &mut dyn Output) -> Option<u32> {
         let known = self.groups.find(text);
         if let Some(id) = known.filter(|id| self.groups.is_home(*id)) {
@@ -77,8 +77,8 @@ impl Broker {
         Some(id)
     }
 
-    /// Takes another broker for one with members, and wants what they want. `false`: others share
-    /// with another selector.
+    /// Adds another broker as a branch, with its members' interest. Returns `false` if other
+    /// members share with another selector.
     fn take_branch(
         &mut self,
         now: Time,
@@ -107,8 +107,8 @@ impl Broker {
         true
     }
 
-    /// Tells branches what they have not been told: that others know of what their members want, or
-    /// that the position is remembered.
+    /// Tells branches the news: the other brokers know of their members' interest, or the position
+    /// is durable.
     pub(crate) fn answer_branches(&mut self, now: Time, id: u32, out: &mut dyn Output) {
         let is_durable = self.groups.durable(id).is_some();
         let is_known = self.groups.counting(id) == Counting::Yes;
@@ -117,7 +117,7 @@ impl Broker {
             let answer = match (is_known, branch.lasts, is_durable) {
                 (false, ..) => MembersAnswer::Coming,
                 (true, true, true) => MembersAnswer::Durable,
-                // Without a log of its own a home remembers nothing.
+                // Without a log a home cannot remember the position.
                 (true, true, false) if self.groups.own(id).is_some() => MembersAnswer::Coming,
                 (true, ..) => MembersAnswer::Taken,
             };
@@ -143,7 +143,7 @@ impl Broker {
         self.send_to(now, host, (&BrokerMessage::MembersTaken(MembersTaken { number, text, answer }), false), out);
     }
 
-    /// A broker has no members any more, or is out of reach: what it had goes to others.
+    /// Removes a branch without members, or out of reach: its events go to other members.
     pub(super) fn lose_branch(&mut self, now: Time, id: u32, host: HostId, out: &mut dyn Output) {
         if !self.groups.remove_branch(id, host, &mut self.sessions) {
             return;
@@ -154,7 +154,7 @@ impl Broker {
         }
     }
 
-    /// Branches that cannot be reached, or have said nothing for too long, are gone.
+    /// Removes branches that cannot be reached, or have been silent for too long.
     pub(super) fn lose_silent_branches(&mut self, now: Time, id: u32, out: &mut dyn Output) {
         let branches = self.groups.branches(id).iter().map(|branch| (branch.host, branch.heard));
         let lost: Vec<HostId> = branches
@@ -167,25 +167,25 @@ impl Broker {
         }
         let text: Box<str> = self.groups.text(id).into();
         for host in lost {
-            // It may have ended with the one before.
+            // The subscription may have ended with the previous branch.
             if self.groups.find(&text) == Some(id) {
                 self.lose_branch(now, id, host, out);
             }
         }
     }
 
-    /// The shared subscription that these numbers are of, if it is known.
+    /// The shared subscription that these numbers belong to, if it is known.
     fn handed_of(&self, numbers: &HandNumbers<'_>) -> Option<u32> {
         self.groups.find(numbers.text)
     }
 
-    /// Events have come to a branch.
+    /// Records that events have arrived at a branch.
     pub(super) fn on_hands_arrived(&mut self, from: Sender, numbers: &HandNumbers<'_>) {
         let Some(id) = self.handed_of(numbers) else { return };
         numbers.numbers.iter().for_each(|number| self.groups.record_arrival(id, from.host, *number));
     }
 
-    /// Members at a branch have settled these.
+    /// Settles events that members at a branch have settled.
     pub(super) fn hands_settled(&mut self, now: Time, from: Sender, numbers: &HandNumbers<'_>, out: &mut dyn Output) {
         let Some(id) = self.handed_of(numbers) else { return };
         for number in &numbers.numbers {
@@ -194,7 +194,7 @@ impl Broker {
         self.groups.hand_out(id, now, &mut self.sessions, out);
     }
 
-    /// No member at a branch can be sent these: others get them, if others can be.
+    /// Handles events that no member at a branch can be sent: other members get them, if they can.
     pub(super) fn hands_refused(&mut self, now: Time, from: Sender, numbers: &HandNumbers<'_>, out: &mut dyn Output) {
         let Some(id) = self.handed_of(numbers) else { return };
         for number in numbers.numbers.iter().rev() {
@@ -203,7 +203,7 @@ impl Broker {
         self.groups.hand_out(id, now, &mut self.sessions, out);
     }
 
-    /// These have found no member at a branch.
+    /// Takes back events that have found no member at a branch.
     pub(super) fn hands_returned(&mut self, now: Time, from: Sender, numbers: &HandNumbers<'_>, out: &mut dyn Output) {
         let Some(id) = self.handed_of(numbers) else { return };
         let mut is_any = false;
@@ -213,7 +213,7 @@ impl Broker {
         if !is_any {
             return;
         }
-        // Until it says that somebody is there.
+        // Until the branch reports room.
         self.groups.branch_mut(id, from.host).expect("it had something").room = 0;
         self.groups.hand_out(id, now, &mut self.sessions, out);
         self.desert(now, id);

@@ -1,9 +1,9 @@
-//! Which broker is the home of a shared subscription: the first in a rendezvous hash of its whole
-//! text over the brokers that can be reached.
+//! The choice of the home of a shared subscription: the first broker in a rendezvous hash of the
+//! subscription's whole text over the brokers that can be reached.
 //!
-//! The home changes when it cannot be reached any more, or when another is the choice and the
-//! brokers have been the same for [`STILL`]. The old one goes on until the new one has said that it
-//! has what the members want.
+//! The home changes when it can no longer be reached, or when another broker is the choice and the
+//! set of brokers has not changed for [`STILL`]. The old home continues until the new one has
+//! confirmed the members' interest.
 
 use core::time::Duration;
 
@@ -16,11 +16,11 @@ use crate::api::Output;
 use crate::broker::Broker;
 use crate::shared::Counting;
 
-/// A home that can be reached is changed only after the brokers have been the same for so long.
+/// How long the set of brokers must be unchanged before a home that can be reached is replaced.
 pub(crate) const STILL: Duration = Duration::from_secs(2);
 
 impl Broker {
-    /// Who can be reached has changed, perhaps.
+    /// Updates the candidates if other brokers can be reached than before.
     pub(in super::super) fn check_candidates(&mut self, now: Time, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         overlay.routes.update(&overlay.topology);
@@ -42,7 +42,7 @@ impl Broker {
         self.groups.brokers.candidates.has(host)
     }
 
-    /// The broker that is to be the home; `None`: that is not known yet.
+    /// The broker that is to be the home; `None` if that is not known yet.
     fn choice(&self, now: Time, text: &str) -> Option<HostId> {
         let overlay = self.overlay.as_deref()?;
         if overlay.is_young(now) { None } else { self.groups.brokers.candidates.first(text).or(Some(overlay.host)) }
@@ -53,7 +53,7 @@ impl Broker {
         self.choice(now, text).is_some_and(|host| self.overlay.as_deref().is_some_and(|overlay| overlay.host == host))
     }
 
-    /// The shared subscription written as `text`, which may be new: then it has a home.
+    /// The shared subscription written as `text`. A new one gets its home.
     pub(crate) fn find_or_place(&mut self, text: &str) -> u32 {
         if let Some(id) = self.groups.find(text) {
             return id;
@@ -69,8 +69,7 @@ impl Broker {
         id
     }
 
-    /// The broker has become one of many: shared subscriptions from before may have their home
-    /// elsewhere.
+    /// Checks the homes of existing shared subscriptions when the overlay is opened.
     pub(in super::super) fn open_shares(&mut self, now: Time) {
         self.groups.post.begin(now);
         let is_young = self.overlay.as_deref().is_some_and(|overlay| overlay.is_young(now));
@@ -86,7 +85,7 @@ impl Broker {
         self.share_soon(now);
     }
 
-    /// Changes homes that have to be others.
+    /// Changes homes that are not the choice.
     pub(super) fn settle_homes(&mut self, now: Time, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref() else { return };
         let (host, is_young) = (overlay.host, overlay.is_young(now));
@@ -97,7 +96,7 @@ impl Broker {
         let is_still = now.since(brokers.changed_at) >= STILL;
         brokers.is_unsettled = false;
         for id in self.groups.ids() {
-            // It may have ended with one before it, as its home has refused it.
+            // The subscription may have ended with an earlier one, whose home has refused it.
             if !self.groups.is_used(id) {
                 continue;
             }
@@ -118,7 +117,7 @@ impl Broker {
         }
     }
 
-    /// Another broker is the home from now on, or is to be.
+    /// Makes another broker the home, now or as soon as it confirms.
     fn visit_home(&mut self, id: u32, home: HostId) {
         let before = self.groups.visit(id).and_then(|visit| visit.home).filter(|host| self.is_candidate(*host));
         let visit = self.groups.begin_visit(id);
@@ -127,7 +126,7 @@ impl Broker {
         self.groups.ask_anew(id);
     }
 
-    /// This broker is the home from now on. The one before goes on until others know of that.
+    /// Makes this broker the home. The previous one continues until other brokers know of that.
     pub(super) fn begin_home(&mut self, now: Time, id: u32, out: &mut dyn Output) {
         let was_home = self.groups.is_home(id);
         let before = self.groups.visit(id).and_then(|visit| visit.home).filter(|host| self.is_candidate(*host));
@@ -146,7 +145,7 @@ impl Broker {
         self.confirm_shares(now, out);
     }
 
-    /// This broker is the home no more: another one has what the members want.
+    /// Ends this broker's role as home: another one has the members' interest.
     pub(super) fn cease_home(&mut self, id: u32) {
         if !self.groups.is_home(id) {
             return;
@@ -163,7 +162,8 @@ impl Broker {
         }
     }
 
-    /// A shared subscription is in the index, unless its own session is so for it.
+    /// Enters a shared subscription into the index, unless its own session's subscription is there
+    /// for it.
     pub(crate) fn enter_index(&mut self, id: u32, filter: TopicFilter<'_>, is_other: bool) {
         if self.groups.durable(id).is_some() {
             return;
@@ -183,7 +183,7 @@ impl Broker {
         *self.groups.spot_mut(id) = Some(spot);
     }
 
-    /// Others have to know of what is wanted.
+    /// Waits until the other brokers know of the interest.
     pub(crate) fn count_anew(&mut self, id: u32) {
         let now = self.now;
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
@@ -195,7 +195,7 @@ impl Broker {
         }
     }
 
-    /// The own interest has a version that has everything there is.
+    /// Assigns the own interest's new version to the subscriptions that wait for it.
     pub(in super::super) fn name_share_versions(&mut self, version: u64) {
         if !self.groups.brokers.is_counting {
             return;
@@ -207,8 +207,7 @@ impl Broker {
         }
     }
 
-    /// Other brokers may know of versions that they did not know of: those that subscriptions wait
-    /// for.
+    /// Ends the wait of subscriptions whose version all of `awaited` have confirmed.
     pub(in super::super) fn count_shares(&mut self, now: Time, awaited: &[HostId], out: &mut dyn Output) {
         if !core::mem::take(&mut self.groups.brokers.is_counting) {
             return;
@@ -230,7 +229,7 @@ impl Broker {
         hosts.iter().all(|host| is_granted(*host) && has_confirmed(&self.streams, *host, version))
     }
 
-    /// All know of what is wanted, or have been waited for long enough.
+    /// Ends a subscription's wait for other brokers: all have confirmed, or the time is over.
     pub(super) fn count_now(&mut self, now: Time, id: u32, out: &mut dyn Output) {
         self.groups.set_counting(id, Counting::Yes);
         self.answer_branches(now, id, out);

@@ -1,12 +1,12 @@
-//! Shared subscriptions with members at several brokers: one of the brokers is the home, which
-//! alone has interest and position, and hands events to the others.
+//! Shared subscriptions with members at several brokers. One broker is the home: it alone has the
+//! interest and the position, and hands events to the branches.
 //!
-//! - `homes`: which broker is the home, and how that changes. `home`: what other brokers with
-//!   members say to it. `branch`: what they are told by it. `waiting`: a SUBSCRIBE waits for it.
-//!   `moving`: the position goes to a new home.
+//! - `homes`: the choice of the home, and its changes. `home`: the home's side of the messages.
+//!   `branch`: the branch's side. `waiting`: a SUBSCRIBE waits for homes. `moving`: the position
+//!   moves to a new home.
 //!
-//! All of it is told in messages. A branch says each second what it has, and an event is handed
-//! again until it is heard of; both know what came twice.
+//! All communication is by routed messages. A branch reports its members each second, and an event
+//! is handed again until the branch confirms its arrival; both sides recognize repetitions.
 
 mod branch;
 mod home;
@@ -25,29 +25,29 @@ use crate::api::Output;
 use crate::broker::Broker;
 use crate::shared::{Counting, NumbersTold, Parted};
 
-/// How often shared subscriptions that other brokers have to do with are looked at.
+/// The interval at which shared subscriptions with members or homes at other brokers are checked.
 const CHECK_EVERY: Duration = Duration::from_millis(250);
 
-/// A message with an event gives way to everything else if it has more bytes than this.
+/// Bytes of a message with an event above which it is sent in bulk.
 const SMALL: usize = 4096;
 
-/// Bytes of such a message beside the text of the shared subscription and the event, at most.
+/// Most bytes of such a message beside the text of the shared subscription and the event.
 const BESIDE: usize = 64;
 
 /// The brokers among which homes are chosen.
 #[derive(Debug, Default)]
 pub(crate) struct Brokers {
     candidates: Candidates,
-    /// When they have changed last.
+    /// When they last changed.
     changed_at: Time,
     /// Some home may have to be changed.
     is_unsettled: bool,
     is_due: bool,
-    /// Some home is not known to all.
+    /// Some home is not known to all brokers.
     is_counting: bool,
 }
 
-/// What a message with an event says; `None`: it does not fit.
+/// Encodes the message that hands an event to a branch; `None` if it is too large.
 fn hand_body(now: Time, (number, text): (u64, &str), event: &Event) -> Option<(u8, Vec<u8>)> {
     let (id, retain) = (event.id(), event.packed().retain());
     let mut bytes = Vec::new();
@@ -62,14 +62,14 @@ fn hand_body(now: Time, (number, text): (u64, &str), event: &Event) -> Option<(u
 }
 
 impl Brokers {
-    /// Whether some home is not known to all.
+    /// Whether some home is not known to all brokers.
     pub(super) fn is_counting(&self) -> bool {
         self.is_counting
     }
 }
 
 impl Broker {
-    /// Shared subscriptions are looked at soon.
+    /// Schedules a check of shared subscriptions.
     pub(super) fn share_soon(&mut self, now: Time) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         if !core::mem::replace(&mut self.groups.brokers.is_due, true) {
@@ -77,13 +77,13 @@ impl Broker {
         }
     }
 
-    /// Looks at shared subscriptions that other brokers have to do with.
+    /// Checks shared subscriptions with members or homes at other brokers.
     pub(super) fn check_shares(&mut self, now: Time, out: &mut dyn Output) {
         self.groups.brokers.is_due = false;
         self.settle_homes(now, out);
         let mut has_more = self.groups.brokers.is_unsettled;
         for id in self.groups.ids() {
-            // It may have ended with one before it, as its home has refused it.
+            // The subscription may have ended with an earlier one, whose home has refused it.
             let is_used = self.groups.is_used(id);
             if is_used && (self.groups.is_remote(id) || self.groups.kept_until(id).is_some()) {
                 has_more = true;
@@ -112,16 +112,16 @@ impl Broker {
             self.groups.keep_until(id, None);
             self.groups.hand_out(id, now, &mut self.sessions, out);
         }
-        // It may end with the last of them.
+        // The subscription may end with its last branch.
         self.lose_silent_branches(now, id, out);
     }
 
-    /// Tells other brokers what one step has changed of shared subscriptions.
+    /// Tells other brokers what one step has changed in shared subscriptions.
     pub(crate) fn tell_shares(&mut self, now: Time, out: &mut dyn Output) {
         let mut changed = core::mem::take(&mut self.groups.post.changed);
         changed.sort_unstable();
         changed.dedup();
-        // Before what goes back: or the home would hand it out again to those who have gone.
+        // Before returned events: otherwise the home would hand them to members that have left.
         for (id, serial) in changed {
             if self.groups.has(id, serial) {
                 self.tell_members(now, id, out);
@@ -159,7 +159,7 @@ impl Broker {
         self.share_soon(now);
     }
 
-    /// Tells what has become of events, many at a time.
+    /// Reports the outcome of events in as few messages as possible.
     fn tell_numbers(&mut self, now: Time, out: &mut dyn Output) {
         let mut all = core::mem::take(&mut self.groups.post.numbers);
         all.sort_unstable();
@@ -183,14 +183,14 @@ impl Broker {
         }
     }
 
-    /// A home is told that nobody here is a member any more.
+    /// Tells a home that there are no members here any more.
     fn tell_parted(&mut self, now: Time, home: HostId, (text, number): (&str, u64), out: &mut dyn Output) {
         let (selector, lasts, is_reliable, count, room) = (None, false, false, 0, 0);
         let members = Members { number, text, selector, lasts, is_reliable, count, room };
         self.send_to(now, home, (&BrokerMessage::Members(members), false), out);
     }
 
-    /// A message about a shared subscription has come.
+    /// Dispatches a message about a shared subscription.
     pub(super) fn dispatch_shared_message(
         &mut self,
         now: Time,

@@ -1,5 +1,5 @@
-//! The own session of a durable shared subscription moves to a new home as sessions of clients do:
-//! from the old home while that can be reached, else from a copy of it.
+//! The move of a durable shared subscription's own session to a new home, as clients' sessions
+//! move: from the old home while that can be reached, otherwise from a copy.
 
 use whimbrel_event::Time;
 use whimbrel_selector::Selector;
@@ -10,8 +10,8 @@ use crate::broker::Broker;
 use crate::session::{own_client_id, shared_text};
 
 impl Broker {
-    /// The position of a shared subscription that lasts is to be remembered here from now on: it is
-    /// sought where it may be, and begins here if it is nowhere.
+    /// Seeks the own session of a durable shared subscription whose home is here; it begins here if
+    /// it exists nowhere.
     pub(crate) fn adopt_group(&mut self, now: Time, id: u32, out: &mut dyn Output) {
         let is_wanted = self.groups.is_home(id) && self.groups.lasts(id) && self.groups.own(id).is_none();
         if !is_wanted || !self.has_log() {
@@ -25,7 +25,7 @@ impl Broker {
         self.begin_group(now, id);
     }
 
-    /// Its own session begins here.
+    /// Creates the own session here.
     fn begin_group(&mut self, now: Time, id: u32) {
         self.groups.set_sought(id, false);
         let is_there = self.sessions.find(&own_client_id(self.groups.text(id))).is_some();
@@ -36,13 +36,14 @@ impl Broker {
         self.groups.forget_origins(id, &mut self.sessions);
         self.begin_own(id, &text);
         let selector: Option<Selector> = self.groups.selector(id).cloned();
-        // A refusal leaves it without a position: the next member asks again.
+        // After a refusal there is no position: the next member asks again.
         let is_asked = self.ask_by_own(id, &text, selector.as_ref()).is_ok();
         self.sessions.stats.subscriptions_refused += u64::from(!is_asked);
         self.share_soon(now);
     }
 
-    /// The own session of a shared subscription has a place among those of all brokers.
+    /// Attaches the own session of a shared subscription here, in the directory of all brokers'
+    /// sessions.
     pub(crate) fn place_own(&mut self, own: u32) {
         let now = self.now;
         if self.has_to_seek(now) {
@@ -53,8 +54,8 @@ impl Broker {
         }
     }
 
-    /// A session was sought for nobody's connection: perhaps it is that of a shared subscription
-    /// whose home is here. `is_nowhere`: there is none.
+    /// Handles the end of a search that no connection waits for: the session may be that of a
+    /// shared subscription whose home is here. `is_nowhere`: no broker has it.
     pub(in super::super) fn share_sought(&mut self, now: Time, client: &str, is_nowhere: bool, out: &mut dyn Output) {
         let Some(text) = shared_text(client) else { return };
         let Some(id) = self.groups.find(text) else { return };
@@ -68,12 +69,12 @@ impl Broker {
         match found {
             Some(index) => self.adopt_own(now, id, index, out),
             None if is_nowhere => self.begin_group(now, id),
-            // It is asked for again.
+            // It is sought again.
             None => {}
         }
     }
 
-    /// A shared subscription's own session has come.
+    /// Adopts the own session of a shared subscription that has arrived.
     fn adopt_own(&mut self, now: Time, id: u32, index: u32, out: &mut dyn Output) {
         self.groups.set_sought(id, false);
         self.groups.forget_origins(id, &mut self.sessions);
@@ -103,8 +104,8 @@ impl Broker {
         self.confirm_shares(now, out);
     }
 
-    /// The own session of a shared subscription belongs to somebody else from now on: members here
-    /// are served from there.
+    /// Gives up the own session of a shared subscription to another broker, from where members here
+    /// are served from now on.
     pub(in super::super) fn let_go_of_share(&mut self, now: Time, index: u32) {
         let groups = core::mem::take(&mut self.sessions.get_mut(index).groups);
         if self.sessions.is_attached(index) {

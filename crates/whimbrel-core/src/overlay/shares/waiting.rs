@@ -1,4 +1,4 @@
-//! A SUBSCRIBE with shared subscriptions waits for their homes.
+//! The wait of a SUBSCRIBE with shared subscriptions for their homes.
 
 use whimbrel_event::{HostId, Time};
 
@@ -9,8 +9,7 @@ use crate::shared::MemberState;
 use crate::store::Key;
 
 impl Broker {
-    /// Homes of shared subscriptions have answered: so are those who waited for that, or have
-    /// waited for as long as they may.
+    /// Answers the requests whose homes have answered, or whose time is over.
     pub(crate) fn confirm_shares(&mut self, now: Time, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         for waiter in core::mem::take(&mut overlay.waiting.sharing) {
@@ -24,14 +23,14 @@ impl Broker {
         }
     }
 
-    /// Whether the home of one of these subscriptions has not said that it knows of it.
+    /// Whether the home of one of these subscriptions has not confirmed it.
     pub(in super::super) fn waits_for_home(&self, waiter: &Waiter) -> bool {
         let mut made = waiter.what.made.iter().filter(|(_, _, result)| result.is_ok());
         made.any(|(asked, ..)| self.waits_for(&asked.filter).is_some())
     }
 
-    /// The home that has to know of a shared subscription and does not; `Some(None)`: it is not
-    /// known who that is.
+    /// The home that has not confirmed a shared subscription; `Some(None)` if the home is not
+    /// known.
     fn waits_for(&self, text: &str) -> Option<Option<HostId>> {
         match self.groups.find(text).map(|id| self.groups.state(id)) {
             Some(MemberState::Waits(home)) => Some(home),
@@ -39,8 +38,8 @@ impl Broker {
         }
     }
 
-    /// Ends those of these subscriptions that their homes have refused. Gives the homes that have
-    /// not answered.
+    /// Ends the subscriptions that their homes have refused. Returns the homes that have not
+    /// answered.
     pub(in super::super) fn refuse_shares(&mut self, index: u32, made: &mut Made) -> Vec<Option<HostId>> {
         let mut waited = Vec::new();
         for (asked, _, result) in made.iter_mut().filter(|(_, _, result)| result.is_ok()) {
