@@ -174,7 +174,7 @@ pub(crate) enum Due {
     Tell,
     /// Replicas get copies of sessions.
     Copy,
-    /// The new owners of sessions that were given away are asked whether these are safe.
+    /// Other brokers are asked whether sessions that were given away are safe.
     Settle,
     /// The set of brokers has not changed for a while.
     Still,
