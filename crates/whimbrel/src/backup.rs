@@ -22,16 +22,16 @@ use crate::{journal, progress, version};
 /// Bytes that are copied at once.
 const PIECE: usize = 1 << 20;
 
-/// Bytes of the line that describes a backup.
+/// Bytes of the line that describes a backup, at most.
 const MANIFEST_MAX: u64 = 64 << 20;
 
-/// Files are no longer than this.
+/// Bytes of a file in a backup, at most.
 const FILE_MAX: u64 = 1 << 30;
 
-/// What the names of a journal's files end with.
+/// Ending of the names of a journal's files.
 const SEGMENT: &str = ".segment";
 
-/// Behind the name of what is being made: it becomes what it is to be when it is whole.
+/// Suffix of a directory that is being made: it gets its name when it is complete.
 const UNFINISHED: &str = ".unfinished";
 
 const BACKUP_DETAILS: &str = "\
@@ -164,12 +164,12 @@ impl Restore {
     }
 }
 
-/// Events that were found.
+/// Number of events found by a check.
 fn records(checked: &Checked) -> u64 {
     checked.streams.iter().filter(|stream| stream.name.starts_with("events ")).map(|stream| stream.records).sum()
 }
 
-/// A directory that is being made under another name. It is removed unless it becomes whole.
+/// A directory that is being made under another name. It is removed unless it is completed.
 struct Making {
     path: PathBuf,
     becomes: PathBuf,
@@ -199,13 +199,13 @@ impl Making {
 impl Drop for Making {
     fn drop(&mut self) {
         if !self.is_whole {
-            // Its name says what it is, should that not work.
+            // If it cannot be removed, its name says that it is unfinished.
             let _ = fs::remove_dir_all(&self.path);
         }
     }
 }
 
-/// Gives what was made its name, when everything is on the disk.
+/// Gives a completed directory its name, when all of it is on the disk.
 fn finish(mut made: Making, manifest: &Manifest) -> anyhow::Result<()> {
     let context = || format!("cannot finish {}", made.becomes.display());
     let at = made.path.join(Manifest::FILE);
@@ -225,7 +225,7 @@ fn finish(mut made: Making, manifest: &Manifest) -> anyhow::Result<()> {
     }
 }
 
-/// Makes a file that only its owner may read: there are messages in it.
+/// Creates a file that only its owner may read, as it has messages.
 fn create(path: &Path) -> std::io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
@@ -234,7 +234,7 @@ fn sync(directory: &Path) -> std::io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
-/// Nothing may be lost.
+/// Checks that the path does not exist or is an empty directory, so that nothing is overwritten.
 fn check_free(path: &Path) -> anyhow::Result<()> {
     match fs::read_dir(path).map(|mut entries| entries.next().is_none()) {
         Ok(true) => Ok(()),
@@ -244,7 +244,7 @@ fn check_free(path: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// What is made must not lie within a data directory or a backup: it would be copied, and removed,
+/// Checks that a path is not within a data directory or a backup: it would be copied, and removed,
 /// with that.
 fn check_outside(path: &Path) -> anyhow::Result<()> {
     let absolute = std::path::absolute(path).context("there is no such place")?;
@@ -262,7 +262,7 @@ fn check_outside(path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Takes what the broker sends.
+/// Receives a backup from the broker.
 fn receive(answer: Answer, made: &Making) -> anyhow::Result<Manifest> {
     let mut body = answer.body;
     let broke_off = "the backup broke off: the broker has ended or given it up; its log says why";
@@ -300,8 +300,8 @@ fn receive(answer: Answer, made: &Making) -> anyhow::Result<Manifest> {
     if is_finished { Ok(manifest) } else { Err(anyhow!(broke_off)) }
 }
 
-/// Copies the segment files of a journal that nobody uses, as they are: also what is zero is
-/// written, so that the broker writes where the disk has room already.
+/// Copies the segment files of a journal that is not in use, as they are: zeros are written, too,
+/// so that the broker later writes where the disk already has room.
 fn copy(from: &Path, made: &Making) -> anyhow::Result<()> {
     let reading = || format!("cannot read {}", from.display());
     let mut files = Vec::new();
@@ -332,8 +332,7 @@ fn copy(from: &Path, made: &Making) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a backup says of itself; of a copy of a data directory, when something in it was written
-/// last.
+/// The manifest of a backup; of a copy of a data directory, one with the time of the last write.
 fn manifest_of(src: &Path) -> anyhow::Result<Manifest> {
     let path = src.join(Manifest::FILE);
     match fs::read_to_string(&path) {

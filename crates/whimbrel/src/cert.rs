@@ -1,4 +1,4 @@
-//! `whimbrel cert`: certificates by which brokers and clients know each other.
+//! `whimbrel cert`: certificates of brokers and clients.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -72,7 +72,7 @@ struct Common {
 }
 
 impl Cert {
-    /// Makes what was asked for, and tells where it is.
+    /// Makes the certificate, and prints where it is.
     pub fn run(self) -> Result<(), Failure> {
         let made = match self.command {
             Command::Ca { out, deployment, valid } => authority::make_authority(&out, &deployment, valid),

@@ -1,4 +1,4 @@
-//! How `whimbrel pub` and `whimbrel sub` reach a broker.
+//! Options of `whimbrel pub` and `whimbrel sub` for their connection to a broker.
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
@@ -39,8 +39,8 @@ struct WillArgs {
 }
 
 impl Connection {
-    /// What was given, for the client library; `session_expiry` in seconds makes the session
-    /// outlive the connection.
+    /// The options for the client library; `session_expiry` in seconds makes the session outlive
+    /// the connection.
     pub fn options(&self, clean_start: bool, session_expiry: u32) -> Result<Options> {
         ensure!(clean_start || self.id.is_some(), "a session has a name: give --id");
         let mut options = self
@@ -65,24 +65,24 @@ impl Connection {
         self.dial.connect(options).await
     }
 
-    /// An error of connecting, with what may help.
+    /// A connection error, with what may help.
     pub fn explained(&self, error: Error) -> anyhow::Error {
         self.dial.explained(error)
     }
 
-    /// Whether there are properties in this version of MQTT.
+    /// Whether this version of MQTT has properties.
     pub fn has_properties(&self) -> bool {
         self.dial.mqtt == Version::V5
     }
 }
 
-/// A runtime on this thread; the command does one thing.
+/// Runs `work` on this thread, in a runtime of its own.
 pub fn block_on<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.context("cannot start the asynchronous runtime")?.block_on(work)
 }
 
-/// A QoS on the command line.
+/// Parses a QoS of the command line.
 pub fn qos(text: &str) -> Result<QoS, &'static str> {
     match text {
         "0" => Ok(QoS::AtMostOnce),
@@ -92,7 +92,7 @@ pub fn qos(text: &str) -> Result<QoS, &'static str> {
     }
 }
 
-/// A user property on the command line.
+/// Parses a user property of the command line.
 pub fn property(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("write NAME=VALUE")?;
     if let Some(long) = [name, value].into_iter().find(|part| part.len() > usize::from(u16::MAX)) {

@@ -1,4 +1,4 @@
-//! Speaking to a running broker: over its control socket, or over HTTP.
+//! Requests to a running broker: over its control socket, or over HTTP.
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -25,22 +25,22 @@ use whimbrel_server::control::socket;
 
 use crate::failure::Failure;
 
-/// How long the broker may take for one answer, or for the next part of a long one.
+/// Time for the broker to begin an answer, and for each next part of a long one.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Bytes of an answer's first line and headers.
+/// Bytes of an answer's first line and headers, at most.
 const HEAD_MAX: u64 = 16 << 10;
 
-/// Bytes of an answer that is read as a whole.
+/// Bytes of an answer that is read as a whole, at most.
 const ANSWER_MAX: u64 = 64 << 20;
 
-/// Bytes of a file with a password or a token.
+/// Bytes of a file with a password or a token, at most.
 const SECRET_MAX: u64 = 16 << 10;
 
-/// Bytes of an answer's first line that are shown, where it is no JSON.
+/// Bytes of an answer's first line that are shown where it is not JSON.
 const LINE_MAX: usize = 300;
 
-/// Where brokers serve HTTP unless told otherwise.
+/// Default port of brokers' HTTP listeners.
 const PORT: &str = "8080";
 
 /// Which broker.
@@ -83,24 +83,24 @@ pub struct Reach {
     insecure: bool,
 }
 
-/// A running broker.
+/// A running broker, and how it is reached.
 pub enum Control {
-    /// By its socket.
+    /// At its control socket.
     Socket(PathBuf),
-    /// By its HTTP listener.
+    /// At its HTTP listener.
     Http {
         /// `HOST:PORT`.
         host: String,
-        /// How TLS is spoken; `None`: not at all.
+        /// The TLS configuration; `None`: without TLS.
         tls: Option<Arc<ClientConfig>>,
-        /// The header that says who asks, if one does.
+        /// The header with credentials, if any.
         signed: Option<String>,
     },
 }
 
-/// An answer that has begun.
+/// An answer whose body is still to be read.
 pub struct Answer {
-    /// What follows.
+    /// The body.
     pub body: BufReader<Stream>,
 }
 
@@ -110,7 +110,7 @@ pub enum Stream {
     Unix(UnixStream),
     /// To its HTTP listener.
     Tcp(TcpStream),
-    /// The same over TLS.
+    /// To its HTTP listener, over TLS.
     Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
 }
 
@@ -120,7 +120,8 @@ impl Read for Stream {
             Stream::Unix(stream) => stream.read(buffer),
             Stream::Tcp(stream) => stream.read(buffer),
             Stream::Tls(stream) => match stream.read(buffer) {
-                // Each answer is the last of its connection, and says how long it is or is JSON.
+                // Each answer is the last of its connection, and has a length or is JSON, so a cut
+                // one is noticed.
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(0),
                 read => read,
             },
@@ -129,7 +130,7 @@ impl Read for Stream {
 }
 
 impl Stream {
-    /// Sends a request, and has bounds from then on.
+    /// Sends a request, and sets the time limits of the stream.
     fn send(&mut self, request: &[u8]) -> io::Result<()> {
         match self {
             Stream::Unix(stream) => {
@@ -153,7 +154,7 @@ impl Stream {
 }
 
 impl Reach {
-    /// Where the broker is to be found.
+    /// Finds the broker from the options.
     pub fn find(&self) -> Result<Control, Failure> {
         if let Some(url) = &self.api {
             return Ok(self.http(url)?);
@@ -196,7 +197,7 @@ impl Reach {
     }
 }
 
-/// Host and port of an address, and whether TLS is spoken there.
+/// Host and port of an address, and whether it is reached over TLS.
 fn host_of(url: &str) -> anyhow::Result<(String, bool)> {
     if let Some((_, host)) = url.rsplit_once('@') {
         bail!(
@@ -212,12 +213,12 @@ fn host_of(url: &str) -> anyhow::Result<(String, bool)> {
     if host.is_empty() || host.contains(['/', '?', '#', ' ']) || host.contains(char::is_control) {
         bail!("--api {url:?} is no address of a broker: it is https://HOST:PORT or http://HOST:PORT and nothing more");
     }
-    // The colons of an IPv6 address stand in brackets.
+    // The colons of an IPv6 address are in brackets.
     let has_port = host.rsplit_once(':').is_some_and(|(_, port)| !port.ends_with(']'));
     Ok((if has_port { host.to_owned() } else { format!("{host}:{PORT}") }, is_secure))
 }
 
-/// What stands in a file's first line.
+/// The first line of a file.
 fn secret(file: &Path) -> anyhow::Result<String> {
     let shown = file.display();
     let mut text = String::new();
@@ -231,7 +232,7 @@ fn secret(file: &Path) -> anyhow::Result<String> {
 }
 
 impl Control {
-    /// Asks, and reads the answer.
+    /// Sends a request, and reads and parses the answer.
     pub fn ask<T: DeserializeOwned>(&self, method: &str, target: &str) -> anyhow::Result<T> {
         let mut text = String::new();
         self.begin(method, target)?
@@ -242,7 +243,7 @@ impl Control {
         serde_json::from_str(&text).context("the broker's answer is not understood: is it of another version?")
     }
 
-    /// Asks; the answer is there as soon as it begins.
+    /// Sends a request, and returns the answer as soon as its body begins.
     pub fn begin(&self, method: &str, target: &str) -> anyhow::Result<Answer> {
         let mut stream = self.connect()?;
         let (host, signed) = match self {
@@ -250,7 +251,7 @@ impl Control {
             Control::Http { host, signed, .. } => (&**host, signed.as_ref()),
         };
         let signed = signed.map_or(String::new(), |signed| format!("authorization: {signed}\r\n"));
-        // Of this version an answer ends with its connection.
+        // In HTTP/1.0 an answer ends with its connection.
         let request = format!("{method} {target} HTTP/1.0\r\nhost: {host}\r\n{signed}\r\n");
         stream.send(request.as_bytes()).map_err(|error| self.not_asked(error))?;
         let mut body = BufReader::with_capacity(1 << 20, stream);
@@ -269,7 +270,7 @@ impl Control {
         }
     }
 
-    /// Why a request could not be sent: with TLS, the handshake comes before it.
+    /// Why a request could not be sent: with TLS, the handshake is before it.
     fn not_asked(&self, error: io::Error) -> anyhow::Error {
         let Control::Http { host, tls: Some(_), .. } = self else {
             return anyhow::Error::new(error).context("the broker does not listen");
@@ -288,7 +289,7 @@ impl Control {
     }
 
     /// Why there is no answer: a broker may refuse this side's certificate when the handshake is
-    /// over here.
+    /// complete at this end.
     fn not_answered(&self, error: anyhow::Error) -> anyhow::Error {
         if !matches!(self, Control::Http { tls: Some(_), .. }) {
             return error;
@@ -299,15 +300,15 @@ impl Control {
         }
     }
 
-    /// The broker's process, to wait for its end: if it is asked over its socket, and the system
-    /// tells.
+    /// The broker's process, to wait for its end: if it is reached at its socket, and the system
+    /// tells the process.
     pub fn process(&self) -> Option<OwnedFd> {
         let Control::Socket(path) = self else { return None };
         let who = socket_peercred(socket::connect(path).ok()?).ok()?;
         pidfd_open(who.pid, PidfdFlags::empty()).ok()
     }
 
-    /// Whether anything listens there.
+    /// Whether the broker listens.
     pub fn listens(&self) -> bool {
         self.connect().is_ok()
     }
@@ -342,7 +343,7 @@ impl Control {
     }
 }
 
-/// Reads the first line and the headers; the status.
+/// Reads the first line and the headers. Returns the status.
 fn head(body: &mut BufReader<Stream>) -> anyhow::Result<u16> {
     let mut head = body.take(HEAD_MAX);
     let mut first = Vec::new();

@@ -1,4 +1,4 @@
-//! How the command ends when something is wrong.
+//! Errors with which the command ends.
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use whimbrel_selector::SelectorError;
 use whimbrel_server::config::{Place, Problem};
 
-/// Why the command did not do what was asked.
+/// Why the command failed.
 #[derive(Debug)]
 pub enum Failure {
     /// The configuration is wrong; nothing was started.
@@ -25,7 +25,7 @@ impl From<anyhow::Error> for Failure {
 }
 
 impl Failure {
-    /// Tells the user on standard error, and gives the exit status.
+    /// Reports the failure on standard error. Returns the exit status.
     pub fn report(self) -> ExitCode {
         match self {
             Failure::Configuration(problems) => {
@@ -52,17 +52,17 @@ impl Failure {
     }
 }
 
-/// Writes a line to standard error. A reader that has gone away misses it, and that is all.
+/// Writes a line to standard error. It is lost if the reader has gone.
 pub fn tell(what: impl Display) {
     let _gone = writeln!(io::stderr().lock(), "{what}");
 }
 
-/// Tells the user on standard error what is allowed, and probably not meant.
+/// Warns on standard error of something that is allowed and probably not meant.
 pub fn warn(what: &str) {
     tell(format_args!("warning: {what}"));
 }
 
-/// Writes to standard output; a reader that has gone away is no failure.
+/// Writes to standard output. A reader that has gone is no failure.
 pub fn print(bytes: &[u8]) -> Result<(), Failure> {
     match io::stdout().write_all(bytes) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {

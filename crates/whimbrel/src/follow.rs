@@ -1,4 +1,4 @@
-//! `whimbrel sub` with a position: over as many connections, and runs, as it takes.
+//! `whimbrel sub` with a position: over several connections and runs.
 
 use std::path::PathBuf;
 
@@ -16,7 +16,7 @@ use crate::output::{reader_gone, written};
 use crate::print::{self, Printer};
 use crate::subscribe::OUTPUT_BYTES;
 
-/// Gaps that are gathered to be told together.
+/// Gaps that are gathered to be reported together, at most.
 const UNTOLD_MAX: usize = 1_000;
 
 const TOKEN_FILE_HELP: &str = "\
@@ -51,13 +51,13 @@ pub struct Returning {
 }
 
 impl Returning {
-    /// Whether anything of this was asked for.
+    /// Whether any of these options was given.
     pub fn is_used(&self) -> bool {
         self.durability.is_some() || self.notices || self.keeps_position(false)
     }
 
-    /// Whether the position is kept here; semi-durable subscriptions of a session leave it to the
-    /// broker.
+    /// Whether the position is kept by this command; semi-durable subscriptions of a session leave
+    /// it to the broker.
     pub fn keeps_position(&self, has_session: bool) -> bool {
         let semi_durable = self.durability == Some(Durability::SemiDurable) && !has_session;
         semi_durable || self.token_file.is_some() || self.from.is_some() || self.ack_by_token
@@ -69,7 +69,7 @@ fn durability(text: &str) -> Result<Durability, &'static str> {
     all.into_iter().find(|class| class.name() == text).ok_or("it is nondurable, semi-durable or durable")
 }
 
-/// Tokens have no colon, times have.
+/// A text with a colon is a time: tokens have none.
 fn start(text: &str) -> Result<Start, String> {
     if text == "earliest" {
         return Ok(Start::Earliest);
@@ -101,7 +101,7 @@ pub struct Follow<'a> {
     pub end: Option<Instant>,
 }
 
-/// What to say in the end.
+/// Counts for the report at the end.
 #[derive(Default)]
 struct Account {
     messages: u64,
@@ -112,8 +112,8 @@ struct Account {
 }
 
 impl Follow<'_> {
-    /// Prints up to `count` messages, or until the time is over or the user interrupts; gives how
-    /// many have not come in time.
+    /// Prints up to `count` messages, or until the time is over or the user interrupts. Returns the
+    /// number of messages missing when the time was over.
     pub async fn run(self, count: u64) -> Result<u64> {
         let mut store = self.returning.token_file.as_ref().map(FileStore::new);
         let saved = match &mut store {
@@ -147,7 +147,7 @@ impl Follow<'_> {
         Ok(if in_time { 0 } else { count - account.messages })
     }
 
-    /// Whether it ended before the time was over.
+    /// Prints messages. Returns whether it ended before the time was over.
     async fn print_all(
         &self,
         follower: &mut Follower,
@@ -186,7 +186,8 @@ impl Follow<'_> {
             print::words(&account.untold).iter().for_each(tell);
             account.untold.clear();
             if !written(&output)? {
-                // Nobody reads any more: what was not read comes again.
+                // The reader has gone: messages that it has not read are sent again in the next
+                // run.
                 return Ok(true);
             }
             output.clear();
@@ -198,7 +199,8 @@ impl Follow<'_> {
         Ok(true)
     }
 
-    /// Counts and appends what happened, and tells on standard error what is no message.
+    /// Counts an item and appends it to the output; reports everything but messages on standard
+    /// error.
     fn take(&self, followed: Followed, account: &mut Account, output: &mut Vec<u8>) {
         match followed {
             Followed::Message(message) => account.messages += u64::from(self.printer.put(&message, output)),
@@ -219,14 +221,15 @@ impl Follow<'_> {
         }
     }
 
-    /// What was printed does not come again.
+    /// Saves the position, so that messages that were printed are not sent again.
     async fn keep(&self, follower: &mut Follower, store: &mut Option<FileStore>) -> Result<()> {
         if let Some(store) = store {
             store.save(follower.position())?;
         }
         if self.returning.ack_by_token {
             match follower.acknowledge().await {
-                // It is told with the next one; the position is kept here all the same.
+                // The next acknowledgement includes this one; the position is kept here all the
+                // same.
                 Err(error) if error.is_temporary() => {}
                 result => _ = result.context("the broker does not take the acknowledgement")?,
             }
@@ -234,7 +237,7 @@ impl Follow<'_> {
         Ok(())
     }
 
-    /// Why the broker does not take the subscription, and what helps.
+    /// Why the broker refused the subscription, and what helps.
     fn explained(&self, error: Error, goes_on: bool) -> anyhow::Error {
         let Error::NotSubscribed { reason, text } = error else {
             return self.connection.explained(error).context("cannot follow the subscription");

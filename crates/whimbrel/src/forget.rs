@@ -38,7 +38,7 @@ pub struct Forget {
 }
 
 impl Forget {
-    /// Asks, and says what has been done.
+    /// Asks the broker, and prints the result.
     pub fn run(&self) -> Result<(), Failure> {
         if self.broker.is_empty() {
             return Err(anyhow!("the broker's name is empty; `whimbrel topology` shows the names").into());

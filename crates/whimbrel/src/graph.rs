@@ -1,5 +1,5 @@
-//! A drawing of the brokers: the one that answers in the middle, the others on rings by the links
-//! on the way to them.
+//! A drawing of the brokers: the one that answers in the middle, the others on rings by the number
+//! of links on the route to them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::f64::consts::TAU;
@@ -9,19 +9,19 @@ use whimbrel_server::api::answers::Broker;
 
 use crate::topology::in_order;
 
-/// Between two rings at least.
+/// Least distance between two rings.
 const RING: f64 = 120.0;
 
-/// Along the innermost ring, for each broker that has none beyond it.
+/// Length on the innermost ring for each broker without others beyond it.
 const ROOM: f64 = 60.0;
 
-/// Around everything.
+/// Margin around the drawing.
 const MARGIN: f64 = 90.0;
 
-/// A broker is a dot of this radius.
+/// Radius of a broker's dot.
 const DOT: f64 = 9.0;
 
-/// Links whose delay is written beside them; in larger drawings it is found by pointing at them.
+/// Links whose delay is written beside them, at most; larger drawings show it when pointed at.
 const LABELS_MAX: usize = 60;
 
 const STYLE: &str = "\
@@ -37,7 +37,7 @@ const STYLE: &str = "\
 </style>
 ";
 
-/// Where a broker is.
+/// Position of a broker in the drawing.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Place {
     x: f64,
@@ -51,7 +51,7 @@ struct Edge<'a> {
     loss_permille: u64,
 }
 
-/// Draws brokers as SVG. What is drawn depends on the brokers alone.
+/// Draws brokers as SVG. The drawing depends on the brokers alone.
 pub fn draw(brokers: &[Broker]) -> String {
     let order = in_order(brokers);
     let places = places(&order);
@@ -78,8 +78,8 @@ pub fn draw(brokers: &[Broker]) -> String {
     out + "</svg>\n"
 }
 
-/// Each broker has a sector of its ring, as wide as all that lies beyond it needs. Those that
-/// cannot be reached stand on a ring outside of all others.
+/// Positions of the brokers. Each has a sector of its ring, as wide as the brokers beyond it need.
+/// Unreachable ones are on a ring outside of all others.
 fn places<'a>(order: &[(&'a Broker, usize)]) -> BTreeMap<&'a str, Place> {
     let outside = order.iter().map(|(_, depth)| *depth).max().unwrap_or(0) + 1;
     let depths: Vec<usize> = order.iter().map(|(broker, depth)| if broker.own { 0 } else { (*depth).max(1) }).collect();
@@ -93,7 +93,7 @@ fn places<'a>(order: &[(&'a Broker, usize)]) -> BTreeMap<&'a str, Place> {
         0 => 0.0,
         _ => (all * ROOM / TAU).max(RING) + (ring - 1) as f64 * RING,
     };
-    // Leaves so far; a broker stands in the middle of its own.
+    // Number of leaves so far; a broker is in the middle of its own leaves.
     let mut begun = 0_usize;
     let mut places = BTreeMap::new();
     for (at, (broker, depth)) in order.iter().enumerate() {
@@ -105,7 +105,7 @@ fn places<'a>(order: &[(&'a Broker, usize)]) -> BTreeMap<&'a str, Place> {
     places
 }
 
-/// All links between brokers that are known; of what the two ends say of one, the worse.
+/// All links between known brokers. If the two ends of a link differ, the worse value counts.
 fn edges(brokers: &[Broker]) -> Vec<Edge<'_>> {
     let names: BTreeSet<&str> = brokers.iter().map(|broker| &*broker.name).collect();
     let mut edges = BTreeMap::<(&str, &str), (u64, u64)>::new();
@@ -123,7 +123,7 @@ fn edges(brokers: &[Broker]) -> Vec<Edge<'_>> {
     edges.into_iter().map(edge).collect()
 }
 
-/// The links that best ways take.
+/// The links that best routes take.
 fn steps(brokers: &[Broker]) -> BTreeSet<(&str, &str)> {
     fn step(broker: &Broker) -> Option<(&str, &str)> {
         let at = broker.path.len().checked_sub(2)?;
@@ -181,7 +181,7 @@ fn put_broker(broker: &Broker, place: Place, out: &mut String) {
     .expect("a string takes everything");
 }
 
-/// A text within markup.
+/// Escapes a text for markup.
 fn escaped(text: &str) -> String {
     let plain = |c: char| match c {
         '&' => "&amp;".to_owned(),
@@ -220,7 +220,7 @@ mod tests {
     fn every_broker_has_a_place_of_its_own() {
         let name = |number: usize| format!("b{number}");
         for count in [1, 2, 3, 40, 400] {
-            // A tree in which each has three below it.
+            // A tree in which each broker has three below it.
             let mut brokers = Vec::new();
             for number in 0..count {
                 let mut path = vec![name(number)];

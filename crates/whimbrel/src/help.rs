@@ -1,21 +1,20 @@
 //! Help pages, laid out for the width of the terminal.
 //!
-//! Options are laid out by the library. What stands below them is text of ours: paragraphs, and
-//! examples of which each is a command and, after two spaces or more, what it does.
+//! Options are laid out by the library. The text below them is laid out here: paragraphs, and
+//! examples, each a command and, after two spaces or more, its explanation.
 
 use clap::Command;
 
-/// The widest page.
+/// The widest page, in characters.
 const WIDEST: usize = 100;
 
-/// The narrowest; a terminal that is narrower cuts lines.
+/// The narrowest page, in characters; a narrower terminal cuts lines.
 const NARROWEST: usize = 40;
 
-/// How far explanations stand behind the beginning of their command, if they have a line of their
-/// own.
+/// Indentation of an explanation that has its own line.
 const INDENT: &str = "      ";
 
-/// The width of a page on this terminal, as the library finds it.
+/// The width of a page on this terminal, found as the library finds it.
 pub fn width() -> usize {
     let terminal = [
         rustix::termios::tcgetwinsize(rustix::stdio::stdout()),
@@ -26,7 +25,7 @@ pub fn width() -> usize {
     terminal.or_else(told).unwrap_or(WIDEST).clamp(NARROWEST, WIDEST)
 }
 
-/// Lays out the pages of a command and of those below it.
+/// Lays out the pages of a command and of its subcommands.
 pub fn laid_out(command: Command, width: usize) -> Command {
     let below: Vec<String> = command.get_subcommands().map(|below| below.get_name().to_owned()).collect();
     let command = match command.get_after_help().map(ToString::to_string) {
@@ -37,7 +36,7 @@ pub fn laid_out(command: Command, width: usize) -> Command {
     below.into_iter().fold(command, |command, name| command.mut_subcommand(name, |below| laid_out(below, width)))
 }
 
-/// Text as it fits into the width.
+/// Lays out text for a width.
 fn lay_out(text: &str, width: usize) -> String {
     let mut out: Vec<String> = Vec::new();
     let mut lines = text.lines().peekable();
@@ -61,8 +60,8 @@ fn lay_out(text: &str, width: usize) -> String {
     out.join("\n")
 }
 
-/// Examples: what they do stands in a column if all of it fits there, otherwise below each that has
-/// no room.
+/// Lays out examples: explanations are in a column if all fit there; otherwise each that does not
+/// fit is below its command.
 fn examples(rows: &[&str], width: usize, out: &mut Vec<String>) {
     let split = |row: &str| {
         let row = row.trim_start().to_owned();
@@ -87,7 +86,7 @@ fn examples(rows: &[&str], width: usize, out: &mut Vec<String>) {
     }
 }
 
-/// A command, which goes on in a second line after a backslash if it is too long.
+/// Writes a command, continued on a second line after a backslash if it is too long.
 fn command_line(command: &str, width: usize, out: &mut Vec<String>) {
     let (mut line, mut is_first) = ("  ".to_owned(), true);
     for word in shell_words(command) {
@@ -104,7 +103,7 @@ fn command_line(command: &str, width: usize, out: &mut Vec<String>) {
     out.push(line);
 }
 
-/// The words of a command. What is in quotes stays together, and so do an option and its value.
+/// The words of a command. A quoted text stays together, and so do an option and its value.
 fn shell_words(command: &str) -> Vec<&str> {
     let (mut words, mut begin, mut quote) = (Vec::new(), 0, None);
     for (at, letter) in command.char_indices() {
@@ -126,7 +125,7 @@ fn shell_words(command: &str) -> Vec<&str> {
     words
 }
 
-/// Words in lines of the width.
+/// Breaks words into lines of the width.
 fn wrap(text: &str, first: &str, later: &str, width: usize, out: &mut Vec<String>) {
     let mut line = first.to_owned();
     for word in text.split_whitespace() {

@@ -1,4 +1,4 @@
-//! `whimbrel interest`: what brokers want of each other.
+//! `whimbrel interest`: the interests of brokers.
 
 use anyhow::anyhow;
 use whimbrel_server::api::answers::{BrokerInterest, Fit, Interests};
@@ -8,7 +8,7 @@ use crate::failure::{self, Failure};
 use crate::sessions::print_json;
 use crate::table::{Cell, Table, Tone, count, is_coloured, name};
 
-/// Entries of each broker that are shown unless one is named.
+/// Entries of each broker that are shown unless a broker is named.
 const ENTRIES_SHOWN: usize = 5;
 
 const DETAILS: &str = "\
@@ -36,7 +36,7 @@ pub struct Interest {
 }
 
 impl Interest {
-    /// Asks and prints.
+    /// Asks the broker and prints the answer.
     pub fn run(&self) -> Result<(), Failure> {
         let (mut brokers, fit, now) = all(&self.reach.find()?)?;
         if let Some(wanted) = &self.broker {
@@ -56,7 +56,7 @@ impl Interest {
     }
 }
 
-/// All of them, the own first; how well that fits, and the broker's time.
+/// All interests, that of the answering broker first; how well it fits, and the broker's time.
 fn all(control: &Control) -> Result<(Vec<BrokerInterest>, Fit, u64), Failure> {
     let (mut brokers, mut next) = (Vec::new(), Some(0));
     let (mut fit, mut now) = (Fit::default(), 0);

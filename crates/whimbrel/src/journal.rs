@@ -1,4 +1,4 @@
-//! `whimbrel journal`: looking at the journal of a broker that does not run.
+//! `whimbrel journal`: checks the journal of a broker that does not run.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -42,7 +42,7 @@ enum Command {
 }
 
 impl Journal {
-    /// Does what was asked.
+    /// Runs the subcommand.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let Command::Check { directory, json } = self.command;
         let checked = match check_with_bar(&directory) {
@@ -61,7 +61,7 @@ impl Journal {
     }
 }
 
-/// Checks a directory; shows how far it is on a terminal.
+/// Checks a directory, with a progress bar on a terminal.
 pub fn check_with_bar(directory: &std::path::Path) -> Result<Checked, CheckError> {
     let bar = progress::bytes("checking");
     let checked = check(directory, &mut |done, total| {
@@ -72,7 +72,7 @@ pub fn check_with_bar(directory: &std::path::Path) -> Result<Checked, CheckError
     checked
 }
 
-/// What was found, for people.
+/// The result of a check as text.
 pub fn words(checked: &Checked) -> String {
     let coloured = is_coloured();
     let mut out = format!(

@@ -125,7 +125,7 @@ fn main() -> ExitCode {
     run(cli.command, unknown).unwrap_or_else(Failure::report)
 }
 
-/// Does what was asked; `warnings` are about the environment.
+/// Runs a subcommand; `warnings` are about the environment.
 fn run(command: Command, warnings: Vec<String>) -> Result<ExitCode, Failure> {
     if !matches!(command, Command::Serve(_)) {
         warnings.iter().for_each(|warning| failure::warn(warning));

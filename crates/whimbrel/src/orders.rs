@@ -1,4 +1,4 @@
-//! `whimbrel reload` and `whimbrel drain`: what signals do, asked by name.
+//! `whimbrel reload` and `whimbrel drain`: orders that signals can give, too.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -30,7 +30,7 @@ Examples:
   whimbrel drain --data /var/lib/whimbrel
   whimbrel drain --within 300";
 
-/// How often it is looked whether a broker has ended.
+/// Pause between two looks whether a broker has ended.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Arguments of `whimbrel reload`.
@@ -53,7 +53,7 @@ pub struct Drain {
 }
 
 impl Reload {
-    /// Has the broker read its configuration again, and says whether anything is different.
+    /// Makes the broker read its configuration again, and prints whether anything has changed.
     pub fn run(&self) -> Result<(), Failure> {
         let Reloaded { changed } = self.reach.find()?.ask("POST", "/api/v1/reload")?;
         failure::print(if changed { b"read again: in force\n" } else { b"read again: nothing has changed\n" })
@@ -61,11 +61,11 @@ impl Reload {
 }
 
 impl Drain {
-    /// Has the broker drain and end, and waits for that.
+    /// Makes the broker drain and end, and waits for that.
     pub fn run(&self) -> Result<(), Failure> {
         let control = self.reach.find()?;
         let process = control.process();
-        // Whoever may drain need not be allowed to look.
+        // A principal that may drain may lack the right to look.
         let began = began(&control).ok();
         let Draining { connections } = control.ask("POST", "/api/v1/drain")?;
         let clients = count(connections, "connection", "connections");
@@ -99,8 +99,8 @@ fn ends_by(process: &OwnedFd, end: Instant) -> anyhow::Result<bool> {
     }
 }
 
-/// Whether a broker that is asked over HTTP answers no more in time, or another one does: a service
-/// manager may have started it.
+/// Whether a broker reached over HTTP stops answering in time, or another process answers: a
+/// service manager may have started it.
 fn is_gone_by(control: &Control, began: Option<u64>, end: Instant) -> bool {
     while Instant::now() < end {
         if has_ended(control, began) {
@@ -117,7 +117,7 @@ fn began(control: &Control) -> anyhow::Result<u64> {
     Ok(control.ask::<Status>("GET", "/api/v1/status")?.started_ms)
 }
 
-/// Whether the broker that began then is gone.
+/// Whether the broker that began `then` is gone.
 fn has_ended(control: &Control, then: Option<u64>) -> bool {
     match began(control) {
         Ok(now) => then.is_some_and(|then| then != now),

@@ -1,4 +1,4 @@
-//! Standard output of commands that print as messages come.
+//! Standard output of commands that print messages as they arrive.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
@@ -8,8 +8,7 @@ use anyhow::{Context, Result};
 use tokio::io::Interest;
 use tokio::net::unix::pipe::Sender;
 
-/// Writes to standard output, past all buffers of this process; false if nobody reads there any
-/// more.
+/// Writes to standard output, past all buffers of this process; `false` if its reader has gone.
 pub fn written(output: &[u8]) -> Result<bool> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(output).and_then(|()| stdout.flush()) {
@@ -19,10 +18,10 @@ pub fn written(output: &[u8]) -> Result<bool> {
     }
 }
 
-/// Waits until nobody reads standard output any more, so that `sub | head -1` ends with `head`,
-/// also if no message comes that could not be written. For ever if it is no pipe.
+/// Waits until the reader of standard output has gone, so that `sub | head -1` ends with `head`
+/// even if no further message has to be written. Waits for ever if it is not a pipe.
 pub async fn reader_gone() {
-    // The system does not watch files, and nobody leaves them.
+    // The system does not watch files, which have no reader that could go.
     if let Ok(stdout) = io::stdout().as_fd().try_clone_to_owned()
         && let Ok(watched) = Sender::from_file_unchecked(File::from(stdout))
         && watched.ready(Interest::ERROR).await.is_ok()

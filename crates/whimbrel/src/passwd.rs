@@ -46,7 +46,7 @@ impl Passwd {
     }
 }
 
-/// The password from the terminal, or the first line of standard input.
+/// Reads the password from the terminal, or from the first line of standard input.
 fn read() -> anyhow::Result<Vec<u8>> {
     if !io::stdin().is_terminal() {
         return read_line();
@@ -68,11 +68,11 @@ fn ask(prompt: &str) -> anyhow::Result<Vec<u8>> {
     line
 }
 
-/// One line of standard input, without its end.
+/// Reads one line of standard input, without its end.
 fn read_line() -> anyhow::Result<Vec<u8>> {
     let mut line = Vec::new();
-    // With the end of the line, and one byte more than may be, so that what is too long is refused
-    // and not cut.
+    // Includes the end of the line, and one byte more than allowed, so that a longer password is
+    // refused and not cut.
     let most = PASSWORD_MAX as u64 + 3;
     io::stdin().lock().take(most).read_until(b'\n', &mut line).context("cannot read the password")?;
     while line.last().is_some_and(|last| matches!(last, b'\n' | b'\r')) {
@@ -81,7 +81,7 @@ fn read_line() -> anyhow::Result<Vec<u8>> {
     Ok(line)
 }
 
-/// The terminal shows nothing of what is typed as long as this lives.
+/// Stops the echo of the terminal while this lives.
 struct Hidden(Termios);
 
 impl Hidden {
@@ -96,7 +96,7 @@ impl Hidden {
 
 impl Drop for Hidden {
     fn drop(&mut self) {
-        // There is nothing else to be done; `stty echo` would.
+        // A failure cannot be helped here; `stty echo` does it.
         let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.0);
     }
 }

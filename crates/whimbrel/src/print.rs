@@ -5,19 +5,19 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::json;
 use whimbrel_client::{Gap, Message, Notice, Tick};
 
-/// How messages are printed.
+/// Options of printing.
 #[derive(Clone, Copy, Debug)]
 pub struct Printer {
-    /// A line of JSON each.
+    /// Prints each message as a line of JSON.
     pub json: bool,
-    /// The topic before each payload.
+    /// Prints the topic before each payload.
     pub verbose: bool,
-    /// Only retained messages.
+    /// Prints only retained messages.
     pub retained_only: bool,
 }
 
 impl Printer {
-    /// Appends a message as it is to be printed; whether it counts.
+    /// Appends a message as it is printed. Returns whether it counts.
     pub fn put(&self, message: &Message, output: &mut Vec<u8>) -> bool {
         if self.retained_only && !message.retain {
             return false;
@@ -54,7 +54,7 @@ impl Printer {
     }
 }
 
-/// Gaps in words, those of the same reason together: a broker that ends leaves one in each of its
+/// Gaps as text, those with the same reason together: a broker that ends leaves one in each of its
 /// streams.
 pub fn words(gaps: &[Gap]) -> Vec<String> {
     let mut left: Vec<&Gap> = gaps.iter().collect();
@@ -75,7 +75,7 @@ pub fn words(gaps: &[Gap]) -> Vec<String> {
     lines
 }
 
-/// The moment of a tick, or its number if that is no moment.
+/// The time of a tick, or its number if that is not a time.
 fn moment(tick: Tick) -> String {
     let at = jiff::Timestamp::from_nanosecond(tick.0.into());
     at.map_or_else(|_| tick.to_string(), |at| at.strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string())
@@ -86,7 +86,7 @@ fn unix_millis() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Everything about a message. A payload that is no text comes in hexadecimal under another name.
+/// A message as JSON. A payload that is not text is in hexadecimal under another key.
 fn json_line(message: &Message, received_ms: u64) -> String {
     let mut line = json!({
         "topic": message.topic,

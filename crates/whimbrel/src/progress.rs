@@ -1,10 +1,10 @@
-//! Progress of long work, on standard error if somebody looks at it.
+//! Progress of long work, on standard error if that is a terminal.
 
 use std::io::IsTerminal;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// A bar of bytes.
+/// A progress bar of bytes.
 pub fn bytes(what: &'static str) -> ProgressBar {
     let is_seen = std::io::stderr().is_terminal();
     let target = if is_seen { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };

@@ -12,13 +12,13 @@ use whimbrel_client::{Client, Error, Event, Events, Publish as Message, QoS, Rec
 
 use crate::connection::{self, Connection};
 
-/// Messages that may be on their way unacknowledged.
+/// Messages that may be sent and unacknowledged at the same time.
 const IN_FLIGHT_MAX: usize = 100;
 
-/// Lines that are read ahead.
+/// Lines that are read ahead, at most.
 const LINES_MAX: usize = 1_000;
 
-/// Topics and responses of MQTT are at most this long, bytes.
+/// Bytes of a topic or another text in MQTT, at most.
 const TEXT_MAX: usize = u16::MAX as usize;
 
 pub const EXAMPLES: &str = "\
@@ -98,7 +98,7 @@ fn topic(name: &str) -> Result<String, &'static str> {
     text(name)
 }
 
-/// Where messages come from.
+/// Source of messages.
 enum Source {
     /// This payload.
     One(Vec<u8>),
@@ -119,7 +119,7 @@ impl Source {
     }
 }
 
-/// Reads lines on a thread of its own, because reading standard input blocks.
+/// Reads lines on its own thread, because reading standard input blocks.
 fn lines() -> mpsc::Receiver<std::io::Result<Vec<u8>>> {
     let (sender, receiver) = mpsc::channel(LINES_MAX);
     std::thread::spawn(move || {
@@ -198,7 +198,7 @@ impl Publish {
         message
     }
 
-    /// Publishes everything in order, several at a time on their way.
+    /// Publishes all messages in order, up to [`IN_FLIGHT_MAX`] of them unacknowledged.
     async fn publish_all(&self, client: &Client, events: &mut Events, mut source: Source) -> Result<()> {
         let not_published = || format!("not published to {}", self.topic);
         let mut receipts = VecDeque::new();
@@ -210,7 +210,8 @@ impl Publish {
                     result.with_context(not_published)?;
                     continue;
                 }
-                // Nothing is subscribed to: what comes is the end.
+                // Nothing is subscribed to, so the only event of interest is the end of the
+                // connection.
                 event = events.next() => match event {
                     Some(Event::Disconnected { reason }) => return Err(reason).context("the connection is over"),
                     _ => continue,
@@ -235,8 +236,8 @@ impl Publish {
     }
 }
 
-/// Waits for the acknowledgement of the message that was sent first; for ever if there is none.
-/// Harmless to give up.
+/// Waits for the acknowledgement of the oldest message; for ever if there is none. May be
+/// cancelled.
 async fn oldest(receipts: &mut VecDeque<Receipt>) -> Result<(), Error> {
     let Some(receipt) = receipts.front_mut() else { return std::future::pending().await };
     let result = receipt.acknowledged().await;

@@ -1,4 +1,4 @@
-//! `whimbrel sessions`: who is, or was, at a running broker.
+//! `whimbrel sessions`: sessions and clients of running brokers.
 
 use std::cmp::Ordering;
 
@@ -15,7 +15,7 @@ use crate::failure::{self, Failure};
 use crate::system::{self, All};
 use crate::table::{Cell, Table, Tone, count, is_coloured, moment, name, span};
 
-/// A position that is older than this is shown as something to look at.
+/// A position that is older than this, in milliseconds, is highlighted.
 const LONG_LAG: u64 = 60_000;
 
 const EXAMPLES: &str = "\
@@ -119,7 +119,7 @@ enum Sort {
 }
 
 impl Sessions {
-    /// Does what was asked.
+    /// Runs the subcommand.
     pub fn run(self) -> Result<(), Failure> {
         match self.command {
             Command::List { reach, own, prefix, clients, away, lagging, sort, json } => {
@@ -168,7 +168,7 @@ impl Sort {
     }
 }
 
-/// Those of the broker that is asked; its name does not matter.
+/// The sessions of the broker that is asked; its name does not matter.
 fn own_pages(control: &Control, prefix: &str) -> anyhow::Result<All<Page>> {
     let mut all: Page = control.ask("GET", &format!("/api/v1/sessions?{prefix}"))?;
     while let Some(after) = all.next {
@@ -178,7 +178,8 @@ fn own_pages(control: &Control, prefix: &str) -> anyhow::Result<All<Page>> {
     Ok(System { brokers, silent: Vec::new(), missed: Vec::new() })
 }
 
-/// Those of all brokers. One that falls silent on the way stays with what it has told.
+/// The sessions of all brokers. A broker that stops answering in between keeps the sessions that it
+/// has told.
 fn all_pages(control: &Control, prefix: &str) -> anyhow::Result<All<Page>> {
     let mut all: All<Page> = system::ask(control, &format!("sessions?{prefix}"))?;
     for said in &mut all.brokers {
@@ -198,7 +199,7 @@ fn all_pages(control: &Control, prefix: &str) -> anyhow::Result<All<Page>> {
     Ok(all)
 }
 
-/// The sessions of all that have answered, each with its broker and that one's time.
+/// The sessions of all brokers that have answered, each with its broker and that broker's time.
 fn sorted(all: &All<Page>, sort: Sort) -> Vec<(&str, &Session, u64)> {
     let pages = system::answers(all);
     let mut sessions: Vec<_> = pages
@@ -241,7 +242,7 @@ fn print_all(all: &All<Page>, sort: Sort, own: bool) -> Result<(), Failure> {
     failure::print((table.text(is_coloured()) + &foot + &system::absent(all)).as_bytes())
 }
 
-/// Clients that are connected, and by what.
+/// Prints the connected clients and their connections.
 fn print_clients(all: &All<Page>, sort: Sort, own: bool) -> Result<(), Failure> {
     let mut columns = vec!["CLIENT", "ADDRESS", "OVER", "MQTT", "USER", "SINCE>", "MESSAGES IN>", "OUT>"];
     if !own {
@@ -272,24 +273,24 @@ fn print_clients(all: &All<Page>, sort: Sort, own: bool) -> Result<(), Failure> 
     failure::print((table.text(is_coloured()) + &foot + &system::absent(all)).as_bytes())
 }
 
-/// What a client speaks.
+/// The protocol of a client's connection.
 fn protocol(connection: &Connection) -> String {
     if connection.bridge { format!("{} bridge", connection.protocol) } else { connection.protocol.clone() }
 }
 
-/// A session, and the broker that has it.
+/// A session, and its broker.
 #[derive(Serialize)]
 struct Found {
     broker: String,
-    /// It is the one that was asked.
+    /// It is the broker that was asked.
     #[serde(skip)]
     is_asked: bool,
     #[serde(flatten)]
     shown: Shown,
 }
 
-/// Asks all brokers for a session. Where it has moved a moment ago, the former one may still have
-/// it too.
+/// Asks all brokers for a session. Shortly after a session has moved, its previous owner may still
+/// have it too.
 fn find(control: &Control, client: &str) -> anyhow::Result<Found> {
     let at = format!("sessions/{}", percent::encode(client));
     let all: All<Shown> = system::ask(control, &at)?;
@@ -351,7 +352,7 @@ fn show(control: &Control, client: &str, json: bool) -> Result<(), Failure> {
     if let Some(refused) = &shown.refused_publishes {
         facts.row(vec!["  refused".into(), Cell::new(refused_in_words(refused), Tone::Warn)]);
     }
-    // Without a head.
+    // Without the head.
     out += facts.text(coloured).split_once('\n').map_or("", |(_, rows)| rows);
     out.push('\n');
     let mut table = Table::new(&["FILTER", "QOS>", "DURABILITY", "POSITION", "LAG>", "SELECTOR"]);
@@ -404,7 +405,7 @@ fn row(subscription: &Subscription) -> Vec<Cell> {
     ]
 }
 
-/// Nothing is changed at another broker.
+/// Refuses to change a session at another broker than the one asked.
 fn expect_asked(found: &Found, client: &str, what: &str) -> Result<(), Failure> {
     if found.is_asked {
         return Ok(());
@@ -481,7 +482,7 @@ fn number(number: u64) -> Cell {
     if number == 0 { Cell::none() } else { number.to_string().into() }
 }
 
-/// Prints what machines read.
+/// Prints JSON.
 pub fn print_json(what: &impl serde::Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(what).context("it cannot be written as JSON")?;
     failure::print((text + "\n").as_bytes())

@@ -1,4 +1,4 @@
-//! `whimbrel status`: all brokers at one glance.
+//! `whimbrel status`: all brokers at a glance.
 
 use whimbrel_server::api::answers::{History, Said, Status as Answer, System, Told};
 
@@ -8,7 +8,7 @@ use crate::sessions::print_json;
 use crate::system::{All, absent, answers};
 use crate::table::{Cell, Table, Tone, count, is_coloured, name, size, span};
 
-/// How far back rates look.
+/// Time over which rates are taken, milliseconds.
 const RATE_OVER: u64 = 10_000;
 
 const DETAILS: &str = "\
@@ -36,7 +36,7 @@ pub struct Status {
 }
 
 impl Status {
-    /// Asks and prints.
+    /// Asks the brokers and prints the answers.
     pub fn run(&self) -> Result<(), Failure> {
         let control = self.reach.find()?;
         if self.own && self.json {
@@ -56,7 +56,7 @@ impl Status {
     }
 }
 
-/// The broker that is asked, alone.
+/// The answer of the asked broker alone.
 fn own(control: &Control) -> anyhow::Result<All<Answer>> {
     let status: Answer = control.ask("GET", "/api/v1/status")?;
     let said = Said { name: status.name.clone(), answer: Told::So(status) };
@@ -88,7 +88,7 @@ fn text(all: &All<Answer>, histories: &All<History>, coloured: bool) -> String {
     }
     let unheard = all.silent.len() + all.missed.len();
     let brokers = all.brokers.len() + unheard;
-    // What those have that have not answered is not known: the sums are no totals then.
+    // The numbers of brokers that have not answered are not known, so the sums are no totals.
     let of = match unheard {
         0 => String::new(),
         _ => format!(" at the {} that answered", all.brokers.len()),
@@ -103,7 +103,7 @@ fn text(all: &All<Answer>, histories: &All<History>, coloured: bool) -> String {
     table.text(coloured) + &foot + &unreached(all) + &absent(all)
 }
 
-/// Peers of the configuration that are not reached, and why.
+/// Configured peers that are not reached, and why.
 fn unreached(all: &All<Answer>) -> String {
     let mut text = String::new();
     for (broker, status) in answers(all) {

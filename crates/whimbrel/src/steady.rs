@@ -1,4 +1,4 @@
-//! Plain subscriptions over as many connections as it takes.
+//! Plain subscriptions that connect again when their connection is lost.
 
 use std::time::Duration;
 
@@ -7,16 +7,16 @@ use whimbrel_client::{Client, Error, Events, Link, Linked, Message, Options};
 
 /// Asks for subscriptions on a connection.
 pub trait Subscribes {
-    /// Subscribes; an answer that says no is an error.
+    /// Subscribes. A refusal by the broker is an error.
     async fn subscribe(&self, client: &Client, events: &mut Events) -> Result<()>;
 
-    /// An error of connecting, in words for the user.
+    /// A connection error, as text for the user.
     fn explained(&self, error: Error) -> anyhow::Error;
 }
 
 /// Subscriptions whose connection is made again whenever it is lost. Without a session at the
-/// broker they begin anew then: what is retained comes again, and what was published meanwhile does
-/// not.
+/// broker they begin anew then: retained messages are sent again, and messages published meanwhile
+/// are not.
 pub struct Steady<S> {
     subscribes: S,
     options: Options,
@@ -24,13 +24,13 @@ pub struct Steady<S> {
     link: Link,
 }
 
-/// What happens, in order.
+/// What happens to the subscriptions, in order.
 pub enum Happened {
     /// A message arrived.
     Message(Message),
-    /// There is no connection any more, or another attempt has failed; so long until the next.
+    /// The connection is lost, or another attempt has failed; the next attempt is after this time.
     Lost(Error, Duration),
-    /// There is a connection again; whether the broker has kept the session.
+    /// The connection is up again; whether the broker has kept the session.
     Back(bool),
 }
 
@@ -46,10 +46,10 @@ impl<S: Subscribes> Steady<S> {
         Ok(Steady { subscribes, options, has_session, link: Link::up(client, events) })
     }
 
-    /// What happens next. It may be given up and called anew.
+    /// Waits for the next item. May be cancelled and called anew.
     ///
     /// # Errors
-    /// Going on makes no sense: another connection uses the client id, or the broker refuses.
+    /// A retry is useless: another connection uses the client id, or the broker refuses.
     pub async fn next(&mut self) -> Result<Happened> {
         match self.link.next().await {
             Linked::Message(message) => return Ok(Happened::Message(message)),
@@ -71,7 +71,7 @@ impl<S: Subscribes> Steady<S> {
         Ok(Happened::Back(is_kept))
     }
 
-    /// A message, if there is one already.
+    /// A message, if one has already arrived.
     pub fn try_next(&mut self) -> Option<Message> {
         self.link.try_next()
     }
@@ -86,7 +86,7 @@ impl<S: Subscribes> Steady<S> {
         }
     }
 
-    /// Says goodbye.
+    /// Disconnects.
     pub async fn close(self) {
         self.link.close().await;
     }

@@ -1,4 +1,4 @@
-//! `whimbrel streams`: what a running broker keeps, and for whom.
+//! `whimbrel streams`: what running brokers keep, and for which subscriptions and brokers.
 
 use whimbrel_server::api::answers::{JournalUse, Stream, Streams as Answer};
 
@@ -8,10 +8,10 @@ use crate::sessions::print_json;
 use crate::system::{self, All};
 use crate::table::{Cell, Table, Tone, count, is_coloured, name, paint, size, span};
 
-/// A stream that is held for longer than this is shown as something to look at.
+/// A stream that is held for longer than this, in milliseconds, is highlighted.
 const LONG_HOLD: u64 = 60_000;
 
-/// The columns of what other brokers are owed.
+/// Columns of the retention holds of other brokers.
 const OWED: [&str; 5] = ["STREAM", "OWED TO", "ACKNOWLEDGED>", "BEHIND>", "HEARD>"];
 
 const DETAILS: &str = "\
@@ -40,7 +40,7 @@ pub struct Streams {
 }
 
 impl Streams {
-    /// Asks and prints.
+    /// Asks the brokers and prints the answers.
     pub fn run(&self) -> Result<(), Failure> {
         let control = self.reach.find()?;
         let mut columns = vec!["STREAM", "LAST>", "LOGGED>", "KEPT>", "OLDEST>", "HELD BY", "FOR>", "OTHERS>"];
@@ -82,12 +82,12 @@ impl Streams {
     }
 }
 
-/// What other brokers are owed, below the streams; nothing if that is nothing.
+/// The table of retention holds, below the streams; empty if there are none.
 fn owed_text(owed: &Table) -> String {
     if owed.is_empty() { String::new() } else { format!("\n{}", owed.text(is_coloured())) }
 }
 
-/// How far other brokers are with a stream.
+/// Rows of other brokers' retention holds on a stream.
 fn owed_rows(stream: &Stream, now: u64) -> impl Iterator<Item = Vec<Cell>> {
     let ago = move |at: u64| format!("{} ago", span(now.saturating_sub(at)));
     stream.owed.iter().map(move |owed| {
@@ -104,7 +104,7 @@ fn owed_rows(stream: &Stream, now: u64) -> impl Iterator<Item = Vec<Cell>> {
     })
 }
 
-/// What is to be said of a broker's journal; `whose` is its name.
+/// A broker's journal as text; `whose` is the broker's name.
 fn journal(answer: &Answer, whose: &str) -> String {
     match &answer.journal {
         Some(journal) => words(journal, whose),

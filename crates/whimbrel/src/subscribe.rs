@@ -17,10 +17,10 @@ use crate::output::{reader_gone, written};
 use crate::print::{self, Printer};
 use crate::steady::{Happened, Steady, Subscribes};
 
-/// Output is written when it has grown this large, bytes, or when no message waits.
+/// Output is written when it has this many bytes, or when no message waits.
 pub const OUTPUT_BYTES: usize = 64 << 10;
 
-/// Said when there is a connection again.
+/// Messages for a connection that is up again.
 const BACK_IN_SESSION: &str = "connected again, and going on with the session";
 const BACK_ANEW: &str =
     "connected again; what was published meanwhile was not kept (--session and --durability have it kept)";
@@ -91,7 +91,7 @@ pub struct Subscribe {
 }
 
 impl Subscribe {
-    /// Subscribes and prints what comes.
+    /// Subscribes and prints messages.
     pub fn run(self) -> Result<(), Failure> {
         if let Some(text) = &self.selector {
             Selector::parse(text).map_err(|error| Failure::Selector(text.clone(), error))?;
@@ -124,7 +124,7 @@ impl Subscribe {
         printed
     }
 
-    /// Prints until the count is reached, the time is over, nobody reads any more, or the user
+    /// Prints until the count is reached, the time is over, the reader has gone, or the user
     /// interrupts.
     async fn print_all(&self, steady: &mut Steady<&Subscribe>, end: Option<Instant>) -> Result<()> {
         let mut left = self.count.unwrap_or(u64::MAX);
@@ -176,7 +176,7 @@ impl Subscribe {
         }
     }
 
-    /// Appends a message as it is to be printed; whether it counts.
+    /// Appends a message as it is printed. Returns whether it counts.
     fn put(&self, message: &Message, output: &mut Vec<u8>) -> bool {
         let notice = message.notice();
         if let Some(Notice::Gap(gap)) = &notice {
@@ -189,7 +189,7 @@ impl Subscribe {
         Printer { json: self.json, verbose: self.verbose, retained_only: self.retained_only }
     }
 
-    /// Subscribes to the one filter, and follows it over as many connections as it takes.
+    /// Subscribes to the one filter, and follows it over as many connections as needed.
     async fn follow(&self) -> Result<()> {
         ensure!(
             self.returning.durability != Some(Durability::Durable),
@@ -218,8 +218,8 @@ impl Subscribe {
         if left > 0 { self.time_is_over(left) } else { Ok(()) }
     }
 
-    /// Whether it asks for the names of events: `--json` prints them, now or when it goes on with
-    /// the session.
+    /// Whether the subscription asks for the names of events: `--json` prints them, now or when it
+    /// goes on with the session.
     fn asks_names(&self) -> bool {
         self.connection.has_properties() && (self.json || self.session.is_some())
     }
@@ -240,7 +240,7 @@ impl Subscribes for &Subscribe {
         properties.extend(self.returning.durability.map(|durability| ("w-durability", durability.name())));
         properties.extend(self.returning.notices.then_some(("w-notices", "on")));
         if self.asks_names() && !properties.iter().any(|(name, _)| *name == "w-notices") {
-            // Named with whatever value, it asks for the names of events.
+            // With this property, whatever its value, the broker names events.
             properties.push(("w-notices", "off"));
         }
         let answer = events.during(client.subscribe_with(&filters, None, &properties)).await;

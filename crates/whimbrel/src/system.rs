@@ -1,4 +1,4 @@
-//! What all brokers answer, for people.
+//! Answers of all brokers, as text.
 
 use serde::de::DeserializeOwned;
 use whimbrel_server::api::answers::{Said, System, Told};
@@ -6,7 +6,7 @@ use whimbrel_server::api::answers::{Said, System, Told};
 use crate::control::Control;
 use crate::table::name;
 
-/// What brokers have answered: names and answers, and why there are none.
+/// The answers of all brokers, or why a broker has none.
 pub type All<T> = System<Told<T>>;
 
 /// Asks all brokers.
@@ -14,7 +14,7 @@ pub fn ask<T: DeserializeOwned>(control: &Control, question: &str) -> anyhow::Re
     control.ask("GET", &format!("/api/v1/system/{question}"))
 }
 
-/// The answers that there are, by the brokers' names.
+/// The existing answers, by the brokers' names.
 pub fn answers<T>(all: &All<T>) -> impl Iterator<Item = (&str, &T)> {
     all.brokers.iter().filter_map(|said| match &said.answer {
         Told::So(answer) => Some((&*said.name, answer)),
@@ -22,7 +22,7 @@ pub fn answers<T>(all: &All<T>) -> impl Iterator<Item = (&str, &T)> {
     })
 }
 
-/// Who is not among the answers, and why; nothing if all are.
+/// The brokers without an answer, and why; empty if all have answered.
 pub fn absent<T>(all: &All<T>) -> String {
     let refused = all.brokers.iter().filter_map(|Said { name: broker, answer }| match answer {
         Told::Not(refused) => Some(format!("{}: {}\n", name(broker), name(&refused.error))),
@@ -31,7 +31,7 @@ pub fn absent<T>(all: &All<T>) -> String {
     refused.collect::<String>() + &unheard(&all.silent, &all.missed)
 }
 
-/// Who has not answered.
+/// The brokers that have not answered.
 pub fn unheard(silent: &[String], missed: &[String]) -> String {
     let list = |words: &str, names: &[String]| {
         let names: Vec<String> = names.iter().map(|broker| name(broker)).collect();

@@ -1,25 +1,25 @@
-//! Tables, spans of time and sizes for people.
+//! Tables, spans of time and sizes, as text.
 
 use std::fmt::Write;
 use std::io::IsTerminal;
 
-/// Characters of a name in a table on a terminal.
+/// Characters of a name in a table on a terminal, at most.
 const NAME_MAX: usize = 48;
 
-/// How a table's cell stands out.
+/// Highlighting of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tone {
-    /// As usual.
+    /// Normal.
     Plain,
     /// All is well.
     Good,
-    /// Something to look at.
+    /// To be looked at.
     Warn,
     /// Less important than the others.
     Dim,
 }
 
-/// A cell.
+/// A cell of a table.
 #[derive(Clone, Debug)]
 pub struct Cell {
     text: String,
@@ -27,12 +27,12 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// A cell that stands out.
+    /// A highlighted cell.
     pub fn new(text: impl Into<String>, tone: Tone) -> Cell {
         Cell { text: text.into(), tone }
     }
 
-    /// Something that is not there.
+    /// A cell without a value.
     pub fn none() -> Cell {
         Cell::new("-", Tone::Dim)
     }
@@ -52,7 +52,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// With these columns; those whose name ends with '>' are aligned to the right.
+    /// A table with these columns; those whose name ends with '>' are aligned to the right.
     pub fn new(columns: &[&'static str]) -> Table {
         let head = columns.iter().map(|name| (name.trim_end_matches('>'), name.ends_with('>'))).collect();
         Table { head, rows: Vec::new() }
@@ -63,12 +63,12 @@ impl Table {
         self.rows.push(cells);
     }
 
-    /// Whether it has no rows.
+    /// Whether the table has no rows.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// As text; coloured if asked.
+    /// The table as text; coloured on request.
     pub fn text(&self, coloured: bool) -> String {
         let heads = self.head.iter().enumerate();
         let widths: Vec<usize> = heads
@@ -100,7 +100,7 @@ impl Table {
     }
 }
 
-/// A text in its tone.
+/// A text with the colour of its tone.
 pub fn paint(text: &str, tone: Tone, coloured: bool) -> String {
     let code = match tone {
         Tone::Plain => "",
@@ -111,14 +111,14 @@ pub fn paint(text: &str, tone: Tone, coloured: bool) -> String {
     if coloured && !code.is_empty() { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
 }
 
-/// Whether standard output is coloured: on terminals, unless somebody does not want it.
+/// Whether standard output is coloured: on terminals, unless `NO_COLOR` is set.
 pub fn is_coloured() -> bool {
     let is_unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     std::io::stdout().is_terminal() && !is_unwanted
 }
 
-/// A name that a client has chosen, without what would do something to a terminal; on a terminal
-/// not too long.
+/// A name that a client has chosen, with control and invisible characters escaped for the terminal,
+/// and cut on a terminal.
 pub fn name(text: &str) -> String {
     let is_plain = |c: char| !c.is_control() && !is_invisible(c);
     let shown: String =
@@ -171,7 +171,7 @@ pub fn count(number: u64, one: &str, many: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { many })
 }
 
-/// A moment.
+/// A time as text.
 pub fn moment(millis: u64) -> String {
     let at = i64::try_from(millis).ok().and_then(|millis| jiff::Timestamp::from_millisecond(millis).ok());
     at.map_or_else(|| millis.to_string(), |at| at.strftime("%Y-%m-%d %H:%M:%SZ").to_string())

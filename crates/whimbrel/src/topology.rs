@@ -1,5 +1,4 @@
-//! `whimbrel topology`: the brokers, how they are linked, and the ways from one of them to the
-//! others.
+//! `whimbrel topology`: the brokers, their links, and the routes from one of them to the others.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,17 +14,17 @@ use crate::sessions::print_json;
 use crate::system::{self, All};
 use crate::table::{Cell, Table, Tone, count, delay, is_coloured, name, paint, size, span};
 
-/// Links of a broker that are named in its row.
+/// Links of a broker that its row names, at most.
 const LINKS_SHOWN: usize = 6;
 
-/// A loss from which on a link is shown as something to look at, in thousandths.
+/// A link with at least this loss, in thousandths, is highlighted.
 const MUCH_LOSS: u64 = 50;
 
-/// A clock that is further off is shown as something to look at, milliseconds.
+/// A clock that is off by more than this, in milliseconds, is highlighted.
 const CLOCK_OFF: u64 = 1000;
 
-/// What is known of a broker's links is told anew every 30 s; when it is older than this, something
-/// is in its way.
+/// Link states are sent anew every 30 s; one that is older than this, in milliseconds, is
+/// highlighted.
 const OLD: u64 = 40_000;
 
 const DETAILS: &str = "\
@@ -57,7 +56,7 @@ pub struct Topology {
 }
 
 impl Topology {
-    /// Asks, and prints or draws.
+    /// Asks the broker, and prints or draws the answer.
     pub fn run(&self) -> Result<(), Failure> {
         let control = self.reach.find()?;
         let all: All<Answer> = if self.own { own(&control)? } else { system::ask(&control, "topology")? };
@@ -100,14 +99,14 @@ impl Topology {
     }
 }
 
-/// How many there are.
+/// The number of brokers, and of those that cannot be reached, as text.
 fn brokers(brokers: &[Broker]) -> String {
     let far = brokers.iter().filter(|broker| !broker.reachable && !broker.own).count() as u64;
     let all = count(brokers.len() as u64, "broker", "brokers");
     if far == 0 { all } else { format!("{all}, {far} of them cannot be reached") }
 }
 
-/// Brokers as a tree of best ways, each with its depth; those that cannot be reached at the end.
+/// Brokers as a tree of best routes, each with its depth; unreachable ones at the end.
 pub fn in_order(brokers: &[Broker]) -> Vec<(&Broker, usize)> {
     let mut below: BTreeMap<&str, Vec<&Broker>> = BTreeMap::new();
     let (mut stack, mut far) = (Vec::new(), Vec::new());
@@ -119,7 +118,7 @@ pub fn in_order(brokers: &[Broker]) -> Vec<(&Broker, usize)> {
         }
     }
     for all in below.values_mut() {
-        // The last one is taken first.
+        // The stack takes the last one first.
         all.sort_by_key(|broker| std::cmp::Reverse((broker.cost_us, &broker.name)));
     }
     let mut order = Vec::with_capacity(brokers.len());
@@ -176,13 +175,13 @@ fn loss(permille: u64) -> String {
     format!("{}.{} %", permille / 10, permille % 10)
 }
 
-/// The broker that is asked, alone; its name does not matter.
+/// The answer of the asked broker alone; its name does not matter.
 fn own(control: &Control) -> anyhow::Result<All<Answer>> {
     let said = Said { name: String::new(), answer: Told::So(control.ask("GET", "/api/v1/topology")?) };
     Ok(System { brokers: vec![said], silent: Vec::new(), missed: Vec::new() })
 }
 
-/// The links that brokers have; whose they are, unless they are all of one broker.
+/// A table of the brokers' links; with the brokers' names unless they are all of one broker.
 fn links<'a>(answers: impl Iterator<Item = (&'a str, &'a Answer)>, own: bool) -> Table {
     let mut columns = vec![
         "LINK",
@@ -237,7 +236,7 @@ fn cells(link: &Link) -> Vec<Cell> {
 mod tests {
     use super::*;
 
-    /// A broker at the end of that way.
+    /// A broker at the end of that path.
     fn broker(path: &[&str], cost: u64) -> Broker {
         Broker {
             name: path.last().expect("it has a name").to_string(),

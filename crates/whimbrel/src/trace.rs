@@ -1,4 +1,4 @@
-//! `whimbrel trace`: what became of an event.
+//! `whimbrel trace`: the path of an event.
 
 use anyhow::anyhow;
 use whimbrel_server::api::answers::{Trace as Answer, Traced};
@@ -36,7 +36,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Asks and prints.
+    /// Asks the broker and prints the answer.
     pub fn run(&self) -> Result<(), Failure> {
         let target = format!("/api/v1/trace/{}", percent::encode(&self.event));
         let answer: Answer = self.reach.find()?.ask("GET", &target)?;
@@ -76,12 +76,12 @@ fn table(brokers: &[Traced]) -> Table {
     table
 }
 
-/// A line of another broker, without what would do something to a terminal.
+/// A line from another broker, with control characters escaped for the terminal.
 fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { c.escape_unicode().to_string() } else { c.to_string() }).collect()
 }
 
-/// Who had nothing to say.
+/// Brokers without notes, and why.
 fn others(answer: &Answer) -> String {
     let ignorant: Vec<String> = answer.ignorant.iter().map(|broker| name(broker)).collect();
     let known = if answer.brokers.is_empty() || ignorant.is_empty() {

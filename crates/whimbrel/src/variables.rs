@@ -1,23 +1,23 @@
-//! Variables of the environment that look like ours and are none: probably misspelt.
+//! Warns of environment variables that look like Whimbrel's and are not: probably misspelt.
 
 use std::collections::BTreeSet;
 
 use clap::Command;
 
-/// What all of ours begin with.
+/// Prefix of Whimbrel's variables.
 const PREFIX: &str = "WHIMBREL_";
 
-/// How alike two names must be for one to be suggested for the other (Jaro-Winkler, 0 to 1).
+/// Least similarity of two names for one to be suggested for the other (Jaro-Winkler, 0 to 1).
 const ALIKE: f64 = 0.9;
 
-/// What orchestrators set in containers beside a service of the name `whimbrel`.
+/// Variables that orchestrators set in containers beside a service named `whimbrel`.
 const OF_SERVICES: [&str; 3] = ["WHIMBREL_SERVICE_", "WHIMBREL_PORT_", "WHIMBREL_PORT"];
 
-/// What this project's own tests and scripts read.
+/// Variables of this project's tests and scripts.
 const OF_TESTS: [&str; 5] =
     ["WHIMBREL_BIN", "WHIMBREL_OLD_BIN", "WHIMBREL_SEED", "WHIMBREL_SEEDS", "WHIMBREL_WRITE_DOCS"];
 
-/// A warning for each variable of the environment that no command knows.
+/// A warning for each variable with the prefix that no command knows.
 pub fn unknown(command: &Command) -> Vec<String> {
     let mut known = BTreeSet::new();
     gather(command, &mut known);
@@ -25,7 +25,7 @@ pub fn unknown(command: &Command) -> Vec<String> {
     warnings(given, &known)
 }
 
-/// The variables of a command and of those below it.
+/// Adds the variables of a command and of its subcommands.
 fn gather(command: &Command, known: &mut BTreeSet<String>) {
     let names = command.get_arguments().filter_map(|argument| argument.get_env()?.to_str());
     known.extend(names.map(str::to_owned));

@@ -5,7 +5,7 @@ use crate::failure::{self, Failure};
 /// Version and commit, in one line.
 pub const SHORT: &str = env!("WHIMBREL_VERSION");
 
-/// Prints all there is to know about this build.
+/// Prints the facts about this build.
 pub fn print() -> Result<(), Failure> {
     let text = format!(
         "whimbrel {}\nprotocols:  MQTT 5.0, MQTT 3.1.1\ntransports: TCP, TLS 1.2 and 1.3 (ring), WebSocket, WebSocket with TLS\n\
