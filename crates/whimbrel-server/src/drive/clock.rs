@@ -69,7 +69,7 @@ impl Clock {
         (state.observed().offset_nanos as f64 / 1e9, state.steps_refused())
     }
 
-    /// Looks at the system's clock every [`LOOK_EVERY`], as long as the runtime lives.
+    /// Looks at the system's clock every `LOOK_EVERY`, as long as the runtime lives.
     pub async fn watch(self) {
         loop {
             tokio::time::sleep(LOOK_EVERY).await;

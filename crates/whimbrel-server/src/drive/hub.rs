@@ -196,7 +196,7 @@ impl Hub {
         self.run(|machine, now| machine.broker.handle(now, Input::Fences(fences), &mut machine.ports));
     }
 
-    /// Sets the partitions of the cache, and of the buffer that other brokers are asked for,
+    /// Sets the partitions of the cache, and the interest that the broker has on its behalf,
     /// between two events.
     pub fn set_division(&self, division: &Division) {
         self.run(|machine, now| {

@@ -210,7 +210,7 @@ impl Overlay {
         self.shared.local
     }
 
-    /// Dials `HOST:PORT` once, unless it is being dialled, there is a link to it, or [`DIALED_MAX`]
+    /// Dials `HOST:PORT` once, unless it is being dialled, there is a link to it, or `DIALED_MAX`
     /// is reached.
     pub fn dial(&self, address: &str) {
         let mut tasks = self.tasks.lock();
@@ -238,7 +238,7 @@ impl Overlay {
         self.shared.endpoint.close(ENDING, b"the broker ends");
     }
 
-    /// Closes all links, and waits at most [`PARTING`] until the other brokers have been told.
+    /// Closes all links, and waits at most `PARTING` until the other brokers have been told.
     pub async fn close(&self) {
         self.cut();
         let _ = timeout(PARTING, self.shared.endpoint.wait_idle()).await;

@@ -343,7 +343,7 @@ impl Reading<'_> {
         let costs = "the broker does not start with this directory";
         let wrong = match restored {
             Ok(_) => wrong.map(|error| error.to_string()),
-            // The stream's own damage has been told.
+            // The stream's own damage has been reported.
             Err(whimbrel_journal::RestoreError::Read(_)) => None,
             Err(error) => Some(error.to_string()),
         };

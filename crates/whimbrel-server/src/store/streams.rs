@@ -1,4 +1,4 @@
-//! The streams of the journal by the names that the core has for them.
+//! The streams of the journal, by the core's names for them.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -25,8 +25,7 @@ fn filter(pubend: u8, shard: u16) -> StreamId {
     StreamId { kind: FILTER, id: u64::from(pubend) << 16 | u64::from(shard) }
 }
 
-/// Those that are there from the beginning, and those of filter records, which are born when they
-/// are needed.
+/// The streams that always exist, and those of filter records, which are created when needed.
 #[derive(Debug)]
 pub(super) struct Streams {
     pub(super) events: [Stream; PUBENDS],
@@ -44,10 +43,10 @@ struct Filter {
 }
 
 impl Streams {
-    /// The streams of a journal. What is missing is born, and durable when this returns.
+    /// Opens the streams of a journal. Missing ones are created, and durable when this returns.
     ///
     /// # Errors
-    /// When the journal takes nothing.
+    /// The journal takes nothing.
     pub(super) fn open(journal: &Disk) -> Result<Streams, Refused> {
         let known = journal.streams().into_iter().filter(|(id, _)| id.kind == FILTER);
         let filters = known.map(|(id, stream)| {
@@ -68,7 +67,7 @@ impl Streams {
         Ok(Streams { events: of_events, ticks, map, filters })
     }
 
-    /// The stream of this name, if it has been born.
+    /// The stream of this name, if it exists.
     pub(super) fn find(&self, name: StreamName) -> Option<Stream> {
         match name {
             StreamName::Events(pubend) => self.events.get(usize::from(pubend)).copied(),
@@ -77,16 +76,15 @@ impl Streams {
         }
     }
 
-    /// How many operations it takes to give up a part of a stream, with its filter records.
+    /// Number of operations that release a part of a stream, with its filter records.
     pub(super) fn chops(&self, name: StreamName) -> usize {
         let StreamName::Events(pubend) = name else { return 1 };
         1 + self.filters.range((pubend, 0)..=(pubend, u16::MAX)).count()
     }
 
-    /// Gives up a part of a stream, and with events their filter records. A stream of those in
-    /// which nothing is left is removed, unless it is the one with the newest subscriptions, or of
-    /// other brokers: numbers of subscriptions are not given twice, and most streams are never
-    /// needed again.
+    /// Releases a part of a stream, and with events their filter records. An empty stream of filter
+    /// records is removed, unless it is the one with the newest subscriptions, or of other brokers:
+    /// numbers of subscriptions are not given twice, and most streams are never needed again.
     ///
     /// # Errors
     /// As [`Log::chop`].
@@ -111,7 +109,7 @@ impl Streams {
         Ok(ticket)
     }
 
-    /// The stream of this name for a record at that tick. It is born if it must be.
+    /// The stream of this name for a record at that tick; created if need be.
     ///
     /// # Errors
     /// As [`Log::open_stream`].

@@ -17,8 +17,8 @@ const HAND_OVER_LOOK: Duration = Duration::from_millis(5);
 
 impl Hub {
     /// Connects the broker to others: begins to dial them and to accept their links. Returns the
-    /// address of the socket. If `config` has no addresses, this one is announced, unless it is
-    /// unspecified.
+    /// address of the socket. If `config` has no addresses and the plan is open, this one is
+    /// announced, unless it is unspecified.
     ///
     /// # Errors
     /// The socket cannot be bound.

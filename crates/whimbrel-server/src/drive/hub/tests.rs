@@ -168,7 +168,7 @@ async fn linked() -> (Arc<Hub>, Arc<Hub>, PeerLink) {
 #[tokio::test]
 async fn a_connection_that_waits_for_its_session_is_read_on_so_that_its_end_is_noticed() {
     let hub = Hub::new(config(), 1);
-    // The peer does not exist, so the owners of sessions cannot be asked.
+    // The peer does not exist, so no broker can be asked where sessions are.
     hub.open_overlay(&plan(vec!["127.0.0.1:1".into()]), with_others("a")).expect("a free port");
     let seeking = || hub.look(|broker, _, _| broker.core().roam_gauges().map(|gauges| gauges.seeking));
     let (mut line, port) = open(&hub);
