@@ -292,11 +292,9 @@ impl Ledger {
         let follow = message.subscription_identifiers().first().and_then(|id| self.follows.get(&(who.clone(), *id)));
         let resumes = follow.is_some_and(Follow::may_go_back);
         let is_logged = self.log.durable.contains(mark);
-        // Who goes back behind what it has acknowledged finds its former selectors forgotten.
         let name = message.user_property("w-id").and_then(places::name);
         let is_settled = follow.zip(name).is_some_and(|(follow, name)| follow.is_sure_of(name));
-        // On topics that are never logged it is semi-durable: what it has not got yet is judged by
-        // its latest selector.
+        // Topics that are never logged are semi-durable: the latest selector judges.
         let wants = |text: &str| match resumes {
             _ if message.retain => true,
             _ if is_volatile && session.wishes.has_changed(text) => session.wishes.may_ever(&who, text, &event),

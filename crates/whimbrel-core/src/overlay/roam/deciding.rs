@@ -34,9 +34,8 @@ enum Act {
     Refuse,
 }
 
-/// Of several states of a session the greatest is used: that of the latest attachment, and of these
-/// the one that was there itself. What was given away names the attachment that it went to, or that
-/// others went to after that, and says which it is of where others have a version.
+/// The greatest of several states of a session is used: that of the latest attachment, and of these
+/// the owner's. A state that was given away names the attachment that it went to.
 fn rank(known: &KnownClaim) -> (u64, u8, u64, u64, HostId) {
     // Versions of two owners have nothing to do with each other: as everywhere else, the later
     // attachment is the newer one.

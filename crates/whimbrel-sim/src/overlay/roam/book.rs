@@ -1,8 +1,5 @@
-//! The book of roaming clients: what was published, what came to whom, and the rules that are
-//! broken the moment something is heard.
-//!
-//! It sees what clients say and hear, which processes ended and whose disk was lost, and what was
-//! written to the disks.
+//! The book of roaming clients: publishes, deliveries, and the rules that these break at once. It
+//! sees the packets of clients, ends of processes, lost disks, and records that were written.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -103,8 +100,7 @@ pub(super) struct Account {
     pub(super) home: Option<(Time, Process)>,
     /// When it last came to a broker from another.
     moved: Option<Time>,
-    /// When it last came back to a machine that had lost its disk meanwhile: its keeper is gone,
-    /// and another broker has the name.
+    /// When it last came back to a machine that had lost its disk meanwhile.
     renewed: Option<Time>,
     tags: BTreeMap<u16, usize>,
 }
@@ -155,8 +151,7 @@ impl Book {
         self.accounts.insert(client, account);
     }
 
-    /// A client did something at a process, or was told something there. `reach`: what there is
-    /// around it.
+    /// Records an act of a client at a process, or a packet to it; `reach` is what surrounds it.
     pub(super) fn note(&mut self, now: Time, (client, at): (usize, Process), deed: Deed, reach: Reach<'_>) {
         match deed {
             Deed::Publishes { number, message } => self.published((now, reach.clock()), (client, at), number, message),
@@ -302,8 +297,7 @@ impl Book {
         let troubles = &self.troubles;
         let is_lost = troubles.lost_disk(from, now)
             && (troubles.gone(from, now) > 1 || troubles.cut(from, now) || troubles.any(began, began + COPY));
-        // It was begun where nobody was linked who is here, or is linked with this broker: a
-        // stranger is served as well.
+        // It was begun at a broker that was linked with none of those here: a stranger is served.
         let is_unheard_of = founded.is_some_and(|(since, home)| !troubles.has_heard((home.0, since), (at.0, now)));
         if !is_clean && !forces && !is_lost && !is_unheard_of {
             self.breaks(Rule::Session, format!("the session of {who} is gone, which was at {before:?}"));

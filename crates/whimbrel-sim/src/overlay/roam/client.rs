@@ -1,7 +1,6 @@
 //! Clients that wander over all brokers of a world, and one witness at each broker.
 //!
-//! A client has two places at the door: it may connect anew while its older connection is still
-//! open, as one whose network has gone does.
+//! A client has two connections: it may connect anew while its older connection is still open.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
