@@ -190,8 +190,8 @@ impl Partition {
         while limit.is_exceeded(self.slots.events + 1, self.slots.bytes + weight) && self.overwrite_one(around) {}
     }
 
-    /// Overwrites one event, as a smaller capacity or the passing of time demands; false if there
-    /// is none.
+    /// Frees room by one step: overwrites an event, or moves the oldest one to the protected part;
+    /// false if there is none.
     pub(super) fn overwrite_one(&mut self, around: &mut Around<'_>) -> bool {
         let overwritten = match self.plan.policy {
             Policy::Lrp => self.slots.pop(),
@@ -236,7 +236,7 @@ impl Partition {
         while self.slots.bytes > limit.bytes && (self.overwrite_least() || self.demote(protected.part(0), now)) {}
     }
 
-    /// Takes the oldest event out of the lrp part: it becomes a protected one, or is overwritten.
+    /// Takes the oldest event out of the lrp part: it is protected from now on, or overwritten.
     /// False if there is none.
     fn demote(&mut self, protected: Limit, now: Time) -> bool {
         let Some(oldest) = self.classes.oldest(0) else { return false };

@@ -45,7 +45,7 @@ pub(crate) struct UnansweredSubscribe {
     pub(crate) tag: u16,
     pub(crate) index: u32,
     pub(crate) made: Made,
-    /// The number of the last event that was delivered before they were made.
+    /// The number of the last event that had passed when they were made.
     pub(crate) begun: u64,
 }
 
@@ -161,8 +161,8 @@ impl AwaitedBrokers {
     }
 }
 
-/// Whether a broker has confirmed a version in all of its streams, and these have been delivered up
-/// to where the version is in force.
+/// Whether a broker has confirmed a version in all of its streams, and its reliable ones have
+/// passed here up to where the version is in force.
 pub(super) fn has_confirmed(streams: &Sources, host: HostId, version: u64) -> bool {
     let mut known = streams.of_host(host).peekable();
     // A broker whose streams are not followed will never confirm.

@@ -2,7 +2,7 @@
 //!
 //! Invariants: the last tick of a destination moves when an event is *matched* for it, whether or
 //! not it could be sent; so everything between two of its last ticks is silence under the version
-//! in force. An event is matched under the newest version that was adopted before it.
+//! in force. An event is matched under the newest version that was adopted before it passed.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -136,7 +136,7 @@ pub(super) fn understood(text: Option<&str>) -> Option<Selector> {
 
 impl Broker {
     /// Adopts the changed interest of another broker: it is in force from now on, in each own
-    /// stream after everything accepted so far.
+    /// stream after everything that has passed.
     pub(super) fn adopt(&mut self, now: Time, host: HostId, out: &mut dyn Output) {
         self.streams.close(now);
         let passed = self.passed_own();
@@ -200,7 +200,7 @@ impl Broker {
         self.hold_for(now, host, out);
     }
 
-    /// The last ticks of the own streams.
+    /// The tick up to which each own stream has passed.
     pub(super) fn passed_own(&self) -> [Tick; Streams::COUNT] {
         let mut passed = [Tick(0); Streams::COUNT];
         for (place, (_, tick)) in passed.iter_mut().zip(self.streams.own.pubends()) {

@@ -293,7 +293,7 @@ impl Broker {
     }
 
     /// Puts the present selector of a durable subscription in force in a stream after this tick, if
-    /// everything before it has been delivered here.
+    /// everything before it has passed here.
     fn count_selector_from(&mut self, cursor: u32, pubend: PubendId, since: Tick) {
         if self.streams.passed(pubend) < since {
             return;

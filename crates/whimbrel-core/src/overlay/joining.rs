@@ -19,7 +19,7 @@ pub const ALL_OTHERS: &str = "*";
 pub(super) struct Joining {
     since: Time,
     /// Brokers of which a neighbour has the link state and this broker does not; at most
-    /// [`BROKERS_MAX`](super::topology::BROKERS_MAX).
+    /// [`BROKERS_MAX`](whimbrel_net::topology::BROKERS_MAX).
     lacking: BTreeSet<HostId>,
     /// A neighbour has named all brokers that it knows.
     is_compared: bool,

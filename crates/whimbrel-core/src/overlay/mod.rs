@@ -4,24 +4,29 @@
 //! The driver reports links as [`crate::Input::Peer`]; the overlay acts on that and on deadlines,
 //! and sends through [`crate::Output::peer_bytes`].
 //!
-//! - `peers`, `handshake`: links come up and go down; the identity of the other end; unsent bytes.
-//! - [`estimate`], [`topology`], [`routes`]: delay and loss of links, the graph of brokers, the
-//!   best paths.
-//! - `flood`, `interests`, `registry`: link states, interests and retained messages reach every
-//!   broker.
-//! - `own_interest`, [`reduce`]: the interest that this broker announces. `destinations`: the
-//!   interests of other brokers in its streams.
+//! Links, topology, routes and interests themselves are types of [`whimbrel_net`]; here stands what
+//! the broker does with them.
+//!
+//! - `handshake`, `joining`: links come up and go down; the other end; the first moments of a
+//!   broker. `flood`, `registry`: link states, interests and retained messages reach every broker.
+//!   `watch`: what follows when the topology has changed.
+//! - `own_interest`: the interest that this broker announces. `destinations`: the interests of
+//!   other brokers in its streams. `reduce` in [`whimbrel_net::interest`] bounds both.
 //! - `forward`, `receive`: events are sent, passed on and taken in. `predecessors`: events that
 //!   must not be delivered before another one. `quiet`: silence. `repair`, `answer`: holes, and the
 //!   brokers that fill them.
+//! - `follow`, `retire`: hosts come to be known, end, and are forgotten.
 //! - `hold_given`, `hold_received`: how far logs are kept for durable subscriptions elsewhere.
-//! - `borrow`, `lend`, `passing`: parts of logs, read for other brokers.
+//!   `returning`: a subscription that comes back before its interest is in force again.
+//! - `borrow`, `lend`, `named`, `passing`: parts of logs, read for other brokers.
 //! - `confirm`, `ending`: a SUBSCRIBE or UNSUBSCRIBE is answered when the other brokers know of it.
-//! - `messages`: routed messages between brokers that need not be neighbours.
-//! - `questions`: operators' questions to all brokers.
+//! - `messages`: routed messages between brokers that need not be neighbours. `questions`:
+//!   operators' questions to all brokers.
+//! - `roam`: sessions move to the broker that their client connects to, and are copied to others.
 //! - `shares`: shared subscriptions with members at several brokers. `rendezvous`: the broker that
 //!   is in charge of one.
-//! - `inspect`, `traces`: state that can be inspected, and the path of single events.
+//! - `inspect`, `sizes`, `stats`, `traces`: state that can be inspected, and the path of single
+//!   events.
 
 mod answer;
 mod borrow;

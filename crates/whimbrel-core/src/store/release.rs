@@ -31,7 +31,7 @@ const COUNT_MAX: usize = 65_536;
 /// Places of subscriptions that a round visits in one go.
 const ROUND_MAX: usize = 65_536;
 
-/// Per own stream, the number of holders by the tick that each holds it from.
+/// Per own stream, the number of holders by the tick after which each holds it.
 #[derive(Debug, Default)]
 pub(crate) struct Holds([BTreeMap<Tick, u32>; OWN]);
 

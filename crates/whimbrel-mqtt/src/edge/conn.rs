@@ -120,7 +120,7 @@ pub(crate) struct Conn {
     pub(crate) room: usize,
     /// The largest packet that the client accepts.
     pub(crate) max_packet: u32,
-    /// The time without a packet after which the connection ends; zero: no limit.
+    /// The time without any byte received after which the connection ends; zero: no limit.
     pub(crate) patience: Duration,
     pub(crate) last_heard: Time,
     /// The time to which its timer is set.

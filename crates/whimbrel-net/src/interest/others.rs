@@ -106,7 +106,7 @@ pub enum InterestOutcome {
 impl KnownInterest {
     /// For how long the subscriber's broker has relied on its interest; zero: the interest has just
     /// been announced, and its first subscription was not answered before. It was answered soon
-    /// after, hence [`ANSWERED_AFTER`].
+    /// after, within 50 ms.
     pub fn age_at(&self, now: Time) -> Duration {
         let held = now.since(self.at);
         if self.age.is_zero() && held < ANSWERED_AFTER { self.age } else { self.age + held }

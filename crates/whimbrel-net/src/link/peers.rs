@@ -27,8 +27,8 @@ pub const STUCK_AFTER: Duration = Duration::from_secs(10);
 /// is read when there is room.
 pub const CONTROL_HIGH: usize = 256 << 10;
 
-/// Unsent bytes of reliable events above which further ones are not sent: the receiver finds a gap
-/// and asks for it.
+/// Unsent bytes of reliable events above which further ones are not sent: the receiver finds a
+/// hole and asks for it.
 pub const RELIABLE_HIGH: usize = 4 << 20;
 
 /// Unsent bytes of events of best effort above which further ones are dropped.

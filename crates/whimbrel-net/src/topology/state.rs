@@ -63,7 +63,7 @@ pub struct Neighbour {
 /// [`LinkStateError::Expired`] and [`LinkStateError::Full`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LinkStateError {
-    /// Another host had the name first: this one.
+    /// Another host had the name first: the one given.
     NameTaken(HostId),
     /// It is as old as [`super::STATE_LIFETIME`].
     Expired,

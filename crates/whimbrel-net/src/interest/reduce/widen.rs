@@ -34,7 +34,8 @@ pub(super) fn system_root(filter: &str) -> Option<&str> {
     filter.starts_with('$').then(|| filter.split('/').next().unwrap_or(filter))
 }
 
-/// Events per second under a filter; a value out of range is clamped.
+/// Events per second under a filter; a value out of range is clamped, and NaN
+/// counts as 0.
 pub(super) fn rate(traffic: &dyn TrafficEstimate, filter: TopicFilter<'_>) -> f64 {
     traffic.rate(filter).clamp(0.0, 1e18).max(0.0)
 }

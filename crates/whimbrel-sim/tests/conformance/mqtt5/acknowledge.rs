@@ -92,8 +92,8 @@ fn after_pubcomp_an_identifier_is_a_new_message() {
     assert_eq!(world.payloads(subscriber), ["first", "second"]);
 }
 
-// covers: MQTT-4.3.3-9, MQTT-3.5.2-1, MQTT-3.5.2-2, MQTT-3.5.2-3, MQTT-3.4.2-1, MQTT-3.4.2-2,
-// MQTT-3.4.2-3
+// covers: MQTT-4.3.3-9, MQTT-3.5.2-1, MQTT-3.5.2-2, MQTT-3.5.2-3, MQTT-3.4.2-1, MQTT-3.4.2-2
+// covers: MQTT-3.4.2-3
 #[test]
 fn after_a_refusing_pubrec_an_identifier_is_a_new_message() {
     let mut world = World::new();

@@ -12,8 +12,8 @@ fn method() -> Props {
     Props::new().data(property::AUTH_METHOD, "SCRAM-SHA-256")
 }
 
-// covers: MQTT-4.12.0-1, MQTT-4.12.0-2, MQTT-4.12.0-4, MQTT-4.12.0-5, MQTT-3.15.2-1, MQTT-3.15.2-2,
-// MQTT-3.15.2-3
+// covers: MQTT-4.12.0-1, MQTT-4.12.0-2, MQTT-4.12.0-4, MQTT-4.12.0-5, MQTT-3.15.2-1, MQTT-3.15.2-2
+// covers: MQTT-3.15.2-3
 #[test]
 fn an_authentication_method_is_refused_without_an_exchange() {
     let mut world = World::new();

@@ -22,8 +22,8 @@ fn connack_is_the_first_packet_and_accepts() {
     assert_eq!(world.packets(conn), [], "and the only one");
 }
 
-// covers: MQTT-3.2.2-2, MQTT-3.2.2-3, MQTT-3.1.2-4, MQTT-3.1.2-5, MQTT-3.1.2-6, MQTT-3.1.4-4,
-// MQTT-3.1.3-2
+// covers: MQTT-3.2.2-2, MQTT-3.2.2-3, MQTT-3.1.2-4, MQTT-3.1.2-5, MQTT-3.1.2-6, MQTT-3.1.4-4
+// covers: MQTT-3.1.3-2
 #[test]
 fn session_present_tells_whether_there_was_a_session() {
     let mut world = World::new();

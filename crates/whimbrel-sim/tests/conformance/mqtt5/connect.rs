@@ -131,8 +131,8 @@ fn impossible_connect_flags_are_malformed() {
     ]);
 }
 
-// covers: MQTT-3.1.2-9, MQTT-3.1.2-16, MQTT-3.1.2-17, MQTT-3.1.2-18, MQTT-3.1.2-19, MQTT-3.1.3-3,
-// MQTT-3.1.4-1
+// covers: MQTT-3.1.2-9, MQTT-3.1.2-16, MQTT-3.1.2-17, MQTT-3.1.2-18, MQTT-3.1.2-19, MQTT-3.1.3-3
+// covers: MQTT-3.1.4-1
 #[test]
 fn fields_must_be_those_that_the_flags_name() {
     let plain = Connect::v5("a");
@@ -181,8 +181,8 @@ fn a_password_may_come_without_a_user_name() {
     world.assert_undisturbed(conn);
 }
 
-// covers: MQTT-3.1.3-4, MQTT-3.1.3-8, MQTT-3.1.3-11, MQTT-3.1.3-12, MQTT-1.5.4-1, MQTT-1.5.4-2,
-// MQTT-1.5.7-1
+// covers: MQTT-3.1.3-4, MQTT-3.1.3-8, MQTT-3.1.3-11, MQTT-3.1.3-12, MQTT-1.5.4-1, MQTT-1.5.4-2
+// covers: MQTT-1.5.7-1
 #[test]
 fn strings_of_connect_must_be_valid() {
     let plain = Connect::v5("a");

@@ -57,8 +57,8 @@ fn dup_of_a_publisher_is_not_forwarded() {
     );
 }
 
-// covers: MQTT-3.3.2-1, MQTT-3.3.2-2, MQTT-4.7.0-1, MQTT-4.7.3-1, MQTT-4.7.3-2, MQTT-1.5.4-1,
-// MQTT-1.5.4-2
+// covers: MQTT-3.3.2-1, MQTT-3.3.2-2, MQTT-4.7.0-1, MQTT-4.7.3-1, MQTT-4.7.3-2, MQTT-1.5.4-1
+// covers: MQTT-1.5.4-2
 #[test]
 fn a_topic_name_must_be_one() {
     let mut world = World::new();
@@ -84,8 +84,8 @@ fn a_topic_name_must_be_one() {
     }
 }
 
-// covers: MQTT-3.3.2-13, MQTT-3.3.2-14, MQTT-3.3.2-19, MQTT-4.7.0-1, MQTT-1.5.4-1, MQTT-1.5.4-2,
-// MQTT-1.5.7-1
+// covers: MQTT-3.3.2-13, MQTT-3.3.2-14, MQTT-3.3.2-19, MQTT-4.7.0-1, MQTT-1.5.4-1, MQTT-1.5.4-2
+// covers: MQTT-1.5.7-1
 #[test]
 fn strings_among_the_properties_must_be_valid() {
     let mut world = World::new();
