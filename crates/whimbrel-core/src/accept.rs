@@ -71,7 +71,7 @@ impl Broker {
         }
         let whom = self.sessions.whom(link);
         if qos == Qos::ExactlyOnce
-            && let Some(first) = self.sessions.get(from).memory.unreleased.get(&tag).copied()
+            && let Some(first) = self.sessions.get(from).memory.pending.unreleased.get(&tag).copied()
         {
             self.sessions.stats.publishes_repeated += 1;
             return self.answer(now, whom, (first.batch, Answer::Repeat { tag, qos, number: None }), out);
@@ -102,7 +102,7 @@ impl Broker {
                 let AcceptOutcome { matched, is_written } = taken;
                 if qos == Qos::ExactlyOnce {
                     let batch = if matched.is_none() { self.store.commit_queue.last() } else { BatchNo(0) };
-                    self.sessions.get_mut(from).memory.unreleased.insert(tag, Unreleased { batch, is_written });
+                    self.sessions.get_mut(from).memory.pending.unreleased.insert(tag, Unreleased { batch, is_written });
                 }
                 if matched.is_none() && fault!(self, AnswersBeforeCommit) {
                     let result = Accepted::Routed { matched: true };
@@ -118,7 +118,7 @@ impl Broker {
                 if qos == Qos::AtMostOnce {
                     out.dropped(link, refusal);
                 } else if let Some(number) = number {
-                    self.sessions.get_mut(from).memory.refused_number.get_or_insert(number);
+                    self.sessions.get_mut(from).memory.pending.refused_number.get_or_insert(number);
                 }
                 Accepted::Refused(refusal)
             }
@@ -143,7 +143,7 @@ impl Broker {
         self.sessions.stats.publishes_repeated += 1;
         if qos == Qos::ExactlyOnce {
             let unreleased = Unreleased { batch: first, is_written: false };
-            self.sessions.get_mut(from).memory.unreleased.insert(tag, unreleased);
+            self.sessions.get_mut(from).memory.pending.unreleased.insert(tag, unreleased);
         }
         if qos != Qos::AtMostOnce {
             self.answer(now, whom, (first, Answer::Repeat { tag, qos, number }), out);
@@ -166,10 +166,10 @@ impl Broker {
     /// this one were accepted; or when the table of numbering publishers is full.
     fn check_number(&mut self, now: Time, from: u32, number: u64) -> Result<Option<BatchNo>, Refusal> {
         let session = self.sessions.get_mut(from);
-        if session.memory.refused_number.is_some_and(|refused| number > refused) {
+        if session.memory.pending.refused_number.is_some_and(|refused| number > refused) {
             return Err(Refusal::NumberAfterRefused);
         }
-        session.memory.refused_number = None;
+        session.memory.pending.refused_number = None;
         let publishers = &mut self.store.publishers;
         if let Some(first) = publishers.is_repeat(&session.client_id, number) {
             return Ok(Some(first));

@@ -320,7 +320,7 @@ impl Broker {
 
     /// The number of exactly-once publishes of a link that it has not released.
     pub fn unreleased(&self, link: Link) -> usize {
-        self.sessions.attached_to(link).map_or(0, |index| self.sessions.get(index).memory.unreleased.len())
+        self.sessions.attached_to(link).map_or(0, |index| self.sessions.get(index).memory.pending.unreleased.len())
     }
 
     /// Whether something that is to be sent to a link waits to be durable.
@@ -343,7 +343,7 @@ impl Broker {
     pub fn is_unreleased(&self, link: Link, tag: u16) -> bool {
         self.sessions
             .attached_to(link)
-            .is_some_and(|index| self.sessions.get(index).memory.unreleased.contains_key(&tag))
+            .is_some_and(|index| self.sessions.get(index).memory.pending.unreleased.contains_key(&tag))
     }
 
     fn expire(&mut self, now: Time, out: &mut dyn Output) {

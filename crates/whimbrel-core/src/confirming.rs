@@ -276,13 +276,13 @@ impl Broker {
     /// Whether an earlier request of the session is not done yet.
     fn has_to_wait(&self, index: u32) -> bool {
         let memory = &self.sessions.get(index).memory;
-        memory.structural + memory.later > 0
+        memory.pending.structural + memory.pending.later > 0
     }
 
     /// Queues a change of a session's subscriptions until the write queue's last batch is durable.
     fn wait_for_commit(&mut self, index: u32, whom: Recipient, wait: Wait) {
         let batch = self.store.write_queue.seal();
-        self.sessions.get_mut(index).memory.structural += 1;
+        self.sessions.get_mut(index).memory.pending.structural += 1;
         self.sessions.enter_commit_queue(whom);
         self.store.commit_queue.push(batch, wait);
     }
@@ -290,17 +290,17 @@ impl Broker {
     fn wait_for_others(&mut self, now: Time, (whom, tag): (Recipient, u16), what: Structural, out: &mut dyn Output) {
         let index = self.sessions.of(whom.link);
         let session = self.sessions.get_mut(index);
-        if session.memory.later >= LATER_END {
+        if session.memory.pending.later >= LATER_END {
             return self.kick(now, index, Kick::AsksTooMuch, out);
         }
-        session.memory.later += 1;
-        let place = session.memory.asked;
-        session.memory.asked = place.wrapping_add(1);
+        session.memory.pending.later += 1;
+        let place = session.memory.pending.asked;
+        session.memory.pending.asked = place.wrapping_add(1);
         let later = Later { whom, tag, index, number: session.memory.number, place, what };
         let batch = self.store.commit_queue.last();
         self.sessions.enter_commit_queue(whom);
         self.store.commit_queue.push(batch, Wait::Later(Box::new(later)));
-        if self.sessions.get(index).memory.later > LATER_MAX
+        if self.sessions.get(index).memory.pending.later > LATER_MAX
             && let Some(link) = self.sessions.set_paused(index, Pause::Asks, true)
         {
             self.sessions.stats.subscribers_held += 1;
@@ -332,7 +332,7 @@ impl Broker {
         self.check_log_for(is_durable, durable.is_none())?;
         let is_other = known.is_some_and(|known| known.selector.as_deref() != text.as_deref());
         let mut old: Vec<FormerSelector<'_>> =
-            durable.map_or(Vec::new(), |durable| durable.old.iter().map(|old| old.view()).collect());
+            durable.map_or(Vec::new(), |durable| durable.rare.old.iter().map(|old| old.view()).collect());
         let until = (is_other && durable.is_some()).then_some(*assigned);
         let until = if fault!(self, SelectorAtOnce) { None } else { until };
         if let Some(upto) = until {
@@ -407,7 +407,7 @@ impl Broker {
         }
         let is_there = self.sessions.is_numbered(index, number);
         if is_there {
-            self.sessions.get_mut(index).memory.structural -= 1;
+            self.sessions.get_mut(index).memory.pending.structural -= 1;
             let answer = present.then_some((whom, tag));
             for text in self.make_subscriptions(now, index, made, answer, out) {
                 // It was written, but cannot be made: for instance, its start position is invalid.
@@ -450,7 +450,7 @@ impl Broker {
             self.router.remove_interest(filter, interest);
         }
         if self.sessions.is_numbered(index, number) {
-            self.sessions.get_mut(index).memory.structural -= 1;
+            self.sessions.get_mut(index).memory.pending.structural -= 1;
         }
         if present {
             self.answer_end(now, (whom, tag), index, existed, out);
@@ -462,7 +462,7 @@ impl Broker {
         let Later { whom, index, number, place, .. } = later;
         if self.sessions.is_numbered(index, number) {
             let memory = &mut self.sessions.get_mut(index).memory;
-            if memory.turns != place || present && memory.structural > 0 {
+            if memory.pending.turns != place || present && memory.pending.structural > 0 {
                 // It is the turn of another, or an earlier one is not done.
                 if present {
                     self.sessions.enter_commit_queue(whom);
@@ -470,8 +470,8 @@ impl Broker {
                 let batch = self.store.commit_queue.last();
                 return self.store.commit_queue.push(batch, Wait::Later(Box::new(later)));
             }
-            (memory.later, memory.turns) = (memory.later - 1, place.wrapping_add(1));
-            if memory.later <= LATER_LOW
+            (memory.pending.later, memory.pending.turns) = (memory.pending.later - 1, place.wrapping_add(1));
+            if memory.pending.later <= LATER_LOW
                 && let Some(link) = self.sessions.set_paused(index, Pause::Asks, false)
             {
                 out.resume(link);

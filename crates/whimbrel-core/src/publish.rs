@@ -200,7 +200,7 @@ impl<'a> PassRound<'a> {
             return;
         }
         // After a restart of this broker, its stream may have begun again with earlier events.
-        if cursor.durable.as_deref().is_some_and(|durable| durable.beyond.contains(&publication.id)) {
+        if cursor.durable.as_deref().is_some_and(|durable| durable.rare.beyond.contains(&publication.id)) {
             return;
         }
         let is_flying = sessions.get(cursor.session).inflight.loading(id, publication.id).is_some();

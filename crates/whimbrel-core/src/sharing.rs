@@ -277,9 +277,9 @@ impl Broker {
         let session = self.sessions.get_mut(index);
         let is_kept = session.memory.is_kept;
         for ReassignedDelivery { tag, .. } in taken.iter().filter(|taken| taken.is_written && is_kept) {
-            session.memory.abandoned.push(Abandoned { tag: *tag, group: route::NO_GROUP, origin: 0 });
+            session.memory.pending.abandoned.push(Abandoned { tag: *tag, group: route::NO_GROUP, origin: 0 });
         }
-        if !session.memory.abandoned.is_empty() {
+        if !session.memory.pending.abandoned.is_empty() {
             let number = session.memory.number;
             self.sessions.dropped.push((index, number));
         }

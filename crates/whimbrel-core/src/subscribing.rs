@@ -218,7 +218,7 @@ impl Broker {
     /// for. These may be in any partition of the cache.
     fn has_former_selectors(&self, cursor: Option<u32>, confirmed: Option<&Confirmed>) -> bool {
         let changes = confirmed.is_some_and(|confirmed| confirmed.until.is_some());
-        changes || cursor.and_then(|id| self.cursors.durable(id)).is_some_and(|durable| !durable.old.is_empty())
+        changes || cursor.and_then(|id| self.cursors.durable(id)).is_some_and(|durable| !durable.rare.old.is_empty())
     }
 
     /// Makes or changes a subscription; true if it is new.

@@ -266,7 +266,7 @@ impl CursorReader<'_> {
         if durable.remote.since.has(pubend) {
             durable.remote.holes.advance(pubend, to);
         } else {
-            let hole = &mut durable.holes[usize::from(pubend.index())];
+            let hole = &mut durable.rare.holes[usize::from(pubend.index())];
             *hole = to.max(*hole);
         }
     }
@@ -276,7 +276,7 @@ impl CursorReader<'_> {
         let durable = self.cursor.durable.as_deref().expect("a durable subscription");
         let hole = match durable.remote.since.has(id.pubend) {
             true => durable.remote.holes.get(id.pubend),
-            false => durable.holes[usize::from(id.pubend.index())],
+            false => durable.rare.holes[usize::from(id.pubend.index())],
         };
         hole > self.catch_up.positions.get(id.pubend)
     }

@@ -1,7 +1,6 @@
 //! State of a durable subscription: a number, what it may still need of the log, and a position
 //! that is written.
 
-use core::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use whimbrel_event::{EventId, Packed, PubendId, Tick};
@@ -41,7 +40,7 @@ pub(crate) struct Durable {
     pub(crate) is_connected: bool,
     /// State for other brokers' streams.
     pub(crate) remote: Lazy<RemoteLogs>,
-    rare: Lazy<RareDurable>,
+    pub(crate) rare: Lazy<RareDurable>,
 }
 
 /// State that few durable subscriptions have at a time.
@@ -64,20 +63,6 @@ at_rest!(
     RareDurable,
     RareDurable { beyond: Vec::new(), old: Vec::new(), done: Vec::new(), holes: [Tick(0); OWN], plan: None }
 );
-
-impl Deref for Durable {
-    type Target = RareDurable;
-
-    fn deref(&self) -> &RareDurable {
-        &self.rare
-    }
-}
-
-impl DerefMut for Durable {
-    fn deref_mut(&mut self) -> &mut RareDurable {
-        &mut self.rare
-    }
-}
 
 /// A selector that a subscription has had.
 #[derive(Debug)]
@@ -127,7 +112,7 @@ impl Durable {
 
     /// Frees memory that is not in use. Holes in the cache will be found again.
     pub(crate) fn rest(&mut self) {
-        if self.beyond.is_empty() && self.old.is_empty() && self.done.is_empty() {
+        if self.rare.beyond.is_empty() && self.rare.old.is_empty() && self.rare.done.is_empty() {
             self.rare.rest();
         }
     }
@@ -135,7 +120,9 @@ impl Durable {
     /// Changes the subscription to another request; `text` is its selector so far.
     pub(crate) fn change(&mut self, confirmed: &Confirmed, text: Option<&str>, fences: &Arc<Fences>) {
         if let Some(upto) = confirmed.until {
-            self.old.push(FormerInterest::new(&FormerSelector { selector: text, upto, remote: Vec::new() }, fences));
+            self.rare
+                .old
+                .push(FormerInterest::new(&FormerSelector { selector: text, upto, remote: Vec::new() }, fences));
         }
     }
 
@@ -149,10 +136,10 @@ impl Durable {
     /// Forgets selectors that have no events left behind the position; returns how many, the
     /// oldest.
     pub(crate) fn forget_old(&mut self, durable_position: &DurablePosition) -> usize {
-        if self.old.is_empty() {
+        if self.rare.old.is_empty() {
             return 0;
         }
-        let (before, position) = (self.old.len(), self.hold(&durable_position.acked));
+        let (before, position) = (self.rare.old.len(), self.hold(&durable_position.acked));
         let is_left = |old: &FormerInterest| {
             let has_remote = |remote: &RemotePosition| {
                 !old.remote.has(remote.pubend) || old.remote.get(remote.pubend) > remote.acked
@@ -161,13 +148,13 @@ impl Durable {
                 || durable_position.remote.iter().any(has_remote)
         };
         // Each ends where the next one does, or before.
-        self.old.retain(is_left);
-        before - self.old.len()
+        self.rare.old.retain(is_left);
+        before - self.rare.old.len()
     }
 
     /// Whether it is unknown yet since when the present selector counts in another broker's stream.
     pub(crate) fn awaits_selector(&self, pubend: PubendId) -> bool {
-        self.old.iter().any(|old| !old.remote.has(pubend))
+        self.rare.old.iter().any(|old| !old.remote.has(pubend))
     }
 }
 
@@ -175,17 +162,17 @@ impl Cursor {
     /// Whether a former selector counts for an event of an own or remote stream; if so, whether it
     /// wanted the event.
     pub(crate) fn wanted_before(&mut self, event: Packed<'_>, is_own: bool) -> Option<bool> {
-        let durable = self.durable.as_deref_mut().filter(|durable| !durable.old.is_empty())?;
+        let durable = self.durable.as_deref_mut().filter(|durable| !durable.rare.old.is_empty())?;
         let id = event.id();
         if is_own {
             let own = usize::from(id.pubend.index());
-            let old = durable.old.iter_mut().find(|old| old.upto.get(own).is_some_and(|upto| id.tick <= *upto))?;
+            let old = durable.rare.old.iter_mut().find(|old| old.upto.get(own).is_some_and(|upto| id.tick <= *upto))?;
             return Some(old.wants(event));
         }
         if !durable.remote.since.has(id.pubend) {
             return None;
         }
-        for old in &mut durable.old {
+        for old in &mut durable.rare.old {
             let is_known = old.remote.has(id.pubend);
             let counts = !is_known || id.tick <= old.remote.get(id.pubend);
             let wants = counts && old.wants(event);

@@ -227,11 +227,11 @@ impl Broker {
         let (inflight, mut waker) = self.sessions.inflight_mut(index);
         inflight.let_go(&mut waker, |cursor| cursor == id, false);
         inflight.leave_behind(id, cursor.by_token, &mut waker);
-        let is_had = |durable: &&mut Durable| !durable.beyond.is_empty();
+        let is_had = |durable: &&mut Durable| !durable.rare.beyond.is_empty();
         if (cursor.by_token || cursor.qos < Qos::ExactlyOnce)
             && let Some(durable) = cursor.durable.as_deref_mut().filter(is_had)
         {
-            durable.beyond.clear();
+            durable.rare.beyond.clear();
         }
         let is_listed = cursor.catch_up.is_some() && !cursor.awaiting_start;
         cursor.awaiting_start = false;
@@ -279,7 +279,7 @@ impl Broker {
         for (pubend, _) in durable.remote.detached.iter() {
             self.store.remote_reads.leave(pubend, durable.number);
         }
-        for _ in &durable.old {
+        for _ in &durable.rare.old {
             self.router.drop_old_interest(durable.number, text);
         }
         self.let_go_of_log(&durable.held, &durable.remote.held, durable.is_connected);
@@ -288,7 +288,7 @@ impl Broker {
         if durable.remote.unnamed != [Tick(0); OWN] {
             self.store.write_queue.forget(|key| Key::Unnamed(durable.number).put(key));
         }
-        for tag in &durable.done {
+        for tag in &durable.rare.done {
             self.store.write_queue.forget(|key| Key::InFlight(number, *tag).put(key));
         }
     }

@@ -69,7 +69,7 @@ impl Broker {
         let (catch_up, durable) =
             (cursor.catch_up.as_ref().expect("it lags"), cursor.durable.as_ref().expect("it is durable"));
         let at = catch_up.positions.get(pubend);
-        let lacks = self.cache.incomplete(&cursor.partitions, pubend).max(durable.holes[own]).min(passed);
+        let lacks = self.cache.incomplete(&cursor.partitions, pubend).max(durable.rare.holes[own]).min(passed);
         if at >= lacks {
             return ReplayStep::Done;
         }
@@ -120,7 +120,7 @@ impl Broker {
         let stream = StreamName::Events(own as u8);
         let cursor = self.cursors.get_mut(id);
         let (session, durable) = (cursor.session, cursor.durable.as_deref_mut().expect("it is durable"));
-        let plan = durable.plan.as_deref_mut().expect("it has looked ahead");
+        let plan = durable.rare.plan.as_deref_mut().expect("it has looked ahead");
         let Some(slice) = self.store.reads.slice(stream, after) else {
             self.store.reads.ask(session, WantedPart { stream, after, upto, bytes: plan.bytes });
             return ReplayStep::Turn(Turn::Blocked);
@@ -182,8 +182,8 @@ impl Broker {
         let (session, durable) = (cursor.session, cursor.durable.as_deref_mut().expect("it is durable"));
         let (number, newest) = (durable.number, durable.newest[own]);
         let unnamed = durable.remote.unnamed[own];
-        let known = durable.plan.take().filter(|plan| plan.is_about(own, from));
-        let plan = durable.plan.insert(known.unwrap_or_else(|| Box::new(LogPlan::new(own, from))));
+        let known = durable.rare.plan.take().filter(|plan| plan.is_about(own, from));
+        let plan = durable.rare.plan.insert(known.unwrap_or_else(|| Box::new(LogPlan::new(own, from))));
         if plan.upto <= from {
             let since = self.store.filters.since[own].max(unnamed);
             if from < since {
@@ -248,6 +248,6 @@ impl CursorReader<'_> {
 
     /// Whether an event beyond the position was acknowledged, before a restart or since.
     pub(super) fn has_had(&self, id: EventId) -> bool {
-        self.cursor.durable.as_deref().is_some_and(|durable| durable.beyond.contains(&id))
+        self.cursor.durable.as_deref().is_some_and(|durable| durable.rare.beyond.contains(&id))
     }
 }

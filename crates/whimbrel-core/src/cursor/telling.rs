@@ -58,8 +58,8 @@ impl CursorReader<'_> {
         // The stream may be read again from before the gap. The client may have the event, and
         // forgets its tag: with another tag it would be delivered twice.
         if let Some(durable) = self.cursor.durable.as_deref_mut() {
-            hidden.retain(|event| !durable.beyond.contains(event));
-            durable.beyond.extend(hidden);
+            hidden.retain(|event| !durable.rare.beyond.contains(event));
+            durable.rare.beyond.extend(hidden);
         }
     }
 

@@ -20,7 +20,7 @@ impl Broker {
     ) {
         let (index, whom) = (self.sessions.of(link), self.sessions.whom(link));
         if qos == Qos::ExactlyOnce
-            && let Some(first) = self.sessions.get(index).memory.unreleased.get(&tag).copied()
+            && let Some(first) = self.sessions.get(index).memory.pending.unreleased.get(&tag).copied()
         {
             self.sessions.stats.publishes_repeated += 1;
             return self.answer(now, whom, (first.batch, Answer::Repeat { tag, qos, number: None }), out);
@@ -36,7 +36,7 @@ impl Broker {
             }
         };
         if qos == Qos::ExactlyOnce && !matches!(result, Accepted::Refused(_)) {
-            self.sessions.get_mut(index).memory.unreleased.insert(tag, Unreleased { batch, is_written: false });
+            self.sessions.get_mut(index).memory.pending.unreleased.insert(tag, Unreleased { batch, is_written: false });
         }
         let batch = if fault!(self, AcknowledgedBeforePut) { BatchNo(0) } else { batch };
         if qos != Qos::AtMostOnce {

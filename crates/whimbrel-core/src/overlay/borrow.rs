@@ -140,7 +140,7 @@ impl Broker {
             let present = known.selector.as_deref().map(crate::confirming::remembered);
             // Fences are defined at each broker separately.
             let present = present.filter(|selector| selector.fences().next().is_none());
-            let old = self.cursors.durable(*id).map_or(&[][..], |durable| &durable.old);
+            let old = self.cursors.durable(*id).map_or(&[][..], |durable| &durable.rare.old);
             let has_other = old.iter().any(|old| old.view().selector != known.selector.as_deref());
             let selector = present.as_ref().filter(|_| !has_other);
             reduction.insert(filter, selector).is_ok()

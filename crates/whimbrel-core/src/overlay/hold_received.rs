@@ -148,7 +148,11 @@ impl Broker {
             // Their earlier selectors stay in the interest until the events for them have been
             // delivered.
             let text = &self.router.get(of_cursor.subscription).text.clone();
-            durable.old.iter().for_each(|old| self.router.keep_old_interest(durable.number, text, old.view().selector));
+            durable
+                .rare
+                .old
+                .iter()
+                .for_each(|old| self.router.keep_old_interest(durable.number, text, old.view().selector));
         }
     }
 
@@ -301,7 +305,7 @@ impl Broker {
         let Some(durable) = self.cursors.durable_mut(cursor).filter(|durable| durable.awaits_selector(pubend)) else {
             return;
         };
-        for old in durable.old.iter_mut().filter(|old| !old.remote.has(pubend)) {
+        for old in durable.rare.old.iter_mut().filter(|old| !old.remote.has(pubend)) {
             old.remote.set(pubend, since);
         }
         // The written position must not be before that tick once the former selector is forgotten.

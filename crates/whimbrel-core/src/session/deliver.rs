@@ -189,7 +189,7 @@ impl Session {
         let taken = if is_again { self.inflight.take_unsent(tag, &mut to.waker) } else { None };
         if let Some(taken) = taken {
             if taken.is_written && self.memory.is_kept {
-                self.memory.abandoned.push(Abandoned { tag, group: NO_GROUP, origin: 0 });
+                self.memory.pending.abandoned.push(Abandoned { tag, group: NO_GROUP, origin: 0 });
             }
             to.returned.push(taken);
             return Fate::Dropped;
@@ -203,7 +203,7 @@ impl Session {
         let is_written = |qos: Qos| qos == Qos::ExactlyOnce && self.memory.is_kept;
         let is_awaited = |(qos, group, _): &(Qos, u32, u16)| is_written(*qos) || *group != NO_GROUP;
         if let Some((_, group, origin)) = slot.filter(|slot| is_again && is_awaited(slot)) {
-            self.memory.abandoned.push(Abandoned { tag, group, origin });
+            self.memory.pending.abandoned.push(Abandoned { tag, group, origin });
         }
         self.inflight.abandon(tag, &mut to.waker);
         Fate::Dropped

@@ -1,6 +1,5 @@
 //! The remembered state of a session beside its subscriptions.
 
-use core::ops::{Deref, DerefMut};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -31,7 +30,7 @@ pub(crate) struct Memory {
     pub(crate) principal: Option<Arc<str>>,
     /// Its attachment, if there are other brokers.
     pub(crate) roam: Option<Box<Attachment>>,
-    pending: Lazy<PendingWork>,
+    pub(crate) pending: Lazy<PendingWork>,
 }
 
 /// A delivery that could not be sent, and is written or was to fulfil another one.
@@ -81,19 +80,5 @@ impl Memory {
     /// Releases the memory for pending work: there is none.
     pub(super) fn rest(&mut self) {
         self.pending.rest();
-    }
-}
-
-impl Deref for Memory {
-    type Target = PendingWork;
-
-    fn deref(&self) -> &PendingWork {
-        &self.pending
-    }
-}
-
-impl DerefMut for Memory {
-    fn deref_mut(&mut self) -> &mut PendingWork {
-        &mut self.pending
     }
 }

@@ -367,7 +367,7 @@ impl Sessions {
         session.link = link.0;
         let last_tag = core::mem::take(&mut session.attached.last_tag);
         session.attached = LinkAttachment { attachment, ..LinkAttachment::default() };
-        session.memory.refused_number = None;
+        session.memory.pending.refused_number = None;
         session.open = true;
         session.inflight.begin(window, last_tag);
     }
@@ -402,8 +402,11 @@ impl Sessions {
         if session.waiting.is_empty() {
             session.waiting.rest();
         }
-        let PendingWork { structural, later, .. } = *session.memory;
-        if structural + later == 0 && session.memory.unreleased.is_empty() && session.memory.abandoned.is_empty() {
+        let PendingWork { structural, later, .. } = *session.memory.pending;
+        if structural + later == 0
+            && session.memory.pending.unreleased.is_empty()
+            && session.memory.pending.abandoned.is_empty()
+        {
             session.memory.rest();
         }
     }

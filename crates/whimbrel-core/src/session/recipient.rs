@@ -63,12 +63,12 @@ impl Sessions {
         publishers: &Publishers,
     ) -> bool {
         let Some(session) = self.present(whom) else { return true };
-        let Some(number) = number else { return session.memory.unreleased.contains_key(&tag) };
+        let Some(number) = number else { return session.memory.pending.unreleased.contains_key(&tag) };
         let is_repeat = publishers.is_repeat(&session.client_id, number).is_some();
         if !is_repeat {
-            session.memory.refused_number.get_or_insert(number);
+            session.memory.pending.refused_number.get_or_insert(number);
             if qos == Qos::ExactlyOnce {
-                session.memory.unreleased.remove(&tag);
+                session.memory.pending.unreleased.remove(&tag);
             }
         }
         is_repeat

@@ -57,7 +57,7 @@ impl Broker {
             Some(_) => Durability::Nondurable,
         };
         let host = self.streams.logged().host();
-        let old = durable.map_or(&[][..], |durable| &durable.old).iter().map(|old| {
+        let old = durable.map_or(&[][..], |durable| &durable.rare.old).iter().map(|old| {
             let old = old.view();
             let upto = (0..).zip(old.upto).map(|(own, tick)| (host.pubend(own), tick)).chain(old.remote).collect();
             (old.selector, upto)
@@ -130,7 +130,7 @@ impl Broker {
             told.map(move |gap| (0, *ordinal, gap))
         });
         let committed = self.store.commit_queue.committed();
-        let unreleased = session.memory.unreleased.iter().filter(|(_, known)| known.batch <= committed);
+        let unreleased = session.memory.pending.unreleased.iter().filter(|(_, known)| known.batch <= committed);
         let away = session.expires_at.filter(|_| !session.is_attached()).map(|at| {
             // A session whose expiry has passed is about to end.
             session.expiry.saturating_sub(at.since(now))
@@ -449,7 +449,7 @@ impl Broker {
             of_cursor.acknowledged = acknowledged;
         }
         if let Some(durable) = of_cursor.durable.as_deref_mut() {
-            durable.beyond = position.beyond.clone();
+            durable.rare.beyond = position.beyond.clone();
             durable.remote.unnamed = assigned;
             for (selector, upto) in
                 old.iter().filter(|(text, _)| text.is_none_or(|text| Selector::parse_canonical(text).is_ok()))
@@ -462,7 +462,7 @@ impl Broker {
                     }
                 }
                 let former = FormerSelector { selector: *selector, upto: ticks, remote };
-                durable.old.push(FormerInterest::new(&former, &fences));
+                durable.rare.old.push(FormerInterest::new(&former, &fences));
             }
         }
         let mut catch_up = of_cursor.catch_up.take().expect("it lags");

@@ -61,9 +61,9 @@ impl Broker {
             let stage = if flight.is_received || !is_ahead { Stage::ExpectCompleted } else { Stage::Loading };
             if let Some(((cursor, _), id)) = of.filter(|_| flight.is_received)
                 && let Some(durable) = self.cursors.durable_mut(cursor)
-                && !durable.beyond.contains(&id)
+                && !durable.rare.beyond.contains(&id)
             {
-                durable.beyond.push(id);
+                durable.rare.beyond.push(id);
             }
             let cursor = of.map_or(NO_CURSOR, |((cursor, _), _)| cursor);
             let nowhere = EventId { pubend: self.streams.own.host().pubend(0), tick: Tick(0) };
@@ -141,7 +141,7 @@ impl Broker {
         let session = self.sessions.get_mut(index);
         let number = session.memory.number;
         for tag in &moving.unreleased {
-            session.memory.unreleased.insert(*tag, Unreleased { batch: BatchNo(0), is_written });
+            session.memory.pending.unreleased.insert(*tag, Unreleased { batch: BatchNo(0), is_written });
             if is_written {
                 self.store
                     .write_queue

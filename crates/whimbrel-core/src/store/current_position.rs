@@ -57,7 +57,7 @@ impl Broker {
         let unanswered = session.inflight.unanswered_gaps(id).filter(|_| with_notices);
         unanswered.for_each(|gap| reach(&mut durable_position, gap.pubend, gap.from));
         let settled = flying.filter(|(_, is_settled)| *is_settled).map(|(id, _)| id);
-        for id in durable.beyond.iter().copied().chain(settled) {
+        for id in durable.rare.beyond.iter().copied().chain(settled) {
             self.add_beyond(&mut durable_position, id);
         }
         durable_position.beyond.sort_unstable();
@@ -121,9 +121,9 @@ impl Broker {
             durable.remote.written = written;
             // A former selector counts up to there: earlier events are not matched with the present
             // one.
-            let upto: Vec<_> = durable.old.iter().flat_map(|old| old.remote.iter()).collect();
+            let upto: Vec<_> = durable.rare.old.iter().flat_map(|old| old.remote.iter()).collect();
             upto.into_iter().for_each(|(pubend, tick)| durable.remote.written.mark(pubend, tick));
-            if durable.old.is_empty() {
+            if durable.rare.old.is_empty() {
                 // The logs of hosts that have ended are not read.
                 let is_left = |stood: &&RemotePosition| durable.remote.since.has(stood.pubend);
                 let left: Vec<RemotePosition> = durable_position.remote.iter().filter(is_left).copied().collect();

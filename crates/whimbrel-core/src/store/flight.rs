@@ -21,7 +21,7 @@ impl Broker {
             if !self.sessions.is_numbered(index, number) {
                 continue;
             }
-            for abandoned in core::mem::take(&mut self.sessions.get_mut(index).memory.abandoned) {
+            for abandoned in core::mem::take(&mut self.sessions.get_mut(index).memory.pending.abandoned) {
                 let Abandoned { tag, group, origin } = abandoned;
                 if self.sessions.get(index).memory.is_kept {
                     self.store.write_queue.forget(|key| Key::InFlight(number, tag).put(key));
@@ -148,7 +148,7 @@ impl Broker {
             match self.cursors.durable_mut(cursor) {
                 // Forgotten only after the position has moved past it, or a crash would deliver it
                 // again.
-                Some(durable) => durable.done.push(tag),
+                Some(durable) => durable.rare.done.push(tag),
                 None => {
                     self.store.write_queue.forget(|key| Key::InFlight(number, tag).put(key));
                     self.store.write_queue.seal();
@@ -170,9 +170,9 @@ impl Broker {
         let Some(id) = id.filter(is_ahead) else { return };
         self.cursors.get_mut(cursor).mark(id.pubend, id.tick);
         if let Some(durable) = self.cursors.durable_mut(cursor)
-            && !durable.beyond.contains(&id)
+            && !durable.rare.beyond.contains(&id)
         {
-            durable.beyond.push(id);
+            durable.rare.beyond.push(id);
         }
     }
 
@@ -265,7 +265,7 @@ impl Broker {
             }
             let durable = cursor.and_then(|cursor| self.cursors.get_mut(cursor).durable.as_deref_mut());
             if let Some(durable) = durable.filter(|_| stage != Stage::Loading) {
-                durable.beyond.push(id);
+                durable.rare.beyond.push(id);
             }
             if is_of_copy {
                 // An event that the client has not got is read anew, with another tag.

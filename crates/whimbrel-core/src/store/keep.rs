@@ -95,10 +95,10 @@ impl Broker {
         write_queue.forget(|key| Key::Will(number).put(key));
         if is_kept {
             // Deliveries abandoned in this very call are still to be forgotten.
-            let given_up = session.memory.abandoned.iter().map(|abandoned| abandoned.tag);
+            let given_up = session.memory.pending.abandoned.iter().map(|abandoned| abandoned.tag);
             let flights = session.inflight.exactly_once().into_iter().chain(given_up);
             let flights = flights.map(|tag| Key::InFlight(number, tag));
-            let unreleased = session.memory.unreleased.keys().map(|tag| Key::Unreleased(number, *tag));
+            let unreleased = session.memory.pending.unreleased.keys().map(|tag| Key::Unreleased(number, *tag));
             let subscriptions = session.subscriptions.iter().flat_map(|id| {
                 let known = self.router.get(*id);
                 let durable = self.cursors.durable(known.cursor);
@@ -148,7 +148,7 @@ impl Broker {
             identifier: known.identifier,
             start: durable.map_or(OwnTicks::default(), |durable| durable.start),
             selector: known.selector.as_deref(),
-            old: durable.map_or(Vec::new(), |durable| durable.old.iter().map(|old| old.view()).collect()),
+            old: durable.map_or(Vec::new(), |durable| durable.rare.old.iter().map(|old| old.view()).collect()),
         };
         self.store
             .write_queue
@@ -172,7 +172,7 @@ impl Broker {
         let (whom, index) = (self.sessions.whom(link), self.sessions.of(link));
         self.record_moved(index);
         let session = self.sessions.get_mut(index);
-        let (number, known) = (session.memory.number, session.memory.unreleased.remove(&tag));
+        let (number, known) = (session.memory.number, session.memory.pending.unreleased.remove(&tag));
         let mut after = known.map_or(BatchNo(0), |known| known.batch);
         if known.is_some_and(|known| known.is_written) {
             // Forgotten before the client is told that the tag is free: after a crash a new publish

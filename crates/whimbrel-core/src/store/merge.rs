@@ -62,9 +62,9 @@ impl Broker {
             }
         }
         let durable = of_cursor.durable.as_deref_mut().expect("it is durable");
-        let news = position.beyond.iter().filter(|id| !durable.beyond.contains(id)).copied();
+        let news = position.beyond.iter().filter(|id| !durable.rare.beyond.contains(id)).copied();
         let news: Vec<_> = news.collect();
-        durable.beyond.extend(news.iter().copied());
+        durable.rare.beyond.extend(news.iter().copied());
         news.into_iter().for_each(|id| of_cursor.mark(id.pubend, id.tick));
         catch_up.next = self.first_after(&catch_up.positions);
         self.cursors.get_mut(cursor).catch_up = Some(catch_up);

@@ -198,10 +198,10 @@ impl Broker {
             (durable.held, durable.is_connected) = (held, is_connected);
             // A subscription that had another selector, or that was resumed, is checked stream by
             // stream.
-            if durable.old.is_empty() && !durable.remote.resumes {
+            if durable.rare.old.is_empty() && !durable.remote.resumes {
                 common.align_since(&mut durable.remote, &position.remote);
             }
-            let (number, has_done) = (durable.number, !durable.done.is_empty());
+            let (number, has_done) = (durable.number, !durable.rare.done.is_empty());
             common.share(cursor);
             if has_done || self.is_unwritten(id, &position) {
                 self.store.release.moved.insert(number, id);
@@ -240,14 +240,14 @@ impl Broker {
         let durable = cursor.durable.as_deref_mut().expect("it is durable");
         let number = durable.number;
         let streams = &self.streams;
-        durable.beyond.retain(|id| {
+        durable.rare.beyond.retain(|id| {
             let acked = match streams.own_reliable(id.pubend) {
                 Some(own) => Some(position.acked[own]),
                 None => position.remote(id.pubend),
             };
             acked.is_some_and(|acked| id.tick > acked)
         });
-        let done = core::mem::take(&mut durable.done);
+        let done = core::mem::take(&mut durable.rare.done);
         self.write_changed(id, &position);
         let session = self.sessions.get_mut(index);
         for (at, tag) in (1..).zip(done) {
@@ -262,7 +262,7 @@ impl Broker {
             }
         }
         // Interests that a waiting SUBSCRIBE has written must stay.
-        let is_settled = self.sessions.get(index).memory.structural == 0;
+        let is_settled = self.sessions.get(index).memory.pending.structural == 0;
         let durable = self.cursors.durable_mut(id).filter(|_| is_settled);
         let forgotten = durable.map_or(0, |durable| durable.forget_old(&position));
         if forgotten > 0 {

@@ -326,7 +326,7 @@ impl Broker {
             match places.get(session).map(|index| &mut self.sessions.get_mut(*index).memory) {
                 Some(memory) if !memory.is_of_copy => {
                     let unreleased = Unreleased { batch: super::BatchNo(0), is_written: true };
-                    memory.unreleased.insert(*tag, unreleased);
+                    memory.pending.unreleased.insert(*tag, unreleased);
                 }
                 _ => {
                     self.store.write_queue.forget(|key| Key::Unreleased(*session, *tag).put(key));
@@ -454,8 +454,8 @@ impl Broker {
         if !record.by_token {
             cursor_of.acknowledged = crate::cursor::Positions::default();
         }
-        durable.beyond = durable_position.map_or(Vec::new(), |durable_position| durable_position.all_beyond(host));
-        durable.old = record.old.iter().map(|old| FormerInterest::new(old, &fences)).collect();
+        durable.rare.beyond = durable_position.map_or(Vec::new(), |durable_position| durable_position.all_beyond(host));
+        durable.rare.old = record.old.iter().map(|old| FormerInterest::new(old, &fences)).collect();
         durable.rest();
         position.into_iter().for_each(|position| self.restore_written(cursor, position));
         self.record_lost_of(cursor, &had);

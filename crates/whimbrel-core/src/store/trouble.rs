@@ -48,10 +48,10 @@ impl Broker {
                     && let Some(session) = sessions.of_answer(index, held.session, whom)
                 {
                     if let Some((_, number)) = held.number {
-                        session.memory.refused_number.get_or_insert(number);
+                        session.memory.pending.refused_number.get_or_insert(number);
                     }
                     if held.event.qos() == Qos::ExactlyOnce {
-                        session.memory.unreleased.remove(&tag);
+                        session.memory.pending.unreleased.remove(&tag);
                     }
                 }
                 let (qos, result) = (held.event.qos(), Accepted::Refused(Refusal::LogFull));
