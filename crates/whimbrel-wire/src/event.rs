@@ -2,8 +2,8 @@
 
 use whimbrel_event::{EventId, HostId, PubendId, Tick};
 
+use crate::body::{Body, EVENT, put_frame};
 use crate::bytes::{Put, Reader};
-use crate::frame::{Body, EVENT, put_frame};
 use crate::{Invalid, REPAIRERS_MAX, TreeReader};
 
 const ANSWER: u8 = 1;

@@ -1,6 +1,7 @@
 //! Frames: of several kinds, told apart by their type.
 
-use crate::bytes::{Reader, varint};
+use crate::body::{Body, put_frame};
+use crate::bytes::Reader;
 use crate::{
     Ask, Digest, EventFrame, FRAME_BYTES_MAX, Goodbye, Hello, InterestUpdate, Invalid, LinkStateFrame, MessageFrame,
     Nack, PreviousIdentities, Probe, ProbeEcho, Registry, RegistryAsk, RegistryDigest, Silence,
@@ -8,27 +9,6 @@ use crate::{
 
 /// The first type that a receiver must know. A frame of a lower unknown type is skipped.
 const MUST_BE_KNOWN: u8 = 128;
-
-/// The contents of a frame behind its type.
-pub(crate) trait Body<'a>: Sized {
-    /// Reads all fields that this version knows.
-    fn read(input: &mut Reader<'a>) -> Result<Self, Invalid>;
-
-    /// Appends it.
-    fn put(&self, out: &mut Vec<u8>);
-}
-
-/// Appends the length and type of a frame and the bytes of `put`; the length includes `behind`
-/// bytes that the caller appends afterwards.
-pub(crate) fn put_frame(out: &mut Vec<u8>, number: u8, behind: usize, put: impl FnOnce(&mut Vec<u8>)) {
-    let begin = out.len();
-    out.push(number);
-    put(out);
-    let length = out.len() - begin + behind;
-    assert!(length <= FRAME_BYTES_MAX, "whoever makes a frame keeps it below {FRAME_BYTES_MAX} bytes");
-    let (bytes, count) = varint(length as u64);
-    out.splice(begin..begin, bytes[..count].iter().copied());
-}
 
 macro_rules! frames {
     ($($(#[$doc:meta])* $number:literal $name:ident($body:ty),)*) => {
@@ -108,6 +88,3 @@ frames! {
     /// A message from one broker to another that need not be its neighbour.
     18 MessageFrame(MessageFrame<'a>),
 }
-
-/// The type of [`Frame::Event`], whose header is also written without its event.
-pub(crate) const EVENT: u8 = 7;

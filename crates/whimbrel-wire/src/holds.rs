@@ -3,8 +3,8 @@
 
 use whimbrel_event::{HOST_RELIABLE_MAX, HostId, Tick};
 
+use crate::body::Body;
 use crate::bytes::{Put, Reader};
-use crate::frame::Body;
 use crate::{Invalid, REPLICAS_MAX};
 
 /// Most streams of a report or grant: the reliable ones of a host.

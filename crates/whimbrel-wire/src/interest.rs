@@ -2,8 +2,8 @@
 
 use whimbrel_event::HostId;
 
+use crate::body::Body;
 use crate::bytes::{Put, Reader, length_bytes};
-use crate::frame::Body;
 use crate::{Invalid, LIST_MAX, SELECTOR_BYTES_MAX, TOPIC_BYTES_MAX};
 
 /// A version of a broker's interest: the whole of it, or how it differs from an earlier one.

@@ -2,8 +2,8 @@
 
 use whimbrel_event::{HOST_PUBENDS_MAX, HostId, PubendId, Tick};
 
+use crate::body::Body;
 use crate::bytes::{Put, Reader};
-use crate::frame::Body;
 use crate::{Invalid, PARTS_MAX, RANGES_MAX, TreeReader};
 
 /// To one destination: ranges of ticks of a host's streams without events for it.

@@ -5,6 +5,7 @@
 //! one. Contents are borrowed from the bytes. The meaning of a frame is the core's matter. An error
 //! of another broker is an [`Invalid`]; an error of this one is a panic.
 
+mod body;
 mod bytes;
 pub mod compact;
 mod cutter;

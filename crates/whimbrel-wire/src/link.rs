@@ -2,8 +2,8 @@
 
 use whimbrel_event::{HOST_PUBENDS_MAX, HOST_RELIABLE_MAX, HostId, Tick};
 
+use crate::body::Body;
 use crate::bytes::{Put, Reader};
-use crate::frame::Body;
 use crate::{GOODBYE_BYTES_MAX, Invalid, MAJOR, VERSION_BYTES_MAX};
 
 /// The identity of the sender. Its first two bytes, the versions, are the same in every version of

@@ -2,8 +2,8 @@
 
 use whimbrel_event::HostId;
 
+use crate::body::Body;
 use crate::bytes::{Put, Reader};
-use crate::frame::Body;
 use crate::{
     AskPublished, Claims, Copies, CopiesTaken, Found, Hand, HandNumbers, HoldGrant, HoldReport, Invalid,
     MESSAGE_BYTES_MAX, Members, MembersTaken, Move, Moved, PageTaken, Published, Question, ReadAsk, ReadTold, Reply,

@@ -1,8 +1,8 @@
 //! An operator's questions to all brokers, asked of each in a message. This crate does not define
 //! the texts.
 
+use crate::body::Body;
 use crate::bytes::{Put, Reader};
-use crate::frame::Body;
 use crate::{Invalid, QUESTION_BYTES_MAX, REPLY_BYTES_MAX};
 
 /// A question to another broker.

@@ -2,8 +2,8 @@
 
 use whimbrel_event::{PubendId, Tick};
 
+use crate::body::Body;
 use crate::bytes::{Put, Reader};
-use crate::frame::Body;
 use crate::{
     Invalid, MESSAGE_BYTES_MAX, READ_ENTRIES_MAX, READ_EVENTS_MAX, READ_LOST_MAX, SELECTOR_BYTES_MAX, TOPIC_BYTES_MAX,
 };

@@ -2,8 +2,8 @@
 
 use whimbrel_event::{PubendId, Tick};
 
+use crate::body::Body;
 use crate::bytes::{Put, Reader, length_bytes};
-use crate::frame::Body;
 use crate::{FRAME_BYTES_MAX, Invalid, LIST_MAX, REGISTRY_RANGES, TOPIC_BYTES_MAX};
 
 /// A part of the entries.

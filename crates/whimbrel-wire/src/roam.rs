@@ -3,8 +3,8 @@
 
 use whimbrel_event::{EventId, HostId, PREDECESSORS_MAX, PredecessorsBuf};
 
+use crate::body::Body;
 use crate::bytes::{Put, Reader};
-use crate::frame::Body;
 use crate::{CLAIMS_MAX, CLIENT_ID_BYTES_MAX, Invalid, LIST_MAX, MESSAGE_BYTES_MAX, PRINCIPAL_BYTES_MAX};
 
 /// Bytes of a session, or of copies, in one message: its other fields take less than the rest.

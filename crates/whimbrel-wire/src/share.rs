@@ -3,8 +3,8 @@
 
 use whimbrel_event::EventId;
 
+use crate::body::Body;
 use crate::bytes::{Put, Reader};
-use crate::frame::Body;
 use crate::{HANDED_MAX, Invalid, MESSAGE_BYTES_MAX, SELECTOR_BYTES_MAX, TOPIC_BYTES_MAX};
 
 /// Tells the home of a shared subscription that the sender has members of it; repeated as long as

@@ -2,8 +2,8 @@
 
 use whimbrel_event::{HostId, Tick};
 
+use crate::body::Body;
 use crate::bytes::{Put, Reader};
-use crate::frame::Body;
 use crate::link::{put_pubends, read_pubends};
 use crate::{
     ADDRESS_BYTES_MAX, ADDRESSES_MAX, Invalid, LATER_BYTES_MAX, LIST_MAX, LOSS_MAX, NEIGHBOURS_MAX,
