@@ -99,7 +99,7 @@ impl Overlay {
     /// they are told silence in its place.
     pub(crate) fn take_back(&mut self, id: EventId, dests: &[(HostId, Dest)]) {
         for (host, dest) in dests {
-            if !self.is_reachable(*host) {
+            if !self.net.is_reachable(*host) {
                 let number = self.destinations.number(*host).expect("it was just matched");
                 let own = usize::from(id.pubend.index());
                 self.destinations.get_mut(number).expect("it is served").last[own] = dest.previous;

@@ -301,7 +301,7 @@ impl Broker {
     /// Keeps positions in unknown streams, which other brokers may know: at most [`STRANGERS_MAX`],
     /// those with the greatest ticks. A broker that knows no others yet keeps all.
     fn bound_strangers(&self, positions: &mut Positions, gaps: &mut Gaps) {
-        if self.overlay.as_deref().is_some_and(|overlay| overlay.knows_no_others()) {
+        if self.overlay.as_deref().is_some_and(|overlay| overlay.net.knows_no_others()) {
             return;
         }
         let mut strangers: Vec<(Tick, PubendId)> = positions

@@ -6,7 +6,6 @@ use core::ops::ControlFlow;
 use whimbrel_event::{AcceptedEvent, EventId, Tick, Time};
 use whimbrel_wire::{Ask, Dest, Frame, Nack, Part, Repairers, compact};
 
-use super::Overlay;
 use super::forward::Sending;
 use super::traces::TraceStep;
 use crate::api::{Channel, Output, PeerLink};
@@ -64,7 +63,7 @@ impl Broker {
             // The interest in this version is not known here; the nack will be repeated.
             let mut frame = Vec::new();
             Frame::Ask(Ask { interests: vec![nack.from], link_states: Vec::new() }).encode(&mut frame);
-            return overlay.send(now, link, Channel::Control, &frame, out);
+            return overlay.net.send(now, link, Channel::Control, &frame, out);
         };
         let mut left = ANSWER_EVENTS_MAX;
         for range in &nack.ranges {
@@ -89,7 +88,7 @@ impl Broker {
     fn find_logged(&mut self, number: u32, own: usize, (after, upto): (Tick, Tick), events_max: usize) -> Logged {
         let Broker { overlay, router, cache, store, streams, .. } = self;
         let overlay = overlay.as_deref().expect("it was there");
-        let pubend = overlay.host.pubend(own as u8);
+        let pubend = overlay.net.host.pubend(own as u8);
         let upto = cache.incomplete(&PartitionSet::first(cache.plan().count()), pubend).min(upto);
         let is_logged = streams.own_reliable(pubend).is_some() && matches!(store.disk, Disk::Open | Disk::Full);
         if !is_logged || upto <= after || store.release.chopped[own] >= upto {
@@ -184,7 +183,7 @@ impl Broker {
         let mut parts = Vec::new();
         let mut stands = after;
         let mut begins = 0;
-        let pubend = overlay.host.pubend(own as u8);
+        let pubend = overlay.net.host.pubend(own as u8);
         let mut lost = found.lost.iter().copied().filter(|(from, to)| *from < found.upto && *to > after).peekable();
         for (tick, retain, ends) in found.events {
             let before = Tick(tick.0 - 1);
@@ -201,13 +200,13 @@ impl Broker {
                 event: &found.bytes[begins..ends],
             };
             let sending = Sending { age_us: age_of(now, &sending), ..sending };
-            overlay.stats.events_answered += 1;
-            overlay.traffic.traces.record(now, id, TraceStep::Answered);
-            overlay.dispatch(now, &sending, &[(host, Dest { tag, previous: stands })], out);
+            overlay.net.stats.events_answered += 1;
+            overlay.net.traffic.traces.record(now, id, TraceStep::Answered);
+            overlay.net.dispatch(now, &sending, &[(host, Dest { tag, previous: stands })], out);
             (stands, begins) = (tick, ends);
         }
         split((stands, found.upto), &mut lost, |after, upto, lost| parts.push(part(after, upto, lost)));
-        overlay.stats.ranges_lost += parts.iter().filter(|part| part.lost).count() as u64;
+        overlay.net.stats.ranges_lost += parts.iter().filter(|part| part.lost).count() as u64;
         for parts in parts.chunks(whimbrel_wire::PARTS_MAX) {
             overlay.send_silence(now, whom, parts.to_vec(), out);
         }
@@ -245,11 +244,4 @@ fn split(
         part(stands, upto, false);
     }
     upto.max(stands)
-}
-
-impl Overlay {
-    /// Whether an event is in a stream of this broker.
-    pub(super) fn is_own(&self, id: EventId) -> bool {
-        id.pubend.host() == self.host
-    }
 }

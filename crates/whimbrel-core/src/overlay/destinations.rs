@@ -11,6 +11,7 @@ use whimbrel_event::{HostId, Packed, Tick, Time};
 use whimbrel_net::interest::others::InterestValue;
 use whimbrel_selector::{Selector, TopicFilter, TopicName};
 
+use super::net::Net;
 use super::{Due, Overlay};
 use crate::api::Output;
 use crate::broker::Broker;
@@ -143,7 +144,7 @@ impl Broker {
         let ignores = fault!(self, IncarnationIgnored);
         let Broker { overlay, router, streams, .. } = self;
         let Some(overlay) = overlay.as_deref_mut() else { return };
-        let Overlay { destinations, interests, .. } = overlay;
+        let Overlay { destinations, net: Net { interests, .. }, .. } = overlay;
         let Some(known) = interests.of.get(&host) else { return };
         let number = destinations.number(host).unwrap_or_else(|| {
             destinations.insert(Destination {
@@ -215,7 +216,7 @@ impl Broker {
         let Some(overlay) = overlay.as_deref_mut() else { return };
         let Some((number, destination)) = overlay.destinations.remove(host) else { return };
         destination.leave(router, number);
-        overlay.timers.drop_all(Due::Quiet(number));
+        overlay.net.timers.drop_all(Due::Quiet(number));
     }
 }
 

@@ -13,7 +13,8 @@ use whimbrel_wire::{
     Ask, Digest, Frame, InterestEntry, InterestUpdate, LinkEnd as WireNeighbour, PreviousIdentity, Protocol,
 };
 
-use super::{Due, Overlay};
+use super::Due;
+use super::net::Net;
 use crate::api::{Channel, Output, PeerLink};
 use crate::broker::Broker;
 use crate::stream::Streams;
@@ -31,7 +32,7 @@ fn wire_entry<'a>((id, entry): (&u32, &'a InterestValue)) -> InterestEntry<'a> {
     InterestEntry { id: *id, filter: &entry.filter, selector: entry.selector.as_deref(), durable: entry.durable }
 }
 
-impl Overlay {
+impl Net {
     /// Schedules an announcement of the own link state, [`ANNOUNCE_EVERY`] after the last one at
     /// the earliest.
     pub(super) fn announce_soon(&mut self, now: Time) {
@@ -151,22 +152,22 @@ impl Broker {
     /// Sends a neighbour as much of its backlog as there is room for.
     pub(super) fn pump(&mut self, now: Time, link: PeerLink, out: &mut dyn Output) {
         let Some(overlay) = &mut self.overlay else { return };
-        let mut frame = core::mem::take(&mut overlay.traffic.frame);
+        let mut frame = core::mem::take(&mut overlay.net.traffic.frame);
         loop {
             frame.clear();
-            if !overlay.put_next(now, link, &mut frame) {
+            if !overlay.net.put_next(now, link, &mut frame) {
                 break;
             }
             if !frame.is_empty() {
-                overlay.send(now, link, Channel::Control, &frame, out);
+                overlay.net.send(now, link, Channel::Control, &frame, out);
             }
         }
-        overlay.traffic.frame = frame;
+        overlay.net.traffic.frame = frame;
         self.pump_retained(now, link, out);
     }
 
     fn pump_all(&mut self, now: Time, out: &mut dyn Output) {
-        let links = self.overlay.as_ref().map_or(Vec::new(), |overlay| overlay.peers.links_up());
+        let links = self.overlay.as_ref().map_or(Vec::new(), |overlay| overlay.net.peers.links_up());
         for link in links {
             self.pump(now, link, out);
         }
@@ -175,17 +176,17 @@ impl Broker {
     /// Announces the own link state.
     pub(super) fn announce_links(&mut self, now: Time, out: &mut dyn Output) {
         let Some(overlay) = &mut self.overlay else { return };
-        overlay.sequence += 1;
-        overlay.announced = now;
-        let state = overlay.own_state(&self.store.holds_given.retired);
-        if overlay.topology.announce(now, state).is_err() {
+        overlay.net.sequence += 1;
+        overlay.net.announced = now;
+        let state = overlay.net.own_state(&self.store.holds_given.retired);
+        if overlay.net.topology.announce(now, state).is_err() {
             // The name is held by another broker, which was here first. Brokers that are asked for
             // a link refuse it for that reason, too.
-            overlay.stats.names_refused += 1;
+            overlay.net.stats.names_refused += 1;
             return;
         }
-        let host = overlay.host;
-        overlay.record_for_all(None, |pending| {
+        let host = overlay.net.host;
+        overlay.net.record_for_all(None, |pending| {
             pending.states.insert(host);
         });
         self.pump_all(now, out);
@@ -195,14 +196,14 @@ impl Broker {
     /// each knows what the other lacks.
     pub(super) fn compare(&mut self, now: Time, link: PeerLink, out: &mut dyn Output) {
         let Some(overlay) = &mut self.overlay else { return };
-        let states: Vec<_> = overlay.topology.digest().collect();
+        let states: Vec<_> = overlay.net.topology.digest().collect();
         let interests: Vec<_> =
-            overlay.interests.of.iter().map(|(host, known)| (*host, known.incarnation, known.version)).collect();
+            overlay.net.interests.of.iter().map(|(host, known)| (*host, known.incarnation, known.version)).collect();
         let parts = states.len().max(interests.len()).div_ceil(DIGEST_ENTRIES).max(1);
         let part = |list: &[(HostId, u64, u64)], number: usize| {
             list.chunks(DIGEST_ENTRIES).nth(number).map_or(Vec::new(), <[_]>::to_vec)
         };
-        let peer = overlay.peers.get_mut(link).expect("it is up");
+        let peer = overlay.net.peers.get_mut(link).expect("it is up");
         peer.pending.states = states.iter().map(|(host, ..)| *host).collect();
         peer.pending.interests = interests.iter().map(|(host, ..)| *host).collect();
         for number in 0..parts {
@@ -213,14 +214,14 @@ impl Broker {
             };
             let mut frame = Vec::new();
             Frame::Digest(digest).encode(&mut frame);
-            overlay.send(now, link, Channel::Control, &frame, out);
+            overlay.net.send(now, link, Channel::Control, &frame, out);
         }
     }
 
     /// Handles a neighbour's digest.
     pub(super) fn compared(&mut self, now: Time, link: PeerLink, digest: &Digest, out: &mut dyn Output) {
         let Some(overlay) = &mut self.overlay else { return };
-        let Overlay { peers, topology, .. } = &mut **overlay;
+        let Net { peers, topology, .. } = &mut overlay.net;
         let Some(peer) = peers.get_mut(link) else { return };
         for (host, incarnation, sequence) in &digest.link_states {
             let known = topology.get(*host).map(|state| (state.incarnation, state.sequence));
@@ -232,7 +233,7 @@ impl Broker {
             peer.pending.has.insert(*host, (*incarnation, *version));
         }
         peer.pending.is_compared |= !digest.more;
-        let known = |host: &HostId| *host == overlay.host || overlay.topology.get(*host).is_some();
+        let known = |host: &HostId| *host == overlay.net.host || overlay.net.topology.get(*host).is_some();
         let lacking: Vec<HostId> =
             digest.link_states.iter().map(|(host, ..)| *host).filter(|host| !known(host)).collect();
         let is_last = !digest.more;
@@ -250,7 +251,7 @@ impl Broker {
         out: &mut dyn Output,
     ) {
         let Some(overlay) = &mut self.overlay else { return };
-        let Some(peer) = overlay.peers.get_mut(link) else { return };
+        let Some(peer) = overlay.net.peers.get_mut(link) else { return };
         for host in interests {
             peer.pending.has.remove(host);
             peer.pending.interests.insert(*host);
@@ -286,14 +287,14 @@ impl Broker {
         };
         self.end_namesakes(now, &learned, out);
         let Some(overlay) = &mut self.overlay else { return };
-        let was_there = overlay.topology.get(host).is_some();
-        match overlay.topology.learn(now, learned, Duration::from_millis(u64::from(state.age_ms))) {
+        let was_there = overlay.net.topology.get(host).is_some();
+        match overlay.net.topology.learn(now, learned, Duration::from_millis(u64::from(state.age_ms))) {
             Learned::New => {
-                overlay.stats.states_learned += 1;
-                overlay.record_for_all(Some(link), |pending| {
+                overlay.net.stats.states_learned += 1;
+                overlay.net.record_for_all(Some(link), |pending| {
                     pending.states.insert(host);
                 });
-                overlay.watch_expiry();
+                overlay.net.watch_expiry();
                 self.follow_host(
                     now,
                     (host, state.name, was_there),
@@ -303,14 +304,14 @@ impl Broker {
                 self.pump_all(now, out);
             }
             Learned::Old => {
-                if let Some(peer) = overlay.peers.get_mut(link) {
+                if let Some(peer) = overlay.net.peers.get_mut(link) {
                     peer.pending.states.insert(host);
                 }
                 self.pump(now, link, out);
             }
             Learned::Same => {}
             Learned::Outbid { incarnation, sequence } => self.outbid(now, incarnation, sequence),
-            Learned::Refused(_) => overlay.stats.states_refused += 1,
+            Learned::Refused(_) => overlay.net.stats.states_refused += 1,
         }
         self.check_joining(now, |joining| joining.on_link_state(host), out);
     }
@@ -319,51 +320,51 @@ impl Broker {
     /// broker announces a still greater one.
     fn outbid(&mut self, now: Time, incarnation: u64, sequence: u64) {
         let Some(overlay) = &mut self.overlay else { return };
-        overlay.stats.outbid += 1;
-        if incarnation == overlay.incarnation {
-            overlay.sequence = overlay.sequence.max(sequence);
-            return overlay.announce_soon(now);
+        overlay.net.stats.outbid += 1;
+        if incarnation == overlay.net.incarnation {
+            overlay.net.sequence = overlay.net.sequence.max(sequence);
+            return overlay.net.announce_soon(now);
         }
         // Caused by a clock that ran ahead, or by another broker with the same data. What other
         // brokers adopted from this process is void then.
-        overlay.incarnation = incarnation.saturating_add(1);
-        overlay.sequence = 0;
-        let delta = overlay.own_interest.restart(overlay.incarnation);
-        let version = overlay.own_interest.version();
-        overlay.interests.set_own(overlay.host, overlay.incarnation, version, delta);
-        let host = overlay.host;
-        overlay.record_for_all(None, |pending| {
+        overlay.net.incarnation = incarnation.saturating_add(1);
+        overlay.net.sequence = 0;
+        let delta = overlay.net.own_interest.restart(overlay.net.incarnation);
+        let version = overlay.net.own_interest.version();
+        overlay.net.interests.set_own(overlay.net.host, overlay.net.incarnation, version, delta);
+        let host = overlay.net.host;
+        overlay.net.record_for_all(None, |pending| {
             pending.interests.insert(host);
         });
-        overlay.announce_soon(now);
+        overlay.net.announce_soon(now);
     }
 
     /// Handles an interest.
     pub(super) fn on_interest(&mut self, now: Time, link: PeerLink, update: &InterestUpdate<'_>, out: &mut dyn Output) {
         let Some(overlay) = &mut self.overlay else { return };
         let host = update.host;
-        if host == overlay.host {
+        if host == overlay.net.host {
             return;
         }
-        if overlay.topology.get(host).is_none() {
+        if overlay.net.topology.get(host).is_none() {
             // Without a link state the interest would never be forgotten. The link state precedes
             // it on the same path.
-            overlay.stats.interests_refused += 1;
+            overlay.net.stats.interests_refused += 1;
             return;
         }
-        let Some(peer) = overlay.peers.get_mut(link) else { return };
+        let Some(peer) = overlay.net.peers.get_mut(link) else { return };
         let has = peer.pending.has.entry(host).or_default();
         *has = (*has).max((update.incarnation, update.version));
         // The age in the update does not include the transit over this link, which varies. Its
         // upper bound is added: an interest may pass for older than it is, as earlier events do no
         // harm, but not for younger.
         let way = peer.way_at_most(now);
-        match overlay.interests.take(now, way, update) {
+        match overlay.net.interests.take(now, way, update) {
             InterestOutcome::News => {
-                overlay.interests.recent.record(now, EVERY_BROKER * overlay.topology.len() as u32);
-                overlay.stats.interests_learned += 1;
+                overlay.net.interests.recent.record(now, EVERY_BROKER * overlay.net.topology.len() as u32);
+                overlay.net.stats.interests_learned += 1;
                 if !fault!(self, InterestStays) {
-                    overlay.record_for_all(Some(link), |pending| {
+                    overlay.net.record_for_all(Some(link), |pending| {
                         pending.interests.insert(host);
                     });
                 }
@@ -374,7 +375,7 @@ impl Broker {
             InterestOutcome::Lacking => {
                 let mut frame = Vec::new();
                 Frame::Ask(Ask { interests: vec![host], link_states: Vec::new() }).encode(&mut frame);
-                overlay.send(now, link, Channel::Control, &frame, out);
+                overlay.net.send(now, link, Channel::Control, &frame, out);
             }
         }
     }
@@ -382,10 +383,10 @@ impl Broker {
     /// Tells all neighbours that the own interest has changed.
     pub(super) fn flood_own_interest(&mut self, now: Time, delta: Delta, out: &mut dyn Output) {
         let Some(overlay) = &mut self.overlay else { return };
-        let version = overlay.own_interest.version();
-        overlay.interests.set_own(overlay.host, overlay.incarnation, version, delta);
-        let host = overlay.host;
-        overlay.record_for_all(None, |pending| {
+        let version = overlay.net.own_interest.version();
+        overlay.net.interests.set_own(overlay.net.host, overlay.net.incarnation, version, delta);
+        let host = overlay.net.host;
+        overlay.net.record_for_all(None, |pending| {
             pending.interests.insert(host);
         });
         self.pump_all(now, out);
@@ -404,15 +405,15 @@ mod tests {
 
     /// The delay and loss that are announced after `times` probes that each took `away` to come
     /// back.
-    fn told_after(overlay: &mut Overlay, away: Duration, times: u32) -> (u32, u16) {
+    fn told_after(net: &mut Net, away: Duration, times: u32) -> (u32, u16) {
         for _ in 0..times {
-            let estimate = &mut overlay.peers.get_mut(LINK).expect("it is there").estimate;
+            let estimate = &mut net.peers.get_mut(LINK).expect("it is there").estimate;
             let sent = Time::from_nanos(1 << 60);
             let sequence = estimate.sent();
             estimate.echo(sent + away, sequence, sent, Duration::ZERO).expect("it was asked");
             estimate.news();
         }
-        let neighbour = overlay.own_state(&[]).neighbours[0];
+        let neighbour = net.own_state(&[]).neighbours[0];
         (neighbour.delay_us, neighbour.loss)
     }
 
@@ -428,15 +429,15 @@ mod tests {
             links_wanted: 0,
             moves_sessions: false,
         };
-        let mut overlay = Overlay::new(now, HostId::new(1 << 8), 1, (Deployment(1), Tick(0)), config);
-        overlay.peers.insert(Peer::new(now, LINK, true, None));
+        let mut net = Net::new(now, HostId::new(1 << 8), 1, (Deployment(1), Tick(0)), config);
+        net.peers.insert(Peer::new(now, LINK, true, None));
         let who =
             PeerIdentity { host: HostId::new(2 << 8), incarnation: 1, name: "b1".into(), version: "".into(), ahead: 0 };
-        overlay.peers.bring_up(LINK, who);
+        net.peers.bring_up(LINK, who);
         let millis = Duration::from_millis;
-        assert_eq!(told_after(&mut overlay, millis(40), 1), (20_000, 0));
-        assert_eq!(told_after(&mut overlay, millis(43), 20), (20_000, 0));
-        let (delay, _) = told_after(&mut overlay, millis(80), 20);
+        assert_eq!(told_after(&mut net, millis(40), 1), (20_000, 0));
+        assert_eq!(told_after(&mut net, millis(43), 20), (20_000, 0));
+        let (delay, _) = told_after(&mut net, millis(80), 20);
         assert!(delay > 30_000, "{delay} µs");
     }
 }

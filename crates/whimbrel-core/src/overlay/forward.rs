@@ -10,9 +10,10 @@ use whimbrel_net::link::peers::Peers;
 use whimbrel_net::route::{Tree, TreeNode};
 use whimbrel_wire::{Dest, EventFrame, Repairers, Subtree, TreeWriter, compact};
 
+use super::net::{FrameBuffers, Net};
 use super::stats::OverlayStats;
 use super::traces::TraceStep;
-use super::{FrameBuffers, Overlay, is_local};
+use super::{Overlay, is_local};
 use crate::api::{Channel, EventStep, Output, PeerLink};
 use crate::broker::Broker;
 
@@ -72,16 +73,16 @@ impl Broker {
             wanted.sort_unstable();
             wanted.dedup();
             let dests = overlay.matched(now, event.id, &wanted);
-            let mut bytes = core::mem::take(&mut overlay.traffic.event);
+            let mut bytes = core::mem::take(&mut overlay.net.traffic.event);
             bytes.clear();
             compact::write(event, &mut bytes);
             let age_us = now.since(event.accepted).as_micros() as u64;
             let repairers = Repairers::NONE;
             let sending = Sending { id: event.id, age_us, answer: false, retain, repairers, event: &bytes };
-            overlay.stats.events_forwarded += 1;
-            overlay.stats.destinations += dests.len() as u64;
-            overlay.dispatch(now, &sending, &dests, out);
-            overlay.traffic.event = bytes;
+            overlay.net.stats.events_forwarded += 1;
+            overlay.net.stats.destinations += dests.len() as u64;
+            overlay.net.dispatch(now, &sending, &dests, out);
+            overlay.net.traffic.event = bytes;
             if fault!(self, PreviousNotMoved) {
                 overlay.take_back(event.id, &dests);
             }
@@ -108,7 +109,9 @@ impl Overlay {
         dests.sort_unstable_by_key(|(host, _)| *host);
         dests
     }
+}
 
+impl Net {
     /// Sends an event to these brokers over the best paths from here. `dests` is in the order of
     /// host ids.
     pub(super) fn dispatch(
@@ -122,7 +125,7 @@ impl Overlay {
         let mut hosts = core::mem::take(&mut self.traffic.hosts);
         hosts.clear();
         hosts.extend(dests.iter().map(|(host, _)| *host));
-        let Overlay { routes, peers, traffic, stats, .. } = self;
+        let Net { routes, peers, traffic, stats, .. } = self;
         let mut carrier = Carrier { now, peers, traffic, stats };
         let found = routes.trees(&hosts);
         // A broker that is in no tree finds the hole by the next event, or by silence, once there

@@ -8,7 +8,8 @@ use whimbrel_net::link::estimate::{LINK_DEAD_AFTER, PROBE_EVERY};
 use whimbrel_net::link::peers::{HELLO_WITHIN, LINKS_MAX, Peer, PeerIdentity};
 use whimbrel_wire::{Cutter, Frame, Hello, Invalid, Probe, ProbeEcho, VERSION_BYTES_MAX};
 
-use super::{Due, Overlay};
+use super::Due;
+use super::net::Net;
 use crate::api::{Channel, HangUp, Output, PeerLink};
 use crate::broker::Broker;
 use crate::stream::Streams;
@@ -25,7 +26,7 @@ fn beginning(version: &str) -> &str {
 /// A difference of clocks above which it is counted; nothing else depends on it.
 const CLOCKS_APART: Duration = Duration::from_secs(60);
 
-impl Overlay {
+impl Net {
     /// Registers a new connection and sends the hello.
     pub(super) fn opened(
         &mut self,
@@ -102,7 +103,7 @@ impl Broker {
     /// Handles a hello: the link is up if it is accepted.
     pub(super) fn on_hello(&mut self, now: Time, link: PeerLink, hello: &Hello<'_>, out: &mut dyn Output) {
         let Some(overlay) = &mut self.overlay else { return };
-        let other = match overlay.check_hello(link, hello) {
+        let other = match overlay.net.check_hello(link, hello) {
             Ok(other) => other,
             Err(why) => return self.hang_up(now, link, why, out),
         };
@@ -111,7 +112,7 @@ impl Broker {
         }
         let Some(overlay) = &mut self.overlay else { return };
         let ahead = i64::try_from(i128::from(hello.time) - i128::from(now.as_nanos())).unwrap_or(i64::MAX);
-        overlay.stats.clocks_apart += u64::from(ahead.unsigned_abs() > CLOCKS_APART.as_nanos() as u64);
+        overlay.net.stats.clocks_apart += u64::from(ahead.unsigned_abs() > CLOCKS_APART.as_nanos() as u64);
         let who = PeerIdentity {
             host: hello.host,
             incarnation: hello.incarnation,
@@ -119,10 +120,10 @@ impl Broker {
             version: hello.version.into(),
             ahead,
         };
-        overlay.peers.bring_up(link, who);
-        overlay.stats.links_up += 1;
-        overlay.announce_soon(now);
-        let was_there = overlay.topology.get(hello.host).is_some();
+        overlay.net.peers.bring_up(link, who);
+        overlay.net.stats.links_up += 1;
+        overlay.net.announce_soon(now);
+        let was_there = overlay.net.topology.get(hello.host).is_some();
         self.follow_host(
             now,
             (hello.host, hello.name, was_there),
@@ -137,7 +138,7 @@ impl Broker {
     /// Checks a link for silence and for being stuck, and sends a probe.
     pub(super) fn probe(&mut self, now: Time, link: PeerLink, out: &mut dyn Output) {
         let Some(overlay) = &mut self.overlay else { return };
-        let Some(peer) = overlay.peers.get_mut(link) else { return };
+        let Some(peer) = overlay.net.peers.get_mut(link) else { return };
         if peer.who.is_none() {
             // A timer of an earlier link with this number may expire first.
             if now.since(peer.opened) < HELLO_WITHIN {
@@ -157,11 +158,11 @@ impl Broker {
         let sequence = peer.estimate.sent();
         let mut frame = Vec::with_capacity(16);
         Frame::Probe(Probe { sequence: sequence as u32, sent: now.as_nanos() }).encode(&mut frame);
-        overlay.send(now, link, Channel::Datagram, &frame, out);
+        overlay.net.send(now, link, Channel::Datagram, &frame, out);
         // Including the timer that waited for the hello: otherwise there would be two probes per
         // interval.
-        overlay.timers.drop_all(Due::Probe(link));
-        overlay.set_timer(now + PROBE_EVERY, Due::Probe(link));
+        overlay.net.timers.drop_all(Due::Probe(link));
+        overlay.net.set_timer(now + PROBE_EVERY, Due::Probe(link));
     }
 
     /// Handles a probe or its echo.
@@ -179,16 +180,16 @@ impl Broker {
             Frame::Probe(Probe { sequence, sent }) => {
                 let mut echo = Vec::with_capacity(16);
                 Frame::ProbeEcho(ProbeEcho { sequence, sent, held_us: 0 }).encode(&mut echo);
-                overlay.send(now, link, Channel::Datagram, &echo, out);
+                overlay.net.send(now, link, Channel::Datagram, &echo, out);
             }
             Frame::ProbeEcho(ProbeEcho { sequence, sent, held_us }) => {
-                let Some(peer) = overlay.peers.get_mut(link) else { return Ok(()) };
+                let Some(peer) = overlay.net.peers.get_mut(link) else { return Ok(()) };
                 let held = Duration::from_micros(u64::from(held_us));
                 // An echo without a probe is counted, and has no other effect.
                 if peer.estimate.echo(now, u64::from(sequence), Time::from_nanos(sent), held).is_err() {
-                    overlay.stats.bad_echoes += 1;
+                    overlay.net.stats.bad_echoes += 1;
                 } else if peer.estimate.news().is_some() {
-                    overlay.announce_soon(now);
+                    overlay.net.announce_soon(now);
                 }
             }
             _ => return Err(Invalid::Form("a datagram")),
@@ -199,17 +200,17 @@ impl Broker {
     /// Repeats state that may have been lost, and asks for wanted links.
     pub(super) fn refresh(&mut self, now: Time, out: &mut dyn Output) {
         let Some(overlay) = &mut self.overlay else { return };
-        overlay.set_timer(now + super::REFRESH_EVERY, Due::Refresh);
-        if now.since(overlay.announced) >= whimbrel_net::topology::REFRESH_EVERY {
-            overlay.announce_soon(now);
+        overlay.net.set_timer(now + super::REFRESH_EVERY, Due::Refresh);
+        if now.since(overlay.net.announced) >= whimbrel_net::topology::REFRESH_EVERY {
+            overlay.net.announce_soon(now);
         }
-        let wanted = overlay.config.links_wanted.saturating_sub(overlay.peers.len());
+        let wanted = overlay.net.config.links_wanted.saturating_sub(overlay.net.peers.len());
         let mut asked = 0;
-        for state in overlay.topology.states() {
+        for state in overlay.net.topology.states() {
             if asked >= wanted {
                 break;
             }
-            let is_linked = state.host == overlay.host || overlay.peers.to(state.host).is_some();
+            let is_linked = state.host == overlay.net.host || overlay.net.peers.to(state.host).is_some();
             // Either end may dial, and of two links one is closed; if one end cannot reach the
             // other, the other may.
             if !is_linked && let Some(address) = state.addresses.first() {
@@ -217,7 +218,7 @@ impl Broker {
                 asked += 1;
             }
         }
-        for link in overlay.peers.links_up() {
+        for link in overlay.net.peers.links_up() {
             self.compare_retained(now, link, out);
         }
         self.remind_of_previous(now, out);
@@ -226,7 +227,7 @@ impl Broker {
     }
 }
 
-impl Overlay {
+impl Net {
     /// Sets the timer for the next broker that expires.
     pub(super) fn watch_expiry(&mut self) {
         if let Some(at) = self.topology.next_expiry()

@@ -30,12 +30,12 @@ impl Broker {
     /// from now on, and the broker is told when that is durable.
     pub(super) fn hold_for(&mut self, now: Time, host: HostId, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref() else { return };
-        let Some(known) = overlay.interests.of.get(&host) else { return };
+        let Some(known) = overlay.net.interests.of.get(&host) else { return };
         let version = known.version;
         let durable = known.entries.values().filter(|entry| entry.durable && TopicFilter::new(&entry.filter).is_ok());
         let wanted: BTreeSet<InterestKey> =
             durable.map(|entry| (entry.filter.clone(), entry.selector.clone())).collect();
-        let name = overlay.name_of(host);
+        let name = overlay.net.name_of(host);
         let holds_given = &self.store.holds_given.of;
         let is_known = holds_given.contains_key(&host);
         if wanted.is_empty() && !is_known {
@@ -233,7 +233,7 @@ impl Broker {
         hold_given.dropped.clear();
         self.write_hold(now, host);
         if let Some(overlay) = self.overlay.as_deref_mut() {
-            overlay.stats.holds_forfeited += 1;
+            overlay.net.stats.holds_forfeited += 1;
         }
     }
 

@@ -95,12 +95,12 @@ pub struct InterestInfo {
 impl Broker {
     /// The counters of the overlay, if there is one.
     pub fn overlay_stats(&self) -> Option<&OverlayStats> {
-        self.overlay.as_deref().map(|overlay| &overlay.stats)
+        self.overlay.as_deref().map(|overlay| &overlay.net.stats)
     }
 
     /// The name by which other brokers know this one, if there is an overlay.
     pub fn own_name(&self) -> Option<&str> {
-        self.overlay.as_deref().map(|overlay| &*overlay.config.name)
+        self.overlay.as_deref().map(|overlay| &*overlay.net.config.name)
     }
 
     /// Whether this broker knows the host, now or in the past; true of its own host.
@@ -127,7 +127,7 @@ impl Broker {
                 link: peer.link,
             }
         };
-        overlay.peers.up().map(info).collect()
+        overlay.net.peers.up().map(info).collect()
     }
 
     /// The brokers of the overlay, this one included, in the order of their hosts.
@@ -138,16 +138,16 @@ impl Broker {
             host: state.host,
             incarnation: state.incarnation,
             addresses: state.addresses.clone(),
-            age: overlay.topology.age(now, state.host).unwrap_or_default(),
-            path: overlay.routes.path(state.host).into_iter().map(|host| overlay.name_of(host)).collect(),
-            cost_us: overlay.routes.cost_us(state.host),
+            age: overlay.net.topology.age(now, state.host).unwrap_or_default(),
+            path: overlay.net.routes.path(state.host).into_iter().map(|host| overlay.net.name_of(host)).collect(),
+            cost_us: overlay.net.routes.cost_us(state.host),
             links: state
                 .neighbours
                 .iter()
-                .map(|end| NeighbourInfo { name: overlay.name_of(end.host), delay_us: end.delay_us, loss: end.loss })
+                .map(|end| NeighbourInfo { name: overlay.net.name_of(end.host), delay_us: end.delay_us, loss: end.loss })
                 .collect(),
         };
-        overlay.topology.states().map(info).collect()
+        overlay.net.topology.states().map(info).collect()
     }
 
     /// The interests of brokers: first this one's, then those by which its events are sent, in the
@@ -157,19 +157,19 @@ impl Broker {
         let texts =
             |entry: &whimbrel_net::interest::others::InterestValue| (entry.filter.clone(), entry.selector.clone());
         let own = || InterestInfo {
-            name: overlay.config.name.clone(),
-            host: overlay.host,
-            version: overlay.own_interest.version(),
-            entries: overlay.own_interest.entries().map(texts).collect(),
+            name: overlay.net.config.name.clone(),
+            host: overlay.net.host,
+            version: overlay.net.own_interest.version(),
+            entries: overlay.net.own_interest.entries().map(texts).collect(),
             is_reachable: true,
             unconfirmed: self.unconfirmed(overlay),
         };
         let others = overlay.destinations.iter().skip(from.saturating_sub(1)).map(|destination| InterestInfo {
-            name: overlay.name_of(destination.host),
+            name: overlay.net.name_of(destination.host),
             host: destination.host,
             version: destination.version,
             entries: destination.entries().map(texts).collect(),
-            is_reachable: overlay.routes.is_reachable(destination.host),
+            is_reachable: overlay.net.routes.is_reachable(destination.host),
             unconfirmed: Vec::new(),
         });
         (from == 0).then(own).into_iter().chain(others).take(max).collect()
@@ -178,22 +178,15 @@ impl Broker {
     /// Brokers that can be reached and in whose streams the own interest is not yet in force; at
     /// most [`NAMES_MAX`].
     fn unconfirmed(&self, overlay: &Overlay) -> Vec<Box<str>> {
-        if overlay.own_interest.entries().next().is_none() {
+        if overlay.net.own_interest.entries().next().is_none() {
             return Vec::new();
         }
-        let version = overlay.own_interest.version();
+        let version = overlay.net.own_interest.version();
         let is_late = |host: &HostId| {
             let mut streams = self.streams.of_host(*host).peekable();
             let is_told = streams.peek().is_some() && streams.all(|remote| remote.told >= version);
-            *host != overlay.host && overlay.routes.is_reachable(*host) && !is_told
+            *host != overlay.net.host && overlay.net.routes.is_reachable(*host) && !is_told
         };
-        overlay.topology.hosts().filter(is_late).take(NAMES_MAX).map(|host| overlay.name_of(host)).collect()
-    }
-}
-
-impl Overlay {
-    /// The name of a broker, or its host number if the name is not known.
-    pub(in crate::overlay) fn name_of(&self, host: HostId) -> Box<str> {
-        self.topology.get(host).map_or_else(|| host.to_string().into(), |state| state.name.clone())
+        overlay.net.topology.hosts().filter(is_late).take(NAMES_MAX).map(|host| overlay.net.name_of(host)).collect()
     }
 }

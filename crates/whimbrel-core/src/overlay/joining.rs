@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use whimbrel_event::{HostId, Time};
 
-use super::Overlay;
 use super::confirm::CONFIRM_MAX;
+use super::net::Net;
 use crate::api::Output;
 use crate::broker::Broker;
 
@@ -44,7 +44,7 @@ impl Joining {
     }
 }
 
-impl Overlay {
+impl Net {
     /// Whether other brokers may become known within a moment, so that answers wait.
     pub(super) fn is_young(&self, now: Time) -> bool {
         self.config.expects_peers && self.joining.as_ref().is_some_and(|joining| now.since(joining.since) < CONFIRM_MAX)
@@ -70,7 +70,7 @@ impl Overlay {
             return false;
         }
         self.routes.update(&self.topology);
-        let Overlay { topology, routes, host, .. } = self;
+        let Net { topology, routes, host, .. } = self;
         topology.hosts().all(|other| other == *host || routes.is_reachable(other))
     }
 
@@ -88,16 +88,16 @@ impl Broker {
     /// all others and there is a path to each of them.
     pub(super) fn check_joining(&mut self, now: Time, note: impl FnOnce(&mut Joining), out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        let Some(joining) = &mut overlay.joining else { return };
+        let Some(joining) = &mut overlay.net.joining else { return };
         note(joining);
-        if !joining.is_compared || overlay.lacks_everyone() {
+        if !joining.is_compared || overlay.net.lacks_everyone() {
             return;
         }
         // Paths are computed only when no link state is lacking: every link state is news here.
-        if overlay.is_young(now) && !overlay.reaches_all_told() {
+        if overlay.net.is_young(now) && !overlay.net.reaches_all_told() {
             return;
         }
-        overlay.joining = None;
+        overlay.net.joining = None;
         self.confirm_ready(now, out);
     }
 }

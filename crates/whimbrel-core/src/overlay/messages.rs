@@ -10,7 +10,7 @@ use whimbrel_event::{HostId, Time};
 use whimbrel_net::link::peers::{Peer, UNSENT_LITTLE};
 use whimbrel_wire::{BrokerMessage, Frame, MessageFrame};
 
-use super::Overlay;
+use super::net::Net;
 use super::repair::NACK_HOPS_MAX;
 use crate::api::{Channel, Output};
 use crate::broker::Broker;
@@ -38,33 +38,33 @@ impl Broker {
         out: &mut dyn Output,
     ) -> bool {
         let Some(overlay) = self.overlay.as_deref_mut() else { return false };
-        assert!(to != overlay.host, "a broker does not write to itself");
+        assert!(to != overlay.net.host, "a broker does not write to itself");
         let mut body = Vec::with_capacity(64);
         let kind = message.encode(&mut body);
-        let (from, incarnation) = (overlay.host, overlay.incarnation);
-        let is_sent = overlay.forward_message(
+        let (from, incarnation) = (overlay.net.host, overlay.net.incarnation);
+        let is_sent = overlay.net.forward_message(
             now,
             &MessageFrame { to, hops: 0, is_bulk, from, incarnation, kind, body: &body },
             out,
         );
-        overlay.stats.messages_out += u64::from(is_sent);
-        overlay.stats.messages_unsent += u64::from(!is_sent);
+        overlay.net.stats.messages_out += u64::from(is_sent);
+        overlay.net.stats.messages_unsent += u64::from(!is_sent);
         is_sent
     }
 
     /// Handles a message for this broker, or passes it on.
     pub(super) fn on_message(&mut self, now: Time, routed: &MessageFrame<'_>, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        if routed.to != overlay.host {
+        if routed.to != overlay.net.host {
             if routed.hops < NACK_HOPS_MAX {
                 self.pass_message(now, routed, out);
             }
             return;
         }
-        overlay.stats.messages_in += 1;
+        overlay.net.stats.messages_in += 1;
         // Only this broker sends in its name, and it does not send to itself.
-        if routed.from == overlay.host {
-            overlay.stats.messages_refused += 1;
+        if routed.from == overlay.net.host {
+            overlay.net.stats.messages_refused += 1;
             return;
         }
         // Brokers that pass a message on do not decode it, so an invalid one is no fault of the
@@ -78,7 +78,7 @@ impl Broker {
                 }
                 self.dispatch_message(now, from, message, out);
             }
-            Err(_) => overlay.stats.messages_refused += 1,
+            Err(_) => overlay.net.stats.messages_refused += 1,
         }
     }
 
@@ -93,7 +93,7 @@ impl Broker {
             BrokerMessage::ReadTold(told) => self.read_told(now, from, &told),
             BrokerMessage::Question(asked) => out.asked(from.host, asked.number, asked.text),
             BrokerMessage::Reply(reply) => out.answered(from.host, reply.number, reply.text),
-            BrokerMessage::Unknown(..) => overlay.stats.messages_refused += 1,
+            BrokerMessage::Unknown(..) => overlay.net.stats.messages_refused += 1,
             other => {
                 self.dispatch_shared_message(now, from, &other, out);
                 self.dispatch_roaming(now, from, other, out);
@@ -102,7 +102,7 @@ impl Broker {
     }
 }
 
-impl Overlay {
+impl Net {
     /// How long to wait for an answer: `least`, or twice the round trip if that is longer.
     pub(super) fn answered_within(&self, whom: HostId, least: Duration) -> Duration {
         let way = self.routes.cost_us(whom).unwrap_or(0);

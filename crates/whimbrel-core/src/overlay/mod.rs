@@ -44,6 +44,7 @@ mod joining;
 mod lend;
 mod messages;
 mod named;
+mod net;
 mod own_interest;
 mod passing;
 mod predecessors;
@@ -66,18 +67,11 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use whimbrel_event::{Deployment, HostId, PubendId, Tick, Time};
-use whimbrel_net::deadlines::Deadlines;
-use whimbrel_net::interest::others::Interests;
-use whimbrel_net::interest::own::OwnInterest;
 use whimbrel_net::interest::reduce;
-use whimbrel_net::link::peers::{Peer, Peers};
-use whimbrel_net::route::Routes;
-use whimbrel_net::topology::Topology;
-use whimbrel_net::transit::Transit;
+use whimbrel_net::link::peers::Peer;
 
-use crate::api::{Channel, HangUp, Output, PeerInput, PeerLink};
+use crate::api::{HangUp, Output, PeerInput, PeerLink};
 use crate::broker::Broker;
-use crate::fault::Faults;
 use crate::store::DurableNo;
 
 pub(crate) use confirm::{AwaitedBrokers, UnansweredSubscribe};
@@ -105,14 +99,11 @@ pub use whimbrel_net::link::peers::{
 
 use destinations::Destinations;
 use hold_received::HoldsReceived;
-use joining::Joining;
 use lend::Lending;
+use net::Net;
 use passing::Passing;
-use repair::{HoleRepair, OpenNacks};
+use repair::HoleRepair;
 use roam::Roam;
-use traces::Traces;
-use watch::Watch;
-use whimbrel_wire::PreviousIdentity;
 
 /// The configuration of a broker in the overlay.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -201,32 +192,13 @@ const STANDSTILL: Duration = Duration::from_millis(500);
 /// The broker's state of the overlay.
 #[derive(Debug)]
 pub(crate) struct Overlay {
-    pub(crate) config: OverlayConfig,
-    pub(crate) host: HostId,
-    /// Greater at each start of the host.
-    pub(crate) incarnation: u64,
-    /// The sequence number of the last own link state.
-    sequence: u64,
-    /// The previous hosts of this broker's name.
-    previous: Vec<PreviousIdentity>,
-    /// Present while the broker has just started and does not know all other brokers.
-    joining: Option<Joining>,
-    /// When the last own link state was announced.
-    announced: Time,
-    pub(crate) peers: Peers,
-    pub(crate) topology: Topology,
-    pub(crate) routes: Routes,
-    pub(crate) watch: Watch,
-    timers: Deadlines<Due>,
-    pub(crate) own_interest: OwnInterest,
+    pub(crate) net: Net,
     pub(crate) destinations: Destinations,
-    interests: Interests,
-    traffic: FrameBuffers,
+    /// Reliable streams with holes.
+    repairs: BTreeMap<PubendId, HoleRepair>,
     pub(crate) waiting: AwaitedBrokers,
     pub(crate) roam: Roam,
     pub(crate) logs: Logs,
-    pub(crate) stats: OverlayStats,
-    faults: Faults,
 }
 
 /// Reads and retention between this broker's log and the logs of others.
@@ -243,70 +215,16 @@ pub(crate) struct Logs {
     blocked: VecDeque<(Time, (DurableNo, u32))>,
 }
 
-/// Buffers for frames, and the state kept of frames that pass.
-#[derive(Debug, Default)]
-struct FrameBuffers {
-    /// Reliable streams with holes.
-    repairs: BTreeMap<PubendId, HoleRepair>,
-    open: OpenNacks,
-    transit: Transit,
-    traces: Traces,
-    /// The event that is being sent, in its packed form.
-    event: Vec<u8>,
-    /// The frame that is being encoded.
-    frame: Vec<u8>,
-    tree: Vec<u8>,
-    /// The destinations of the event that is being sent.
-    hosts: Vec<HostId>,
-}
-
 impl Overlay {
     fn new(now: Time, host: HostId, incarnation: u64, whose: (Deployment, Tick), config: OverlayConfig) -> Overlay {
-        let mut timers = Deadlines::default();
-        timers.insert(now, Due::Announce);
-        timers.insert(now + REFRESH_EVERY, Due::Refresh);
         Overlay {
-            host,
-            incarnation,
-            sequence: 0,
-            previous: Vec::new(),
-            joining: Some(Joining::begun(now)),
-            announced: Time::ZERO,
-            peers: Peers::new(incarnation),
-            topology: Topology::new(host),
-            routes: Routes::new(host),
-            watch: Watch::default(),
-            timers,
-            own_interest: OwnInterest::new(host, incarnation, whose.0, whose.1),
+            net: Net::new(now, host, incarnation, whose, config),
             destinations: Destinations::default(),
-            interests: Interests::default(),
-            traffic: FrameBuffers::default(),
+            repairs: BTreeMap::new(),
             waiting: AwaitedBrokers::default(),
             roam: Roam::begun(now, incarnation),
             logs: Logs::default(),
-            stats: OverlayStats::default(),
-            config,
-            faults: Faults::default(),
         }
-    }
-
-    fn set_timer(&mut self, at: Time, due: Due) {
-        self.timers.insert(at, due);
-    }
-
-    pub(crate) fn next_deadline(&self) -> Option<Time> {
-        self.timers.first().map(|(at, _)| at)
-    }
-
-    /// Sends a frame to a neighbour; nothing if the link is gone.
-    fn send(&mut self, now: Time, link: PeerLink, channel: Channel, frame: &[u8], out: &mut dyn Output) {
-        self.carrier(now).send(link, channel, frame, out);
-    }
-
-    /// Whether there is a path to a broker.
-    pub(crate) fn is_reachable(&mut self, host: HostId) -> bool {
-        self.routes.update(&self.topology);
-        self.routes.is_reachable(host)
     }
 }
 
@@ -343,12 +261,12 @@ impl Broker {
         self.overlay = Some(Box::new(overlay));
         self.router.watch();
         if let Some(overlay) = &mut self.overlay {
-            overlay.faults = self.faults;
-            overlay.own_interest.is_restored = self.router.has_changes();
+            overlay.net.faults = self.faults;
+            overlay.net.own_interest.is_restored = self.router.has_changes();
         }
         self.router.record_buffer(&[], &self.buffer);
         if let Some(overlay) = self.overlay.as_deref() {
-            self.store.remote_reads.number_from(overlay.incarnation);
+            self.store.remote_reads.number_from(overlay.net.incarnation);
         }
         self.restore_known();
         self.restore_previous();
@@ -362,7 +280,7 @@ impl Broker {
     /// the same name. Links are closed, so that neighbours learn of it when they come up again.
     pub(crate) fn rehost(&mut self, now: Time, out: &mut dyn Output) {
         let Some(overlay) = &mut self.overlay else { return };
-        for link in overlay.peers.links() {
+        for link in overlay.net.peers.links() {
             self.hang_up(now, link, HangUp::Rehosted, out);
         }
         let Some(overlay) = self.overlay.take() else { return };
@@ -370,14 +288,14 @@ impl Broker {
             overlay.destinations.get(number).expect("it has a number").leave(&mut self.router, number);
         }
         let host = self.streams.own.host();
-        let incarnation = overlay.incarnation + 1;
-        let Overlay { config, own_interest: mut wants, stats, waiting, .. } = *overlay;
+        let incarnation = overlay.net.incarnation + 1;
+        let Overlay { net: Net { config, own_interest: mut wants, stats, .. }, waiting, .. } = *overlay;
         let whose = (wants.deployment, self.streams.birth());
         let mut fresh = Overlay::new(now, host, incarnation, whose, config);
         let delta = wants.rehost(host, incarnation, whose.1);
-        fresh.interests.set_own(host, incarnation, wants.version(), delta);
-        fresh.set_timer(now, Due::Interest);
-        (fresh.own_interest, fresh.stats, fresh.waiting) = (wants, stats, waiting);
+        fresh.net.interests.set_own(host, incarnation, wants.version(), delta);
+        fresh.net.set_timer(now, Due::Interest);
+        (fresh.net.own_interest, fresh.net.stats, fresh.waiting) = (wants, stats, waiting);
         fresh.watch_waiting(now);
         self.overlay = Some(Box::new(fresh));
         self.groups.brokers = Brokers::default();
@@ -391,7 +309,7 @@ impl Broker {
             return;
         }
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        if overlay.timers.first().is_some_and(|(at, _)| now.since(at) >= STANDSTILL) {
+        if overlay.net.timers.first().is_some_and(|(at, _)| now.since(at) >= STANDSTILL) {
             overlay.roam.record_standstill(now);
         }
     }
@@ -404,12 +322,12 @@ impl Broker {
             }
             return;
         };
-        overlay.look_again_at(now);
+        overlay.net.look_again_at(now);
         match input {
-            PeerInput::Opened { link, dialed, name } => overlay.opened(now, (link, dialed, name), out),
+            PeerInput::Opened { link, dialed, name } => overlay.net.opened(now, (link, dialed, name), out),
             PeerInput::Bytes { link, channel, bytes } => self.peer_bytes(now, (link, channel), bytes, out),
             PeerInput::Room { link, channel, unsent } => {
-                if let Some(peer) = overlay.peers.get_mut(link) {
+                if let Some(peer) = overlay.net.peers.get_mut(link) {
                     peer.set_unsent(now, channel, unsent);
                     self.pump(now, link, out);
                 }
@@ -422,12 +340,12 @@ impl Broker {
     /// Meets the overlay's deadlines that are due.
     pub(crate) fn meet_overlay(&mut self, now: Time, out: &mut dyn Output) {
         if let Some(overlay) = &mut self.overlay {
-            overlay.look_again_at(now);
+            overlay.net.look_again_at(now);
         }
         for _ in 0..DUE_SLICE {
             let Some(overlay) = &mut self.overlay else { return };
-            let Some((at, due)) = overlay.timers.first().filter(|(at, _)| *at <= now) else { break };
-            overlay.timers.remove(at, due);
+            let Some((at, due)) = overlay.net.timers.first().filter(|(at, _)| *at <= now) else { break };
+            overlay.net.timers.remove(at, due);
             match due {
                 Due::Probe(link) => self.probe(now, link, out),
                 Due::Announce => self.announce_links(now, out),
@@ -459,8 +377,8 @@ impl Broker {
     /// Closes a link for a reason of this side.
     fn hang_up(&mut self, now: Time, link: PeerLink, why: HangUp, out: &mut dyn Output) {
         let Some(overlay) = &mut self.overlay else { return };
-        if overlay.peers.get(link).is_some() {
-            overlay.stats.hang_ups[why as usize] += 1;
+        if overlay.net.peers.get(link).is_some() {
+            overlay.net.stats.hang_ups[why as usize] += 1;
             out.peer_hang_up(link, why);
             self.let_go(now, link);
         }
@@ -469,10 +387,10 @@ impl Broker {
     /// Removes a link that is closed.
     fn let_go(&mut self, now: Time, link: PeerLink) {
         let Some(overlay) = &mut self.overlay else { return };
-        let Some(peer) = overlay.peers.remove(link) else { return };
+        let Some(peer) = overlay.net.peers.remove(link) else { return };
         if peer.who.is_some() {
-            overlay.stats.links_lost += 1;
-            overlay.announce_soon(now);
+            overlay.net.stats.links_lost += 1;
+            overlay.net.announce_soon(now);
         }
     }
 }

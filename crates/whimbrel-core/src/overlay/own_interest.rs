@@ -2,7 +2,8 @@
 
 use whimbrel_event::Time;
 
-use super::{Due, Overlay};
+use super::Due;
+use super::net::Net;
 use crate::api::Output;
 use crate::broker::Broker;
 
@@ -15,9 +16,9 @@ impl Broker {
             return;
         }
         for change in changes {
-            overlay.own_interest.apply(change);
+            overlay.net.own_interest.apply(change);
         }
-        overlay.tell_interest_soon(now);
+        overlay.net.tell_interest_soon(now);
     }
 
     /// Announces the own interest, if it has changed.
@@ -26,9 +27,9 @@ impl Broker {
         // to this version.
         self.collect_own_interest(now);
         let Some(overlay) = &mut self.overlay else { return };
-        let bound = overlay.config.interest_max;
-        if let Some(delta) = overlay.own_interest.renew(now, bound) {
-            overlay.stats.interest_versions += 1;
+        let bound = overlay.net.config.interest_max;
+        if let Some(delta) = overlay.net.own_interest.renew(now, bound) {
+            overlay.net.stats.interest_versions += 1;
             overlay.report_soon(now);
             self.flood_own_interest(now, delta, out);
         }
@@ -36,7 +37,7 @@ impl Broker {
     }
 }
 
-impl Overlay {
+impl Net {
     pub(super) fn tell_interest_soon(&mut self, now: Time) {
         if self.timers.first_of(Due::Interest).is_none() {
             let at = self.own_interest.next_version_at(now, self.topology.len(), &mut self.interests.recent);

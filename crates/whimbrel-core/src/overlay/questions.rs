@@ -18,8 +18,8 @@ impl Broker {
     /// All other brokers that are known, with their names.
     pub fn others(&self) -> Vec<(HostId, Box<str>)> {
         let Some(overlay) = self.overlay.as_deref() else { return Vec::new() };
-        let others = overlay.topology.hosts().filter(|host| *host != overlay.host);
-        others.map(|host| (host, overlay.name_of(host))).collect()
+        let others = overlay.net.topology.hosts().filter(|host| *host != overlay.net.host);
+        others.map(|host| (host, overlay.net.name_of(host))).collect()
     }
 
     /// Sends a question to another broker; [`Output::answered`] reports the answer. Returns `false`

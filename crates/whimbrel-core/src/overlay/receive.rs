@@ -5,8 +5,8 @@ use core::time::Duration;
 use whimbrel_event::{PubendId, Reliability, Tick, Time};
 use whimbrel_wire::{Dest, EventFrame, Frame, Invalid, Silence, TreeReader, compact};
 
-use super::Overlay;
 use super::forward::{Sending, tell_step};
+use super::net::Net;
 use super::traces::TraceStep;
 use crate::api::{Channel, EventStep, HangUp, Output, PeerLink};
 use crate::broker::Broker;
@@ -23,7 +23,7 @@ impl Broker {
         out: &mut dyn Output,
     ) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        let Some(peer) = overlay.peers.get_mut(link) else { return };
+        let Some(peer) = overlay.net.peers.get_mut(link) else { return };
         peer.counters.bytes_in += bytes.len() as u64;
         peer.estimate.heard(now);
         if channel == Channel::Datagram {
@@ -31,7 +31,7 @@ impl Broker {
             let is_up = peer.who.is_some();
             if is_up && self.probed(now, link, bytes, out).is_err() {
                 // Each datagram is complete in itself: an invalid one does not end the link.
-                self.overlay.as_deref_mut().expect("it was there").stats.frames_invalid += 1;
+                self.overlay.as_deref_mut().expect("it was there").net.stats.frames_invalid += 1;
             }
             return;
         }
@@ -52,7 +52,7 @@ impl Broker {
             }
         }
         let overlay = self.overlay.as_deref_mut().expect("it was there");
-        if let Some(peer) = overlay.peers.get_mut(link) {
+        if let Some(peer) = overlay.net.peers.get_mut(link) {
             peer.cutters[channel as usize] = cutter;
         }
     }
@@ -60,7 +60,7 @@ impl Broker {
     /// Counts an invalid frame and closes the link.
     fn is_garbage(&mut self, now: Time, link: PeerLink, out: &mut dyn Output) {
         if let Some(overlay) = &mut self.overlay {
-            overlay.stats.frames_invalid += 1;
+            overlay.net.stats.frames_invalid += 1;
         }
         self.hang_up(now, link, HangUp::Garbage, out);
     }
@@ -75,7 +75,7 @@ impl Broker {
         out: &mut dyn Output,
     ) -> Result<(), Invalid> {
         let overlay = self.overlay.as_deref_mut().expect("it was there");
-        let Some(peer) = overlay.peers.get_mut(link) else { return Ok(()) };
+        let Some(peer) = overlay.net.peers.get_mut(link) else { return Ok(()) };
         peer.counters.frames_in += 1;
         let frame = Frame::decode(bytes)?;
         let is_control = channel == Channel::Control;
@@ -103,7 +103,7 @@ impl Broker {
             Frame::PreviousIdentities(previous) if is_control => self.on_previous(now, previous, out),
             Frame::MessageFrame(message) if is_control || message.is_bulk => self.on_message(now, &message, out),
             Frame::Goodbye(_) => self.hang_up(now, link, HangUp::Left, out),
-            Frame::Unknown(_) => self.overlay.as_deref_mut().expect("it was there").stats.frames_unknown += 1,
+            Frame::Unknown(_) => self.overlay.as_deref_mut().expect("it was there").net.stats.frames_unknown += 1,
             _ => return Err(Invalid::Form("a frame where it has no place")),
         }
         Ok(())
@@ -113,14 +113,14 @@ impl Broker {
     fn on_event(&mut self, now: Time, link: PeerLink, frame: &EventFrame<'_>, bytes: &[u8], out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let id = frame.id();
-        let Some(peer) = overlay.peers.get_mut(link) else { return };
+        let Some(peer) = overlay.net.peers.get_mut(link) else { return };
         peer.counters.events_in += 1;
         let from = peer.host().expect("events are read once it has said hello");
         let age_us = frame.age_us.saturating_add(u64::from(peer.estimate.delay_us().unwrap_or(0)));
         if !frame.answer {
             peer.latency.record(Duration::from_micros(age_us));
         }
-        overlay.traffic.traces.record(now, id, TraceStep::Came(from));
+        overlay.net.traffic.traces.record(now, id, TraceStep::Came(from));
         let Ok(tree) = frame.routes() else { return };
         let sending = Sending {
             id,
@@ -134,16 +134,16 @@ impl Broker {
         let mut is_relayed = false;
         for part in tree.children() {
             is_relayed = true;
-            overlay.pass_on(now, &sending, (&part, frame.default_previous), out);
+            overlay.net.pass_on(now, &sending, (&part, frame.default_previous), out);
         }
         if is_relayed {
-            overlay.stats.events_relayed += 1;
+            overlay.net.stats.events_relayed += 1;
             if id.pubend.reliability() == Reliability::Reliable {
-                overlay.traffic.transit.keep(id, bytes);
+                overlay.net.traffic.transit.keep(id, bytes);
             }
         }
         if frame.answer {
-            overlay.answer_merged(now, &sending, frame.default_previous, out);
+            overlay.net.answer_merged(now, &sending, frame.default_previous, out);
         }
         if let Some(own) = tree.own() {
             self.event_for_this(now, (frame, own), Duration::from_micros(age_us), out);
@@ -161,7 +161,7 @@ impl Broker {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let id = frame.id();
         let Ok(mut event) = compact::read(frame.event, id) else {
-            overlay.stats.frames_invalid += 1;
+            overlay.net.stats.frames_invalid += 1;
             return;
         };
         // Clocks differ: the rest of the event's lifetime counts from here.
@@ -170,21 +170,21 @@ impl Broker {
             now + lifetime.saturating_sub(age)
         });
         event.event.headers.retain = frame.retain;
-        overlay.stats.events_received += 1;
-        let version = overlay.own_interest.version_of(own.tag);
+        overlay.net.stats.events_received += 1;
+        let version = overlay.net.own_interest.version_of(own.tag);
         let Some(remote) = self.streams.remote(id.pubend) else { return };
         // Silence holds if it was told for the present interest: under the version told last, or up
         // to the tick from which that version is in force.
         let is_told = remote.told > 0 && remote.told >= remote.least;
         let is_believed = is_told && (version >= remote.told || id.tick <= remote.since);
-        let is_believed = is_believed || fault!(overlay, IntervalAcrossVersions) && remote.told > 0;
+        let is_believed = is_believed || fault!(overlay.net, IntervalAcrossVersions) && remote.told > 0;
         let after = if is_believed {
             own.previous
         } else {
-            overlay.stats.silence_disbelieved += 1;
+            overlay.net.stats.silence_disbelieved += 1;
             Tick(id.tick.0 - 1)
         };
-        overlay.traffic.traces.record(now, id, TraceStep::Passed);
+        overlay.net.traffic.traces.record(now, id, TraceStep::Passed);
         // For an event older than the lifetime of tombstones it is unknown whether its retained
         // message was deleted; the registry of retained messages decides.
         let retain = frame.retain && age < TOMBSTONE_LIFETIME;
@@ -201,12 +201,12 @@ impl Broker {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let Ok(tree) = TreeReader::target(silence.target_tree) else { return };
         for part in tree.children() {
-            overlay.pass_silence(now, channel, silence, &part, out);
+            overlay.net.pass_silence(now, channel, silence, &part, out);
         }
-        if tree.own().is_none() || silence.incarnation != overlay.incarnation {
+        if tree.own().is_none() || silence.incarnation != overlay.net.incarnation {
             return;
         }
-        overlay.stats.silences_in += 1;
+        overlay.net.stats.silences_in += 1;
         for part in &silence.parts {
             let pubend = silence.from.pubend(part.index);
             self.silence_of(now, pubend, (silence.version, part), out);
@@ -227,8 +227,8 @@ impl Broker {
         out: &mut dyn Output,
     ) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        let began = overlay.own_interest.began();
-        let version_now = overlay.own_interest.version();
+        let began = overlay.net.own_interest.began();
+        let version_now = overlay.net.own_interest.version();
         let Some(remote) = self.streams.remote(pubend) else { return };
         // Holds under any version: it may be older than the interest that was told last.
         remote.record_still((part.still, part.upto));
@@ -262,7 +262,7 @@ impl Broker {
     }
 }
 
-impl Overlay {
+impl Net {
     /// Passes silence on to a neighbour.
     fn pass_silence(
         &mut self,

@@ -8,7 +8,8 @@ use whimbrel_net::link::peers::{CONTROL_HIGH, PeerBacklog, TOPICS_PENDING_MAX};
 use whimbrel_selector::TopicName;
 use whimbrel_wire::{Frame, REGISTRY_RANGES, Registry, RegistryAsk, RegistryDigest, RegistryEntry, compact};
 
-use super::{Due, Overlay, is_local};
+use super::net::Net;
+use super::{Due, is_local};
 use crate::api::{Channel, Output, PeerLink};
 use crate::broker::Broker;
 use crate::retained::{Bounds, RetainOutcome};
@@ -40,7 +41,7 @@ pub(crate) fn entry_hash(topic: &str, (tick, pubend): (Tick, PubendId)) -> u64 {
     whimbrel_event::split_mix(&mut state)
 }
 
-impl Overlay {
+impl Net {
     /// Notes a changed retained message for all neighbours except the one that sent it.
     fn record_retained(&mut self, topic: &str, but: Option<PeerLink>) {
         for link in self.peers.links_up() {
@@ -58,8 +59,8 @@ impl Broker {
         if is_local(topic) {
             return;
         }
-        overlay.record_retained(topic, None);
-        for link in overlay.peers.links_up() {
+        overlay.net.record_retained(topic, None);
+        for link in overlay.net.peers.links_up() {
             self.pump_retained(now, link, out);
         }
     }
@@ -69,7 +70,7 @@ impl Broker {
         loop {
             let Broker { overlay, retained, .. } = self;
             let Some(overlay) = overlay.as_deref_mut() else { return };
-            let Some(peer) = overlay.peers.get_mut(link) else { return };
+            let Some(peer) = overlay.net.peers.get_mut(link) else { return };
             let is_full = peer.unsent[Channel::Control as usize] >= CONTROL_HIGH;
             if is_full || peer.who.is_none() || !peer.pending.is_compared || peer.pending.topics.is_empty() {
                 break;
@@ -103,13 +104,13 @@ impl Broker {
             }
             let mut frame = Vec::with_capacity(bytes.len() + 64);
             Frame::Registry(registry).encode(&mut frame);
-            overlay.send(now, link, Channel::Control, &frame, out);
+            overlay.net.send(now, link, Channel::Control, &frame, out);
         }
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        let Some(peer) = overlay.peers.get_mut(link) else { return };
+        let Some(peer) = overlay.net.peers.get_mut(link) else { return };
         if peer.pending.topics.is_empty() && peer.pending.survey.is_some() {
             // If the link is full, this continues when it has room.
-            overlay.set_once(now + SURVEY_EVERY, Due::Survey(link));
+            overlay.net.set_once(now + SURVEY_EVERY, Due::Survey(link));
             return;
         }
         let is_told = peer.pending.topics.is_empty();
@@ -123,7 +124,7 @@ impl Broker {
     pub(super) fn compare_retained(&mut self, now: Time, link: PeerLink, out: &mut dyn Output) {
         let Broker { overlay, retained, .. } = self;
         let Some(overlay) = overlay.as_deref_mut() else { return };
-        let Some(peer) = overlay.peers.get(link) else { return };
+        let Some(peer) = overlay.net.peers.get(link) else { return };
         let is_telling = !peer.pending.topics.is_empty() || peer.pending.survey.is_some();
         if is_telling || !peer.has_room(Channel::Control) {
             return;
@@ -134,7 +135,7 @@ impl Broker {
         }
         let mut frame = Vec::with_capacity(3 << 10);
         Frame::RegistryDigest(RegistryDigest { ranges }).encode(&mut frame);
-        overlay.send(now, link, Channel::Control, &frame, out);
+        overlay.net.send(now, link, Channel::Control, &frame, out);
     }
 
     /// Handles a neighbour's hashes: asks for the ranges that differ.
@@ -158,13 +159,13 @@ impl Broker {
         }
         let mut frame = Vec::new();
         Frame::RegistryAsk(RegistryAsk { ranges }).encode(&mut frame);
-        overlay.send(now, link, Channel::Control, &frame, out);
+        overlay.net.send(now, link, Channel::Control, &frame, out);
     }
 
     /// Handles a neighbour's request for ranges of the registry.
     pub(super) fn retained_asked(&mut self, now: Time, link: PeerLink, ask: &RegistryAsk, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        let Some(peer) = overlay.peers.get_mut(link) else { return };
+        let Some(peer) = overlay.net.peers.get_mut(link) else { return };
         let survey = peer.pending.survey.get_or_insert_default();
         survey.ranges.extend(ask.ranges.iter().copied());
         // The topics passed so far were not checked for these ranges.
@@ -182,7 +183,7 @@ impl Broker {
     fn find_retained(&mut self, link: PeerLink) {
         let Broker { overlay, retained, .. } = self;
         let Some(overlay) = overlay.as_deref_mut() else { return };
-        let Some(peer) = overlay.peers.get_mut(link) else { return };
+        let Some(peer) = overlay.net.peers.get_mut(link) else { return };
         let PeerBacklog { survey, topics, .. } = &mut peer.pending;
         let Some(mut open) = survey.take_if(|_| topics.len() <= TOPICS_PENDING_MAX - SURVEY_SLICE) else { return };
         let mut after = retained.topics_from(&open.from);
@@ -202,7 +203,7 @@ impl Broker {
         for entry in &registry.entries {
             let Some(overlay) = self.overlay.as_deref_mut() else { return };
             if TopicName::new(entry.key).is_err() || is_local(entry.key) {
-                overlay.stats.frames_invalid += 1;
+                overlay.net.stats.frames_invalid += 1;
                 continue;
             }
             if self.retained.version(entry.key).is_some_and(|known| known >= entry.version) {
@@ -213,15 +214,15 @@ impl Broker {
             }
             let outcome = self.take_retained(now, entry);
             let overlay = self.overlay.as_deref_mut().expect("it was there");
-            overlay.stats.retained_refused += u64::from(outcome.is_refused);
-            overlay.stats.retained_learned += u64::from(!outcome.is_refused);
+            overlay.net.stats.retained_refused += u64::from(outcome.is_refused);
+            overlay.net.stats.retained_learned += u64::from(!outcome.is_refused);
             if outcome.is_news {
                 self.record_unlogged_retained(true, entry.key);
                 let overlay = self.overlay.as_deref_mut().expect("it was there");
-                overlay.record_retained(entry.key, Some(link));
+                overlay.net.record_retained(entry.key, Some(link));
             }
         }
-        let links = self.overlay.as_ref().map_or(Vec::new(), |overlay| overlay.peers.links_up());
+        let links = self.overlay.as_ref().map_or(Vec::new(), |overlay| overlay.net.peers.links_up());
         for link in links {
             self.pump_retained(now, link, out);
         }

@@ -11,10 +11,11 @@ use std::collections::VecDeque;
 use whimbrel_event::{EventId, HostId, PubendId, Reliability, Tick, Time};
 use whimbrel_wire::{Dest, Frame, Nack, RANGES_MAX, Range};
 
+use super::Due;
 use super::answer::{ANSWER_BYTES_MAX, ANSWER_EVENTS_MAX};
 use super::forward::Sending;
+use super::net::Net;
 use super::traces::TraceStep;
-use super::{Due, Overlay};
 use crate::api::{Channel, Output, PeerLink};
 use crate::broker::Broker;
 
@@ -119,15 +120,15 @@ impl Broker {
     /// changed.
     pub(super) fn check_holes(&mut self, now: Time, pubend: PubendId) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        if pubend.reliability() == Reliability::BestEffort || overlay.traffic.repairs.contains_key(&pubend) {
+        if pubend.reliability() == Reliability::BestEffort || overlay.repairs.contains_key(&pubend) {
             return;
         }
         let Some(remote) = self.streams.remote(pubend) else { return };
         if remote.told > 0 && remote.knowledge.holes().next().is_some() {
             let at = now + REPAIR_GRACE;
             let mending = HoleRepair { pause: Duration::ZERO, at, first: None, events: 0, bytes: 0 };
-            overlay.traffic.repairs.insert(pubend, mending);
-            overlay.set_timer(at, Due::Repair(pubend));
+            overlay.repairs.insert(pubend, mending);
+            overlay.net.set_timer(at, Due::Repair(pubend));
         }
     }
 
@@ -135,10 +136,10 @@ impl Broker {
     /// rest of the holes is asked for at once.
     pub(super) fn on_answer(&mut self, now: Time, pubend: PubendId, bytes: usize, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        let Some(mending) = overlay.traffic.repairs.get_mut(&pubend) else { return };
+        let Some(mending) = overlay.repairs.get_mut(&pubend) else { return };
         (mending.events, mending.bytes) = (mending.events + 1, mending.bytes + bytes);
         if mending.is_answered() {
-            overlay.timers.remove(mending.at, Due::Repair(pubend));
+            overlay.net.timers.remove(mending.at, Due::Repair(pubend));
             self.request_holes(now, pubend, out);
         }
     }
@@ -149,7 +150,7 @@ impl Broker {
             return;
         }
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        let version = overlay.own_interest.version();
+        let version = overlay.net.own_interest.version();
         let Some(remote) = self.streams.remote(pubend) else { return };
         let knowledge = &remote.knowledge;
         let range = |(after, upto): (Tick, Tick)| {
@@ -159,42 +160,42 @@ impl Broker {
         };
         let ranges: Vec<Range> = knowledge.holes().map(range).take(RANGES_MAX).collect();
         if ranges.is_empty() {
-            overlay.traffic.repairs.remove(&pubend);
+            overlay.repairs.remove(&pubend);
             return;
         }
-        overlay.routes.update(&overlay.topology);
-        let shortest = overlay.answered_within(pubend.host(), REPAIR_AGAIN).min(REPAIR_MAX);
-        let Some(mending) = overlay.traffic.repairs.get_mut(&pubend) else { return };
+        overlay.net.routes.update(&overlay.net.topology);
+        let shortest = overlay.net.answered_within(pubend.host(), REPAIR_AGAIN).min(REPAIR_MAX);
+        let Some(mending) = overlay.repairs.get_mut(&pubend) else { return };
         let first = ranges.first().map(|range| (range.after, range.upto));
         let pause = if mending.has_progressed(first) { Duration::ZERO } else { mending.pause * 2 };
         let pause = pause.clamp(shortest, REPAIR_MAX);
         let at = now + pause;
         *mending = HoleRepair { pause, at, first, events: 0, bytes: 0 };
-        overlay.set_timer(at, Due::Repair(pubend));
-        let nack = Nack { pubend, from: overlay.host, incarnation: overlay.incarnation, hops: 0, ranges };
-        overlay.stats.nacks_out += 1;
-        overlay.send_nack(now, &nack, out);
+        overlay.net.set_timer(at, Due::Repair(pubend));
+        let nack = Nack { pubend, from: overlay.net.host, incarnation: overlay.net.incarnation, hops: 0, ranges };
+        overlay.net.stats.nacks_out += 1;
+        overlay.net.send_nack(now, &nack, out);
     }
 
     /// Handles a nack: answers it, or passes on the part of it that this broker cannot answer.
     pub(super) fn on_nack(&mut self, now: Time, link: PeerLink, mut nack: Nack, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        overlay.stats.nacks_in += 1;
-        if nack.hops >= NACK_HOPS_MAX || nack.from == overlay.host {
+        overlay.net.stats.nacks_in += 1;
+        if nack.hops >= NACK_HOPS_MAX || nack.from == overlay.net.host {
             return;
         }
         nack.hops += 1;
-        if nack.pubend.host() == overlay.host {
+        if nack.pubend.host() == overlay.net.host {
             return self.answer_nack(now, link, &nack, out);
         }
-        overlay.answer_in_transit(now, &mut nack, out);
+        overlay.net.answer_in_transit(now, &mut nack, out);
         if !nack.ranges.is_empty() {
-            overlay.send_nack(now, &nack, out);
+            overlay.net.send_nack(now, &nack, out);
         }
     }
 }
 
-impl Overlay {
+impl Net {
     /// Sends a nack to the next broker on the path to the stream's host.
     pub(super) fn send_nack(&mut self, now: Time, nack: &Nack, out: &mut dyn Output) {
         self.routes.update(&self.topology);

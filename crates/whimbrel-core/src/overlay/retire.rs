@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use whimbrel_event::{HostId, Tick, Time};
 use whimbrel_wire::{PREVIOUS_IDENTITIES_MAX, PreviousIdentity};
 
-use super::Overlay;
+use super::net::Net;
 use crate::api::Output;
 use crate::broker::Broker;
 use crate::store::{EndedHostRecord, Key, MapValue};
@@ -55,7 +55,7 @@ impl Broker {
         out: &mut dyn Output,
     ) -> Result<usize, NotForgotten> {
         let Some(overlay) = self.overlay.as_deref_mut() else { return Err(NotForgotten::Alone) };
-        if *overlay.config.name == *name {
+        if *overlay.net.config.name == *name {
             return Err(NotForgotten::Itself);
         }
         let hosts = self.hosts_of(now, name);
@@ -63,7 +63,7 @@ impl Broker {
         if hosts.is_empty() {
             return Err(NotForgotten::Unknown);
         }
-        if !force && hosts.iter().any(|previous| overlay.is_reachable(previous.host)) {
+        if !force && hosts.iter().any(|previous| overlay.net.is_reachable(previous.host)) {
             return Err(NotForgotten::Reachable);
         }
         for previous in &hosts {
@@ -76,7 +76,7 @@ impl Broker {
             self.write_ended(previous, name, true);
         }
         if let Some(overlay) = self.overlay.as_deref_mut() {
-            overlay.announce_soon(now);
+            overlay.net.announce_soon(now);
         }
         self.end_retired(now, out);
         Ok(hosts.len())
@@ -95,7 +95,7 @@ impl Broker {
             birth: upto,
             upto,
         };
-        let present = self.overlay.as_deref().and_then(|overlay| overlay.topology.by_name(name));
+        let present = self.overlay.as_deref().and_then(|overlay| overlay.net.topology.by_name(name));
         let holds_given = self
             .store
             .holds_given
@@ -120,10 +120,10 @@ impl Broker {
         let host = previous.host;
         let own = [self.streams.own.host(), self.streams.logged().host()];
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        if own.contains(&host) || overlay.is_reachable(host) {
+        if own.contains(&host) || overlay.net.is_reachable(host) {
             return;
         }
-        if overlay.topology.get(host).is_some() {
+        if overlay.net.topology.get(host).is_some() {
             self.forget_broker(host);
         }
         self.held_host_ended(now, host, true);
@@ -138,7 +138,8 @@ impl Broker {
 
     /// The name of a host, if it is known; its streams need not be followed.
     pub(super) fn known_name(&self, host: HostId) -> Option<&str> {
-        let present = self.overlay.as_deref().and_then(|overlay| overlay.topology.get(host)).map(|state| &*state.name);
+        let present =
+            self.overlay.as_deref().and_then(|overlay| overlay.net.topology.get(host)).map(|state| &*state.name);
         let of_hold = self.store.holds_given.of.get(&host).map(|hold_given| &*hold_given.record.name);
         present.or_else(|| self.streams.name_of(host)).or(of_hold)
     }
@@ -174,13 +175,13 @@ impl Broker {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let own = [self.streams.own.host(), self.streams.logged().host()];
         let mut previous: Vec<PreviousIdentity> =
-            self.streams.ended_of(&overlay.config.name).filter(|known| !own.contains(&known.host)).collect();
+            self.streams.ended_of(&overlay.net.config.name).filter(|known| !own.contains(&known.host)).collect();
         previous.sort_by_key(|known| (known.birth, known.host));
-        overlay.previous = previous.split_off(previous.len().saturating_sub(PREVIOUS_IDENTITIES_MAX));
+        overlay.net.previous = previous.split_off(previous.len().saturating_sub(PREVIOUS_IDENTITIES_MAX));
     }
 }
 
-impl Overlay {
+impl Net {
     /// The ended hosts that this broker announces: the previous hosts of its name, then the retired
     /// ones, the latest first.
     pub(super) fn told_previous(&self, retired: &[PreviousIdentity]) -> Vec<PreviousIdentity> {

@@ -83,9 +83,9 @@ impl Broker {
         let why = self.why(event);
         let Some(overlay) = self.overlay.as_deref() else { return text };
         let mut first = None;
-        for note in overlay.traffic.traces.of(event) {
+        for note in overlay.net.traffic.traces.of(event) {
             let after = note.at.since(*first.get_or_insert(note.at)).as_micros();
-            let name = |host| overlay.name_of(host);
+            let name = |host| overlay.net.name_of(host);
             let what = match note.what {
                 TraceStep::Sent(to) => format!("sent to {}", name(to)),
                 TraceStep::Came(from) => format!("came from {}", name(from)),
@@ -113,7 +113,7 @@ impl Broker {
     /// is still cached and they are still wanted.
     fn why(&mut self, id: EventId) -> Vec<String> {
         let Broker { overlay, cache, router, .. } = self;
-        let Some(overlay) = overlay.as_deref().filter(|overlay| overlay.is_own(id)) else { return Vec::new() };
+        let Some(overlay) = overlay.as_deref().filter(|overlay| overlay.net.is_own(id)) else { return Vec::new() };
         let partitions = PartitionSet::first(cache.plan().count());
         let from = cache.serial_for(id.pubend, Tick(id.tick.0.saturating_sub(1)));
         let mut lines = Vec::new();
@@ -126,13 +126,13 @@ impl Broker {
             lines.push(format!("{ACCEPTED}, on {}\n", event.unpack().event.topic.escape_debug()));
             for destination in overlay.destinations.iter() {
                 if let Some(entry) = destination.why(event, router) {
-                    let mut line = format!("for {}, which wants ", overlay.name_of(destination.host));
+                    let mut line = format!("for {}, which wants ", overlay.net.name_of(destination.host));
                     line.extend(entry.filter.escape_debug());
                     if let Some(selector) = &entry.selector {
                         write!(line, " with {}", selector.escape_debug()).expect("a string takes everything");
                     }
-                    let path = overlay.routes.path(destination.host);
-                    let way: Vec<_> = path.into_iter().map(|host| overlay.name_of(host).into_string()).collect();
+                    let path = overlay.net.routes.path(destination.host);
+                    let way: Vec<_> = path.into_iter().map(|host| overlay.net.name_of(host).into_string()).collect();
                     line += &format!("; way {}\n", way.join(" > "));
                     lines.push(line);
                 }

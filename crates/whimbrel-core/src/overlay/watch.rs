@@ -12,7 +12,9 @@ use core::time::Duration;
 use whimbrel_event::Time;
 use whimbrel_net::topology::FEW_BROKERS;
 
-use super::{Due, Overlay};
+use super::Due;
+use super::Overlay;
+use super::net::Net;
 use crate::api::Output;
 use crate::broker::Broker;
 
@@ -33,7 +35,7 @@ pub(crate) struct Watch {
     map_at: Time,
 }
 
-impl Overlay {
+impl Net {
     /// Lets paths be computed again if the pause is over at this moment.
     pub(super) fn look_again_at(&mut self, now: Time) {
         self.routes.hold(now < self.watch.ways_at);
@@ -50,18 +52,18 @@ impl Broker {
     /// told at once what it may have missed.
     pub(super) fn check_topology(&mut self, now: Time, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        if overlay.watch.version == overlay.topology.version() {
+        if overlay.net.watch.version == overlay.net.topology.version() {
             return;
         }
-        if now < overlay.watch.ways_at {
-            return overlay.set_once(overlay.watch.ways_at, Due::Watch);
+        if now < overlay.net.watch.ways_at {
+            return overlay.net.set_once(overlay.net.watch.ways_at, Due::Watch);
         }
-        overlay.watch.version = overlay.topology.version();
-        overlay.routes.update(&overlay.topology);
-        overlay.stats.ways_computed += 1;
-        overlay.watch.ways_at = now + WAYS_PAUSE * overlay.many();
-        overlay.look_again_at(now);
-        let Overlay { destinations, routes, timers, .. } = overlay;
+        overlay.net.watch.version = overlay.net.topology.version();
+        overlay.net.routes.update(&overlay.net.topology);
+        overlay.net.stats.ways_computed += 1;
+        overlay.net.watch.ways_at = now + WAYS_PAUSE * overlay.net.many();
+        overlay.net.look_again_at(now);
+        let Overlay { destinations, net: Net { routes, timers, .. }, .. } = overlay;
         let mut back = Vec::new();
         for number in destinations.numbers() {
             let destination = destinations.get_mut(number).expect("it has a number");
@@ -87,13 +89,13 @@ impl Broker {
     /// within the pause after the last change.
     pub(super) fn watch_map(&mut self, now: Time, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        if now < overlay.watch.map_at {
-            return overlay.set_once(overlay.watch.map_at, Due::Map);
+        if now < overlay.net.watch.map_at {
+            return overlay.net.set_once(overlay.net.watch.map_at, Due::Map);
         }
         if self.check_map(now, out)
             && let Some(overlay) = self.overlay.as_deref_mut()
         {
-            overlay.watch.map_at = now + MAP_PAUSE * overlay.many();
+            overlay.net.watch.map_at = now + MAP_PAUSE * overlay.net.many();
         }
     }
 }

@@ -120,7 +120,7 @@ impl Broker {
     /// What is done to get the session that is sought.
     fn act_of(&self, number: u64) -> Option<Act> {
         let overlay = self.overlay.as_deref()?;
-        let (host, roam) = (overlay.host, &overlay.roam);
+        let (host, roam) = (overlay.net.host, &overlay.roam);
         let search = roam.searches.get(number)?;
         let own = self.sessions.find(&search.client).map(|index| self.sessions.get(index));
         let given = own.and_then(|own| own.memory.roam.as_deref()?.given.as_deref());
@@ -129,7 +129,7 @@ impl Broker {
             from.host == host && given.is_some_and(|given| self.is_copied_and_away(given))
                 || roam.past.is_lost_with(owner, hash_of(&search.client), &roam.map, has_ended)
         };
-        Some(act(search, (host, overlay.lacks_everyone()), |other| roam.map.has(other), is_lost_with))
+        Some(act(search, (host, overlay.net.lacks_everyone()), |other| roam.map.has(other), is_lost_with))
     }
 
     /// Uses what there is, once everybody has been asked.
@@ -241,7 +241,7 @@ impl Broker {
         if let Some(overlay) = self.overlay.as_deref() {
             // It may have published nothing here since it was somewhere else.
             let ended = overlay.roam.ended.get(&client);
-            place.after = ended.map(|ended| ended.lasts.elsewhere(overlay.host)).unwrap_or_default();
+            place.after = ended.map(|ended| ended.lasts.elsewhere(overlay.net.host)).unwrap_or_default();
         }
         // Who was asked last has not answered.
         (place.maybe_repeats, place.resumes) = (!is_decided || may_repeat, self.resumes_without(number));
@@ -256,7 +256,7 @@ impl Broker {
         let is_away = |known: &KnownClaim| is_lasting(known) && !overlay.roam.map.has(known.host);
         let is_there = search.claims.iter().any(is_away)
             || search.forgotten.iter().any(|host| !overlay.roam.map.has(*host))
-            || overlay.lacks_everyone();
+            || overlay.net.lacks_everyone();
         is_there && search.arrival.as_ref().is_some_and(Arrival::resumes)
     }
 
@@ -282,7 +282,7 @@ impl Broker {
         }
         self.mark_stale_ids(index);
         if let Some(overlay) = self.overlay.as_deref_mut() {
-            overlay.stats.sessions_from_copies += 1;
+            overlay.net.stats.sessions_from_copies += 1;
         }
     }
 
@@ -338,9 +338,9 @@ impl Broker {
         (place.settling, place.after, place.maybe_repeats) = (Some(0), moving.lasts, may_repeat);
         self.sessions.get_mut(index).memory.roam = Some(Box::new(place));
         if let Some(overlay) = self.overlay.as_deref_mut() {
-            overlay.stats.sessions_received += 1;
-            overlay.stats.sessions_from_copies += u64::from(source == SessionSource::Copy);
-            overlay.tell_interest_soon(now);
+            overlay.net.stats.sessions_received += 1;
+            overlay.net.stats.sessions_from_copies += u64::from(source == SessionSource::Copy);
+            overlay.net.tell_interest_soon(now);
             overlay.roam.copies.remove(&client);
             overlay.roam.unnamed.push(client);
         }
@@ -372,7 +372,7 @@ impl Broker {
         if overlay.roam.searches.get(number).is_some_and(is_fetching) {
             // Whoever was asked has given it away by now, perhaps: what is on its way is taken all
             // the same, and whoever connects next goes on with this search.
-            overlay.stats.sessions_unreachable += 1;
+            overlay.net.stats.sessions_unreachable += 1;
             if let Some(arrival) = overlay.roam.searches.replace(number, None) {
                 out.refused(arrival.link, Refusal::SessionUnreachable);
             }
@@ -385,7 +385,7 @@ impl Broker {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let Some(search) = overlay.roam.searches.remove(number) else { return };
         if why == Refusal::SessionUnreachable && search.arrival.is_some() {
-            overlay.stats.sessions_unreachable += 1;
+            overlay.net.stats.sessions_unreachable += 1;
         }
         match search.arrival {
             Some(arrival) => out.refused(arrival.link, why),
@@ -400,7 +400,7 @@ impl Broker {
     /// Whoever was asked for a session answers.
     pub(super) fn on_moved(&mut self, now: Time, from: Sender, moved: &Moved<'_>, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        let host = overlay.host;
+        let host = overlay.net.host;
         let Some(search) = self.search(moved.number) else { return };
         let SearchStage::Fetching(fetching) = &mut search.stage else { return };
         if fetching.from != from.host {

@@ -51,8 +51,8 @@ impl Broker {
         let (place, overlay) = (session.memory.roam.as_deref()?, self.overlay.as_deref()?);
         Some(PlaceInfo {
             epoch: place.given.as_deref().map_or(place.epoch, |given| given.epoch),
-            replica: place.replica().map(|host| overlay.name_of(host)),
-            given_to: place.given.as_deref().map(|given| overlay.name_of(given.to)),
+            replica: place.replica().map(|host| overlay.net.name_of(host)),
+            given_to: place.given.as_deref().map(|given| overlay.net.name_of(given.to)),
         })
     }
 

@@ -41,6 +41,7 @@ use whimbrel_event::{EventId, HostId, PredecessorsBuf, Time};
 use whimbrel_wire::BrokerMessage;
 
 use super::messages::Sender;
+use super::net::Net;
 use super::{Due, Overlay};
 use crate::api::Output;
 use crate::broker::Broker;
@@ -274,24 +275,12 @@ impl Overlay {
 
     /// There are other brokers, or may be: a client's session may be with one of them.
     pub(crate) fn has_company(&self, now: Time) -> bool {
-        let may_be_elsewhere = self.topology.len() > 1
-            || self.is_young(now)
-            || self.lacks_everyone()
+        let may_be_elsewhere = self.net.topology.len() > 1
+            || self.net.is_young(now)
+            || self.net.lacks_everyone()
             || self.roam.directory.len() > 0
             || !self.roam.past.is_empty();
-        self.config.moves_sessions && may_be_elsewhere
-    }
-
-    /// At most one timer of that kind is set: the earliest.
-    pub(super) fn set_once(&mut self, at: Time, due: Due) {
-        let known = self.timers.first_of(due);
-        if known.is_some_and(|known| known <= at) {
-            return;
-        }
-        if let Some(known) = known {
-            self.timers.remove(known, due);
-        }
-        self.set_timer(at, due);
+        self.net.config.moves_sessions && may_be_elsewhere
     }
 }
 
@@ -312,7 +301,7 @@ impl Broker {
         }
         // This broker itself is in another one of its lives now.
         let others = known.iter().map(|(host, known)| (*host, known.incarnation, &*known.name));
-        let own = (overlay.host, overlay.incarnation - 1, &*overlay.config.name);
+        let own = (overlay.net.host, overlay.net.incarnation - 1, &*overlay.net.config.name);
         overlay.roam.past.record(self.now, Map::new(others.chain([own])), SETTLED);
         overlay.roam.forgotten = known.keys().copied().collect();
         overlay.roam.known = known.into_iter().map(|(host, known)| (host, known.incarnation)).collect();
@@ -323,7 +312,7 @@ impl Broker {
     fn record_brokers(&mut self, is_settled: bool) {
         let (has_log, write_queue) = (self.has_log(), &mut self.store.write_queue);
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        let Overlay { topology, host, roam, .. } = overlay;
+        let Overlay { net: Net { topology, host, .. }, roam, .. } = overlay;
         for state in topology.states().filter(|state| state.host != *host && roam.map.has(state.host)) {
             let known = roam.known.get(&state.host).copied();
             let incarnation = if is_settled { state.incarnation } else { known.unwrap_or(0) };
@@ -360,7 +349,7 @@ impl Broker {
         roam.given.remove(&client);
         if let Some((replica, _)) = place.copied.sent {
             roam.copying.forget_at(replica, &client);
-            overlay.set_once(now + copying::SOON, Due::Copy);
+            overlay.net.set_once(now + copying::SOON, Due::Copy);
         }
         let roam = &mut overlay.roam;
         if roam.ended.len() >= ENDED_MAX
@@ -394,7 +383,7 @@ impl Broker {
             overlay.roam.given.remove(&client);
             if let Some((replica, _)) = sent {
                 overlay.roam.copying.forget_at(replica, &client);
-                overlay.set_once(now + copying::SOON, Due::Copy);
+                overlay.net.set_once(now + copying::SOON, Due::Copy);
             }
         }
         self.end(now, index, out);
@@ -404,7 +393,7 @@ impl Broker {
     /// Who can be reached has changed, perhaps; whether it has.
     pub(super) fn check_map(&mut self, now: Time, out: &mut dyn Output) -> bool {
         let Some(overlay) = self.overlay.as_deref_mut() else { return false };
-        let Overlay { topology, routes, host, incarnation, config, roam, .. } = overlay;
+        let Overlay { net: Net { topology, routes, host, incarnation, config, .. }, roam, .. } = overlay;
         let others = topology.states().filter(|state| state.host != *host && routes.is_reachable(state.host));
         // Where sessions stay, each broker is alone with its own.
         let others = others.filter(|_| config.moves_sessions);
@@ -421,11 +410,11 @@ impl Broker {
         if roam.map.len() > 1 || old.len() > 1 {
             // Alone it has told nobody anything, not even itself.
             roam.telling.begin_walk(if old.len() > 1 { old } else { Map::default() }, &roam.map);
-            overlay.set_once(now, Due::Tell);
-            overlay.set_once(now + STILL, Due::Still);
+            overlay.net.set_once(now, Due::Tell);
+            overlay.net.set_once(now + STILL, Due::Still);
         }
         if is_told_late {
-            overlay.set_once(now + settling::SETTLE_EVERY, Due::Settle);
+            overlay.net.set_once(now + settling::SETTLE_EVERY, Due::Settle);
         }
         self.record_brokers(false);
         self.check_searches(now, out);
@@ -439,12 +428,12 @@ impl Broker {
         let roam = &mut overlay.roam;
         let (still, settled) = (roam.still_since + STILL, roam.still_since + SETTLED);
         if still > now {
-            return overlay.set_once(still, Due::Still);
+            return overlay.net.set_once(still, Due::Still);
         }
         if settled > now {
             roam.telling.begin_walk(roam.map.clone(), &roam.map);
-            overlay.set_once(now, Due::Tell);
-            return overlay.set_once(settled, Due::Still);
+            overlay.net.set_once(now, Due::Tell);
+            return overlay.net.set_once(settled, Due::Still);
         }
         roam.past.settle(&roam.map, |host| self.streams.has_ended(host));
         self.record_brokers(true);
