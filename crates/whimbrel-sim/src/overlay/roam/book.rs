@@ -1,5 +1,6 @@
-//! The book of roaming clients: publishes, deliveries, and the rules that these break at once. It
-//! sees the packets of clients, ends of processes, lost disks, and records that were written.
+//! The book of roaming clients: what was published, what each client received, and the rules that
+//! are broken the moment a packet is received. It sees what clients send and receive, which
+//! processes ended, whose disk was lost, and what was written to the disks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -19,15 +20,15 @@ use crate::overlay::client::Wish;
 use crate::rig::START;
 use crate::speech::{Ack, Heard, Message, user_properties};
 
-/// How long SUBSCRIBE may.
+/// How long SUBSCRIBE may wait for its answer.
 const SUBSCRIBE_MAX: Duration = Duration::from_millis(2_600);
 
-/// After so long brokers that were started together have found each other.
+/// By this time after the start of a world its brokers have found each other.
 const FOUND: Duration = Duration::from_secs(6);
 
-/// An event that came later than that after it was sent may have been held for one before it.
+/// An event that takes longer to its delivery may have been held for an earlier one.
 const HELD_MAX: Duration = Duration::from_millis(4_500);
-/// Violations that are told; more of them are counted only.
+/// The number of violations that are kept as text, at most.
 const VIOLATIONS_MAX: usize = 20;
 /// An event's name: its stream and tick.
 pub(super) type Name = (u64, u64);
@@ -38,46 +39,46 @@ pub(super) struct Fact {
     pub(super) publisher: usize,
     pub(super) number: u64,
     pub(super) sent: Vec<(Time, Process)>,
-    /// Since when its publisher was there.
+    /// Since when its publisher was connected.
     pub(super) since: Time,
-    /// What the clocks of those brokers showed then.
+    /// The clocks of the brokers in `sent` at those times.
     pub(super) clocks: Vec<Time>,
     pub(super) answered: Option<(Time, Process)>,
-    /// Under which names it was seen, and where those are from if that is known.
+    /// The names under which it was seen, each with its process if that is known.
     pub(super) names: BTreeMap<Name, Option<Process>>,
     pub(super) is_marked: bool,
-    /// Where it was written: machine, which disk of it, stream and tick.
+    /// Where it was written: machine, the number of its disk, index of the pubend, tick.
     pub(super) written: BTreeSet<(usize, u32, u8, u64)>,
 }
 
-/// A subscription from its SUBACK on, until it is begun anew.
+/// A subscription from its SUBSCRIBE on, until it is begun anew.
 #[derive(Default)]
 pub(super) struct Era {
     pub(super) asked: (Time, u16),
     pub(super) began: Option<Time>,
-    /// Where that was.
+    /// The process that granted it.
     pub(super) granted: Option<Process>,
     pub(super) pending: Vec<String>,
-    /// The hosts of which the broker had heard that granted it.
+    /// The hosts of which the granting broker had heard.
     pub(super) known: BTreeSet<HostId>,
     pub(super) got: BTreeMap<usize, Got>,
     pub(super) gaps: Vec<(Name, u64, String, Time)>,
-    /// Where it stands, as it was last told.
+    /// Its position, as last told.
     pub(super) token: Option<CheckpointToken>,
     /// The last tick of each stream on this connection.
     last: BTreeMap<u64, u64>,
-    /// The greatest tick of each stream that came for the first time.
+    /// The greatest tick of each stream among events that were not repeated.
     first: BTreeMap<u64, u64>,
     /// The greatest number of each publisher, and its event.
     numbers: BTreeMap<usize, (u64, usize)>,
     pub(super) is_answered: bool,
     pub(super) is_over: bool,
-    /// Its session was lost with all who had it, and its client went on by itself.
+    /// Its session was lost with all brokers that had it; the client went on by itself.
     pub(super) is_forgiven: bool,
 }
 
 impl Era {
-    /// Something of a stream came.
+    /// Whether an event of a stream was received.
     pub(super) fn has_had(&self, stream: u64) -> bool {
         self.first.contains_key(&stream)
     }
@@ -90,17 +91,17 @@ pub(super) struct Account {
     pub(super) wish: Wish,
     pub(super) eras: Vec<Era>,
     connection: u32,
-    /// When CONNECT was sent, whether that was clean, and whether it may not be refused.
+    /// When CONNECT was sent, whether it was clean, and whether it must not be refused.
     asked: Option<(Time, bool, bool)>,
-    /// Since when it has a session that was answered here.
+    /// Since when it has a connection with a session, and where.
     pub(super) attached: Option<(Time, Process)>,
     /// Where its session was begun.
     founded: Option<(Time, Process)>,
-    /// Where its session was when it was last heard of.
+    /// Where its session was last known to be.
     pub(super) home: Option<(Time, Process)>,
-    /// When it last came to a broker from another.
+    /// When it last came to a broker from another one.
     moved: Option<Time>,
-    /// When it last came back to a machine that had lost its disk meanwhile.
+    /// When it last returned to a machine that had lost its disk: another broker has the name now.
     renewed: Option<Time>,
     tags: BTreeMap<u16, usize>,
 }
@@ -112,7 +113,7 @@ pub(super) struct Book {
     by_key: BTreeMap<String, usize>,
     pub(super) accounts: BTreeMap<usize, Account>,
     unanswered: BTreeMap<(usize, u16), usize>,
-    /// When each client was last let in.
+    /// When each client last received a CONNACK.
     welcomed: BTreeMap<usize, Time>,
     pub(super) troubles: Troubles,
     pub(super) names: Vec<String>,
@@ -122,7 +123,7 @@ pub(super) struct Book {
 }
 
 impl Book {
-    /// An empty one; whether brokers give up what is old although somebody has not got it.
+    /// An empty book. `gives_up`: brokers give up old events that subscriptions still need.
     pub(super) fn new(gives_up: bool) -> Book {
         Book { gives_up, ..Book::default() }
     }
@@ -151,7 +152,7 @@ impl Book {
         self.accounts.insert(client, account);
     }
 
-    /// Records an act of a client at a process, or a packet to it; `reach` is what surrounds it.
+    /// Records what a client did or received at a process. `reach`: that process's surroundings.
     pub(super) fn note(&mut self, now: Time, (client, at): (usize, Process), deed: Deed, reach: Reach<'_>) {
         match deed {
             Deed::Publishes { number, message } => self.published((now, reach.clock()), (client, at), number, message),
@@ -292,12 +293,13 @@ impl Book {
         (era.is_over, era.is_forgiven) = (true, true);
         let began = era.began.unwrap_or(now);
         self.counts.gone += 1;
-        // Keeper and deputy may have been lost together, or the keeper before anybody had a copy.
+        // Owner and replica may be lost together, or the owner before a replica had a copy.
         let from = Time::from_nanos(before.map_or(began, |(at, _)| at).min(now).as_nanos() - LINGER.as_nanos() as u64);
         let troubles = &self.troubles;
         let is_lost = troubles.lost_disk(from, now)
             && (troubles.gone(from, now) > 1 || troubles.cut(from, now) || troubles.any(began, began + COPY));
-        // It was begun at a broker that was linked with none of those here: a stranger is served.
+        // The session was begun where no broker was linked that is here, or is linked with this
+        // one: a stranger is served as well.
         let is_unheard_of = founded.is_some_and(|(since, home)| !troubles.has_heard((home.0, since), (at.0, now)));
         if !is_clean && !forces && !is_lost && !is_unheard_of {
             self.breaks(Rule::Session, format!("the session of {who} is gone, which was at {before:?}"));
@@ -342,7 +344,7 @@ impl Book {
         }
     }
 
-    /// The witness at a broker hears of an event there.
+    /// The witness at a broker receives an event there.
     pub(super) fn witnessed(&mut self, at: Process, message: &Message) {
         let Some(fact) = self.by_key.get(&key_of(message)).copied() else { return };
         if let Some(name) = name_of(message) {
@@ -406,7 +408,7 @@ impl Book {
         self.arrived(now, (client, at), fact, name, message);
     }
 
-    /// An event came that somebody wants: for the first time, or again.
+    /// A wanted event arrived: for the first time, or again.
     fn arrived(&mut self, now: Time, (client, at): (usize, Process), fact: usize, name: Name, message: &Message) {
         let Some(account) = self.accounts.get_mut(&client) else { return };
         let who = format!("{} ({:?}) at {at:?}", account.name, account.keeper);
@@ -426,7 +428,7 @@ impl Book {
                 }
                 return;
             }
-            // What was published at least once is delivered so.
+            // An event that was published at least once is delivered at least once.
             let is_weaker = account.keeper == Keeper::Exactly && message.qos == Qos::AtLeastOnce;
             let keeper = if is_weaker { Keeper::AtLeast } else { account.keeper };
             let is_allowed =
@@ -441,10 +443,10 @@ impl Book {
         era.got.insert(fact, Got { at: now, last: now, process: at, connection, name, settled: None });
         let first = era.first.entry(name.0).or_default();
         let before = core::mem::replace(first, name.1.max(*first));
-        // Whoever may get again all that came after it has gone back to before it.
+        // If all later events may be delivered again, the client has gone back to before them.
         let is_later = |got: &&Got| got.name.0 == name.0 && got.name.1 > name.1;
         let has_gone_back = |got: &Got| may_repeat(&self.troubles, (account.keeper, has_moved(got)), got, (now, at));
-        // What was said before it was granted is not promised, nor is its order.
+        // Events sent before the grant are not promised, nor is their order.
         let is_due = era.began.is_some_and(|began| of.sent[0].0 > began);
         if name.1 <= before && is_due && !era.got.values().filter(is_later).all(has_gone_back) {
             let what = format!("{who} gets {} ({:x}:{}) late, after {before}", of.key, name.0, name.1);
@@ -453,7 +455,7 @@ impl Book {
         self.check_numbers(now, client, fact);
     }
 
-    /// One publisher's order survives its moves.
+    /// Checks that one publisher's order survives its moves.
     fn check_numbers(&mut self, now: Time, client: usize, fact: usize) {
         let Some(account) = self.accounts.get_mut(&client) else { return };
         let Some(era) = account.eras.last_mut() else { return };
@@ -467,15 +469,15 @@ impl Book {
         self.counts.disordered += 1;
         let sent = of.sent[0].0;
         let was_there = account.attached.is_some_and(|(since, _)| since < sent);
-        // One of the two is not in the publisher's order by right.
+        // One of the two may be outside the publisher's order.
         let is_pure = of.is_answered_once() && other.is_answered_once();
         let is_calm = was_there && now.since(sent) < HELD_MAX && !self.troubles.any(sent, now);
         let is_due = era.began.is_some_and(|began| sent > began) && era.pending.is_empty();
         let of_stream =
             |fact: &Fact| fact.names.keys().all(|name| PubendId(name.0).reliability() == Reliability::Reliable);
         let host = of.names.keys().next().map(|name| PubendId(name.0).host());
-        // It was held until its broker could be reached, or for as long as it may, if the one that
-        // accepted it could reach that one.
+        // The greater number had to wait for this event: the broker that accepted it and the one
+        // that delivered it could reach this event's host, and it waited less than the bound.
         let is_held = is_due
             && of_stream(of)
             && of_stream(other)
@@ -493,7 +495,7 @@ impl Book {
 }
 
 impl Fact {
-    /// It was said once, and so is where its publisher said it.
+    /// Whether it was accepted only once, as far as is known.
     fn is_answered_once(&self) -> bool {
         self.names.len() == 1 && !self.is_marked
     }

@@ -1,6 +1,5 @@
-//! Clients that wander over all brokers of a world, and one witness at each broker.
-//!
-//! A client has two connections: it may connect anew while its older connection is still open.
+//! Clients that move between all brokers, and one witness at each broker. A client has two
+//! connection slots, as it may connect anew before its older connection is closed.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -20,51 +19,51 @@ use crate::packets::next_packet;
 use crate::random::Random;
 use crate::speech::{Ack, Heard, Hello, Message, Said, Wanted, event_name, user_properties};
 
-/// How long a session is kept: longer than a world lasts.
+/// How long a session is kept, in seconds: longer than a world lasts.
 const SESSION_SECONDS: u32 = 1_000;
 
-/// Who is not answered for so long gives up and tries again.
+/// How long a client waits for an answer before it gives up and connects again.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// After so many refusals a client begins anew.
+/// The number of refusals after which a client begins anew, with a clean start.
 const REFUSALS_MAX: u32 = 40;
 
-/// How long an older connection may stay open that a newer one has replaced.
+/// How long an older connection may stay open after a newer one has replaced it.
 const HAUNTED_MAX: Duration = Duration::from_secs(5);
 
-/// Where places are acknowledged.
+/// The topic on which tokens are acknowledged.
 const ACKNOWLEDGED: &str = "$whimbrel/ack";
 
-/// What CONNACK says when nobody who knows the session can be asked.
+/// CONNACK's code when no broker that knows the session can be asked.
 pub(super) const UNAVAILABLE: u8 = 0x88;
 
-/// Who keeps the position of a subscription, and how surely it gets each event.
+/// Which side keeps the position of a subscription, and how often each event may be delivered.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Keeper {
     /// The client, which acknowledges with its token: nothing twice.
     Client,
-    /// The broker, at QoS 2: nothing twice, but what a deputy does not know of yet.
+    /// The broker, at QoS 2: nothing twice, except what a replica does not know of yet.
     Exactly,
-    /// The broker, at QoS 1: what was not durably acknowledged comes again.
+    /// The broker, at QoS 1: what was not durably acknowledged is delivered again.
     AtLeast,
 }
 
 /// How a subscriber behaves.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Habit {
-    /// Mean time between two moves; `None`: it stays where it is.
+    /// The mean time between two moves; `None`: it stays where it is.
     pub(super) pause: Option<Duration>,
-    /// It comes back to its broker alone.
+    /// Whether it returns to its own broker only.
     pub(super) is_bound: bool,
-    /// Mean time that it is away.
+    /// The mean time that it is away.
     pub(super) away: Duration,
-    /// Of a thousand deliveries, how many it acknowledges only later.
+    /// How many of 1,000 deliveries it acknowledges only later.
     pub(super) withholds: u64,
-    /// Of a thousand moves, how many leave the older connection open.
+    /// How many of 1,000 moves leave the older connection open.
     pub(super) haunts: u64,
 }
 
-/// How a subscriber lives.
+/// The state of a subscriber.
 #[derive(Debug)]
 pub(super) struct Life {
     pub(super) keeper: Keeper,
@@ -73,16 +72,16 @@ pub(super) struct Life {
     token: Option<String>,
     /// By stream: the tick and the name of the last event since the token.
     ids: BTreeMap<String, (u64, String)>,
-    /// It has a session with its subscription, as far as it knows.
+    /// Whether it has a session with its subscription, as far as it knows.
     is_there: bool,
-    /// Tags of deliveries at [`Qos::ExactlyOnce`] that are not over.
+    /// Packet ids of deliveries at [`Qos::ExactlyOnce`] that are not completed.
     received: BTreeSet<u16>,
-    /// What it will say later.
+    /// Acknowledgements that it will send later.
     withheld: VecDeque<Said>,
 }
 
 impl Life {
-    /// It has not begun.
+    /// One that has not started.
     pub(super) fn new(keeper: Keeper, wish: Wish, habit: Habit) -> Life {
         let (ids, received, withheld) = (BTreeMap::new(), BTreeSet::new(), VecDeque::new());
         Life { keeper, wish, habit, token: None, ids, is_there: false, received, withheld }
@@ -105,21 +104,21 @@ pub(super) struct Client {
     pub(super) role: Role,
     number: usize,
     conn: Option<ConnId>,
-    /// Its older connection, which it does not listen to any more, and since when.
+    /// Its older connection, to which it no longer listens, and since when.
     ghost: Option<(usize, ConnId, Time)>,
-    /// Which of its two places at the door it uses.
+    /// Which of its two connection slots it uses.
     slot: usize,
     is_welcome: bool,
     refusals: u32,
     heard: Vec<u8>,
     next_id: u16,
     pub(super) random: Random,
-    /// When it does something by itself.
+    /// When it next acts by itself.
     pub(super) wake: Option<Time>,
 }
 
 impl Client {
-    /// One of that number in its world.
+    /// A client with its number in the world.
     pub(super) fn new(name: String, (number, node): (usize, usize), role: Role, random: Random, wake: Time) -> Client {
         Client {
             name,
@@ -138,7 +137,7 @@ impl Client {
         }
     }
 
-    /// It has an answer to its CONNECT.
+    /// Whether its CONNECT was accepted.
     pub(super) fn is_welcome(&self) -> bool {
         self.conn.is_some() && self.is_welcome
     }
@@ -154,8 +153,8 @@ impl Client {
         }
     }
 
-    /// It does what it does of its own accord. `calm`: nothing changes any more, and who is away
-    /// comes back.
+    /// Acts when its wake time has come. `calm`: nothing changes any more, and clients that are
+    /// away return.
     pub(super) fn act(&mut self, net: &mut Net, calm: bool, deeds: &mut Vec<Deed>) {
         self.wake = None;
         let is_old = |(_, _, since): &(usize, ConnId, Time)| net.now.since(*since) > HAUNTED_MAX;
@@ -220,7 +219,7 @@ impl Client {
         self.say(net, &Said::Connect(hello));
     }
 
-    /// A subscriber stays, moves, or settles what it has not.
+    /// A subscriber stays, moves, or sends what it has withheld.
     fn live(&mut self, net: &mut Net, calm: bool, deeds: &mut Vec<Deed>) {
         let Role::Subscriber(life) = &mut self.role else { return };
         let (habit, keeper, is_there) = (life.habit, life.keeper, life.is_there);
@@ -254,7 +253,7 @@ impl Client {
         self.wake = Some(net.now + away);
     }
 
-    /// Says what it has held back, and up to where it has come.
+    /// Sends its withheld acknowledgements, and its position.
     fn settle_all(&mut self, net: &mut Net, deeds: &mut Vec<Deed>) {
         let Role::Subscriber(life) = &mut self.role else { return };
         for said in core::mem::take(&mut life.withheld) {
@@ -268,7 +267,8 @@ impl Client {
         }
     }
 
-    /// Sends an acknowledgement; one that its broker does not take at once may never be heard.
+    /// Sends an acknowledgement; one that a congested broker does not take at once may never
+    /// arrive.
     fn settle(&mut self, net: &mut Net, said: &Said, deeds: &mut Vec<Deed>) {
         if let Said::Ack { ack: Ack::Puback | Ack::Pubrec, id, .. } = said
             && !net.is_congested(self.node)
@@ -278,7 +278,7 @@ impl Client {
         self.say(net, said);
     }
 
-    /// Ends its connection, with or without a word.
+    /// Ends its connection, with or without DISCONNECT.
     pub(super) fn leave(&mut self, net: &mut Net, deeds: &mut Vec<Deed>) {
         if let Some(conn) = self.conn {
             if self.is_welcome && self.random.chance(500) {
@@ -289,7 +289,7 @@ impl Client {
         }
     }
 
-    /// Leaves its connection open and listens to it no more.
+    /// Leaves its connection open and no longer listens to it.
     fn haunt(&mut self, net: &mut Net, deeds: &mut Vec<Deed>) {
         if let Some((node, conn, _)) = self.ghost.take() {
             net.close(node, conn);
@@ -337,7 +337,7 @@ impl Client {
         self.say(net, &Said::Subscribe { id, identifier: 0, selector, terms, wanted: vec![wanted] });
     }
 
-    /// A broker has told one of its connections something.
+    /// A broker has sent something on, or closed, one of its connections.
     pub(super) fn hear(&mut self, net: &mut Net, (slot, told): (usize, Told), deeds: &mut Vec<Deed>) {
         if slot != self.slot || self.conn.is_none() {
             if told == Told::Closed && slot != self.slot {
@@ -439,7 +439,7 @@ impl Client {
         self.wake = wake.map(|mean| net.now + self.random.exponential(mean) + Duration::from_millis(1));
     }
 
-    /// A message comes; one that it has already is only answered.
+    /// A message arrives; one that the client already has is only answered.
     fn take(&mut self, net: &mut Net, message: Message, deeds: &mut Vec<Deed>) {
         let (id, qos) = (message.id, message.qos);
         let had = match &mut self.role {
@@ -468,7 +468,7 @@ impl Client {
         self.settle(net, &said, deeds);
     }
 
-    /// Notes where it stands.
+    /// Advances the position that the client keeps.
     fn note(&mut self, message: &Message) {
         let Role::Subscriber(life) = &mut self.role else { return };
         let mut reach = |stream: &str, tick: u64| {
@@ -492,7 +492,7 @@ impl Client {
 }
 
 impl Life {
-    /// Where it stands: its token, and later events.
+    /// Its position: its token, and the last event of each stream since.
     fn from(&self) -> String {
         let ids = self.ids.values().map(|(_, id)| &**id);
         core::iter::once(self.token.as_deref().unwrap_or_default()).chain(ids).collect::<Vec<_>>().join(",")

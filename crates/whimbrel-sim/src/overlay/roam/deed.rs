@@ -1,32 +1,33 @@
-//! What the book of roaming clients is told of them.
+//! What the book of roaming clients is told about them.
 
 use crate::check::notice;
 use crate::overlay::book::key_of;
 use crate::speech::{Heard, Message, user_properties};
 
-/// What a client did, or was told.
+/// What a client did or received.
 #[derive(Debug)]
 pub(super) enum Deed {
-    /// CONNECT was sent; `forces`: whoever says that cannot be refused for want of its session.
+    /// CONNECT was sent. `forces`: it asks for a session even if its own cannot be found, so it
+    /// must not be refused for that.
     Connects { is_clean: bool, forces: bool },
-    /// SUBSCRIBE was sent; `goes_on`: where it stood before.
+    /// SUBSCRIBE was sent. `goes_on`: it continues from the client's position.
     Subscribes { id: u16, goes_on: bool },
     /// A publish was sent, for the first time or again.
     Publishes { number: u64, message: Message },
-    /// A packet came that is no PUBLISH.
+    /// A packet arrived that is not a PUBLISH.
     Heard(Heard),
-    /// A message came that the client had not.
+    /// A message arrived that the client did not have.
     Takes(Message),
-    /// It was acknowledged.
+    /// A delivery was acknowledged.
     Settles { id: u16 },
-    /// The connection is gone, by its own will or not.
+    /// The connection has ended, by the client's own will or not.
     Gone,
-    /// It has left its older connection open for so long that it ought to be closed.
+    /// The client's older connection is still open after the time by which it must be closed.
     Haunted,
 }
 
 impl Deed {
-    /// In a line.
+    /// The deed as one line of text.
     pub(super) fn words(&self) -> String {
         let of = |message: &Message| {
             if message.topic == notice::TOPIC {

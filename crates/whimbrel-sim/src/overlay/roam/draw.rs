@@ -1,4 +1,4 @@
-//! What a world of roaming clients is like, and what happens in it, as its seed says.
+//! Draws a world of roaming clients, and the faults in it, from its seed.
 
 use std::time::Duration;
 
@@ -15,16 +15,16 @@ use crate::overlay::draw::{links, tiny};
 use crate::random::Random;
 use crate::rig::START;
 
-/// How long things happen.
+/// How long storms last, in seconds.
 const STORM: [u64; 3] = [4, 6, 10];
 
 /// When clients begin: brokers have found each other by then.
 const BEGIN: Duration = Duration::from_millis(1_500);
 
-/// A clock steps forward at most by so much when its broker is started again.
+/// The greatest step forward of a clock when its broker is started again, nanoseconds.
 const STEP_MAX: u64 = 200_000_000_000;
 
-/// Back it steps by no more than that: publishers wait until its streams may go on.
+/// The greatest step back, nanoseconds: publishers wait until the broker's streams may continue.
 const BACK_MAX: u64 = 300_000_000;
 
 /// Where clients go.
@@ -32,24 +32,24 @@ const BACK_MAX: u64 = 300_000_000;
 pub enum Wander {
     /// To any broker, in storms.
     Everywhere,
-    /// Away and back to their own one, in storms in which no disk is lost.
+    /// Away and back to their own broker, in storms in which no disk is lost.
     Bound,
-    /// The same, and no storm comes.
+    /// As [`Wander::Bound`], without storms.
     Home,
 }
 
-/// Brokers stand still for so long at most.
+/// How long brokers stand still, at most.
 const STILL_MAX: Duration = Duration::from_millis(1_500);
 
-/// In a world in which brokers stand still: at these moments, and for so long. Nothing else in it
-/// is drawn anew.
+/// When and how long brokers stand still in an overloaded world. Nothing else in the world is drawn
+/// differently.
 pub(super) fn stills(world: &World<'_>, storm: Duration, seed: u64) -> Vec<(Time, Fault)> {
     let mut random = Random::new(seed ^ 0x0073_7469_6c6c);
     let every = *random.pick(&[Duration::from_millis(300), Duration::from_millis(800), Duration::from_secs(2)]);
     let nodes = world.net.nodes.len() as u64;
     let (mut at, mut stills) = (START + BEGIN, Vec::new());
     while at < START + BEGIN + storm {
-        // Mostly all that is on one machine.
+        // In 300 of 1,000 cases all brokers, as if they were on one machine.
         let all = random.chance(300);
         let span = random.span(STILL_MAX);
         let which = random.below(nodes) as usize;
@@ -61,22 +61,22 @@ pub(super) fn stills(world: &World<'_>, storm: Duration, seed: u64) -> Vec<(Time
     stills
 }
 
-/// What a world is like.
+/// What was drawn for a world.
 pub(super) struct Plan {
     pub(super) storm: Duration,
     pub(super) faults: Vec<(Time, Fault)>,
 }
 
-/// Of which kinds faults are.
+/// The weights of the kinds of faults.
 #[derive(Clone, Copy, Default)]
 struct Kinds {
     cuts: u64,
     resets: u64,
     crashes: u64,
     partitions: u64,
-    /// Of a thousand crashes, how many cost the disk.
+    /// How many of 1,000 crashes cost the disk.
     losses: u64,
-    /// Of a thousand crashes, how many end another broker soon after.
+    /// How many of 1,000 crashes end another broker soon after.
     pairs: u64,
 }
 
@@ -85,9 +85,9 @@ pub(super) fn config(seed: u64) -> (Config, Vec<Profile>) {
     let mut config = Config::default();
     config.core.silence_after = Duration::from_secs(*random.pick(&[1, 5, 30]));
     config.core.max_retain = random.pick(&[None, None, Some(1), Some(3)]).map(Duration::from_secs);
-    // Each kind of world has it seldom and often; nothing else depends on it.
+    // Each kind of world has position bases seldom and often; nothing else depends on it.
     config.core.base_every = Duration::from_millis([100, 1_000, 300_000][seed as usize % 3]);
-    // All that is in flight may have to be forgotten in one batch of a small log.
+    // All in-flight packet ids may have to be dropped in one batch of a small log.
     config.core.inflight_max = *random.pick(&[4, 30, 80]);
     let profile = |filter: &str, persistence| Profile { filter: filter.into(), persistence };
     let mut profiles = Vec::new();

@@ -1,4 +1,5 @@
-//! What the book of roaming clients says when a world is over: what had to come, and did not.
+//! The checks of the book of roaming clients at the end of a world: what had to be delivered, and
+//! was not.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,12 +12,12 @@ use super::trouble::{LINGER, Troubles};
 use super::web::TOLD;
 use crate::overlay::book::{ARRIVE_MAX, Process, Rule, wants};
 
-/// A publisher is answered after so long at most.
+/// How long a publisher waits for an answer, at most.
 const ANSWERED: Duration = Duration::from_secs(3);
 
 impl Book {
-    /// The world is over: what had to come has come. `probes` is when all had been well for a
-    /// while.
+    /// Checks at the end of a world, when all deliveries have been made. `probes`: the time at
+    /// which everything had worked for a while; events sent from then on have no excuse.
     pub(super) fn close(&mut self, probes: Time) {
         let mut broken = Vec::new();
         for account in self.accounts.values() {
@@ -76,7 +77,7 @@ impl Book {
         broken.into_iter().for_each(|(rule, what)| self.breaks(rule, what));
     }
 
-    /// Whether a broker that may have accepted an event had not confirmed the subscription.
+    /// Whether a broker that may have accepted the event had not confirmed the subscription.
     fn is_pending(&self, era: &Era, fact: &Fact, probes: Time) -> bool {
         let is_named = |process: &Process| {
             let name = &self.names[process.0];
@@ -85,14 +86,14 @@ impl Book {
         fact.sent[0].0 < probes && fact.sent.iter().any(|(_, process)| is_named(process))
     }
 
-    /// Whether a gap may hide an event.
+    /// Whether a gap may hide the event.
     fn is_justified(&self, era: &Era, fact: &Fact, (reason, told): (&str, Time)) -> bool {
         let sent = fact.sent[0].0;
         let began = era.began.unwrap_or(sent);
         let is_lost = fact.sent.iter().any(|(_, process)| self.troubles.lost_disk_of(process.0, sent));
-        // A host that came after the subscription, or was not known yet where that was made, had to
-        // hear of it first. What counts is when the event was said there, which may not be the
-        // first time.
+        // A host that began after the subscription, or that its broker did not know of yet, had to
+        // be announced first. The time that counts is when the event was sent to that host, which
+        // may not be the first time it was sent.
         let Troubles { web, hearing, losses, .. } = &self.troubles;
         let home = era.granted.map(|process| process.0);
         let is_unknown = |host: (usize, Time)| {
@@ -104,7 +105,8 @@ impl Book {
             let is_unheard_of = || *at + TOLD > began || is_unknown((*node, *at));
             fact.sent.iter().any(|(when, to)| to.0 == *node && is_early(when)) && is_unheard_of()
         });
-        // Or that one has lost its disk, and has not been linked with it for long enough since.
+        // Or the subscription's broker has lost its disk, and was not linked with the host since
+        // for long enough.
         let is_strange = fact.sent.iter().any(|(when, to)| {
             let born = self.troubles.born(to.0, *when);
             let has_heard = |home| hearing.has_heard((to.0, born.max(self.troubles.born(home, *when))), (home, *when));
@@ -117,8 +119,8 @@ impl Book {
     }
 
     /// Whether the broker that granted a subscription had not heard of the host that another
-    /// machine had since a moment, and had not been linked for long enough by then with one that
-    /// had: it can neither wait for such a host nor name it.
+    /// machine had from `since` on, and had not been linked long enough with one that had. It can
+    /// neither wait for such a host nor name it.
     fn was_unheard_of(&self, era: &Era, (node, since): (usize, Time), (home, granted): (usize, Time)) -> bool {
         let Troubles { hearing, .. } = &self.troubles;
         let disk = self.troubles.disk_at(node, since);
@@ -127,24 +129,24 @@ impl Book {
         !is_known && !hearing.has_heard((node, both), (home, granted))
     }
 
-    /// Whether an event was never seen by anybody, and its broker lost it for good.
+    /// Whether the event was never seen by a client or witness, and its broker lost its disk after
+    /// it was sent.
     fn is_gone(&self, fact: &Fact) -> bool {
         let sent = fact.sent[0].0;
         let lost = |process: &Process| self.troubles.lost_disk_of(process.0, sent);
         fact.names.is_empty() && fact.sent.iter().any(|(_, process)| lost(process))
     }
 
-    /// Whether nobody is left who could know of the stream that an event was in: its host began
-    /// after the subscription, which it never confirmed (it begins in a stream when the broker of
-    /// that confirms it), has lost its disk, and so has every other broker, or was not there while
-    /// that host was. Then no broker can tell a gap of it: not one has met it and has a disk from
-    /// that time, and a broker cannot tell of what it has never heard of. A client that has had
-    /// something of the stream names it in its token.
+    /// Whether no broker can know of the stream that the event was in, so that none can tell a gap
+    /// of it. The event's host began after the subscription and never confirmed it (a subscription
+    /// begins in a stream when that stream's broker confirms it). The host has lost its disk, and
+    /// each other broker has lost its own too or was down while that host was there. Not so if the
+    /// client has received something of the stream: its token names it.
     fn is_forgotten(&self, era: &Era, fact: &Fact) -> bool {
         let Some(began) = era.began.filter(|_| !fact.names.keys().any(|(stream, _)| era.has_had(*stream))) else {
             return false;
         };
-        // Where it was said in vain before, and not written, it is in no stream.
+        // Where the event was sent before in vain, and not written, it is in no stream.
         let is_written = |process: &Process| {
             let (node, disk) = (process.0, self.troubles.disk_of(*process));
             let mut streams = fact.names.keys().map(|(stream, _)| PubendId(*stream).host());
@@ -159,17 +161,17 @@ impl Book {
         })
     }
 
-    /// Whether no broker has ever heard of the hosts of an event's streams, since it has the disk
-    /// that it has: nobody told those of them who might have known.
+    /// Whether no broker, with its present disk, has ever heard of the hosts of the event's
+    /// streams: none was told of them.
     fn is_unheard_of(&self, fact: &Fact) -> bool {
         let mut hosts = fact.names.keys().map(|(stream, _)| PubendId(*stream).host());
         !fact.names.is_empty() && hosts.all(|host| self.troubles.is_unheard_of(host))
     }
 
-    /// Whether an event was logged by hosts each of which nobody knew that could be reached where
-    /// it was said next. That is one that a publisher repeats, of which nobody there can have
-    /// heard: whoever had taken it was gone with its disk, and so was everybody who had met that
-    /// one. Where somebody has, it is marked.
+    /// Whether the event was logged by several hosts, each unknown to all brokers that could be
+    /// reached from the next one that it was sent to. Then its publisher repeats it to a broker
+    /// that cannot have heard of the earlier host: that host is gone with its disk, and so are all
+    /// brokers that had met it. Where one of them is left, the event is marked.
     fn is_said_to_strangers(&self, fact: &Fact) -> bool {
         let disk = |process: &Process| (process.0, self.troubles.disk_of(*process));
         let hosts: BTreeSet<(usize, u32)> = fact.written.iter().map(|(node, disk, ..)| (*node, *disk)).collect();
@@ -186,8 +188,8 @@ impl Book {
         said.len() == fact.written.len() && (1..said.len()).all(is_new)
     }
 
-    /// Which machines' brokers have accepted an event, as far as is known, and when it was said to
-    /// each first, in that order.
+    /// The machines whose brokers have accepted the event, as far as is known, each with the time
+    /// at which the event was first sent there, in that order.
     fn where_accepted(&self, fact: &Fact) -> Vec<(Time, usize)> {
         let logged = fact.written.iter().map(|(node, ..)| *node);
         let nodes: BTreeSet<usize> = logged.chain(fact.names.values().flatten().map(|process| process.0)).collect();
@@ -197,8 +199,8 @@ impl Book {
         said
     }
 
-    /// Whether one of these brokers has accepted what another one had accepted before, which it
-    /// could reach all the time: a mark says that it could not.
+    /// Whether one of these brokers has accepted the event after another one that it could reach
+    /// all the time: a mark says that it could not.
     fn could_be_asked(&self, accepted: &[(Time, usize)]) -> bool {
         let is_near = |(before, there): (Time, usize), (now, here): (Time, usize)| {
             !self.troubles.were_apart((there, here), (before, now.after(ANSWERED)))
@@ -206,12 +208,11 @@ impl Book {
         (1..accepted.len()).any(|at| accepted[..at].iter().any(|before| is_near(*before, accepted[at])))
     }
 
-    /// Whether an event is left open for whoever keeps the position: the token that was told last
-    /// stands before it, and of all who knew of its host none is left with its disk; they may have
-    /// lost theirs one after the other, if the others had not met whoever came after them. No
-    /// broker knows then whether there is one that was not heard of yet and has the stream, or
-    /// whether it is gone: a gap would be a guess, and the position is kept for where the stream
-    /// is.
+    /// Whether the event is still open for the owner of the position. The last token stands before
+    /// the event, and no broker that knew of the event's host is left with its disk (they may have
+    /// lost their disks one after the other, if the rest had not met their successors). No broker
+    /// knows then whether the stream is still at one that it has not heard of, or is gone. A gap
+    /// would be a guess, so the position is kept for the case that the stream is found.
     fn is_left_open(&self, era: &Era, fact: &Fact) -> bool {
         let Some(token) = &era.token else { return false };
         let is_before = |(stream, tick): &Name| token.position(PubendId(*stream)).is_some_and(|at| at.0 < *tick);
@@ -220,10 +221,10 @@ impl Book {
         !fact.names.is_empty() && fact.names.keys().all(is_before) && fact.sent.iter().all(is_lost)
     }
 
-    /// The names that an event would have had at the hosts before its own on the same machine, if
-    /// nothing was had of its own one. When one of these is told to have ended, it is up to where
-    /// the host began that is there now: that is said of all between them, of which perhaps nobody
-    /// has ever heard.
+    /// The names that the event would have had at earlier hosts of the same machine, if the client
+    /// has received nothing of its own stream. A gap that tells the end of an earlier host reaches
+    /// up to the start of the present one. It covers all hosts between them, of which perhaps no
+    /// broker has heard.
     fn elder_names(&self, era: &Era, fact: &Fact) -> Vec<Name> {
         let logged = fact.written.iter().map(|(node, disk, own, tick)| {
             let is_met = self.streams_of((*node, *disk, *own)).any(|stream| era.has_had(stream));
@@ -241,8 +242,8 @@ impl Book {
         names
     }
 
-    /// The gaps that hide an event, under any of its names: also under one by which nobody got it,
-    /// and that it has in a log; or what is lost of a host before its own.
+    /// The gaps that hide the event, under any of its names: also under one by which no client
+    /// received it and that a log has, and, for `lost`, under its names at earlier hosts.
     fn gaps_of<'a>(&self, era: &'a Era, fact: &Fact) -> Vec<(&'a str, Time)> {
         let of = |(node, disk, own, tick): &(usize, u32, u8, u64)| {
             let tick = *tick;
@@ -262,10 +263,9 @@ impl Book {
         era.gaps.iter().filter(is_one).map(|(_, _, reason, at)| (&**reason, *at)).collect()
     }
 
-    /// Under which names an event may be that nobody has seen: in the stream that its publisher had
-    /// at that broker, at a tick between what the clock there showed as it was said and what it may
-    /// have shown as that was answered, or the broker ended; and before what its publisher said
-    /// there later.
+    /// The names that an unseen event may have: in the stream that its publisher had at that
+    /// broker, at a tick between the broker's clock when the event was sent and its clock when the
+    /// event was answered or the broker ended, and before the publisher's later events there.
     fn unseen_names(&self, fact: &Fact) -> Vec<(Name, u64)> {
         if !fact.names.is_empty() || !fact.written.is_empty() {
             return Vec::new();
@@ -278,7 +278,7 @@ impl Book {
                 other.names.iter().find(|(_, at)| **at == Some(*process)).map(|((stream, _), _)| *stream)
             });
             let stream = stream?;
-            // One publisher's events have their ticks there in its order.
+            // Events of one publisher have their ticks in its order.
             let later =
                 self.facts.iter().filter(|other| other.publisher == fact.publisher && other.number > fact.number);
             let later =
@@ -288,7 +288,8 @@ impl Book {
         unseen.collect()
     }
 
-    /// Which stream is logged there, whether or not anybody got an event of it.
+    /// The streams that a disk's hosts log with that index, whether or not a client received an
+    /// event of them.
     fn streams_of(&self, (node, disk, own): (usize, u32, u8)) -> impl Iterator<Item = u64> {
         self.troubles.hosts_of((node, disk)).map(move |host| host.pubend(own).0)
     }

@@ -1,5 +1,5 @@
-//! Worlds in which clients wander: durable subscriptions and sessions that go from broker to broker
-//! while those end, lose their disks and are cut off. The book sees what clients say and hear,
+//! Worlds of roaming clients: durable subscriptions and sessions move from broker to broker while
+//! brokers end, lose their disks and are cut off. The book sees what clients send and receive,
 //! which processes ended, and what was written to the disks.
 
 mod book;
@@ -26,38 +26,38 @@ use crate::overlay::book::{ARRIVE_MAX, Rule, Violation};
 use crate::rig::START;
 use world::World;
 
-/// How long publishers go on after the storm.
+/// How long publishers continue after the storm.
 const GO_ON: Duration = Duration::from_secs(2);
 
-/// After the storm: until then brokers have found each other, sessions have found their clients,
-/// and all that was held up has come.
+/// How long a world runs after the storm: by the end brokers have found each other, sessions have
+/// found their clients, and everything that was held up has been delivered.
 const SETTLE: Duration = Duration::from_secs(45);
 
-/// A client that takes one event after another, slowly, still gets what has come while it was away:
-/// for so long, and so often, it has more time.
+/// A client that takes one event at a time still needs to receive what it missed while away. The
+/// world then runs on in steps of [`SLOW`], at most [`SLOW_TIMES`], until a step has no delivery.
 const SLOW: Duration = Duration::from_secs(5);
 const SLOW_TIMES: u32 = 24;
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// The run's seed.
     pub seed: u64,
-    /// Two runs with the same digest did the same.
+    /// A digest of the run: equal for two runs in which the same things happened.
     pub digest: u64,
-    /// Of all that brokers sent, one for each stream.
+    /// Digests of everything that brokers sent, one for each stream.
     pub streams: Digests,
     /// Brokers.
     pub brokers: usize,
-    /// What was seen.
+    /// What was counted.
     pub counts: Counts,
-    /// Processes that ended.
+    /// The number of processes that ended.
     pub crashes: usize,
-    /// Disks that were lost.
+    /// The number of disks that were lost.
     pub losses: usize,
     /// Broken rules.
     pub violations: Vec<Violation>,
-    /// The last of what clients said and heard, if that was asked for.
+    /// The last things that clients sent and received, empty unless the run was to keep them.
     pub story: String,
 }
 
@@ -77,25 +77,25 @@ impl fmt::Display for Report {
     }
 }
 
-/// Plays the scenario of that seed.
+/// Plays the scenario of a seed.
 pub fn run(seed: u64) -> Report {
     run_wandering(seed, Wander::Everywhere)
 }
 
-/// As [`run`], with clients that go where they may go.
+/// As [`run`], with clients that go where `wander` says.
 pub fn run_wandering(seed: u64, wander: Wander) -> Report {
     let _told = super::Told(seed);
     play(seed, wander, World::new(seed, draw::config(seed), None, Box::new(|_| {})))
 }
 
-/// As [`run_wandering`], and brokers stand still now and then, as processes do on a machine that
-/// has too much to do.
+/// As [`run_wandering`], with brokers that now and then stand still, as processes do on an
+/// overloaded machine.
 pub fn run_overloaded(seed: u64, wander: Wander) -> Report {
     let _told = super::Told(seed);
     play_overloaded(seed, wander, World::new(seed, draw::config(seed), None, Box::new(|_| {})))
 }
 
-/// As [`run_overloaded`], with the last `kept` things that happened, at least one.
+/// As [`run_overloaded`], and the report has the last `kept` things that happened, at least one.
 pub fn replay_overloaded(seed: u64, wander: Wander, kept: usize) -> Report {
     let _told = super::Told(seed);
     play_overloaded(seed, wander, World::new(seed, draw::config(seed), Some(kept), Box::new(|_| {})))
@@ -108,7 +108,7 @@ pub fn run_overloaded_mutant(seed: u64, wander: Wander, mutant: whimbrel_core::M
     play_overloaded(seed, wander, mutated(seed, mutant))
 }
 
-/// As [`run`], with the last `kept` things that happened, at least one.
+/// As [`run`], and the report has the last `kept` things that happened, at least one.
 pub fn replay(seed: u64, wander: Wander, kept: usize) -> Report {
     let _told = super::Told(seed);
     play(seed, wander, World::new(seed, draw::config(seed), Some(kept), Box::new(|_| {})))
@@ -135,7 +135,8 @@ fn mutated<'a>(seed: u64, mutant: whimbrel_core::Mutant) -> World<'a> {
     world
 }
 
-/// In the end each client's session is at one broker: what others had of it has been given up.
+/// Checks that in the end at most one broker owns each client's session: the others have given up
+/// their state of it.
 fn count_keepers(world: &mut World<'_>) {
     let names: Vec<String> = world.book.accounts.values().map(|account| account.name.clone()).collect();
     for name in names {

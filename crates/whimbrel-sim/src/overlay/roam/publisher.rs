@@ -1,4 +1,4 @@
-//! Publishers that wander, number their events, and repeat what was not acknowledged.
+//! Publishers that move between brokers, number their events, and repeat unacknowledged ones.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,34 +12,34 @@ use crate::overlay::client::{ORIGIN, TOPICS, VALID};
 use crate::overlay::net::Net;
 use crate::speech::{Message, Said};
 
-/// Events that are not acknowledged, at most.
+/// Unacknowledged events of a publisher, at most.
 const WINDOW: usize = 4;
 
-/// What is published there is never logged.
+/// The topic whose events are never logged in worlds with a volatile profile.
 pub(super) const VOLATILE: &str = "v/x";
 
-/// How a publisher lives.
+/// How a publisher behaves, and its state.
 #[derive(Debug)]
 pub(super) struct Trade {
-    /// Mean time between two events.
+    /// The mean time between two events.
     pub(super) pause: Duration,
-    /// Mean time between two moves; `None`: it stays where it is.
+    /// The mean time between two moves; `None`: it stays where it is.
     pub(super) moves: Option<Duration>,
-    /// It numbers its events.
+    /// Whether it numbers its events (`w-seq`).
     pub(super) is_numbered: bool,
     /// Its session outlives its connection.
     pub(super) has_session: bool,
-    /// Of a thousand events, how many are never logged.
+    /// How many of 1,000 events go to [`VOLATILE`].
     pub(super) volatile: u64,
     pub(super) qos: Qos,
     number: u64,
-    /// What may have to be said again: number, packet identifier, message.
+    /// Publishes that may have to be sent again: number, packet identifier, message.
     unanswered: VecDeque<(u64, u16, Message)>,
     leaves_at: Option<Time>,
 }
 
 impl Trade {
-    /// It has not begun; numbered, QoS 1, without a session.
+    /// One that has not started: numbered, QoS 1, without a session.
     pub(super) fn new(pause: Duration, moves: Option<Duration>) -> Trade {
         let (unanswered, leaves_at) = (VecDeque::new(), None);
         let (is_numbered, has_session, qos) = (true, false, Qos::AtLeastOnce);
@@ -48,7 +48,7 @@ impl Trade {
 }
 
 impl Client {
-    /// A publisher publishes, or moves.
+    /// Publishes an event, or moves to another broker.
     pub(super) fn trade(&mut self, net: &mut Net, calm: bool, deeds: &mut Vec<Deed>) {
         let Role::Publisher(trade) = &mut self.role else { return };
         let pause = trade.pause;
@@ -68,7 +68,7 @@ impl Client {
         self.publish(net, deeds);
     }
 
-    /// Publishes an event, unless too many are not acknowledged.
+    /// Publishes an event, unless [`WINDOW`] events are not acknowledged.
     pub(super) fn publish(&mut self, net: &mut Net, deeds: &mut Vec<Deed>) {
         let id = self.fresh_id();
         let is_welcome = self.is_welcome();
@@ -99,7 +99,8 @@ impl Client {
         self.say(net, &Said::Publish(message));
     }
 
-    /// Says again what was not acknowledged, if that can be told from something new.
+    /// Sends unacknowledged events again, if they are numbered: otherwise a broker cannot tell them
+    /// from new ones.
     pub(super) fn repeat(&mut self, net: &mut Net, deeds: &mut Vec<Deed>) {
         let Role::Publisher(trade) = &mut self.role else { return };
         let mut unanswered = core::mem::take(&mut trade.unanswered);
@@ -111,7 +112,7 @@ impl Client {
             self.send(net, (*number, *id), message.clone(), deeds);
         }
         if let Role::Publisher(trade) = &mut self.role {
-            // Answers come later.
+            // The answers come later.
             trade.unanswered = unanswered;
         }
     }

@@ -1,4 +1,4 @@
-//! What may come again.
+//! Which events may be delivered again.
 
 use whimbrel_event::Time;
 
@@ -7,7 +7,7 @@ use super::client::Keeper;
 use super::trouble::{COPY, GROUP, Troubles};
 use crate::overlay::book::Process;
 
-/// How an event came.
+/// How a client received an event.
 pub(super) struct Got {
     pub(super) at: Time,
     pub(super) last: Time,
@@ -17,26 +17,27 @@ pub(super) struct Got {
     pub(super) settled: Option<(Time, Process)>,
 }
 
-/// Whether an event may come again under the same name, on another connection; and whether its
-/// client has been elsewhere meanwhile, or its keeper is gone with its disk: a deputy took over
-/// then, which may know nothing of what came or was settled since its last copy.
+/// Whether an event may be delivered again under the same name, on another connection. `has_moved`:
+/// its client has been at another broker meanwhile. `is_renewed`: the owner of its session is gone
+/// with its disk. In both cases a replica may have taken over, which need not know of deliveries
+/// and acknowledgements since its last copy.
 pub(super) fn may_repeat(
     troubles: &Troubles,
     (keeper, (has_moved, is_renewed)): (Keeper, (bool, bool)),
     got: &Got,
     (now, at): (Time, Process),
 ) -> bool {
-    // A copy may not come over a connection that stalls.
+    // A copy may not arrive over a connection that stalls.
     let is_uncopied = |at: Time| troubles.any(at, at + COPY);
     let Some((settled, process)) = got.settled else {
-        // Who has not said that it has it gets it again; at exactly once under the same tag, which
-        // it knows, unless a deputy does not.
+        // An event that was not acknowledged is delivered again. At exactly once it has the same
+        // packet id, which the client knows, unless a replica took over that does not know the id.
         let is_deputy = has_moved && troubles.any(got.at, now) || is_renewed && is_uncopied(got.at);
         return keeper == Keeper::AtLeast || keeper == Keeper::Exactly && is_deputy;
     };
     let is_deputy = (has_moved || is_renewed) && is_uncopied(settled);
-    // The broker that knew it has lost its disk, and whoever may have had a copy was not there
-    // either.
+    // The broker that knew of the acknowledgement has lost its disk, and the brokers that may have
+    // had a copy were down too.
     let is_lost = troubles.lost_disk_of(process.0, settled) && troubles.gone(settled, now) > 1;
     let is_crash = process.0 == at.0 && process.1 != at.1 && troubles.ended_within(process, settled, GROUP);
     match keeper {

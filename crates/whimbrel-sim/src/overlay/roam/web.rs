@@ -1,4 +1,4 @@
-//! Which brokers were linked with which: who can have heard of something, and how long that takes.
+//! Which brokers were linked with which: what each can have heard of, and how long that takes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,32 +8,31 @@ use whimbrel_event::Time;
 use crate::overlay::line::Edge;
 use crate::overlay::net::Net;
 
-/// Brokers that have been linked for so long, over others or directly, have told each other what
-/// they know: map, claims and first copies each take a way there, and what is written a group
-/// commit.
+/// Brokers that have been linked this long, directly or over others, have told each other what they
+/// know: map, interests and first copies each take one way, and what is written one group commit.
 pub(super) const TOLD: Duration = Duration::from_secs(1);
 
 /// How long CONNECT may wait for other brokers, if none is far away.
 const CONNECT_MAX: Duration = Duration::from_secs(3);
 
-/// Or so many times the way to the farthest.
+/// The same limit as a multiple of the way to the farthest broker; the greater one counts.
 const CONNECT_WAYS: u32 = 8;
 
-/// And for who gives its session away, what is written, and a little.
+/// Added to it: the owner gives the session away, and it is written; with a margin.
 const CONNECT_MORE: Duration = Duration::from_millis(1_500);
 
-/// That is all in any case.
+/// The upper bound of the sum.
 const CONNECT_LONGEST: Duration = Duration::from_millis(10_500);
 
-/// A connection: its number, between which nodes it is, and how long the way takes at least, from
-/// each of them.
+/// A connection: its number, and for each of its ends: that node, the other node, and the least
+/// delay between them.
 type Link = (usize, [(usize, usize, Duration); 2]);
 
-/// Which brokers were linked from a moment on.
+/// Which brokers are linked from a moment on.
 #[derive(Debug)]
 struct State {
     began: Time,
-    /// Those that have the same number are linked, over others or directly.
+    /// The part of each node: nodes of the same part are linked, directly or over others.
     parts: Vec<usize>,
     links: Vec<Link>,
 }
@@ -45,12 +44,12 @@ pub(super) struct Web {
 }
 
 impl Web {
-    /// Looks at the connections that there are.
+    /// Inspects the connections that there are.
     pub(super) fn look(&mut self, net: &Net) {
         self.look_at(net, Edge::is_linked);
     }
 
-    /// The same of those over which brokers can hear each other: not while one of them stands
+    /// As [`Self::look`], of the connections whose two brokers can hear each other: neither stands
     /// still.
     pub(super) fn look_at_heard(&mut self, net: &Net) {
         let goes_on = |node: usize| net.nodes[node].still.is_none();
@@ -75,24 +74,24 @@ impl Web {
         self.states.push(State { began: net.now, parts, links });
     }
 
-    /// Whether there was no way from one node to another at some moment between two.
+    /// Whether at some moment between two one node had no way to another.
     pub(super) fn were_apart(&self, one: usize, other: usize, (from, to): (Time, Time)) -> bool {
         self.spans(from, to).any(|(_, _, State { parts, .. })| parts.get(one) != parts.get(other))
     }
 
-    /// Whether a node has heard by `now` what another one knew at `since`, or could ask one that
-    /// has: what they say, or answer, needs to have come. A connection over which nothing came for
-    /// a while, as it was cut, is not one at once when that has ended.
+    /// Whether by `now` a node has heard what another one knew at `since`, or could ask one that
+    /// has; messages need their time. A connection that was cut for a while does not count at once
+    /// when the cut has ended.
     pub(super) fn has_heard(&self, there: (usize, Time), (here, now): (usize, Time)) -> bool {
         self.who_knows(there, now).get(here).copied().unwrap_or(false)
     }
 
-    /// Which nodes know at `until` what one knew at `since`, if those hear of it that have been
-    /// linked for so long as [`TOLD`] with one that knows.
+    /// Which nodes know at `until` what one knew at `since`, if a node knows after it was linked
+    /// for [`TOLD`] with one that does.
     fn who_knows(&self, (there, since): (usize, Time), until: Time) -> Vec<bool> {
         let nodes = self.states.last().map_or(0, |last| last.parts.len());
         let mut knows: Vec<bool> = (0..nodes).map(|node| node == there).collect();
-        // Since when each has been linked with one that knows.
+        // Since when each node is linked with one that knows.
         let mut linked: Vec<Option<Time>> = vec![None; nodes];
         for (began, ended, State { parts, .. }) in self.spans(since, until) {
             for node in 0..parts.len() {
@@ -106,9 +105,9 @@ impl Web {
         knows
     }
 
-    /// Which nodes may know at `until` what one knew at `since`, if all of it was told at once
-    /// wherever there was a connection, and took the shortest time; whose disk is lost has
-    /// forgotten. Who is not among them knows nothing.
+    /// Which nodes may know at `until` what one knew at `since`, if it was passed on at once over
+    /// each connection, in the shortest time. A node that loses its disk forgets. A node that is
+    /// not among them does not know.
     pub(super) fn who_may_know(
         &self,
         (there, since): (usize, Time),
@@ -119,7 +118,7 @@ impl Web {
         let mut known: Vec<Option<Time>> = (0..nodes).map(|node| (node == there).then_some(since)).collect();
         let mut linked: BTreeMap<usize, Time> = BTreeMap::new();
         for (began, ended, State { links, .. }) in self.spans(since, until) {
-            // Who is started again has no links yet.
+            // A node that is started again has no links yet.
             let is_now = |(when, _): &&(Time, usize)| *when > since && (began..=ended).contains(when);
             losses.iter().filter(is_now).for_each(|(_, node)| known[*node] = None);
             let from = |edge: &usize| linked.get(edge).copied().unwrap_or(began);
@@ -128,7 +127,8 @@ impl Web {
             for _ in 1..nodes {
                 for (edge, ways) in links {
                     for (near, far, takes) in ways {
-                        // It names itself as it greets, and says more when it has been greeted.
+                        // A node names itself in its handshake, and says more when it has received
+                        // the other's.
                         let back =
                             ways.iter().find(|(from, ..)| from == far).map_or(Duration::ZERO, |(.., back)| *back);
                         let greeted = if *near == there { linked[edge] } else { linked[edge] + back };
@@ -142,7 +142,7 @@ impl Web {
         known.into_iter().map(|at| at.is_some_and(|at| at <= until)).collect()
     }
 
-    /// With which nodes one was linked at a moment, itself among them.
+    /// The nodes with which a node was linked at a moment, itself included.
     pub(super) fn linked_with(&self, here: usize, now: Time) -> impl Iterator<Item = usize> {
         let state = self.states.iter().rev().find(|state| state.began <= now);
         let parts = state.map_or(&[][..], |state| &state.parts);
@@ -159,8 +159,8 @@ impl Web {
     }
 }
 
-/// How long the way takes to the broker that is the farthest from one, over the connections that
-/// there are, or over all that there may be, whichever is longer.
+/// The delay to the broker that is farthest from a node: over the present connections or over all
+/// possible ones, whichever is longer.
 fn farthest(net: &Net, from: usize) -> Duration {
     let over = |is_used: &dyn Fn(&Edge) -> bool| {
         let mut ways: Vec<Option<Duration>> = vec![None; net.nodes.len()];
@@ -182,20 +182,20 @@ fn farthest(net: &Net, from: usize) -> Duration {
     over(&|_| true).max(over(&Edge::is_linked))
 }
 
-/// What there is around the broker at which something happens. Nothing is looked at before somebody
-/// wants to know.
+/// The surroundings of the broker at which something happens. They are inspected only when they are
+/// needed.
 pub(super) struct Reach<'a> {
     pub(super) net: &'a Net,
     pub(super) node: usize,
 }
 
 impl Reach<'_> {
-    /// How many brokers cannot be reached from there.
+    /// The number of brokers that cannot be reached from there.
     pub(super) fn missing(&self) -> usize {
         out_of_reach(self.net, self.node)
     }
 
-    /// What its clock shows.
+    /// The time that the broker's clock shows.
     pub(super) fn clock(&self) -> Time {
         self.net.nodes[self.node].clock(self.net.now)
     }
@@ -206,7 +206,7 @@ impl Reach<'_> {
     }
 }
 
-/// How many brokers a broker cannot reach at this moment.
+/// The number of brokers that a broker cannot reach now.
 fn out_of_reach(net: &Net, from: usize) -> usize {
     let mut reached = vec![false; net.nodes.len()];
     let mut open = vec![from];

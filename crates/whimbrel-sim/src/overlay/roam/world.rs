@@ -18,28 +18,28 @@ use crate::random::Random;
 use crate::rig::START;
 use crate::speech::Heard;
 
-/// What happens to brokers and connections at a moment.
+/// A change to brokers or connections at a moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Fault {
-    /// What the near and the far end of an edge send is lost.
+    /// Everything that the flagged ends of an edge send is lost.
     Cut(usize, [bool; 2]),
-    /// It is not any more.
+    /// The edge is no longer cut.
     Heal(usize),
     /// The connection of an edge breaks.
     Reset(usize),
-    /// A process ends; whether others are told.
+    /// A process ends; the flag: whether others are told.
     Crash(usize, bool),
-    /// A process stands still for so long.
+    /// A process stands still for this long.
     Still(usize, Duration),
-    /// Another one is started there, whose clock has stepped by so many nanoseconds; whether its
-    /// disk is lost.
+    /// A process is started on a machine without one. Its clock has stepped by this many
+    /// nanoseconds; the flag: its disk is lost.
     Start(usize, i64, bool),
 }
 
-/// In so many steps a world is over, or it goes on and on.
+/// A world has fewer steps; more are a violation.
 const STEPS_MAX: u64 = 3_000_000;
 
-/// How a process is started.
+/// Called for each broker that is started.
 type Starter<'a> = Box<dyn Fn(&mut MqttBroker) + 'a>;
 
 /// See the module's documentation.
@@ -48,9 +48,9 @@ pub(super) struct World<'a> {
     pub(super) clients: Vec<Client>,
     pub(super) book: Book,
     pub(super) random: Random,
-    /// Which disk of its machine each has.
+    /// The number of each machine's disk.
     disks: Vec<u32>,
-    /// What is to happen, soonest last.
+    /// The faults to come, soonest last.
     faults: Vec<(Time, Fault)>,
     config: Config,
     profiles: Vec<Profile>,
@@ -111,14 +111,14 @@ impl<'a> World<'a> {
         self.clients.push(Client::new(name, (number, node), role, random, wake));
     }
 
-    /// Things happen from now on at these moments.
+    /// Replaces the faults to come.
     pub(super) fn plan(&mut self, mut faults: Vec<(Time, Fault)>) {
         faults.sort_by_key(|(at, _)| *at);
         faults.reverse();
         self.faults = faults;
     }
 
-    /// Whether some of what is published is never logged.
+    /// Whether some events are never logged.
     pub(super) fn has_volatile(&self) -> bool {
         self.profiles.iter().any(|profile| profile.persistence == Persistence::Volatile)
     }
@@ -127,7 +127,7 @@ impl<'a> World<'a> {
         self.net.now
     }
 
-    /// Nobody moves any more; who is away comes back. Publishers go on.
+    /// Clients move no more, and those that are away return. Publishers continue.
     pub(super) fn calm(&mut self) {
         self.is_calm = true;
         let now = self.now();
@@ -136,7 +136,8 @@ impl<'a> World<'a> {
         }
     }
 
-    /// All publishers fall silent; who is away comes back, to say again what was not acknowledged.
+    /// Publishers publish nothing more; those that are away return and send unacknowledged events
+    /// again.
     pub(super) fn hush(&mut self) {
         self.is_hushed = true;
     }
@@ -151,7 +152,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Lets the world go on until then.
+    /// Runs the world until a moment.
     pub(super) fn run_until(&mut self, until: Time) {
         loop {
             let wakes = self.clients.iter().enumerate().filter_map(|(number, client)| Some((client.wake?, number)));
@@ -194,7 +195,7 @@ impl<'a> World<'a> {
         self.settle(number, deeds);
     }
 
-    /// Clients hear what they are told, and the book what was written.
+    /// Clients receive what brokers sent them, and the book what was written.
     fn tell(&mut self) {
         self.book.troubles.web.look(&self.net);
         self.book.troubles.hearing.look_at_heard(&self.net);
@@ -211,7 +212,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// The book is told what a client did and heard.
+    /// Tells the book what a client did and received.
     fn settle(&mut self, number: usize, deeds: Vec<Deed>) {
         let now = self.net.now;
         for deed in deeds {
@@ -245,12 +246,12 @@ impl<'a> World<'a> {
         }
     }
 
-    /// A number that two runs share only if the same happened in both.
+    /// The digest of the run: equal for two runs in which the same happened.
     pub(super) fn digest(&self) -> u64 {
         self.digest
     }
 
-    /// The last of what happened, one line each.
+    /// The last things that happened, one line each.
     pub(super) fn story(&self) -> String {
         let lines = self.story.iter().flat_map(|(_, story)| story);
         lines.map(|line| format!("{line}\n")).collect()
@@ -294,14 +295,14 @@ impl<'a> World<'a> {
         self.tell();
     }
 
-    /// The book is told which host the broker is that has begun on a machine.
+    /// Tells the book which host a machine's new broker is.
     fn note_begun(&mut self, node: usize) {
         if let Some(broker) = &self.net.nodes[node].broker {
             self.book.troubles.begin((node, self.disks[node]), broker.core().host());
         }
     }
 
-    /// The book is told of which hosts the broker of a machine has heard.
+    /// Tells the book of which hosts a machine's broker has heard.
     pub(super) fn note_heard(&mut self, node: usize) {
         if let Some(broker) = &self.net.nodes[node].broker {
             self.book.troubles.hear(node, broker.core());
@@ -320,7 +321,7 @@ impl<'a> World<'a> {
         self.net.start(node, self.config.clone(), &self.starter);
         self.note_begun(node);
         self.book.troubles.begins.insert((node, self.net.nodes[node].life), now);
-        // The witness is there before anybody else.
+        // The witness connects before all other clients.
         let witness = self.clients.iter().position(|client| client.name == format!("w{node}"));
         self.wake(witness.expect("each machine has a witness"));
     }
