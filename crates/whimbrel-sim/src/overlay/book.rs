@@ -1,8 +1,8 @@
-//! The book of a world of many brokers: it sees what clients say and hear, and nothing else, and
-//! knows what was promised.
+//! The book of a world of many brokers: it sees only what clients send and receive, and knows what
+//! was promised.
 //!
-//! What a broker accepts is seen by the witness there, which tells the event's name. A subscription
-//! is followed from its SUBACK on; one that is semi-durable also from broker to broker.
+//! The witness at a broker sees what that broker accepts, and learns the names of events. A
+//! subscription is followed from its SUBACK on; a semi-durable one also from broker to broker.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -17,40 +17,40 @@ use crate::check::notice::{self, Notice};
 use crate::check::topic;
 use crate::speech::{Ack, Heard, Message, Said, event_name, user_properties};
 
-/// How long a SUBSCRIBE may wait for other brokers, and a little.
+/// How long a SUBSCRIBE may wait for other brokers, with a margin.
 pub(super) const ANSWER_MAX: Duration = Duration::from_millis(1_050);
 
-/// How much longer a SUBSCRIBE may wait for what is written of it.
+/// How much longer a SUBSCRIBE may wait until it is written.
 pub(super) const WRITE_MAX: Duration = Duration::from_millis(500);
 
 /// How long an event takes at most when all is well.
 pub const ARRIVE_MAX: Duration = Duration::from_secs(8);
 
-/// Violations that are told; more of them are counted only.
+/// The number of violations that are kept as text, at most.
 const VIOLATIONS_MAX: usize = 20;
 
-/// What was promised.
+/// A promise to clients.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Rule {
-    /// Nothing comes twice on one subscription.
+    /// No event is delivered twice on one subscription.
     Duplicate,
-    /// What comes of one stream is in the order of its ticks.
+    /// Events of one stream are delivered in the order of its ticks.
     Order,
-    /// What comes was asked for, and is what was published.
+    /// What is delivered was asked for, and is what was published.
     Unwanted,
-    /// What was accepted after the SUBACK comes, or a gap is told.
+    /// An event that was accepted after the SUBACK is delivered, or a gap is told.
     Lost,
-    /// When all is well, everything comes soon.
+    /// When all is well, every event is delivered within [`ARRIVE_MAX`].
     Late,
-    /// All brokers retain the same, and nothing older than what was accepted.
+    /// All brokers retain the same messages, and none older than what was accepted.
     Retained,
-    /// Nothing travels to a broker that wants nothing of the kind.
+    /// No event travels to a broker without interest in it.
     Interest,
-    /// What waits between brokers is bounded.
+    /// Queues between brokers are bounded.
     Bounds,
-    /// Clients are answered.
+    /// Clients receive answers.
     Answer,
-    /// A session is there as long as anybody has it.
+    /// A session exists as long as a broker has it.
     Session,
     /// A newer connection of a client ends the older one.
     Takeover,
@@ -61,9 +61,9 @@ pub enum Rule {
 /// One promise that was broken.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Violation {
-    /// Which.
+    /// The rule that was broken.
     pub rule: Rule,
-    /// How.
+    /// What happened.
     pub what: String,
 }
 
@@ -73,7 +73,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What was seen.
+/// What was counted in one world.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counts {
     /// Events that were published.
@@ -82,27 +82,27 @@ pub struct Counts {
     pub delivered: u64,
     /// Deliveries of events of another broker.
     pub remote: u64,
-    /// Gaps that were told.
+    /// Gaps that clients were told of.
     pub gaps: u64,
-    /// Events that had to come, and did not as a gap was told.
+    /// Events that had to be delivered, and were not, as a gap was told.
     pub excused: u64,
-    /// Events that had to come, and did.
+    /// Events that had to be delivered, and were.
     pub due: u64,
-    /// Subscriptions that went on at another place or time.
+    /// Subscriptions that continued at another place or time.
     pub returned: u64,
-    /// SUBACKs that named brokers.
+    /// SUBACKs that named brokers as pending.
     pub pending: u64,
-    /// Those of them that clear what is retained.
+    /// Publishes that clear a retained message.
     pub clearing: u64,
-    /// Sessions that went on after a connection or a process ended.
+    /// Sessions that continued after a connection or a process ended.
     pub resumed: u64,
-    /// Events that had to come, did, and had been accepted by a process that ended.
+    /// Events that had to be delivered, were, and had been accepted by a process that ended.
     pub survived: u64,
     /// Deliveries of [`Qos::AtLeastOnce`] that were repeated.
     pub repeated: u64,
 }
 
-/// A process: its machine, and which of that machine's.
+/// A process: its machine, and its incarnation there.
 pub(super) type Process = (usize, u32);
 
 /// An event's name: its stream and tick.
@@ -123,22 +123,23 @@ pub(super) struct Following {
     pub(super) wish: Wish,
     pub(super) at: Process,
     pub(super) asked: (Time, u16),
-    /// When the first SUBACK came.
+    /// When the first SUBACK arrived.
     pub(super) began: Option<Time>,
-    /// Brokers that the first SUBACK named.
+    /// The brokers that the first SUBACK named as pending.
     pub(super) pending: Vec<String>,
-    /// It is answered where it is now.
+    /// Whether its SUBSCRIBE was answered at its present broker.
     pub(super) is_answered: bool,
     pub(super) is_over: bool,
-    /// When it came first, and in which life of its broker it came last.
+    /// By event: when it was first delivered, and the incarnation of the broker that delivered it
+    /// last.
     pub(super) got: BTreeMap<usize, (Time, u32)>,
-    /// The same in order, each with the life of the broker.
+    /// The deliveries in order, each with the broker's incarnation.
     pub(super) order: Vec<(usize, u32)>,
     pub(super) gaps: Vec<(u64, u64, u64)>,
-    /// The last tick that was told of each stream, by event or gap.
+    /// The last tick of each stream, as told by event or gap.
     pub(super) last: BTreeMap<u64, u64>,
-    /// The same by event alone: what a gap hid may be found when the subscription goes on
-    /// elsewhere.
+    /// The last tick of each stream as told by events alone: an event in a gap may still be found
+    /// when the subscription continues at another broker.
     pub(super) named: BTreeMap<u64, u64>,
 }
 
@@ -155,22 +156,23 @@ pub(super) struct Book {
     pub(super) facts: Vec<Fact>,
     pub(super) by_key: BTreeMap<String, usize>,
     pub(super) followings: Vec<Following>,
-    /// The latest of each client.
+    /// The latest subscription of each client.
     pub(super) current: BTreeMap<usize, usize>,
     pub(super) unanswered: BTreeMap<(usize, u16), usize>,
     pub(super) ended: BTreeSet<Process>,
-    /// What collectors got: by machine, then topic.
+    /// What collectors received: by machine, then topic.
     pub(super) retained: BTreeMap<usize, BTreeMap<String, String>>,
     /// Machines with a disk.
     pub(super) disks: BTreeSet<usize>,
-    /// Caches are so small that what nobody is told of may be overwritten before it is asked for.
+    /// Caches are so small that events for which there is no interest yet may be overwritten before
+    /// they are asked for.
     pub(super) is_tiny: bool,
     pub(super) counts: Counts,
     pub(super) violations: Vec<Violation>,
     pub(super) broken: u64,
 }
 
-/// What the publisher calls a message.
+/// The text by which a publisher identifies a message.
 pub(super) fn key_of(message: &Message) -> String {
     if let Some(key) = message.user_property(KEY) {
         return key.to_owned();
@@ -191,12 +193,12 @@ impl Book {
         }
     }
 
-    /// A process is gone.
+    /// Records that a process has ended.
     pub(super) fn crashed(&mut self, process: Process) {
         self.ended.insert(process);
     }
 
-    /// A subscriber does or hears something at a process.
+    /// Records what a subscriber did or received at a process.
     pub(super) fn note(&mut self, now: Time, (client, name): (usize, &str), at: Process, deed: Deed) {
         match deed {
             Deed::Said(Said::Publish(message)) => self.published(now, client, at, message),
@@ -273,12 +275,12 @@ impl Book {
                     self.breaks(Rule::Answer, format!("a publish is refused with {code:02x}"));
                 }
             }
-            // Whoever is refused comes again.
+            // A client that is refused tries again.
             Heard::Connack { code, .. } if code != 0 => {}
             Heard::Connack { session_present, .. } => {
                 let Some(following) = self.current.get(&client) else { return };
                 let following = &mut self.followings[*following];
-                // It could not be answered before.
+                // The SUBSCRIBE could not be answered before.
                 following.asked.0 = following.asked.0.max(now);
                 if following.class != Class::Durable || !following.is_answered {
                     return;
@@ -309,7 +311,7 @@ impl Book {
                 if following.began.is_none() {
                     (following.began, following.pending) = (Some(now), named);
                 } else if named.iter().any(|name| name == whimbrel_core::ALL_OTHERS) {
-                    // It has come back to a broker that knows of no others.
+                    // It has returned to a broker that knows of no others.
                     following.pending = named;
                 }
                 if codes.iter().any(|code| *code >= 0x80) {
@@ -328,7 +330,7 @@ impl Book {
         }
     }
 
-    /// The witness at a broker hears of an event there.
+    /// The witness at a broker receives an event there.
     pub(super) fn witnessed(&mut self, at: Process, message: &Message) {
         if message.topic == notice::TOPIC {
             if let Ok(Notice::Gap { .. }) = Notice::parse(&message.payload) {
@@ -351,7 +353,7 @@ impl Book {
         }
     }
 
-    /// A collector gets what is retained.
+    /// A collector receives a retained message.
     pub(super) fn collected(&mut self, node: usize, message: &Message) {
         if message.retain {
             self.retained.entry(node).or_default().insert(message.topic.clone(), key_of(message));
@@ -391,7 +393,7 @@ impl Book {
         let came = of.got.get(&number).copied();
         of.got.insert(number, (came.map_or(now, |(first, _)| first), at.1));
         if let Some((_, life)) = came {
-            // What was not durably acknowledged comes again.
+            // A delivery that was not durably acknowledged is repeated.
             let is_allowed = of.class == Class::Durable && message.qos == Qos::AtLeastOnce;
             self.counts.repeated += 1;
             if !is_allowed || !message.dup && life == at.1 {
@@ -401,7 +403,7 @@ impl Book {
         }
         let is_repeated = of.class == Class::Durable && of.wish.qos == Qos::AtLeastOnce;
         if is_repeated && of.order.last().is_some_and(|(_, life)| *life != at.1) {
-            // Its broker goes on where it was when that was last written.
+            // Its broker continues from the position that was last written.
             of.last.clear();
         }
         of.order.push((number, if is_repeated { at.1 } else { 0 }));

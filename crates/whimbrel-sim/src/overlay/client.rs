@@ -1,8 +1,8 @@
-//! Clients of worlds of many brokers: publishers, subscribers that come and go, and one witness at
-//! each broker.
+//! Clients of worlds of many brokers: publishers, subscribers that connect, leave and move, and one
+//! witness at each broker.
 //!
-//! They know where they stand as an application would: by the token of their SUBACK, the names of
-//! what came since, and notices of silence.
+//! They know their position as an application does: by the token of their SUBACK, the names of
+//! later events, and notices of silence.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -27,37 +27,36 @@ pub(super) const TOPICS: [&str; 8] = ["a", "a/b", "a/c", "a/b/c", "d/b", "d/c", 
 /// Filters that subscribers use.
 const FILTERS: [&str; 13] = ["r/+", "a/b", "a/c", "d/b", "e", "a/+", "+/b", "a/#", "d/#", "+/+/c", "e/#", "a/b/#", "#"];
 
-/// How long a session is kept: longer than a world lasts.
+/// How long a session is kept, in seconds: longer than a world lasts.
 const SESSION_SECONDS: u32 = 1_000;
 
 /// The attribute that tells which broker accepted an event.
 pub(super) const ORIGIN: &str = "origin";
 
-/// The attribute that tells which event one without payload is.
+/// The attribute that identifies an event without payload.
 pub(super) const KEY: &str = "key";
 
-/// Of a thousand events that are retained, how many are without payload: they clear what is
-/// retained.
+/// How many of 1,000 retained events have no payload: they clear the topic's retained message.
 const CLEARS_PERMILLE: u64 = 200;
 
-/// Why `expect` on text that this file chose cannot fail.
+/// The reason given to `expect` for text that is a constant here.
 pub(super) const VALID: &str = "valid text";
 
-/// What a client promises, and is promised.
+/// What is promised to a subscription.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Class {
-    /// Nothing is kept, nothing is told.
+    /// Nothing is kept, and gaps are not told.
     Plain,
     /// Gaps are told.
     Noticed,
-    /// What came in its absence comes later, at any broker; gaps are told.
+    /// Events from the time of its absence are delivered later, by any broker; gaps are told.
     SemiDurable,
-    /// Its broker, which has a disk, keeps its session: what was logged there comes, whatever
-    /// happens to the two; gaps of the rest are told.
+    /// Its broker, which has a disk, keeps its session: events logged there are delivered whatever
+    /// crashes; gaps of other events are told.
     Durable,
 }
 
-/// What somebody wants.
+/// What a subscriber wants.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Wish {
     pub(super) filter: String,
@@ -73,42 +72,42 @@ impl Wish {
     }
 }
 
-/// How a subscriber lives.
+/// The state of a subscriber.
 #[derive(Debug)]
 pub(super) struct Life {
     pub(super) class: Class,
     pub(super) wish: Wish,
-    /// Mean time between two changes of mind; `None`: it stays as it is.
+    /// The mean time between two changes of subscription or place; `None`: it stays as it is.
     pub(super) changes: Option<Duration>,
     token: Option<String>,
     /// By stream: the tick and the name of the last event since the token.
     ids: BTreeMap<String, (u64, String)>,
-    /// What it has at the broker is to go on where it stood.
+    /// Whether its SUBSCRIBE continues the subscription that the broker has.
     goes_on: bool,
-    /// SUBACK has come: who does not know where it stands waits for it.
+    /// SUBACK has arrived: a client without a position waits for it.
     is_there: bool,
-    /// Tags of deliveries of [`Qos::ExactlyOnce`] that are not over.
+    /// Packet ids of deliveries at [`Qos::ExactlyOnce`] that are not completed.
     received: BTreeSet<u16>,
 }
 
 impl Life {
-    /// It has not begun.
+    /// One that has not started.
     pub(super) fn new(class: Class, wish: Wish, changes: Option<Duration>) -> Life {
         let (token, ids, received) = (None, BTreeMap::new(), BTreeSet::new());
         Life { class, wish, changes, token, ids, goes_on: false, is_there: false, received }
     }
 }
 
-/// How a publisher lives.
+/// How a publisher behaves.
 #[derive(Debug)]
 pub(super) struct Trade {
-    /// Mean time between two events.
+    /// The mean time between two events.
     pub(super) pause: Duration,
-    /// How many of a thousand events are to be retained.
+    /// How many of 1,000 events are to be retained.
     pub(super) retained: u64,
-    /// Bytes of the largest events.
+    /// The payload of the largest events, bytes.
     pub(super) bytes: u64,
-    /// How many of each kind, by QoS.
+    /// The weight of each QoS.
     pub(super) qos: [u64; 3],
 }
 
@@ -118,7 +117,7 @@ pub(super) enum Role {
     Witness,
     Publisher(Trade),
     Subscriber(Box<Life>),
-    /// Asks for everything that is retained.
+    /// Subscribes to everything that is retained.
     Collector,
 }
 
@@ -132,7 +131,7 @@ pub(super) struct Client {
     heard: Vec<u8>,
     next_id: u16,
     random: Random,
-    /// When it does something by itself.
+    /// When it next acts by itself.
     pub(super) wake: Option<Time>,
 }
 
@@ -141,12 +140,12 @@ impl Client {
         Client { name, node, role, conn: None, heard: Vec::new(), next_id: 0, random, wake: Some(wake) }
     }
 
-    /// It has a session at one broker, which keeps it.
+    /// Whether it has a session that one broker keeps.
     fn is_durable(&self) -> bool {
         matches!(&self.role, Role::Subscriber(life) if life.class == Class::Durable)
     }
 
-    /// A subscriber that wants something drawn.
+    /// A subscriber with a drawn filter and selector.
     pub(super) fn life(class: Class, changes: Option<Duration>, random: &mut Random) -> Role {
         let mut wish = Wish::draw(random);
         if class == Class::Durable && wish.qos == Qos::AtMostOnce {
@@ -170,8 +169,8 @@ impl Client {
         }
     }
 
-    /// It does what it does of its own accord. `number` is its own, `calm`: nothing changes any
-    /// more, and who is away comes back.
+    /// Acts when its wake time has come. `number`: its number in the world. `calm`: nothing changes
+    /// any more, and clients that are away return.
     pub(super) fn act(&mut self, net: &mut Net, number: usize, calm: bool, deeds: &mut Vec<Deed>) {
         self.wake = None;
         if self.conn.is_none() {
@@ -208,7 +207,7 @@ impl Client {
         self.say(net, &Said::Connect(hello));
     }
 
-    /// A subscriber changes its mind: about what it wants, or where it is.
+    /// A subscriber changes its subscription or its place.
     fn change(&mut self, net: &mut Net, deeds: &mut Vec<Deed>) {
         let Role::Subscriber(life) = &mut self.role else { return };
         let pause = life.changes.unwrap_or_default();
@@ -223,7 +222,7 @@ impl Client {
             return;
         }
         match self.random.weighted(&[4, 3, 1]) {
-            // It moves, or just leaves for a while.
+            // It moves, or only leaves for a while.
             0 => {
                 if self.random.chance(600) {
                     self.node = self.moved(net, deeds);
@@ -332,7 +331,7 @@ impl Client {
         if self.random.chance(100) && payload.len() < length {
             payload.resize(length, b'.');
         }
-        // What is retained of the topic goes; the book knows it by an attribute.
+        // It clears what is retained of the topic; the book identifies it by an attribute.
         let clears = retain && self.random.chance(CLEARS_PERMILLE);
         let key = format!("{}-{}", self.name, self.next_id);
         if clears {
@@ -355,7 +354,7 @@ impl Client {
         self.say(net, &Said::Publish(message));
     }
 
-    /// Its broker has told it something.
+    /// Its broker has sent it something.
     pub(super) fn hear(&mut self, net: &mut Net, told: Told, deeds: &mut Vec<Deed>) {
         if self.conn.is_none() {
             return;
@@ -387,7 +386,7 @@ impl Client {
         let answer = |ack, id| Said::Ack { ack, id, code: 0 };
         let mut said = None;
         match &heard {
-            // Its connection ends, and it comes again.
+            // Its connection ends, and it connects again.
             Heard::Connack { code, .. } if *code >= 0x80 => {}
             Heard::Connack { session_present, .. } => {
                 match &mut self.role {
@@ -422,7 +421,7 @@ impl Client {
                 said = Some(answer(Ack::Pubcomp, *id));
             }
             Heard::Ack { ack: Ack::Pubrec, id, .. } => said = Some(answer(Ack::Pubrel, *id)),
-            // One of a subscription that it has ended since tells nothing.
+            // A SUBACK for a subscription that it has ended since is ignored.
             Heard::Suback { id, properties, .. } if *id == self.next_id => {
                 if let Role::Subscriber(life) = &mut self.role {
                     life.is_there = true;
@@ -441,7 +440,7 @@ impl Client {
         }
     }
 
-    /// Whether it has a delivery of [`Qos::ExactlyOnce`] already.
+    /// Whether it already has a delivery of [`Qos::ExactlyOnce`].
     fn had(&mut self, message: &Message) -> bool {
         match &mut self.role {
             Role::Subscriber(life) if life.class == Class::Durable && message.qos == Qos::ExactlyOnce => {
@@ -451,7 +450,7 @@ impl Client {
         }
     }
 
-    /// Notes where it stands.
+    /// Advances its position.
     fn note(&mut self, message: &Message) {
         let Role::Subscriber(life) = &mut self.role else { return };
         if message.topic == notice::TOPIC {

@@ -4,7 +4,7 @@ use super::net::Net;
 use crate::trunk::Side;
 
 impl Net {
-    /// What one end of an edge, or both, send is lost from now on.
+    /// Everything that one end of an edge, or both, send is lost from now on.
     pub(super) fn cut(&mut self, number: usize, sides: [bool; 2]) {
         let edge = &mut self.edges[number];
         for side in [Side::Near, Side::Far].into_iter().filter(|side| sides[*side as usize]) {
@@ -15,7 +15,7 @@ impl Net {
         }
     }
 
-    /// All that an edge carries arrives again.
+    /// Everything that an edge carries arrives again.
     pub(super) fn heal(&mut self, number: usize) {
         let edge = &mut self.edges[number];
         edge.is_cut = [false; 2];

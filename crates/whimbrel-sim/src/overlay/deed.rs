@@ -1,15 +1,15 @@
-//! What the book is told of clients.
+//! What the book is told about clients.
 
 use super::book::key_of;
 use super::client::{Class, Wish};
 use crate::check::notice;
 use crate::speech::{Heard, Message, Said, user_properties};
 
-/// What the book is told of a client.
+/// What a client did or received.
 #[derive(Debug)]
 pub(super) enum Deed {
     Said(Said),
-    /// It subscribes; `goes_on`: where it stood before.
+    /// It subscribes; `goes_on`: it continues from its position.
     Subscribes {
         id: u16,
         class: Class,
@@ -18,12 +18,12 @@ pub(super) enum Deed {
     },
     Unsubscribes,
     Heard(Heard),
-    /// Its connection is gone, by its own will or not.
+    /// Its connection has ended, by its own will or not.
     Gone,
 }
 
 impl Deed {
-    /// In a line.
+    /// The deed as one line of text.
     pub(super) fn words(&self) -> String {
         let message = |message: &Message| {
             let key = key_of(message);

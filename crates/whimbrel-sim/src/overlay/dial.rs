@@ -1,4 +1,4 @@
-//! Brokers connect to each other.
+//! How brokers connect to each other.
 
 use whimbrel_core::{PeerInput, PeerLink};
 use whimbrel_mqtt::Input;

@@ -1,4 +1,4 @@
-//! Where what a broker does in one step goes: bytes for clients, and frames for other brokers.
+//! The output of a broker's step: bytes for clients, and frames for other brokers.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -10,17 +10,17 @@ use super::line::Line;
 use crate::digests::{Digests, Stream};
 use crate::trunk::Side;
 
-/// What a client is told.
+/// What a client receives.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Told {
     Bytes(Vec<u8>),
     Closed,
 }
 
-/// Where what a broker does goes.
+/// The receiver of a broker's output.
 pub(super) struct Door<'a> {
     pub(super) now: Time,
-    /// The broker whose output it is.
+    /// The broker whose output this is.
     pub(super) node: usize,
     pub(super) digests: &'a mut Digests,
     pub(super) conns: &'a [Option<usize>],

@@ -1,4 +1,4 @@
-//! What a world is like, and what happens in it, as its seed says.
+//! Draws a world, and what happens in it, from its seed.
 
 use std::time::Duration;
 
@@ -17,30 +17,30 @@ use crate::rig::START;
 use crate::trunk::Shape;
 use crate::wan::{Jitter, Loss, WanProfile};
 
-/// How long things happen.
+/// How long storms last, in seconds.
 const STORM: [u64; 3] = [5, 10, 20];
 
-/// Bytes of the largest events where there are disks: what is around them has to fit into a batch
-/// of the log, too.
+/// The payload of the largest events where there are disks, bytes: with everything around it it
+/// must fit into a batch of the log.
 const LOGGED_BYTES_MAX: u64 = 4_000;
 
-/// With more brokers links are steady.
+/// With more brokers than this all links have a steady delay.
 const MANY: usize = 30;
 
-/// How many brokers there are.
+/// The number of brokers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Size {
-    /// As the seed says: mostly few.
+    /// As drawn from the seed: mostly few.
     Drawn,
-    /// So many, at least two.
+    /// This many, at least two.
     Of(usize),
 }
 
-/// What a world is like.
+/// What was drawn for a world.
 pub(super) struct Plan {
     pub(super) storm: Duration,
     pub(super) crashes: u64,
-    /// Nobody changes what it wants, and no broker forgets.
+    /// No client changes its subscriptions, and no broker loses its state.
     pub(super) is_steady: bool,
 }
 
@@ -53,7 +53,7 @@ pub(super) fn config(seed: u64) -> Config {
 
 /// Fills a world.
 pub(super) fn world(world: &mut World<'_>, size: Size) -> Plan {
-    // A hundred brokers that begin in the same moment need seconds until they can ask each other
+    // A hundred brokers that start at the same moment need seconds until they can ask each other
     // for sessions (decision 13, Open).
     world.net.moves_sessions = matches!(size, Size::Drawn);
     let mut random = world.random.fork();
@@ -85,28 +85,28 @@ pub(super) fn world(world: &mut World<'_>, size: Size) -> Plan {
     plan
 }
 
-/// A cache that does not hold what comes within seconds.
+/// A cache that does not hold the events of a few seconds.
 pub(super) fn tiny(random: &mut Random) -> Cache {
     let capacity = Capacity::Events(*random.pick(&[4, 20, 100]));
     Cache { default: DefaultPlan { capacity, policy: Policy::Lrp }, ..Cache::default() }
 }
 
-/// Clocks are off by nothing, some seconds, or years.
+/// Clocks are off by nothing, by some seconds, or by years.
 fn ahead(random: &mut Random) -> i64 {
     let most = *random.pick(&[Duration::from_millis(10), Duration::from_secs(30), AHEAD_MAX]);
     let span = random.below(most.as_nanos() as u64) as i64;
     if random.chance(500) { span } else { -span }
 }
 
-/// A disk; mostly everything that is published there is written, and otherwise what somebody wants
-/// durably.
+/// A disk. In most worlds everything that is published there is logged, otherwise what is in a
+/// durable interest.
 fn log(random: &mut Random) -> Log {
     let persistent = Profile { filter: "#".into(), persistence: Persistence::Persistent };
     let profiles = if random.chance(600) { vec![persistent] } else { Vec::new() };
     Log::new(profiles, random.fork())
 }
 
-/// Those whose session is kept by a broker with a disk.
+/// Adds clients whose session is kept by a broker with a disk.
 fn durable(world: &mut World<'_>, random: &mut Random, changes: bool) {
     let begins = START + Duration::from_millis(1);
     for node in world.book.disks.clone() {
@@ -146,7 +146,8 @@ pub(super) fn links(net: &mut Net, random: &mut Random, count: usize) {
         pairs.push(if random.chance(500) { (one, other) } else { (other, one) });
     }
     let is_lan = random.chance(200);
-    // Each change of a delay is told to all: many brokers with unsteady links do little else.
+    // Each change of a delay is told to all brokers: many of them with unsteady links would do
+    // little else.
     let is_steady = count > MANY;
     for (one, other) in pairs {
         let ends = if random.chance(500) { (one, other) } else { (other, one) };
@@ -156,8 +157,8 @@ pub(super) fn links(net: &mut Net, random: &mut Random, count: usize) {
         }
         let shape = Shape { profiles, window: *random.pick(&[64 << 10, 1 << 20]), ..Shape::over(WanProfile::PERFECT) };
         let mut edge = Edge::new(ends, shape);
-        // Two of one broker to the same other one would replace each other for ever: a broker that
-        // is told of another link waits until that has ended.
+        // Two such edges between the same brokers would replace each other for ever: a broker that
+        // is told of another link waits until the present one has ended.
         let is_parallel = |other: &Edge| other.is_stubborn && other.ends == edge.ends;
         edge.is_stubborn = random.chance(100) && !net.edges.iter().any(is_parallel);
         net.add_edge(edge);

@@ -1,4 +1,4 @@
-//! What the book says when a world is over: what had to come, and did not.
+//! The checks of the book at the end of a world: what had to be delivered, and was not.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,8 @@ use super::book::{ARRIVE_MAX, Book, Process, Rule, wants};
 use super::client::Class;
 
 impl Book {
-    /// The world is over: what had to come has come. `probes` is when all had been well for a
-    /// while.
+    /// Checks at the end of a world, when all deliveries have been made. `probes`: the time at
+    /// which everything had worked for a while.
     pub(super) fn close(&mut self, now: Time, names: &[String], probes: Time) {
         let lacking: Vec<(usize, u16)> = self
             .unanswered
@@ -44,8 +44,8 @@ impl Book {
         self.ended.contains(&process)
     }
 
-    /// Names of events are known from the witnesses; so the order is looked at also where the
-    /// subscription does not tell names.
+    /// Checks the order of deliveries. The names of events are known from the witnesses, so this
+    /// includes subscriptions that do not tell names.
     fn check_order(&mut self, number: usize) {
         let mut last: BTreeMap<u64, u64> = BTreeMap::new();
         let mut broken = Vec::new();
@@ -75,11 +75,12 @@ impl Book {
         let is_probe = of.sent >= probes;
         let (is_ended, is_durable) = (self.is_ended(of.at), following.class == Class::Durable);
         let is_near = is_durable && of.at.0 == following.at.0;
-        // What was accepted where there is a disk survives, or a gap is told, which can be looked
-        // at if its name is known.
+        // An event that was accepted by a broker with a disk survives, or a gap is told; the gap
+        // can be checked if the event's name is known.
         let is_kept = self.disks.contains(&of.at.0) && (is_near || of.name.is_some());
-        // What was lost with a process is told to those who were there all the time and had
-        // something of it: of one that nobody ever heard of nobody can tell.
+        // The loss of an ended process's events is told to subscriptions that were there all the
+        // time and had received an event of it. No broker can tell of a process of which none has
+        // heard.
         let heard_of = |(fact, (at, _)): (&usize, &(Time, _))| self.facts[*fact].at == of.at && *at < of.sent;
         let is_told = !matches!(following.class, Class::Plain | Class::Durable)
             && of.name.is_some()
@@ -104,17 +105,18 @@ impl Book {
                 }
             }
             None => {
-                // What nobody got has no name here; it was named after when it was accepted.
+                // An event that no client received has no name here; its tick is about the time of
+                // its acceptance.
                 let (stream, tick) = of.name.map_or((None, of.sent.as_nanos()), |(stream, tick)| (Some(stream), tick));
                 let hides = |(pubend, from, to): &(u64, u64, u64)| {
                     stream.is_none_or(|stream| *pubend == stream) && (*from + 1..=*to).contains(&tick)
                 };
                 let is_excused = following.gaps.iter().any(hides);
-                // What its own broker accepted for it is in the log.
+                // An event that the subscription's own broker accepted for it is in the log.
                 let is_excused = is_excused && !is_near;
                 self.counts.excused += u64::from(is_excused);
                 let rule = if is_probe { Rule::Late } else { Rule::Lost };
-                // Who is not told of gaps may have some.
+                // A subscription that is not told of gaps may have some.
                 let is_silent = (self.is_tiny || is_ended) && following.class == Class::Plain;
                 if !is_excused && !is_silent || is_probe {
                     let name = of.name.map(|(stream, tick)| format!("{stream:x}:{tick}"));
@@ -133,8 +135,8 @@ impl Book {
                 broken.push(format!("broker {first} retains {retained:?}, broker {other} {others:?}"));
             }
         }
-        // The greatest of what was promised, by topic; and of what cleared a topic, promised or
-        // not: what is not known may have been the last.
+        // By topic: the greatest version of what was promised, and of what cleared the topic,
+        // promised or not. A clearing event of unknown version may have been the last.
         let mut promised: BTreeMap<&str, ((u64, u64), &str)> = BTreeMap::new();
         let mut cleared: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
         for fact in self.facts.iter().filter(|fact| fact.message.retain) {

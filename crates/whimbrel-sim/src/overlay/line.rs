@@ -1,4 +1,4 @@
-//! One connection between two brokers, and the wish that there is one.
+//! A connection between two brokers, and the edge that makes it.
 
 use std::time::Duration;
 
@@ -7,31 +7,31 @@ use whimbrel_event::Time;
 
 use crate::trunk::{Shape, Side, Trunk};
 
-/// Streams of a connection.
+/// The number of streams of a connection.
 const STREAMS: usize = 3;
 
-/// What each of them is for.
+/// The channel of each stream.
 pub(super) const CHANNELS: [Channel; STREAMS] = [Channel::Control, Channel::Reliable, Channel::BestEffort];
 
-/// How long it takes at first until a connection that is gone is made again.
+/// The first pause before a lost connection is made again.
 pub(super) const PAUSE_MIN: Duration = Duration::from_millis(100);
 
-/// And at most.
+/// The longest such pause.
 pub(super) const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// A connection that has lasted for so long was a good one.
+/// After a connection that has lasted this long the pause begins at its least.
 pub(super) const STEADY: Duration = Duration::from_secs(3);
 
-/// A connection that is there.
+/// A connection that is open, at least at one end.
 pub(super) struct Line {
-    /// Which edge made it.
+    /// The edge that made it.
     pub(super) edge: usize,
     pub(super) opened: Time,
     pub(super) trunk: Trunk,
-    /// Whose it is, and what it is called there; by side.
+    /// By side: the broker, and its name for the link.
     pub(super) ends: [(usize, PeerLink); 2],
     pub(super) is_open: [bool; 2],
-    /// What the brokers know to be unsent; by side and stream.
+    /// By side and stream: the unsent bytes that the broker was last told of.
     pub(super) unsent: [[usize; STREAMS]; 2],
 }
 
@@ -40,10 +40,10 @@ impl Line {
         Line { edge, opened, trunk, ends, is_open: [true; 2], unsent: [[0; STREAMS]; 2] }
     }
 
-    /// Sends something; how much is unsent now.
+    /// Sends bytes; returns how many are unsent now.
     pub(super) fn write(&mut self, now: Time, from: Side, channel: Channel, bytes: &[u8]) -> usize {
         let Some(stream) = CHANNELS.iter().position(|known| *known == channel) else {
-            // One that is not taken is lost, as others are.
+            // A datagram that is not taken is lost, like any other.
             let _ = self.trunk.send(now, from, bytes.to_vec());
             return 0;
         };
@@ -55,23 +55,23 @@ impl Line {
         unsent
     }
 
-    /// How long it takes until the other side hears of what one side does.
+    /// How long it takes until one side's action is noticed at the other.
     pub(super) fn delay(&self, from: Side) -> Duration {
         self.trunk.typical(from)
     }
 }
 
-/// A connection that is to be there whenever it can.
+/// A connection that is to be kept open between two brokers.
 #[derive(Clone, Debug)]
 pub(super) struct Edge {
-    /// Who dials, and whom.
+    /// The broker that dials, and the one that it dials.
     pub(super) ends: (usize, usize),
     pub(super) shape: Shape,
-    /// Dials although there is a connection between the two.
+    /// Dials although the two have a connection already.
     pub(super) is_stubborn: bool,
-    /// The dialed one has turned out to be the dialing one.
+    /// The dialed broker has turned out to be the dialing one.
     pub(super) is_loop: bool,
-    /// What the near and the far end send is lost.
+    /// Whether everything that the near and the far end send is lost.
     pub(super) is_cut: [bool; 2],
     pub(super) line: Option<usize>,
     pub(super) dial_at: Time,
@@ -84,7 +84,7 @@ impl Edge {
         Edge { ends, shape, is_stubborn, is_loop, is_cut, line: None, dial_at: Time::ZERO, pause: PAUSE_MIN }
     }
 
-    /// Whether there is a connection, and what both ends send arrives.
+    /// Whether there is a connection on which both ends' data arrives.
     pub(super) fn is_linked(&self) -> bool {
         self.line.is_some() && !self.is_cut.contains(&true)
     }

@@ -19,10 +19,10 @@ const PACES: [Pace; 3] = [
     Pace { least: Duration::from_millis(1), most: Duration::from_millis(100) },
 ];
 
-/// What is done before a broker reads what was written.
+/// Called before a broker reads what was written.
 pub(super) type Prepare = dyn Fn(&mut Restoring);
 
-/// The disk of a machine, and what is written there.
+/// The disk of a machine, and the driver that writes to it.
 pub(super) struct Log {
     disk: State,
     profiles: Vec<Profile>,
@@ -31,21 +31,21 @@ pub(super) struct Log {
 }
 
 enum State {
-    /// No process is there.
+    /// No process runs.
     Off(Twin),
     On(Box<Driver>),
-    /// On the way from one to the other.
+    /// While changing from one state to the other.
     Between,
 }
 
 impl Log {
-    /// An empty disk; of which topics what is published is logged in any case.
+    /// An empty disk. `profiles`: the topics whose events are logged in any case.
     pub(super) fn new(profiles: Vec<Profile>, mut random: Random) -> Log {
         let pace = *random.pick(&PACES);
         Log { disk: State::Off(Twin::new()), profiles, pace, random }
     }
 
-    /// A broker that goes on where what was written says.
+    /// A broker restored from what was written.
     pub(super) fn open(&mut self, mut config: Config, (seed, now): (u64, Time), prepare: &Prepare) -> MqttBroker {
         let State::Off(twin) = core::mem::replace(&mut self.disk, State::Between) else {
             panic!("one process at a time has the disk");
@@ -65,7 +65,7 @@ impl Log {
         broker
     }
 
-    /// The process is gone, and what was not synced may be.
+    /// The process ends, and what was not synced may be lost.
     pub(super) fn crash(&mut self) {
         if let State::On(driver) = core::mem::replace(&mut self.disk, State::Between) {
             self.disk = State::Off(driver.crash());
@@ -81,13 +81,13 @@ impl Log {
 }
 
 impl Net {
-    /// Whether no bytes of clients are given to a broker at present.
+    /// Whether a broker takes no bytes of clients at present.
     pub(super) fn is_congested(&self, node: usize) -> bool {
         let known = &self.nodes[node];
         !known.held.is_empty() || known.broker.as_ref().is_some_and(MqttBroker::is_congested)
     }
 
-    /// The end of a turn: what a broker wants written is written.
+    /// The end of a turn: submits what the broker wants written.
     pub(super) fn submit(&mut self, node: usize) {
         let now = self.now;
         let known = &mut self.nodes[node];
@@ -109,7 +109,7 @@ impl Net {
         self.plan_node(node);
     }
 
-    /// A disk has done something.
+    /// A disk has made progress.
     pub(super) fn disk_changed(&mut self, node: usize) {
         let now = self.now;
         let driver = self.nodes[node].log.as_mut().and_then(Log::driver);
@@ -121,7 +121,7 @@ impl Net {
             self.tell_news(node, news);
         }
         self.submit(node);
-        // What clients said meanwhile, in its order.
+        // The bytes that clients sent meanwhile, in order.
         while self.nodes[node].broker.as_ref().is_some_and(|broker| !broker.is_congested())
             && let Some((conn, bytes)) = self.nodes[node].held.pop_front()
         {

@@ -1,6 +1,6 @@
-//! Worlds of many brokers, drawn from one seed: connections of a wide area between them, which are
-//! cut, break and heal; processes that end and are started again; clients that come, go and move.
-//! The book sees only what clients say and hear.
+//! Worlds of many brokers, drawn from one seed: wide-area connections between them, which are cut,
+//! break and heal; processes that end and are started again; clients that connect, leave and move.
+//! The book sees only what clients send and receive.
 
 mod book;
 mod client;
@@ -36,47 +36,47 @@ use crate::digests::Digests;
 use crate::rig::START;
 use world::World;
 
-/// After the storm: until then all that was held up has come, and brokers have found each other
-/// again.
+/// How long a world runs after the storm: by the end everything that was held up has been
+/// delivered, and brokers have found each other again.
 const SETTLE: Duration = Duration::from_secs(40);
 
-/// How long publishers go on after the storm.
+/// How long publishers continue after the storm.
 const GO_ON: Duration = Duration::from_secs(5);
 
-/// Unsent bytes on one way of a connection, at most: what brokers bound, and the largest frame.
+/// Unsent bytes on one way of a connection, at most: the brokers' own bound plus the largest frame.
 const UNSENT_MAX: usize = 8 << 20;
 
-/// How often the way of what is sent to one broker is changed at most.
+/// The number of repairs for each event sent to a broker, at most.
 const REPAIRS_MAX: u64 = 3;
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// The run's seed.
     pub seed: u64,
-    /// Two runs with the same digest did the same.
+    /// A digest of the run: equal for two runs in which the same things happened.
     pub digest: u64,
-    /// Of all that brokers sent, one for each stream.
+    /// Digests of everything that brokers sent, one for each stream.
     pub streams: Digests,
-    /// Brokers.
+    /// The number of brokers.
     pub brokers: usize,
-    /// What was seen.
+    /// What was counted.
     pub counts: Counts,
-    /// What was seen of the connections between brokers.
+    /// What was counted of the connections between brokers.
     pub traffic: Traffic,
-    /// Events that came to a broker for its subscriptions.
+    /// Events that arrived at a broker for its subscriptions.
     pub received: u64,
-    /// Those of them that nobody there wanted.
+    /// Of these, events that no subscription there wanted.
     pub unwanted: u64,
     /// Nacks.
     pub nacks: u64,
-    /// Link states of others that were news to a broker.
+    /// Link states of other brokers that were news to a broker.
     pub states: u64,
-    /// Processes that ended.
+    /// The number of processes that ended.
     pub crashes: u64,
     /// Broken rules.
     pub violations: Vec<Violation>,
-    /// The last of what clients said and heard, if that was asked for.
+    /// The last things that clients sent and received, empty unless the run was to keep them.
     pub story: String,
 }
 
@@ -99,17 +99,17 @@ impl fmt::Display for Report {
     }
 }
 
-/// Plays the scenario of that seed.
+/// Plays the scenario of a seed.
 pub fn run(seed: u64) -> Report {
     play(seed, Size::Drawn, None, |_| {})
 }
 
-/// As [`run`], with as many brokers as is said.
+/// As [`run`], with a number of brokers.
 pub fn run_sized(seed: u64, size: Size) -> Report {
     play(seed, size, None, |_| {})
 }
 
-/// As [`run`], with the last `kept` things that happened, at least one.
+/// As [`run_sized`], and the report has the last `kept` things that happened, at least one.
 pub fn replay(seed: u64, size: Size, kept: usize) -> Report {
     play(seed, size, Some(kept), |_| {})
 }
@@ -120,7 +120,7 @@ pub fn run_mutant(seed: u64, mutant: whimbrel_core::Mutant) -> Report {
     play(seed, Size::Drawn, None, |broker| broker.build_in(mutant))
 }
 
-/// Tells the seed of a world in which something panics.
+/// Prints the seed of a world in which something panics.
 struct Told(u64);
 
 impl Drop for Told {
@@ -140,7 +140,7 @@ fn play(seed: u64, size: Size, kept: Option<usize>, change: impl Fn(&mut MqttBro
     report(seed, &mut world, &plan)
 }
 
-/// All is made well, and then everything is looked at.
+/// Repairs everything, lets the world settle, and checks it.
 fn finish(world: &mut World<'_>) {
     draw::heal(world);
     world.calm();
@@ -192,7 +192,7 @@ fn report(seed: u64, world: &mut World<'_>, plan: &draw::Plan) -> Report {
     }
 }
 
-/// Nothing goes round.
+/// Checks that no event goes round in a circle of repairs.
 fn check_repairs(world: &mut World<'_>) {
     let (repairs, sent) =
         (world.net.sum(|stats| stats.repairs), world.net.sum(|stats| stats.destinations + stats.events_answered));

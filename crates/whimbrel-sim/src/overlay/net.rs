@@ -1,7 +1,7 @@
-//! Brokers and the connections between them: what a driver does for a broker, in virtual time.
+//! Brokers and the connections between them: the work of a broker's driver, in virtual time.
 //!
-//! Clients are at the door of a broker without any delay. Each broker has its own clock, which
-//! differs from the world's by a constant.
+//! Clients reach a broker without delay. Each broker has its own clock, which differs from the
+//! world's by a constant.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -22,34 +22,35 @@ use crate::disk::Logged;
 use crate::random::Random;
 use crate::trunk::{Event, Side};
 
-/// How often something may happen in one moment before the world is said to stand still.
+/// How many things may happen at one moment before the world counts as stuck.
 const AT_ONCE_MAX: u32 = 200_000;
 
-/// Unsent bytes are told again when they have become fewer by so many.
+/// A broker is told of its unsent bytes again when they have fallen by this many.
 const ROOM_STEP: usize = 16 << 10;
 
-/// How the clocks of brokers and the worlds differ at most, either way.
+/// The greatest difference between a broker's clock and the world's, either way.
 pub const AHEAD_MAX: Duration = Duration::from_secs(5 * 365 * 24 * 3600);
 
-/// One broker: a process that may be there or not.
+/// A machine, with or without a running broker.
 pub(super) struct Node {
     pub(super) name: String,
     pub(super) broker: Option<MqttBroker>,
-    /// Which process of that name it is, from 1.
+    /// The number of its process, from 1.
     pub(super) life: u32,
     /// How far its clock is ahead of the world's, nanoseconds.
     pub(super) ahead: i64,
-    /// Which client has a connection.
+    /// By connection: the client that has it.
     conns: Vec<Option<usize>>,
-    /// Which end of which line a link is.
+    /// By link: the line, and this broker's side of it.
     pub(super) peers: Vec<Option<(usize, Side)>>,
-    /// What it writes to, if anything survives its process.
+    /// Its disk, if it has one.
     pub(super) log: Option<Log>,
-    /// What clients have said and the broker has not taken yet, as it has too much to write.
+    /// Bytes of clients that the broker has not taken yet, as it has too much to write.
     pub(super) held: VecDeque<(ConnId, Vec<u8>)>,
-    /// The machine does not schedule it.
+    /// Set while the machine does not schedule the process.
     pub(super) still: Option<Still>,
-    /// What it has ended itself since it went on, while it is told what came before.
+    /// Sources that it has ended itself since it continued, while it is still given what had
+    /// waited.
     pub(super) ended: Option<Vec<Source>>,
 }
 
@@ -63,7 +64,7 @@ impl Node {
     }
 }
 
-/// What has something to do at a moment.
+/// A thing that acts at a moment.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Item {
     Node(usize),
@@ -71,16 +72,16 @@ pub(super) enum Item {
     Disk(usize),
     Line(usize),
     Edge(usize),
-    /// A broker that stands still goes on.
+    /// A broker that stands still continues.
     Still(usize),
-    /// The other end of a line is told that it has ended.
+    /// The other end of a line learns that it has ended.
     End(usize),
 }
 
-/// What was seen of the connections between brokers.
+/// What was counted of the connections between brokers.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Traffic {
-    /// Connections that were made.
+    /// Connections that were opened.
     pub dialed: u64,
     /// Connections that a broker ended.
     pub hung_up: u64,
@@ -97,10 +98,10 @@ pub(super) struct Net {
     pub(super) next_line: usize,
     agenda: BTreeSet<(Time, Item)>,
     planned: BTreeMap<Item, Time>,
-    /// What clients are told, in order.
+    /// What clients receive, in order.
     pub(super) told: VecDeque<(usize, Told)>,
     pub(super) traffic: Traffic,
-    /// Of all that brokers have sent.
+    /// Digests of everything that brokers have sent.
     pub(super) digests: Digests,
     /// When connections stalled, as packets were lost again and again.
     pub(super) stalls: Vec<(Time, Time)>,
@@ -110,15 +111,15 @@ pub(super) struct Net {
     pub(super) met: Vec<[Process; 2]>,
     /// Why brokers have ended connections, in order of [`HangUp::ALL`].
     pub(super) hang_ups: [u64; HangUp::ALL.len()],
-    /// Sessions move between brokers.
+    /// Whether sessions move between brokers.
     pub(super) moves_sessions: bool,
-    /// Entries of the interest that a broker tells at most.
+    /// Entries of the interest that a broker tells, at most.
     pub(super) interest_max: usize,
-    /// How brokers divide their caches, if not as usual.
+    /// How brokers divide their caches; `None`: as by default.
     pub(super) cache: Option<whimbrel_core::cache::Plan>,
-    /// What the processes that are gone have counted.
+    /// The counters of processes that have ended.
     past: Vec<OverlayStats>,
-    /// Records of events that became durable, if anybody wants to know, and on which machine.
+    /// Records of events that became durable, each with its machine; `None`: not collected.
     pub(super) logged: Option<Vec<(usize, Logged)>>,
     pub(super) prepare: Box<Prepare>,
     pub(super) random: Random,
@@ -153,7 +154,7 @@ impl Net {
         }
     }
 
-    /// Adds a machine on which a broker may be started.
+    /// Adds a machine without a broker.
     pub(super) fn add_node(&mut self, ahead: i64) -> usize {
         let name = format!("b{}", self.nodes.len());
         let (conns, peers) = (Vec::new(), Vec::new());
@@ -163,7 +164,7 @@ impl Net {
         self.nodes.len() - 1
     }
 
-    /// Adds a connection that is to be there whenever it can.
+    /// Adds a connection that is to be kept open.
     pub(super) fn add_edge(&mut self, mut edge: Edge) -> usize {
         edge.dial_at = self.now + self.random.span(Duration::from_millis(100));
         self.edges.push(edge);
@@ -172,7 +173,7 @@ impl Net {
         number
     }
 
-    /// Starts a process that knows nothing but what its log tells, if it has one.
+    /// Starts a process that knows only what its log has, if it has one.
     pub(super) fn start(&mut self, node: usize, mut config: Config, change: impl FnOnce(&mut MqttBroker)) {
         config.sys_interval = None;
         let seed = self.random.next();
@@ -203,8 +204,8 @@ impl Net {
         self.plan_node(node);
     }
 
-    /// The process ends without a word. `is_told`: its machine stays, and tells the others that its
-    /// connections are gone.
+    /// Ends a process without DISCONNECT or hang-up. `is_told`: its machine stays up, and the
+    /// others learn that the connections are gone.
     pub(super) fn crash(&mut self, node: usize, is_told: bool) {
         let known = &mut self.nodes[node];
         let Some(broker) = known.broker.take() else { return };
@@ -221,7 +222,7 @@ impl Net {
         for (number, side) in ends {
             self.let_go(number, side);
             let Some(line) = self.lines.get_mut(&number).filter(|_| !is_told) else { continue };
-            // The other end finds out by itself; meanwhile another connection may be made.
+            // The other end finds out by itself; meanwhile another connection may be opened.
             [Side::Near, Side::Far].into_iter().for_each(|side| line.trunk.cut(side));
             let edge = line.edge;
             self.unplan(Item::End(number));
@@ -238,13 +239,13 @@ impl Net {
         self.nodes[node].broker.is_some()
     }
 
-    /// What all processes have counted together, as `part` says.
+    /// The sum of a counter over all processes, ended ones included.
     pub(super) fn sum(&self, part: impl Fn(&OverlayStats) -> u64) -> u64 {
         let present = self.nodes.iter().filter_map(|node| node.broker.as_ref()?.core().overlay_stats());
         present.chain(&self.past).map(part).sum()
     }
 
-    /// What all present links have counted together, as `part` says.
+    /// The sum of a counter over all present links.
     pub(super) fn sum_of_links(&self, part: impl Fn(&whimbrel_core::overlay::LinkInfo) -> u64) -> u64 {
         let links = self.nodes.iter().filter_map(|node| Some(node.broker.as_ref()?.core().links()));
         links.flatten().map(|link| part(&link)).sum()
@@ -266,7 +267,7 @@ impl Net {
         conn
     }
 
-    /// A client sends something.
+    /// A client sends bytes.
     pub(super) fn say(&mut self, node: usize, conn: ConnId, bytes: &[u8]) {
         if self.is_congested(node) {
             return self.nodes[node].held.push_back((conn, bytes.to_vec()));
@@ -274,7 +275,7 @@ impl Net {
         self.handle(node, Input::Bytes { conn, bytes });
     }
 
-    /// A client's connection ends without a word.
+    /// A client's connection ends without DISCONNECT.
     pub(super) fn close(&mut self, node: usize, conn: ConnId) {
         self.nodes[node].held.retain(|(of, _)| *of != conn);
         if self.nodes[node].conns.get_mut(conn.0 as usize).is_some_and(|place| place.take().is_some()) {
@@ -290,7 +291,7 @@ impl Net {
         self.submit(node);
     }
 
-    /// Gives a broker something without writing what it wants written.
+    /// Gives a broker an input, without submitting what it wants written.
     pub(super) fn handle_once(&mut self, node: usize, input: Input<'_>) {
         let known = &mut self.nodes[node];
         let now = known.clock(self.now);
@@ -325,7 +326,7 @@ impl Net {
             if let Some(ended) = &mut self.nodes[node].ended {
                 ended.push(Source::Link(link));
             }
-            // Of one that has ended while it stood still it has not been told yet.
+            // The broker has not learned yet of a line that ended while it stood still.
             let Some((number, side)) = self.nodes[node].peers[link.0 as usize].take() else { continue };
             let line = self.lines.get_mut(&number).expect("a link has a line");
             if why == HangUp::Itself {
@@ -342,7 +343,7 @@ impl Net {
         }
     }
 
-    /// One end of a line is gone; the other is told after the delay.
+    /// One end of a line is gone; the other learns of it after the delay.
     fn let_go(&mut self, number: usize, side: Side) {
         let Some(line) = self.lines.get_mut(&number) else { return };
         line.is_open[side as usize] = false;
@@ -410,12 +411,12 @@ impl Net {
         self.plan(Item::Edge(number), at);
     }
 
-    /// When something happens next by itself.
+    /// When something next happens by itself.
     pub(super) fn next(&self) -> Option<Time> {
         self.agenda.first().map(|(at, _)| *at)
     }
 
-    /// The next thing happens, which is due.
+    /// Does the next thing, which is due.
     pub(super) fn step(&mut self) {
         let Some((at, item)) = self.agenda.pop_first() else { return };
         self.planned.remove(&item);
@@ -468,7 +469,7 @@ impl Net {
         }
     }
 
-    /// Both ends are told where less is unsent than they know.
+    /// Tells both ends where fewer bytes are unsent than they know.
     fn tell_room(&mut self, number: usize) {
         for side in [Side::Near, Side::Far] {
             for (stream, channel) in CHANNELS.into_iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Scenes made for one fault each: the worlds that are drawn come to them too seldom.
+//! Scenes made for one fault each: drawn worlds reach them too seldom.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::wan::WanProfile;
 const SECOND: Duration = Duration::from_secs(1);
 const MILLISECOND: Duration = Duration::from_millis(1);
 
-/// Brokers that may have a fault, some of them with a disk.
+/// A world of brokers that may have a fault, some of them with a disk.
 fn brokers(mutant: Option<Mutant>, disks: &[bool]) -> World<'static> {
     let starter = move |broker: &mut whimbrel_mqtt::MqttBroker| {
         if let Some(mutant) = mutant {
@@ -49,9 +49,9 @@ fn broken(world: &mut World<'_>) -> Vec<Rule> {
     rules
 }
 
-/// A broker wants more, and tells two others; one of them does not hear it. The other one starts
-/// again, learns the old interest from the first, and publishes: it matches for a moment under the
-/// old version, though it has told the new one to be in force.
+/// A broker's interest grows; it tells two others, of which one does not receive that. The other
+/// restarts, learns the old interest from the first, and publishes. For a moment it matches under
+/// the old version, though the new one was told to be in force.
 fn an_older_version_comes_back(mutant: Option<Mutant>) -> Vec<Rule> {
     let mut world = brokers(mutant, &[false, false, true]);
     let (near, far) = (connect(&mut world, (0, 2), 20 * MILLISECOND), connect(&mut world, (0, 1), 200 * MILLISECOND));
@@ -80,9 +80,9 @@ fn what_came_before_an_event_is_not_believed_under_an_older_version() {
     assert_eq!(an_older_version_comes_back(Some(Mutant::IntervalAcrossVersions)), [Rule::Lost]);
 }
 
-/// A broker ends that two others have links to, who know a way around each other, a moment after
-/// both have told their links: they tell of that later, and meanwhile each takes the other for the
-/// way.
+/// A broker ends to which two others have links. These know a way around each other, and have told
+/// their links a moment before. They tell the loss later, and meanwhile each takes the other for
+/// the way.
 fn two_lead_to_one_that_is_gone(mutant: Option<Mutant>) -> Vec<Rule> {
     let mut world = brokers(mutant, &[false; 5]);
     for ends in [(0, 1), (1, 2), (1, 3), (2, 3), (1, 4), (2, 4)] {
@@ -106,7 +106,7 @@ fn what_is_repaired_does_not_go_round() {
     assert_eq!(two_lead_to_one_that_is_gone(Some(Mutant::RepairLoop)), [Rule::Bounds]);
 }
 
-/// One side forgets the other, which has not forgotten it, and hears of it again.
+/// One side forgets the other, which has not forgotten it, and learns of it again.
 #[test]
 fn who_forgets_and_is_not_forgotten_loses_nothing() {
     let mut world = brokers(None, &[false; 3]);
@@ -116,13 +116,13 @@ fn who_forgets_and_is_not_forgotten_loses_nothing() {
     for node in [0, 1] {
         publisher(&mut world, node, (pause, 0), SECOND);
         subscriber(&mut world, (node, Class::Noticed), "a/#", SECOND);
-        // Answered while one of them is not known.
+        // These are answered while one of the brokers is not known.
         for filter in ["#", "d/#"] {
             subscriber(&mut world, (node, Class::Noticed), filter, SECOND * 106);
             subscriber(&mut world, (node, Class::Plain), filter, SECOND * 107);
         }
     }
-    // What the one has told last is old by then, and what the other one has told is not.
+    // By then the last link state of one broker is old, and the other's is not.
     world.run_until(START + SECOND * 27);
     world.happen(Fault::Reset(other));
     world.run_until(START + SECOND * 29);

@@ -1,6 +1,6 @@
-//! Brokers that stand still: a process that the machine does not schedule for a while. What clients
-//! and other brokers say to it, its timers and what its disk answers wait, and all come at once
-//! when it goes on: of each source in its order, of different ones in any.
+//! Brokers that stand still: processes that the machine does not schedule for a while. Bytes of
+//! clients and other brokers, timers and answers of the disk wait, and are all given to the process
+//! when it continues: those of one source in order, those of different sources in any.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use whimbrel_mqtt::{ConnId, Input, Origin};
 use super::net::{Item, Net};
 use crate::random::Random;
 
-/// Where something comes from that waits for a process.
+/// The source of input that waits for a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Source {
     Client(ConnId),
@@ -20,7 +20,7 @@ pub(super) enum Source {
     Clock,
 }
 
-/// What waits.
+/// Input that waits.
 #[derive(Debug)]
 enum What {
     Opened(Origin),
@@ -32,7 +32,7 @@ enum What {
     Carried(Channel, Vec<u8>),
     Room(Channel, usize),
     Unlinked,
-    /// Its disk has something to tell, or a timer is due.
+    /// Its disk has progress to report, or a timer is due.
     IsDue,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Still {
 }
 
 impl Still {
-    /// Keeps what comes.
+    /// Keeps an input.
     fn keep(&mut self, input: &Input<'_>) {
         let kept = match input {
             Input::Opened { conn, origin } => (Source::Client(*conn), What::Opened(*origin)),
@@ -60,14 +60,14 @@ impl Still {
                 (Source::Link(*link), What::Room(*channel, *unsent))
             }
             Input::Peer(PeerInput::Closed { link }) => (Source::Link(*link), What::Unlinked),
-            // It looks at the time in any case.
+            // The process looks at the time in any case.
             Input::Deadline => return,
             other => panic!("nobody says this to a process that stands still: {other:?}"),
         };
         self.waits.push_back(kept);
     }
 
-    /// What comes next: the first of any source.
+    /// The next input: the first of any source.
     fn next(&mut self) -> Option<(Source, What)> {
         let mut sources: Vec<Source> = Vec::new();
         for (source, _) in &self.waits {
@@ -85,7 +85,7 @@ impl Still {
 }
 
 impl Net {
-    /// A process stands still until a moment.
+    /// Stops a process until a moment.
     pub(super) fn stand_still(&mut self, node: usize, until: Time) {
         if !self.is_up(node) || self.nodes[node].still.is_some() || until <= self.now {
             return;
@@ -96,14 +96,14 @@ impl Net {
         self.plan(Item::Still(node), Some(until));
     }
 
-    /// Whether a process stands still, and has kept what came for it.
+    /// Whether a process stands still, and has kept the input.
     pub(super) fn keeps(&mut self, node: usize, input: &Input<'_>) -> bool {
         let Some(still) = &mut self.nodes[node].still else { return false };
         still.keep(input);
         true
     }
 
-    /// A process goes on: all that has come for it comes at once.
+    /// A process continues: it is given all input that has waited.
     pub(super) fn go_on(&mut self, node: usize) {
         let Some(mut still) = self.nodes[node].still.take() else { return };
         still.waits.push_back((Source::Clock, What::IsDue));
@@ -118,7 +118,7 @@ impl Net {
                 Source::Disk => self.disk_changed(node),
                 Source::Clock => self.handle(node, Input::Deadline),
             }
-            // Of what it has ended it is told nothing more.
+            // It is given nothing more of a source that it has ended.
             let ended = self.nodes[node].ended.replace(Vec::new()).unwrap_or_default();
             still.waits.retain(|(source, _)| !ended.contains(source));
         }

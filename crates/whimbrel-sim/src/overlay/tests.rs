@@ -1,4 +1,4 @@
-//! Worlds made by hand: what was found by thinking rather than by drawing.
+//! Worlds made by hand: cases that were found by thinking rather than by drawing.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::wan::WanProfile;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A line of brokers.
+/// A chain of brokers.
 fn line(brokers: usize, profile: WanProfile) -> World<'static> {
     let mut world = World::new(7, Config::default(), None, Box::new(|_| {}));
     for _ in 0..brokers {
@@ -31,7 +31,7 @@ pub(super) fn path() -> WanProfile {
     WanProfile { delay: Duration::from_millis(20), ..WanProfile::PERFECT }
 }
 
-/// Wants everything on `filter` from `after` the world's beginning on.
+/// Adds a subscriber to `filter` that starts `after` the world's beginning.
 pub(super) fn subscriber(world: &mut World<'_>, (node, class): (usize, Class), filter: &str, after: Duration) {
     let wish = Wish { filter: filter.to_owned(), choice: None, qos: Qos::AtLeastOnce };
     let name = format!("s{}", world.clients.len());
@@ -39,7 +39,7 @@ pub(super) fn subscriber(world: &mut World<'_>, (node, class): (usize, Class), f
     world.add(Client::new(name, node, Role::Subscriber(Box::new(Life::new(class, wish, None))), random, START + after));
 }
 
-/// Publishes events of QoS 1 from `after` the world's beginning on.
+/// Adds a publisher of QoS 1 that starts `after` the world's beginning.
 pub(super) fn publisher(world: &mut World<'_>, node: usize, (pause, bytes): (Duration, u64), after: Duration) {
     let role = Role::Publisher(Trade { pause, retained: 0, bytes, qos: [0, 1, 0] });
     let name = format!("p{}", world.clients.len());
@@ -47,7 +47,7 @@ pub(super) fn publisher(world: &mut World<'_>, node: usize, (pause, bytes): (Dur
     world.add(Client::new(name, node, role, random, START + after));
 }
 
-/// All is well in the end, and nothing was broken.
+/// Checks that no rule was broken in the end.
 fn end(world: &mut World<'_>) {
     super::finish(world);
     let all: Vec<String> = world.book.violations.iter().map(ToString::to_string).collect();
@@ -55,7 +55,7 @@ fn end(world: &mut World<'_>) {
     assert!(world.book.counts.due > 0, "something had to come");
 }
 
-/// More waits on a link than may: what is not sent then is asked for later.
+/// More waits on a link than its bound: events that are not sent then are asked for later.
 #[test]
 fn what_finds_no_room_comes_later() {
     let mut world = line(2, WanProfile { rate: 600_000, queue: 64 << 10, ..path() });
@@ -70,7 +70,7 @@ fn what_finds_no_room_comes_later() {
     end(&mut world);
 }
 
-/// A broker is started without what it had, beside one that knows an old interest of a third.
+/// A broker is started without its state, beside one that knows an old interest of a third.
 #[test]
 fn a_broker_starts_beside_a_stale_one() {
     let mut world = line(3, path());
@@ -88,7 +88,7 @@ fn a_broker_starts_beside_a_stale_one() {
     end(&mut world);
 }
 
-/// What is published as soon as a broker is there reaches who has been waiting for long.
+/// Events that are published as soon as a broker is up reach subscriptions that have long waited.
 #[test]
 fn the_first_events_of_a_broker_come() {
     for first in [5, 30, 100] {
@@ -104,7 +104,7 @@ fn the_first_events_of_a_broker_come() {
     }
 }
 
-/// Interests change while what is told of them gets lost.
+/// Interests change while messages about them are lost.
 #[test]
 fn lost_silence_over_versions_loses_nothing() {
     let mut world = line(2, path());
@@ -121,7 +121,7 @@ fn lost_silence_over_versions_loses_nothing() {
     end(&mut world);
 }
 
-/// What the cache has overwritten is told to be missing.
+/// Events that the cache has overwritten are told as a gap.
 #[test]
 fn a_tiny_cache_makes_gaps() {
     let mut world = World::new(7, Config::default(), None, Box::new(|_| {}));
@@ -141,7 +141,7 @@ fn a_tiny_cache_makes_gaps() {
     assert!(world.book.counts.excused > 100, "most of what was published meanwhile is gone, and told to be");
 }
 
-/// Subscriptions change all the time; who stays gets everything.
+/// Other subscriptions change all the time; those that stay receive everything.
 #[test]
 fn churn_of_interest_is_no_loss() {
     let mut world = line(3, path());
@@ -159,7 +159,7 @@ fn churn_of_interest_is_no_loss() {
     end(&mut world);
 }
 
-/// Two that ask each other for a link, and one that asks itself.
+/// Two brokers that ask each other for a link, and one that asks itself.
 #[test]
 fn double_links_and_links_to_oneself_end() {
     let mut world = line(2, path());

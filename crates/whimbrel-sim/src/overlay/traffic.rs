@@ -1,5 +1,5 @@
-//! What travels between brokers when many subscriptions with selectors let little through, and what
-//! does when everything is wanted.
+//! Traffic between brokers: with many subscriptions whose selectors let little through, and with
+//! one that wants everything.
 
 use std::time::Duration;
 
@@ -21,52 +21,51 @@ const VALUES: u64 = 1_000_000;
 /// Vehicles, each with a topic of its own.
 const VEHICLES: u64 = 500;
 
-/// How long brokers and subscriptions settle before anything is counted.
+/// How long brokers and subscriptions settle before counting begins.
 const SETTLE: Duration = Duration::from_secs(10);
 
-/// What is measured.
+/// The parameters of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
-    /// Of the world.
+    /// The world's seed.
     pub seed: u64,
-    /// Brokers, in a tree with some more links.
+    /// Brokers, in a tree with a few more links.
     pub brokers: usize,
-    /// Subscriptions at each of them.
+    /// Subscriptions at each broker.
     pub subscriptions: usize,
-    /// Entries of one broker's interest at most.
+    /// Entries of one broker's interest, at most.
     pub interest_max: usize,
-    /// Events that are published at each of them.
+    /// Events that are published at each broker.
     pub events: u64,
-    /// Between two of them at one broker.
+    /// The time between two events of one broker.
     pub pause: Duration,
-    /// Bytes of each one's payload.
+    /// The payload of an event, bytes.
     pub payload: usize,
-    /// What share of all events the subscriptions of one broker let through, about.
+    /// The share of all events that the subscriptions of one broker let through, about.
     pub share: f64,
-    /// The same subscriptions are at each of them.
+    /// Whether all brokers have the same subscriptions.
     pub alike: bool,
-    /// Somebody at each broker wants everything.
+    /// Whether each broker has a subscription to everything.
     pub everything: bool,
 }
 
-/// What was counted while events were published, on all links together.
+/// What was counted while events were published, over all links.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Figures {
     /// Bytes of frames.
     pub bytes: u64,
-    /// Events, each once per link.
+    /// Events, counted once per link.
     pub events: u64,
-    /// Events that came to a broker for its subscriptions.
+    /// Events that arrived at a broker for its subscriptions.
     pub received: u64,
-    /// Those of them that nobody there wanted.
+    /// Of these, events that no subscription there wanted.
     pub unwanted: u64,
-    /// Bytes of frames until then: link states, interests.
+    /// Bytes of frames before the first event: link states, interests.
     pub before: u64,
 }
 
-/// Subscriptions of one broker that together let `share` of all events through: a half of them by
-/// values of all vehicles, the others by ranges of single vehicles, and by ranges that lie close
-/// together.
+/// Subscriptions of one broker that together let `share` of all events through: 6 of 10 by values
+/// of all vehicles, 2 by values of single vehicles, and 2 by ranges that lie close together.
 fn subscriptions(random: &mut Random, count: usize, share: f64) -> Vec<(String, String)> {
     let (values, count_all) = (VALUES as f64, count as f64);
     let scattered = share * 0.5 * values / (0.9 * 0.6 * count_all);
@@ -84,7 +83,7 @@ fn subscriptions(random: &mut Random, count: usize, share: f64) -> Vec<(String, 
     (0..count).map(&mut one).collect()
 }
 
-/// Plays it.
+/// Runs the measurement.
 pub fn measure(load: &Load) -> Figures {
     let mut random = Random::new(load.seed);
     let mut net = Net::new(START, random.fork());
@@ -161,7 +160,7 @@ fn event(random: &mut Random, payload: usize) -> Message {
     Message::new(&topic, vec![b'.'; payload]).property(x).qos(Qos::AtLeastOnce, 1)
 }
 
-/// Lets the net go on until then; what clients are told is not looked at.
+/// Runs the net until a moment; what clients receive is ignored.
 fn run_until(net: &mut Net, until: whimbrel_event::Time) {
     while net.next().is_some_and(|at| at <= until) {
         net.step();

@@ -14,22 +14,23 @@ use super::net::Net;
 use crate::random::Random;
 use crate::rig::START;
 
-/// What happens to brokers and connections at a moment.
+/// A change to brokers or connections at a moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Fault {
-    /// What the near and the far end of an edge send is lost.
+    /// Everything that the flagged ends of an edge send is lost.
     Cut(usize, [bool; 2]),
-    /// It is not any more.
+    /// The edge is no longer cut.
     Heal(usize),
     /// The connection of an edge breaks.
     Reset(usize),
-    /// A process ends; whether others are told.
+    /// A process ends; the flag: whether others are told.
     Crash(usize, bool),
-    /// Another one is started there, whose clock is ahead by so many nanoseconds.
+    /// A process is started on a machine without one, with its clock ahead by this many
+    /// nanoseconds.
     Start(usize, i64),
 }
 
-/// How a process is started.
+/// Called for each broker that is started.
 type Starter<'a> = Box<dyn Fn(&mut MqttBroker) + 'a>;
 
 /// See the module's documentation.
@@ -39,7 +40,7 @@ pub(super) struct World<'a> {
     pub(super) book: Book,
     pub(super) random: Random,
     wakes: BTreeSet<(Time, usize)>,
-    /// What is to happen, soonest last.
+    /// The faults to come, soonest last.
     faults: Vec<(Time, Fault)>,
     config: Config,
     starter: Starter<'a>,
@@ -90,9 +91,9 @@ impl<'a> World<'a> {
         self.clients.len() - 1
     }
 
-    /// Things happen from now on at these moments.
+    /// Replaces the faults to come.
     pub(super) fn plan(&mut self, mut faults: Vec<(Time, Fault)>) {
-        // Those of one moment in the order in which they were planned.
+        // Faults of one moment keep the order in which they were planned.
         faults.sort_by_key(|(at, _)| *at);
         faults.reverse();
         self.faults = faults;
@@ -102,7 +103,7 @@ impl<'a> World<'a> {
         self.net.now
     }
 
-    /// Nobody changes anything any more; who is away comes back. Publishers go on.
+    /// Clients change nothing any more, and those that are away return. Publishers continue.
     pub(super) fn calm(&mut self) {
         self.is_calm = true;
         let now = self.now();
@@ -113,7 +114,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// All publishers fall silent.
+    /// Publishers publish nothing more.
     pub(super) fn hush(&mut self) {
         for client in self.clients.iter_mut().filter(|client| matches!(client.role, Role::Publisher(_))) {
             client.wake = None;
@@ -132,7 +133,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Lets the world go on until then.
+    /// Runs the world until a moment.
     pub(super) fn run_until(&mut self, until: Time) {
         loop {
             self.wakes =
@@ -144,8 +145,7 @@ impl<'a> World<'a> {
         self.net.now = self.net.now.max(until);
     }
 
-    /// Lets the world go on until somebody has other plans than before; whether there is more to
-    /// do.
+    /// Runs the world until a client's wake time changes; returns whether there is more to do.
     fn run_part(&mut self, until: Time) -> bool {
         loop {
             let wake = self.wakes.first().copied();
@@ -181,7 +181,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Clients hear what they are told.
+    /// Clients receive what brokers sent them.
     fn tell(&mut self) {
         while let Some((number, told)) = self.net.told.pop_front() {
             let mut deeds = Vec::new();
@@ -194,7 +194,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// The book is told what a client did and heard.
+    /// Tells the book what a client did and received.
     fn settle(&mut self, number: usize, deeds: Vec<Deed>) {
         let now = self.net.now;
         for deed in deeds {
@@ -231,12 +231,12 @@ impl<'a> World<'a> {
         }
     }
 
-    /// A number that two runs share only if the same happened in both.
+    /// The digest of the run: equal for two runs in which the same happened.
     pub(super) fn digest(&self) -> u64 {
         self.digest
     }
 
-    /// The last of what happened, one line each.
+    /// The last things that happened, one line each.
     pub(super) fn story(&self) -> String {
         let lines = self.story.iter().flat_map(|(_, story)| story);
         lines.map(|line| format!("{line}\n")).collect()
@@ -268,7 +268,7 @@ impl<'a> World<'a> {
                         self.net.nodes[node].ahead = ahead;
                     }
                     self.net.start(node, self.config.clone(), &self.starter);
-                    // The witness is there before anybody else.
+                    // The witness connects before all other clients.
                     let witness = self.clients.iter().position(|client| client.name == format!("w{node}"));
                     let witness = witness.expect("each machine has a witness");
                     let mut deeds = Vec::new();
@@ -280,7 +280,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// At every broker somebody asks for what is retained.
+    /// Connects a collector at every broker.
     pub(super) fn collect(&mut self) {
         for node in 0..self.net.nodes.len() {
             let collector = Client::new(format!("r{node}"), node, Role::Collector, self.random.fork(), self.net.now);

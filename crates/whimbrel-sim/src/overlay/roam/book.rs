@@ -298,8 +298,7 @@ impl Book {
         let troubles = &self.troubles;
         let is_lost = troubles.lost_disk(from, now)
             && (troubles.gone(from, now) > 1 || troubles.cut(from, now) || troubles.any(began, began + COPY));
-        // The session was begun where no broker was linked that is here, or is linked with this
-        // one: a stranger is served as well.
+        // No broker here was linked with the one that began the session: a stranger is served too.
         let is_unheard_of = founded.is_some_and(|(since, home)| !troubles.has_heard((home.0, since), (at.0, now)));
         if !is_clean && !forces && !is_lost && !is_unheard_of {
             self.breaks(Rule::Session, format!("the session of {who} is gone, which was at {before:?}"));
@@ -476,8 +475,8 @@ impl Book {
         let of_stream =
             |fact: &Fact| fact.names.keys().all(|name| PubendId(name.0).reliability() == Reliability::Reliable);
         let host = of.names.keys().next().map(|name| PubendId(name.0).host());
-        // The greater number had to wait for this event: the broker that accepted it and the one
-        // that delivered it could reach this event's host, and it waited less than the bound.
+        // Where both brokers could reach this event's host, the other event had to wait for this
+        // one.
         let is_held = is_due
             && of_stream(of)
             && of_stream(other)
