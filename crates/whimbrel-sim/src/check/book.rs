@@ -1,4 +1,4 @@
-//! What a broker must remember, as far as the bytes at its door tell.
+//! What a broker must remember, as far as the bytes between it and its clients tell.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,27 +16,27 @@ use super::track::{Name, Place, Track};
 use crate::choice::Choice;
 use crate::speech::Message;
 
-/// What a PUBLISH may need beside topic and payload, bytes: headers and the few properties that
+/// The bytes that a PUBLISH may need beside topic and payload: headers, and the few properties that
 /// clients here use.
 const HEADERS_MAX: usize = 200;
 
 /// An accepted message.
 #[derive(Debug)]
 pub(super) struct Publication {
-    /// Counts accepted messages.
+    /// Its number among accepted messages, from 1.
     pub(super) no: u64,
     pub(super) message: Message,
     pub(super) accepted: Time,
     pub(super) expires: Option<Time>,
-    /// Client id of the publisher.
+    /// The client id of its publisher.
     pub(super) publisher: String,
     pub(super) is_will: bool,
-    /// The broker's name for it, once it was told.
+    /// The broker's name for it, once a client was told it.
     pub(super) id: OnceCell<Name>,
 }
 
 impl Publication {
-    /// Bytes that it takes at least in a PUBLISH, and in a queue.
+    /// The least bytes that it takes in a PUBLISH, and in a queue.
     pub(super) fn weight(&self) -> usize {
         self.message.topic.len() + self.message.payload.len()
     }
@@ -65,7 +65,7 @@ pub(super) struct Grant {
     pub(super) retain_as_published: bool,
     pub(super) identifier: u32,
     pub(super) choice: Option<Choice>,
-    /// A track says what is owed to it.
+    /// Whether the session's `tracks` say what is owed to it.
     pub(super) tracked: bool,
 }
 
@@ -76,18 +76,19 @@ impl Grant {
     }
 }
 
-/// One delivery that has not been seen yet.
+/// A delivery that was not seen yet.
 #[derive(Clone, Debug)]
 pub(super) struct Owed {
     pub(super) publication: Rc<Publication>,
     pub(super) identifier: u32,
     pub(super) qos: Qos,
     pub(super) retain: bool,
-    /// A retained message for a new subscription.
+    /// Whether it is a retained message for a new subscription.
     pub(super) replay: bool,
-    /// In which call of the broker it became owed.
+    /// The call of the broker in which it became owed.
     pub(super) call: u64,
-    /// A bound, or an order of events that cannot be seen from outside, excuses its absence.
+    /// Whether its absence is excused: by a bound, or by an order of events that is not visible
+    /// from outside.
     pub(super) optional: bool,
 }
 
@@ -99,19 +100,20 @@ pub(super) struct Flight {
     pub(super) qos: Qos,
     pub(super) identifier: u32,
     pub(super) retain: bool,
-    /// The client has said PUBREC.
+    /// Whether the client has sent PUBREC.
     pub(super) received: bool,
-    /// The connection on which it (or its PUBREL) was last sent.
+    /// The connection on which it, or its PUBREL, was last sent.
     pub(super) sent_on: Option<ConnId>,
-    /// Grows with every first delivery of the session.
+    /// Its number among the session's first deliveries.
     pub(super) sequence: u64,
-    /// The shared subscription that it came from.
+    /// The shared subscription that it belongs to.
     pub(super) group: Option<String>,
-    /// The event's name, if it was told.
+    /// The event's name, if the client was told it.
     pub(super) name: Option<Name>,
-    /// It is for a tracked subscription that has not ended.
+    /// Whether it belongs to a tracked subscription that has not ended.
     pub(super) tracked: bool,
-    /// It is for one that has ended and whose client kept the place: it is not sent again.
+    /// Whether it belongs to an ended subscription whose client kept the position: it is not sent
+    /// again.
     pub(super) let_go: bool,
 }
 
@@ -130,38 +132,37 @@ pub(super) struct Will {
     pub(super) delay: Duration,
 }
 
-/// What a client's session holds.
+/// The state of a client's session.
 #[derive(Default, Debug)]
 pub(super) struct Session {
     pub(super) conn: Option<ConnId>,
-    /// Maximum Packet Size of its client.
+    /// Its client's Maximum Packet Size.
     pub(super) packet_maximum: usize,
     pub(super) expiry: Duration,
     pub(super) ends_at: Option<Time>,
     pub(super) will: Option<Will>,
     pub(super) will_at: Option<Time>,
     pub(super) grants: Vec<Grant>,
-    /// Tracked subscriptions that it has or had: by identifier.
+    /// Tracked subscriptions that it has or had, by identifier.
     pub(super) tracks: BTreeMap<u32, Track>,
-    /// Shared subscriptions that it has or had: by identifier.
+    /// Shared subscriptions that it has or had, by identifier.
     pub(super) shares: BTreeMap<u32, (String, Qos, bool)>,
-    /// QoS 2 publishes of the client that it has not released.
+    /// The client's QoS 2 publishes that it has not released.
     pub(super) unreleased: BTreeSet<u16>,
     pub(super) flights: Vec<Flight>,
     pub(super) owed: Vec<Owed>,
-    /// The last publication of each ordered sequence that was delivered.
+    /// The last publication delivered in each ordered sequence.
     pub(super) order: BTreeMap<(String, bool, bool, u32), u64>,
-    /// What has been delivered: publication and subscription identifier.
+    /// Deliveries made: publication and subscription identifier.
     pub(super) delivered: BTreeSet<(u64, u32)>,
-    /// A queue of this session may have overflowed, last then.
+    /// When a queue of this session may last have overflowed.
     pub(super) overflowed: Option<Time>,
-    /// Since when something owed could have been sent.
+    /// Since when something that is owed could have been sent.
     pub(super) stuck_since: Option<Time>,
 }
 
 impl Session {
-    /// The client has gone: what was on its way to subscriptions of which the client keeps the
-    /// place is not sent again.
+    /// The client has gone: deliveries to subscriptions whose position it keeps are not sent again.
     fn let_go(&mut self) {
         let tracks = &self.tracks;
         let is_let_go = |flight: &Flight| {
@@ -172,17 +173,17 @@ impl Session {
     }
 }
 
-/// What a session held when its connection ended.
+/// The state of a session when its connection ended.
 #[derive(Debug)]
 pub(super) struct Limbo {
     pub(super) session: Session,
-    /// Bytes waited for the client then.
+    /// Whether bytes waited for the client.
     pub(super) behind: bool,
-    /// Its window had room for another reliable delivery.
+    /// Whether its window had room for another reliable delivery.
     pub(super) room: bool,
 }
 
-/// All that.
+/// The whole account.
 #[derive(Default, Debug)]
 pub(super) struct Book {
     pub(super) sessions: BTreeMap<String, Session>,
@@ -190,19 +191,19 @@ pub(super) struct Book {
     /// Shared subscriptions that ended in this call.
     pub(super) ended_groups: BTreeSet<String>,
     pub(super) retained: BTreeMap<String, Rc<Publication>>,
-    /// All accepted messages by their content, to name what is wrong with a delivery.
+    /// All accepted messages by content, to name what is wrong with a delivery.
     pub(super) history: BTreeMap<(String, Vec<u8>), Vec<Rc<Publication>>>,
     /// All accepted messages.
     pub(super) log: Vec<Rc<Publication>>,
-    /// How many of them the witness was told, or should have been.
+    /// The number of them that the witness was told, or should have been.
     pub(super) witnessed: usize,
-    /// Those that have a name.
+    /// The accepted messages that have a name.
     pub(super) names: BTreeMap<Name, Rc<Publication>>,
     /// The last tick of each stream.
     pub(super) last: BTreeMap<u64, u64>,
-    /// In which stream a client's events of a kind (reliable or not) are.
+    /// The stream of a client's events of a kind (reliable or not).
     pub(super) streams: BTreeMap<(String, bool), u64>,
-    /// Where the subscriptions stood that were given these tokens.
+    /// The positions of subscriptions when they were given these tokens.
     pub(super) tokens: BTreeMap<String, Place>,
     /// Payloads of all wills that clients have left with the broker.
     pub(super) wills: BTreeSet<Vec<u8>>,
@@ -211,7 +212,7 @@ pub(super) struct Book {
 }
 
 impl Book {
-    /// The next moment at which a will or the end of a session is due, and whose.
+    /// The next time at which a will or the end of a session is due, and its client id.
     fn next_due(&self) -> Option<(Time, String)> {
         let due = |(id, session): (&String, &Session)| {
             let at = [session.will_at, session.ends_at].into_iter().flatten().min()?;
@@ -222,7 +223,7 @@ impl Book {
 }
 
 impl Checker {
-    /// What the clock alone makes happen.
+    /// Does what is due by time alone.
     pub(super) fn pass_time(&mut self) {
         while let Some((at, id)) = self.book.next_due().filter(|(at, _)| *at <= self.now) {
             let session = self.book.sessions.get_mut(&id).expect("just seen");
@@ -234,7 +235,8 @@ impl Checker {
         }
     }
 
-    /// Accepts a message and notes to whom it is owed. Tells whether a subscription matched.
+    /// Accepts a message and records to which subscriptions it is owed; returns whether one
+    /// matched.
     pub(super) fn accept(&mut self, publisher: &str, message: Message, is_will: bool) -> bool {
         self.book.published += 1;
         let expires = message.expiry().map(|seconds| self.now + Duration::from_secs(seconds.into()));
@@ -260,7 +262,8 @@ impl Checker {
         let mut matched = false;
         for (id, session) in &mut self.book.sessions {
             let topic = &publication.message.topic;
-            // A reading that has not got there brings it, unless it comes live, and not the former.
+            // A reading that has not reached the topic delivers this message, unless it is
+            // delivered live, and not the former one.
             let is_retained = publication.message.retain;
             if is_retained {
                 session.supersede(topic);
@@ -289,7 +292,7 @@ impl Checker {
                     call: self.call,
                     optional: is_missed || publication.may_exceed(session.packet_maximum),
                 };
-                // One that is dropped, as its client is too slow, is read in its place.
+                // A live delivery that is dropped, as its client is too slow, may be read instead.
                 let reads = |owed: &Owed| owed.replay && matches(&grant.filter, &owed.publication.message.topic);
                 let may_be_read = is_retained && qos == Qos::AtMostOnce && session.owed.iter().any(reads);
                 let read = || Owed { retain: true, replay: true, optional: true, ..live.clone() };
@@ -306,8 +309,8 @@ impl Checker {
         matched
     }
 
-    /// A subscription is made: what is retained is owed to it.
-    /// `may_come_anyway`: with what the subscription missed.
+    /// A subscription is made: retained messages are owed to it. `may_come_anyway`: they may also
+    /// be delivered with the events that the subscription missed.
     pub(super) fn owe_retained(&mut self, id: &str, grant: &Grant, may_come_anyway: bool) {
         let (now, packet_maximum) = (self.now, self.session(id).packet_maximum);
         let live = |p: &&Rc<Publication>| p.expires.is_none_or(|at| at > now);
@@ -319,8 +322,8 @@ impl Checker {
             retain: true,
             replay: true,
             call: self.call,
-            // Whether No Local keeps one's own retained messages away is not settled by the
-            // standard.
+            // The standard does not settle whether No Local keeps a client's own retained messages
+            // away.
             optional: grant.no_local && publication.publisher == id
                 || publication.may_exceed(packet_maximum)
                 || may_come_anyway,
@@ -363,8 +366,8 @@ impl Checker {
             self.limbo.insert(conn, Limbo { session, ..limbo });
             return;
         }
-        // Best-effort messages do not wait for the next connection. What is retained is read on
-        // then, but what was sent before may be lost.
+        // Best-effort messages do not wait for the next connection. Retained messages are read on
+        // then, but those already sent may be lost.
         let best_effort = |owed: &Owed| owed.qos == Qos::AtMostOnce;
         let replayed = session.owed.iter().filter(|owed| best_effort(owed) && owed.replay).cloned();
         let replayed: Vec<Owed> = replayed.map(|owed| Owed { optional: true, ..owed }).collect();
@@ -396,14 +399,15 @@ impl Checker {
         session
     }
 
-    /// Subscribes; true if there was no such subscription.
+    /// Makes a subscription; true if there was no such subscription.
     pub(super) fn grant(&mut self, id: &str, grant: Grant) -> bool {
         let session = self.book.sessions.get_mut(id).expect("a subscriber has a session");
         if !grant.tracked {
             session.tracks.retain(|_, track| track.terms.grant.filter != grant.filter);
         }
         if let Some(known) = session.grants.iter_mut().find(|known| known.filter == grant.filter) {
-            // What it was still to read comes by the new terms, if it comes.
+            // Retained messages that it has still to read are delivered by the new terms, if at
+            // all.
             let of_it = |owed: &&mut Owed| owed.replay && matches(&grant.filter, &owed.publication.message.topic);
             session.owed.iter_mut().filter(of_it).for_each(|owed| owed.optional = true);
             *known = grant;
@@ -413,7 +417,7 @@ impl Checker {
         true
     }
 
-    /// Whether a subscription may still read what is retained.
+    /// Whether a subscription may still read retained messages.
     pub(super) fn is_reading(&self, id: &str, filter: &str) -> bool {
         let is_of_it = |owed: &Owed| owed.replay && matches(filter, &owed.publication.message.topic);
         self.book.sessions.get(id).is_some_and(|session| session.owed.iter().any(is_of_it))
@@ -432,13 +436,13 @@ impl Checker {
             track.ended = true;
             by_token |= track.terms.by_token;
         }
-        // What is on its way for it stays so; where the client kept the place, as long as the
-        // connection lasts.
+        // Its deliveries in flight are completed; where the client kept the position, only on this
+        // connection.
         for flight in session.flights.iter_mut().filter(|flight| flight.identifier == gone.identifier) {
             flight.let_go |= flight.tracked && by_token;
             flight.tracked = false;
         }
-        // What waits for an ended subscription may or may not come, and it reads no more.
+        // Deliveries that wait for an ended subscription may be made or not, and its reading ends.
         for owed in &mut session.owed {
             let is_of_it = owed.replay || owed.identifier == gone.identifier;
             owed.optional |= is_of_it && matches(text, &owed.publication.message.topic);

@@ -1,4 +1,4 @@
-//! A delivered message was owed: to this client, once, in this form, in this order.
+//! A delivered message was owed to this client, once, in this form, in this order.
 
 use std::cell::OnceCell;
 use std::rc::Rc;
@@ -14,14 +14,14 @@ use super::track::Name;
 use super::{Checker, Rule};
 use crate::speech::Message;
 
-/// A delivery as it was seen, with the topic behind its alias.
+/// A delivery as it was seen, with the topic that its alias stands for.
 pub(super) struct Delivered {
     pub(super) conn: ConnId,
-    /// Client id of the receiver.
+    /// The client id of the receiver.
     pub(super) to: String,
     pub(super) version: Version,
     pub(super) message: Message,
-    /// Subscription identifier; 0: none.
+    /// The subscription identifier; 0: none.
     pub(super) identifier: u32,
 }
 
@@ -36,7 +36,7 @@ impl Delivered {
         )
     }
 
-    /// Same topic and payload.
+    /// Whether topic and payload are the same.
     pub(super) fn carries(&self, publication: &Publication) -> bool {
         publication.message.topic == self.message.topic && publication.message.payload == self.message.payload
     }
@@ -55,7 +55,7 @@ impl Checker {
             return;
         }
         if self.draining {
-            // Who hears whose will while all connections end depends on the order in which they do.
+            // When all connections end, their order decides which client receives whose will.
             return;
         }
         if let Err(why) = self.resolve_alias(conn, &mut message) {
@@ -105,7 +105,7 @@ impl Checker {
         }
     }
 
-    /// DUP: it was sent before, on another connection, and is not settled.
+    /// A delivery with DUP: it was sent before, on another connection, and is not settled.
     fn repeated(&mut self, seen: &Delivered) {
         let Some(session) = self.book.sessions.get_mut(&seen.to) else {
             self.broken(Rule::DupFlag, format!("{} is new", seen.name()));
@@ -157,8 +157,8 @@ impl Checker {
                 }
             },
         };
-        // The same content may be owed twice (published again for want of an answer, retained and
-        // asked for again): what has expired is not meant.
+        // The same content may be owed twice: published again for want of an answer, or retained
+        // and asked for again. One that has not expired is meant.
         let live = |owed: &Owed| owed.publication.expires.is_none_or(|at| at >= self.now);
         let fitting = |(at, owed): (usize, &Owed)| seen.fits(owed).then(|| (!live(owed), at));
         let Some((_, at)) = session.owed.iter().enumerate().filter_map(fitting).min() else {
@@ -167,14 +167,14 @@ impl Checker {
             return;
         };
         let owed = session.owed.remove(at);
-        // Where the earlier one may have been dropped, it may be the later one that came.
+        // Where the earlier one may have been dropped, the later one may be meant.
         if owed.optional
             && let Some(later) = session.owed.iter_mut().find(|other| !other.optional && seen.fits(other))
         {
             later.optional = true;
         }
-        // Queues are first in, first out: what an overflow may have taken from before this one is
-        // gone. What is retained is read beside them.
+        // Queues are first in, first out: optional deliveries before this one were dropped by an
+        // overflow. Retained messages are read beside the queues.
         let reliable = owed.qos != Qos::AtMostOnce;
         let is_queued = |other: &Owed| !(other.replay || owed.replay);
         let is_older = |other: &Owed| other.call < owed.call && (other.qos != Qos::AtMostOnce) == reliable;
@@ -200,7 +200,7 @@ impl Checker {
         self.check_properties(seen, &owed.publication, false);
     }
 
-    /// A message that was not published by a client, for the hand-over.
+    /// The publication of a message that no client published, for the hand-over.
     pub(super) fn publication_of(&self, seen: &Delivered) -> Rc<Publication> {
         Rc::new(Publication {
             no: 0,
@@ -213,7 +213,7 @@ impl Checker {
         })
     }
 
-    /// Notes a first delivery as unsettled.
+    /// Records a first delivery as unsettled.
     pub(super) fn takes_off(&mut self, seen: &Delivered, publication: &Rc<Publication>, group: Option<String>) {
         if seen.message.qos == Qos::AtMostOnce {
             return;
@@ -244,7 +244,7 @@ impl Checker {
         self.check_window(seen);
     }
 
-    /// No more is on its way over this connection than its client takes.
+    /// Checks that the deliveries in flight on a connection are no more than its client takes.
     fn check_window(&mut self, seen: &Delivered) {
         let Some(session) = self.book.sessions.get(&seen.to) else { return };
         let count = session.flights.iter().filter(|flight| flight.sent_on == Some(seen.conn)).count();
@@ -254,7 +254,7 @@ impl Checker {
         }
     }
 
-    /// Properties travel unaltered, and what is left of the message's time is told.
+    /// Checks that properties are unaltered, and that the rest of the message's expiry is told.
     pub(super) fn check_properties(&mut self, seen: &Delivered, publication: &Publication, again: bool) {
         if seen.version != Version::V5_0 {
             return;
@@ -283,7 +283,7 @@ impl Checker {
         }
     }
 
-    /// Which rule a delivery breaks that is not owed.
+    /// The rule that a delivery breaks if it is not owed.
     fn diagnose(&self, seen: &Delivered) -> (Rule, String) {
         let session = &self.book.sessions[&seen.to];
         let owed = session.owed.iter().filter(|owed| seen.carries(&owed.publication));
@@ -327,7 +327,7 @@ impl Checker {
     }
 }
 
-/// In what a delivery differs from what is owed.
+/// The rule by which a delivery differs from what is owed.
 fn differs(seen: &Delivered, owed: &Owed) -> Rule {
     if owed.identifier != seen.identifier {
         Rule::SubscriptionIdentifier

@@ -1,4 +1,4 @@
-//! What is owed comes, and in time, unless one of the broker's bounds excuses it.
+//! What is owed is delivered in time, unless one of the broker's bounds excuses it.
 
 use mqtt_protocol_core::mqtt::packet::Qos;
 use whimbrel_event::Time;
@@ -8,14 +8,14 @@ use super::line::{GRACE, Line};
 use super::track::Circumstances;
 use super::{Bounds, Checker, Gauges, Rule};
 
-/// What a message may cost in a queue beside its topic and payload, bytes.
+/// The greatest cost of a message in a queue beside its topic and payload, bytes.
 const OVERHEAD_MAX: usize = 640;
 
-/// What a queue, in bytes, may at most cost beyond its bound: the message that filled it.
+/// The greatest cost of a queue beyond its bound, bytes: the message that filled it.
 const QUEUE_SLACK: u64 = 8 << 10;
 
 impl Owed {
-    /// The rule that is broken if it does not come.
+    /// The rule that is broken if it is not delivered.
     fn rule(&self) -> Rule {
         match self {
             Owed { replay: true, .. } => Rule::Retained,
@@ -24,7 +24,7 @@ impl Owed {
         }
     }
 
-    /// It is what a new subscription gets that is retained of a topic.
+    /// Whether it is a topic's retained message for a new subscription.
     pub(super) fn replays(&self, topic: &str) -> bool {
         self.replay && self.publication.message.topic == topic
     }
@@ -35,9 +35,9 @@ impl Owed {
 }
 
 impl Session {
-    /// Bytes that may be waiting for it, of one kind.
+    /// The greatest number of bytes that may be waiting for it, of one kind.
     fn waiting(&self, reliable: bool) -> usize {
-        // What is retained is read, and does not wait in a queue.
+        // Retained messages are read, and do not wait in a queue.
         let of_kind = self.owed.iter().filter(|owed| owed.is_reliable() == reliable && !owed.replay);
         let waiting: usize = of_kind.map(|owed| owed.publication.weight() + OVERHEAD_MAX).sum();
         let tracked: usize = self.tracks.values().map(|track| track.waiting(OVERHEAD_MAX)).sum();
@@ -49,16 +49,16 @@ impl Session {
         of_kind.for_each(|owed| owed.optional = true);
     }
 
-    /// A topic has another retained message, or none: what is still to be read of the former is
-    /// left out.
+    /// A topic has another retained message, or none: readings leave the former one out.
     pub(super) fn supersede(&mut self, topic: &str) {
         self.owed.iter_mut().filter(|owed| owed.replays(topic)).for_each(|owed| owed.optional = true);
     }
 
-    /// Something that the client could have been sent by now, and the rule that is broken if it
-    /// does not come.
+    /// Something that the client could have been sent by now, with the rule that is broken if it is
+    /// not.
     fn stuck(&self, circumstances: &Circumstances, room: bool) -> Option<(Rule, String)> {
-        // What is retained is read in order: it waits for what needs a place in the window before.
+        // Retained messages are read in order: they wait for earlier ones that need room in the
+        // window.
         let is_read_behind = self.owed.iter().any(|owed| owed.replay && owed.is_reliable());
         let due = |owed: &&Owed| {
             let live = owed.publication.expires.is_none_or(|at| at > circumstances.now);
@@ -78,7 +78,7 @@ impl Session {
 }
 
 impl Checker {
-    /// Where a queue's bound may have been reached, losses are excused.
+    /// Excuses losses where a queue's bound may have been reached.
     pub(super) fn excuse_overflow(&mut self) {
         let (reliable_max, passing_max) = (self.bounds.session_queue_bytes, self.bounds.best_effort_queue_bytes);
         for session in self.book.sessions.values_mut() {
@@ -97,11 +97,11 @@ impl Checker {
         }
     }
 
-    /// After each call of the broker.
+    /// Checks after each call of the broker.
     pub(super) fn end_of_call(&mut self) {
         for (conn, Limbo { session, behind, room }) in core::mem::take(&mut self.limbo) {
-            // The connection's last moments: what came in the same call, or could not be written,
-            // is gone with it.
+            // When a connection ends, messages that arrived in the same call, or could not be
+            // written, are lost with it.
             let lost = |owed: &&Owed| {
                 let late = owed.call != self.call && self.now.since(owed.publication.accepted) > GRACE;
                 let live = owed.publication.expires.is_none_or(|at| at > self.now);
@@ -135,21 +135,21 @@ impl Checker {
         self.check_lines();
     }
 
-    /// The end: nothing is left but what nobody is there to take.
+    /// Checks at the end that only deliveries to absent clients are left.
     pub(super) fn nothing_is_owed(&mut self) {
         for (rule, what) in self.owed_now() {
             self.broken(rule, what);
         }
     }
 
-    /// What somebody who is there has not got, and the rule that is broken if that stays so.
+    /// What connected clients have not received, with the rule that is broken if that stays so.
     pub(super) fn owed_now(&self) -> Vec<(Rule, String)> {
         let mut left = Vec::new();
         for (id, session) in self.book.sessions.iter().filter(|(_, session)| session.conn.is_some()) {
             if let Some((rule, name)) = session.stuck(&session.circumstances(self.now, &self.bounds), true) {
                 left.push((rule, format!("{id} never got {name}")));
             }
-            // There is always a notice of silence that has just been sent.
+            // A notice of silence may always have just been sent.
             let open =
                 |flight: &&Flight| flight.publication.no != 0 && (flight.sent_on.is_some() || !flight.may_move());
             if let Some(flight) = session.flights.iter().find(open) {
@@ -191,8 +191,8 @@ pub(super) fn has_room(session: &Session, line: &Line, inflight_max: usize) -> b
     open && !waits && session.flights.len() < line.receive_maximum.min(inflight_max)
 }
 
-/// What could be sent to an attached session now: fresh messages, or what a former connection left
-/// unsettled.
+/// What could be sent to an attached session now: new messages, or messages that were left
+/// unsettled on a former connection.
 fn sendable(session: &Session, line: &Line, now: Time, bounds: &Bounds) -> Option<(Rule, String)> {
     if line.behind || !line.greeted || line.over.is_some() {
         return None;

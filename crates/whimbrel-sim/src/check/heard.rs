@@ -1,4 +1,4 @@
-//! How what the broker says is held against the account, apart from the messages that it delivers.
+//! How packets of the broker are checked against the account, apart from deliveries.
 
 use std::time::Duration;
 
@@ -10,24 +10,24 @@ use super::line::{Due, Ending};
 use super::{Checker, Rule};
 use crate::speech::{Ack, Heard};
 
-/// No matching subscribers.
+/// Reason code: no matching subscribers.
 const NOBODY_MATCHED: u8 = 0x10;
 
-/// No subscription existed.
+/// Reason code: no subscription existed.
 const NO_SUBSCRIPTION: u8 = 0x11;
 
-/// Packet identifier not found.
+/// Reason code: packet identifier not found.
 const NOT_FOUND: u8 = 0x92;
 
 impl Checker {
-    /// The broker says something.
+    /// The broker sends a packet.
     pub(super) fn heard(&mut self, conn: ConnId, heard: Heard) {
         let line = &self.lines[&conn];
         if line.dismissed.is_some() {
             self.broken(Rule::Handshake, format!("{heard:?} on {conn:?} after DISCONNECT"));
             return;
         }
-        // A refusing CONNACK answers what is no acceptable CONNECT.
+        // A refusing CONNACK answers an unacceptable CONNECT.
         let refused = line.over.is_some_and(|(over, _)| over == Ending::Breached) && line.client_id.is_none();
         if !line.greeted && !refused && !matches!(heard, Heard::Connack { .. } | Heard::Disconnect { .. }) {
             self.broken(Rule::Handshake, format!("{heard:?} on {conn:?} before CONNACK"));
@@ -63,7 +63,7 @@ impl Checker {
         }
     }
 
-    /// Takes the first thing due that fits.
+    /// Takes the first due answer that fits.
     fn take_due(&mut self, conn: ConnId, fits: impl Fn(&Due) -> bool) -> Option<Due> {
         let line = self.lines.get_mut(&conn).expect("a known connection");
         let at = line.due.iter().position(|(_, due)| fits(due))?;
@@ -137,7 +137,7 @@ impl Checker {
         true
     }
 
-    /// What is sent again comes in the order in which it was sent first.
+    /// Checks that repeated deliveries keep the order of the first ones.
     pub(super) fn resent_in_order(&mut self, conn: ConnId, id: u16) {
         let line = self.lines.get_mut(&conn).expect("a known connection");
         let session = line.client_id.as_ref().and_then(|id| self.book.sessions.get(id));

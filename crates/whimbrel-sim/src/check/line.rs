@@ -1,4 +1,4 @@
-//! One connection: its streams, cut into packets, and what is due on it.
+//! One connection: its streams, cut into packets, and the answers that are due on it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::{Checker, Rule, Seen};
 use crate::packets::{Malformed, next_packet};
 use crate::speech::{Ack, Heard, Said};
 
-/// How long the broker may take for what it could do at once.
+/// How long the broker may take for something that it could do at once.
 pub(super) const GRACE: Duration = Duration::from_millis(100);
 
 /// How much later than the protocol allows a silent connection may be ended.
@@ -31,12 +31,12 @@ pub(super) enum Due {
         id: u16,
         matched: bool,
     },
-    /// PUBREL for a delivery that was PUBREC'd; `known` if there was one.
+    /// PUBREL for a delivery after its PUBREC; `known`: there was such a delivery.
     Release {
         id: u16,
         known: bool,
     },
-    /// PUBCOMP for a PUBREL; `known` if the broker had the message.
+    /// PUBCOMP for a PUBREL; `known`: the broker had the message.
     Complete {
         id: u16,
         known: bool,
@@ -57,9 +57,9 @@ pub(super) enum Due {
 /// Why a connection is at its end, though the broker may not have closed it yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Ending {
-    /// The client said goodbye.
+    /// The client sent DISCONNECT.
     Left,
-    /// The client's end is gone.
+    /// The client's end was closed.
     Gone,
     /// The same client id connected elsewhere.
     TakenOver,
@@ -78,9 +78,9 @@ pub(super) struct Line {
     pub(super) client_id: Option<String>,
     pub(super) due: Vec<(Time, Due)>,
     pub(super) over: Option<(Ending, Time)>,
-    /// CONNACK was seen.
+    /// Whether CONNACK was seen.
     pub(super) greeted: bool,
-    /// Code of the DISCONNECT that the broker sent.
+    /// The code of the broker's DISCONNECT.
     pub(super) dismissed: Option<u8>,
     pub(super) receive_maximum: usize,
     pub(super) packet_maximum: usize,
@@ -91,9 +91,9 @@ pub(super) struct Line {
     opened: Time,
     last_packet: Time,
     last_byte: Time,
-    /// Bytes wait for the client at the broker's end.
+    /// Whether bytes wait for the client at the broker's end.
     pub(super) behind: bool,
-    /// Re-sent deliveries so far went up to this one of the session's.
+    /// The greatest sequence number of a delivery that was repeated on this connection.
     pub(super) resent: u64,
 }
 
@@ -122,7 +122,7 @@ impl Line {
         }
     }
 
-    /// The next packet of the client.
+    /// The client's next packet.
     fn next_said(&mut self) -> Option<Result<Said, String>> {
         let version = match self.version {
             Some(version) => version,
@@ -140,7 +140,7 @@ impl Line {
     }
 }
 
-/// Cuts the first packet and its length off `stream`.
+/// Cuts the first packet off `stream`, and returns it with its length.
 fn next(version: Version, stream: &mut Vec<u8>) -> Option<Result<(Packet, usize), Malformed>> {
     let mut at = 0;
     let packet = next_packet(version, stream, &mut at).transpose()?;
@@ -148,7 +148,7 @@ fn next(version: Version, stream: &mut Vec<u8>) -> Option<Result<(Packet, usize)
     Some(packet.map(|packet| (packet, at)))
 }
 
-/// The protocol version of the CONNECT that a stream begins with; `None` while it cannot be told.
+/// The protocol version of the CONNECT at the start of a stream; `None`: not known yet.
 fn greeting_version(stream: &[u8]) -> Option<Result<Version, String>> {
     if *stream.first()? != 0x10 {
         return Some(Err("the first packet is no CONNECT".to_owned()));
@@ -208,7 +208,7 @@ impl Checker {
         }
     }
 
-    /// The broker ends a connection; why is judged when what it said before is known.
+    /// The broker ends a connection; its reason is checked after the packets that it sent before.
     pub(super) fn broker_closes(&mut self, conn: ConnId, seen: Seen<'_>) {
         if self.lines[&conn].over.is_none() {
             self.kicks += 1;
@@ -250,7 +250,7 @@ impl Checker {
         }
     }
 
-    /// Whether the broker had a reason to close, and said the right one.
+    /// Checks that the broker had a reason to close, and told the right one.
     pub(super) fn judge_close(&mut self, conn: ConnId) {
         let Some(line) = self.lines.remove(&conn) else { return };
         let (over, _) = line.over.expect("marked when the broker closed");
@@ -259,7 +259,7 @@ impl Checker {
         let overflowed = session.into_iter().chain(limbo).any(|s| s.overflowed.is_some());
         let silent = !line.keep_alive.is_zero() && self.now >= line.last_packet + line.keep_alive * 3 / 2;
         let mute = line.client_id.is_none() && self.now >= line.opened + self.bounds.connect_timeout;
-        // Reasons that justify the end, each with the code that says so.
+        // The reasons that justify the end, each with its code.
         let reasons = [
             (over == Ending::TakenOver, Some(0x8e)),
             (over == Ending::Left, None),
@@ -282,7 +282,8 @@ impl Checker {
         }
     }
 
-    /// Connections that the broker should have ended by now, and answers that it should have given.
+    /// Checks for connections that should have ended by now, and answers that should have been
+    /// given.
     pub(super) fn check_lines(&mut self) {
         let mut late = Vec::new();
         for (conn, line) in &self.lines {

@@ -1,16 +1,15 @@
 //! Independent observers of a broker.
 //!
-//! A [`Checker`] stands at the broker's door. It sees the bytes that arrive there from clients, the
-//! bytes that leave for them, which connections begin and end, when, and how much of what left
-//! still waits for a slow client; of the broker itself it sees nothing but the gauges that must
-//! stay bounded. From the bytes it keeps its own account, written from the standard and from the
-//! project's promises and sharing no code with the broker: who has a session, what each
-//! subscription is owed, what is retained, which wills are due. Whatever the broker says is held
-//! against that account.
+//! A [`Checker`] stands between a broker and its clients. It sees the bytes in both directions,
+//! which connections begin and end, when, and how many of the broker's bytes still wait for a slow
+//! client. Of the broker itself it sees only the gauges that must stay bounded. From the bytes it
+//! keeps its own account, which is written from the standard and the project's promises and shares
+//! no code with the broker: which sessions exist, what each subscription is owed, which messages
+//! are retained, which wills are due. The broker's packets are checked against that account.
 //!
-//! What it takes for granted is that packets act in the order in which they arrive, and at once: a
-//! broker that acknowledges later (because it writes to a disk first) will need the span between
-//! arrival and acknowledgement.
+//! It assumes that packets act in the order in which they arrive, and at once. For a broker that
+//! acknowledges later, because it writes to a disk first, it would need the span between arrival
+//! and acknowledgement.
 //!
 //! Each module holds the rules of one subject:
 //!
@@ -48,15 +47,15 @@ use line::Line;
 pub(crate) use tracked::moment;
 pub use tracked::moment_text;
 
-/// What a broker must hold to.
+/// A promise of the broker.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Rule {
     /// What the broker sends is well-formed, in a version that the client speaks.
     WellFormed,
     /// CONNACK comes first and once; nothing follows DISCONNECT.
     Handshake,
-    /// Every request is answered once, in order, with its identifier and a true reason code;
-    /// nothing unasked is answered.
+    /// Every request is answered once, in order, with its identifier and a true reason code; there
+    /// are no other answers.
     Answers,
     /// Session Present tells the truth.
     SessionPresent,
@@ -68,49 +67,50 @@ pub enum Rule {
     PacketSize,
     /// Topic aliases are in the client's range and known.
     TopicAlias,
-    /// What is acknowledged or seen is durable before, where that is promised, and stays so.
+    /// What is acknowledged or seen is durable before, where that is promised, and stays durable.
     Durable,
-    /// What is delivered was published, and to a topic that the client subscribed to.
+    /// A delivered message was published, on a topic to which the client subscribed.
     Invented,
-    /// What is delivered is what the subscription's selector selects.
+    /// A delivered message is selected by the subscription's selector.
     Selector,
     /// Nothing is delivered twice, except with DUP after a reconnection.
     Duplicate,
-    /// DUP marks what was sent before on another connection, and nothing else.
+    /// DUP marks deliveries that were sent before on another connection, and no others.
     DupFlag,
-    /// One publisher's messages come in order, and so do repeated ones.
+    /// One publisher's messages are delivered in order, repeated ones too.
     Order,
     /// The QoS is the lesser of the publication's and the subscription's.
     Qos,
-    /// The retain mark is set on retained messages and where the subscription asks for it.
+    /// The retain flag is set on retained messages, and where the subscription asks for it.
     RetainFlag,
-    /// The subscription's identifier comes with the message.
+    /// A message has its subscription's identifier.
     SubscriptionIdentifier,
-    /// Payload and properties come as they were published.
+    /// Payload and properties are delivered as they were published.
     Integrity,
-    /// What has expired is not delivered; the rest carries what is left of its time.
+    /// Expired messages are not delivered; others have the rest of their expiry interval.
     Expiry,
     /// What is owed is delivered.
     Delivery,
     /// A new subscription gets the latest retained message of each topic, and no other.
     Retained,
-    /// A will is published when its client ended without goodbye, after its delay, once.
+    /// A will is published if its client ended without DISCONNECT, after its delay, once.
     Will,
-    /// What is delivered to a tracked subscription names its event; each event has one name, and no
-    /// other has that.
+    /// A delivery to a tracked subscription names its event; an event has one name, and a name one
+    /// event.
     EventId,
-    /// Nothing is delivered that lies behind the place from which a subscription resumed.
+    /// No event is delivered from before the position at which a subscription resumed.
     Resumed,
-    /// Nothing that matched is missing between two events of a stream, unless a gap tells so;
-    /// streams are in order.
+    /// No matching event is missing between two events of a stream unless a gap tells it; streams
+    /// are in order.
     Hole,
-    /// A gap is well-formed, told where it lies, and of nothing that was told before or is there.
+    /// A gap is well-formed, told at its place in the stream, and covers nothing that was told
+    /// before or is available.
     Gap,
-    /// Tokens are given out where they are promised, and stand nowhere ahead of what was delivered.
+    /// Tokens are given where they are promised, and are nowhere ahead of what was delivered.
     Token,
     /// A shared subscription's message goes to one member.
     Shared,
-    /// The broker ends a connection for a reason only, and says which.
+    /// The broker ends a connection only for a reason, and tells which.
     Close,
     /// A broken or silent connection is ended.
     Abandon,
@@ -121,11 +121,11 @@ pub enum Rule {
 /// A broken rule.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Violation {
-    /// Which.
+    /// The rule that was broken.
     pub rule: Rule,
-    /// When.
+    /// The time.
     pub at: Time,
-    /// What was expected and what was seen.
+    /// What was expected, and what was seen.
     pub what: String,
 }
 
@@ -135,27 +135,27 @@ impl fmt::Display for Violation {
     }
 }
 
-/// The bounds of the broker's configuration that excuse a loss.
+/// The bounds in the broker's configuration that excuse a loss.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Deliveries unsettled per session.
+    /// Unsettled deliveries of one session, at most.
     pub inflight_max: usize,
-    /// Bytes that wait in one session for reliable delivery.
+    /// Bytes that wait in one session for reliable delivery, at most.
     pub session_queue_bytes: usize,
-    /// Bytes that wait in one session for best-effort delivery.
+    /// Bytes that wait in one session for best-effort delivery, at most.
     pub best_effort_queue_bytes: usize,
-    /// Topic Alias Maximum that the broker grants.
+    /// The Topic Alias Maximum that the broker grants.
     pub topic_alias_max: u16,
-    /// How long a connection may take to say CONNECT.
+    /// How long a connection may take until CONNECT has arrived.
     pub connect_timeout: Duration,
-    /// Client id of the witness, if there is one: it subscribes to everything, semi-durably and
-    /// with QoS 0, before there is anything, over a link that takes everything at once.
+    /// The client id of the witness, if there is one. It subscribes to everything, semi-durably and
+    /// with QoS 0, before anything is published, over a link that takes everything at once.
     pub witness: Option<&'static str>,
-    /// The broker's cache has room for everything that will ever be published.
+    /// Whether the broker's cache has room for everything that will ever be published.
     pub nothing_overwritten: bool,
 }
 
-/// What the broker says of its own state.
+/// The broker's own figures.
 #[derive(Clone, Copy, Debug)]
 pub struct Gauges {
     /// Sessions.
@@ -168,22 +168,22 @@ pub struct Gauges {
     pub queued_bytes: u64,
 }
 
-/// What reaches the broker.
+/// An input of the broker.
 #[derive(Clone, Copy, Debug)]
 pub enum Seen<'a> {
     /// A connection begins.
     Opened(ConnId),
-    /// Bytes arrive.
+    /// Bytes arrive on a connection.
     Bytes(ConnId, &'a [u8]),
-    /// A connection ends, not by the broker.
+    /// A connection ends, by the client or the network.
     Gone(ConnId),
-    /// Nothing: the broker acts of its own accord.
+    /// No input: the broker acts by itself.
     Nothing,
     /// The server shuts down.
     Drain,
 }
 
-/// What leaves the broker in answer.
+/// The output of the broker after one input.
 #[derive(Clone, Default, Debug)]
 pub struct Outcome {
     /// Bytes, in the order in which they were sent.
@@ -197,17 +197,17 @@ pub struct Outcome {
 pub struct Checker {
     bounds: Bounds,
     now: Time,
-    /// Counts calls of the broker.
+    /// The number of calls of the broker.
     call: u64,
     lines: BTreeMap<ConnId, Line>,
     book: Book,
-    /// Sessions that ended in this call, under the connection that they had: the broker may have
-    /// sent before it knew.
+    /// Sessions that ended in this call, by their connection: the broker may have sent packets
+    /// before it knew.
     limbo: BTreeMap<ConnId, Limbo>,
     draining: bool,
-    /// Packets of the client that is heard in this call.
+    /// The number of packets of the client whose bytes arrived in this call.
     packets: u32,
-    /// Connections that the broker ended of its own accord in this call.
+    /// The number of connections that the broker ended by itself in this call.
     kicks: u32,
     unsure: bool,
     violations: Vec<Violation>,
@@ -231,8 +231,8 @@ impl Checker {
         }
     }
 
-    /// One call of the broker: what it was told and what it did. `backlog` tells how many bytes
-    /// wait for a client at its end.
+    /// One call of the broker: its input and its output. `backlog`: the number of bytes that wait
+    /// for a client at the broker's end.
     pub fn observe(&mut self, now: Time, seen: Seen<'_>, outcome: &Outcome, backlog: impl Fn(ConnId) -> usize) {
         self.now = now;
         self.call += 1;
@@ -254,7 +254,7 @@ impl Checker {
         if self.unsure {
             return;
         }
-        // The witness names the events that others get.
+        // The witness's packets are read first: they name the events that others receive.
         let witness = self.bounds.witness;
         let (told, others): (Vec<_>, Vec<_>) = outcome.sends.iter().partition(|(conn, _)| {
             witness.is_some() && self.lines.get(conn).is_some_and(|line| line.client_id.as_deref() == witness)
@@ -278,7 +278,7 @@ impl Checker {
         self.check_gauges(gauges);
     }
 
-    /// The faults have ceased for long enough: everything owed must have come.
+    /// At the end, long enough after the last fault: everything owed must have been delivered.
     pub fn finish(&mut self, now: Time) {
         self.now = now;
         self.pass_time();
@@ -290,19 +290,20 @@ impl Checker {
         &self.violations
     }
 
-    /// How many messages were accepted and how many deliveries were seen so far.
+    /// The number of accepted messages and of deliveries so far.
     pub fn counts(&self) -> (u64, u64) {
         (self.book.published, self.book.delivered)
     }
 
-    /// Whether something is owed to a client that is there to take it.
+    /// Whether a connected client is owed something.
     pub fn owes(&self) -> bool {
         !self.owed_now().is_empty()
     }
 
-    /// Whether the account can no longer be kept: the broker cut clients off in the middle of a
-    /// call, and the bytes do not tell which of the call's packets it heard before, whose will came
-    /// first, or what of a shared subscription it gave away then. Nothing is judged from there on.
+    /// Whether the account can no longer be kept. The broker cut clients off in the middle of a
+    /// call, and the bytes do not tell which of the call's packets it read before, which will was
+    /// published first, or what it gave away of a shared subscription then. Nothing is checked from
+    /// there on.
     pub fn is_unsure(&self) -> bool {
         self.unsure
     }

@@ -1,19 +1,19 @@
-//! Notices: JSON objects of strings, read without a library that the broker uses.
+//! Notices: JSON objects of strings, parsed without the broker's library.
 
 use std::collections::BTreeMap;
 
-/// Where notices are published.
+/// The topic of notices.
 pub(crate) const TOPIC: &str = "$whimbrel/notice";
 
-/// Why a gap may be.
+/// The reasons of gaps.
 const REASONS: [&str; 7] = ["overwritten", "not-buffered", "released", "lost", "slow", "assumed", "best-effort"];
 
-/// What a subscription is told beside its events.
+/// What a subscription is told besides its events.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Notice {
     /// Part of a stream is missing.
     Gap { pubend: u64, from: u64, to: u64, reason: String },
-    /// Nothing was to be delivered up to here.
+    /// There is nothing more to deliver up to here.
     Silence { to: u64, token: String },
 }
 

@@ -1,4 +1,4 @@
-//! How what clients say changes the account.
+//! How packets of clients change the account.
 
 use std::time::Duration;
 
@@ -23,14 +23,14 @@ struct Request {
     wanted: Vec<Wanted>,
 }
 
-/// What a client must not do.
+/// A breach of the protocol by a client.
 type Breach = &'static str;
 
 impl Checker {
-    /// A client says something.
+    /// A client sends a packet.
     ///
     /// # Errors
-    /// When that breaks the protocol.
+    /// The breach, if the packet breaks the protocol.
     pub(super) fn said(&mut self, conn: ConnId, said: Said) -> Result<(), Breach> {
         let known = self.lines[&conn].client_id.clone();
         let Some(id) = known else {
@@ -142,7 +142,7 @@ impl Checker {
                 self.owe_answer(conn, Due::Accepted { ack: Ack::Puback, id: tag, matched });
             }
             Qos::ExactlyOnce => {
-                // The same identifier before its release is the same message.
+                // A publish with the same identifier before its release is the same message.
                 let matched = !self.session(id).unreleased.insert(tag) || self.accept(id, message, false);
                 self.owe_answer(conn, Due::Accepted { ack: Ack::Pubrec, id: tag, matched });
             }
@@ -198,14 +198,14 @@ impl Checker {
             let reads = self.is_reading(id, &grant.filter);
             let new = self.grant(id, grant.clone());
             let is_sent = asked.retain_handling == 0 || asked.retain_handling == 1 && new;
-            // A reading that is under way goes on, by the new terms.
+            // A reading in progress continues, by the new terms.
             if is_sent || reads {
                 let has_place = start.as_ref().is_some_and(|start| start.has_place() || !new);
                 self.owe_retained(id, &grant, has_place || !is_sent);
             }
         }
-        // The account follows one tracked subscription for each SUBSCRIBE, which has an identifier
-        // of its own.
+        // The account follows one tracked subscription per SUBSCRIBE, with an identifier of its
+        // own.
         self.unsure |= start.is_some() && (request.wanted.len() > 1 || identifier == 0);
         self.owe_answer(conn, Due::Suback { id: request.tag, codes, start });
     }

@@ -1,8 +1,8 @@
-//! Shared subscriptions: each message goes to one member, and to another only if that one went
-//! without settling it.
+//! Shared subscriptions: each message goes to one member, and to another only if the first one
+//! ended without settling it.
 //!
-//! Which member is the broker's choice. No order is checked: what a member leaves behind comes late
-//! to another.
+//! The broker chooses the member. The order is not checked: a message that a member left behind is
+//! delivered late to another.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -19,19 +19,19 @@ use super::{Checker, Rule};
 use crate::choice::Choice;
 use crate::speech::Wanted;
 
-/// Messages that wait in one shared subscription and are each looked at: a broker lets others pass
-/// them while they wait for members that are busy.
+/// The number of waiting messages of a shared subscription that a broker looks at: it lets others
+/// pass them while they wait for busy members.
 const LOOKED_AT: usize = 16;
 
 /// Where one message of a shared subscription is.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Place {
-    /// No member has it, as far as can be seen.
+    /// No member has it, as far as is visible.
     Free,
-    /// On its way to this member; `left` if that one's connection ended before it settled it (QoS
-    /// 1: others may get it).
+    /// In flight to this member. `left`: the member's connection ended before the message was
+    /// settled; at QoS 1 other members may receive it.
     With { member: String, left: bool },
-    /// A member has it.
+    /// A member has received it.
     Done,
 }
 
@@ -49,7 +49,7 @@ pub(super) struct Group {
     filter: String,
     /// The selector that all members ask for.
     choice: Option<Choice>,
-    /// Client ids, and the QoS granted.
+    /// By client id: the QoS granted.
     members: BTreeMap<String, Qos>,
     shares: Vec<Share>,
     /// Since when a message could have been given to a member.
@@ -57,12 +57,12 @@ pub(super) struct Group {
 }
 
 impl Share {
-    /// It may be in the queue of its group.
+    /// Whether it may be in its group's queue.
     fn may_wait(&self) -> bool {
         matches!(self.place, Place::Free | Place::With { left: true, .. })
     }
 
-    /// It waits for a member, and nothing excuses that.
+    /// Whether it waits for a member without an excuse.
     fn waits(&self, now: Time) -> bool {
         self.place == Place::Free && !self.optional && self.publication.expires.is_none_or(|at| at > now)
     }
@@ -74,7 +74,7 @@ impl Group {
         self.members.len()
     }
 
-    /// Bytes that wait in it at most.
+    /// The greatest number of bytes that may wait in it.
     pub(super) fn waiting(&self, overhead: usize) -> usize {
         let waiting = self.shares.iter().filter(|share| share.may_wait());
         waiting.map(|share| share.publication.weight() + overhead).sum()
@@ -109,7 +109,8 @@ impl Checker {
     pub(super) fn leave_group(&mut self, id: &str, text: &str) -> bool {
         let Some(group) = self.book.groups.get_mut(text) else { return false };
         let known = group.members.remove(id).is_some();
-        // What it has begun stays with it; should it go too, nobody else need get that.
+        // Its deliveries in flight stay with it; if it goes too, they need not reach another
+        // member.
         for share in &mut group.shares {
             share.optional |= matches!(&share.place, Place::With { member, .. } if member == id);
         }
@@ -122,7 +123,8 @@ impl Checker {
         known
     }
 
-    /// A session has ended: what it did not acknowledge is for others, except what is exactly once.
+    /// A session has ended: unacknowledged messages are for other members, except exactly-once
+    /// ones.
     pub(super) fn leave_groups(&mut self, id: &str) {
         let texts: Vec<String> = self.book.groups.keys().cloned().collect();
         for text in texts {
@@ -137,7 +139,7 @@ impl Checker {
         }
     }
 
-    /// With nobody there to take or keep them, messages may go.
+    /// Excuses messages of a group that has no member left to take or keep them.
     fn excuse_unheld(&mut self, text: &str) {
         let group = self.book.groups.get_mut(text).expect("a known group");
         let holds = |(id, qos): (&String, &Qos)| {
@@ -164,11 +166,12 @@ impl Checker {
             let taken = group.members.keys().any(attached);
             let kept =
                 publication.is_reliable() && group.members.iter().any(|(id, qos)| *qos != Qos::AtMostOnce && keeps(id));
-            // A member that has left stays until it has settled what it had: the queue may be kept.
+            // A member that has left still counts until its deliveries are settled: the queue may
+            // be kept.
             let of_it = |session: &Session| session.flights.iter().any(|f| f.group.as_ref() == Some(text));
             let is_unsettled = publication.is_reliable() && sessions.values().any(of_it);
             if taken || kept || is_unsettled {
-                // A member that takes best effort only may lose what it is given.
+                // A member that takes best effort only may lose a message.
                 let small = |id: &String| sessions.get(id).is_some_and(|s| publication.may_exceed(s.packet_maximum));
                 let optional = !publication.is_reliable()
                     || !(taken || kept)
@@ -186,7 +189,7 @@ impl Checker {
         sessions.any(|session| session.shares.contains_key(&seen.identifier))
     }
 
-    /// A shared subscription's message goes out to a member.
+    /// A shared subscription's message is sent to a member.
     pub(super) fn share_delivered(&mut self, seen: &Delivered) {
         let limbo = self.limbo.get(&seen.conn).map(|limbo| &limbo.session);
         let mut sessions = self.book.sessions.get(&seen.to).into_iter().chain(limbo);
@@ -206,8 +209,8 @@ impl Checker {
             return;
         };
         let given = |share: &&mut Share| matches!(&share.place, Place::With { left: false, .. } | Place::Done);
-        // The same content may have been published twice: what has expired is not meant, what waits
-        // comes first, and of that what must come.
+        // The same content may have been published twice. Expired ones are not meant; waiting ones
+        // come first, and among them those that must be delivered.
         let now = self.now;
         let expired = |share: &Share| share.publication.expires.is_some_and(|at| at < now);
         let likely = |share: &&mut Share| (expired(share), share.place != Place::Free, share.optional);
@@ -243,7 +246,7 @@ impl Checker {
         self.check_properties(seen, &publication, false);
     }
 
-    /// A member gets again what it had not settled on its last connection.
+    /// A member is sent again what it had not settled on its last connection.
     pub(super) fn share_repeated(&mut self, text: &str, publication: &Publication, seen: &Delivered) {
         let Some(share) = self.book.groups.get_mut(text).and_then(|group| group.share(publication)) else { return };
         match &mut share.place {
@@ -265,7 +268,7 @@ impl Checker {
         }
     }
 
-    /// A member's connection has ended: what it did not acknowledge may go to others.
+    /// A member's connection has ended: messages that it did not acknowledge may go to others.
     pub(super) fn free_shares(&mut self, id: &str) {
         for (text, group) in &mut self.book.groups {
             for share in &mut group.shares {
@@ -286,11 +289,12 @@ impl Checker {
         }
     }
 
-    /// A message waits though a member takes messages at once.
+    /// Checks for messages that wait although a member takes messages at once.
     pub(super) fn check_groups(&mut self) {
         let mut late = Vec::new();
         let (sessions, lines, now) = (&self.book.sessions, &self.lines, self.now);
-        // What is too large for the members that are there is passed over, or waits for another.
+        // A message that is too large for the connected members is passed over, or waits for
+        // another.
         let takes = |id: &String, share: &Share| {
             let session = sessions.get(id)?;
             let line = lines.get(&session.conn?)?;
@@ -318,11 +322,11 @@ impl Checker {
         }
     }
 
-    /// Messages that no member got.
+    /// The messages that no member received.
     pub(super) fn shares_owed(&self) -> Vec<String> {
         let now = self.now;
         let owed = |share: &&Share| {
-            // What a member left behind waits again, and may expire.
+            // A message that a member left behind waits again, and may expire.
             let live = share.publication.expires.is_none_or(|at| at > now);
             !share.optional && (share.may_wait() && live || matches!(share.place, Place::With { left: false, .. }))
         };

@@ -1,4 +1,4 @@
-//! Topic filters, matched level by level as the standard's text says it, and in no other way.
+//! Topic filters, matched level by level as in the text of the standard, and in no other way.
 
 /// Whether `filter`, without `$share/…/`, wants `topic`.
 pub(crate) fn matches(filter: &str, topic: &str) -> bool {

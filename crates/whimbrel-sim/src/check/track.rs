@@ -1,13 +1,13 @@
-//! What one tracked subscription is owed: one that gets what it missed, or notices of what it
-//! cannot get.
+//! What a tracked subscription is owed: one that receives the events that it missed, or notices of
+//! those that it cannot get.
 //!
-//! Such a subscription stands somewhere in every stream. What lies behind its place is never
-//! delivered; what lies after and is wanted is owed until it is delivered, has expired, or is told
-//! as a gap. Streams are told in order, so a delivery or a gap settles all that came before it in
-//! its stream.
+//! Such a subscription has a position in every stream. Events before the position are never
+//! delivered. Wanted events after it are owed until they are delivered, have expired, or are told
+//! as a gap. Streams are told in order, so a delivery or a gap settles everything before it in its
+//! stream.
 //!
-//! A place that was named by a token is known as well as the account tells where the broker stood
-//! when it gave the token out: two [`Bound`]s, with the place somewhere between them.
+//! A position that a token named is known as precisely as the account knows where the broker stood
+//! when it gave the token: two [`Bound`]s, with the position between them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -32,14 +32,14 @@ impl Name {
     }
 }
 
-/// The events at or below a place. Each field adds some.
+/// The events at or below a position. Each field adds some.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Bound {
-    /// Those accepted up to this number.
+    /// Events accepted up to this number.
     pub(super) no: u64,
-    /// Those up to this tick, whatever their stream.
+    /// Events up to this tick, in any stream.
     pub(super) tick: u64,
-    /// Those of a stream up to a tick.
+    /// By stream: events up to this tick.
     pub(super) of: BTreeMap<u64, u64>,
 }
 
@@ -49,7 +49,7 @@ impl Bound {
         Bound { no, ..Bound::default() }
     }
 
-    /// Also includes a stream up to there.
+    /// Adds a stream up to an event.
     pub(super) fn raise(&mut self, name: Name) {
         let known = self.of.entry(name.pubend).or_default();
         *known = name.tick.max(*known);
@@ -62,50 +62,50 @@ impl Bound {
     }
 }
 
-/// Where a subscription stands: behind `low` surely, and not behind what is after `high`.
+/// The position of a subscription: at or after `low`, and not after `high`.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Place {
     pub(super) low: Bound,
     pub(super) high: Bound,
-    /// It is where the broker's memory begins, and of what was accepted up to that number it is to
-    /// tell what it has.
+    /// It is where the broker's memory begins. Of events accepted up to this number it must tell
+    /// which it has.
     pub(super) oldest: Option<u64>,
 }
 
 impl Place {
-    /// Exactly there.
+    /// A position that is known exactly.
     pub(super) fn at(bound: Bound) -> Place {
         Place { low: bound.clone(), high: bound, oldest: None }
     }
 
-    /// Nobody knows, but behind that number.
+    /// An unknown position, at most that after this number of accepted events.
     pub(super) fn unknown(no: u64) -> Place {
         Place { low: Bound::default(), high: Bound::up_to(no), oldest: None }
     }
 
-    /// Where the broker's memory begins, when that number of events has been accepted.
+    /// Where the broker's memory begins, when this number of events has been accepted.
     pub(super) fn oldest(no: u64) -> Place {
         Place { oldest: Some(no), ..Place::default() }
     }
 
-    /// Moves on to everything up to a tick.
+    /// Moves to everything up to a tick.
     pub(super) fn raise_all(&mut self, tick: u64) {
         self.low.tick = self.low.tick.max(tick);
         self.high.tick = self.high.tick.max(tick);
     }
 
-    /// Moves on to an event.
+    /// Moves to an event.
     pub(super) fn raise(&mut self, name: Name) {
         self.low.raise(name);
         self.high.raise(name);
     }
 }
 
-/// An event that is to come.
+/// An event that is owed.
 #[derive(Clone, Debug)]
 struct Debt {
     publication: Rc<Publication>,
-    /// The place may be behind it.
+    /// The position may be after it.
     optional: bool,
 }
 
@@ -117,24 +117,25 @@ pub(super) struct Range {
     pub(super) to: u64,
 }
 
-/// What counts as an excuse at the moment.
+/// What is an excuse at the moment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Circumstances {
     pub(super) now: Time,
-    /// Maximum Packet Size of the client.
+    /// The client's Maximum Packet Size.
     pub(super) packet_maximum: usize,
-    /// The broker has room for everything that was ever published: nothing may be missing.
+    /// Whether the broker has room for everything that was ever published: nothing may be missing.
     pub(super) nothing_overwritten: bool,
 }
 
-/// What a SUBSCRIBE asked for.
+/// The terms of a SUBSCRIBE.
 #[derive(Clone, Debug)]
 pub(super) struct Terms {
     pub(super) grant: Grant,
     pub(super) notices: bool,
-    /// It gets what it missed while it was away.
+    /// Whether it receives the events that it missed while away.
     pub(super) keeps: bool,
-    /// Its client keeps the place: what is on its way when the client goes is not sent again.
+    /// Whether its client keeps the position: deliveries in flight when the client goes are not
+    /// sent again.
     pub(super) by_token: bool,
 }
 
@@ -143,13 +144,13 @@ pub(super) struct Terms {
 pub(super) struct Track {
     pub(super) terms: Terms,
     place: Place,
-    /// Up to where each stream has been told: delivered, or in a gap.
+    /// By stream: the tick up to which it was told, by a delivery or a gap.
     told: BTreeMap<u64, u64>,
     owed: BTreeMap<u64, Debt>,
     delivered: BTreeSet<u64>,
-    /// It was given up: what was on its way may come or not.
+    /// Whether it was given up: deliveries in flight may be completed or not.
     pub(super) ended: bool,
-    /// Its client keeps the place, and has not named it since it came back.
+    /// Whether its client keeps the position, and has not named it since it returned.
     parked: bool,
 }
 
@@ -163,7 +164,7 @@ impl Track {
         Track { terms, place, told, owed, delivered, ended: false, parked: false }
     }
 
-    /// An event was accepted that the subscription wants, of the client `owner`.
+    /// An event was accepted that the subscription wants, published by the client `owner`.
     pub(super) fn owe(&mut self, publication: &Rc<Publication>, owner: &str) {
         let own = self.terms.grant.no_local && publication.publisher == owner;
         let known = self.owed.contains_key(&publication.no) || self.is_told(publication);
@@ -174,7 +175,8 @@ impl Track {
         self.owed.insert(publication.no, Debt { publication: publication.clone(), optional });
     }
 
-    /// An accepted event has got its name: tells whether it lies behind what was told.
+    /// An accepted event has received its name; returns a complaint if it lies before what was
+    /// told.
     pub(super) fn learn(&mut self, publication: &Publication) -> Option<String> {
         let name = publication.id.get()?;
         let debt = self.owed.get_mut(&publication.no)?;
@@ -187,25 +189,25 @@ impl Track {
         (name.tick <= told).then(|| format!("{} at {name:?} lies behind {told}, which was told", publication.name()))
     }
 
-    /// It lies behind the place, was delivered, or is in a gap.
+    /// Whether it lies before the position, was delivered, or is in a gap.
     fn is_told(&self, publication: &Publication) -> bool {
         let told = |name: &Name| name.tick <= self.told(name.pubend);
         self.place.low.covers(publication) || publication.id.get().is_some_and(told)
     }
 
-    /// Up to where a stream was told.
+    /// The tick up to which a stream was told.
     fn told(&self, pubend: u64) -> u64 {
         self.told.get(&pubend).copied().unwrap_or(0)
     }
 
-    /// Takes what is owed of a stream up to `to` (exclusive) off the list, and finds what is
-    /// missed.
+    /// Removes the events of a stream before `to` (exclusive) from those owed, and finds missing
+    /// ones.
     fn pass(&mut self, pubend: u64, to: u64, what: &str, circumstances: &Circumstances) -> Findings {
         let passed = |debt: &Debt| debt.publication.id.get().is_some_and(|n| n.pubend == pubend && n.tick < to);
         let gone: Vec<u64> = self.owed.iter().filter(|(_, debt)| passed(debt)).map(|(no, _)| *no).collect();
         let debts: Vec<Debt> = gone.iter().filter_map(|no| self.owed.remove(no)).collect();
         let missed = debts.iter().filter(|debt| self.must_come(debt, circumstances));
-        // Without notices, nobody is told what is overwritten.
+        // Without notices, subscriptions are not told of overwritten events.
         let strict = self.terms.notices || circumstances.nothing_overwritten;
         missed
             .filter(|_| strict)
@@ -221,7 +223,7 @@ impl Track {
         !debt.optional && !self.ended && live && small && !forgotten
     }
 
-    /// The subscription gets an event.
+    /// The subscription receives an event.
     pub(super) fn deliver(&mut self, publication: &Publication, circumstances: &Circumstances) -> Findings {
         let (what, name) = (publication.name(), *publication.id.get().expect("looked up by its name"));
         let told = self.told(name.pubend);
@@ -255,7 +257,7 @@ impl Track {
         }
     }
 
-    /// Whether that event is still to come.
+    /// Whether an event is still owed.
     pub(super) fn owes(&self, publication: &Publication) -> bool {
         self.owed.contains_key(&publication.no)
     }
@@ -280,14 +282,14 @@ impl Track {
         findings
     }
 
-    /// As [`Track::standing`], for one that goes on where it was: what its client has not settled
-    /// is not behind it.
+    /// As [`Track::standing`], for one that continues at its position: events that its client has
+    /// not settled are after it.
     pub(super) fn standing_unsettled(&self, no: u64) -> Place {
         Place { low: self.place.low.clone(), ..self.standing(no) }
     }
 
-    /// Where it stands, given that everything up to `no` has been accepted: what is told, and what
-    /// is not wanted before the first event that is owed.
+    /// The position, given that everything up to `no` has been accepted: what was told, and
+    /// unwanted events before the first one that is owed.
     pub(super) fn standing(&self, no: u64) -> Place {
         let mut place = self.place.clone();
         let first = self.owed.first_key_value().map(|(first, _)| first - 1);
@@ -300,22 +302,22 @@ impl Track {
         place
     }
 
-    /// The first event that must still come.
+    /// The first event that must still be delivered.
     pub(super) fn due(&self, circumstances: &Circumstances) -> Option<&Publication> {
         let due = |debt: &&Debt| self.must_come(debt, circumstances);
         let strict = self.terms.notices || circumstances.nothing_overwritten;
         self.owed.values().find(due).map(|debt| &*debt.publication).filter(|_| strict && !self.parked)
     }
 
-    /// An event that must still come, though it lies behind another place.
+    /// An event that must still be delivered, though it lies before another position.
     pub(super) fn left_out(&self, place: &Place, circumstances: &Circumstances) -> Option<String> {
         let behind = |debt: &&Debt| place.low.covers(&debt.publication) && self.must_come(debt, circumstances);
         let strict = self.terms.notices || circumstances.nothing_overwritten;
         self.owed.values().find(behind).map(|debt| debt.publication.name()).filter(|_| strict)
     }
 
-    /// Nothing more than what was delivered was wanted up to `tick`: where it stands then, and what
-    /// is wrong about that.
+    /// Told silence up to `tick`: no more than the delivered events were wanted. Returns the
+    /// position then, and what is wrong about it.
     pub(super) fn silence(&self, tick: u64, circumstances: &Circumstances) -> (Place, Option<String>) {
         let mut place = self.standing(0);
         place.raise_all(tick);
@@ -324,18 +326,19 @@ impl Track {
         (place, missed.map(|debt| format!("{} is still to come", debt.publication.name())))
     }
 
-    /// Bytes that may be waiting for it, if each event costs `overhead` beside its content.
+    /// The greatest number of bytes that may be waiting for it, if each event costs `overhead`
+    /// beside its content.
     pub(super) fn waiting(&self, overhead: usize) -> usize {
         self.owed.values().map(|debt| debt.publication.weight() + overhead).sum()
     }
 
-    /// Its client is back, and has not said yet where it is.
+    /// Whether its client has returned, and has not named its position yet.
     pub(super) fn is_parked(&self) -> bool {
         self.parked
     }
 
-    /// Its client goes on without a word from where it was sure last time: where the subscription
-    /// began.
+    /// Its client continues without a position, from its last acknowledgement: where the
+    /// subscription began.
     pub(super) fn restarted(self, terms: Terms) -> Track {
         Track::new(terms, self.place)
     }

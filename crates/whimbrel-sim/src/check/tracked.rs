@@ -1,10 +1,10 @@
-//! Tracked subscriptions: what they get and what they are told is missing is all that matched, each
-//! event once, in the order of its stream, from the place where they resumed.
+//! Tracked subscriptions: deliveries and gaps together are all matching events, each once, in the
+//! order of its stream, from the position where they resumed.
 //!
-//! Events get their names from the broker, and not every event goes to somebody. So a world may
-//! have a witness: a client that subscribes to everything, over a link that takes everything at
-//! once. It is told each event in the call of the broker that accepts it, and what it is told names
-//! the events for the whole account: everybody else must be told the same name for the same event.
+//! Events get their names from the broker, and some are delivered to no client. So a world may have
+//! a witness: a client that subscribes to everything, over a link that takes everything at once. It
+//! is told each event in the call of the broker that accepts it, and its names hold for the whole
+//! account: every other client must be told the same name for the same event.
 
 use mqtt_protocol_core::mqtt::packet::{Property, Qos};
 use whimbrel_event::{PubendId, Reliability, Time};
@@ -22,7 +22,7 @@ use crate::speech::user_properties;
 /// The user property that names an event.
 const NAME: &str = "w-id";
 
-/// What ids alone leave open: how far before the smallest of them other streams begin, nanoseconds.
+/// Streams that ids do not name begin this long before the smallest of them, nanoseconds.
 const ASSUMED: u64 = 60_000_000_000;
 
 /// Whether a SUBSCRIBE is granted.
@@ -30,34 +30,34 @@ const ASSUMED: u64 = 60_000_000_000;
 pub(super) enum Fate {
     /// It must be.
     Granted,
-    /// It may be: the account does not know its token.
+    /// It may be: its token is not known to the account.
     Open,
     /// It must not be.
     Refused,
 }
 
-/// A tracked subscription that begins once its SUBACK is seen: what was sent before that belongs to
-/// the one it replaces.
+/// A tracked subscription that begins when its SUBACK is seen: earlier deliveries belong to the one
+/// that it replaces.
 #[derive(Clone, Debug)]
 pub(super) struct Start {
     pub(super) terms: Terms,
-    /// `None`: where an existing one stands, else now.
+    /// `None`: the position of an existing subscription, else now.
     place: Option<Place>,
     pub(super) fate: Fate,
-    /// Accepted messages when it was asked for.
+    /// The number of accepted messages at the time of the request.
     no: u64,
     /// Retain Handling: 0, 1 or 2.
     handling: u8,
 }
 
 impl Start {
-    /// The client said where to begin.
+    /// Whether the client told where to begin.
     pub(super) fn has_place(&self) -> bool {
         self.place.is_some()
     }
 
-    /// What becomes of a SUBSCRIBE with these user properties; `None` if it asks for nothing
-    /// tracked.
+    /// The fate of a SUBSCRIBE with these user properties; `None`: it asks for no tracked
+    /// subscription.
     pub(super) fn read(
         checker: &Checker,
         grant: &Grant,
@@ -75,7 +75,7 @@ impl Start {
             Some((place, fate)) => (Some(place), fate),
         };
         let by_token = term("w-from").is_some() || term("w-ack") == Some("token");
-        // Whose client keeps the place needs no second phase: it is granted at least once.
+        // A client that keeps the position needs no second phase: at least once is granted.
         let qos = if by_token { grant.qos.min(Qos::AtLeastOnce) } else { grant.qos };
         let terms = Terms { grant: Grant { tracked: true, qos, ..grant.clone() }, notices, keeps, by_token };
         Some(Start { terms, place, fate, no: checker.book.published, handling })
@@ -83,7 +83,7 @@ impl Start {
 }
 
 impl Checker {
-    /// What a client that comes back names as its place.
+    /// The position that a returning client names.
     fn place_of(&self, from: &str) -> (Place, Fate) {
         let now = Place::unknown(self.book.published);
         if from == "earliest" {
@@ -91,7 +91,7 @@ impl Checker {
         }
         if let Some(tick) = moment(from) {
             let bound = |tick| Bound { tick, ..Bound::default() };
-            // Whether an event of that very moment is meant is a matter of rounding.
+            // Rounding decides whether an event of that very moment is included.
             let place = Place { low: bound(tick.saturating_sub(1)), high: bound(tick), oldest: None };
             return (place, Fate::Granted);
         }
@@ -153,7 +153,7 @@ impl Checker {
         }
     }
 
-    /// Tells where the subscription begins.
+    /// Returns where the subscription begins.
     fn begin(&mut self, id: &str, start: Start) -> Place {
         let session = self.book.sessions.get_mut(id).expect("its client is there");
         let Start { terms, place, no, .. } = start;
@@ -161,7 +161,7 @@ impl Checker {
         let known = session.tracks.iter().find(|(_, track)| !track.ended && track.terms.grant.filter == filter);
         let known = known.map(|(identifier, _)| *identifier);
         if let Some(known) = known.filter(|_| place.is_some()) {
-            // What of it waits to be sent again does not fit its new place.
+            // Its deliveries that wait to be sent again do not fit its new position.
             let is_old = |flight: &Flight| flight.tracked && flight.identifier == known && flight.sent_on.is_none();
             session.flights.retain(|flight| !is_old(flight) || flight.qos == Qos::ExactlyOnce);
         }
@@ -182,12 +182,12 @@ impl Checker {
         place
     }
 
-    /// The first to say what a token means is right: later ones know it less well.
+    /// Keeps the first meaning of a token: later ones are less precise.
     fn keep_token(&mut self, token: &str, place: Place) {
         self.book.tokens.entry(token.to_owned()).or_insert(place);
     }
 
-    /// A message goes to a subscription that is tracked, or should be.
+    /// A message is delivered to a subscription that is tracked, or should be.
     pub(super) fn tracked_delivery(&mut self, seen: &Delivered) {
         let Some(name) = self.name_of(seen) else { return };
         let is_witness = self.bounds.witness == Some(&*seen.to);
@@ -223,7 +223,7 @@ impl Checker {
             self.broken(rule, format!("{what}, at {}", seen.to));
         }
         self.takes_off(seen, &publication, None);
-        // It is of a tracked subscription, whether or not its name had room in the packet.
+        // It belongs to a tracked subscription even if its name had no room in the packet.
         let session = self.book.sessions.get_mut(&seen.to);
         if let Some(flight) = session.and_then(|session| session.flights.iter_mut().find(|f| f.id == seen.message.id)) {
             (flight.name, flight.tracked) = (Some(name), true);
@@ -231,7 +231,7 @@ impl Checker {
         self.check_properties(seen, &publication, false);
     }
 
-    /// The event's name that a delivery carries, if it is as it should be.
+    /// The event's name in a delivery, if it is correct.
     fn name_of(&mut self, seen: &Delivered) -> Option<Name> {
         let text = seen.message.user_property(NAME);
         let name = text.and_then(Name::parse).or_else(|| self.name_left_out(seen));
@@ -241,8 +241,8 @@ impl Checker {
         name
     }
 
-    /// The name of an event that came without it, as the packet would have been larger than its
-    /// client takes.
+    /// The name of an event that was delivered without it, as the packet would have been larger
+    /// than its client takes.
     fn name_left_out(&self, seen: &Delivered) -> Option<Name> {
         if seen.message.user_property(NAME).is_some() {
             return None;
@@ -250,13 +250,13 @@ impl Checker {
         let packet_maximum = self.book.sessions.get(&seen.to)?.packet_maximum;
         let is_it = |publication: &Publication| seen.carries(publication) && publication.may_exceed(packet_maximum);
         let found = || self.book.names.iter().filter(|(_, publication)| is_it(publication));
-        // The same may have been published twice.
+        // The same content may have been published twice.
         let is_owed = |publication: &Publication| self.known_track(seen).is_some_and(|track| track.owes(publication));
         let owed = found().find(|(_, publication)| is_owed(publication));
         owed.or_else(|| found().next()).map(|(name, _)| *name)
     }
 
-    /// What is repeated has the name that it had.
+    /// Checks that a repeated delivery has the same name as before.
     pub(super) fn check_name_again(&mut self, seen: &Delivered, known: Option<Name>) {
         let is_left_out = seen.message.user_property(NAME).is_none() && self.name_left_out(seen).is_some();
         let told = seen.message.user_property(NAME).and_then(Name::parse).or(known.filter(|_| is_left_out));
@@ -265,10 +265,10 @@ impl Checker {
         }
     }
 
-    /// Whether a delivery belongs to a tracked subscription, or says so.
+    /// Whether a delivery belongs to a tracked subscription, or claims to.
     pub(super) fn is_tracked(&self, seen: &Delivered) -> bool {
         let named = seen.message.user_property(NAME).is_some();
-        // What is retained comes to a new subscription as to any other.
+        // Retained messages are delivered to a new subscription as to any other.
         let is_late = |track: &Track| {
             let name = self.name_left_out(seen);
             let publication = name.and_then(|name| self.book.names.get(&name));
@@ -295,13 +295,13 @@ impl Checker {
         Circumstances { now: self.now, packet_maximum, nothing_overwritten: self.bounds.nothing_overwritten }
     }
 
-    /// Whether the witness is told everything at once.
+    /// Whether the witness takes everything at once.
     fn is_witnessed(&self) -> bool {
         let session = self.bounds.witness.and_then(|id| self.book.sessions.get(id));
         session.is_some_and(|session| session.conn.is_some() && !session.tracks.is_empty())
     }
 
-    /// An event gets its name: the first of that content that has none.
+    /// An event gets its name: the first one of that content without a name.
     fn learn(&mut self, seen: &Delivered, name: Name, in_order: bool) {
         let content = (seen.message.topic.clone(), seen.message.payload.clone());
         let nameless = self.book.history.get(&content).into_iter().flatten().find(|known| known.id.get().is_none());
@@ -330,7 +330,7 @@ impl Checker {
         }
     }
 
-    /// A notice goes to a subscription.
+    /// A notice is delivered to a subscription.
     pub(super) fn noticed(&mut self, seen: &Delivered) {
         let notice = match Notice::parse(&seen.message.payload) {
             Ok(notice) => notice,
@@ -347,8 +347,8 @@ impl Checker {
         let mut findings = Vec::new();
         match notice {
             Notice::Gap { pubend, from, to, reason } => {
-                // A token that the account does not know may be of a broker that is no more. Of
-                // best effort that is not said, nor is any other cause but that a position was
+                // A token that the account does not know may be of a broker that has ended. For
+                // best effort that is not told, nor any other cause except that a position was
                 // assumed.
                 let is_best_effort = PubendId(pubend).reliability() == Reliability::BestEffort;
                 let may_be_gone = ["assumed", "lost", "best-effort"].contains(&reason.as_str());
@@ -376,7 +376,8 @@ impl Checker {
         seen.message.topic == TOPIC
     }
 
-    /// Every event has been told to the witness by the time that it is past.
+    /// Checks that the witness was told each event by the end of the moment at which it was
+    /// accepted.
     pub(super) fn check_witness(&mut self) {
         let witnessed = self.is_witnessed() && !self.draining;
         while let Some(publication) = self.book.log.get(self.book.witnessed).filter(|_| witnessed) {
@@ -393,8 +394,8 @@ impl Checker {
     }
 }
 
-/// The moment that a text of the form `2026-01-01T00:00:00.123456789Z` names, nanoseconds since the
-/// Unix epoch: of the day on which simulated worlds begin.
+/// The time of a text of the form `2026-01-01T00:00:00.123456789Z`, nanoseconds since the Unix
+/// epoch; only for the day on which simulated worlds begin.
 pub(crate) fn moment(text: &str) -> Option<u64> {
     let time = text.strip_prefix("2026-01-01T")?.strip_suffix('Z')?;
     let (clock, fraction) = time.split_once('.').unwrap_or((time, "0"));
@@ -406,7 +407,7 @@ pub(crate) fn moment(text: &str) -> Option<u64> {
     Some(START.as_nanos() + seconds * 1_000_000_000 + nanos)
 }
 
-/// Writes a moment of the day on which simulated worlds begin, as the account of a world reads it.
+/// Writes a time of the day on which simulated worlds begin, in the form that [`moment`] reads.
 pub fn moment_text(at: Time) -> String {
     let nanos = at.as_nanos() - START.as_nanos();
     let (seconds, nanos) = (nanos / 1_000_000_000, nanos % 1_000_000_000);
@@ -415,7 +416,7 @@ pub fn moment_text(at: Time) -> String {
 }
 
 impl Due {
-    /// The answer to a SUBSCRIBE, as it should be or may be.
+    /// Whether this is the answer to a SUBSCRIBE, as it must or may be.
     pub(super) fn allows(&self, answered: u16, answer: &[u8]) -> bool {
         let Due::Suback { id, codes, start } = self else { return false };
         let refused = answer.iter().all(|code| *code >= 0x80);

@@ -1,4 +1,4 @@
-//! Publishers are answered once, in order, and not before what they published is durable.
+//! Publishers are answered once, in order, and not before their events are durable.
 
 use mqtt_protocol_core::mqtt::packet::Qos;
 use whimbrel_core::store::Disk;
@@ -10,19 +10,19 @@ use crate::check::Rule;
 use crate::client::ACKNOWLEDGED;
 use crate::speech::{Ack, Heard, Message, Said};
 
-/// What a client waits for.
+/// An answer that a client waits for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Due {
-    /// PUBACK or PUBREC of the event with that mark.
+    /// PUBACK or PUBREC of the event with this mark.
     Accepted { ack: Ack, id: u16, mark: Option<String> },
-    /// PUBACK of a token that a client has acknowledged for that subscription.
+    /// PUBACK of a token that a client has acknowledged for a subscription.
     Acknowledged { id: u16, identifier: u32, token: String },
     /// PUBCOMP.
     Completed { id: u16 },
 }
 
 impl Ledger {
-    /// A client says something.
+    /// A client sends a packet.
     pub(super) fn said(&mut self, conn: ConnId, said: Said) {
         let line = self.lines.get_mut(&conn).expect("a known connection");
         match said {
@@ -76,7 +76,7 @@ impl Ledger {
         line.due.push((self.now, Due::Accepted { ack, id: message.id, mark }));
     }
 
-    /// The broker answers what a client asked.
+    /// The broker answers a client's request.
     pub(super) fn answered(&mut self, conn: ConnId, ack: Ack, id: u16, code: u8) {
         let line = self.lines.get_mut(&conn).expect("a known connection");
         let who = line.client_id.clone().unwrap_or_default();
@@ -89,8 +89,8 @@ impl Ledger {
             return self.broken(Rule::Answers, format!("{ack:?} of {id} for {who} on {conn:?}, who waits for none"));
         };
         let (since, due) = line.due.remove(at);
-        // Answers of one kind are in order, by the standard; and those to publishes all together,
-        // by ours.
+        // Answers of one kind are in order, by the standard; all answers to publishes together, by
+        // the broker's own promise.
         let before =
             line.due[..at].iter().find(|(_, due)| (ack == Ack::Pubcomp) == matches!(due, Due::Completed { .. }));
         if let Some((since, earlier)) = before {
@@ -122,7 +122,7 @@ impl Ledger {
         if ack == Ack::Pubrec {
             self.unreleased.remove(&(who.to_owned(), id));
         }
-        // Once a number is refused, so are greater ones on that connection.
+        // Once a number is refused, greater ones on that connection are refused too.
         let is_numbered = self.facts[&mark].once;
         let line = self.lines.get_mut(&conn).expect("a known connection");
         let follows = line.has_refused && is_numbered;
@@ -134,13 +134,13 @@ impl Ledger {
                 format!("{mark} of {who} is refused with {code:#04x}, disk {:?}", self.machine.disk),
             );
         }
-        // A repetition may have been refused of what was accepted before.
+        // A repetition of an accepted event may be refused.
         if !self.log.durable.contains(&mark) {
             self.refused.insert(mark);
         }
     }
 
-    /// The broker says something.
+    /// The broker sends a packet.
     pub(super) fn heard(&mut self, conn: ConnId, heard: Heard) {
         match heard {
             Heard::Ack { ack: ack @ (Ack::Puback | Ack::Pubrec | Ack::Pubcomp), id, code } => {

@@ -1,10 +1,10 @@
-//! Subscriptions of which it is known where they stand: semi-durable ones, and durable ones that
-//! say so or whose client keeps the position.
+//! Subscriptions whose position is known: semi-durable ones, and durable ones that tell it or whose
+//! client keeps it.
 //!
-//! Such a subscription gets all that it wants and that comes after its place, or is told of a gap;
-//! what is promised to be there is never in a gap. What its client has named as its place does not
-//! come again. Whether nothing is left out is looked at when the place changes for another reason
-//! than that something came, and at the end: by then it is known what was published.
+//! Such a subscription receives all wanted events after its position, or is told of a gap; events
+//! whose presence is promised are never in a gap. Events up to the position that its client named
+//! are not delivered again. Whether an event was left out is checked when the position changes
+//! other than by a delivery, and at the end: by then it is known what was published.
 
 use std::collections::BTreeSet;
 
@@ -22,8 +22,8 @@ use crate::check::notice::Notice;
 use crate::check::topic::matches;
 use crate::speech::Message;
 
-/// A range of a stream that was told as a gap, and whether that excuses a loss of what is promised
-/// up to a tick.
+/// A range of a stream that was told as a gap. Up to the tick `excused` it excuses even the loss of
+/// promised events.
 #[derive(Clone, Debug)]
 struct Gap {
     pubend: u64,
@@ -38,42 +38,41 @@ pub(super) struct Follow {
     filter: String,
     is_durable: bool,
     by_token: bool,
-    /// Its client says what it is sure of.
+    /// Whether its client acknowledges tokens.
     acknowledges: bool,
     notices: bool,
     place: Place,
-    /// Its client has said where it begins.
+    /// Whether its client has said where it begins.
     is_named: bool,
-    /// Nobody said where it begins: what was known at that step may come or not.
+    /// The step up to which known events may be delivered or not: neither side said where it
+    /// begins. 0: none.
     vague: u64,
-    /// It is durable since that step.
+    /// The step since which it is durable.
     promised: Option<u64>,
-    /// Up to where its client had been sure when it began: what lies before that may have been
-    /// given up.
+    /// Its client's acknowledged position when it began: earlier events may have been given up.
     settled: Place,
-    /// Up to where streams were told: something came, or a gap, or silence.
+    /// Up to where streams were told: by an event, a gap or silence.
     told: Place,
     got: BTreeSet<Name>,
     gaps: Vec<Gap>,
-    /// Its client has said that it is sure up to here.
+    /// The position that its client has acknowledged.
     sure: Place,
-    /// And was told that this is kept.
+    /// The position of which the broker has answered that it is kept.
     acknowledged: Option<Place>,
-    /// It is there, and its place is known.
+    /// Whether it is connected, and its position is known.
     here: bool,
-    /// It is to end, or its session has ended.
+    /// Whether it is to end, or its session has ended.
     ended: bool,
 }
 
 impl Follow {
-    /// What came may come again: its client says from where on, or nobody promises that it does
-    /// not.
+    /// Whether events may be delivered again: its client says from where on, or it is not durable.
     pub(super) fn may_go_back(&self) -> bool {
         self.by_token || !self.is_durable
     }
 
-    /// One that begins, at that step: where the broker says, unless it has another place, and with
-    /// what is left of what it was before.
+    /// A subscription that begins at a step: where the broker says, unless the client names another
+    /// position. It inherits the rest of the subscription that it replaces.
     fn begin(
         filter: &str,
         (terms, unanswered): (Terms, &[Option<Place>]),
@@ -88,14 +87,14 @@ impl Follow {
         };
         unanswered.iter().flatten().for_each(|place| sure.raise_all(place));
         let settled = sure.clone();
-        // What a place does not name was there before it, or is of a later stream.
+        // Streams that a position does not name come before it or begin later.
         let (place, vague, is_named) = match from.as_deref().map(places::named) {
             Some(Some(mut from)) => {
                 if let Some(acknowledged) = &mut acknowledged {
                     acknowledged.lower_all(&from);
                 }
                 if from.is_moment() {
-                    // It begins at the last ticks before it that have a name.
+                    // It begins at the last ticks before that moment that have a name.
                     let mut begins = told;
                     begins.lower_all(&from);
                     begins.raise_rest(&from);
@@ -103,13 +102,13 @@ impl Follow {
                 }
                 (from, 0, true)
             }
-            // Its session keeps the position, if what nobody heard of was granted.
+            // Its session keeps the position, also if an unanswered request was granted.
             None if is_known && (acknowledges || unanswered.is_empty()) => {
                 let mut place = told;
                 place.lower_all(&sure);
                 (place, 0, false)
             }
-            // As much as there is, or what comes from now on.
+            // As much as there is, or the events from now on.
             Some(None) | None => (told, step, false),
         };
         sure.raise_all(&place);
@@ -135,17 +134,17 @@ impl Follow {
         }
     }
 
-    /// It has not ended, and a SUBSCRIBE asks for one of its kind.
+    /// Whether it has not ended, and a SUBSCRIBE asks for one of its kind.
     fn is_still(&self, terms: &Terms) -> bool {
         !self.ended && self.is_durable == terms.is_durable
     }
 
-    /// Its client is back, and has not said where it is.
+    /// Whether its client has returned and has not named its position.
     fn is_parked(&self) -> bool {
         self.by_token && !self.here
     }
 
-    /// It goes on where it is, under other terms.
+    /// It continues at its position, under other terms.
     fn go_on(&mut self, terms: &Terms, told: Option<Place>) {
         (self.by_token, self.notices, self.here) = (terms.by_token, terms.notices, true);
         self.acknowledges = terms.acknowledges;
@@ -154,14 +153,14 @@ impl Follow {
         }
     }
 
-    /// What it has acknowledged that lies behind a place, if something does.
+    /// An acknowledged event after a position, if there is one.
     fn beyond(&self, place: &Place) -> Option<Name> {
         let mut all = self.acknowledged.iter().flat_map(Place::iter);
-        // Of streams that have ended nothing comes.
+        // Streams that have ended deliver nothing.
         all.find(|(pubend, tick)| place.names(*pubend) && place.at(*pubend) < *tick)
     }
 
-    /// Its client has said that it is sure of an event.
+    /// Whether its client has acknowledged an event.
     pub(super) fn is_sure_of(&self, (pubend, tick): Name) -> bool {
         tick <= self.sure.at(pubend)
     }
@@ -171,8 +170,8 @@ impl Follow {
         self.here = false;
     }
 
-    /// The machine has stopped. Of what is not durable the broker does not remember what was
-    /// acknowledged since it was asked for.
+    /// The machine has stopped. If it is not durable, the broker has forgotten acknowledgements
+    /// since the SUBSCRIBE.
     pub(super) fn crash(&mut self) {
         self.leave();
         self.acknowledged.take_if(|_| !self.is_durable);
@@ -183,7 +182,7 @@ impl Follow {
     }
 }
 
-/// What a SUBSCRIBE says of such a subscription.
+/// The terms of a SUBSCRIBE for such a subscription.
 struct Terms {
     is_durable: bool,
     by_token: bool,
@@ -219,7 +218,7 @@ impl Ledger {
         }
         self.look_back(who, asked.identifier, false);
         let Some(told) = told else {
-            // A log that has failed: everything stays as it was.
+            // The log has failed: everything stays as it was.
             if self.machine.disk != Disk::Poisoned {
                 self.broken(Rule::Token, format!("{who} is not told where {} begins", asked.filter()));
             }
@@ -241,7 +240,7 @@ impl Ledger {
             .insert(key, Follow::begin(asked.filter(), (terms, &unanswered), (told, known), (self.steps, here)));
     }
 
-    /// A client is there, with its session or with a new one.
+    /// A client has connected, with its session or a new one.
     pub(super) fn returns(&mut self, conn: ConnId, who: &str, present: bool) {
         let keys: Vec<u32> = self.follows.keys().filter(|(known, _)| known == who).map(|(_, id)| *id).collect();
         for identifier in keys {
@@ -265,7 +264,7 @@ impl Ledger {
         }
     }
 
-    /// A client says that it is sure up to a token.
+    /// A client acknowledges a token.
     pub(super) fn acknowledges(&mut self, conn: ConnId, message: &Message) {
         let line = self.lines.get_mut(&conn).expect("a known connection");
         let identifier = message.user_property("w-subscription").and_then(|text| text.parse().ok()).unwrap_or(0);
@@ -281,7 +280,7 @@ impl Ledger {
         }
     }
 
-    /// And is told that this is kept.
+    /// The broker answers that the token is kept.
     pub(super) fn acknowledged(&mut self, who: &str, identifier: u32, token: &str) {
         if let Some(follow) = self.follows.get_mut(&(who.to_owned(), identifier)).filter(|follow| !follow.ended)
             && let Some(place) = Place::of_token(token)
@@ -290,7 +289,7 @@ impl Ledger {
         }
     }
 
-    /// Such a subscription gets an event, or the client is sent again what it has not answered.
+    /// Such a subscription receives an event, or one that it has not answered is sent again.
     pub(super) fn follow(&mut self, conn: ConnId, mark: &str, message: &Message, (repeats, is_known): (bool, bool)) {
         let Some(who) = self.lines.get(&conn).and_then(|line| line.client_id.clone()) else { return };
         let Some(identifier) = message.subscription_identifiers().first().copied() else { return };
@@ -300,7 +299,7 @@ impl Ledger {
         };
         let (pubend, tick) = name;
         if follow.by_token && message.qos == Qos::ExactlyOnce {
-            // Of a time when its session kept the position: it goes on.
+            // It is from the time when its session kept the position, and is completed.
             return;
         }
         let (place, told) = (follow.place.at(pubend), follow.told.at(pubend));
@@ -315,13 +314,13 @@ impl Ledger {
         follow.told.raise(name);
         let filter = &follow.filter;
         let (rule, why) = match (is_new, follow.by_token) {
-            // Its session may keep the position elsewhere.
+            // Its session may keep another position.
             _ if is_doubtful => return,
             // It was not answered, and the broker has been started again.
             (true, false) if is_known => return,
             (true, _) if tick <= place => (Rule::Resumed, format!("which lies behind its place, {place}")),
             (_, true) if tick <= told => (Rule::Duplicate, format!("and was told all up to {told}")),
-            // What had expired comes when the clock is set back.
+            // Expired events are delivered when the clock is set back.
             (true, _) if in_gap && !expires => (Rule::Gap, "which lies in a gap that was told".to_owned()),
             _ => return,
         };
@@ -329,7 +328,7 @@ impl Ledger {
         self.broken(rule, what);
     }
 
-    /// A client gets a notice.
+    /// A client receives a notice.
     pub(super) fn noticed(&mut self, conn: ConnId, who: &str, message: &Message) {
         let notice = match Notice::parse(&message.payload) {
             Ok(notice) => notice,
@@ -371,25 +370,26 @@ impl Ledger {
         }
     }
 
-    /// Up to which tick what is logged may have been given up although somebody lacks it.
+    /// The tick up to which logged events may have been given up although a subscription lacks
+    /// them.
     fn too_old(&self) -> u64 {
         self.max_retain.map_or(0, |max| self.latest.as_nanos().saturating_sub(max.as_nanos() as u64))
     }
 
-    /// Everybody has had time: who is there has got everything.
+    /// At the end: subscriptions that are connected have received everything.
     pub(super) fn settle_follows(&mut self) {
         for (who, identifier) in self.follows.keys().cloned().collect::<Vec<_>>() {
             self.look_back(&who, identifier, true);
         }
     }
 
-    /// Looks whether something was left out of what a subscription was told so far; at the end,
-    /// also of what it should have been told.
+    /// Checks whether anything was left out up to where a subscription was told; at the end, also
+    /// of everything after that.
     fn look_back(&mut self, who: &str, identifier: u32, is_end: bool) {
         let Some(follow) = self.follows.get(&(who.to_owned(), identifier)).filter(|follow| !follow.ended) else {
             return;
         };
-        // Its client may have to say first where it is.
+        // Its client may have to name its position first.
         let is_here = follow.here && (follow.acknowledges || !self.unanswered.has(who, identifier));
         let missing = self.left_out(who, follow, is_end && is_here);
         let filter = follow.filter.clone();
@@ -418,7 +418,8 @@ impl Ledger {
             if !is_under || !session.wishes.must_resume(who, &follow.filter, &fact.event(*seen), is_logged) {
                 continue;
             }
-            // Who goes back behind what it has acknowledged finds its former selectors forgotten.
+            // A client that goes back behind its acknowledgements finds its earlier selectors
+            // forgotten.
             if tick <= follow.sure.at(pubend) && session.wishes.has_changed(&follow.filter) {
                 continue;
             }
@@ -445,16 +446,17 @@ impl Ledger {
         missing
     }
 
-    /// What was never logged is gone with the process, and so is where the broker knew a
-    /// subscription to be in it, unless its client says so. A stream that has ended with its
-    /// broker, and that the place does not name, is nobody's.
+    /// Whether an event was lost at the last crash. Events that were never logged are lost with the
+    /// process, and so is the position in their streams that the broker knew, unless the client
+    /// names it. A stream that ended with its host need not be delivered if the position does not
+    /// name it.
     fn is_gone(&self, follow: &Follow, host: Option<u64>, ((pubend, _), seen): (Name, u64)) -> bool {
         let is_before = seen <= self.names.crash;
         let is_of_another = host.is_none_or(|host| pubend - pubend % 16 != host);
         is_before && (!is_own(pubend) && !follow.is_named || is_of_another && !follow.place.names(pubend))
     }
 
-    /// Everything that has a name, with its mark and the step by which it was accepted.
+    /// All events with a name, each with its mark and the step by which it was accepted.
     fn known(&self, host: Option<u64>) -> impl Iterator<Item = (Name, &(String, u64))> {
         let logged =
             self.log.ever.iter().filter_map(move |((pubend, tick), known)| {

@@ -1,4 +1,4 @@
-//! What is known of the broker's log, and of the machine that it runs on: what is durable stays so.
+//! What is known of the broker's log and of its machine: what is durable stays durable.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,35 +11,35 @@ use super::{Ledger, mark_of};
 use crate::check::Rule;
 use crate::disk::Logged;
 
-/// What was acknowledged that long before a crash is durably acknowledged.
+/// An acknowledgement this long before a crash is durable.
 const ACK_GRACE: Duration = Duration::from_secs(1);
 
 /// The index of a pubend and a tick.
 type At = (u8, u64);
 
-/// What the log has held.
+/// The contents of the log, now and before.
 #[derive(Default, Debug)]
 pub(super) struct Log {
     /// Where each durable event is, by mark.
     pub(super) places: BTreeMap<String, At>,
-    /// The marks of what it holds.
+    /// The marks of the events that it holds.
     pub(super) present: BTreeMap<At, String>,
-    /// All that it ever held, and from which step on.
+    /// All events that it ever held, each with the step from which on.
     pub(super) ever: BTreeMap<At, (String, u64)>,
     /// The marks of durable events.
     pub(super) durable: BTreeSet<String>,
 }
 
-/// What has happened to the machine.
+/// The history of the machine.
 #[derive(Debug)]
 pub(super) struct Machine {
-    /// When it has crashed.
+    /// When it crashed.
     crashes: Vec<Time>,
-    /// What the log takes.
+    /// What the log takes at present.
     pub(super) disk: Disk,
-    /// When the log last took everything: what was published until then may be refused.
+    /// When the log last took everything: events published until then may be refused.
     pub(super) refusals_until: Time,
-    /// The broker has given up something that was not acknowledged.
+    /// Whether the broker has given up something that was not acknowledged.
     pub(super) has_released: bool,
 }
 
@@ -50,7 +50,7 @@ impl Default for Machine {
 }
 
 impl Machine {
-    /// Whether what was acknowledged then may not have been durably so.
+    /// Whether an acknowledgement at a moment may not have become durable.
     pub(super) fn may_repeat(&self, at: Time) -> bool {
         let trouble = self.refusals_until >= at || self.disk != Disk::Open;
         let next = self.crashes.iter().find(|crash| at < **crash);
@@ -59,7 +59,7 @@ impl Machine {
 }
 
 impl Ledger {
-    /// These events are durable now.
+    /// Events have become durable.
     pub(crate) fn logged(&mut self, now: Time, events: Vec<Logged>) {
         self.now = now;
         for (pubend, tick, record) in events {
@@ -77,8 +77,8 @@ impl Ledger {
         }
     }
 
-    /// The broker's machine has stopped, and the log was opened again: this is what it holds, and
-    /// up to where its streams were given up.
+    /// The broker's machine has stopped, and the log was opened again. `found`: the events that it
+    /// holds; `state`: how far its streams were given up.
     pub(crate) fn crashed(&mut self, now: Time, found: Vec<Logged>, state: &LogState) {
         self.now = now;
         self.counts.crashes += 1;
@@ -106,7 +106,7 @@ impl Ledger {
         self.told(now, Disk::Open);
     }
 
-    /// What the log takes has changed.
+    /// The log takes more or less than before.
     pub(crate) fn told(&mut self, now: Time, disk: Disk) {
         if self.machine.disk != Disk::Open {
             self.machine.refusals_until = now;
@@ -114,12 +114,12 @@ impl Ledger {
         self.machine.disk = disk;
     }
 
-    /// The broker says that it has given up something that was not acknowledged.
+    /// The broker reports that it has given up something that was not acknowledged.
     pub(crate) fn note_released(&mut self) {
         self.machine.has_released = true;
     }
 
-    /// The mark of a record of the log, which begins with its format.
+    /// The mark in a record of the log; the record begins with its format.
     fn mark_in(&mut self, record: &[u8]) -> Option<String> {
         let packed = [&[0; EVENT_HEAD], &record[1..]].concat();
         mark_of(Packed::kept(&packed).view().payload)

@@ -1,24 +1,23 @@
-//! An observer of a broker that has a log, and that crashes.
+//! An observer of a broker with a log that crashes.
 //!
-//! As the [`crate::check::Checker`] it stands at the broker's door and sees bytes; but it does not
-//! take for granted that packets act at once, and what it holds the broker to are promises about
-//! what survives. For that it may look at the disk: whenever a commit has ended, it is shown which
-//! events are durable from then on.
+//! As the [`crate::check::Checker`] it sees the bytes between clients and broker. But it does not
+//! assume that packets act at once, and it checks promises about what survives. For that it may
+//! look at the disk: when a commit has ended, it is shown which events are durable from then on.
 //!
-//! It knows events by their *marks*: the beginning of a payload, up to the first full stop, which
-//! no other event shares. A publisher that repeats an event repeats the mark.
+//! It identifies events by their *marks*: the beginning of a payload up to the first full stop,
+//! unique to the event. A publisher that repeats an event repeats the mark.
 //!
 //! | module | rules |
 //! |---|---|
-//! | `owed` | durable subscriptions get what they are owed, and what they have answered does not come again |
-//! | `wishes` | nobody gets what it did not want when it was accepted |
-//! | `follow` | subscriptions whose place is known get what comes after it, once, or are told of a gap that there may be |
-//! | `unanswered` | what nobody heard of may have been granted |
+//! | `owed` | durable subscriptions get the events they are owed, and none again after its answer |
+//! | `wishes` | no subscription gets an event that it did not want when the event was accepted |
+//! | `follow` | subscriptions of known position get later events, once, or are told of allowed gaps |
+//! | `unanswered` | requests whose answer was not seen may have been granted |
 //! | `order` | streams and publishers are in order |
 //! | `end` | when all sessions have ended, nothing of them is left |
-//! | `answers` | publishers are answered once, in order, and not before what they published is durable |
+//! | `answers` | publishers are answered once, in order, and not before their events are durable |
 //! | `log` | what is durable stays so |
-//! | `sights` | nobody sees an event before it is durable; an event has one name, and no other has that |
+//! | `sights` | no client sees an event before it is durable; event and name belong together |
 
 mod answers;
 mod end;
@@ -56,37 +55,37 @@ use sights::Names;
 use unanswered::Unanswered;
 use wishes::Event;
 
-/// What was published under a mark.
+/// An event that was published under a mark.
 #[derive(Debug)]
 struct Fact {
-    /// Its profile says that it is logged.
+    /// Whether its profile says that it is logged.
     persistent: bool,
-    /// A publisher was told that it is accepted, at that step.
+    /// The step at which its publisher was told that it is accepted.
     accepted: Option<u64>,
-    /// As it was published first, and at which step.
+    /// The message as it was first published, and at which step.
     message: Message,
     publisher: String,
     step: u64,
-    /// How often it was published.
+    /// How many times it was published.
     times: u32,
-    /// Its publisher numbers its events, or repeats them exactly once.
+    /// Whether its publisher numbers its events, or repeats them exactly once.
     once: bool,
-    /// Shared subscriptions of which a member may have got it.
+    /// Shared subscriptions of which a member may have received it.
     shared: BTreeSet<String>,
 }
 
 impl Fact {
-    /// As wishes see it, if it was accepted by then.
+    /// The event as selectors see it. `accepted`: the step by which it was accepted.
     fn event(&self, accepted: u64) -> Event<'_> {
         Event { message: &self.message, publisher: &self.publisher, published: self.step, accepted }
     }
 
-    /// The step by which it was accepted for the last time, if that can be told.
+    /// The step by which it was last accepted, if known.
     fn accepted_at(&self) -> u64 {
         self.accepted.filter(|_| self.times == 1).unwrap_or(u64::MAX)
     }
 
-    /// It is one event, however often it was published.
+    /// Whether it is one event although it may have been published several times.
     fn is_single(&self, is_logged: bool) -> bool {
         self.times == 1 || self.once && is_logged
     }
@@ -101,19 +100,20 @@ struct Line {
     outbound: Vec<u8>,
     aliases_in: BTreeMap<u16, String>,
     aliases_out: BTreeMap<u16, String>,
-    /// SUBSCRIBE without an answer.
+    /// SUBSCRIBEs without an answer.
     asked: BTreeMap<u16, Asked>,
-    /// UNSUBSCRIBE without an answer: the request's number and the filters.
+    /// UNSUBSCRIBEs without an answer: the request's number and the filters.
     ending: BTreeMap<u16, (u64, Vec<String>)>,
-    /// How far streams and publishers have come.
+    /// The progress of streams and publishers.
     heads: Heads,
-    /// What the client waits for, in the order in which it asked.
+    /// Answers that the client waits for, in the order of its requests.
     due: Vec<(Time, Due)>,
-    /// It was refused an event that it had numbered.
+    /// Whether an event that it had numbered was refused.
     has_refused: bool,
-    /// What it sent last was no packet.
+    /// Whether the last bytes of the client were no packet.
     deaf: bool,
-    /// The broker closes it over what it sends: nobody knows what was read of that.
+    /// Whether the broker is closing it because of the client's bytes: how many of them were read
+    /// is unknown.
     is_closing: bool,
 }
 
@@ -121,46 +121,45 @@ struct Line {
 #[derive(Debug)]
 pub struct Ledger {
     now: Time,
-    /// The latest that the broker's clock has said: a machine may come up with an earlier one.
+    /// The latest time of the broker's clock: a machine may start with an earlier one.
     latest: Time,
     profiles: Vec<Profile>,
     lines: BTreeMap<ConnId, Line>,
     facts: BTreeMap<String, Fact>,
     sessions: BTreeMap<String, Session>,
-    /// By the filters as they are asked for.
+    /// By the text of the filter in the request.
     shared: BTreeMap<String, Shared>,
-    /// Subscriptions of which it is known where they stand, by client id and subscription
-    /// identifier.
+    /// Subscriptions whose position is known, by client id and subscription identifier.
     follows: BTreeMap<(String, u32), Follow>,
-    /// What was asked for in their place, and not answered yet.
+    /// Requests for them that are not answered yet.
     unanswered: Unanswered,
-    /// Counts calls of the broker.
+    /// The number of calls of the broker.
     steps: u64,
-    /// Counts SUBSCRIBE and UNSUBSCRIBE.
+    /// The number of SUBSCRIBEs and UNSUBSCRIBEs.
     requests: u64,
     machine: Machine,
     log: Log,
-    /// Marks that a publisher was told to be refused, and that nobody has published since.
+    /// Marks of refused events that were not published again since.
     refused: BTreeSet<String>,
     names: Names,
-    /// How long what is not acknowledged is kept.
+    /// How long unacknowledged events are kept; `None`: without a limit.
     max_retain: Option<Duration>,
-    /// The order of what comes is looked at.
+    /// Whether the order of deliveries is checked.
     has_order: bool,
-    /// What each client has published exactly once and not released: packet identifier and mark.
+    /// By client and packet identifier: the mark of each publish exactly once that is not released.
     unreleased: BTreeMap<(String, u16), String>,
     counts: Counts,
     violations: Vec<Violation>,
 }
 
-/// What was seen.
+/// What was counted.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Counts {
     /// Messages that clients published, repetitions included.
     pub published: u64,
     /// Messages that the broker accepted and acknowledged.
     pub accepted: u64,
-    /// Of them, those that had to be durable before.
+    /// Of these, messages that had to be durable before.
     pub durable: u64,
     /// Messages that it refused.
     pub refused: u64,
@@ -168,7 +167,7 @@ pub struct Counts {
     pub delivered: u64,
     /// Crashes.
     pub crashes: u64,
-    /// Durable shared subscriptions of which nothing may be lost.
+    /// Durable shared subscriptions that may lose nothing.
     pub shared: u64,
 }
 
@@ -179,8 +178,8 @@ fn mark_of(payload: &[u8]) -> Option<String> {
 }
 
 impl Ledger {
-    /// An observer of a fresh broker with these profiles, which keeps what is not acknowledged that
-    /// long.
+    /// An observer of a fresh broker with these profiles. `max_retain`: how long it keeps
+    /// unacknowledged events.
     pub fn new(profiles: Vec<Profile>, max_retain: Option<Duration>, now: Time) -> Self {
         Ledger {
             now,
@@ -206,7 +205,7 @@ impl Ledger {
         }
     }
 
-    /// One call of the broker, whose clock says `clock`: what it was told and what it did.
+    /// One call of the broker, whose clock shows `clock`: its input and its output.
     pub fn observe(&mut self, (now, clock): (Time, Time), seen: Seen<'_>, outcome: &Outcome) {
         (self.now, self.latest) = (now, self.latest.max(clock));
         self.steps += 1;
@@ -233,7 +232,7 @@ impl Ledger {
         }
     }
 
-    /// Everybody has had time: nothing is left unanswered.
+    /// At the end: nothing is left unanswered.
     pub fn finish(&mut self, now: Time) {
         self.now = now;
         let mut late = Vec::new();
@@ -251,7 +250,7 @@ impl Ledger {
         self.settle_follows();
     }
 
-    /// From now on the order of what comes is looked at, too.
+    /// Checks the order of deliveries from now on, too.
     pub(crate) fn look_at_order(&mut self) {
         self.has_order = true;
     }
@@ -261,7 +260,7 @@ impl Ledger {
         &self.violations
     }
 
-    /// What was seen.
+    /// What was counted.
     pub fn counts(&self) -> Counts {
         self.counts
     }

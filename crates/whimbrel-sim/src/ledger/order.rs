@@ -1,5 +1,5 @@
-//! To one subscription, over one connection, each stream comes in the order of its ticks, and each
-//! publisher in its own.
+//! On one subscription, over one connection, each stream is delivered in the order of its ticks,
+//! and each publisher's messages in their order.
 
 use std::collections::BTreeMap;
 
@@ -14,21 +14,21 @@ use super::places::Name;
 use crate::check::Rule;
 use crate::speech::Message;
 
-/// How far what came over a connection has got, by filter.
+/// The progress of the deliveries over a connection.
 #[derive(Default, Debug)]
 pub(super) struct Heads {
-    /// Of each stream: tick and mark.
+    /// The last tick and mark of each stream.
     streams: BTreeMap<(Kind, u64), (u64, String)>,
-    /// Of each publisher, apart for what it published at QoS 0: its own count of its messages.
+    /// The last message of each publisher, by the publisher's own count; QoS 0 counts apart.
     publishers: BTreeMap<(Kind, String, bool), u64>,
 }
 
-/// The filter, and whether something came at QoS 0: a subscription that changes to QoS 0 or from
-/// there is another one, and MQTT keeps the order within each quality of service.
+/// The filter, and whether the delivery had QoS 0. A subscription that changes to or from QoS 0 is
+/// another one: MQTT keeps the order within each quality of service.
 type Kind = (String, bool);
 
 impl Ledger {
-    /// Something is delivered, perhaps with the name of its event.
+    /// An event is delivered, perhaps with its name.
     pub(super) fn in_order(&mut self, conn: ConnId, mark: &str, message: &Message, name: Option<Name>) {
         let Some(line) = self.lines.get_mut(&conn) else { return };
         let Some(who) = line.client_id.clone() else { return };
@@ -40,11 +40,11 @@ impl Ledger {
         let fact = &self.facts[mark];
         let text =
             self.sessions.get(&who).and_then(|session| session.wishes.resolve(&fact.message.topic, &identifiers));
-        // What a member of a group has left unanswered goes to another one.
+        // Messages that a member of a group has not answered go to another one.
         let Some(text) = text.filter(|text| !text.starts_with("$share")) else { return };
         let kind = (text.clone(), message.qos == Qos::AtMostOnce);
         let is_single = fact.is_single(self.log.durable.contains(mark));
-        // MQTT 3.1.1 knows no names: there the log says it.
+        // MQTT 3.1.1 has no names: there the log tells the tick.
         let of_log = self.log.places.get(mark).filter(|_| is_single).map(|(pubend, tick)| (u64::from(*pubend), *tick));
         let is_of_log = |pubend| is_own(pubend) && self.names.host == Some(pubend - pubend % 16);
         let key = |(pubend, tick): Name| if is_of_log(pubend) { (pubend % 16, tick) } else { (pubend, tick) };
@@ -56,8 +56,8 @@ impl Ledger {
                 return self.broken(Rule::Order, what);
             }
         }
-        // What was accepted since the log failed is in other streams, and a publisher's order is
-        // that of its stream.
+        // Events accepted since the log failed are in other streams, and a publisher's order holds
+        // within its stream.
         if self.machine.disk == Disk::Poisoned {
             return;
         }

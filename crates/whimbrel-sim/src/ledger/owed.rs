@@ -1,10 +1,10 @@
-//! What durable subscriptions are owed, and how often they may get it.
+//! What durable subscriptions are owed, and how many times it may be delivered.
 //!
-//! A subscription of a session that outlives its connection is durable from its SUBACK on. Whatever
-//! is published after that, matches and is acknowledged to its publisher has to come, whatever
-//! crashes; and it comes once, unless the client had not answered it. What cannot be told from
-//! outside is not held against the broker: a subscription that is being changed, a session that is
-//! being ended.
+//! A subscription of a session that outlives its connection is durable from its SUBACK on. Every
+//! event that is published after that, matches, and is acknowledged to its publisher must be
+//! delivered, whatever crashes. It is delivered once, unless the client had not answered it. In
+//! cases that cannot be told apart from outside the broker is given the benefit: a subscription
+//! that is being changed, a session that is being ended.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,19 +22,19 @@ use crate::check::Rule;
 use crate::choice::Choice;
 use crate::speech::{Ack, Hello, Message, Said, Wanted};
 
-/// Sessions that are kept for a shorter time may have ended unseen, seconds.
+/// Sessions with a shorter expiry may have ended unseen, seconds.
 const EXPIRY_MIN: u32 = 1_000;
 
-/// What one SUBSCRIBE asks for.
+/// The content of one SUBSCRIBE.
 #[derive(Clone, Debug)]
 pub(super) struct Asked {
-    /// Requests of a world are numbered.
+    /// The request's number in its world.
     pub(super) number: u64,
     wanted: Vec<Wanted>,
     pub(super) identifier: u32,
     choice: Option<Choice>,
     pub(super) terms: Vec<(String, String)>,
-    /// Filters that were given up before it was answered.
+    /// Filters that were given up before the answer.
     ended: Vec<String>,
 }
 
@@ -45,38 +45,38 @@ impl Asked {
     }
 }
 
-/// How far a delivery is, as its client says.
+/// The stage of a delivery, as its client knows it.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Stage {
-    /// Sent, with that quality of service.
+    /// Sent, with this quality of service.
     Sent(Qos),
-    /// The broker has told the client to forget the identifier.
+    /// The broker has sent PUBREL.
     Released,
-    /// Acknowledged, then.
+    /// Acknowledged at this time.
     Acknowledged(Time),
-    /// The client did not want it.
+    /// Refused by the client.
     Refused,
 }
 
-/// An event and the filter for which it came, if that can be told.
+/// An event and the filter for which it was sent, if known.
 type Copy = (String, Option<String>);
 
-/// What is known of one session.
+/// The state of one session.
 #[derive(Debug, Default)]
 pub(super) struct Session {
-    /// It outlives its connections, and nothing is too large for its client.
+    /// Whether it outlives its connections, and no packet is too large for its client.
     is_kept: bool,
-    /// Nothing is too large for its client.
+    /// Whether no packet is too large for its client.
     takes_all: bool,
     pub(super) wishes: Wishes,
-    /// By filter.
+    /// By filter: the marks of events that must be delivered.
     owed: BTreeMap<String, BTreeSet<String>>,
     got: BTreeSet<Copy>,
-    /// Deliveries: packet identifiers and how far they are.
+    /// By event: packet identifiers, each with its stage.
     deliveries: BTreeMap<Copy, Vec<(u16, Stage)>>,
-    /// What was last sent under an identifier.
+    /// By packet identifier: the last event sent.
     sent: BTreeMap<u16, Copy>,
-    /// The same, retained messages included: the mark.
+    /// By packet identifier: the mark of the last message sent, retained ones included.
     carried: BTreeMap<u16, String>,
 }
 
@@ -88,8 +88,8 @@ impl Session {
     }
 }
 
-/// Whether the session of such a CONNECT outlives its connection for as long as any world and its
-/// client takes everything, and whether it does the latter.
+/// Whether the session of a CONNECT outlives its connection for as long as any world and its client
+/// takes everything, and whether its client takes everything.
 fn keeps(hello: &Hello) -> (bool, bool) {
     let (mut expiry, mut takes_all) = (0, true);
     for property in &hello.properties {
@@ -110,14 +110,14 @@ impl Ledger {
         let (is_kept, takes_all) = keeps(hello);
         (session.is_kept, session.takes_all) = (is_kept, takes_all);
         if hello.clean_start || !is_kept {
-            // It may end now, and it may be that nobody hears of it.
+            // The session may end now, perhaps without an answer that arrives.
             session.wishes.doubt_all();
             session.owed.clear();
             self.parted_from_all(&hello.client_id);
         }
     }
 
-    /// It is told whether there was a session.
+    /// The broker answers whether there was a session.
     pub(super) fn welcomed(&mut self, who: &str, present: bool) {
         let Some(session) = self.sessions.get_mut(who) else { return };
         if present {
@@ -125,7 +125,8 @@ impl Ledger {
         }
         let lost: Vec<String> = session.owed.values().flatten().cloned().collect();
         let confirmed = session.wishes.confirmed().next().is_some();
-        // Once the log has failed, it is not durable that a session has expired: it may come back.
+        // After the log has failed, the expiry of a session is not durable: the session may come
+        // back.
         let wishes =
             if self.machine.disk == Disk::Poisoned { std::mem::take(&mut session.wishes) } else { Wishes::default() };
         let Session { is_kept, takes_all, .. } = *session;
@@ -137,7 +138,7 @@ impl Ledger {
         }
     }
 
-    /// Subscriptions are asked for.
+    /// A client asks for subscriptions.
     pub(super) fn asked(&mut self, conn: ConnId, id: u16, asked: &Said) {
         let Said::Subscribe { identifier, selector, terms, wanted, .. } = asked else {
             unreachable!("the caller looks")
@@ -171,7 +172,7 @@ impl Ledger {
         }
     }
 
-    /// They are answered.
+    /// The broker answers a SUBSCRIBE.
     pub(super) fn granted(&mut self, conn: ConnId, id: u16, codes: &[u8], properties: &[Property]) {
         let line = self.lines.get_mut(&conn).expect("a known connection");
         let Some(asked) = line.asked.remove(&id) else { return };
@@ -184,14 +185,13 @@ impl Ledger {
                 continue;
             }
             session.wishes.confirm(&one.filter, asked.number, self.steps);
-            // A log that has failed takes nothing: what is granted then lives as long as the
-            // process.
+            // After the log has failed, a granted subscription lives only as long as the process.
             let is_logged = self.machine.disk != Disk::Poisoned;
             if asked.ended.contains(&one.filter) || !is_logged || !session.is_kept {
                 session.wishes.doubt(&one.filter);
                 continue;
             }
-            // Asked for again meanwhile, it is not what this says.
+            // If it was asked for again meanwhile, this answer does not decide.
             let is_last = line.asked.values().all(|asked| asked.wanted.iter().all(|other| other.filter != one.filter));
             if is_last && *code > 0 && one.filter.starts_with("$share") {
                 joined.push(one.filter.clone());
@@ -207,12 +207,12 @@ impl Ledger {
         joined.iter().for_each(|filter| self.joined(&who, filter, asked.choice));
     }
 
-    /// Subscriptions are to end.
+    /// A client asks to end subscriptions.
     pub(super) fn given_up(&mut self, conn: ConnId, id: u16, filters: &[String]) {
         self.requests += 1;
         let number = self.requests;
         let line = self.lines.get_mut(&conn).expect("a known connection");
-        // What was asked for before and has no answer yet is given up with it.
+        // Unanswered requests for these filters are given up with them.
         line.asked.values_mut().for_each(|asked| asked.ended.extend_from_slice(filters));
         line.ending.insert(id, (number, filters.to_vec()));
         let Some(who) = line.client_id.clone() else { return };
@@ -225,7 +225,7 @@ impl Ledger {
         self.stops(&who, filters);
     }
 
-    /// They have ended.
+    /// The broker answers an UNSUBSCRIBE.
     pub(super) fn gave_up(&mut self, conn: ConnId, id: u16) {
         let line = self.lines.get_mut(&conn).expect("a known connection");
         let Some((number, filters)) = line.ending.remove(&id) else { return };
@@ -233,7 +233,8 @@ impl Ledger {
         filters.iter().for_each(|filter| session.wishes.end(filter, number, self.steps));
     }
 
-    /// A publisher was told that an event is accepted: whoever wants it is owed it.
+    /// A publisher was told that an event is accepted: it is owed to each subscription that wants
+    /// it.
     pub(super) fn owe(&mut self, mark: &str) {
         let fact = &self.facts[mark];
         let Message { topic, qos, .. } = &fact.message;
@@ -251,21 +252,20 @@ impl Ledger {
         self.owe_shared(mark);
     }
 
-    /// Whether a client was sent an event under the same identifier before, and is sent it again
-    /// for that reason.
+    /// Whether an event is sent again because it was sent before under the same identifier.
     pub(super) fn repeats(&self, who: &str, mark: &str, message: &Message) -> bool {
         let carried = self.sessions.get(who).and_then(|session| session.carried.get(&message.id));
         message.dup && carried.is_some_and(|carried| carried == mark)
     }
 
-    /// Whether a client has got an event before.
+    /// Whether a client has received an event before.
     pub(super) fn has_got(&self, who: &str, mark: &str) -> bool {
         let known = self.sessions.get(who).map(|session| &session.got);
         known.is_some_and(|got| got.range((mark.to_owned(), None)..).next().is_some_and(|(known, _)| known == mark))
     }
 
-    /// Something is sent under an identifier: what was sent under it before is not what will be
-    /// answered.
+    /// A packet identifier is used anew: a client's answer no longer means the event that was sent
+    /// under it before.
     pub(super) fn reuse(&mut self, who: &str, message: &Message) {
         if message.qos > Qos::AtMostOnce
             && let Some(session) = self.sessions.get_mut(who)
@@ -275,7 +275,7 @@ impl Ledger {
         }
     }
 
-    /// A client gets an event.
+    /// A client receives an event.
     pub(super) fn got(&mut self, conn: ConnId, mark: &str, message: &Message) {
         let Some(who) = self.lines[&conn].client_id.clone() else { return };
         self.got_shared(&who, mark);
@@ -287,14 +287,15 @@ impl Ledger {
         if session.wishes.matching(topic).next().is_none() {
             return self.broken(Rule::Invented, format!("{who} gets {mark}, which none of its filters matches"));
         }
-        // Where it is not told when an event was accepted, it may have been at any time.
+        // If the step of acceptance is unknown, it may be any.
         let event = fact.event(fact.accepted_at());
         let follow = message.subscription_identifiers().first().and_then(|id| self.follows.get(&(who.clone(), *id)));
         let resumes = follow.is_some_and(Follow::may_go_back);
         let is_logged = self.log.durable.contains(mark);
+        // A client that goes back behind its acknowledgements has lost its earlier selectors.
         let name = message.user_property("w-id").and_then(places::name);
         let is_settled = follow.zip(name).is_some_and(|(follow, name)| follow.is_sure_of(name));
-        // Topics that are never logged are semi-durable: the latest selector judges.
+        // On topics that are never logged it is semi-durable: the latest selector counts.
         let wants = |text: &str| match resumes {
             _ if message.retain => true,
             _ if is_volatile && session.wishes.has_changed(text) => session.wishes.may_ever(&who, text, &event),
@@ -310,8 +311,7 @@ impl Ledger {
             return self.broken(Rule::Selector, format!("{who} gets {mark} for {text:?}, which it did not want then"));
         }
         let copy = (mark.to_owned(), text);
-        // What is shared comes at least once: another member, or the same, may get it again after a
-        // crash.
+        // Shared: at least once; a member may receive it again after a crash.
         let is_shared = copy.1.as_ref().is_some_and(|text| text.starts_with("$share"));
         let is_single = copy.1.is_some() && !is_shared && fact.is_single(is_logged) && session.is_kept;
         session.got.insert(copy.clone());
@@ -320,7 +320,7 @@ impl Ledger {
         }
         session.carried.insert(id, mark.to_owned());
         if message.retain {
-            // A retained message, or one that may be told apart from such only by its order.
+            // A retained message, or one that only its order tells apart from it.
             session.sent.remove(&id);
             return;
         }
@@ -333,7 +333,7 @@ impl Ledger {
         }
         let (Some((last, stage)), true) = (before, is_single) else { return };
         let what = match (qos, stage) {
-            // Its client keeps the position from now on, and what was on its way goes on.
+            // Its client keeps the position from now on; deliveries in flight are completed.
             (Qos::ExactlyOnce, _) if resumes => return,
             (Qos::ExactlyOnce, Stage::Sent(Qos::ExactlyOnce)) if last != id => {
                 format!("as {id}, while it is on its way as {last}")
@@ -363,7 +363,7 @@ impl Ledger {
         }
     }
 
-    /// The broker tells a client to forget an identifier.
+    /// The broker sends PUBREL.
     pub(super) fn released(&mut self, conn: ConnId, id: u16) {
         let line = &self.lines[&conn];
         let Some(session) = line.client_id.as_ref().and_then(|who| self.sessions.get_mut(who)) else { return };
@@ -372,7 +372,7 @@ impl Ledger {
         }
     }
 
-    /// Everybody has had time: nothing is owed any more.
+    /// At the end: no event is owed any more.
     pub(super) fn settle_up(&mut self) {
         let mut missing = Vec::new();
         let sessions = self.sessions.iter().filter(|_| !self.machine.has_released);

@@ -1,4 +1,4 @@
-//! Places in streams, as tokens, names of events and notices tell them.
+//! Positions in streams, as told by tokens, names of events and notices.
 
 use std::collections::BTreeMap;
 
@@ -20,24 +20,24 @@ pub(super) fn name(text: &str) -> Option<Name> {
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub(super) struct Place {
     of: BTreeMap<u64, u64>,
-    /// In those that are not named.
+    /// The tick in streams that are not named.
     rest: u64,
 }
 
 impl Place {
-    /// Behind everything up to a tick.
+    /// The position after everything up to a tick.
     pub(super) fn after(tick: u64) -> Place {
         Place { of: BTreeMap::new(), rest: tick }
     }
 
-    /// What a token says; streams that it does not cover begin later.
+    /// The position of a token; streams that the token does not cover begin later.
     pub(super) fn of_token(text: &str) -> Option<Place> {
         let token: CheckpointToken = text.parse().ok()?;
         let of = token.pubends().map(|(pubend, tick)| (pubend.0, tick.0)).collect();
         Some(Place { of, rest: 0 })
     }
 
-    /// It is a moment, and says nothing of single streams.
+    /// Whether it is a moment, and names no streams.
     pub(super) fn is_moment(&self) -> bool {
         self.of.is_empty() && self.rest > 0
     }
@@ -51,7 +51,7 @@ impl Place {
         *known = tick.max(*known);
     }
 
-    /// In streams that it does not name, where the other is.
+    /// Moves the streams that it does not name forward to the other position.
     pub(super) fn raise_rest(&mut self, other: &Place) {
         self.rest = other.rest.max(self.rest);
     }
@@ -60,15 +60,15 @@ impl Place {
         self.of.contains_key(&pubend)
     }
 
-    /// Nowhere behind the other.
+    /// Moves forward to at least the other position.
     pub(super) fn raise_all(&mut self, other: &Place) {
         other.of.iter().for_each(|(pubend, tick)| self.raise((*pubend, *tick)));
-        // A moment lies in every stream.
+        // A moment is a position in every stream.
         self.of.values_mut().for_each(|tick| *tick = other.rest.max(*tick));
         self.rest = other.rest.max(self.rest);
     }
 
-    /// Nowhere ahead of the other, as far as it names a stream.
+    /// Moves back to at most the other position, in the streams that it names.
     pub(super) fn lower_all(&mut self, other: &Place) {
         for (pubend, tick) in &mut self.of {
             *tick = (*tick).min(other.at(*pubend));
@@ -80,7 +80,7 @@ impl Place {
     }
 }
 
-/// The place that `w-from` names, and whether it names one.
+/// The position that `w-from` names; `None`: it names none.
 pub(super) fn named(from: &str) -> Option<Place> {
     if let Some(at) = moment(from) {
         return Some(Place::after(at));

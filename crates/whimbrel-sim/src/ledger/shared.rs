@@ -1,8 +1,8 @@
-//! What durable shared subscriptions are owed: each event reaches some member.
+//! What durable shared subscriptions are owed: each event reaches a member.
 //!
-//! One is durable from when a member of a session that is kept was told of it, until the last of
-//! these may have gone. Only events published at least once are looked at: a delivery at exactly
-//! once that has begun may end with its member.
+//! A shared subscription is durable from the SUBACK of its first member with a kept session until
+//! the last of these may have left. Only events published at least once are checked: a delivery at
+//! exactly once that has begun may end with its member.
 
 use std::collections::BTreeSet;
 
@@ -13,24 +13,25 @@ use crate::check::Rule;
 use crate::check::topic::matches;
 use crate::choice::Choice;
 
-/// How shared filters begin here.
+/// The prefix of shared filters in these worlds.
 const SHARE: &str = "$share/g/";
 
 /// One shared subscription.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
-    /// Members of sessions that are kept, which were told so.
+    /// Members with kept sessions whose SUBACK was seen.
     members: BTreeSet<String>,
-    /// Since when there have been such.
+    /// The step since which there are such members.
     since: u64,
     choice: Option<Choice>,
-    /// A member takes events as best effort, or only small ones: what it is given may be gone.
+    /// Whether a member takes events as best effort, or only small ones: an event given to it may
+    /// be lost.
     is_lossy: bool,
     owed: BTreeSet<String>,
 }
 
 impl Ledger {
-    /// A client asks to become a member, or to be another kind of one.
+    /// A client asks to become a member, or to change its membership.
     pub(super) fn asks_to_share(&mut self, who: &str, text: &str, is_lossy: bool) {
         if text.starts_with(SHARE) {
             self.parted(who, text);
@@ -47,7 +48,7 @@ impl Ledger {
         shared.members.insert(who.to_owned());
     }
 
-    /// A client may be no member any more.
+    /// A client may have left.
     pub(super) fn parted(&mut self, who: &str, text: &str) {
         if let Some(shared) = self.shared.get_mut(text)
             && shared.members.remove(who)
@@ -83,7 +84,7 @@ impl Ledger {
         }
     }
 
-    /// A client gets an event, which it may have got as a member.
+    /// A client receives an event, perhaps as a member.
     pub(super) fn got_shared(&mut self, who: &str, mark: &str) {
         let fact = self.facts.get_mut(mark).expect("a mark that is known");
         let Some(session) = self.sessions.get(who) else { return };
@@ -95,9 +96,9 @@ impl Ledger {
         }
     }
 
-    /// What nobody has got of what shared subscriptions are owed.
+    /// Checks the events that shared subscriptions were owed and no member received.
     pub(super) fn settle_up_shared(&mut self) {
-        // What was given up early is a gap, and nobody is told of one here.
+        // Events that were given up early are a gap, of which nothing is told here.
         let honest = self.shared.iter().filter(|(_, shared)| !shared.is_lossy && !self.machine.has_released);
         let missing = honest.flat_map(|(text, shared)| {
             shared.owed.iter().map(move |mark| format!("no member of {text} has got {mark}: {:?}", shared.members))

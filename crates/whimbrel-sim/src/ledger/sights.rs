@@ -1,4 +1,4 @@
-//! Nobody sees an event before it is durable; an event has one name, and no other has that.
+//! No client sees an event before it is durable. An event has one name, and a name one event.
 
 use std::collections::BTreeMap;
 
@@ -13,27 +13,27 @@ use crate::speech::Message;
 /// The names of events, as clients were told them.
 #[derive(Default, Debug)]
 pub(super) struct Names {
-    /// Their marks, and at which step they were told first.
+    /// By name: the mark, and the step at which the name was first told.
     pub(super) all: BTreeMap<Name, (String, u64)>,
     /// The greatest tick of each pubend.
     told: BTreeMap<u64, u64>,
-    /// The same, at the last crash.
+    /// The greatest tick of each pubend at the last crash.
     used: BTreeMap<u64, u64>,
     /// The step of the last crash.
     pub(super) crash: u64,
-    /// The host of what is logged, as soon as something of it was named.
+    /// The host of logged streams; `None`: no logged event was named yet.
     pub(super) host: Option<u64>,
 }
 
 impl Names {
-    /// The world has crashed at that step.
+    /// The machine has crashed at a step.
     pub(super) fn crashed(&mut self, step: u64) {
         (self.used, self.crash) = (self.told.clone(), step);
     }
 }
 
 impl Ledger {
-    /// The broker delivers something.
+    /// The broker delivers a message.
     pub(super) fn delivered(&mut self, conn: ConnId, mut message: Message) {
         self.counts.delivered += 1;
         let line = self.lines.get_mut(&conn).expect("a known connection");

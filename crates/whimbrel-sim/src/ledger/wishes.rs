@@ -1,10 +1,10 @@
-//! What a session has asked for, and when: which of its wishes may count for an event, and which
-//! must.
+//! What a session has asked for, and when: which of its requests may decide about an event, and
+//! which must.
 //!
-//! A wish counts from its request at the earliest and from its answer at the latest, until another
-//! for the same filter has been answered. So for an event that was published after one step and
-//! accepted before another there are some that may count; where all agree, it is known what the
-//! broker has to do.
+//! A request counts from when it was sent at the earliest and from its answer at the latest, until
+//! a later one for the same filter has been answered. So for an event that was published after one
+//! step and accepted before another, several requests may count; where all of them agree, the
+//! broker's duty is known.
 
 use std::collections::BTreeMap;
 
@@ -17,13 +17,13 @@ use crate::speech::{Message, Wanted};
 /// One request for a filter.
 #[derive(Clone, Debug)]
 pub(super) struct Wish {
-    /// Requests of a world are numbered.
+    /// The request's number in its world.
     number: u64,
     choice: Option<Choice>,
     identifier: u32,
     no_local: bool,
-    /// It is a kind of subscription that is durable in a session that is, and its session keeps the
-    /// position.
+    /// Whether the subscription is of a kind that a durable session makes durable, and its session
+    /// keeps the position.
     is_lasting: bool,
     asked: u64,
     confirmed: Option<u64>,
@@ -32,15 +32,15 @@ pub(super) struct Wish {
     given_up: bool,
 }
 
-/// An event, as far as wishes are concerned.
+/// An event, as selectors see it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Event<'a> {
     pub(super) message: &'a Message,
     /// Its publisher's client id.
     pub(super) publisher: &'a str,
-    /// It was published then.
+    /// The step at which it was published.
     pub(super) published: u64,
-    /// And accepted by then.
+    /// The step by which it was accepted.
     pub(super) accepted: u64,
 }
 
@@ -70,13 +70,13 @@ impl Wish {
         self.choice.is_none_or(|choice| choice.wants(event.message))
     }
 
-    /// It may be what counts for an event.
+    /// Whether it may be the request that decides about an event.
     fn may_count(&self, event: &Event<'_>) -> bool {
         self.asked <= event.accepted && self.ended.is_none_or(|ended| ended >= event.published)
     }
 }
 
-/// All that a session has asked for, by filter.
+/// All requests of a session, by filter.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Wishes(BTreeMap<String, Vec<Wish>>);
 
@@ -85,7 +85,7 @@ impl Wishes {
         self.0.entry(text.to_owned()).or_default().push(wish);
     }
 
-    /// A request is granted: what was asked for before counts no more.
+    /// A request is granted: earlier ones count no more.
     pub(super) fn confirm(&mut self, text: &str, number: u64, step: u64) {
         let Some(wishes) = self.0.get_mut(text) else { return };
         for wish in wishes {
@@ -104,29 +104,29 @@ impl Wishes {
         }
     }
 
-    /// The client gives a filter up: nobody knows how long its wishes count, and which of them was
-    /// the first.
+    /// The client gives a filter up: how long its requests count, and which of them was the first,
+    /// is unknown.
     pub(super) fn give_up(&mut self, text: &str) {
         self.0.get_mut(text).into_iter().flatten().for_each(|wish| (wish.confirmed, wish.given_up) = (None, true));
     }
 
-    /// Nobody knows how long these count.
+    /// How long a filter's requests count is unknown from now on.
     pub(super) fn doubt(&mut self, text: &str) {
         self.0.get_mut(text).into_iter().flatten().for_each(|wish| wish.confirmed = None);
     }
 
-    /// As [`Wishes::doubt`], for all.
+    /// As [`Wishes::doubt`], for all filters.
     pub(super) fn doubt_all(&mut self) {
         self.0.values_mut().flatten().for_each(|wish| wish.confirmed = None);
     }
 
-    /// What was asked for before that request counts no more.
+    /// Requests before a given one count no more.
     pub(super) fn end(&mut self, text: &str, number: u64, step: u64) {
         let old = self.0.get_mut(text).into_iter().flatten().filter(|wish| wish.number < number);
         old.for_each(|wish| _ = wish.ended.get_or_insert(step));
     }
 
-    /// Filters with a subscription that is surely there.
+    /// Filters with a subscription that certainly exists.
     pub(super) fn confirmed(&self) -> impl Iterator<Item = &str> {
         let lives = |wish: &Wish| wish.confirmed.is_some() && wish.ended.is_none();
         self.0.iter().filter(move |(_, wishes)| wishes.iter().any(lives)).map(|(text, _)| &**text)
@@ -143,8 +143,8 @@ impl Wishes {
         self.0.keys().map(|text| &**text).filter(move |text| matches(text))
     }
 
-    /// The filter for which a message of that topic came under these identifiers, if it can be
-    /// told.
+    /// The filter for which a message was sent under these identifiers, if there is only one
+    /// candidate.
     pub(super) fn resolve(&self, topic: &str, identifiers: &[u32]) -> Option<String> {
         let fits = |wish: &Wish| match identifiers {
             [] => wish.identifier == 0,
@@ -155,16 +155,16 @@ impl Wishes {
         texts.next().is_none().then(|| first.to_owned())
     }
 
-    /// Whether a subscription may get an event.
+    /// Whether a subscription may receive an event.
     pub(super) fn may(&self, who: &str, text: &str, event: &Event<'_>) -> bool {
-        // What a shared subscription was given waits for members that come later.
+        // An event given to a shared subscription waits for members that join later.
         let is_shared = text.starts_with("$share");
         let Some(wishes) = self.0.get(text) else { return false };
         let mut counts = wishes.iter().filter(|wish| is_shared || wish.may_count(event));
         counts.any(|wish| wish.selects(event)) && Locality::of(wishes, who, event).may
     }
 
-    /// Whether a subscription has to get an event that came when it was surely there.
+    /// Whether a subscription must receive an event that was published when it certainly existed.
     pub(super) fn must(&self, who: &str, text: &str, event: &Event<'_>) -> bool {
         let Some(wishes) = self.0.get(text) else { return false };
         let mut counts = wishes.iter().filter(|wish| wish.may_count(event));
@@ -175,8 +175,8 @@ impl Wishes {
             && Locality::of(wishes, who, event).must
     }
 
-    /// As [`Wishes::may`] for a subscription that gets what came before it, too: that is judged by
-    /// its first request. Of what is not logged nobody knows when it came.
+    /// As [`Wishes::may`], for a subscription that also receives earlier events: these are judged
+    /// by its first request. When an unlogged event came relative to requests is unknown.
     pub(super) fn may_resume(&self, who: &str, text: &str, event: &Event<'_>, is_logged: bool) -> bool {
         let Some(wishes) = self.0.get(text) else { return false };
         if !Locality::of(wishes, who, event).may {
@@ -189,13 +189,13 @@ impl Wishes {
         first.is_some_and(|first| first.selects(event)) || self.may(who, text, event)
     }
 
-    /// Whether a subscription has had a selector under which it wants an event.
+    /// Whether a subscription ever had a selector that wants an event.
     pub(super) fn may_ever(&self, who: &str, text: &str, event: &Event<'_>) -> bool {
         let Some(wishes) = self.0.get(text) else { return false };
         wishes.iter().any(|wish| wish.selects(event)) && Locality::of(wishes, who, event).may
     }
 
-    /// Whether it is sure to want an event.
+    /// Whether a subscription that also receives earlier events certainly wants an event.
     pub(super) fn must_resume(&self, who: &str, text: &str, event: &Event<'_>, is_logged: bool) -> bool {
         let Some(wishes) = self.0.get(text) else { return false };
         if !Locality::of(wishes, who, event).must {
@@ -212,8 +212,8 @@ impl Wishes {
     }
 }
 
-/// Whether No Local lets a session have an event. It counts when an event is sent, other than
-/// selectors: so each wish that counted for it, and each that came later, may be what decides.
+/// Whether No Local lets a session have an event. Unlike selectors it counts when the event is
+/// sent: each request that counted for the event, and each later one, may decide.
 struct Locality {
     may: bool,
     must: bool,

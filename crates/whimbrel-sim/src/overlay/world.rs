@@ -145,7 +145,7 @@ impl<'a> World<'a> {
         self.net.now = self.net.now.max(until);
     }
 
-    /// Runs the world until a client's wake time changes; returns whether there is more to do.
+    /// Runs the world until a moment; `false`: nothing more is due by then.
     fn run_part(&mut self, until: Time) -> bool {
         loop {
             let wake = self.wakes.first().copied();

@@ -1,6 +1,5 @@
 //! The book of roaming clients: what was published, what each client received, and the rules that
-//! are broken the moment a packet is received. It sees what clients send and receive, which
-//! processes ended, whose disk was lost, and what was written to the disks.
+//! are broken the moment a packet is received.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
