@@ -18,7 +18,7 @@ use crate::session::Sessions;
 use crate::shared::Groups;
 use crate::stats::{GapCounts, Stats};
 use crate::store::{Answer, Batch, BatchNo, Fetch, Profile, Profiles, Store};
-use crate::stream::Sources;
+use crate::stream::{Sources, Streams};
 use crate::timers::Timers;
 
 /// Deadlines that are handled before other work has its turn.
@@ -92,6 +92,21 @@ impl Broker {
             overlay: None,
             now,
             faults: Faults::default(),
+        }
+    }
+
+    /// Makes the own streams those of a host that was here before, instead of new ones. `birth` is
+    /// the tick of their begin. `last` has for each stream the last tick that can have been used or
+    /// named: all ticks from now on are greater, and the cache is sure of nothing up to there. No
+    /// tick is named that is not reserved ([`Streams::reserve`]).
+    ///
+    /// # Panics
+    /// When the core has been used.
+    pub fn resume_host(&mut self, host: HostId, birth: Tick, last: [Tick; Streams::COUNT]) {
+        assert!(self.serial == 0 && self.sessions.stats.sessions == 0, "streams are taken up before anybody comes");
+        self.streams = Sources::restored(host, birth, last);
+        for (pubend, passed) in self.streams.own.pubends() {
+            self.cache.miss(pubend, passed);
         }
     }
 

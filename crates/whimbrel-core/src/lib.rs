@@ -31,7 +31,6 @@ mod lazy;
 pub mod overlay;
 mod publish;
 mod remote;
-mod restart;
 mod retained;
 mod route;
 mod session;

@@ -4,11 +4,12 @@
 use core::ops::ControlFlow;
 
 use whimbrel_event::{AcceptedEvent, EventId, Tick, Time};
+use whimbrel_net::{Channel, PeerLink};
 use whimbrel_wire::{Ask, Dest, Frame, Nack, Part, Repairers, compact};
 
 use super::forward::Sending;
 use super::traces::TraceStep;
-use crate::api::{Channel, Output, PeerLink};
+use crate::api::Output;
 use crate::broker::Broker;
 use crate::cache::{CacheItem, PartitionSet};
 use crate::store::{Disk, FETCH_BYTES, LENDER, StreamName};

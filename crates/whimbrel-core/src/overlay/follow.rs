@@ -9,10 +9,11 @@ use std::collections::BTreeSet;
 
 use whimbrel_event::{HostId, PubendId, Reliability, Tick, Time};
 use whimbrel_net::topology::LinkState;
+use whimbrel_net::{Channel, PeerLink};
 use whimbrel_wire::{Frame, Hello, PREVIOUS_IDENTITIES_MAX, PreviousIdentities, PreviousIdentity};
 
 use super::repair::NACK_HOPS_MAX;
-use crate::api::{Channel, Output, PeerLink};
+use crate::api::Output;
 use crate::broker::Broker;
 use crate::cursor::{AHEAD_MAX, Gap, GapReason};
 use crate::stream::AHEAD_MAX as STREAM_AHEAD_MAX;

@@ -6,11 +6,12 @@ use core::time::Duration;
 use whimbrel_event::Time;
 use whimbrel_net::link::estimate::{LINK_DEAD_AFTER, PROBE_EVERY};
 use whimbrel_net::link::peers::{HELLO_WITHIN, LINKS_MAX, Peer, PeerIdentity};
+use whimbrel_net::{Channel, HangUp, PeerLink};
 use whimbrel_wire::{Cutter, Frame, Hello, Invalid, Probe, ProbeEcho, VERSION_BYTES_MAX};
 
 use super::Due;
 use super::net::Net;
-use crate::api::{Channel, HangUp, Output, PeerLink};
+use crate::api::Output;
 use crate::broker::Broker;
 use crate::stream::Streams;
 

@@ -144,7 +144,11 @@ impl Broker {
             links: state
                 .neighbours
                 .iter()
-                .map(|end| NeighbourInfo { name: overlay.net.name_of(end.host), delay_us: end.delay_us, loss: end.loss })
+                .map(|end| NeighbourInfo {
+                    name: overlay.net.name_of(end.host),
+                    delay_us: end.delay_us,
+                    loss: end.loss,
+                })
                 .collect(),
         };
         overlay.net.topology.states().map(info).collect()

@@ -7,11 +7,11 @@
 //! Links, topology, routes and interests themselves are types of [`whimbrel_net`]; here stands what
 //! the broker does with them.
 //!
+//! - `net`: the state of all that needs no session, log or cursor, and its first methods.
 //! - `handshake`, `joining`: links come up and go down; the other end; the first moments of a
 //!   broker. `flood`, `registry`: link states, interests and retained messages reach every broker.
 //!   `watch`: what follows when the topology has changed.
-//! - `own_interest`: the interest that this broker announces. `destinations`: the interests of
-//!   other brokers in its streams. `reduce` in [`whimbrel_net::interest`] bounds both.
+//! - `destinations`: the interests of other brokers in this broker's streams.
 //! - `forward`, `receive`: events are sent, passed on and taken in. `predecessors`: events that
 //!   must not be delivered before another one. `quiet`: silence. `repair`, `answer`: holes, and the
 //!   brokers that fill them.
@@ -45,7 +45,6 @@ mod lend;
 mod messages;
 mod named;
 mod net;
-mod own_interest;
 mod passing;
 mod predecessors;
 mod questions;
@@ -218,7 +217,7 @@ pub(crate) struct Logs {
 impl Overlay {
     fn new(now: Time, host: HostId, incarnation: u64, whose: (Deployment, Tick), config: OverlayConfig) -> Overlay {
         Overlay {
-            net: Net::new(now, host, incarnation, whose, config),
+            net: Net::new(now, host, incarnation, whose.0, whose.1, config),
             destinations: Destinations::default(),
             repairs: BTreeMap::new(),
             waiting: AwaitedBrokers::default(),

@@ -9,6 +9,7 @@ use whimbrel_net::link::peers::Peers;
 use whimbrel_net::route::Routes;
 use whimbrel_net::topology::Topology;
 use whimbrel_net::transit::Transit;
+use whimbrel_net::{Channel, PeerLink};
 use whimbrel_wire::PreviousIdentity;
 
 use super::joining::Joining;
@@ -17,7 +18,7 @@ use super::stats::OverlayStats;
 use super::traces::Traces;
 use super::watch::Watch;
 use super::{Due, OverlayConfig, REFRESH_EVERY};
-use crate::api::{Channel, Output, PeerLink};
+use crate::api::Output;
 use crate::fault::Faults;
 
 /// See the module's documentation.
@@ -63,11 +64,13 @@ pub(super) struct FrameBuffers {
 }
 
 impl Net {
+    /// Without links. `birth`: the tick before the first of the own streams.
     pub(super) fn new(
         now: Time,
         host: HostId,
         incarnation: u64,
-        whose: (Deployment, Tick),
+        deployment: Deployment,
+        birth: Tick,
         config: OverlayConfig,
     ) -> Net {
         let mut timers = Deadlines::default();
@@ -85,7 +88,7 @@ impl Net {
             routes: Routes::new(host),
             watch: Watch::default(),
             timers,
-            own_interest: OwnInterest::new(host, incarnation, whose.0, whose.1),
+            own_interest: OwnInterest::new(host, incarnation, deployment, birth),
             interests: Interests::default(),
             traffic: FrameBuffers::default(),
             stats: OverlayStats::default(),

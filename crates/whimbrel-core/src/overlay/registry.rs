@@ -5,12 +5,13 @@ use core::time::Duration;
 
 use whimbrel_event::{AcceptedEvent, Event, EventId, PubendId, Publisher, Tick, Time};
 use whimbrel_net::link::peers::{CONTROL_HIGH, PeerBacklog, TOPICS_PENDING_MAX};
+use whimbrel_net::{Channel, PeerLink};
 use whimbrel_selector::TopicName;
 use whimbrel_wire::{Frame, REGISTRY_RANGES, Registry, RegistryAsk, RegistryDigest, RegistryEntry, compact};
 
 use super::net::Net;
 use super::{Due, is_local};
-use crate::api::{Channel, Output, PeerLink};
+use crate::api::Output;
 use crate::broker::Broker;
 use crate::retained::{Bounds, RetainOutcome};
 

@@ -9,6 +9,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use whimbrel_event::{EventId, HostId, PubendId, Reliability, Tick, Time};
+use whimbrel_net::{Channel, PeerLink};
 use whimbrel_wire::{Dest, Frame, Nack, RANGES_MAX, Range};
 
 use super::Due;
@@ -16,7 +17,7 @@ use super::answer::{ANSWER_BYTES_MAX, ANSWER_EVENTS_MAX};
 use super::forward::Sending;
 use super::net::Net;
 use super::traces::TraceStep;
-use crate::api::{Channel, Output, PeerLink};
+use crate::api::Output;
 use crate::broker::Broker;
 
 /// How long after its discovery a hole is asked for: events that take another path may be late.

@@ -1,6 +1,6 @@
 //! The counters of the overlay.
 
-use crate::api::HangUp;
+use whimbrel_net::HangUp;
 
 // tidy: table — a list of counters, each read by its name
 /// Counters since the overlay was opened.

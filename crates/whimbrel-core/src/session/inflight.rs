@@ -195,8 +195,7 @@ impl Inflight {
         self.slots.iter().position(is_it).map(|index| self.tag(index))
     }
 
-    /// The event of a delivery from before a restart was read from the log, with this retain mark:
-    /// it is sent next.
+    /// The event of a delivery from before a restart was read, with this mark: it is sent next.
     pub(crate) fn loaded(&mut self, tag: u16, event: Event, retain: bool) {
         let rank = self.rank + 1;
         let slot = self.slot(tag).filter(|slot| slot.stage == Stage::Loading);

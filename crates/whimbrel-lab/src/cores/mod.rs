@@ -134,7 +134,7 @@ struct Wire {
 }
 
 /// See the module's documentation.
-pub struct Net {
+pub struct Cores {
     /// The present moment.
     pub now: Time,
     nodes: Vec<Node>,
@@ -161,14 +161,14 @@ pub struct Setup {
     pub cache: Option<whimbrel_core::cache::Plan>,
     /// Sessions move to the broker that their client connects to; the same at all brokers.
     pub moves_sessions: bool,
-    /// What comes to it is kept, until it ends: see [`Net::replay`]. It has no log then.
+    /// What comes to it is kept, until it ends: see [`Cores::replay`]. It has no log then.
     pub is_recorded: bool,
 }
 
-impl Net {
+impl Cores {
     /// A world without brokers, whose processors need so much.
-    pub fn new(costs: Costs, seed: u64) -> Net {
-        Net {
+    pub fn new(costs: Costs, seed: u64) -> Cores {
+        Cores {
             now: START,
             nodes: Vec::new(),
             wires: Vec::new(),

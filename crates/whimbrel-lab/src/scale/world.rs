@@ -16,7 +16,7 @@ use super::map::Map;
 use super::people::People;
 use crate::cores::costs::Costs;
 use crate::cores::meter::{Kind, Meter};
-use crate::cores::{Ask, Net, START, Setup, Wish};
+use crate::cores::{Ask, Cores, START, Setup, Wish};
 
 /// Subscriptions of one client.
 const OF_CLIENT: usize = 5_000;
@@ -68,7 +68,7 @@ pub struct Burst {
 
 /// See the module's documentation.
 pub struct World {
-    net: Net,
+    net: Cores,
     /// Their clients.
     pub people: People,
     /// Where brokers are.
@@ -94,7 +94,7 @@ impl World {
     pub fn new(map: Map, ground: Ground) -> World {
         let Ground { each, moves, seed } = ground;
         let brokers = map.brokers();
-        let mut net = Net::new(Costs::FREE, seed << 32);
+        let mut net = Cores::new(Costs::FREE, seed << 32);
         let alone = alone(brokers);
         for node in 0..brokers {
             net.add(Setup { moves_sessions: moves, is_recorded: alone.contains(&node), ..Setup::default() });

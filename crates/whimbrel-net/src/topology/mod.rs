@@ -56,8 +56,8 @@ struct KnownBroker {
 /// Of two states of one host the greater (incarnation, sequence) wins, so the order in which they
 /// are received does not matter, with three exceptions: of two hosts with one name the one known
 /// first stays, and so do the [`BROKERS_MAX`] brokers known first; and of one state that came with
-/// its later fields and without them, over a broker of an earlier version, the first stays until the
-/// next sequence.
+/// its later fields and without them, over a broker of an earlier version, the first stays until
+/// the next sequence.
 ///
 /// A broker takes as much memory as its state and some 100 bytes: 4 MB for [`BROKERS_MAX`] brokers
 /// with 8 neighbours each, and 210 MB if each of them were at all its bounds.

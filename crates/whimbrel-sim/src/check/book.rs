@@ -262,8 +262,7 @@ impl Checker {
         let mut matched = false;
         for (id, session) in &mut self.book.sessions {
             let topic = &publication.message.topic;
-            // A reading that has not reached the topic delivers this message, unless it is
-            // delivered live, and not the former one.
+            // A reading that has not reached the topic has this message, unless it comes live.
             let is_retained = publication.message.retain;
             if is_retained {
                 session.supersede(topic);

@@ -14,7 +14,7 @@ use whimbrel_mqtt::ConnId;
 
 use super::deed::Deed;
 use super::door::Told;
-use super::net::Net;
+use super::net::Fabric;
 use crate::check::notice::{self, Notice};
 use crate::choice::Choice;
 use crate::packets::next_packet;
@@ -163,7 +163,7 @@ impl Client {
         self.next_id
     }
 
-    fn say(&mut self, net: &mut Net, said: &Said) {
+    fn say(&mut self, net: &mut Fabric, said: &Said) {
         if let Some(conn) = self.conn {
             net.say(self.node, conn, &said.encode(Version::V5_0));
         }
@@ -171,7 +171,7 @@ impl Client {
 
     /// Acts when its wake time has come. `number`: its number in the world. `calm`: nothing changes
     /// any more, and clients that are away return.
-    pub(super) fn act(&mut self, net: &mut Net, number: usize, calm: bool, deeds: &mut Vec<Deed>) {
+    pub(super) fn act(&mut self, net: &mut Fabric, number: usize, calm: bool, deeds: &mut Vec<Deed>) {
         self.wake = None;
         if self.conn.is_none() {
             return self.connect(net, number, calm);
@@ -187,7 +187,7 @@ impl Client {
         }
     }
 
-    fn connect(&mut self, net: &mut Net, number: usize, calm: bool) {
+    fn connect(&mut self, net: &mut Fabric, number: usize, calm: bool) {
         let is_bound = !matches!(self.role, Role::Subscriber(_)) || self.is_durable();
         if !net.is_up(self.node) {
             if is_bound || calm && net.nodes.iter().all(|node| node.broker.is_none()) {
@@ -208,7 +208,7 @@ impl Client {
     }
 
     /// A subscriber changes its subscription or its place.
-    fn change(&mut self, net: &mut Net, deeds: &mut Vec<Deed>) {
+    fn change(&mut self, net: &mut Fabric, deeds: &mut Vec<Deed>) {
         let Role::Subscriber(life) = &mut self.role else { return };
         let pause = life.changes.unwrap_or_default();
         let class = life.class;
@@ -252,12 +252,12 @@ impl Client {
         }
     }
 
-    fn moved(&mut self, net: &mut Net, deeds: &mut Vec<Deed>) -> usize {
+    fn moved(&mut self, net: &mut Fabric, deeds: &mut Vec<Deed>) -> usize {
         self.leave(net, deeds);
         self.random.below(net.nodes.len() as u64) as usize
     }
 
-    fn leave(&mut self, net: &mut Net, deeds: &mut Vec<Deed>) {
+    fn leave(&mut self, net: &mut Fabric, deeds: &mut Vec<Deed>) {
         if let Some(conn) = self.conn {
             if self.random.chance(500) {
                 self.say(net, &Said::Disconnect { code: 0, expiry: None });
@@ -268,7 +268,7 @@ impl Client {
         }
     }
 
-    fn unsubscribe(&mut self, net: &mut Net, deeds: &mut Vec<Deed>) {
+    fn unsubscribe(&mut self, net: &mut Fabric, deeds: &mut Vec<Deed>) {
         let id = self.fresh_id();
         let Role::Subscriber(life) = &self.role else { return };
         let filters = vec![life.wish.filter.clone()];
@@ -276,7 +276,7 @@ impl Client {
         self.say(net, &Said::Unsubscribe { id, filters });
     }
 
-    fn subscribe(&mut self, net: &mut Net, deeds: &mut Vec<Deed>) {
+    fn subscribe(&mut self, net: &mut Fabric, deeds: &mut Vec<Deed>) {
         let id = self.fresh_id();
         let (mut terms, mut selector) = (Vec::new(), None);
         let mut term = |name: &str, value: &str| terms.push((name.to_owned(), value.to_owned()));
@@ -316,7 +316,7 @@ impl Client {
     }
 
     /// Publishes an event; the book knows it by the number in its payload.
-    pub(super) fn publish(&mut self, net: &mut Net, deeds: &mut Vec<Deed>) {
+    pub(super) fn publish(&mut self, net: &mut Fabric, deeds: &mut Vec<Deed>) {
         let Role::Publisher(Trade { retained, bytes, qos, .. }) = self.role else { return };
         if self.conn.is_none() {
             return;
@@ -355,7 +355,7 @@ impl Client {
     }
 
     /// Its broker has sent it something.
-    pub(super) fn hear(&mut self, net: &mut Net, told: Told, deeds: &mut Vec<Deed>) {
+    pub(super) fn hear(&mut self, net: &mut Fabric, told: Told, deeds: &mut Vec<Deed>) {
         if self.conn.is_none() {
             return;
         }
@@ -382,7 +382,7 @@ impl Client {
         }
     }
 
-    fn understand(&mut self, net: &mut Net, heard: Heard, deeds: &mut Vec<Deed>) {
+    fn understand(&mut self, net: &mut Fabric, heard: Heard, deeds: &mut Vec<Deed>) {
         let answer = |ack, id| Said::Ack { ack, id, code: 0 };
         let mut said = None;
         match &heard {

@@ -1,9 +1,9 @@
 //! Connections between brokers are cut, heal and break.
 
-use super::net::Net;
+use super::net::Fabric;
 use crate::trunk::Side;
 
-impl Net {
+impl Fabric {
     /// Everything that one end of an edge, or both, send is lost from now on.
     pub(super) fn cut(&mut self, number: usize, sides: [bool; 2]) {
         let edge = &mut self.edges[number];

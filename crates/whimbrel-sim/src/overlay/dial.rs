@@ -4,15 +4,15 @@ use whimbrel_core::{PeerInput, PeerLink};
 use whimbrel_mqtt::Input;
 
 use super::line::Line;
-use super::net::{Net, Node};
+use super::net::{Fabric, Node};
 use crate::trunk::{Side, Trunk};
 
-impl Net {
+impl Fabric {
     /// An edge tries to connect.
     pub(super) fn dial(&mut self, number: usize) {
         let edge = &self.edges[number];
         let (from, to) = edge.ends;
-        let is_linked = |net: &Net| {
+        let is_linked = |net: &Fabric| {
             let ends = |line: &Line| [line.ends[0].0, line.ends[1].0];
             let lines = net.nodes[from].peers.iter().flatten().map(|(line, _)| &net.lines[line]);
             lines.into_iter().any(|line| ends(line) == [from, to] || ends(line) == [to, from])

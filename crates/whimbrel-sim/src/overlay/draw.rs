@@ -10,7 +10,7 @@ use whimbrel_mqtt::Config;
 use super::client::{Class, Client, Role, Trade};
 use super::line::Edge;
 use super::logs::Log;
-use super::net::{AHEAD_MAX, Net};
+use super::net::{AHEAD_MAX, Fabric};
 use super::world::{Fault, World};
 use crate::random::Random;
 use crate::rig::START;
@@ -121,7 +121,7 @@ fn durable(world: &mut World<'_>, random: &mut Random, changes: bool) {
     }
 }
 
-pub(super) fn links(net: &mut Net, random: &mut Random, count: usize) {
+pub(super) fn links(net: &mut Fabric, random: &mut Random, count: usize) {
     let kind = random.below(6);
     let mut pairs: Vec<(usize, usize)> = match kind {
         0 => (1..count).map(|node| (node - 1, node)).collect(),

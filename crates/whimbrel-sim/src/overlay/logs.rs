@@ -8,7 +8,7 @@ use whimbrel_event::Time;
 use whimbrel_journal::twin::Twin;
 use whimbrel_mqtt::{Config, Input, MqttBroker};
 
-use super::net::{Item, Net};
+use super::net::{Fabric, Item};
 use crate::disk::{Driver, EVENT_BYTES_MAX, News, Pace};
 use crate::random::Random;
 
@@ -80,7 +80,7 @@ impl Log {
     }
 }
 
-impl Net {
+impl Fabric {
     /// Whether a broker takes no bytes of clients at present.
     pub(super) fn is_congested(&self, node: usize) -> bool {
         let known = &self.nodes[node];

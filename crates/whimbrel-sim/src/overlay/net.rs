@@ -90,7 +90,7 @@ pub struct Traffic {
 }
 
 /// See the module's documentation.
-pub(super) struct Net {
+pub(super) struct Fabric {
     pub(super) now: Time,
     pub(super) nodes: Vec<Node>,
     pub(super) edges: Vec<Edge>,
@@ -126,9 +126,9 @@ pub(super) struct Net {
     at_once: u32,
 }
 
-impl Net {
-    pub(super) fn new(now: Time, random: Random) -> Net {
-        Net {
+impl Fabric {
+    pub(super) fn new(now: Time, random: Random) -> Fabric {
+        Fabric {
             now,
             nodes: Vec::new(),
             edges: Vec::new(),

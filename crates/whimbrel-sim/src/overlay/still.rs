@@ -8,7 +8,7 @@ use whimbrel_core::{Channel, PeerInput, PeerLink};
 use whimbrel_event::Time;
 use whimbrel_mqtt::{ConnId, Input, Origin};
 
-use super::net::{Item, Net};
+use super::net::{Fabric, Item};
 use crate::random::Random;
 
 /// The source of input that waits for a process.
@@ -84,7 +84,7 @@ impl Still {
     }
 }
 
-impl Net {
+impl Fabric {
     /// Stops a process until a moment.
     pub(super) fn stand_still(&mut self, node: usize, until: Time) {
         if !self.is_up(node) || self.nodes[node].still.is_some() || until <= self.now {

@@ -8,7 +8,7 @@ use mqtt_protocol_core::mqtt::packet::{Qos, UserProperty};
 use whimbrel_mqtt::{Config, ConnId};
 
 use super::line::Edge;
-use super::net::Net;
+use super::net::Fabric;
 use crate::random::Random;
 use crate::rig::START;
 use crate::speech::{Hello, Message, Said, Wanted};
@@ -86,7 +86,7 @@ fn subscriptions(random: &mut Random, count: usize, share: f64) -> Vec<(String, 
 /// Runs the measurement.
 pub fn measure(load: &Load) -> Figures {
     let mut random = Random::new(load.seed);
-    let mut net = Net::new(START, random.fork());
+    let mut net = Fabric::new(START, random.fork());
     net.interest_max = load.interest_max;
     for node in 0..load.brokers {
         net.add_node(0);
@@ -136,14 +136,14 @@ pub fn measure(load: &Load) -> Figures {
     }
 }
 
-fn connect(net: &mut Net, node: usize, clients: &mut usize) -> ConnId {
+fn connect(net: &mut Fabric, node: usize, clients: &mut usize) -> ConnId {
     let conn = net.open(node, *clients);
     *clients += 1;
     net.say(node, conn, &Said::Connect(Hello::v5(&format!("c{clients}"))).encode(Version::V5_0));
     conn
 }
 
-fn subscribe(net: &mut Net, (node, conn): (usize, ConnId), filter: &str, selector: Option<String>) {
+fn subscribe(net: &mut Fabric, (node, conn): (usize, ConnId), filter: &str, selector: Option<String>) {
     let mut wanted = Wanted::new(filter, Qos::AtMostOnce);
     wanted.retain_handling = 2;
     let said = Said::Subscribe { id: 1, identifier: 0, selector, terms: Vec::new(), wanted: vec![wanted] };
@@ -161,7 +161,7 @@ fn event(random: &mut Random, payload: usize) -> Message {
 }
 
 /// Runs the net until a moment; what clients receive is ignored.
-fn run_until(net: &mut Net, until: whimbrel_event::Time) {
+fn run_until(net: &mut Fabric, until: whimbrel_event::Time) {
     while net.next().is_some_and(|at| at <= until) {
         net.step();
         net.told.clear();

@@ -10,7 +10,7 @@ use super::book::Book;
 use super::client::{Client, Role};
 use super::deed::Deed;
 use super::logs::Log;
-use super::net::Net;
+use super::net::Fabric;
 use crate::random::Random;
 use crate::rig::START;
 
@@ -35,7 +35,7 @@ type Starter<'a> = Box<dyn Fn(&mut MqttBroker) + 'a>;
 
 /// See the module's documentation.
 pub(super) struct World<'a> {
-    pub(super) net: Net,
+    pub(super) net: Fabric,
     pub(super) clients: Vec<Client>,
     pub(super) book: Book,
     pub(super) random: Random,
@@ -53,7 +53,7 @@ impl<'a> World<'a> {
     pub(super) fn new(seed: u64, config: Config, kept: Option<usize>, starter: Starter<'a>) -> World<'a> {
         let mut random = Random::new(seed ^ 0x6f_7665_726c_6179);
         World {
-            net: Net::new(START, random.fork()),
+            net: Fabric::new(START, random.fork()),
             clients: Vec::new(),
             book: Book::default(),
             random,

@@ -12,7 +12,7 @@ use whimbrel_selector::Selector;
 
 use super::people::{FIRST, People};
 use crate::cores::costs::Costs;
-use crate::cores::{Ask, Net, START, Setup, Wish};
+use crate::cores::{Ask, Cores, START, Setup, Wish};
 use crate::durable::crowd::{ACKNOWLEDGE_EVERY, Absences};
 use crate::durable::publisher::{class_of, name_of};
 use crate::durable::{BODY, CLASSES, PUBLISHERS, SESSION_SECONDS, TOPIC};
@@ -38,7 +38,7 @@ pub struct Ground {
 /// See the module's documentation.
 pub struct World {
     /// The brokers.
-    pub net: Net,
+    pub net: Cores,
     /// Their subscribers.
     pub people: People,
     /// The brokers where subscribers are, by place.
@@ -77,7 +77,7 @@ impl World {
 
     fn new(brokers: usize, links: Vec<[usize; 2]>, hosting: Vec<usize>, ground: Ground) -> Result<World> {
         let Ground { costs, commit, delay, rate, seed } = ground;
-        let mut net = Net::new(costs, seed);
+        let mut net = Cores::new(costs, seed);
         for _ in 0..brokers {
             net.add(Setup { commit: Some(commit), ..Setup::default() });
         }

@@ -20,7 +20,7 @@ use super::scenario::{ATTRIBUTE, CLASSES, Scenario, TOPIC, VALUES};
 use super::subscriber::{Published, Subscriber};
 use super::tally::{Outcome, Tally};
 use crate::cores::costs::Costs;
-use crate::cores::{Ask, Net, START, Setup, Wish};
+use crate::cores::{Ask, Cores, START, Setup, Wish};
 
 /// How long brokers have to find each other.
 const JOIN: Duration = Duration::from_secs(3);
@@ -58,7 +58,7 @@ pub fn play(scenario: &Scenario, seed: u64) -> Result<Outcome> {
 #[derive(Clone, Copy, Debug)]
 enum Step {
     /// Brokers go on, or something arrives at one.
-    Net,
+    Cores,
     /// The shared link moves.
     Access,
     /// A subscriber comes, goes or moves.
@@ -71,7 +71,7 @@ struct World<'a> {
     scenario: &'a Scenario,
     now: Time,
     /// The publisher's broker, and those that subscribers come to.
-    net: Net,
+    net: Cores,
     radio: Radio,
     nodes: Vec<Node>,
     /// By subscriber: the broker it is at.
@@ -96,7 +96,7 @@ impl<'a> World<'a> {
     fn new(scenario: &'a Scenario, seed: u64) -> Result<World<'a>> {
         let mut random = Random::new(seed);
         let (mut nodes_random, events_random) = (random.fork(), random.fork());
-        let mut net = Net::new(Costs::FREE, seed);
+        let mut net = Cores::new(Costs::FREE, seed);
         net.add(Setup::default());
         for (at, delay) in DELAYS.into_iter().enumerate() {
             let buffer = vec![CacheInterest { filter: TOPIC.into(), selector: None }];
@@ -186,7 +186,7 @@ impl<'a> World<'a> {
     }
 
     fn next_step(&self) -> Option<(Time, Step)> {
-        let net = self.net.next().map(|at| (at.max(self.now), Step::Net));
+        let net = self.net.next().map(|at| (at.max(self.now), Step::Cores));
         let shared = self.radio.shared.as_ref().and_then(|shared| Some((shared.access.next_change()?, Step::Access)));
         let moves = self.moves.peek().map(|Reverse((at, index))| (*at, Step::Move(*index)));
         let publishing = !self.ending || self.places.contains(&None);
@@ -199,7 +199,7 @@ impl<'a> World<'a> {
         assert!(at >= self.now, "time runs forward");
         (self.now, self.net.now) = (at, at);
         match step {
-            Step::Net => self.net.step(&mut self.radio),
+            Step::Cores => self.net.step(&mut self.radio),
             Step::Access => self.move_bytes(),
             Step::Move(index) => {
                 self.moves.pop();

@@ -14,7 +14,7 @@ use super::publisher::Trade;
 use crate::check::notice::{self, Notice};
 use crate::overlay::client::{ORIGIN, VALID, Wish};
 use crate::overlay::door::Told;
-use crate::overlay::net::Net;
+use crate::overlay::net::Fabric;
 use crate::packets::next_packet;
 use crate::random::Random;
 use crate::speech::{Ack, Heard, Hello, Message, Said, Wanted, event_name, user_properties};
@@ -147,7 +147,7 @@ impl Client {
         self.next_id
     }
 
-    pub(super) fn say(&mut self, net: &mut Net, said: &Said) {
+    pub(super) fn say(&mut self, net: &mut Fabric, said: &Said) {
         if let Some(conn) = self.conn {
             net.say(self.node, conn, &said.encode(Version::V5_0));
         }
@@ -155,7 +155,7 @@ impl Client {
 
     /// Acts when its wake time has come. `calm`: nothing changes any more, and clients that are
     /// away return.
-    pub(super) fn act(&mut self, net: &mut Net, calm: bool, deeds: &mut Vec<Deed>) {
+    pub(super) fn act(&mut self, net: &mut Fabric, calm: bool, deeds: &mut Vec<Deed>) {
         self.wake = None;
         let is_old = |(_, _, since): &(usize, ConnId, Time)| net.now.since(*since) > HAUNTED_MAX;
         if let Some((node, conn, _)) = self.ghost.filter(is_old).filter(|_| self.is_welcome()) {
@@ -184,7 +184,7 @@ impl Client {
         }
     }
 
-    fn connect(&mut self, net: &mut Net, deeds: &mut Vec<Deed>) {
+    fn connect(&mut self, net: &mut Fabric, deeds: &mut Vec<Deed>) {
         if !net.is_up(self.node) {
             if !self.is_bound() {
                 self.node = self.random.below(net.nodes.len() as u64) as usize;
@@ -220,7 +220,7 @@ impl Client {
     }
 
     /// A subscriber stays, moves, or sends what it has withheld.
-    fn live(&mut self, net: &mut Net, calm: bool, deeds: &mut Vec<Deed>) {
+    fn live(&mut self, net: &mut Fabric, calm: bool, deeds: &mut Vec<Deed>) {
         let Role::Subscriber(life) = &mut self.role else { return };
         let (habit, keeper, is_there) = (life.habit, life.keeper, life.is_there);
         if calm {
@@ -254,7 +254,7 @@ impl Client {
     }
 
     /// Sends its withheld acknowledgements, and its position.
-    fn settle_all(&mut self, net: &mut Net, deeds: &mut Vec<Deed>) {
+    fn settle_all(&mut self, net: &mut Fabric, deeds: &mut Vec<Deed>) {
         let Role::Subscriber(life) = &mut self.role else { return };
         for said in core::mem::take(&mut life.withheld) {
             self.settle(net, &said, deeds);
@@ -269,7 +269,7 @@ impl Client {
 
     /// Sends an acknowledgement; one that a congested broker does not take at once may never
     /// arrive.
-    fn settle(&mut self, net: &mut Net, said: &Said, deeds: &mut Vec<Deed>) {
+    fn settle(&mut self, net: &mut Fabric, said: &Said, deeds: &mut Vec<Deed>) {
         if let Said::Ack { ack: Ack::Puback | Ack::Pubrec, id, .. } = said
             && !net.is_congested(self.node)
         {
@@ -279,7 +279,7 @@ impl Client {
     }
 
     /// Ends its connection, with or without DISCONNECT.
-    pub(super) fn leave(&mut self, net: &mut Net, deeds: &mut Vec<Deed>) {
+    pub(super) fn leave(&mut self, net: &mut Fabric, deeds: &mut Vec<Deed>) {
         if let Some(conn) = self.conn {
             if self.is_welcome && self.random.chance(500) {
                 self.say(net, &Said::Disconnect { code: 0, expiry: None });
@@ -290,7 +290,7 @@ impl Client {
     }
 
     /// Leaves its connection open and no longer listens to it.
-    fn haunt(&mut self, net: &mut Net, deeds: &mut Vec<Deed>) {
+    fn haunt(&mut self, net: &mut Fabric, deeds: &mut Vec<Deed>) {
         if let Some((node, conn, _)) = self.ghost.take() {
             net.close(node, conn);
         }
@@ -309,7 +309,7 @@ impl Client {
         deeds.push(Deed::Gone);
     }
 
-    fn subscribe(&mut self, net: &mut Net, deeds: &mut Vec<Deed>) {
+    fn subscribe(&mut self, net: &mut Fabric, deeds: &mut Vec<Deed>) {
         let id = self.fresh_id();
         let (mut terms, mut goes_on) = (vec![("w-notices".to_owned(), "on".to_owned())], false);
         let mut term = |name: &str, value: &str| terms.push((name.to_owned(), value.to_owned()));
@@ -338,7 +338,7 @@ impl Client {
     }
 
     /// A broker has sent something on, or closed, one of its connections.
-    pub(super) fn hear(&mut self, net: &mut Net, (slot, told): (usize, Told), deeds: &mut Vec<Deed>) {
+    pub(super) fn hear(&mut self, net: &mut Fabric, (slot, told): (usize, Told), deeds: &mut Vec<Deed>) {
         if slot != self.slot || self.conn.is_none() {
             if told == Told::Closed && slot != self.slot {
                 self.ghost = None;
@@ -362,7 +362,7 @@ impl Client {
         }
     }
 
-    fn understand(&mut self, net: &mut Net, heard: Heard, deeds: &mut Vec<Deed>) {
+    fn understand(&mut self, net: &mut Fabric, heard: Heard, deeds: &mut Vec<Deed>) {
         match heard {
             Heard::Connack { code, session_present, .. } => {
                 deeds.push(Deed::Heard(heard));
@@ -404,7 +404,7 @@ impl Client {
     }
 
     /// CONNECT was answered.
-    fn answered(&mut self, net: &mut Net, (code, is_present): (u8, bool), deeds: &mut Vec<Deed>) {
+    fn answered(&mut self, net: &mut Fabric, (code, is_present): (u8, bool), deeds: &mut Vec<Deed>) {
         if code >= 0x80 {
             self.refusals += 1;
             self.leave(net, deeds);
@@ -440,7 +440,7 @@ impl Client {
     }
 
     /// A message arrives; one that the client already has is only answered.
-    fn take(&mut self, net: &mut Net, message: Message, deeds: &mut Vec<Deed>) {
+    fn take(&mut self, net: &mut Fabric, message: Message, deeds: &mut Vec<Deed>) {
         let (id, qos) = (message.id, message.qos);
         let had = match &mut self.role {
             Role::Subscriber(life) if qos == Qos::ExactlyOnce => !life.received.insert(id),
@@ -459,7 +459,7 @@ impl Client {
     }
 
     /// Answers now or later, in order.
-    fn answer(&mut self, net: &mut Net, said: Said, deeds: &mut Vec<Deed>) {
+    fn answer(&mut self, net: &mut Fabric, said: Said, deeds: &mut Vec<Deed>) {
         if let Role::Subscriber(life) = &mut self.role
             && (!life.withheld.is_empty() || self.random.chance(life.habit.withholds))
         {

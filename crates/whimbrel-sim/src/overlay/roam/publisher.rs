@@ -9,7 +9,7 @@ use whimbrel_event::Time;
 use super::client::{Client, Role};
 use super::deed::Deed;
 use crate::overlay::client::{ORIGIN, TOPICS, VALID};
-use crate::overlay::net::Net;
+use crate::overlay::net::Fabric;
 use crate::speech::{Message, Said};
 
 /// Unacknowledged events of a publisher, at most.
@@ -49,7 +49,7 @@ impl Trade {
 
 impl Client {
     /// Publishes an event, or moves to another broker.
-    pub(super) fn trade(&mut self, net: &mut Net, calm: bool, deeds: &mut Vec<Deed>) {
+    pub(super) fn trade(&mut self, net: &mut Fabric, calm: bool, deeds: &mut Vec<Deed>) {
         let Role::Publisher(trade) = &mut self.role else { return };
         let pause = trade.pause;
         self.wake = Some(net.now + self.random.exponential(pause) + Duration::from_micros(1));
@@ -69,7 +69,7 @@ impl Client {
     }
 
     /// Publishes an event, unless [`WINDOW`] events are not acknowledged.
-    pub(super) fn publish(&mut self, net: &mut Net, deeds: &mut Vec<Deed>) {
+    pub(super) fn publish(&mut self, net: &mut Fabric, deeds: &mut Vec<Deed>) {
         let id = self.fresh_id();
         let is_welcome = self.is_welcome();
         let Role::Publisher(trade) = &mut self.role else { return };
@@ -91,7 +91,7 @@ impl Client {
         self.send(net, (number, id), message, deeds);
     }
 
-    fn send(&mut self, net: &mut Net, (number, id): (u64, u16), message: Message, deeds: &mut Vec<Deed>) {
+    fn send(&mut self, net: &mut Fabric, (number, id): (u64, u16), message: Message, deeds: &mut Vec<Deed>) {
         let Role::Publisher(trade) = &self.role else { return };
         let origin = UserProperty::new(ORIGIN, &*net.nodes[self.node].name).expect(VALID);
         let message = message.property(origin).qos(trade.qos, id);
@@ -101,7 +101,7 @@ impl Client {
 
     /// Sends unacknowledged events again, if they are numbered: otherwise a broker cannot tell them
     /// from new ones.
-    pub(super) fn repeat(&mut self, net: &mut Net, deeds: &mut Vec<Deed>) {
+    pub(super) fn repeat(&mut self, net: &mut Fabric, deeds: &mut Vec<Deed>) {
         let Role::Publisher(trade) = &mut self.role else { return };
         let mut unanswered = core::mem::take(&mut trade.unanswered);
         if !trade.is_numbered {

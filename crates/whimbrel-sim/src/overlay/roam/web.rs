@@ -6,7 +6,7 @@ use std::time::Duration;
 use whimbrel_event::Time;
 
 use crate::overlay::line::Edge;
-use crate::overlay::net::Net;
+use crate::overlay::net::Fabric;
 
 /// Brokers that have been linked this long, directly or over others, have told each other what they
 /// know: map, interests and first copies each take one way, and what is written one group commit.
@@ -45,18 +45,18 @@ pub(super) struct Web {
 
 impl Web {
     /// Inspects the connections that there are.
-    pub(super) fn look(&mut self, net: &Net) {
+    pub(super) fn look(&mut self, net: &Fabric) {
         self.look_at(net, Edge::is_linked);
     }
 
     /// As [`Self::look`], of the connections whose two brokers can hear each other: neither stands
     /// still.
-    pub(super) fn look_at_heard(&mut self, net: &Net) {
+    pub(super) fn look_at_heard(&mut self, net: &Fabric) {
         let goes_on = |node: usize| net.nodes[node].still.is_none();
         self.look_at(net, |edge| edge.is_linked() && goes_on(edge.ends.0) && goes_on(edge.ends.1));
     }
 
-    fn look_at(&mut self, net: &Net, is_linked: impl Fn(&Edge) -> bool) {
+    fn look_at(&mut self, net: &Fabric, is_linked: impl Fn(&Edge) -> bool) {
         let linked = || net.edges.iter().enumerate().filter(|(_, edge)| is_linked(edge));
         let is_known = |last: &State| last.links.iter().map(|(edge, _)| *edge).eq(linked().map(|(edge, _)| edge));
         if self.states.last().is_some_and(is_known) {
@@ -161,7 +161,7 @@ impl Web {
 
 /// The delay to the broker that is farthest from a node: over the present connections or over all
 /// possible ones, whichever is longer.
-fn farthest(net: &Net, from: usize) -> Duration {
+fn farthest(net: &Fabric, from: usize) -> Duration {
     let over = |is_used: &dyn Fn(&Edge) -> bool| {
         let mut ways: Vec<Option<Duration>> = vec![None; net.nodes.len()];
         ways[from] = Some(Duration::ZERO);
@@ -185,7 +185,7 @@ fn farthest(net: &Net, from: usize) -> Duration {
 /// The surroundings of the broker at which something happens. They are inspected only when they are
 /// needed.
 pub(super) struct Reach<'a> {
-    pub(super) net: &'a Net,
+    pub(super) net: &'a Fabric,
     pub(super) node: usize,
 }
 
@@ -207,7 +207,7 @@ impl Reach<'_> {
 }
 
 /// The number of brokers that a broker cannot reach now.
-fn out_of_reach(net: &Net, from: usize) -> usize {
+fn out_of_reach(net: &Fabric, from: usize) -> usize {
     let mut reached = vec![false; net.nodes.len()];
     let mut open = vec![from];
     while let Some(node) = open.pop() {

@@ -13,7 +13,7 @@ use super::deed::Deed;
 use super::web::Reach;
 use crate::overlay::book::Rule;
 use crate::overlay::logs::Log;
-use crate::overlay::net::Net;
+use crate::overlay::net::Fabric;
 use crate::random::Random;
 use crate::rig::START;
 use crate::speech::Heard;
@@ -44,7 +44,7 @@ type Starter<'a> = Box<dyn Fn(&mut MqttBroker) + 'a>;
 
 /// See the module's documentation.
 pub(super) struct World<'a> {
-    pub(super) net: Net,
+    pub(super) net: Fabric,
     pub(super) clients: Vec<Client>,
     pub(super) book: Book,
     pub(super) random: Random,
@@ -70,7 +70,7 @@ impl<'a> World<'a> {
         starter: Starter<'a>,
     ) -> World<'a> {
         let mut random = Random::new(seed ^ 0x726f_616d);
-        let mut net = Net::new(START, random.fork());
+        let mut net = Fabric::new(START, random.fork());
         net.logged = Some(Vec::new());
         let book = Book::new(config.core.max_retain.is_some());
         World {
