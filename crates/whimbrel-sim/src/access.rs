@@ -1,11 +1,11 @@
-//! An access link that many share, without IO: the radio cell, or the emulated network of an
-//! experiment with a bound on the total bandwidth of all its members.
+//! An access link that several members share, without IO: the radio cell, or the emulated network
+//! of an experiment whose total bandwidth is bounded.
 //!
-//! Members hand in pieces of byte streams; the link sends one chunk at a time, at its one rate, and
-//! takes the members that have something to send in turn. So each gets an equal part of the rate,
-//! and what a member does not use is the others'. What a member may have waiting is bounded: its
-//! sender asks [`Access::has_room`], and holds the rest back. A chunk arrives when it has been sent
-//! and the link's delay has passed.
+//! Members hand in pieces of byte streams. The link sends one chunk at a time, at its one rate, and
+//! takes the members with something to send in turn. So each gets an equal part of the rate, and
+//! the part that a member does not use is shared by the others. The bytes that a member may have
+//! waiting are bounded: its sender asks [`Access::has_room`], and holds the rest back. A chunk
+//! arrives when it has been sent and the link's delay has passed.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -14,15 +14,15 @@ use whimbrel_event::Time;
 
 use crate::link::Arrival;
 
-/// What a shared access link is like.
+/// The properties of a shared access link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shape {
     /// Bytes per second over all members, at least 1.
     pub rate: u64,
-    /// From the end of sending to arrival.
+    /// The time from the end of sending to arrival.
     pub delay: Duration,
-    /// The largest piece that is sent at once, bytes, at least 1: what a member waits for another
-    /// at most, per member.
+    /// The largest piece that is sent at once, bytes, at least 1. It bounds how long a member waits
+    /// for each other member.
     pub chunk: usize,
     /// Bytes that one member may have waiting, at least 1; the piece that crosses the bound is
     /// still taken.
@@ -33,28 +33,28 @@ impl Shape {
     /// The wireless network of 10 MB/s in the experiments on semi-durable subscriptions.
     pub const WIDE: Shape = Shape { rate: 10_000_000, delay: Duration::from_millis(5), chunk: 1460, queue: 64 << 10 };
 
-    /// The one of 220 kB/s.
+    /// The network of 220 kB/s in those experiments.
     pub const NARROW: Shape = Shape { rate: 220_000, ..Shape::WIDE };
 
-    /// How long it takes to send that many bytes.
+    /// How long it takes to send a number of bytes.
     pub fn sending(&self, bytes: usize) -> Duration {
         Duration::from_nanos((bytes as u128 * 1_000_000_000).div_ceil(u128::from(self.rate)) as u64)
     }
 }
 
-/// One who sends over the link: the name is free again after [`Access::leave`].
+/// A sender on the link. The name is free again after [`Access::leave`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Member(usize);
 
-/// What waits for one member's turn.
+/// The pieces of one member that wait for its turn.
 #[derive(Debug, Default)]
 struct Queue {
     pieces: VecDeque<Arrival>,
     bytes: usize,
     joined: bool,
-    /// Waits for its turn.
+    /// Whether it is in `turns`.
     listed: bool,
-    /// Counts those who had this place before: what they sent is nobody's.
+    /// The number of earlier members with this index: their pieces are not delivered.
     term: u64,
 }
 
@@ -65,9 +65,9 @@ pub struct Access {
     queues: Vec<Queue>,
     /// Members with something to send; the first is next.
     turns: VecDeque<usize>,
-    /// When the chunk that is being sent is sent.
+    /// When the sending of the present chunk ends.
     idle_at: Time,
-    /// What has been sent, or is being sent, and when it arrives.
+    /// Pieces that have been sent or are being sent, each with its arrival.
     flying: VecDeque<(Time, usize, u64, Arrival)>,
 }
 
@@ -77,7 +77,7 @@ impl Access {
         Access { shape, queues: Vec::new(), turns: VecDeque::new(), idle_at: Time::ZERO, flying: VecDeque::new() }
     }
 
-    /// Takes part from now on.
+    /// Adds a member.
     pub fn join(&mut self) -> Member {
         let free = self.queues.iter().position(|queue| !queue.joined && !queue.listed);
         let member = free.unwrap_or_else(|| {
@@ -88,7 +88,7 @@ impl Access {
         Member(member)
     }
 
-    /// Takes part no more: what it has waiting or under way is lost.
+    /// Removes a member: its pieces, waiting or in flight, are lost.
     pub fn leave(&mut self, member: Member) {
         let queue = &mut self.queues[member.0];
         let (listed, term) = (queue.listed, queue.term + 1);
@@ -113,7 +113,7 @@ impl Access {
         assert!(self.has_room(member), "{member:?} has as much waiting as it may");
         self.send(now);
         if self.turns.is_empty() {
-            // It has been idle, and begins now.
+            // The link was idle, and begins now.
             self.idle_at = self.idle_at.max(now);
         }
         let queue = &mut self.queues[member.0];
@@ -125,16 +125,16 @@ impl Access {
         self.send(now);
     }
 
-    /// When something happens of itself: a chunk arrives, or a turn comes, after which a member may
-    /// have room again.
+    /// When the link next acts by itself: a chunk arrives, or a turn begins, after which a member
+    /// may have room again.
     pub fn next_change(&self) -> Option<Time> {
         let arrival = self.flying.front().map(|(at, ..)| *at);
         let turn = (!self.turns.is_empty()).then_some(self.idle_at);
         [arrival, turn].into_iter().flatten().min()
     }
 
-    /// What has arrived by now, one chunk at a time. Call it until there is no more whenever
-    /// [`Access::next_change`] has come.
+    /// The next chunk that has arrived by now. Call it until it returns `None` whenever
+    /// [`Access::next_change`] is due.
     pub fn read(&mut self, now: Time) -> Option<(Member, Arrival)> {
         self.send(now);
         while self.flying.front().is_some_and(|(at, ..)| *at <= now) {
@@ -146,7 +146,7 @@ impl Access {
         None
     }
 
-    /// Sends what was its turn by now: each chunk begins when the one before it was sent.
+    /// Sends the chunks whose turn has begun by now: each begins when the one before it was sent.
     fn send(&mut self, now: Time) {
         while self.idle_at <= now {
             let Some(member) = self.turns.pop_front() else { return };
@@ -222,7 +222,7 @@ mod tests {
         let mut access = Access::new(SHAPE);
         let members: Vec<Member> = (0..20).map(|_| access.join()).collect();
         for (at, member) in members.iter().enumerate() {
-            // One hands in much at once, another in many small pieces.
+            // Every other member hands in much at once, the rest many small pieces.
             for _ in 0..if at % 2 == 0 { 1 } else { 30 } {
                 access.push(ms(0), *member, bytes(if at % 2 == 0 { 30_000 } else { 1000 }));
             }
@@ -298,7 +298,7 @@ mod tests {
         assert_eq!(drain(&mut access).len(), 1);
         access.push(ms(500), member, bytes(1000));
         assert_eq!(drain(&mut access), [(ms(503), member, 1000)]);
-        // Looked at late, it has still sent without a pause.
+        // The link is inspected late, and has sent without a pause.
         access.push(ms(600), member, bytes(5000));
         let late = ms(700);
         let mut count = 0;

@@ -7,7 +7,7 @@ use whimbrel_event::Time;
 use crate::access::{Access, Member, Shape};
 use crate::link::Arrival;
 
-/// Which way bytes go over a line.
+/// The direction of bytes over a line.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Way {
     /// To the broker.
@@ -23,7 +23,7 @@ pub(crate) struct Cell {
     access: Access,
     members: BTreeMap<(usize, Way), Member>,
     lines: BTreeMap<Member, (usize, Way)>,
-    /// When the world will look at it.
+    /// When the world will next inspect it.
     pub(crate) scheduled: Option<Time>,
 }
 
@@ -32,7 +32,7 @@ impl Cell {
         Cell { access: Access::new(shape), members: BTreeMap::new(), lines: BTreeMap::new(), scheduled: None }
     }
 
-    /// A line begins.
+    /// Adds a line.
     pub(crate) fn join(&mut self, line: usize) {
         for way in [Way::Up, Way::Down] {
             let member = self.access.join();
@@ -41,7 +41,7 @@ impl Cell {
         }
     }
 
-    /// Nothing comes that way over a line any more: what is under way is lost.
+    /// Ends one direction of a line: pieces in flight that way are lost.
     pub(crate) fn leave(&mut self, line: usize, way: Way) {
         if let Some(member) = self.members.remove(&(line, way)) {
             self.lines.remove(&member);
@@ -49,25 +49,25 @@ impl Cell {
         }
     }
 
-    /// Whether a piece may be handed in that comes over a line; over one that has ended, anything
-    /// goes nowhere.
+    /// Whether a piece of a line may be handed in. A line that has ended takes any piece, and loses
+    /// it.
     pub(crate) fn has_room(&self, line: usize, way: Way) -> bool {
         self.members.get(&(line, way)).is_none_or(|member| self.access.has_room(*member))
     }
 
-    /// Hands in a piece that has room.
+    /// Hands in a piece for which there is room.
     pub(crate) fn push(&mut self, now: Time, line: usize, way: Way, piece: Arrival) {
         if let Some(member) = self.members.get(&(line, way)) {
             self.access.push(now, *member, piece);
         }
     }
 
-    /// When something arrives, or somebody has room again.
+    /// When a piece arrives, or a line has room again.
     pub(crate) fn next_change(&self) -> Option<Time> {
         self.access.next_change()
     }
 
-    /// What has arrived by now, one piece at a time.
+    /// The next piece that has arrived by now.
     pub(crate) fn read(&mut self, now: Time) -> Option<(usize, Way, Arrival)> {
         let (member, arrival) = self.access.read(now)?;
         let (line, way) = *self.lines.get(&member)?;
@@ -77,7 +77,7 @@ impl Cell {
         Some((line, way, arrival))
     }
 
-    /// The lines over it.
+    /// The lines that share it.
     pub(crate) fn lines(&self) -> Vec<usize> {
         let mut lines: Vec<usize> = self.members.keys().map(|(line, _)| *line).collect();
         lines.dedup();

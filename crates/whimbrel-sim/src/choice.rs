@@ -1,5 +1,5 @@
 //! Selectors as simulated clients use them: a few forms over the user properties that clients here
-//! send, and what each selects. Written from the standard's truth tables, and sharing no code with
+//! send, and their meaning. It is written from the standard's truth tables and shares no code with
 //! the broker.
 
 use std::fmt;
@@ -16,17 +16,17 @@ pub const NAME: &str = "w-selector";
 /// 100 here.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Choice {
-    /// `fuel` is there and greater.
+    /// `fuel` is present and greater.
     More(u64),
-    /// `fuel` is there and not less: unknown is not true, negated or not.
+    /// `fuel` is present and not less: unknown is not true, negated or not.
     NotLess(u64),
-    /// The first `line` is that text.
+    /// The first `line` is this number.
     Line(u64),
     /// There is no `line`.
     NoLine,
     /// `fuel` is in a range, or `line` is smaller: one may be unknown if the other is true.
     Either(u64, u64, u64),
-    /// Both are there, and their sum is greater.
+    /// Both are present, and their sum is greater.
     Sum(u64),
 }
 
@@ -44,7 +44,7 @@ impl Choice {
         }
     }
 
-    /// Reads what [`Choice`] prints; `None` for anything else.
+    /// Parses the text that [`Choice`] prints; `None` for any other text.
     pub fn parse(text: &str) -> Option<Choice> {
         let number = |text: &str| text.parse().ok();
         Some(match text.split(' ').collect::<Vec<_>>()[..] {
@@ -60,7 +60,7 @@ impl Choice {
         })
     }
 
-    /// Whether it selects a message.
+    /// Whether the selector wants a message.
     pub fn wants(self, message: &Message) -> bool {
         let (fuel, line) = (value(message, "fuel"), value(message, "line"));
         match self {
@@ -89,7 +89,7 @@ impl fmt::Display for Choice {
     }
 }
 
-/// The number in the first user property of that name.
+/// The number in the first user property of a name.
 fn value(message: &Message, name: &str) -> Option<u64> {
     let mut values = message.properties.iter().filter_map(|property| match property {
         Property::UserProperty(pair) if pair.key() == name => Some(pair.val()),

@@ -1,5 +1,5 @@
-//! How far apart the sites of a wide area are: round trips between each two of them, measured or
-//! reckoned from where they are.
+//! The distances between the sites of a wide area: round trips between each pair, measured or
+//! computed from coordinates.
 //!
 //! Measured ones are read from a directory with `azure_sites.csv`
 //! (`site,name,latitude_deg,longitude_deg`) and `azure_rtt.csv` (`src,dst,rtt_ms`, one row for each
@@ -17,11 +17,11 @@ use crate::random::Random;
 const EARTH_RADIUS: f64 = 6_371_008.8;
 /// Light in a fibre: two thirds of its speed in the vacuum, m/s.
 const FIBRE_SPEED: f64 = 2.0 / 3.0 * 299_792_458.0;
-/// How much longer than the great circle the way of a fibre is taken to be.
+/// The assumed length of a fibre relative to the great circle.
 const DETOUR: f64 = 1.3;
-/// What equipment adds to a reckoned round trip.
+/// The time that equipment adds to a computed round trip.
 const EQUIPMENT: Duration = Duration::from_millis(1);
-/// Sites that a file may have.
+/// The number of sites that a file may have, at most.
 pub const SITES_MAX: usize = 1024;
 /// The longest round trip that a file may tell, ms.
 const ROUND_TRIP_MAX_MS: f64 = 60_000.0;
@@ -32,9 +32,9 @@ pub enum Problem {
     /// A file cannot be read.
     #[error("cannot read {file}: {source}")]
     Unreadable {
-        /// Which.
+        /// The file.
         file: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
     /// A file is not what it should be.
@@ -42,9 +42,9 @@ pub enum Problem {
     Malformed {
         /// Which.
         file: &'static str,
-        /// From 1; 0 for the file as a whole.
+        /// The line's number, from 1; 0: the file as a whole.
         line: usize,
-        /// What is wrong there.
+        /// The mistake.
         what: &'static str,
     },
 }
@@ -61,7 +61,7 @@ pub struct Site {
 }
 
 impl Site {
-    /// Metres to another along the great circle, by the haversine formula.
+    /// The distance to another site along the great circle, metres, by the haversine formula.
     pub fn distance(&self, other: &Site) -> f64 {
         let half = |degrees: f64| (degrees.to_radians() / 2.0).sin().powi(2);
         let cosines = self.latitude.to_radians().cos() * other.latitude.to_radians().cos();
@@ -69,25 +69,25 @@ impl Site {
         2.0 * EARTH_RADIUS * haversine.sqrt().min(1.0).asin()
     }
 
-    /// The round trip to another that follows from the distance: a fibre that is 1.3 times as long,
-    /// and 1 ms. In whole tens of microseconds, so that the last digits of a machine's sine do not
-    /// matter.
+    /// The round trip to another site, computed from the distance: through a fibre that is 1.3
+    /// times as long, plus 1 ms. It is rounded to tens of microseconds, so that the last digits of
+    /// a machine's sine do not matter.
     pub fn reckoned(&self, other: &Site) -> Duration {
         let seconds = 2.0 * self.distance(other) * DETOUR / FIBRE_SPEED;
         EQUIPMENT + Duration::from_micros((seconds * 100_000.0).round() as u64 * 10)
     }
 }
 
-/// Sites, and the round trip between each two.
+/// Sites, and the round trip between each pair.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RoundTrips {
     sites: Vec<Site>,
-    /// Row by row, as many as sites.
+    /// Row by row; rows and columns are sites.
     spans: Vec<Duration>,
 }
 
 impl RoundTrips {
-    /// Those of the table of cities, reckoned.
+    /// The round trips of the table of cities, computed.
     pub fn reckoned() -> Self {
         let site = |(name, latitude, longitude): &(&str, f64, f64)| Site {
             name: (*name).to_owned(),
@@ -97,8 +97,7 @@ impl RoundTrips {
         RoundTrips::between(CITIES.iter().map(site).collect(), &BTreeMap::new())
     }
 
-    /// The measured ones of a directory, or the reckoned ones if it does not have the file of
-    /// sites.
+    /// The measured round trips of a directory, or the computed ones if it has no file of sites.
     ///
     /// # Errors
     /// When a file is there and cannot be read, or is not what it should be.
@@ -112,7 +111,7 @@ impl RoundTrips {
         RoundTrips::parse(&read(sites)?, &read(spans)?)
     }
 
-    /// The measured ones, from the text of both files. See the module's documentation.
+    /// Parses the measured round trips from the text of both files. See the module's documentation.
     ///
     /// # Errors
     /// When a row has too few fields, names an unknown site, or has a number out of its bounds;
@@ -147,12 +146,12 @@ impl RoundTrips {
         RoundTrips { sites, spans }
     }
 
-    /// The sites; their places in it are their numbers.
+    /// The sites; a site's number is its index.
     pub fn sites(&self) -> &[Site] {
         &self.sites
     }
 
-    /// The round trip from one to another, nothing from one to itself.
+    /// The round trip from one site to another; zero from a site to itself.
     ///
     /// # Panics
     /// If a number is not that of a site.
@@ -161,7 +160,7 @@ impl RoundTrips {
         self.spans[from * self.sites.len() + to]
     }
 
-    /// So many of the sites, drawn without order; all of them if there are fewer.
+    /// A number of sites, drawn in random order; all of them if there are fewer.
     #[must_use]
     pub fn choose(&self, count: usize, random: &mut Random) -> RoundTrips {
         let mut left: Vec<usize> = (0..self.sites.len()).collect();
@@ -176,7 +175,7 @@ impl RoundTrips {
     }
 }
 
-/// The rows below the head line, cut at commas, with the numbers of their lines.
+/// The rows below the header, split at commas, with their line numbers.
 fn rows(text: &str) -> impl Iterator<Item = (usize, Vec<&str>)> {
     let lines = text.lines().enumerate().skip(1).filter(|(_, line)| !line.trim().is_empty());
     lines.map(|(at, line)| (at + 1, line.split(',').map(str::trim).collect()))

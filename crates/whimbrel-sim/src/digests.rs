@@ -1,10 +1,10 @@
-//! Digests of the bytes that brokers send, one per stream: they tell whether two versions of the
-//! broker do the same.
+//! Digests of the bytes that brokers send, one per stream. They show whether two versions of the
+//! broker behave the same.
 //!
-//! A stream is what one broker sends to one connection of a client, or on one channel of one link
-//! to another broker. A digest covers the bytes of its stream and the moments at which they were
-//! sent, but not how they were cut into pieces, nor in which order the streams were served within a
-//! step: those may change without a change that anything outside can see.
+//! A stream is the bytes that one broker sends to one connection of a client, or on one channel of
+//! one link to another broker. A digest covers the bytes of its stream and the times at which they
+//! were sent, but not how they were cut into pieces, nor the order in which the streams were served
+//! within a step: those may change without a visible difference.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,7 +18,7 @@ use crate::trunk::Side;
 /// A sequence of bytes whose order is kept.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Stream {
-    /// From a broker to all clients that one after another had this connection.
+    /// From a broker to all clients that used this connection, one after another.
     Client {
         /// The broker's number.
         broker: usize,
@@ -67,7 +67,7 @@ pub struct Digests {
 const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 const PRIME: u64 = 0x0100_0000_01b3;
 
-/// What follows a moment in a digest: bytes, or the end of the connection.
+/// The byte that follows a time in a digest: bytes come next, or the connection ends.
 const BYTES: u8 = 0;
 const END: u8 = 1;
 

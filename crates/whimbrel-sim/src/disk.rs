@@ -1,9 +1,9 @@
 //! The driver of the broker's log, on a simulated disk and in virtual time.
 //!
-//! It does what any driver of [`whimbrel_core::store`] does: at the end of each turn it takes the
-//! batches of the broker in their order, each of which goes into the journal's batch as a whole,
-//! and tells the broker how far they are durable. The disk is a [`Twin`]: what was not synced is
-//! lost, or torn, when the world crashes.
+//! As any driver of [`whimbrel_core::store`] it takes the broker's batches in order at the end of
+//! each turn, puts each as a whole into a batch of the journal, and tells the broker how far they
+//! are durable. The disk is a [`Twin`]: sectors that were not synced are lost, or torn, when the
+//! world crashes.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -19,10 +19,10 @@ use whimbrel_mqtt::MqttBroker;
 
 use crate::random::Random;
 
-/// Bytes of one event that is logged. With a retained copy it fits into a batch.
+/// The largest event that is logged, bytes. With a retained copy it fits into a batch.
 pub const EVENT_BYTES_MAX: usize = 6 << 10;
 
-/// A log that is full soon, and whose files are changed often.
+/// A log that soon needs another file, and changes its files often.
 const OPTIONS: Options = Options { segment_bytes: 128 << 10, batch_bytes: 16 << 10, max_bytes: u64::MAX };
 
 /// Kinds of streams.
@@ -31,16 +31,16 @@ const FILTER: u32 = 2;
 const MAP: u32 = 3;
 const TICKS: u32 = 4;
 
-/// Bytes of one read at most: parts are small, so that there are many.
+/// Bytes of one read, at most. Parts are small, so that there are many.
 const READ_BYTES: usize = 2 << 10;
 
-/// Letters of a write that is refused.
+/// Characters of the text about a write that is refused, at most.
 const WORDS_MAX: usize = 300;
 
-/// How often a full log is looked at.
+/// How long until a full log is inspected again.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// The stream of the journal that has that name.
+/// The journal's stream for a stream name.
 fn id_of(name: StreamName) -> StreamId {
     match name {
         StreamName::Events(pubend) => StreamId { kind: EVENTS, id: pubend.into() },
@@ -54,13 +54,13 @@ fn id_of(name: StreamName) -> StreamId {
 /// How long a commit takes.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// At least.
+    /// The least time.
     pub least: Duration,
-    /// At most.
+    /// The longest time.
     pub most: Duration,
 }
 
-/// Something that the broker is to be told.
+/// A report for the broker.
 #[derive(Debug)]
 pub(crate) enum News {
     /// See [`whimbrel_mqtt::Input::Committed`].
@@ -74,7 +74,7 @@ pub(crate) enum News {
 /// A part of a stream that was read.
 #[derive(Debug)]
 pub(crate) struct Slice {
-    /// Of the [`Fetch`].
+    /// The number of the [`Fetch`].
     pub(crate) number: u32,
     /// Records in the order of their ticks.
     pub(crate) records: Vec<(Tick, Vec<u8>)>,
@@ -85,7 +85,7 @@ pub(crate) struct Slice {
 /// A record of an event that is durable: the pubend's index, the tick, and the record.
 pub(crate) type Logged = (u8, u64, Vec<u8>);
 
-/// What a log holds that was opened.
+/// The contents of a log at its opening.
 #[derive(Debug)]
 pub(crate) struct Found {
     /// The map: keys and values.
@@ -94,7 +94,7 @@ pub(crate) struct Found {
     pub(crate) state: LogState,
 }
 
-/// A write that is under way.
+/// A write in progress.
 #[derive(Debug)]
 struct Flight {
     done_at: Time,
@@ -109,26 +109,25 @@ pub(crate) struct Driver {
     log: Log,
     map: Map,
     streams: BTreeMap<StreamName, Stream>,
-    /// What was submitted and is not durable: the ticket of a batch's last operation, and the
-    /// batch.
+    /// Batches that were submitted and are not durable, each with the ticket of its last operation.
     tickets: VecDeque<(Ticket, BatchNo)>,
     disk: Disk,
     flight: Option<Flight>,
-    /// What is being read, and until when.
+    /// Reads in progress, each with its end.
     fetches: VecDeque<(Time, Fetch)>,
     pace: Pace,
     random: Random,
-    /// The next sync fails.
+    /// Whether the next sync fails.
     fails: bool,
     look_at: Time,
-    /// The last tick of each stream of events that was shown.
+    /// The last tick of each stream of events that [`Driver::logged`] returned.
     shown: [u64; HOST_RELIABLE_MAX as usize],
     buffer: Vec<u8>,
     reading: ReadBuffer,
 }
 
 impl Driver {
-    /// Opens the log on this disk, or makes one.
+    /// Opens the log on a disk, or creates one.
     ///
     /// # Panics
     /// When that is not possible: nothing that a crash does to a disk prevents it.
@@ -183,7 +182,7 @@ impl Driver {
         (driver, found)
     }
 
-    /// The machine stops: what the disk holds afterwards. Each sector that was written and not
+    /// The machine stops; returns the disk's state afterwards. Each sector that was written and not
     /// synced is as before, as written, or torn.
     pub(crate) fn crash(mut self) -> Twin {
         let weights = *self.random.pick(&[[1, 0, 0], [0, 1, 0], [1, 1, 1], [4, 4, 1]]);
@@ -199,20 +198,20 @@ impl Driver {
         self.disk
     }
 
-    /// The next sync fails, or does not.
+    /// Sets whether the next sync fails.
     pub(crate) fn fail(&mut self, fails: bool) {
         self.fails = fails;
     }
 
-    /// The disk has no room for another file, or has room again.
+    /// Sets whether the disk lacks room for another file.
     pub(crate) fn fill(&mut self, full: bool) {
         let slots = self.twin.slots().expect("the twin lists its files");
         let used = slots.iter().map(|(_, bytes)| bytes).sum();
         self.twin.set_room(full.then_some(used));
     }
 
-    /// Takes what the broker wants written, as far as the log has room for it, and lets the disk
-    /// begin. Gives what the broker must be told before it goes on.
+    /// Takes the broker's batches, as far as the log has room for them, and lets the disk begin.
+    /// Returns a report that the broker must be given before it continues.
     pub(crate) fn submit(&mut self, now: Time, broker: &mut MqttBroker) -> Option<News> {
         while let Some(fetch) = broker.fetch() {
             let takes = self.takes();
@@ -247,7 +246,7 @@ impl Driver {
         None
     }
 
-    /// Puts a batch that has room into the batch.
+    /// Puts a broker's batch that has room into the journal's batch.
     fn write(&mut self, batch: &Batch<'_>) {
         let Driver { log, map, streams, .. } = self;
         for write in batch.writes() {
@@ -275,7 +274,7 @@ impl Driver {
         }
     }
 
-    /// Lets the disk do what is to be done, unless it is busy.
+    /// Starts the disk's next step, unless the disk is busy.
     fn begin(&mut self, now: Time) {
         while let Some(chore) = self.log.next_chore() {
             self.log.chore_done(perform_chore(&self.twin, chore));
@@ -283,7 +282,7 @@ impl Driver {
         if self.flight.is_none()
             && let Some(step) = self.log.next_write()
         {
-            // What is written now is torn if the world crashes before it is synced.
+            // Bytes written now are torn if the world crashes before the sync.
             let mut parts = step.encode(&mut self.buffer).into_iter().filter(|(_, range)| !range.is_empty());
             let outcome =
                 parts.try_for_each(|(offset, range)| self.twin.write(step.slot(), offset, &self.buffer[range]));
@@ -292,13 +291,13 @@ impl Driver {
         }
     }
 
-    /// How long the disk takes for something.
+    /// How long the disk takes for one step.
     fn takes(&mut self) -> Duration {
         let Pace { least, most } = self.pace;
         Duration::from_nanos(self.random.between(least.as_nanos() as u64, most.as_nanos() as u64))
     }
 
-    /// Reads what the broker has asked for; each time something, or that there is nothing.
+    /// Reads a part of a stream that the broker has asked for; perhaps an empty one.
     fn read(&mut self, fetch: Fetch) -> Slice {
         let Fetch { number, stream, after, upto, bytes } = fetch;
         let mut slice = Slice { number, records: Vec::new(), upto };
@@ -312,7 +311,7 @@ impl Driver {
         slice
     }
 
-    /// When something happens of itself.
+    /// When the disk next acts by itself.
     pub(crate) fn next_change(&self) -> Option<Time> {
         let look = (self.disk == Disk::Full).then_some(self.look_at);
         let done = self.flight.as_ref().map(|flight| flight.done_at);
@@ -320,7 +319,7 @@ impl Driver {
         [look, done, read].into_iter().flatten().min()
     }
 
-    /// That moment has come.
+    /// Does what is due by now.
     pub(crate) fn change(&mut self, now: Time) -> Vec<News> {
         let mut news = Vec::new();
         if let Some(flight) = self.flight.take_if(|flight| flight.done_at <= now) {
@@ -347,7 +346,7 @@ impl Driver {
         news
     }
 
-    /// A write is synced, or cannot be.
+    /// A write is synced, or has failed.
     fn finish(&mut self, flight: Flight) -> Option<News> {
         if std::mem::take(&mut self.fails) {
             self.twin.fail_sync(self.twin.operations());
@@ -368,7 +367,7 @@ impl Driver {
         self.tickets.drain(..done).next_back().map(|(_, batch)| News::Committed(batch))
     }
 
-    /// Events that became durable since this was last asked, and all of them at first.
+    /// Events that became durable since the last call; at first, all of them.
     pub(crate) fn logged(&mut self) -> Vec<Logged> {
         let mut logged = Vec::new();
         for pubend in 0..HOST_RELIABLE_MAX {
@@ -385,7 +384,7 @@ impl Driver {
     }
 }
 
-/// The stream of that name, which is born if it must be.
+/// The journal's stream of a name, created if it must be.
 fn stream_of(streams: &mut BTreeMap<StreamName, Stream>, log: &mut Log, name: StreamName) -> Stream {
     *streams.entry(name).or_insert_with(|| log.open_stream(id_of(name)).expect("its birth was required").0)
 }
@@ -396,7 +395,7 @@ fn filters_of(streams: &BTreeMap<StreamName, Stream>, name: StreamName) -> impl 
     streams.iter().filter(move |(of, _)| is_its(of)).map(|(_, stream)| *stream)
 }
 
-/// What a batch needs of a batch.
+/// What one batch of the broker needs in the journal's batch.
 fn need_of(batch: &Batch<'_>, streams: &BTreeMap<StreamName, Stream>) -> Need {
     let mut need = Need::default();
     for write in batch.writes() {
@@ -408,7 +407,7 @@ fn need_of(batch: &Batch<'_>, streams: &BTreeMap<StreamName, Stream>) -> Need {
             Write::Record { body, .. } => {
                 need.record(body.len());
                 need.streams += 1;
-                // Its stream may have to be born.
+                // Its stream may have to be created.
                 need.changes += 1;
             }
             Write::Put { key, value } => need.put(key.len(), value.len()),

@@ -1,5 +1,5 @@
 //! Worlds whose broker has a log: scenarios drawn from one seed, with crashes, full disks and
-//! failing ones.
+//! failing disks.
 
 use std::fmt;
 use std::time::Duration;
@@ -22,70 +22,70 @@ use crate::simulation::draw_plan;
 use crate::trace::KEPT;
 use crate::world::World;
 
-/// How long clients, links and disks misbehave.
+/// How long clients, links and disks misbehave, in seconds.
 const STORM: [u64; 3] = [5, 10, 20];
 
-/// After the storm: everything that waits has been answered by then.
+/// How long the calm after the storm lasts: by its end everything that waits has been answered.
 const CALM: Duration = Duration::from_secs(120);
 
-/// Mean time between two things that happen to the disk.
+/// The mean time between two disturbances of the disk.
 const WEATHER: Duration = Duration::from_secs(2);
 
-/// How long a disk is full, at most twice; a failed one is that long before the machine is started
-/// again.
+/// Half of the longest time that a disk is full, and that a machine with a failed disk waits for
+/// its restart.
 const TROUBLE: Duration = Duration::from_secs(5);
 
-/// How far the clock steps at a restart, at most.
+/// The greatest step of the clock at a restart.
 const STEP_MAX: Duration = Duration::from_secs(60);
 
-/// How long it takes at most until a disk without room for more files is full.
+/// How long it takes, at most, until a disk without room for more files is full.
 const FILLING: Duration = Duration::from_secs(10);
 
-/// How long sessions outlive their connections at most: longer than any world lasts, and short
+/// How long sessions outlive their connections, at most: longer than any world lasts, and short
 /// enough to be waited for at its end.
 const EXPIRY_MAX: Duration = Duration::from_secs(1_500);
 
-/// What may happen in durable worlds, as far as brokers stand it by now. Everything that is to be
-/// switched on some day is named here.
+/// Which disturbances durable worlds may have. One that brokers do not withstand yet is named here,
+/// and off.
 #[derive(Clone, Copy, Debug)]
 struct May {
-    /// The broker's machine crashes.
+    /// Whether the broker's machine crashes.
     crash: bool,
-    /// A sync fails.
+    /// Whether a sync may fail.
     fail: bool,
-    /// The disk is full for a while.
+    /// Whether the disk may be full for a while.
     fill: bool,
-    /// There are clients that know where they stand, what is not acknowledged is given up after a
-    /// while, and the order of what comes is looked at.
+    /// Whether there are clients that know their position, unacknowledged events are given up after
+    /// a while, and the order of deliveries is checked.
     follow: bool,
 }
 
-/// What may happen in the worlds that every broker has to stand.
+/// The disturbances that every broker must withstand.
 const SETTLED: May = May { crash: true, fail: true, fill: true, follow: false };
 
-/// What may happen in worlds that are not all stood yet.
+/// The disturbances of the widest worlds.
 const WIDE: May = May { follow: true, ..SETTLED };
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// The run's seed.
     pub seed: u64,
-    /// Two runs with the same digest did the same.
+    /// A digest of the run: equal for two runs in which the same things happened.
     pub digest: u64,
-    /// Of all that brokers sent, one for each stream.
+    /// Digests of everything that brokers sent, one for each stream.
     pub streams: Digests,
-    /// What was seen.
+    /// What was counted.
     pub counts: Counts,
-    /// Syncs that failed.
+    /// The number of syncs that failed.
     pub failures: u64,
-    /// How often the log was full.
+    /// The number of times that the log was full.
     pub fillings: u64,
-    /// The account of the last broker.
+    /// The last broker's own counters.
     pub stats: Stats,
     /// Broken rules.
     pub violations: Vec<Violation>,
-    /// The last of what happened at the broker's door, if a rule was broken.
+    /// The last of the broker's input and output, if a rule was broken.
     pub story: String,
 }
 
@@ -104,23 +104,22 @@ impl fmt::Display for Report {
     }
 }
 
-/// Plays the scenario of that seed.
+/// Plays the scenario of a seed.
 pub fn run(seed: u64) -> Report {
     play(seed, (SETTLED, KEPT), |_| {})
 }
 
-/// As [`run`], in a world in which more may happen.
+/// As [`run`], in a world with more disturbances.
 pub fn run_wide(seed: u64) -> Report {
     play(seed, (WIDE, KEPT), |_| {})
 }
 
-/// As [`run_wide`], with a longer or shorter story.
+/// As [`run_wide`], with a story of the last `kept` entries.
 pub fn replay_wide(seed: u64, kept: usize) -> Report {
     play(seed, (WIDE, kept), |_| {})
 }
 
-/// As [`run`], with a longer or shorter story: of the last `kept` things that happened, at least
-/// one.
+/// As [`run`], with a story of the last `kept` entries, at least one.
 pub fn replay(seed: u64, kept: usize) -> Report {
     play(seed, (SETTLED, kept), |_| {})
 }
@@ -160,7 +159,7 @@ fn play(seed: u64, (may, kept): (May, usize), alter: impl FnOnce(&mut World<'_>)
     Report { seed, digest, streams, counts, failures, fillings, stats, violations, story }
 }
 
-/// The checker of worlds without a log sees nothing here.
+/// Bounds for the checker of worlds without a log, which sees nothing here.
 fn asleep(config: &Config) -> Bounds {
     Bounds {
         inflight_max: config.core.inflight_max.into(),
@@ -173,7 +172,8 @@ fn asleep(config: &Config) -> Bounds {
     }
 }
 
-/// Things happen to the disk, until then; how many syncs failed, and how often it was full.
+/// Disturbs the disk until a moment; returns the number of failed syncs, and of times that the log
+/// was full.
 fn weather(world: &mut World<'_>, random: &mut Random, (may, until): (May, Time)) -> (u64, u64) {
     let (mut failures, mut fillings) = (0, 0);
     let weights = [3, u64::from(may.crash), u64::from(may.fail), u64::from(may.fill)];
@@ -191,7 +191,7 @@ fn weather(world: &mut World<'_>, random: &mut Random, (may, until): (May, Time)
                 0 => {}
                 1 => {
                     if random.chance(300) {
-                        // The machine comes up with another clock.
+                        // The machine starts with another clock.
                         let nanos = random.below(STEP_MAX.as_nanos() as u64) as i64;
                         world.step_wall(if random.chance(500) { nanos } else { -nanos });
                     }
@@ -200,7 +200,7 @@ fn weather(world: &mut World<'_>, random: &mut Random, (may, until): (May, Time)
                 2 => world.fail_sync(true),
                 _ => {
                     world.fill_disk(true);
-                    // What room is left in the files is used up first.
+                    // The room that is left in the files is used up first.
                     let last = world.now() + FILLING;
                     while world.disk() == Disk::Open && world.now() < last {
                         world.run_until(world.now() + Duration::from_millis(100));
@@ -263,8 +263,8 @@ fn populate(world: &mut World<'_>, random: &mut Random) {
     world.add_at(Client::Honest(Box::new(client)), Link::LAN, None);
 }
 
-/// Clients that know where they stand, and sometimes a witness that tells the ledger what is not
-/// logged.
+/// Adds clients that know their position, and in some worlds a witness that tells the ledger about
+/// unlogged events.
 fn follow(world: &mut World<'_>, random: &mut Random) {
     let now = world.now();
     if random.chance(600) {

@@ -1,17 +1,17 @@
 //! Whimbrel's broker in virtual time: a rig for tests of single behaviours, and whole worlds drawn
 //! from one seed.
 //!
-//! Everything here is deterministic: time is a number that the caller moves, and randomness comes
-//! from one seed. The packets that clients send and receive go through `mqtt-protocol-core`, a
-//! codec that shares nothing with the broker's.
+//! Everything here is deterministic: time is a number that the caller advances, and randomness
+//! comes from one seed. The packets of clients go through `mqtt-protocol-core`, a codec that shares
+//! nothing with the broker's.
 //!
 //! - [`rig`] moves a broker and a few connections by hand.
-//! - [`simulation`] plays a scenario: [`client`]s that come, go, stall and vanish, over [`link`]s
-//!   that delay, cut and fail, in a [`world`] whose every byte at the broker's door the checkers of
-//!   [`check`] see.
+//! - [`simulation`] plays a scenario: [`client`]s that connect, leave, stall and vanish, over
+//!   [`link`]s that delay, cut and fail, in a [`world`] in which the checkers of [`check`] see
+//!   every byte between broker and clients.
 //! - [`overlay`] plays worlds of many brokers, with connections of a wide area between them.
-//! - [`mobility`] says when mobile clients come and go, and [`access`] what a link does that many
-//!   of them share.
+//! - [`mobility`] models when mobile clients are connected, and [`access`] an access link that they
+//!   share.
 
 pub mod access;
 mod cell;

@@ -1,8 +1,7 @@
-//! Links without IO: when which bytes arrive, given what was sent and what the link is like.
-//!
+//! Links without IO: when bytes arrive, given what was sent and the link's properties.
 //! A [`Pipe`] is one direction of a byte stream, as TCP or TLS gives it: in order and without loss
-//! while it lives, but cut into arbitrary chunks, delayed, slow, full, and sometimes gone without a
-//! word. Its user writes bytes, asks [`Pipe::next_arrival`], and reads when that moment has come.
+//! while it lives, but cut into arbitrary chunks, delayed, slow, full, and sometimes silently dead.
+//! Its user writes bytes, asks [`Pipe::next_arrival`], and reads when that time has come.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,7 +10,7 @@ use whimbrel_event::Time;
 
 use crate::random::Random;
 
-/// What a link is like, in one direction.
+/// The properties of a link, in one direction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Profile {
     /// The least time from sending to arrival.
@@ -20,7 +19,7 @@ pub struct Profile {
     pub jitter: Duration,
     /// Bytes per second, at least 1.
     pub rate: u64,
-    /// Bytes that are under way or wait unread at the receiver, at least 1; more wait at the
+    /// Bytes that are in flight or wait unread at the receiver, at least 1; more wait at the
     /// sender.
     pub capacity: usize,
     /// The largest piece in which bytes arrive, at least 1.
@@ -37,7 +36,7 @@ impl Profile {
         chunk: 16 << 10,
     };
 
-    /// Takes everything at once.
+    /// A link that takes everything at once.
     pub const PERFECT: Profile = Profile {
         delay: Duration::ZERO,
         jitter: Duration::ZERO,
@@ -56,7 +55,7 @@ impl Profile {
     };
 }
 
-/// What comes out of a pipe.
+/// What a pipe delivers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Arrival {
     /// The next bytes of the stream.
@@ -66,7 +65,7 @@ pub enum Arrival {
 }
 
 impl Arrival {
-    /// How many bytes there are in it.
+    /// The number of bytes in it.
     pub fn bytes(&self) -> usize {
         match self {
             Arrival::Bytes(bytes) => bytes.len(),
@@ -80,20 +79,20 @@ impl Arrival {
 pub struct Pipe {
     profile: Profile,
     random: Random,
-    /// Written, but the link does not take it yet.
+    /// Bytes that were written and that the link does not take yet.
     backlog: VecDeque<u8>,
     flying: VecDeque<(Time, Arrival)>,
     flying_bytes: usize,
     /// When the link has sent what it took.
     idle_at: Time,
     last_arrival: Time,
-    /// The writer writes no more.
+    /// Whether the writer has finished.
     finished: bool,
-    /// The end of the stream is under way, or has arrived.
+    /// Whether the end of the stream is in flight, or has arrived.
     end_sent: bool,
-    /// The receiver does not read.
+    /// Whether the receiver does not read.
     stalled: bool,
-    /// Nothing comes through any more, and nobody is told.
+    /// Whether the link is dead: nothing arrives any more, and neither end is told.
     dead: bool,
 }
 
@@ -115,8 +114,8 @@ impl Pipe {
         }
     }
 
-    /// Writes bytes; what the link does not take yet waits in the backlog. After [`Pipe::finish`]
-    /// they are lost.
+    /// Writes bytes; those that the link does not take yet wait in the backlog. After
+    /// [`Pipe::finish`] they are lost.
     pub fn write(&mut self, now: Time, bytes: &[u8]) {
         if !self.finished {
             self.backlog.extend(bytes);
@@ -129,7 +128,7 @@ impl Pipe {
         self.backlog.len()
     }
 
-    /// The stream ends after what has been written.
+    /// Ends the stream after the bytes that were written.
     pub fn finish(&mut self, now: Time) {
         if !self.finished {
             self.finished = true;
@@ -137,7 +136,7 @@ impl Pipe {
         }
     }
 
-    /// The stream ends at once: what waits is lost, and so is any part of what is under way.
+    /// Ends the stream at once: waiting bytes are lost, and so is a random part of those in flight.
     pub fn reset(&mut self, now: Time) {
         self.backlog.clear();
         let kept = self.random.below(self.flying.len() as u64 + 1) as usize;
@@ -148,7 +147,7 @@ impl Pipe {
         self.pump(now);
     }
 
-    /// From now on nothing arrives, and neither end is told.
+    /// Kills the link: nothing arrives any more, and neither end is told.
     pub fn die(&mut self) {
         self.dead = true;
     }
@@ -163,12 +162,12 @@ impl Pipe {
         self.stalled = false;
     }
 
-    /// When something can be read, if nothing else happens.
+    /// When something can next be read, if nothing else happens.
     pub fn next_arrival(&self) -> Option<Time> {
         if self.dead || self.stalled { None } else { self.flying.front().map(|(at, _)| *at) }
     }
 
-    /// What has arrived by now, one piece at a time.
+    /// The next piece that has arrived by now.
     pub fn read(&mut self, now: Time) -> Option<Arrival> {
         self.next_arrival().filter(|at| *at <= now)?;
         let (_, arrival) = self.flying.pop_front()?;
@@ -177,12 +176,12 @@ impl Pipe {
         Some(arrival)
     }
 
-    /// Lets the link take what it has room for.
+    /// Lets the link take as much as it has room for.
     fn pump(&mut self, now: Time) {
         while !self.backlog.is_empty() && self.flying_bytes < self.profile.capacity {
             let room = self.profile.capacity - self.flying_bytes;
             let most = room.min(self.profile.chunk).min(self.backlog.len());
-            // Mostly whole pieces, often enough arbitrary cuts.
+            // Mostly whole pieces, but also arbitrary cuts.
             let count = if self.random.chance(300) { self.random.between(1, most as u64) as usize } else { most };
             let bytes: Vec<u8> = self.backlog.drain(..count).collect();
             let sending = Duration::from_nanos(count as u64 * 1_000_000_000 / self.profile.rate);

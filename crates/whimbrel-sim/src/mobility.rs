@@ -1,34 +1,34 @@
-//! How mobile subscribers come and go: the mobility model of Farooq, Majumdar and Parsons (High
+//! When mobile subscribers are connected: the mobility model of Farooq, Majumdar and Parsons (High
 //! performance publish/subscribe middleware for mobile wireless networks, section 3).
 //!
 //! A [`Node`] stays connected for an exponential time. Then it either hands over gracefully (it
-//! leaves one broker and is at once at the same or another), or its signal is down for a time of a
-//! given mean and coefficient of variation; with probability 0.9 it then comes back in the same
-//! cell, else in another. It is an endless sequence of [`Stay`]s, all drawn from one seed.
+//! leaves one broker and is at once at the same or another one), or its signal is down for a time
+//! of a given mean and coefficient of variation; with probability 0.9 it then returns in the same
+//! cell, else in another. A node is an endless sequence of [`Stay`]s, all drawn from one seed.
 
 use std::time::Duration;
 
 use crate::random::Random;
 
-/// How many of a thousand outages end in the cell in which they began.
+/// How many of 1,000 outages end in the cell in which they began.
 pub const SAME_CELL_PERMILLE: u64 = 900;
 
 /// Nanoseconds in a second.
 const SECOND: f64 = 1e9;
 
-/// What kinds of outages and handovers there are, and how often.
+/// The parameters of outages and handovers.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Mobility {
-    /// Mean time without signal.
+    /// The mean time without signal.
     pub mean_outage: Duration,
-    /// Coefficient of variation of the time without signal, at least 1: exponential at 1, else
+    /// The coefficient of variation of the time without signal, at least 1: exponential at 1, else
     /// hyper-exponential of two phases that contribute equally to the mean.
     pub cv: f64,
-    /// Fraction of all time without signal, at least 0 and below 1.
+    /// The fraction of all time without signal, at least 0 and below 1.
     pub fraction_down: f64,
     /// Graceful handovers per second of all time.
     pub graceful_rate: f64,
-    /// Brokers, each with one cell; at least 1.
+    /// The number of brokers, each with one cell; at least 1.
     pub brokers: usize,
 }
 
@@ -52,16 +52,16 @@ pub enum Impossible {
     NoBroker,
     /// The fraction of time without signal is not in [0, 1), or a rate is negative, or no number.
     OutOfRange,
-    /// The coefficient of variation is below 1, where no hyper-exponential distribution is.
+    /// The coefficient of variation is below 1, where there is no hyper-exponential distribution.
     Variation,
-    /// Outages of no length fill a part of the time.
+    /// Outages of zero length fill a part of the time.
     NoOutage,
-    /// Outages and handovers are so many that no time is left to be connected.
+    /// Outages and handovers leave no time to be connected.
     NoTimeConnected,
 }
 
 impl Mobility {
-    /// How often a node's signal goes down, per second of all time.
+    /// The rate at which a node's signal goes down, per second of all time.
     pub fn outage_rate(&self) -> f64 {
         if self.fraction_down == 0.0 { 0.0 } else { self.fraction_down / self.mean_outage.as_secs_f64() }
     }
@@ -73,7 +73,7 @@ impl Mobility {
     }
 
     /// The mean time for which a node stays connected; `None` if it never moves. A cycle is one
-    /// residence and, if it does not end in a handover, one outage: so residence = (1 - fraction
+    /// residence and, if it does not end in a handover, one outage. So residence = (1 - fraction
     /// down) / (rate of outages + rate of handovers).
     pub fn mean_residence(&self) -> Option<Duration> {
         Some(self.between_requests()?.mul_f64(1.0 - self.fraction_down))
@@ -112,11 +112,11 @@ pub enum State {
 /// A time in one state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stay {
-    /// For how long. A node that never moves stays for the longest representable time.
+    /// Its length. A node that never moves stays for the longest representable time.
     pub duration: Duration,
-    /// In which.
+    /// The state.
     pub state: State,
-    /// At which broker; while the signal is down, the last one.
+    /// The broker; while the signal is down, the last one.
     pub broker: usize,
 }
 
@@ -127,16 +127,16 @@ pub struct Node {
     random: Random,
     broker: usize,
     state: State,
-    /// It has said where it begins.
+    /// Whether its first stay has been returned.
     begun: bool,
     mean_residence: Option<Duration>,
-    /// Of 2^32 residences, those that end in a graceful handover.
+    /// How many of 2^32 residences end in a graceful handover.
     graceful: u64,
-    /// Of 2^32 outages, those of the first phase; and the mean of each phase.
+    /// How many of 2^32 outages are of the first phase; and the mean of each phase.
     phases: (u64, [Duration; 2]),
 }
 
-/// Probabilities are of this many.
+/// Probabilities are counted in parts of this whole.
 const WHOLE: u64 = 1 << 32;
 
 impl Node {
@@ -166,7 +166,7 @@ impl Node {
         })
     }
 
-    /// What follows the present state.
+    /// Moves to the state that follows the present one.
     fn move_on(&mut self) {
         match self.state {
             State::SignalDown => {
@@ -216,8 +216,8 @@ impl Iterator for Node {
 mod tests {
     use super::*;
 
-    /// Stays that are looked at: means are then within a few percent, also those of widely varying
-    /// times.
+    /// The number of stays examined: means are then within a few percent, also those of widely
+    /// varying times.
     const STAYS: usize = 400_000;
 
     fn stays(mobility: Mobility) -> Vec<Stay> {

@@ -27,12 +27,12 @@ mod kind {
     pub(super) const AUTH: u8 = 15;
 }
 
-/// Bytes that are no MQTT packet.
+/// Bytes that are not an MQTT packet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Malformed {
-    /// What is wrong with them.
+    /// The mistake.
     pub why: String,
-    /// The packet as far as it is known.
+    /// The packet, as far as it is known.
     pub bytes: Vec<u8>,
 }
 
@@ -44,8 +44,8 @@ impl fmt::Display for Malformed {
 
 impl std::error::Error for Malformed {}
 
-/// The length of the packet that `stream` begins with: header bytes and all. `None` while the
-/// header is incomplete.
+/// The length of the packet at the start of `stream`, header included. `None` while the header is
+/// incomplete.
 ///
 /// # Errors
 /// When the remaining length has more than four bytes, or more than it needs.
@@ -64,11 +64,11 @@ pub fn packet_length(stream: &[u8]) -> Result<Option<usize>, Malformed> {
     Err(malformed("remaining length of more than four bytes", stream))
 }
 
-/// Cuts the first packet off `stream`, starting at `*at`, and moves `*at` behind it. `None` while
+/// Cuts off the packet that starts at `*at` in `stream`, and moves `*at` to its end. `None` while
 /// it is incomplete.
 ///
 /// # Errors
-/// When what is there cannot be a packet of that protocol version.
+/// When the bytes cannot be a packet of that protocol version.
 pub fn next_packet(version: Version, stream: &[u8], at: &mut usize) -> Result<Option<Packet>, Malformed> {
     let rest = &stream[*at..];
     let Some(length) = packet_length(rest)? else { return Ok(None) };
@@ -80,7 +80,7 @@ pub fn next_packet(version: Version, stream: &[u8], at: &mut usize) -> Result<Op
     Ok(Some(packet))
 }
 
-/// The protocol version that a CONNECT names, once enough of it is there.
+/// The protocol version that a CONNECT names, once enough bytes of it are there.
 pub fn greeted_version(bytes: &[u8]) -> Option<Version> {
     let header = 1 + bytes.get(1..)?.iter().take(4).position(|byte| byte & 0x80 == 0)? + 1;
     let name = usize::from(u16::from_be_bytes([*bytes.get(header)?, *bytes.get(header + 1)?]));

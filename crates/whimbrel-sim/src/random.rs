@@ -9,12 +9,12 @@ pub struct Random {
 }
 
 impl Random {
-    /// The sequence of that seed.
+    /// The sequence of a seed.
     pub fn new(seed: u64) -> Self {
         Random { state: seed }
     }
 
-    /// A sequence of its own, so that what one part draws does not change what another part gets.
+    /// An independent sequence: draws from one do not change the other.
     pub fn fork(&mut self) -> Self {
         Random::new(self.next())
     }
@@ -40,7 +40,7 @@ impl Random {
         low + self.below(high - low + 1)
     }
 
-    /// True `permille` times in a thousand.
+    /// True `permille` times in 1,000.
     pub fn chance(&mut self, permille: u64) -> bool {
         self.below(1000) < permille
     }
@@ -50,7 +50,7 @@ impl Random {
         &choices[self.below(choices.len() as u64) as usize]
     }
 
-    /// An index into `weights`, each as likely as its weight says; their sum is not 0.
+    /// An index into `weights`, with a probability proportional to its weight; their sum is not 0.
     pub fn weighted(&mut self, weights: &[u64]) -> usize {
         let mut at = self.below(weights.iter().sum());
         for (index, weight) in weights.iter().enumerate() {
@@ -62,14 +62,14 @@ impl Random {
         unreachable!("the number is below the sum of the weights")
     }
 
-    /// A span from nothing to twice `mean`.
+    /// A time from zero to twice `mean`.
     pub fn span(&mut self, mean: Duration) -> Duration {
         Duration::from_nanos(self.below(2 * mean.as_nanos() as u64 + 1))
     }
 
-    /// A span of an exponential distribution, up to the longest of 584 years. Von Neumann's method
-    /// (Various techniques used in connection with random digits, 1951) needs comparisons only, and
-    /// so gives the same on every machine: a run of falling numbers has an odd length with just the
+    /// A time from an exponential distribution, at most 584 years. Von Neumann's method (Various
+    /// techniques used in connection with random digits, 1951) needs only comparisons, and so gives
+    /// the same on every machine: a run of falling numbers has an odd length with just the
     /// probability that a fraction needs, and each run of even length adds a whole.
     pub fn exponential(&mut self, mean: Duration) -> Duration {
         let mut wholes = 0;

@@ -1,7 +1,7 @@
 //! A broker and its clients' connections in virtual time, moved by hand: for tests of single
 //! behaviours.
 //!
-//! There is no delay: what a client sends is handled before [`Rig::send`] returns, and the answers
+//! There is no delay: bytes of a client are handled before [`Rig::send`] returns, and the answers
 //! can be read at once. Time stands still until [`Rig::advance`].
 //!
 //! ```no_run
@@ -32,10 +32,11 @@ use crate::speech::{Heard, Hello, Message, Said, Wanted};
 /// Where the rig's clock starts: 2026-01-01 00:00:00 UTC.
 pub const START: Time = Time::from_nanos(1_767_225_600_000_000_000);
 
-/// What brokers say of their version in all worlds: no digest depends on the release.
+/// The version that brokers report in all worlds: no digest depends on the release.
 pub(crate) const VERSION: &str = "simulated";
 
-/// How often a broker may be told of deadlines, or of drained connections, without time moving.
+/// The number of times that a broker may be told of deadlines, or of drained connections, at one
+/// moment.
 const CALLS_AT_ONCE_MAX: u32 = 100_000;
 
 /// A broker with connections to it.
@@ -49,36 +50,36 @@ pub struct Rig {
 /// One connection, as the client sees it.
 #[derive(Default)]
 struct Wire {
-    /// Decided by the CONNECT that went over it.
+    /// The version in the CONNECT that was sent over it.
     version: Option<Version>,
     /// The first bytes sent, until they tell the version.
     greeting: Vec<u8>,
     received: Vec<u8>,
-    /// How much of `received` has been handed out as packets.
+    /// The number of bytes in `received` that were returned as packets.
     decoded: usize,
-    /// Accepted from the broker while the client does not read.
+    /// Bytes accepted from the broker while the client does not read.
     backlog: Vec<u8>,
     stalled: bool,
-    /// The broker wants to know when the backlog is low.
+    /// Whether the broker is to be told when the backlog is low.
     notify: bool,
-    /// The broker closes once the backlog is written.
+    /// Whether the broker closes the connection once the backlog is written.
     closing: bool,
-    /// Either side has closed.
+    /// Whether either side has closed.
     closed: bool,
-    /// The client has closed, and the broker has not handled yet what it sent: it closes the
-    /// connection then.
+    /// Whether the client has closed and the broker has not handled all its bytes: the connection
+    /// is closed when it has.
     lingers: bool,
-    /// What the client sends lies here until [`Rig::read`].
+    /// Holds the client's bytes until [`Rig::read`].
     socket: Option<Socket>,
 }
 
-/// What a client has sent and its broker has not read.
+/// Bytes that a client has sent and its broker has not read.
 #[derive(Default)]
 struct Socket {
     unread: Vec<u8>,
-    /// The end of the stream is behind that.
+    /// Whether the end of the stream follows these bytes.
     ended: bool,
-    /// It is not read even if the broker wants what it holds.
+    /// Whether the bytes are not read even if the broker wants them.
     is_stuck: bool,
 }
 
@@ -139,23 +140,23 @@ impl Output for Wires {
 }
 
 impl Rig {
-    /// A fresh broker without connections. The seed is all its randomness.
+    /// A fresh broker without connections. All its randomness comes from the seed.
     pub fn new(config: Config, seed: u64) -> Self {
         Rig { broker: MqttBroker::new(config, seed, START), wires: Wires::default(), now: START, next_conn: 0 }
     }
 
-    /// The present moment.
+    /// The present time.
     pub fn now(&self) -> Time {
         self.now
     }
 
-    /// The broker's own account of itself.
+    /// The broker's own counters.
     pub fn stats(&self) -> Stats {
         self.broker.stats()
     }
 
-    /// Opens a connection; nothing has been sent over it. Connections are never reused, so that
-    /// what came over a closed one can still be read.
+    /// Opens a connection; nothing has been sent over it. Connections are never reused, so the
+    /// bytes received on a closed one can still be read.
     pub fn open(&mut self, origin: Origin) -> ConnId {
         let conn = ConnId(self.next_conn);
         self.next_conn += 1;
@@ -164,7 +165,7 @@ impl Rig {
         conn
     }
 
-    /// Sends bytes to the broker. What is sent over a closed connection goes nowhere.
+    /// Sends bytes to the broker. Bytes sent over a closed connection are lost.
     pub fn send(&mut self, conn: ConnId, bytes: &[u8]) {
         let wire = self.wires.of(conn);
         if wire.version.is_none() {
@@ -180,19 +181,19 @@ impl Rig {
         }
     }
 
-    /// From now on what a client sends lies in its socket, until [`Rig::read`], or until the broker
-    /// wants what is there.
+    /// From now on a client's bytes stay in its socket until [`Rig::read`], or until the broker
+    /// wants them.
     pub fn hold(&mut self, conn: ConnId) {
         self.wires.of(conn).socket = Some(Socket::default());
     }
 
-    /// As [`Rig::hold`], but the broker does not get what it wants of it.
+    /// As [`Rig::hold`], but the broker does not get the bytes that it wants.
     pub fn hold_fast(&mut self, conn: ConnId) {
         self.wires.of(conn).socket = Some(Socket { is_stuck: true, ..Socket::default() });
     }
 
-    /// The broker reads at most `most` bytes of a socket that holds something, and the end of the
-    /// stream if it is there.
+    /// The broker reads at most `most` bytes of a held socket, and the end of the stream if it is
+    /// next.
     pub fn read(&mut self, conn: ConnId, most: usize) {
         let wire = self.wires.of(conn);
         let Some(socket) = &mut wire.socket else { return };
@@ -215,7 +216,7 @@ impl Rig {
         self.wires.of(conn).lingers &= self.broker.is_open(conn);
     }
 
-    /// Gives the broker what it wants of sockets that hold something.
+    /// Gives the broker the bytes that it wants of held sockets.
     fn read_out(&mut self) {
         while let Some(conn) = self.wires.to_read_out.pop() {
             self.read(conn, READ_OUT_BYTES);
@@ -227,14 +228,14 @@ impl Rig {
         }
     }
 
-    /// Sends bytes one by one.
+    /// Sends bytes one at a time.
     pub fn send_bytewise(&mut self, conn: ConnId, bytes: &[u8]) {
         for byte in bytes {
             self.send(conn, core::slice::from_ref(byte));
         }
     }
 
-    /// Says something in the connection's protocol version.
+    /// Sends a packet in the connection's protocol version.
     pub fn say(&mut self, conn: ConnId, said: &Said) {
         let bytes = match said {
             Said::Connect(hello) => said.encode(hello.version),
@@ -243,7 +244,7 @@ impl Rig {
         self.send(conn, &bytes);
     }
 
-    /// The protocol version of the CONNECT that was sent; MQTT 5 while there was none or it was
+    /// The protocol version of the CONNECT that was sent; MQTT 5 if there was none or it was
     /// neither.
     pub fn version(&self, conn: ConnId) -> Version {
         self.wires.open[&conn].version.unwrap_or(Version::V5_0)
@@ -254,8 +255,7 @@ impl Rig {
         &self.wires.open[&conn].received
     }
 
-    /// The packets received since this was last asked. A packet that is incomplete stays for the
-    /// next time.
+    /// The packets received since the last call. An incomplete packet stays for the next call.
     ///
     /// # Panics
     /// When the bytes are not well-formed packets.
@@ -272,22 +272,22 @@ impl Rig {
         }
     }
 
-    /// As [`Rig::packets`], in words that are the same for both protocol versions.
+    /// As [`Rig::packets`], in a form that is the same for both protocol versions.
     pub fn heard(&mut self, conn: ConnId) -> Vec<Heard> {
         self.packets(conn).into_iter().map(Heard::from).collect()
     }
 
-    /// The one packet received since the last question.
+    /// The one packet received since the last call.
     ///
     /// # Panics
-    /// When it is none, or more than one.
+    /// When there is none, or more than one.
     pub fn heard_one(&mut self, conn: ConnId) -> Heard {
         let mut heard = self.heard(conn);
         assert_eq!(heard.len(), 1, "one packet on {conn:?}: {heard:?}");
         heard.remove(0)
     }
 
-    /// The messages received since the last question.
+    /// The messages received since the last call.
     ///
     /// # Panics
     /// When something else was received too.
@@ -299,14 +299,14 @@ impl Rig {
         self.heard(conn).into_iter().map(message).collect()
     }
 
-    /// Whether the connection is closed, by either side; the broker's close comes after what it
-    /// sent was read.
+    /// Whether the connection is closed, by either side. The broker's close takes effect after the
+    /// bytes that it sent were read.
     pub fn is_closed(&self, conn: ConnId) -> bool {
         self.wires.open[&conn].closed
     }
 
-    /// The client goes without a word: end of stream or reset. Nothing happens if the broker has
-    /// closed already.
+    /// The client closes without DISCONNECT: end of stream or reset. Nothing happens if the broker
+    /// has closed already.
     pub fn close(&mut self, conn: ConnId) {
         let wire = self.wires.of(conn);
         if wire.closed || wire.closing {
@@ -319,7 +319,7 @@ impl Rig {
         }
     }
 
-    /// The client stops reading: what the broker sends from now on waits.
+    /// The client stops reading: the broker's bytes wait from now on.
     pub fn stall(&mut self, conn: ConnId) {
         self.wires.of(conn).stalled = true;
     }
@@ -337,13 +337,13 @@ impl Rig {
         self.settle(conn);
     }
 
-    /// The client reads again, and everything that waits first.
+    /// The client reads everything that waits, and continues to read.
     pub fn unstall(&mut self, conn: ConnId) {
         self.wires.of(conn).stalled = false;
         self.read_some(conn, usize::MAX);
     }
 
-    /// Moves time forward, and tells the broker of each of its deadlines when it comes.
+    /// Moves time forward, and calls the broker at each of its deadlines.
     ///
     /// # Panics
     /// When the broker's deadlines do not move on.
@@ -364,12 +364,12 @@ impl Rig {
         self.handle(Input::Cache(plan));
     }
 
-    /// The broker itself, to look at.
+    /// The broker itself, for inspection.
     pub fn broker(&self) -> &MqttBroker {
         &self.broker
     }
 
-    /// When the broker wants to act of its own accord.
+    /// When the broker next acts by itself.
     pub fn next_deadline(&self) -> Option<Time> {
         self.broker.next_deadline().map(|(at, _)| at)
     }
@@ -379,7 +379,7 @@ impl Rig {
         self.drain_within(Duration::ZERO);
     }
 
-    /// The server shuts down, and its clients have that long to get what they are owed.
+    /// The server shuts down, and its clients have this long to receive what they are owed.
     pub fn drain_within(&mut self, within: Duration) {
         self.handle(Input::Drain { within });
     }
@@ -399,7 +399,8 @@ impl Rig {
         self.read_out();
     }
 
-    /// After a client has read: the close that waited for it, or the news that the backlog is low.
+    /// After a client has read: performs the close that waited for it, or tells the broker that the
+    /// backlog is low.
     fn settle(&mut self, conn: ConnId) {
         let wire = self.wires.of(conn);
         if wire.closing {
@@ -423,7 +424,7 @@ impl Rig {
     /// Connects and reads the CONNACK.
     ///
     /// # Panics
-    /// When the broker refuses, or says more than CONNACK (a session with waiting messages: use
+    /// When the broker refuses, or sends more than CONNACK (a session with waiting messages: use
     /// [`Rig::greet`]).
     pub fn connect(&mut self, hello: Hello) -> ConnId {
         let conn = self.greet(hello);
@@ -443,10 +444,10 @@ impl Rig {
         assert_eq!(codes, [qos as u8], "{filter} is granted");
     }
 
-    /// Subscribes with options and reads the SUBACK: its codes. `identifier` 0 is none.
+    /// Subscribes with options, reads the SUBACK, and returns its codes. `identifier` 0 is none.
     ///
     /// # Panics
-    /// When something else than the SUBACK comes first.
+    /// When another packet than the SUBACK comes first.
     pub fn subscribe_all(&mut self, conn: ConnId, identifier: u32, wanted: Vec<Wanted>) -> Vec<u8> {
         let asked = 65_000;
         self.say(conn, &Said::Subscribe { id: asked, identifier, selector: None, terms: vec![], wanted });
@@ -461,10 +462,10 @@ impl Rig {
         self.say(conn, &Said::Publish(message));
     }
 
-    /// The next packet, if there is a complete one.
+    /// The next packet, if a complete one is there.
     ///
     /// # Panics
-    /// When the bytes are no well-formed packet.
+    /// When the bytes are not a well-formed packet.
     pub fn next(&mut self, conn: ConnId) -> Option<Heard> {
         let version = self.version(conn);
         let wire = self.wires.of(conn);

@@ -1,4 +1,4 @@
-//! Whole runs: a scenario drawn from one seed, played against a broker, and judged.
+//! Whole runs: a scenario drawn from one seed, played against a broker, and checked.
 
 use std::fmt;
 use std::time::Duration;
@@ -19,53 +19,55 @@ use crate::rig::{START, VERSION};
 use crate::trace::KEPT;
 use crate::world::{Tamper, World};
 
-/// How long clients and links misbehave.
+/// How long clients and links misbehave, in seconds.
 const STORM: [u64; 3] = [10, 20, 40];
 
-/// After the storm: all wills and session expiries of the scenario are over by then.
+/// The least length of the calm after the storm: all wills and session expiries of the scenario are
+/// over by its end.
 const CALM_MIN: Duration = Duration::from_secs(30);
 
-/// After the storm: the slowest link and the smallest window have let everything through by then.
+/// The greatest length of the calm: the slowest link and the smallest window have let everything
+/// through by its end.
 const CALM_MAX: Duration = Duration::from_secs(7200);
 
-/// How much earlier than everybody else the witness begins.
+/// How much earlier than all other clients the witness begins.
 const HEAD_START: Duration = Duration::from_millis(1);
 
-/// Client id of the witness.
+/// The client id of the witness.
 const WITNESS: &str = "witness";
 
-/// Mean time between divisions of the cache, and between steps of the wall clock.
+/// The mean time between divisions of the cache, and between steps of the wall clock.
 const WEATHER: Duration = Duration::from_secs(3);
 
-/// Steps of the wall clock, nanoseconds: far back, back, a little, forward as far as it is
-/// followed, and far forward.
+/// Steps of the wall clock, nanoseconds: far back, back, a little, forward as far as the broker
+/// follows, and far forward.
 const STEPS: [i64; 5] = [-3_600_000_000_000, -1_000_000_000, 2_000_000, 59_000_000_000, 31_536_000_000_000_000];
 
-/// How often it is looked whether the calm may end.
+/// How long until the next check whether the calm may end.
 const CALM_STEP: Duration = Duration::from_secs(10);
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// The run's seed.
     pub seed: u64,
-    /// Two runs with the same digest did the same.
+    /// A digest of the run: equal for two runs in which the same things happened.
     pub digest: u64,
-    /// Of all that brokers sent, one for each stream.
+    /// Digests of everything that brokers sent, one for each stream.
     pub streams: Digests,
     /// Messages that the broker accepted, wills included.
     pub published: u64,
     /// Messages that it sent to clients, repetitions included.
     pub delivered: u64,
-    /// Virtual time that passed.
+    /// The virtual time that passed.
     pub lasted: Duration,
-    /// The broker's own account: what the world made it do.
+    /// The broker's own counters.
     pub stats: Stats,
-    /// It was not judged to its end; see [`Checker::is_unsure`].
+    /// Whether it was not checked to its end; see [`Checker::is_unsure`].
     pub cut_short: bool,
     /// Broken rules.
     pub violations: Vec<Violation>,
-    /// The last of what happened at the broker's door, if a rule was broken.
+    /// The last of the broker's input and output, if a rule was broken.
     pub story: String,
 }
 
@@ -84,18 +86,17 @@ impl fmt::Display for Report {
     }
 }
 
-/// Plays the scenario of that seed.
+/// Plays the scenario of a seed.
 pub fn run(seed: u64) -> Report {
     play(seed, KEPT, None, |_| {})
 }
 
-/// As [`run`], with a longer or shorter story: of the last `kept` things that happened, at least
-/// one.
+/// As [`run`], with a story of the last `kept` entries, at least one.
 pub fn replay(seed: u64, kept: usize) -> Report {
     play(seed, kept, None, |_| {})
 }
 
-/// As [`run`], with somebody between the broker and everybody else.
+/// As [`run`], with a tamperer between the broker and all clients.
 pub fn run_tampered(seed: u64, tamper: &mut dyn Tamper) -> Report {
     play(seed, KEPT, Some(tamper), |_| {})
 }
@@ -157,7 +158,7 @@ fn report(seed: u64, world: &World<'_>) -> Report {
     Report { seed, digest, streams, published, delivered, lasted, stats, cut_short, violations, story }
 }
 
-/// How the cache is divided.
+/// How the cache is divided and how large it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Plans {
     /// It has room for everything.
@@ -168,7 +169,7 @@ enum Plans {
     Many,
 }
 
-/// Lets the storm pass: the cache is divided anew, and the wall clock steps.
+/// Plays the storm: the cache is divided anew, and the wall clock steps.
 fn weather(world: &mut World<'_>, random: &mut Random, until: Time, plans: Plans) {
     if plans != Plans::Default {
         world.divide(&draw_plan(random));
@@ -214,7 +215,7 @@ fn draw_policy(random: &mut Random) -> Policy {
     *random.pick(&[Policy::Lrp, Policy::Lrp, Policy::Random, priority, Policy::Value])
 }
 
-/// Bounds small enough to be reached, often enough.
+/// Bounds that are small enough to be reached in many runs.
 fn draw_config(random: &mut Random) -> Config {
     let mut config = Config { version: VERSION.into(), ..Config::default() };
     config.limits.receive_maximum = *random.pick(&[5, 1024]);
@@ -258,7 +259,7 @@ fn follow(world: &mut World<'_>, random: &mut Random) {
     }
 }
 
-/// Where a client may be: nowhere in particular, or in a cell whose access link it shares.
+/// Where each client is: nowhere in particular, or in a cell whose access link it shares.
 fn draw_cells(world: &mut World<'_>, random: &mut Random) -> Vec<Option<usize>> {
     if random.chance(700) {
         return vec![None];

@@ -1,17 +1,17 @@
-//! What the broker does in one call, collected for those who look at it, tamper with it, and carry
-//! it away.
+//! The output of one call of the broker, collected so that it can be checked, tampered with, and
+//! carried away.
 
 use mqtt_protocol_core::mqtt::Version;
 use whimbrel_mqtt::{ConnId, Output};
 
 use crate::check::{Outcome, Seen};
 
-/// Collects what the broker says in one call.
+/// Collects the output of one call of the broker.
 pub(crate) struct Sink<'a> {
     pub(crate) outcome: Outcome,
-    /// Who is to be told when they have drained.
+    /// Connections to be reported when they have drained.
     pub(crate) notify: Vec<ConnId>,
-    /// What counts as waiting for a client.
+    /// The number of bytes that count as waiting for a client.
     pub(crate) backlog: &'a dyn Fn(ConnId) -> usize,
 }
 
@@ -35,12 +35,12 @@ impl Output for Sink<'_> {
     }
 }
 
-/// Stands between the broker and everybody else: how the checkers are tested.
+/// Stands between the broker and all clients: how the checkers are tested.
 pub trait Tamper {
-    /// May change what the broker hears.
+    /// May change bytes before the broker reads them.
     fn mishear(&mut self, _conn: ConnId, _bytes: &mut Vec<u8>) {}
 
-    /// May change, add or take away what the broker says. `version` tells what is spoken on a
+    /// May change, add or remove output of the broker. `version`: the protocol version of a
     /// connection.
     fn tamper(&mut self, _seen: Seen<'_>, _outcome: &mut Outcome, _version: &dyn Fn(ConnId) -> Version) {}
 }

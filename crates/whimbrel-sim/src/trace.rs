@@ -1,4 +1,4 @@
-//! What happened at the broker's door: a digest of all of it, and the last part in words.
+//! The input and output of the broker: a digest of everything, and the last part as text.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
@@ -12,13 +12,13 @@ use crate::digests::{Digests, Stream};
 use crate::packets::{next_packet, packet_length};
 use crate::speech::{Heard, Said};
 
-/// Entries that are kept for the story of a failure, unless told otherwise.
+/// The number of entries that are kept for the story of a failure, by default.
 pub const KEPT: usize = 120;
 
-/// Characters of one packet in the story.
+/// Characters of one packet's text in the story, at most.
 const WORDS_MAX: usize = 260;
 
-/// One thing that happened.
+/// One entry of the story.
 #[derive(Clone, Debug)]
 enum Entry {
     Opened(ConnId),
@@ -36,8 +36,7 @@ pub struct Trace {
     digest: u64,
     kept_max: usize,
     kept: VecDeque<(Time, Entry)>,
-    /// For the story: the version that each connection speaks, and what has come of its next
-    /// packet.
+    /// For the story: the version of each connection, and the bytes of its next packet so far.
     heard: BTreeMap<ConnId, (Option<Version>, Vec<u8>)>,
     streams: Digests,
 }
@@ -54,7 +53,7 @@ impl Trace {
         }
     }
 
-    /// Notes what reaches the broker.
+    /// Records an input of the broker.
     pub fn note_seen(&mut self, now: Time, seen: Seen<'_>) {
         self.mix(&now.as_nanos().to_le_bytes());
         match seen {
@@ -69,17 +68,17 @@ impl Trace {
         }
     }
 
-    /// Notes that the broker's machine stops and starts again.
+    /// Records that the broker's machine stops and starts again.
     pub fn note_crash(&mut self, now: Time) {
         self.add(now, Entry::Crash);
     }
 
-    /// The version that a connection speaks, as far as its first bytes told.
+    /// The protocol version of a connection, as far as its first bytes tell.
     pub fn version(&self, conn: ConnId) -> Version {
         self.heard.get(&conn).and_then(|(version, _)| *version).unwrap_or(Version::V5_0)
     }
 
-    /// Notes what leaves the broker.
+    /// Records an output of the broker.
     pub fn note_outcome(&mut self, now: Time, outcome: &Outcome) {
         for (conn, bytes) in &outcome.sends {
             let version = self.version(*conn);
@@ -93,7 +92,7 @@ impl Trace {
         }
     }
 
-    /// Whole packets are easier to read than the pieces in which they came.
+    /// Collects whole packets, which are easier to read than the pieces that arrive.
     fn bytes_in(&mut self, now: Time, conn: ConnId, bytes: &[u8]) {
         self.mix_bytes(2, conn, bytes);
         let (version, mut stream) = self.heard.remove(&conn).unwrap_or_default();
@@ -114,7 +113,7 @@ impl Trace {
         self.heard.insert(conn, (version, rest));
     }
 
-    /// A number that two runs share only if the same happened in both.
+    /// The digest of the run: equal for two runs in which the same happened.
     pub fn digest(&self) -> u64 {
         self.digest
     }
@@ -152,7 +151,7 @@ impl Trace {
         }
     }
 
-    /// The last of what happened, one line each.
+    /// The last entries, one line each.
     pub fn story(&self, began: Time) -> String {
         let mut story = String::new();
         for (at, entry) in &self.kept {
@@ -174,8 +173,7 @@ impl Trace {
     }
 }
 
-/// The packets in a piece of a stream; of what begins or ends in the middle of a packet, its
-/// length.
+/// The packets in a piece of a stream; only the length of parts of packets at its start or end.
 fn words(conn: &ConnId, direction: &str, version: Version, bytes: &[u8]) -> Vec<String> {
     let mut lines = Vec::new();
     let mut at = 0;

@@ -1,15 +1,15 @@
-//! A connection between two brokers over a path of a wide area, without IO: not QUIC, but what its
-//! user sees of it.
+//! A connection between two brokers over a wide-area path, without IO: a model of what the user of
+//! a QUIC connection sees.
 //!
-//! Several ordered byte streams in both directions and single datagrams share the path's rate and
-//! queue. A lost packet shows as delay of its own stream, and only of it: it is sent again a round
-//! trip and 25 ms later, each further time after twice as long. A lost datagram is gone. A receiver
-//! that does not read a stream blocks it when its window is full. A side that hears nothing for the
-//! idle time is told that the connection has ended; connecting again is the caller's.
+//! Ordered byte streams in both directions and single datagrams share the path's rate and queue. A
+//! lost packet delays its own stream, and no other: it is sent again a round trip and 25 ms later,
+//! and each further time after twice that wait. A lost datagram is gone. A receiver that does not
+//! read a stream blocks it when its window is full. A side that receives nothing for the idle time
+//! is told that the connection has ended; the caller connects again.
 //!
-//! Simpler than the real thing: streams never overfill the path's queue (they use half of it, in
-//! turns), acknowledgements and window updates cost no bytes and are only delayed, and setting up
-//! takes no time.
+//! Simplifications: streams never overfill the path's queue (they use half of it, in turns),
+//! acknowledgements and window updates cost no bytes and are only delayed, and setting up takes no
+//! time.
 
 mod kinds;
 
@@ -23,43 +23,43 @@ use crate::wan::{Counters, Link, WanProfile};
 
 pub use kinds::{End, Event, Refused, Shape, Side};
 
-/// Bytes of a stream that may wait to be sent.
+/// Bytes of a stream that may wait to be sent, at most.
 pub const UNSENT_MAX: usize = 64 << 20;
-/// The largest datagram, and what of a stream is sent at once, bytes.
+/// The size of the largest datagram, and of the largest part of a stream that is sent at once,
+/// bytes.
 pub const PACKET_MAX: usize = 1200;
-/// Datagrams under way, over both directions; more are lost.
+/// Datagrams in flight, over both directions; more are lost.
 pub const DATAGRAMS_MAX: usize = 1 << 16;
 /// Streams that a connection may have.
 pub const STREAMS_MAX: usize = 64;
-/// What a packet has beside its content, bytes.
+/// Bytes of a packet besides its content.
 const OVERHEAD: usize = 30;
-/// What a loss takes to be noticed beyond a round trip.
+/// How long after a round trip a loss is noticed.
 const NOTICE: Duration = Duration::from_millis(25);
-/// A packet that is under way for so long, as it was lost several times, is a stall: what came
-/// after it in its stream waits as well.
+/// A packet that is in flight for this long, as it was lost several times, is a stall: later
+/// packets of its stream wait as well.
 const STALL: Duration = Duration::from_secs(1);
-/// How often the wait before sending again doubles.
+/// The number of times that the wait before a retransmission doubles.
 const DOUBLINGS_MAX: u32 = 4;
-/// A window is opened again when that part of it has been read.
+/// The receiver tells the sender of read bytes in steps of the window divided by this.
 const WINDOW_PARTS: usize = 8;
-/// How soon the queue is looked at again at the earliest.
+/// The least time until the queue is inspected again.
 const LOOK: Duration = Duration::from_micros(1);
 
-/// A part of a stream under way.
+/// A part of a stream in flight.
 #[derive(Debug)]
 struct Packet {
     from: Side,
     stream: usize,
     number: u64,
-    /// When it was sent first.
+    /// When it was first sent.
     since: Time,
-    /// How often it was sent before.
+    /// The number of earlier transmissions.
     tries: u32,
     bytes: Vec<u8>,
 }
 
-/// What happens at a moment to come. Arrivals know how often the link had been cut when they were
-/// sent.
+/// A future action. Arrivals carry the number of cuts that the link had when they were sent.
 #[derive(Debug)]
 enum Due {
     Packet { packet: Packet, cuts: u64 },
@@ -77,22 +77,22 @@ enum Due {
 struct Flow {
     unsent: VecDeque<Vec<u8>>,
     unsent_bytes: usize,
-    /// How much of the first unsent piece has been sent.
+    /// The number of bytes of the first unsent piece that were sent.
     cut_off: usize,
-    /// Bytes sent whose reading the sender has not heard of.
+    /// Bytes sent of which the sender does not know that they were read.
     in_window: usize,
     next_number: u64,
-    /// At the receiver: the number that comes next, and what came before its turn.
+    /// At the receiver: the number of the next packet, and packets that arrived before their turn.
     expected: u64,
     early: BTreeMap<u64, Vec<u8>>,
     stalled: bool,
     unread: VecDeque<Vec<u8>>,
-    /// Bytes read that the sender is not told of yet.
+    /// Bytes read of which the sender was not told yet.
     owed: usize,
 }
 
 impl Flow {
-    /// The next bytes to send, at most so many, which are at least 1.
+    /// The next bytes to send, at most `most`, which is at least 1.
     fn take(&mut self, most: usize) -> Vec<u8> {
         let mut taken = Vec::new();
         while let Some(first) = self.unsent.front() {
@@ -127,9 +127,9 @@ pub struct Trunk {
     flows: [Vec<Flow>; 2],
     heard: [Time; 2],
     closed: [bool; 2],
-    /// Which stream may send next.
+    /// By side: the stream that may send next.
     turns: [usize; 2],
-    /// Whether the queue will be looked at again.
+    /// By side: whether the queue will be inspected again.
     looking: [bool; 2],
     due: BTreeMap<(Time, u64), Due>,
     next_due: u64,
@@ -165,7 +165,7 @@ impl Trunk {
             now,
         };
         for side in [Side::Near, Side::Far] {
-            // The sides do not beat in time.
+            // The two sides do not send at the same moments.
             let first = Duration::from_nanos(random.below(shape.keep_alive.as_nanos() as u64) + 1);
             trunk.plan(now + first, Due::KeepAlive(side));
             trunk.plan(now + shape.idle, Due::Idle(side));
@@ -229,7 +229,7 @@ impl Trunk {
         self.flows[from.index()][stream].unsent_bytes
     }
 
-    /// How long something takes that one side sends, without waiting for the bottleneck, mostly.
+    /// The median delay of data from one side, without waiting for the bottleneck.
     pub fn typical(&self, from: Side) -> Duration {
         self.links[from.index()].profile().typical()
     }
@@ -239,7 +239,7 @@ impl Trunk {
         self.flows[to.other().index()][stream].stalled = true;
     }
 
-    /// It reads again.
+    /// A side reads a stream again.
     pub fn resume(&mut self, now: Time, to: Side, stream: usize) {
         self.now = now;
         let flow = &mut self.flows[to.other().index()][stream];
@@ -248,17 +248,17 @@ impl Trunk {
         unread.into_iter().for_each(|bytes| self.give(now, to, stream, bytes));
     }
 
-    /// What one side sends is lost from now on, and so is what is under way.
+    /// Everything that one side sends is lost from now on, and so is everything in flight.
     pub fn cut(&mut self, from: Side) {
         self.links[from.index()].cut();
     }
 
-    /// What that side sends from now on arrives again.
+    /// What a side sends from now on arrives again.
     pub fn heal(&mut self, from: Side) {
         self.links[from.index()].heal();
     }
 
-    /// Another profile of the path from that side.
+    /// Sets the profile of the path from a side.
     ///
     /// # Panics
     /// If the profile is out of its bounds ([`WanProfile::check`]).
@@ -266,7 +266,7 @@ impl Trunk {
         self.links[from.index()].set_profile(now, profile);
     }
 
-    /// What the path from that side has done.
+    /// The counters of the path from a side.
     pub fn counters(&self, from: Side) -> Counters {
         self.links[from.index()].counters()
     }
@@ -278,14 +278,14 @@ impl Trunk {
         self.close(Side::Far, End::Reset);
     }
 
-    /// When [`Trunk::poll`] has something to do, if nothing else happens; never again when both
-    /// sides have ended.
+    /// When [`Trunk::poll`] is next due, if nothing else happens; `None` when both sides have
+    /// ended.
     pub fn next_event(&self) -> Option<Time> {
         let due = || self.due.first_key_value().map(|((at, _), _)| *at);
         if self.ready.is_empty() { due() } else { Some(self.now) }
     }
 
-    /// What has happened by now, one event at a time, until there is none. `now` never goes back.
+    /// The next event that has happened by now; `None`: there is none left. `now` never goes back.
     pub fn poll(&mut self, now: Time) -> Option<Event> {
         self.now = now;
         while self.ready.is_empty() {
@@ -321,8 +321,8 @@ impl Trunk {
                 self.pump(now, side);
             }
             Due::KeepAlive(side) if !self.closed[side.index()] => {
-                // One that is lost is sent again as soon as that is noticed, so that a burst of
-                // losses ends nothing.
+                // A lost one is sent again as soon as the loss is noticed, so that a burst of
+                // losses does not end the connection.
                 let mut next = self.shape.keep_alive;
                 if let (_, Some(at)) = self.transmit(now, side, 0) {
                     let cuts = self.links[side.index()].cuts();
@@ -340,8 +340,8 @@ impl Trunk {
         }
     }
 
-    /// Whether something that was sent to a side when its link had been cut so often arrives; then
-    /// the side has heard of the other.
+    /// Whether something arrives at a side that was sent when its link had been cut `cuts` times;
+    /// if so, the side has received something of the other.
     fn hears(&mut self, now: Time, to: Side, cuts: u64) -> bool {
         let link = &mut self.links[to.other().index()];
         if link.cuts() != cuts {
@@ -352,8 +352,8 @@ impl Trunk {
         true
     }
 
-    /// Sends so many bytes: when they have left, and when they arrive. What arrives damaged is
-    /// thrown away; a copy does no harm.
+    /// Sends a number of bytes; returns when they have left, and when they arrive. Damaged packets
+    /// are discarded; a copy does no harm.
     fn transmit(&mut self, now: Time, from: Side, bytes: usize) -> (Time, Option<Time>) {
         let fate = self.links[from.index()].send(now, bytes + OVERHEAD);
         let landings = [fate.landing, fate.copy].into_iter().flatten();
@@ -383,7 +383,7 @@ impl Trunk {
         }
     }
 
-    /// The next stream in turn that has something to send and may.
+    /// The next stream in turn that has bytes to send and may send them.
     fn next_stream(&self, side: usize) -> Option<usize> {
         let streams = self.shape.streams;
         (self.turns[side]..self.turns[side] + streams).map(|turn| turn % streams).find(|stream| {
@@ -404,7 +404,7 @@ impl Trunk {
         }
     }
 
-    /// Sends a lost packet again when the loss is noticed.
+    /// Sends a lost packet again when its loss is noticed.
     fn again(&mut self, lost: Time, mut packet: Packet) {
         let wait = self.notice() * 2_u32.pow(packet.tries.min(DOUBLINGS_MAX));
         packet.tries = packet.tries.saturating_add(1);
@@ -416,8 +416,8 @@ impl Trunk {
         self.plan(lost + wait, Due::Retry(packet));
     }
 
-    /// From when to when a stream has stalled, and will, as packets were lost again and again, if
-    /// one has since this was asked last.
+    /// The span in which a stream has stalled, or will, as packets were lost again and again, if
+    /// there was one since the last call.
     pub fn take_stall(&mut self) -> Option<(Time, Time)> {
         self.stalled.take()
     }
@@ -444,7 +444,8 @@ impl Trunk {
         Some(bytes)
     }
 
-    /// Gives a side what is next of a stream, and its sender room for as much, in larger parts.
+    /// Delivers the next bytes of a stream to a side, and opens the sender's window again, in
+    /// larger steps.
     fn give(&mut self, now: Time, to: Side, stream: usize, bytes: Vec<u8>) {
         if self.closed[to.index()] {
             return;
@@ -463,7 +464,7 @@ impl Trunk {
         }
     }
 
-    /// The sender hears that so much was read. Over a cut link it hears of it later.
+    /// The sender learns how many bytes were read. Over a cut link it learns it later.
     fn credit(&mut self, now: Time, to: Side, stream: usize, bytes: usize) {
         if self.closed[to.index()] || self.closed[to.other().index()] {
             return;
@@ -476,7 +477,7 @@ impl Trunk {
         self.pump(now, to);
     }
 
-    /// The connection ends for a side, unless it has.
+    /// The connection ends for a side, unless it has ended there.
     fn close(&mut self, side: Side, why: End) {
         if std::mem::replace(&mut self.closed[side.index()], true) {
             return;

@@ -1,5 +1,4 @@
-//! The broker's clock in a world: what it makes of the time that passes, and of a wall clock that
-//! steps.
+//! The broker's clock in a world, driven by the time that passes and by a wall clock that steps.
 
 use whimbrel_event::{Clock, Time};
 
@@ -18,30 +17,30 @@ impl BrokerClock {
         BrokerClock { clock: Clock::start(now, core::time::Duration::ZERO), began: now, wall_ahead: 0 }
     }
 
-    /// The wall clock steps, forward or back, by so many nanoseconds.
+    /// The wall clock steps forward or back, by a number of nanoseconds.
     pub(crate) fn step_wall(&mut self, now: Time, nanos: i64) {
         self.wall_ahead += nanos;
         self.look_at_wall(now);
     }
 
-    /// A process begins that looks at the wall clock and remembers nothing.
+    /// A process starts, reads the wall clock, and remembers nothing.
     pub(crate) fn restart(&mut self, now: Time) {
         let wall = Time::from_nanos(now.as_nanos().saturating_add_signed(self.wall_ahead));
         (self.clock, self.began) = (Clock::start(wall, core::time::Duration::ZERO), now);
     }
 
-    /// It is compared with the wall clock, as a driver does now and then.
+    /// Compares the clock with the wall clock, as a driver does now and then.
     pub(crate) fn look_at_wall(&mut self, now: Time) {
         let wall = Time::from_nanos(now.as_nanos().saturating_add_signed(self.wall_ahead));
         self.clock.observe(wall, now.since(self.began));
     }
 
-    /// What it says.
+    /// The time that it shows.
     pub(crate) fn read(&self, now: Time) -> Time {
         self.clock.read(now.since(self.began))
     }
 
-    /// When it will say that.
+    /// When it will show a time.
     pub(crate) fn when(&self, at: Time) -> Time {
         self.began + self.clock.when(at)
     }

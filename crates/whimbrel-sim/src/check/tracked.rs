@@ -407,7 +407,7 @@ pub(crate) fn moment(text: &str) -> Option<u64> {
     Some(START.as_nanos() + seconds * 1_000_000_000 + nanos)
 }
 
-/// Writes a time of the day on which simulated worlds begin, in the form that [`moment`] reads.
+/// Writes a time of the day on which simulated worlds begin, in the form that `moment` reads.
 pub fn moment_text(at: Time) -> String {
     let nanos = at.as_nanos() - START.as_nanos();
     let (seconds, nanos) = (nanos / 1_000_000_000, nanos % 1_000_000_000);

@@ -1,9 +1,9 @@
-//! A client with tracked subscriptions: it keeps its place as an application would, is gone often,
-//! and resumes.
+//! A client with tracked subscriptions: it keeps its position as an application would, is often
+//! away, and resumes.
 //!
-//! Of each subscription it remembers the token of the SUBACK, and the last event id of each pubend
-//! since; a notice of silence brings a token that replaces both. What it says in `w-from` when it
-//! is back depends on its [`Habit`].
+//! For each subscription it remembers the token of the SUBACK and the last event id of each pubend
+//! since; the token of a notice of silence replaces both. Its `w-from` after a return depends on
+//! its [`Habit`].
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -21,41 +21,41 @@ use crate::random::Random;
 use crate::rig::START;
 use crate::speech::{Ack, Heard, Hello, Message, Said, Wanted, event_name, user_properties};
 
-/// How long a client waits for CONNACK before it tries anew.
+/// How long a client waits for CONNACK before it connects anew.
 const PATIENCE: Duration = Duration::from_secs(4);
 
-/// How far before its last message a client begins that resumes by time.
+/// A client that resumes by time begins this long before its last message.
 const MARGIN: Duration = Duration::from_secs(1);
 
-/// [`MARGIN`] before a moment, but not before the world.
+/// [`MARGIN`] before a moment, but not before the start of the world.
 fn earlier(than: Time) -> Time {
     START + than.since(START).saturating_sub(MARGIN)
 }
 
-/// How long a client waits that was refused because the log is full, or has failed.
+/// How long a client waits after a refusal because the log is full, or has failed.
 const AGAIN: Duration = Duration::from_millis(500);
 
-/// Where places are acknowledged.
+/// The topic on which tokens are acknowledged.
 pub(crate) const ACKNOWLEDGED: &str = "$whimbrel/ack";
 
-/// Why `expect` on values that this file chose cannot fail.
+/// The reason given to `expect` for values that are constants here.
 const IN_RANGE: &str = "a value in the range of the property";
 
-/// What an application has kept of one subscription.
+/// What an application has kept for one subscription.
 #[derive(Clone, Default, Debug)]
 struct Kept {
     token: Option<String>,
     /// The last event of each pubend since: its tick and its id.
     ids: BTreeMap<String, (u64, String)>,
-    /// When the last message came.
+    /// When the last message arrived.
     heard: Option<Time>,
-    /// The client has subscribed in its present session.
+    /// Whether the client has subscribed in its present session.
     subscribed: bool,
-    /// SUBACK is awaited, with that packet identifier.
+    /// The packet identifier of a SUBSCRIBE whose SUBACK is awaited.
     asked: Option<u16>,
 }
 
-/// Where the client stands with its connection.
+/// The state of the client's connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stand {
     Down { until: Time },
@@ -74,12 +74,12 @@ pub struct Follower {
     heard: Vec<u8>,
     answers: VecDeque<(Time, Said)>,
     stalled_until: Option<Time>,
-    /// Asks again then for what was refused.
+    /// When it asks again for what was refused.
     again_at: Option<Time>,
     keep_alive: Duration,
     last_sent: Time,
     next_id: u16,
-    /// QoS 2 identifiers whose PUBREL has not come.
+    /// QoS 2 packet identifiers whose PUBREL has not arrived.
     unreleased: BTreeSet<u16>,
     kept: Vec<Kept>,
 }
@@ -178,7 +178,7 @@ impl Follower {
                 acts.push(Act::Stall);
                 self.stalled_until = Some(now + self.random.span(self.habits.stall));
             }
-            // Asks for a part again, or gives up the subscription: it comes back at the next such
+            // Subscribes again. A subscription that it gives up is made again at the next such
             // action.
             5 => {
                 let again = !self.by_token() || self.random.chance(500);
@@ -239,12 +239,12 @@ impl Follower {
         self.say(now, &Said::Connect(hello), acts);
     }
 
-    /// Whether it keeps the positions of durable subscriptions.
+    /// Whether the client keeps the positions of durable subscriptions.
     fn by_token(&self) -> bool {
         self.habits.class == Class::DurableByToken
     }
 
-    /// Says up to where it has safely got.
+    /// Acknowledges its position.
     fn acknowledge(&mut self, now: Time, plan: usize, acts: &mut Vec<Act>) {
         let kept = &self.kept[plan];
         let Some(token) = kept.token.clone().filter(|_| kept.subscribed && kept.asked.is_none()) else { return };
@@ -257,7 +257,7 @@ impl Follower {
         self.say(now, &Said::Publish(message), acts);
     }
 
-    /// Subscribes; `again`: also says where to begin if the session knows.
+    /// Subscribes; `again`: also tells where to begin if the session knows.
     fn subscribe(&mut self, now: Time, plan: usize, again: bool, acts: &mut Vec<Act>) {
         if self.kept[plan].asked.is_some() {
             return;
@@ -266,7 +266,7 @@ impl Follower {
         let Plan { filter, qos, choice, notices, retain_as_published, retain_handling } =
             self.habits.plans[plan].clone();
         let mut wanted = Wanted::new(&filter, qos);
-        // More may be retained than its queue takes, each time that it comes back.
+        // More messages may be retained than its queue takes, at each return.
         let retain_handling = if self.calm { 2 } else { retain_handling };
         (wanted.retain_as_published, wanted.retain_handling) = (retain_as_published, retain_handling);
         let term = |name: &str, value: &str| (name.to_owned(), value.to_owned());
@@ -281,7 +281,7 @@ impl Follower {
         self.say(now, &Said::Subscribe { id, identifier, selector, terms, wanted: vec![wanted] }, acts);
     }
 
-    /// What is said in `w-from`.
+    /// The value of `w-from`.
     fn from(&mut self, plan: usize) -> Option<String> {
         let kept = &self.kept[plan];
         let ids: Vec<&str> = kept.ids.values().map(|(_, id)| &**id).collect();
@@ -298,8 +298,8 @@ impl Follower {
         }
     }
 
-    /// Says what is not so: rubbish, a token that was cut, altered or is of another world, an event
-    /// that is not there yet.
+    /// A wrong position: rubbish, a token that was cut, altered or is from another world, or an
+    /// event that does not exist yet.
     fn lie(&mut self, plan: usize) -> String {
         let kept = &self.kept[plan];
         let token = kept.token.clone().unwrap_or_else(|| "AQ".to_owned());
@@ -329,7 +329,7 @@ impl Follower {
     pub(super) fn hear(&mut self, now: Time, bytes: &[u8], acts: &mut Vec<Act>) {
         self.heard.extend_from_slice(bytes);
         let mut at = 0;
-        // What is no packet is for the checkers to report: this client hears nothing more on that
+        // Checkers report bytes that are not a packet: this client reads nothing more on that
         // connection.
         while let Ok(Some(packet)) = next_packet(Version::V5_0, &self.heard, &mut at) {
             self.understand(now, Heard::from(packet), acts);
@@ -393,7 +393,7 @@ impl Follower {
                 self.again_at = Some(now + AGAIN);
                 return;
             }
-            // Its place is of no use: it begins anew.
+            // Its position is unusable: it begins anew.
             *kept = Kept { subscribed: kept.subscribed, ..Kept::default() };
             if !kept.subscribed {
                 self.subscribe(now, plan, true, acts);
@@ -406,7 +406,7 @@ impl Follower {
         kept.ids.clear();
     }
 
-    /// Keeps the place up to date.
+    /// Keeps the position up to date.
     fn note(&mut self, now: Time, message: &Message) {
         let identifier = message.subscription_identifiers().first().copied().unwrap_or(0);
         let Some(kept) = (identifier as usize).checked_sub(1).and_then(|plan| self.kept.get_mut(plan)) else { return };

@@ -1,4 +1,4 @@
-//! What kind of follower one is: drawn once from the scenario's seed.
+//! The properties of a follower, drawn once from the scenario's seed.
 
 use std::time::Duration;
 
@@ -9,29 +9,29 @@ use crate::choice::Choice;
 use crate::link::Profile;
 use crate::random::Random;
 
-/// What a follower says of its place when it comes back.
+/// How a follower tells its position when it returns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Habit {
     /// A token and the ids of later events.
     Token,
-    /// Ids alone.
+    /// Ids only.
     Ids,
-    /// A moment.
+    /// A time.
     Time,
-    /// That it wants everything.
+    /// The earliest position: it wants everything.
     Earliest,
-    /// Nothing: its session knows.
+    /// No position: its session knows it.
     Session,
 }
 
 /// What a follower asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Class {
-    /// What it missed, as far as the broker's memory goes.
+    /// The events that it missed, as far as the broker's memory goes.
     SemiDurable,
     /// Everything; its session keeps the position.
     Durable,
-    /// Everything; it keeps the position itself, and says up to where it has got.
+    /// Everything; it keeps the position itself, and acknowledges it.
     DurableByToken,
 }
 
@@ -44,7 +44,7 @@ pub struct Plan {
     pub qos: Qos,
     /// Its selector.
     pub choice: Option<Choice>,
-    /// It asks for notices.
+    /// Whether it asks for notices.
     pub notices: bool,
     /// Retain As Published.
     pub retain_as_published: bool,
@@ -52,16 +52,16 @@ pub struct Plan {
     pub retain_handling: u8,
 }
 
-/// What kind of follower one is.
+/// The properties of a follower.
 #[derive(Clone, Debug)]
 pub struct Habits {
-    /// What it asks for.
+    /// The class of its subscriptions.
     pub class: Class,
-    /// What it says when it comes back.
+    /// How it tells its position.
     pub habit: Habit,
-    /// Its subscriptions, each under another filter.
+    /// Its subscriptions, each with a different filter.
     pub plans: Vec<Plan>,
-    /// Session expiry, seconds; 0: each connection has a session of its own.
+    /// The session expiry, seconds; 0: each connection has its own session.
     pub expiry: u32,
     /// Receive Maximum.
     pub receive_maximum: Option<u16>,
@@ -75,12 +75,12 @@ pub struct Habits {
     pub downtime: Duration,
     /// Mean time for which it does not read when it stalls.
     pub stall: Duration,
-    /// How likely it is, when it acts, to vanish, reset, leave, connect anew, stall, subscribe
-    /// again, unsubscribe, acknowledge its place, or choose something else.
+    /// The weights of its actions: vanish, reset, leave, connect anew, stall, subscribe again,
+    /// unsubscribe, acknowledge its position, or choose another position.
     pub weights: [u64; 9],
-    /// How many places of a thousand are made up.
+    /// How many positions of 1,000 are made up.
     pub lie_permille: u64,
-    /// The link in both directions.
+    /// The profile of the link, in both directions.
     pub link: Profile,
 }
 
@@ -116,7 +116,7 @@ impl Habits {
         }
     }
 
-    /// Draws a follower of a broker that has a log.
+    /// Draws a follower of a broker with a log.
     pub fn draw_logged(random: &mut Random) -> Self {
         let mut habits = Habits { packet_maximum: None, ..Habits::draw(random) };
         habits.class =
@@ -148,7 +148,7 @@ impl Habits {
         weights
     }
 
-    /// One that is always there and gets everything.
+    /// A follower that is always connected and receives everything.
     pub fn witness() -> Self {
         let plan = Plan {
             filter: "#".to_owned(),
@@ -175,7 +175,7 @@ impl Habits {
         }
     }
 
-    /// Whether it does anything but be there.
+    /// Whether it does anything but stay connected.
     pub fn acts(&self) -> bool {
         self.weights.iter().any(|weight| *weight > 0)
     }

@@ -17,26 +17,26 @@ use crate::packets::next_packet;
 use crate::random::Random;
 use crate::speech::{Ack, Heard, Hello, Message, Said, Wanted};
 
-/// Messages that a client has unacknowledged at most.
+/// Unacknowledged messages of a client, at most.
 const OUTSTANDING_MAX: usize = 20;
 
-/// The same for 3.1.1, whose clients are not told how many the broker takes: fewer than any broker
-/// here takes.
+/// As [`OUTSTANDING_MAX`], for 3.1.1, whose clients are not told how many the broker takes: fewer
+/// than any broker here takes.
 const OUTSTANDING_MAX_V311: usize = 4;
 
-/// Messages of one burst.
+/// Messages of one burst, at most.
 const BURST_MAX: u64 = 150;
 
-/// Filters that a client holds at most.
+/// Filters of a client, at most.
 const FILTERS_MAX: usize = 8;
 
-/// How long a client waits for CONNACK before it tries anew.
+/// How long a client waits for CONNACK before it connects anew.
 const PATIENCE: Duration = Duration::from_secs(4);
 
-/// Why `expect` on values that this file chose cannot fail.
+/// The reason given to `expect` for values that are constants here.
 const IN_RANGE: &str = "a value in the range of the property";
 
-/// How far an unacknowledged message of ours is.
+/// The state of an unacknowledged message of the client.
 #[derive(Clone, PartialEq, Debug)]
 enum Unacked {
     /// PUBACK or PUBREC is awaited.
@@ -45,33 +45,33 @@ enum Unacked {
     Released,
 }
 
-/// Where the client stands with its connection.
+/// The state of the client's connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stand {
-    /// No connection until then.
+    /// No connection until this time.
     Down { until: Time },
-    /// CONNACK is awaited, until then.
+    /// CONNACK is awaited until this time.
     Greeting { until: Time },
     /// Connected.
     Up,
 }
 
-/// What lasts as long as one connection.
+/// State that lasts as long as one connection.
 #[derive(Debug, Default)]
 struct Talk {
     heard: Vec<u8>,
     decoded: usize,
-    /// Messages and acknowledgements that are to be sent at their time, in order.
+    /// Messages and acknowledgements to be sent at their times, in order.
     answers: VecDeque<(Time, Said)>,
     aliases: BTreeMap<u16, String>,
-    /// Topic Alias Maximum and Receive Maximum of the broker.
+    /// The broker's Topic Alias Maximum, and its Receive Maximum.
     alias_maximum: u16,
     receive_maximum: u16,
-    /// Seconds, as the broker wants it.
+    /// The keep-alive interval that the broker wants, seconds.
     keep_alive: u16,
     last_sent: Time,
     next_action: Time,
-    /// Reads again then.
+    /// When it reads again.
     stalled_until: Option<Time>,
 }
 
@@ -84,13 +84,13 @@ pub struct Honest {
     stand: Stand,
     talk: Talk,
     calm: bool,
-    /// Numbers payloads.
+    /// The number of payloads so far.
     published: u64,
     next_id: u16,
     next_identifier: u32,
-    /// Ours, oldest first.
+    /// The client's own messages, oldest first.
     unacked: Vec<(u16, Unacked)>,
-    /// Theirs: QoS 2 identifiers whose PUBREL has not come.
+    /// The broker's messages: QoS 2 packet identifiers whose PUBREL has not arrived.
     unreleased: BTreeSet<u16>,
     filters: Vec<String>,
 }
@@ -233,7 +233,7 @@ impl Honest {
         let five = persona.version == Version::V5_0;
         let mut hello = if five { Hello::v5(&self.name) } else { Hello::v311(&self.name) };
         let clean = !self.calm && self.random.chance(persona.clean_permille);
-        // Clean Session is what ends a session of 3.1.1 with its connection.
+        // In 3.1.1 Clean Session ends a session with its connection.
         hello = hello.clean_start(if five { clean } else { clean || persona.expiry == 0 });
         hello = hello.keep_alive(persona.keep_alive);
         if five && persona.expiry > 0 {
@@ -311,7 +311,7 @@ impl Honest {
         properties
     }
 
-    /// Says the topic by an alias if it has one, or gives it one.
+    /// Replaces the topic by its alias if it has one, or gives it one.
     fn alias(&mut self, message: &mut Message) {
         if self.talk.alias_maximum == 0 || !self.random.chance(500) {
             return;
@@ -354,19 +354,19 @@ impl Honest {
         if wanted.is_empty() {
             return;
         }
-        // Every subscription has an identifier of its own, or none. Shared ones must have one: it
-        // tells their deliveries apart.
+        // Every subscription has its own identifier, or none. Shared ones must have one: it tells
+        // their deliveries apart.
         self.next_identifier += 1;
         let identifier = if five && (shared || self.random.chance(700)) { self.next_identifier } else { 0 };
         let id = self.fresh_id();
         let selector = self.draw_choice(&wanted[0].filter, shared).map(|choice| choice.to_string());
-        // Any term asks for the names of events; this one changes nothing else.
+        // Any term makes the broker tell the names of events; this one changes nothing else.
         let term = || ("w-notices".to_owned(), "off".to_owned());
         let terms = self.persona.is_told_names.then(term).into_iter().collect();
         self.say(now, &Said::Subscribe { id, identifier, selector, terms, wanted }, acts);
     }
 
-    /// A selector, or none. Members of a shared subscription agree on theirs: it follows from the
+    /// A selector, or none. Members of a shared subscription use the same one: it follows from the
     /// filter.
     fn draw_choice(&mut self, filter: &str, shared: bool) -> Option<Choice> {
         if shared {
@@ -375,7 +375,7 @@ impl Honest {
         self.random.chance(self.persona.selector_permille).then(|| Choice::draw(&mut self.random))
     }
 
-    /// A packet identifier that no unacknowledged packet of ours has.
+    /// A packet identifier that no unacknowledged packet of the client has.
     fn fresh_id(&mut self) -> u16 {
         loop {
             self.next_id = self.next_id % u16::MAX + 1;
@@ -392,7 +392,7 @@ impl Honest {
 
     pub(super) fn hear(&mut self, now: Time, bytes: &[u8], acts: &mut Vec<Act>) {
         self.talk.heard.extend_from_slice(bytes);
-        // What is no packet is for the checkers to report: this client hears nothing more on that
+        // Checkers report bytes that are not a packet: this client reads nothing more on that
         // connection.
         while let Ok(Some(packet)) = next_packet(self.persona.version, &self.talk.heard, &mut self.talk.decoded) {
             self.understand(now, Heard::from(packet), acts);
@@ -431,7 +431,7 @@ impl Honest {
                 }
                 self.say(now, &Said::Ack { ack: Ack::Pubrel, id, code: 0 }, acts);
             }
-            // A number that was refused is repeated before any other, on another connection.
+            // A refused number is repeated before any other, on another connection.
             Heard::Ack { ack: Ack::Puback | Ack::Pubrec, code, .. } if code >= 0x80 && self.persona.numbers => {
                 self.end(now, Act::Reset, acts);
             }
@@ -445,7 +445,7 @@ impl Honest {
         self.talk.answers.push_back((at, Said::Ack { ack, id, code }));
     }
 
-    /// Answers keep their order.
+    /// The time of the next answer: answers keep their order.
     fn answer_at(&mut self, now: Time) -> Time {
         let delay = if self.calm { Duration::ZERO } else { self.random.span(self.persona.ack_delay) };
         self.talk.answers.back().map_or(now + delay, |(last, _)| (now + delay).max(*last))
@@ -463,7 +463,7 @@ impl Honest {
             }
         }
         if !session_present {
-            // What is numbered is repeated in any session.
+            // Numbered messages are repeated in any session.
             let repeats = self.persona.numbers;
             self.unacked.retain(|(_, state)| repeats && matches!(state, Unacked::Published(_)));
             self.unreleased.clear();

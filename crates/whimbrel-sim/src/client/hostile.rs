@@ -1,4 +1,4 @@
-//! A client that breaks the protocol, each time in another way, and must harm nobody but itself.
+//! A client that breaks the protocol, each time in another way, and must harm no other client.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use super::{Act, random_topic};
 use crate::random::Random;
 use crate::speech::{Hello, Message, Said};
 
-/// Bytes of rubbish after a breach.
+/// The number of random bytes after a breach, at most.
 const RUBBISH_MAX: u64 = 300;
 
-/// Packets that break the protocol on a connection of an accepted client, whatever its version.
+/// Packets that break the protocol on a connection of an accepted client, in any version.
 const BREACHES: [&[u8]; 12] = [
     &[0x00, 0x00],                                     // reserved packet type
     &[0x36, 0x05, 0x00, 0x01, b'a', 0x00, 0x01],       // PUBLISH with QoS 3
@@ -79,7 +79,7 @@ impl Hostile {
 
     fn attack(&mut self) -> Vec<u8> {
         let mut bytes = match self.random.below(8) {
-            // Says nothing, or not all of a CONNECT.
+            // Sends nothing, or not all of a CONNECT.
             0 => return Vec::new(),
             1 => {
                 let mut hello = self.hello();

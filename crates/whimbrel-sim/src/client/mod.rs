@@ -1,7 +1,7 @@
 //! Virtual clients: state machines without IO that speak MQTT as a scenario drew it.
 //!
-//! A client is told the time and what it hears, and answers with [`Act`]s on its one connection.
-//! All its decisions come from its own random sequence.
+//! A client is given the time and the bytes that it receives, and returns [`Act`]s on its one
+//! connection. All its decisions come from its own random sequence.
 
 mod follower;
 mod habits;
@@ -18,18 +18,18 @@ pub use persona::{Action, Persona, WillPlan, random_filter, random_topic};
 
 use whimbrel_event::Time;
 
-/// What a client does to its connection.
+/// An act of a client on its connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Act {
-    /// Opens a connection. One that is still open is left alone: the broker is not told.
+    /// Opens a connection. One that is still open is abandoned: the broker is not told.
     Open,
     /// Sends bytes.
     Send(Vec<u8>),
-    /// Closes after what was sent.
+    /// Closes after the bytes that were sent.
     Finish,
-    /// Resets: what is under way may be lost, both ways.
+    /// Resets: bytes in flight may be lost, both ways.
     Reset,
-    /// Is gone without a word: nothing is sent or read any more, and the broker is not told.
+    /// Vanishes: nothing is sent or read any more, and the broker is not told.
     Vanish,
     /// Stops reading.
     Stall,
@@ -37,19 +37,19 @@ pub enum Act {
     Resume,
 }
 
-/// A client of either kind.
+/// A client of any kind.
 #[derive(Debug)]
 pub enum Client {
-    /// Follows the protocol.
+    /// One that follows the protocol.
     Honest(Box<Honest>),
-    /// Breaks it.
+    /// One that breaks it.
     Hostile(Hostile),
-    /// Follows it, and the streams.
+    /// One that follows it, and the streams.
     Follower(Box<Follower>),
 }
 
 impl Client {
-    /// When it wants to act next of its own accord.
+    /// When it next acts by itself.
     pub fn next_wake(&self) -> Option<Time> {
         match self {
             Client::Honest(client) => client.next_wake(),
@@ -58,7 +58,7 @@ impl Client {
         }
     }
 
-    /// That moment has come.
+    /// Acts when its wake time has come.
     pub fn wake(&mut self, now: Time, acts: &mut Vec<Act>) {
         match self {
             Client::Honest(client) => client.wake(now, acts),
@@ -67,7 +67,7 @@ impl Client {
         }
     }
 
-    /// Bytes have come over its connection.
+    /// Bytes have arrived over its connection.
     pub fn hear(&mut self, now: Time, bytes: &[u8], acts: &mut Vec<Act>) {
         match self {
             Client::Honest(client) => client.hear(now, bytes, acts),
@@ -85,8 +85,8 @@ impl Client {
         }
     }
 
-    /// From now on it behaves: no more faults, no more publishing; who has a session keeps or
-    /// resumes it.
+    /// From now on the client behaves: no more faults, no more publishing; one with a session keeps
+    /// or resumes it.
     pub fn calm(&mut self, now: Time, acts: &mut Vec<Act>) {
         match self {
             Client::Honest(client) => client.calm(now, acts),

@@ -1,4 +1,4 @@
-//! What kind of client one is: drawn once from the scenario's seed.
+//! The properties of an honest client, drawn once from the scenario's seed.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use mqtt_protocol_core::mqtt::packet::Qos;
 use crate::link::Profile;
 use crate::random::Random;
 
-/// Names of topic levels. Few, so that filters and topics meet often.
+/// Names of topic levels; few, so that filters often match topics.
 const LEVELS: [&str; 4] = ["a", "b", "c", "d"];
 
 /// Topics and filters have up to this many levels.
@@ -17,7 +17,7 @@ const LEVELS_MAX: u64 = 3;
 /// The three levels of delivery.
 pub(crate) const QOS: [Qos; 3] = [Qos::AtMostOnce, Qos::AtLeastOnce, Qos::ExactlyOnce];
 
-/// What an honest client may do of its own accord.
+/// An action of an honest client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
     /// Publishes one message.
@@ -30,15 +30,15 @@ pub enum Action {
     Subscribe,
     /// Unsubscribes.
     Unsubscribe,
-    /// Says goodbye.
+    /// Sends DISCONNECT.
     Leave,
-    /// Says goodbye and asks for its will.
+    /// Sends DISCONNECT and asks for its will.
     LeaveWithWill,
-    /// Closes without goodbye.
+    /// Closes without DISCONNECT.
     Close,
     /// Resets the connection.
     Reset,
-    /// Is gone without a word.
+    /// Vanishes: the broker is not told.
     Vanish,
     /// Connects anew while the old connection is open.
     TakeOver,
@@ -47,7 +47,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// All, in the order of [`Persona::weights`].
+    /// All actions, in the order of [`Persona::weights`].
     pub const ALL: [Action; 12] = [
         Action::Publish,
         Action::Burst,
@@ -67,7 +67,7 @@ impl Action {
 /// How a client uses wills.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WillPlan {
-    /// How many connections of a thousand have one.
+    /// How many of 1,000 connections have one.
     pub permille: u64,
     /// Will delay, seconds (MQTT 5).
     pub delay: u32,
@@ -77,16 +77,16 @@ pub struct WillPlan {
     pub qos: Qos,
 }
 
-/// What kind of client one is.
+/// The properties of an honest client.
 #[derive(Clone, Debug)]
 pub struct Persona {
     /// Protocol version.
     pub version: Version,
-    /// How many CONNECTs of a thousand ask for a new session.
+    /// How many of 1,000 CONNECTs ask for a new session.
     pub clean_permille: u64,
-    /// Session expiry, seconds; 0: ends with the connection. 3.1.1 only knows 0 and not 0.
+    /// The session expiry, seconds; 0: it ends with the connection. 3.1.1 has only 0 and not 0.
     pub expiry: u32,
-    /// Seconds; 0: none.
+    /// The keep-alive interval, seconds; 0: none.
     pub keep_alive: u16,
     /// Receive Maximum (MQTT 5).
     pub receive_maximum: Option<u16>,
@@ -98,11 +98,11 @@ pub struct Persona {
     pub will: WillPlan,
     /// Mean time between actions.
     pub pace: Duration,
-    /// How likely each of [`Action::ALL`] is.
+    /// The weight of each of [`Action::ALL`].
     pub weights: [u64; 12],
-    /// How likely each QoS is, for messages and for subscriptions.
+    /// The weight of each QoS, for messages and for subscriptions.
     pub qos_weights: [u64; 3],
-    /// How many messages of a thousand are retained.
+    /// How many of 1,000 messages are retained.
     pub retain_permille: u64,
     /// Mean time until a message is acknowledged.
     pub ack_delay: Duration,
@@ -110,18 +110,18 @@ pub struct Persona {
     pub downtime: Duration,
     /// The largest payload, bytes.
     pub payload_max: u64,
-    /// How many subscriptions of a thousand are shared ones (MQTT 5).
+    /// How many of 1,000 subscriptions are shared ones (MQTT 5).
     pub shared_permille: u64,
-    /// How many subscriptions of a thousand have a selector (MQTT 5).
+    /// How many of 1,000 subscriptions have a selector (MQTT 5).
     pub selector_permille: u64,
-    /// How many messages of a thousand expire (MQTT 5).
+    /// How many of 1,000 messages expire (MQTT 5).
     pub expiring_permille: u64,
-    /// It numbers what it publishes, and repeats what was not answered also in another session
-    /// (MQTT 5).
+    /// Whether it numbers its messages, and repeats unanswered ones also in another session (MQTT
+    /// 5).
     pub numbers: bool,
-    /// It asks to be told the names of events (MQTT 5).
+    /// Whether it asks to be told the names of events (MQTT 5).
     pub is_told_names: bool,
-    /// The link in both directions.
+    /// The profile of the link, in both directions.
     pub link: Profile,
 }
 
@@ -162,7 +162,7 @@ impl Persona {
         }
     }
 
-    /// A swarm: every client does a random part of what clients may do.
+    /// A swarm: every client does a random part of the possible actions.
     fn draw_weights(random: &mut Random, slow: bool) -> [u64; 12] {
         let mut weights = [300, 15, 10, 60, 20, 6, 3, 6, 6, 4, 4, 0];
         for weight in weights.iter_mut().skip(1) {

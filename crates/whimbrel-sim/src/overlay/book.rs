@@ -40,7 +40,7 @@ pub enum Rule {
     Unwanted,
     /// An event that was accepted after the SUBACK is delivered, or a gap is told.
     Lost,
-    /// When all is well, every event is delivered within [`ARRIVE_MAX`].
+    /// When all is well, every event is delivered within `ARRIVE_MAX`.
     Late,
     /// All brokers retain the same messages, and none older than what was accepted.
     Retained,

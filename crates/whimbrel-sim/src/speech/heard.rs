@@ -1,15 +1,15 @@
-//! From broker to client.
+//! Packets from broker to client.
 
 use mqtt_protocol_core::mqtt::packet::{Packet, Property};
 
 use super::{Ack, Message};
 
-/// What a client hears.
+/// A packet as a client receives it.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Heard {
     /// CONNACK.
     Connack {
-        /// The session existed.
+        /// Whether the session existed.
         session_present: bool,
         /// MQTT 5 reason code or 3.1.1 return code.
         code: u8,
@@ -20,9 +20,9 @@ pub enum Heard {
     Publish(Message),
     /// One of the acknowledgements.
     Ack {
-        /// Which.
+        /// The kind of acknowledgement.
         ack: Ack,
-        /// Of which packet identifier.
+        /// The packet identifier.
         id: u16,
         /// MQTT 5 reason code; 0 if left out.
         code: u8,
@@ -31,7 +31,7 @@ pub enum Heard {
     Suback {
         /// Packet identifier.
         id: u16,
-        /// One for each filter.
+        /// The code of each filter.
         codes: Vec<u8>,
         /// MQTT 5 properties.
         properties: Vec<Property>,
@@ -40,7 +40,7 @@ pub enum Heard {
     Unsuback {
         /// Packet identifier.
         id: u16,
-        /// One for each filter; none in 3.1.1.
+        /// The code of each filter; none in 3.1.1.
         codes: Vec<u8>,
     },
     /// PINGRESP.

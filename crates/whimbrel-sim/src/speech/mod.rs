@@ -1,7 +1,7 @@
-//! What clients and brokers say to each other, the same for both protocol versions.
+//! Packets between clients and brokers, in a form that is the same for both protocol versions.
 //!
-//! [`Said`] is what a test or a simulated client wants to say and [`Heard`] what came back;
-//! encoding and decoding is `mqtt-protocol-core`'s.
+//! [`Said`] is a packet that a test or a simulated client sends, and [`Heard`] one that it
+//! receives; `mqtt-protocol-core` encodes and decodes them.
 
 mod heard;
 mod name;
@@ -19,10 +19,10 @@ pub use heard::Heard;
 pub use name::event_name;
 pub use said::{NotAClient, Said, user_properties};
 
-/// Bytes of a payload that are shown in words.
+/// Bytes of a payload that are shown as text.
 const SHOWN_MAX: usize = 24;
 
-/// Which packet of the hand-over of a PUBLISH.
+/// The kind of acknowledgement of a PUBLISH.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Ack {
     /// Ends QoS 1.
@@ -44,11 +44,11 @@ pub struct Hello {
     pub client_id: String,
     /// Clean Start, in 3.1.1 Clean Session.
     pub clean_start: bool,
-    /// Seconds; 0: none.
+    /// The keep-alive interval, seconds; 0: none.
     pub keep_alive: u16,
     /// MQTT 5 properties.
     pub properties: Vec<Property>,
-    /// The will, and its MQTT 5 properties inside.
+    /// The will, with its MQTT 5 properties.
     pub will: Option<Message>,
 }
 
@@ -181,7 +181,7 @@ pub struct Message {
     pub topic: String,
     /// Application message.
     pub payload: Vec<u8>,
-    /// How surely it is handed over.
+    /// The quality of service.
     pub qos: Qos,
     /// The retain flag.
     pub retain: bool,
@@ -232,7 +232,7 @@ impl Message {
         std::str::from_utf8(&self.payload).expect("a payload of text")
     }
 
-    /// The subscription identifiers that came with it.
+    /// The subscription identifiers in it.
     pub fn subscription_identifiers(&self) -> Vec<u32> {
         let identifier = |p: &Property| match p {
             Property::SubscriptionIdentifier(p) => Some(p.val()),
@@ -241,7 +241,7 @@ impl Message {
         self.properties.iter().filter_map(identifier).collect()
     }
 
-    /// The topic alias that came with it.
+    /// The topic alias in it.
     pub fn topic_alias(&self) -> Option<u16> {
         self.properties.iter().find_map(|p| match p {
             Property::TopicAlias(p) => Some(p.val()),
@@ -249,7 +249,7 @@ impl Message {
         })
     }
 
-    /// The value of its last user property of that name.
+    /// The value of its last user property of a name.
     pub fn user_property(&self, name: &str) -> Option<&str> {
         self.properties.iter().rev().find_map(|p| match p {
             Property::UserProperty(pair) if pair.key() == name => Some(pair.val()),
@@ -257,7 +257,7 @@ impl Message {
         })
     }
 
-    /// The message expiry interval that came with it, seconds.
+    /// The message expiry interval in it, seconds.
     pub fn expiry(&self) -> Option<u32> {
         self.properties.iter().find_map(|p| match p {
             Property::MessageExpiryInterval(p) => Some(p.val()),

@@ -1,11 +1,11 @@
-//! The names of events, read without the broker's code: what checks the broker must not share its
+//! The names of events, parsed without the broker's code: a check must not share the broker's
 //! mistakes.
 
 /// The digits of a name, by their values.
 const DIGITS: &[u8] = b"ghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789abcdef-_";
 
-/// The stream and the tick of an event, as a `w-id` tells them, or told them before 0.2,
-/// hexadecimal and decimal; `None`: it is no name.
+/// The stream and the tick in a `w-id`, or in the form before 0.2, hexadecimal and decimal; `None`:
+/// the text is not a name.
 pub fn event_name(text: &str) -> Option<(u64, u64)> {
     let (stream, tick) = text.split_once(':')?;
     if let Some(name) = number(stream).zip(number(tick)) {

@@ -1,4 +1,4 @@
-//! From client to broker.
+//! Packets from client to broker.
 
 use mqtt_protocol_core::mqtt::Version;
 use mqtt_protocol_core::mqtt::packet::{
@@ -12,7 +12,7 @@ use mqtt_protocol_core::mqtt::result_code::{
 use super::{Ack, Hello, Message, Wanted};
 use crate::choice;
 
-/// What a client says.
+/// A packet as a client sends it.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Said {
     /// CONNECT.
@@ -21,9 +21,9 @@ pub enum Said {
     Publish(Message),
     /// One of the acknowledgements.
     Ack {
-        /// Which.
+        /// The kind of acknowledgement.
         ack: Ack,
-        /// Of which packet identifier.
+        /// The packet identifier.
         id: u16,
         /// MQTT 5 reason code; 0 is left out.
         code: u8,
@@ -34,7 +34,7 @@ pub enum Said {
         id: u16,
         /// Subscription identifier; 0: none.
         identifier: u32,
-        /// Selector, a user property of MQTT 5.
+        /// The selector, a user property of MQTT 5.
         selector: Option<String>,
         /// All other user properties of MQTT 5: names and values.
         terms: Vec<(String, String)>,
@@ -59,7 +59,7 @@ pub enum Said {
     },
 }
 
-/// A packet that no client says: only brokers do, or AUTH.
+/// A packet that clients do not send: only brokers do, or AUTH.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NotAClient;
 

@@ -1,4 +1,4 @@
-//! What a connection is like, what comes out of it, and why something was not taken.
+//! The properties and events of a connection, and why it refuses data.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ impl Side {
     }
 }
 
-/// What a connection is like.
+/// The properties of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shape {
     /// The path from the near side, and the one from the far side.
@@ -40,9 +40,9 @@ pub struct Shape {
     pub streams: usize,
     /// Bytes of a stream that are under way or unread, at least 1.
     pub window: usize,
-    /// A side that hears nothing for so long ends.
+    /// A side that receives nothing for this long ends.
     pub idle: Duration,
-    /// How often each side lets itself be heard, more than nothing.
+    /// How long until a side sends a keep-alive packet, more than zero.
     pub keep_alive: Duration,
 }
 
@@ -63,41 +63,41 @@ impl Shape {
 /// Why a connection ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
-    /// Nothing was heard of the other side for the idle time.
+    /// Nothing was received from the other side for the idle time.
     Idle,
-    /// [`super::Trunk::reset`].
+    /// By [`super::Trunk::reset`].
     Reset,
 }
 
-/// What comes out of a connection.
+/// An event of a connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
     /// The next bytes of a stream, cut anywhere.
     Bytes {
-        /// Who gets them.
+        /// The receiving side.
         to: Side,
-        /// Of which stream.
+        /// The stream.
         stream: usize,
-        /// Not empty.
+        /// The bytes, not empty.
         bytes: Vec<u8>,
     },
     /// A datagram.
     Datagram {
-        /// Who gets it.
+        /// The receiving side.
         to: Side,
-        /// All of it.
+        /// The datagram's bytes.
         bytes: Vec<u8>,
     },
-    /// The connection has ended for one side. The last event there.
+    /// The connection has ended for one side. It is the last event there.
     Closed {
-        /// Who is told.
+        /// The side.
         side: Side,
-        /// Why.
+        /// The cause.
         why: End,
     },
 }
 
-/// Why something was not taken.
+/// Why data was not taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refused {
     /// The connection has ended on this side.

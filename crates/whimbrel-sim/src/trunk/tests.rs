@@ -1,4 +1,4 @@
-//! Streams come out as they went in, over bad links; ends are told; bounds hold.
+//! Streams are delivered as they were sent, over bad links; ends are told; bounds hold.
 
 use super::*;
 use crate::wan::{Jitter, Loss};
@@ -22,7 +22,7 @@ fn trunk(profile: WanProfile, seed: u64) -> Trunk {
     Trunk::new(Time::ZERO, Shape::over(profile), Random::new(seed))
 }
 
-/// All that happens until then, and when.
+/// All events until a moment, and when they happen.
 fn run(trunk: &mut Trunk, until: Time) -> Vec<(Time, Event)> {
     let mut events = Vec::new();
     while let Some(at) = trunk.next_event().filter(|at| *at <= until) {
@@ -88,7 +88,7 @@ fn a_loss_delays_its_own_stream_only() {
     trunk.write(Time::ZERO, Side::Near, 1, vec![3]).expect("it is open");
     let events = run(&mut trunk, Time::ZERO + SECOND);
     let bytes = |stream, byte| Event::Bytes { to: Side::Far, stream, bytes: vec![byte] };
-    // A round trip of 40 ms and 25 ms until it is sent again, and 20 ms on the way.
+    // A round trip of 40 ms and 25 ms until it is sent again, and 20 ms in flight.
     let late = Time::ZERO + 85 * MS;
     assert_eq!(events, [(Time::ZERO + 20 * MS, bytes(1, 3)), (late, bytes(0, 1)), (late, bytes(0, 2))]);
 }

@@ -7,15 +7,15 @@ use whimbrel_event::Time;
 use super::{Counters, Landing, Link, WanProfile};
 use crate::random::Random;
 
-/// Datagrams that may be under way on one [`Wan`]; more are lost as if the queue were full.
+/// Datagrams that may be in flight on one [`Wan`]; more are lost as if the queue were full.
 pub const FLYING_MAX: usize = 1 << 16;
 
 /// A datagram that has arrived.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Datagram {
-    /// When.
+    /// The time of arrival.
     pub at: Time,
-    /// What, perhaps with one bit wrong.
+    /// The bytes, perhaps with one bit wrong.
     pub bytes: Vec<u8>,
 }
 
@@ -23,16 +23,16 @@ pub struct Datagram {
 #[derive(Debug)]
 pub struct Wan {
     link: Link,
-    /// Which bits go wrong, apart from the link's own draws.
+    /// Draws the wrong bits, apart from the link's own draws.
     random: Random,
-    /// By arrival; those that arrive at once in the order in which they were sent.
+    /// By arrival; those that arrive at the same time in the order in which they were sent.
     flying: BTreeMap<(Time, u64), Vec<u8>>,
     next_number: u64,
     overfull: u64,
 }
 
 impl Wan {
-    /// A link on which nothing is under way.
+    /// A link on which nothing is in flight.
     ///
     /// # Panics
     /// If the profile is out of its bounds ([`WanProfile::check`]).
@@ -65,31 +65,31 @@ impl Wan {
         self.next_number += 1;
     }
 
-    /// When something arrives, if nothing else happens.
+    /// When the next datagram arrives, if nothing else happens.
     pub fn next_arrival(&self) -> Option<Time> {
         self.flying.first_key_value().map(|((at, _), _)| *at)
     }
 
-    /// What has arrived by now, one datagram at a time.
+    /// The next datagram that has arrived by now.
     pub fn pop(&mut self, now: Time) -> Option<Datagram> {
         self.next_arrival().filter(|at| *at <= now)?;
         let ((at, _), bytes) = self.flying.pop_first()?;
         Some(Datagram { at, bytes })
     }
 
-    /// Nothing arrives from now on; what is under way is lost.
+    /// Cuts the link: datagrams in flight and later ones are lost.
     pub fn cut(&mut self) {
         self.link.cut();
         self.link.lost_under_way(self.flying.len() as u64);
         self.flying.clear();
     }
 
-    /// What is sent from now on arrives again.
+    /// Ends the cut: datagrams sent from now on arrive again.
     pub fn heal(&mut self) {
         self.link.heal();
     }
 
-    /// Another profile from now on.
+    /// Sets the profile.
     ///
     /// # Panics
     /// If the profile is out of its bounds ([`WanProfile::check`]).
@@ -97,7 +97,7 @@ impl Wan {
         self.link.set_profile(now, profile);
     }
 
-    /// What has happened so far.
+    /// The counters so far.
     pub fn counters(&self) -> Counters {
         let counters = self.link.counters();
         Counters { dropped: counters.dropped + self.overfull, ..counters }

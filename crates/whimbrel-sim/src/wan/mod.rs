@@ -1,10 +1,10 @@
-//! Links of a wide area without IO: what becomes of each datagram, given when it is sent and what
-//! the link is like.
+//! Wide-area links without IO: the fate of each datagram, given when it is sent and the link's
+//! properties.
 //!
-//! A [`Link`] is one direction. It says of a datagram when it arrives, or that it does not, and
-//! holds no bytes. A [`Wan`] is the same with the datagrams in it: push, ask for the next arrival,
-//! pop. Both directions of a path are two of them, each with its own [`WanProfile`]. All of it
-//! follows from a seed.
+//! A [`Link`] is one direction. It tells when a datagram arrives, or that it does not, and holds no
+//! bytes. A [`Wan`] is a link that also holds the datagrams: push, ask for the next arrival, pop.
+//! Both directions of a path are two of them, each with its own [`WanProfile`]. Everything follows
+//! from a seed.
 //!
 //! A datagram passes, in this order: the cut (nothing passes while the link is cut), the queue
 //! before the bottleneck (full means lost), the bottleneck's rate, and the path, where it may be
@@ -25,7 +25,7 @@ use crate::random::Random;
 pub use carry::{Datagram, FLYING_MAX, Wan};
 pub use profile::{Jitter, Loss, MILLION, WanProfile};
 
-/// What has happened on a link, in datagrams but for `bytes`. All counts grow only.
+/// Counters of a link, in datagrams except `bytes`. All counters only grow.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counters {
     /// Handed to the link.
@@ -63,20 +63,20 @@ impl Counters {
     }
 }
 
-/// How a datagram arrives.
+/// The arrival of a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Landing {
-    /// When.
+    /// The time.
     pub at: Time,
-    /// With wrong bytes.
+    /// Whether bits are wrong.
     pub corrupt: bool,
 }
 
-/// What becomes of a datagram. If the link is cut before it lands, it does not land: see
+/// The fate of a datagram. If the link is cut before it lands, it does not land: see
 /// [`Link::cuts`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fate {
-    /// When the bottleneck has sent it, or would have if it had not been lost before.
+    /// When the bottleneck has sent it, or would have, had it not been lost before.
     pub departs: Time,
     /// How it arrives, unless it is lost.
     pub landing: Option<Landing>,
@@ -89,9 +89,9 @@ pub struct Fate {
 pub struct Link {
     profile: WanProfile,
     random: Random,
-    /// The loss is in its bad state.
+    /// Whether the loss is in its bad state.
     bad: bool,
-    /// When the bottleneck has sent all it was given.
+    /// When the bottleneck has sent everything that it was given.
     idle_at: Time,
     /// The latest arrival so far.
     last_arrival: Time,
@@ -101,7 +101,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// A link on which nothing is under way, its loss in the good state.
+    /// A link on which nothing is in flight, its loss in the good state.
     ///
     /// # Panics
     /// If the profile is out of its bounds ([`WanProfile::check`]); that is a mistake of the
@@ -120,13 +120,13 @@ impl Link {
         }
     }
 
-    /// What it is like.
+    /// The present profile.
     pub fn profile(&self) -> &WanProfile {
         &self.profile
     }
 
-    /// From now on it is like that. What waits is sent at the new rate, what has left arrives as
-    /// foreseen.
+    /// Sets the profile. Waiting datagrams are sent at the new rate; those that have left arrive as
+    /// before.
     ///
     /// # Panics
     /// If the profile is out of its bounds ([`WanProfile::check`]).
@@ -137,7 +137,7 @@ impl Link {
         self.idle_at = now + self.sending(waiting);
     }
 
-    /// From now on nothing arrives, not even what is under way.
+    /// Cuts the link: datagrams in flight and later ones do not arrive.
     pub fn cut(&mut self) {
         if !self.is_cut {
             self.is_cut = true;
@@ -145,45 +145,46 @@ impl Link {
         }
     }
 
-    /// What is sent from now on arrives again.
+    /// Ends the cut: datagrams sent from now on arrive again.
     pub fn heal(&mut self) {
         self.is_cut = false;
     }
 
-    /// Whether it is cut.
+    /// Whether the link is cut.
     pub fn is_cut(&self) -> bool {
         self.is_cut
     }
 
-    /// How often it has been cut: whoever carries the datagrams compares this at sending and at
-    /// arrival, and tells what was lost to [`Link::lost_under_way`].
+    /// The number of cuts so far. The carrier of the datagrams compares it at sending and at
+    /// arrival, and reports losses to [`Link::lost_under_way`].
     pub fn cuts(&self) -> u64 {
         self.cuts
     }
 
-    /// So many datagrams did not land because of a cut after they were sent.
+    /// Counts datagrams that did not land because of a cut after they were sent.
     pub fn lost_under_way(&mut self, count: u64) {
         self.counters.cut += count;
     }
 
-    /// What has happened so far.
+    /// The counters so far.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// Bytes that wait before the bottleneck, the one that is being sent included, rounded up.
+    /// Bytes that wait before the bottleneck, including the datagram that is being sent, rounded
+    /// up.
     pub fn waiting(&self, now: Time) -> usize {
         let nanos = self.idle_at.since(now).as_nanos();
         (nanos * u128::from(self.profile.rate)).div_ceil(1_000_000_000).min(self.profile.queue as u128) as usize
     }
 
-    /// When no more than that many bytes wait, if nothing else is sent; not before `now`.
+    /// When at most this many bytes wait, if nothing else is sent; not before `now`.
     pub fn drained_to(&self, now: Time, bytes: usize) -> Time {
         let lead = self.sending(bytes).as_nanos().min(u128::from(u64::MAX)) as u64;
         now.max(Time::from_nanos(self.idle_at.as_nanos().saturating_sub(lead)))
     }
 
-    /// Sends a datagram of that many bytes. `now` never goes back.
+    /// Sends a datagram of a number of bytes. `now` never goes back.
     pub fn send(&mut self, now: Time, bytes: usize) -> Fate {
         self.counters.sent += 1;
         self.counters.bytes += bytes as u64;
@@ -218,7 +219,7 @@ impl Link {
         true
     }
 
-    /// How long the bottleneck takes for so many bytes.
+    /// How long the bottleneck takes for a number of bytes.
     fn sending(&self, bytes: usize) -> Duration {
         if self.profile.rate == u64::MAX {
             return Duration::ZERO;
@@ -227,8 +228,8 @@ impl Link {
         Duration::from_nanos(nanos.min(u128::from(u64::MAX)) as u64)
     }
 
-    /// One step of the chain of Gilbert and Elliott, and whether the datagram is lost in the state
-    /// that it finds.
+    /// One step of the Gilbert-Elliott chain; returns whether the datagram is lost in the state
+    /// before the step.
     fn loses(&mut self) -> bool {
         let loss = self.profile.loss;
         let (leave, lose) = if self.bad { (loss.to_good, loss.in_bad) } else { (loss.to_bad, loss.in_good) };
@@ -239,7 +240,7 @@ impl Link {
         lost
     }
 
-    /// How what departs when the bottleneck is idle again arrives.
+    /// The arrival of a datagram that leaves when the bottleneck is idle again.
     fn land(&mut self) -> Landing {
         let mut at = self.idle_at + self.profile.delay + self.profile.jitter.draw(&mut self.random);
         if !self.profile.reorders {

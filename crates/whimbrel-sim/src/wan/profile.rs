@@ -1,10 +1,10 @@
-//! What a link of a wide area is like, in one direction.
+//! The properties of a wide-area link, in one direction.
 
 use std::time::Duration;
 
 use crate::random::Random;
 
-/// The whole of what a probability in parts per million is a part of.
+/// Probabilities are in parts per million.
 pub const MILLION: u64 = 1_000_000;
 
 /// The largest spread of [`Jitter::LogNormal`], thousandths.
@@ -12,13 +12,13 @@ const SPREAD_MAX: u64 = 2000;
 /// The longest delay or jitter.
 const DELAY_MAX: Duration = Duration::from_secs(3600);
 
-/// What is added to the delay of each datagram, drawn anew for each.
+/// A random time added to the delay, drawn anew for each datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Jitter {
-    /// From nothing to this much, all as likely. Up to an hour.
+    /// Uniform from zero to this much. Up to an hour.
     Uniform(Duration),
     /// Mostly about the median, sometimes much more, as on long paths: the median times e to the
-    /// power of `spread` times a number that is nearly normal.
+    /// power of `spread` times a nearly normal number.
     LogNormal {
         /// Half of all datagrams are delayed by more. Up to an hour.
         median: Duration,
@@ -39,7 +39,7 @@ impl Jitter {
         }
     }
 
-    /// What is never exceeded.
+    /// The bound that is never exceeded.
     pub fn most(&self) -> Duration {
         match self {
             Jitter::Uniform(most) => *most,
@@ -49,9 +49,9 @@ impl Jitter {
         }
     }
 
-    /// One of that distribution. The normal number is the sum of twelve uniform ones less six
-    /// (Hamming, Numerical Methods for Scientists and Engineers, 1962): within ±6, and, as
-    /// additions and multiplications round alike everywhere, the same on every machine.
+    /// Draws one value. The normal number is the sum of twelve uniform ones less six (Hamming,
+    /// Numerical Methods for Scientists and Engineers, 1962): within ±6, and the same on every
+    /// machine, as additions and multiplications round alike everywhere.
     pub(super) fn draw(&self, random: &mut Random) -> Duration {
         match self {
             Jitter::Uniform(most) => Duration::from_nanos(random.below(most.as_nanos() as u64 + 1)),
@@ -80,13 +80,13 @@ fn exp(x: f64) -> f64 {
 /// burst-noise channels, 1963). All four are probabilities in parts per million.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Loss {
-    /// That the good state ends after a datagram.
+    /// The good state ends after a datagram.
     pub to_bad: u64,
-    /// That the bad state ends after a datagram.
+    /// The bad state ends after a datagram.
     pub to_good: u64,
-    /// That a datagram is lost in the good state.
+    /// A datagram is lost in the good state.
     pub in_good: u64,
-    /// That a datagram is lost in the bad state.
+    /// A datagram is lost in the bad state.
     pub in_bad: u64,
 }
 
@@ -94,12 +94,12 @@ impl Loss {
     /// Nothing is lost.
     pub const NONE: Loss = Loss { to_bad: 0, to_good: MILLION, in_good: 0, in_bad: 0 };
 
-    /// Each datagram is lost with that probability, parts per million, whatever became of the last.
+    /// Each datagram is lost with this probability, parts per million, independent of the last.
     pub const fn independent(lost: u64) -> Loss {
         Loss { to_bad: 0, to_good: MILLION, in_good: lost, in_bad: lost }
     }
 
-    /// So many parts per million of all datagrams are lost, at most half a million, in runs of
+    /// Loss of `lost` parts per million of all datagrams, at most half a million, in runs of
     /// `length` on average, at least 1. The bad state loses all, the good state none. The parts of
     /// the chain are rounded down to whole millionths.
     ///
@@ -124,30 +124,30 @@ impl Loss {
     }
 }
 
-/// What a link is like, in one direction.
+/// The properties of a link, in one direction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WanProfile {
     /// The least time from leaving the bottleneck to arrival. Up to an hour.
     pub delay: Duration,
-    /// Added to it.
+    /// The random part of the delay.
     pub jitter: Jitter,
     /// Whether jitter lets a datagram overtake another. If not, it waits for the one before it.
     pub reorders: bool,
-    /// Which datagrams are lost.
+    /// The loss of datagrams.
     pub loss: Loss,
-    /// Of the bottleneck, bytes per second, at least 1. `u64::MAX` is no bottleneck: sending takes
-    /// no time.
+    /// The rate of the bottleneck, bytes per second, at least 1. `u64::MAX` is no bottleneck:
+    /// sending takes no time.
     pub rate: u64,
-    /// Before the bottleneck, bytes, at least 1; what does not fit is lost.
+    /// The queue before the bottleneck, bytes, at least 1; datagrams that do not fit are lost.
     pub queue: usize,
-    /// How many of a thousand datagrams arrive twice. A copy takes its part of the rate.
+    /// How many of 1,000 datagrams arrive twice. A copy takes its part of the rate.
     pub duplicate: u64,
-    /// How many of a thousand datagrams arrive with a wrong bit.
+    /// How many of 1,000 datagrams arrive with a wrong bit.
     pub corrupt: u64,
 }
 
 impl WanProfile {
-    /// Takes and delivers everything at once.
+    /// A link that takes and delivers everything at once.
     pub const PERFECT: WanProfile = WanProfile {
         delay: Duration::ZERO,
         jitter: Jitter::NONE,
@@ -180,10 +180,10 @@ impl WanProfile {
         self.delay + self.jitter.median()
     }
 
-    /// That all is within the bounds that the fields tell.
+    /// Checks that all fields are within their bounds.
     ///
     /// # Panics
-    /// If something is not: profiles come from programs, not from strangers.
+    /// If one is not: profiles come from programs, not from untrusted input.
     pub fn check(&self) {
         assert!(self.rate >= 1 && self.queue >= 1, "a link with a rate and a queue, or it is cut");
         assert!(self.delay <= DELAY_MAX && self.jitter.median() <= DELAY_MAX, "delays of up to an hour");

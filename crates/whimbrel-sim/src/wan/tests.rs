@@ -1,4 +1,4 @@
-//! What the parameters promise is what comes out, for many seeds.
+//! For many seeds the observed behaviour has the parameters that were asked for.
 
 use std::time::Duration;
 
@@ -68,7 +68,7 @@ fn the_rate_is_never_exceeded_and_the_queue_is_bounded() {
             landed.extend(fate.copy.map(|landing| (landing.at, bytes)));
         }
         assert!(landed.is_sorted(), "seed {seed}: in order");
-        // From any arrival to any later one, what came in between took its time.
+        // From any arrival to any later one, the datagrams in between took their time.
         for step in [1, 10, 1_000] {
             for window in landed.windows(step + 1) {
                 let bytes: usize = window[1..].iter().map(|(_, bytes)| bytes).sum();
@@ -94,7 +94,7 @@ fn delays_stay_in_their_bounds() {
             let (mut late, mut last, mut reordered) = (0, Time::ZERO, 0);
             for n in 0..20_000_u64 {
                 let now = Time::from_nanos(n * 40_000_000);
-                // Two at once: the second may overtake.
+                // Two at the same time: the second may overtake.
                 let first = link.send(now, 100).landing.expect("nothing is lost").at;
                 let second = link.send(now, 100).landing.expect("nothing is lost").at;
                 for at in [first, second] {

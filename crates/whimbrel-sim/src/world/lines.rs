@@ -1,4 +1,4 @@
-//! The lines of a world: how bytes get from clients to the broker and back.
+//! The lines of a world: they carry bytes between clients and the broker.
 
 use whimbrel_event::Time;
 use whimbrel_mqtt::{ConnId, Input, LOW_WATER, Origin};
@@ -10,7 +10,7 @@ use crate::client::Act;
 use crate::link::{Arrival, Pipe};
 
 impl World<'_> {
-    /// The next piece that has come over a line; over one in a cell, it goes to the access link,
+    /// The next piece that arrives over a line. Over a line in a cell it goes to the access link,
     /// which has room for it.
     pub(super) fn read(&mut self, line: usize, way: Way) -> Option<Arrival> {
         loop {
@@ -26,7 +26,8 @@ impl World<'_> {
         }
     }
 
-    /// What the access link of a cell has carried arrives, and what waited for room is taken.
+    /// Delivers the pieces that a cell's access link has carried, and takes pieces that waited for
+    /// room.
     pub(super) fn move_air(&mut self, cell: usize) {
         self.cells[cell].scheduled = None;
         while let Some((line, way, arrival)) = self.cells[cell].read(self.now) {
@@ -41,7 +42,7 @@ impl World<'_> {
         self.schedule_cell(cell);
     }
 
-    /// Nothing is carried that way any more.
+    /// One direction of a line carries nothing any more.
     pub(super) fn leave_cell(&mut self, line: usize, way: Way) {
         if let Some(cell) = self.lines[line].cell {
             self.cells[cell].leave(line, way);
@@ -71,7 +72,7 @@ impl World<'_> {
         self.act(seat, acts);
     }
 
-    /// Does what a client wants done.
+    /// Performs a client's acts.
     pub(super) fn act(&mut self, seat: usize, acts: Vec<Act>) {
         for act in acts {
             if act == Act::Open {
@@ -101,7 +102,7 @@ impl World<'_> {
                 self.seats[seat].line = None;
             }
             if act == Act::Finish || act == Act::Reset {
-                // A client that has gone reads no more: what comes is thrown away.
+                // A client that has gone reads no more: arriving bytes are discarded.
                 self.lines[line].down.resume();
                 self.leave_cell(line, Way::Down);
             }
@@ -137,7 +138,7 @@ impl World<'_> {
         self.call(Input::Opened { conn, origin }, Seen::Opened(conn));
     }
 
-    /// The broker's end of a connection is closed, and its name free.
+    /// The broker's end of a connection is closed, and its name is free.
     pub(super) fn let_go(&mut self, conn: ConnId) {
         if let Some(line) = self.names.remove(&conn) {
             self.lines[line].conn = None;
@@ -158,7 +159,7 @@ impl World<'_> {
         }
     }
 
-    /// Both directions of a line arrive when they do.
+    /// Schedules the next arrivals of both directions of a line.
     pub(super) fn schedule_line(&mut self, line: usize) {
         let held = self.holds_back();
         let known = &mut self.lines[line];

@@ -1,8 +1,8 @@
 //! A broker, its clients and the links between them in virtual time.
 //!
-//! The world is the broker's driver: an event queue ordered by time and then by when an event was
-//! scheduled, and nothing else decides what happens next. It carries bytes between clients and the
-//! broker through [`Pipe`]s, and shows a [`Checker`] what passes the broker's door.
+//! The world is the broker's driver: an event queue that is ordered by time and then by when an
+//! event was scheduled; nothing else decides what happens next. It carries bytes between clients
+//! and the broker through [`Pipe`]s, and shows a [`Checker`] the broker's input and output.
 
 mod lines;
 mod store;
@@ -27,38 +27,38 @@ use crate::wall::BrokerClock;
 
 use store::Store;
 
-/// How often the broker may be called without time moving on.
+/// The number of calls of the broker at one moment, at most.
 const CALLS_AT_ONCE_MAX: u32 = 100_000;
 
-/// How often the gauges are looked at.
+/// How long until the gauges are checked again.
 const GAUGES_EVERY: Duration = Duration::from_secs(1);
 
-/// What happens at a moment.
+/// A scheduled event.
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    /// A client wanted to act.
+    /// A client acts.
     Wake(usize),
-    /// Something arrives at the broker over that line.
+    /// Bytes arrive at the broker over a line.
     Up(usize),
-    /// Something arrives at the client over that line.
+    /// Bytes arrive at the client over a line.
     Down(usize),
-    /// Something arrives over the access link of that cell, or somebody may send over it again.
+    /// Bytes arrive over a cell's access link, or a line has room on it again.
     Air(usize),
-    /// The disk of the broker's log has done something.
+    /// The disk of the broker's log has made progress.
     Disk,
 }
 
-/// One connection, from its opening until both ends have let go.
+/// One connection, from its opening until both ends have let it go.
 #[derive(Debug)]
 struct Line {
     /// The broker's name for it while it is open there.
     conn: Option<ConnId>,
-    /// The client, while it cares.
+    /// The client; `None` once it has let go.
     client: Option<usize>,
     cell: Option<usize>,
     up: Pipe,
     down: Pipe,
-    /// The broker wants to know when the backlog is low.
+    /// Whether the broker is to be told when the backlog is low.
     notify: bool,
     up_scheduled: Option<Time>,
     down_scheduled: Option<Time>,
@@ -76,7 +76,7 @@ struct Seat {
 
 /// See the module's documentation.
 pub struct World<'a> {
-    /// Time as it passes; the broker has a clock of its own.
+    /// Time as it passes; the broker has its own clock.
     now: Time,
     clock: BrokerClock,
     sequence: u64,
@@ -88,7 +88,7 @@ pub struct World<'a> {
     cells: Vec<Cell>,
     names: BTreeMap<ConnId, usize>,
     free: BTreeSet<u32>,
-    /// What one byte that waits counts for: small worlds reach the broker's marks, too.
+    /// The weight of one waiting byte: so small worlds reach the broker's marks, too.
     scale: usize,
     checker: Checker,
     trace: Trace,
@@ -99,12 +99,12 @@ pub struct World<'a> {
     mutant: Option<whimbrel_core::Mutant>,
     gauges_at: Time,
     at_once: u32,
-    /// All clients have gone for good.
+    /// Whether all clients have gone for good.
     is_deserted: bool,
 }
 
 impl<'a> World<'a> {
-    /// A world with a fresh broker and nobody else.
+    /// A world with a fresh broker and no clients.
     pub fn new(config: Config, checker: Checker, scale: usize, mut random: Random, now: Time) -> Self {
         World {
             now,
@@ -131,65 +131,65 @@ impl<'a> World<'a> {
         }
     }
 
-    /// The wall clock of the broker's machine steps, forward or back; the broker is not told, and
-    /// its clock makes of that what it does.
+    /// The wall clock of the broker's machine steps, forward or back. The broker is not told; its
+    /// clock handles the step as it does.
     pub fn step_wall(&mut self, nanos: i64) {
         self.clock.step_wall(self.now, nanos);
     }
 
-    /// What the broker's clock says.
+    /// The time that the broker's clock shows.
     fn broker_now(&self) -> Time {
         self.clock.read(self.now)
     }
 
-    /// Keeps another number of entries of what happens, at least one, for the story of a failure.
+    /// Sets the number of entries that are kept for the story of a failure, at least one.
     pub fn keep(&mut self, entries: usize) {
         self.trace = Trace::new(entries);
     }
 
-    /// From now on what the broker says is tampered with.
+    /// Tampers with the broker's input and output from now on.
     pub fn tamper(&mut self, tamper: &'a mut dyn Tamper) {
         self.tamper = Some(tamper);
     }
 
-    /// Adds a client that comes and goes as it likes over links of that kind.
+    /// Adds a client whose links have a profile.
     pub fn add(&mut self, client: Client, link: Profile) {
         self.add_at(client, link, None);
     }
 
-    /// Adds a cell: whose clients share an access link.
+    /// Adds a cell; its clients share an access link.
     pub fn add_cell(&mut self, shape: Shape) -> usize {
         self.cells.push(Cell::new(shape));
         self.cells.len() - 1
     }
 
-    /// As [`World::add`], at the far end of the access link of a cell, if one is named.
+    /// As [`World::add`], at the far end of a cell's access link, if one is named.
     pub fn add_at(&mut self, client: Client, link: Profile, cell: Option<usize>) {
         self.seats.push(Seat { client, link, cell, line: None, scheduled: None });
         self.schedule_wake(self.seats.len() - 1);
     }
 
-    /// The present moment.
+    /// The present time.
     pub fn now(&self) -> Time {
         self.now
     }
 
-    /// What the checker has found.
+    /// The checker and its findings.
     pub fn checker(&self) -> &Checker {
         &self.checker
     }
 
-    /// The broker's own account of itself.
+    /// The broker's own counters.
     pub fn stats(&self) -> Stats {
         self.broker.stats()
     }
 
-    /// What happened.
+    /// The record of what happened.
     pub fn trace(&self) -> &Trace {
         &self.trace
     }
 
-    /// Lets time pass, and ends early when a rule is broken or the checker cannot tell any more.
+    /// Lets time pass; ends early when a rule is broken or the checker cannot tell any more.
     pub fn run_until(&mut self, until: Time) {
         while self.goes_on() {
             let due = self.broker.next_deadline().map(|(at, _)| self.clock.when(at).max(self.now));
@@ -205,7 +205,7 @@ impl<'a> World<'a> {
             } else if let Some((_, event)) = self.queue.pop_first() {
                 self.happen(event);
             }
-            // What is due at this very moment may not have been done yet.
+            // Actions that are due at this very moment may not be done yet.
             let settled = self.broker.next_deadline().is_none_or(|(at, _)| at > self.broker_now());
             if self.now >= self.gauges_at && settled {
                 self.gauges_at = self.now + GAUGES_EVERY;
@@ -216,7 +216,7 @@ impl<'a> World<'a> {
         self.now = until;
     }
 
-    /// Whether no rule was broken, and it can be told whether one is.
+    /// Whether no rule was broken, and the checker can tell.
     fn goes_on(&self) -> bool {
         match &self.store {
             Some(store) => store.ledger.violations().is_empty(),
@@ -238,7 +238,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Everything owed must have come by now.
+    /// At the end: everything owed must have been delivered by now.
     pub fn finish(&mut self) {
         if self.store.is_some() {
             return self.finish_log();
@@ -309,7 +309,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Calls the broker, carries away what it says, and writes what it wants written.
+    /// Calls the broker, carries its output away, and submits its batches.
     fn call(&mut self, input: Input<'_>, seen: Seen<'_>) {
         self.call_once(input, seen);
         self.submit();
@@ -367,7 +367,7 @@ impl<'a> World<'a> {
 
     fn schedule(&mut self, at: Time, event: Event) {
         self.sequence += 1;
-        // What waited for a stalled reader has arrived in the past.
+        // Bytes that waited for a stalled reader have arrived in the past.
         self.queue.insert((at.max(self.now), self.sequence), event);
     }
 

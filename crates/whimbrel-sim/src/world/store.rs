@@ -1,4 +1,4 @@
-//! The log of a world's broker: its driver, its crashes, and the ledger of who was told what.
+//! The log of a world's broker: its driver, its crashes, and the ledger of its promises.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use crate::disk::{Driver, Found, News, Pace};
 use crate::ledger::Ledger;
 use crate::random::Random;
 
-/// How long after the end of the last session what was kept for it is given up.
+/// How long after the end of the last session its events are given up.
 const AFTERWARDS: Duration = Duration::from_secs(60);
 
-/// The log of a broker, and what it takes to begin again.
+/// The log of a broker, and what a restart needs.
 pub(super) struct Store {
     driver: Driver,
     pub(super) ledger: Ledger,
@@ -31,7 +31,7 @@ pub(super) struct Store {
 }
 
 impl World<'_> {
-    /// From now on the broker, of which nobody knows yet, has a log.
+    /// Gives a log to the broker, which has not been called yet.
     pub fn keep_log(&mut self, config: Config, profiles: Vec<Profile>, plan: Plan, pace: Pace) {
         let mut random = self.random.fork();
         let (driver, found) = Driver::open(Twin::new(), pace, random.fork());
@@ -41,7 +41,7 @@ impl World<'_> {
         self.begin_log();
     }
 
-    /// The broker goes on where what was written says.
+    /// Restores the broker from what was written.
     fn restore(&mut self, config: &Config, seed: u64, (found, profiles): (&Found, &[Profile])) {
         let mut restoring = Restoring::default();
         restoring.set_profiles(profiles.to_vec());
@@ -56,28 +56,27 @@ impl World<'_> {
         self.broker = broker.expect("what was written makes sense");
     }
 
-    /// Builds a fault into this broker, and into those after it.
+    /// Builds a fault into this broker and its successors.
     #[cfg(feature = "mutants")]
     pub fn build_in(&mut self, mutant: whimbrel_core::Mutant) {
         self.broker.build_in(mutant);
         self.mutant = Some(mutant);
     }
 
-    /// What the ledger of a world with a log says.
+    /// The ledger of a world with a log.
     ///
     /// # Panics
-    /// When there is none.
+    /// When there is no log.
     pub fn ledger(&self) -> &Ledger {
         &self.store.as_ref().expect("a world with a log").ledger
     }
 
-    /// From now on the ledger also looks at the order in which things come.
+    /// The ledger checks the order of deliveries from now on, too.
     pub fn look_at_order(&mut self) {
         self.store.as_mut().expect("a world with a log").ledger.look_at_order();
     }
 
-    /// A broker that has just begun is told which topics are logged and how its cache is divided,
-    /// and begins.
+    /// Tells a new broker which topics are logged and how its cache is divided, and starts it.
     fn begin_log(&mut self) {
         let store = self.store.as_ref().expect("a world with a log");
         self.broker.set_profiles(store.profiles.clone());
@@ -85,7 +84,7 @@ impl World<'_> {
         self.call(Input::Cache(&plan), Seen::Nothing);
     }
 
-    /// The broker's machine stops and starts again: every connection breaks, and what was not
+    /// The broker's machine stops and starts again: every connection breaks, and data that was not
     /// synced may be lost.
     pub fn crash(&mut self) {
         for (conn, line) in std::mem::take(&mut self.names) {
@@ -111,8 +110,8 @@ impl World<'_> {
         self.begin_log();
     }
 
-    /// Everything owed must have come by now; then everybody goes, all sessions end, and nothing is
-    /// left of them.
+    /// Everything owed must have been delivered by now. Then all clients go, all sessions end, and
+    /// the log must hold nothing of them.
     pub(super) fn finish_log(&mut self) {
         let now = self.now;
         self.store.as_mut().expect("a world with a log").ledger.finish(now);
@@ -132,22 +131,22 @@ impl World<'_> {
         }
     }
 
-    /// The next sync of the broker's log fails, or does not.
+    /// Sets whether the next sync of the broker's log fails.
     pub fn fail_sync(&mut self, fails: bool) {
         self.store.as_mut().expect("a world with a log").driver.fail(fails);
     }
 
-    /// The disk of the broker's log is full, or is so no more.
+    /// Sets whether the disk of the broker's log is full.
     pub fn fill_disk(&mut self, full: bool) {
         self.store.as_mut().expect("a world with a log").driver.fill(full);
     }
 
-    /// What the broker's log takes.
+    /// What the broker's log takes at present.
     pub fn disk(&self) -> Disk {
         self.store.as_ref().map_or(Disk::None, |store| store.driver.disk())
     }
 
-    /// Whether no bytes of clients are given to the broker at present.
+    /// Whether the broker is given no bytes of clients at present.
     pub(super) fn holds_back(&self) -> bool {
         self.store.is_some() && self.broker.is_congested()
     }
@@ -169,7 +168,7 @@ impl World<'_> {
         }
     }
 
-    /// The disk has done something.
+    /// The disk has made progress.
     pub(super) fn disk_changed(&mut self) {
         let Some(store) = &mut self.store else { return };
         store.scheduled = None;
