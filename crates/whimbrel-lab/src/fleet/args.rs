@@ -6,10 +6,10 @@ use std::time::Duration;
 use super::freight::Habits;
 use super::regions::Choice;
 
-/// Port of `--broker mqtt://HOST`.
+/// The port of `--broker mqtt://HOST`.
 const MQTT_PORT: u16 = 1883;
 
-/// Consoles that lose their signal: semi-durable ones, and nondurable ones.
+/// The default numbers of consoles that lose their signal: semi-durable and nondurable ones.
 const ROAMING: (u32, u32) = (30, 10);
 
 /// A city's buses over a broker: real or made-up positions, replayed by one MQTT connection per
@@ -148,7 +148,7 @@ impl Args {
         (self.broker.is_none() && self.orders > 0).then_some(Habits { rate: self.orders, seed: self.seed })
     }
 
-    /// The regions with a broker each; a single one if the broker is not ours.
+    /// The regions, each with a broker; a single one if the broker is not the run's own.
     pub fn choice(&self) -> Choice {
         match self.broker {
             Some(_) => Choice::Count(1),
@@ -156,7 +156,7 @@ impl Args {
         }
     }
 
-    /// How many consoles lose their signal: semi-durable ones, and nondurable ones.
+    /// The numbers of consoles that lose their signal: semi-durable and nondurable ones.
     pub fn roaming(&self) -> (u32, u32) {
         let usual = |own| if self.broker.is_none() { own } else { 0 };
         (self.roaming.unwrap_or(usual(ROAMING.0)), self.forgetful.unwrap_or(usual(ROAMING.1)))
@@ -182,7 +182,7 @@ fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// `HOST:PORT` of a URL, or of itself.
+/// The `HOST:PORT` of a URL, or of a text that is one itself.
 fn address(url: &str) -> Result<String, String> {
     let rest = match url.split_once("://") {
         Some(("mqtt" | "tcp", rest)) => rest.trim_end_matches('/'),

@@ -1,25 +1,25 @@
-//! Whose data is shown. The terms of the recording ask for its source, when it was produced and
-//! obtained, and how it was processed, wherever it is shown.
+//! The attribution of the data shown. The terms of the recording ask for its source, when it was
+//! produced and obtained, and how it was processed, wherever it is shown.
 
 use std::path::{Path, PathBuf};
 
-/// Where the recording of Warsaw's buses is, from the project's root. It is not part of the
-/// project.
+/// The path of the recording of Warsaw's buses, from the project's root. The recording is not part
+/// of the project.
 pub const RECORDING: &str = "../shared/data/mobility/warsaw_buses_1h_500.csv.zst";
-/// Beginning of the names of files with positions of Warsaw's buses.
+/// The beginning of the names of files with positions of Warsaw's buses.
 const WARSAW: &str = "warsaw_buses";
-/// What is said of them.
+/// The attribution of these files.
 const WARSAW_NOTICE: &str = "Bus positions: Public Transport Authority / City of Warsaw (Miasto stołeczne Warszawa), \
     api.um.warszawa.pl; produced 2024-02-19, obtained the same day; processed: cleaned, sampled, times converted to UTC; \
     speeds and headings derived.";
 
-/// The recording, if it is there.
+/// The path of the recording, if it is there.
 pub fn recording() -> Option<PathBuf> {
     let path = PathBuf::from(RECORDING);
     path.is_file().then_some(path)
 }
 
-/// What has to be said of the data in this file; none if nothing is known of it.
+/// The attribution that the data in a file need; `None` for unknown data.
 pub fn notice(path: &Path) -> Option<&'static str> {
     let name = path.file_name()?.to_str()?;
     name.starts_with(WARSAW).then_some(WARSAW_NOTICE)

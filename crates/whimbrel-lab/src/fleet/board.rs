@@ -1,4 +1,4 @@
-//! What all connections of the run write to and what the view reads: one lock, held for
+//! The state that all connections of the run write to and the view reads: one lock, held for
 //! microseconds.
 
 mod recorded;
@@ -25,13 +25,13 @@ use super::roaming::Roaming;
 use super::selection::{Condition, Content, Selection, Watch};
 use super::trace::{Position, Trace};
 
-/// Seconds of rates that are remembered for the view.
+/// Seconds of rates that are kept for the view.
 pub const HISTORY: usize = 300;
-/// Rates are shown as the mean of the last so many seconds.
+/// Rates are shown as the mean over this many seconds.
 const RATE_SECONDS: usize = 5;
-/// How many different troubles are remembered, the first ones, with how often each occurred.
+/// The number of different troubles that are kept, the first ones, each with its count.
 const TROUBLES: usize = 20;
-/// User properties that begin so are the broker's.
+/// User properties with this prefix are the broker's.
 const RESERVED: &str = "w-";
 
 /// A line with its watcher.
@@ -58,7 +58,7 @@ struct State {
     published: Published,
     delivered: u64,
     watched: Vec<Watched>,
-    /// Consoles that lose their signal.
+    /// The consoles that lose their signal.
     roamers: Vec<Roamer>,
     recovered: u64,
     /// The watcher of each condition.
@@ -74,17 +74,17 @@ struct State {
 
 /// The shared state of a run.
 pub struct Board {
-    /// What is replayed.
+    /// The trace that is replayed.
     pub trace: Arc<Trace>,
-    /// What is watched by content.
+    /// The conditions that are watched by content.
     pub selection: Arc<Selection>,
     /// The freight desk.
     pub freight: Desk,
-    /// How often the broker was killed.
+    /// The record of kills and restarts of brokers.
     pub crashes: CrashLog,
-    /// Who is in which region.
+    /// The clients in each region.
     pub regions: Census,
-    /// When brokers could not be reached.
+    /// The times at which brokers could not be reached.
     pub disturbances: Arc<Disturbances>,
     vehicles: HashMap<String, u32>,
     lines: HashMap<String, u32>,
@@ -99,23 +99,23 @@ pub struct Seat {
     role: Role,
     subscriber: SubscriberId,
     watched: Option<usize>,
-    /// Its place among the consoles that lose their signal.
+    /// Its index among the consoles that lose their signal.
     roamer: Option<usize>,
 }
 
-/// A message that a subscriber got and that is no retained one.
+/// A message that a subscriber received and that is not a retained one.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival<'a> {
-    /// Its topic.
+    /// The topic.
     pub topic: &'a str,
-    /// Its payload.
+    /// The payload.
     pub body: &'a [u8],
-    /// How it came.
+    /// The circumstances of its delivery.
     pub how: How,
 }
 
 impl Board {
-    /// A board for a run of `trace` with watchers on these lines and by content.
+    /// A board for a run of `trace` with watchers of lines and of conditions.
     pub fn new(trace: Arc<Trace>, watched: &[u32], selection: Selection) -> Board {
         let selection = Arc::new(selection);
         let index = |names: &[String]| names.iter().cloned().zip(0..).collect();
@@ -168,7 +168,7 @@ impl Board {
         self.start.elapsed()
     }
 
-    /// A connection's task that panics leaves counts that are as true as before.
+    /// A panic in a connection's task leaves counts that are as true as before.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -185,7 +185,7 @@ impl Board {
         }
     }
 
-    /// So many connections of this role should be open.
+    /// The number of connections of a role that should be open changes.
     pub fn want(&self, role: Role, wanted: u32) {
         self.state().seats.entry(role).or_default().wanted = wanted;
     }
@@ -208,7 +208,7 @@ impl Board {
         self.state().seats.entry(role).or_default().moving += 1;
     }
 
-    /// One that has set out has arrived, or found nobody there.
+    /// A client that has set out has arrived, or could not connect.
     pub fn has_set_out(&self, role: Role) {
         let mut state = self.state();
         let seats = state.seats.entry(role).or_default();
@@ -222,16 +222,16 @@ impl Board {
         self.lost_connection(why);
     }
 
-    /// A connection was lost or cannot be opened, which is no trouble where a broker was killed or
-    /// a link cut.
+    /// A connection was lost or cannot be opened. That is no trouble where a broker was killed or a
+    /// link cut.
     pub fn lost_connection(&self, why: String) {
         if !self.crashes.are_going_on() && !self.disturbances.is_going_on() {
             self.trouble(why);
         }
     }
 
-    /// Whether all connections that should be open are, but for those of clients that move as they
-    /// like, and nothing that was sent before that moment is owed at the freight desk.
+    /// Whether all connections that should be open are, except those of clients that move at will,
+    /// and the freight desk owes no order that was sent before a moment.
     pub fn is_served(&self, before: Duration) -> bool {
         let is_there = |seats: &Seats| seats.connected + seats.moving == seats.wanted;
         let all_there = self.state().seats.iter().all(|(role, seats)| role.roams() || is_there(seats));
@@ -272,7 +272,7 @@ impl Board {
         seat
     }
 
-    /// A console has lost its signal, or has it back and its subscription is in force.
+    /// A console has lost its signal, or has it back with its subscription in force.
     pub fn signal(&self, seat: Seat, has_signal: bool) {
         let mut state = self.state();
         let Some(roamer) = seat.roamer else { return };
@@ -287,7 +287,7 @@ impl Board {
         }
     }
 
-    /// A console's subscription is in force, but these brokers have not confirmed it yet.
+    /// A console's subscription is in force, but some brokers have not confirmed it yet.
     pub fn pending(&self, seat: Seat, sites: Sites) {
         let now = self.now();
         self.state().checker.pending(seat.subscriber, sites, now);
@@ -309,8 +309,7 @@ impl Board {
         state.replayed.millis = fix.millis;
     }
 
-    /// It hands its last message to the broker of this region, which may be the second one that
-    /// gets it.
+    /// A vehicle hands its last message to the broker of a region, perhaps as the second broker.
     pub fn handing(&self, vehicle: u32, seq: u64, region: usize) {
         let now = self.now();
         self.state().checker.handed(vehicle, seq, region, now);
@@ -333,7 +332,7 @@ impl Board {
         self.state().published.held_back += 1;
     }
 
-    /// A position was handed to its vehicle so much later than it was due.
+    /// A position was handed to its vehicle later than it was due, by `lag`.
     pub fn note_lag(&self, lag: Duration) {
         let latest = &mut self.state().published.latest_micros;
         *latest = (*latest).max(u64::try_from(lag.as_micros()).unwrap_or(u64::MAX));
@@ -344,12 +343,12 @@ impl Board {
         self.state().watched.iter().map(|watched| watched.line).collect()
     }
 
-    /// The trace has been replayed so often.
+    /// The number of times that the trace was replayed to its end.
     pub fn set_laps(&self, laps: u64) {
         self.state().replayed.laps = laps;
     }
 
-    /// A subscriber got a message. What the broker itself adds to its `attributes` does not count.
+    /// A subscriber received a message. Attributes that the broker itself adds are ignored.
     pub fn arrived<'a>(&self, seat: Seat, arrival: Arrival<'_>, attributes: impl Iterator<Item = (&'a str, &'a str)>) {
         let at = self.now();
         let Arrival { topic, body, how } = arrival;
@@ -426,7 +425,7 @@ impl Board {
         }
     }
 
-    /// Messages on their way: to subscribers that may lose nothing, and to those that may.
+    /// Messages in flight: to subscribers that may lose nothing, and to those that may.
     pub fn in_flight(&self) -> (u64, u64) {
         let state = self.state();
         let lasting = [Promise::Reliable, Promise::SemiDurable, Promise::Nondurable];
@@ -434,13 +433,13 @@ impl Board {
         (lasting, state.checker.in_flight(Promise::BestEffort))
     }
 
-    /// The run is over: what has not arrived is lost.
+    /// The run is over: messages that have not arrived are lost.
     pub fn close(&self) {
         self.freight.close();
         self.state().checker.close();
     }
 
-    /// What there is to show now.
+    /// The present state for the view.
     pub fn snapshot(&self) -> Snapshot {
         let now = self.now();
         let state = self.state();

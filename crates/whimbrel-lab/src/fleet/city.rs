@@ -1,42 +1,42 @@
-//! A city that does not exist: lines along the streets of a grid, and buses that drive along them
-//! with stops.
+//! A synthetic city: lines along the streets of a grid, and buses that drive along them with stops.
 //!
-//! One seed gives one city with all its movements, wherever it lies: where its brokers are, or in
-//! the middle of the Atlantic if nobody says where that is.
+//! One seed gives one city with all its movements, wherever its centre is: at its brokers, or in
+//! the middle of the Atlantic by default.
 
 use fastrand::Rng;
 
 use super::geo::Place;
 use super::trace::{Builder, Record, Trace, TraceError};
 
-/// The middle of a city whose brokers may be anywhere.
+/// The centre of a city whose brokers may be anywhere.
 pub const ATLANTIC: Place = Place { lat: 45.0, lon: -30.0 };
-/// Streets are so far apart, m.
+/// The distance between two streets, m.
 const BLOCK: f64 = 300.0;
-/// The city reaches so many blocks from its centre in each direction.
+/// The distance from the centre to each edge, blocks.
 pub const REACH: i32 = 20;
-/// A line for so many buses.
+/// The number of buses for which there is one line.
 const BUSES_PER_LINE: usize = 12;
-/// Stops along a line are so far apart, m.
+/// The distance between stops along a line, m.
 const STOP_SPACING: f64 = 450.0;
-/// Speeding up and braking, m/s².
+/// Acceleration and braking, m/s².
 const ACCELERATION: f64 = 1.0;
-/// Speed a bus reaches between two stops if they are far enough apart, m/s.
+/// The range of a bus's top speed between stops, m/s.
 pub const CRUISE: (f64, f64) = (6.0, 14.0);
-/// Wait at a stop, s.
+/// The wait at a stop, s.
 const DWELL: (f64, f64) = (8.0, 35.0);
-/// Wait at the end of a line, s.
+/// The wait at the end of a line, s.
 const LAYOVER: (f64, f64) = (90.0, 300.0);
-/// A bus tells its position so often, s.
+/// The time between two positions of a bus, s.
 const INTERVAL: (f64, f64) = (8.0, 12.0);
 /// The receiver's error in each direction, m.
 const NOISE: f64 = 3.0;
-/// How long the recording of the city is, s.
+/// The length of the recording, s.
 pub const SPAN: f64 = 3600.0;
-/// Midnight of 1 January 2000 UTC, a moment as fictitious as the place, ms since the Unix epoch.
+/// The start of the recording: midnight of 1 January 2000 UTC, as fictitious as the place, ms since
+/// the Unix epoch.
 const START: i64 = 946_684_800_000;
 
-/// An hour of the city that `seed` gives, with `vehicles` buses, around `centre`.
+/// An hour of the city of a seed, with `vehicles` buses, around `centre`.
 pub fn synthesize(seed: u64, vehicles: usize, centre: Place) -> Result<Trace, TraceError> {
     let mut rng = Rng::with_seed(seed);
     let mut builder = Builder::new(format!("synthetic city, seed {seed}"));
@@ -57,16 +57,15 @@ fn within(rng: &mut Rng, (low, high): (f64, f64)) -> f64 {
     low + rng.f64() * (high - low)
 }
 
-/// The way of a line: crossings, as metres east and north of the centre, each straight from the one
-/// before.
+/// The route of a line: corners, as metres east and north of the centre, joined by straight legs.
 struct Street {
     corners: Vec<(f64, f64)>,
-    /// Metres from the first corner to each.
+    /// By corner: the metres from the first corner.
     along: Vec<f64>,
 }
 
 impl Street {
-    /// From one side of the city to the opposite one, with a turn every few blocks.
+    /// A route from one side of the city to the opposite one, with a turn every few blocks.
     fn lay(rng: &mut Rng) -> Street {
         let (mut at, to) = ((-REACH, rng.i32(-REACH..=REACH)), (REACH, rng.i32(-REACH..=REACH)));
         let mut blocks = vec![at];
@@ -102,7 +101,7 @@ impl Street {
         self.along[self.along.len() - 1]
     }
 
-    /// Metres east and north of the centre, `metres` along the line.
+    /// The place `metres` along the line, as metres east and north of the centre.
     fn at(&self, metres: f64) -> (f64, f64) {
         let next = self.along.partition_point(|&along| along < metres).clamp(1, self.along.len() - 1);
         let (from, to) = (self.corners[next - 1], self.corners[next]);
@@ -111,7 +110,7 @@ impl Street {
     }
 }
 
-/// The way from one stop to the next and the wait there.
+/// The drive from one stop to the next, and the wait there.
 struct Hop {
     begin: f64,
     from: f64,
@@ -120,8 +119,8 @@ struct Hop {
 }
 
 impl Hop {
-    /// Seconds spent speeding up, and seconds at cruising speed. Braking takes as long as speeding
-    /// up.
+    /// The seconds of acceleration, and the seconds at cruising speed. Braking takes as long as
+    /// acceleration.
     fn phases(&self) -> (f64, f64) {
         let distance = (self.to - self.from).abs();
         let ramp = (self.cruise / ACCELERATION).min((distance / ACCELERATION).sqrt());
@@ -133,7 +132,7 @@ impl Hop {
         self.begin + ramp + steady + ramp
     }
 
-    /// Metres along the line at a moment.
+    /// The metres along the line at a moment.
     fn at(&self, seconds: f64) -> f64 {
         let (ramp, steady) = self.phases();
         let spent = (seconds - self.begin).clamp(0.0, ramp + steady + ramp);
@@ -150,8 +149,8 @@ impl Hop {
     }
 }
 
-/// One bus for [`SPAN`]: `tell` gets each moment at which it tells its position, in s, and metres
-/// east and north of the centre.
+/// Drives one bus for [`SPAN`]: `tell` is given each time at which it reports, s, and its place,
+/// metres east and north of the centre.
 fn drive(
     rng: &mut Rng,
     street: &Street,
@@ -203,7 +202,7 @@ mod tests {
         for seed in 0..10 {
             let trace = city(seed, 48);
             let speeds: Vec<f32> = trace.positions.iter().map(|position| position.motion.speed).collect();
-            // The noise of two fixes adds to the way between them.
+            // The noise of two fixes adds to the distance between them.
             let limit = CRUISE.1 + 2.0 * 2.0_f64.sqrt() * NOISE / INTERVAL.0;
             let fastest = speeds.iter().copied().fold(0.0, f32::max);
             assert!(f64::from(fastest) <= limit, "seed {seed}: {fastest} m/s");

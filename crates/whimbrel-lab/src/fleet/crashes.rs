@@ -1,5 +1,5 @@
-//! The run kills its own broker now and then, or has it end and start again: how often, and how
-//! long it takes until everybody is served again.
+//! Kills and restarts of the run's own brokers: how many, and how long until all clients are served
+//! again.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -9,56 +9,55 @@ use serde::{Serialize, Serializer};
 /// How a broker ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
-    /// Without a word.
+    /// It is killed (SIGKILL).
     Killed,
-    /// In good order, as it was asked to.
+    /// It ends in good order, on request.
     Asked,
 }
 
-/// How the broker is.
+/// The state of the broker.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub enum Health {
-    /// It serves everybody.
+    /// It serves all clients.
     #[default]
     Served,
-    /// It was killed, or asked to end, then, and is not started again yet.
+    /// It was killed, or asked to end, at this time, and has not been started again.
     Down(Duration),
-    /// It was killed, or asked to end, then, runs again, and not everybody has what was sent
-    /// before.
+    /// It was killed, or asked to end, at this time, and runs again, but some clients lack events
+    /// that were sent before.
     Returning(Duration),
 }
 
-/// Kills and what they led to.
+/// Kills, restarts and their consequences.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize)]
 pub struct Crashes {
-    /// How often the broker was killed.
+    /// The number of kills.
     pub kills: u32,
-    /// How often it has ended in good order, and was started again.
+    /// The number of restarts in good order.
     pub restarts: u32,
-    /// How often all were served again after it.
+    /// The number of times that all were served again afterwards.
     pub recoveries: u32,
-    /// How it is now.
+    /// The present state.
     #[serde(skip)]
     pub health: Health,
-    /// From the last kill, or the last time that it was asked to end, until the broker was ready
-    /// again, ms.
+    /// From the last kill or request to end until the broker was ready again, ms.
     #[serde(rename = "down_ms", serialize_with = "as_millis")]
     pub down: Option<Duration>,
-    /// From then until all were served again, ms.
+    /// From the last kill or request to end until all were served again, ms.
     #[serde(rename = "served_ms", serialize_with = "as_millis")]
     pub served: Option<Duration>,
-    /// The longest of these times, ms.
+    /// The longest such time, ms.
     #[serde(rename = "worst_served_ms", serialize_with = "as_millis")]
     pub worst: Option<Duration>,
 }
 
 impl Crashes {
-    /// What became of the broker, and how often, if anything did.
+    /// The kind and the number of its ends, if there were any.
     pub(super) fn ends(&self) -> Option<(&'static str, u32)> {
         [("restart", self.restarts), ("kill -9", self.kills)].into_iter().find(|(_, count)| *count > 0)
     }
 
-    /// What is said in the end; nothing if the broker was there all the time.
+    /// The row of the summary; `None` if no broker ended.
     pub(super) fn row(&self) -> Option<String> {
         let seconds = |span: Option<Duration>| format!("{:.2} s", span.unwrap_or_default().as_secs_f64());
         self.ends().map(|(what, count)| {
@@ -73,7 +72,7 @@ fn as_millis<S: Serializer>(span: &Option<Duration>, serializer: S) -> Result<S:
     span.map(|span| span.as_millis() as u64).serialize(serializer)
 }
 
-/// The same, shared.
+/// [`Crashes`], shared.
 #[derive(Default, Debug)]
 pub struct CrashLog(Mutex<Crashes>);
 
@@ -92,7 +91,7 @@ impl CrashLog {
         crashes.health = Health::Down(now);
     }
 
-    /// It is ready again.
+    /// The broker is ready again.
     pub fn is_up(&self, now: Duration) {
         let mut crashes = self.state();
         let Health::Down(killed) = crashes.health else { return };
@@ -100,7 +99,7 @@ impl CrashLog {
         crashes.health = Health::Returning(killed);
     }
 
-    /// Everybody has what was sent before.
+    /// All clients have the events that were sent before.
     pub fn all_served(&self, now: Duration) {
         let mut crashes = self.state();
         let Health::Returning(killed) = crashes.health else { return };
@@ -111,12 +110,12 @@ impl CrashLog {
         crashes.health = Health::Served;
     }
 
-    /// Kills up to now.
+    /// The record up to now.
     pub fn read(&self) -> Crashes {
         *self.state()
     }
 
-    /// Whether lost connections and attempts to connect that fail are the run's own doing.
+    /// Whether lost connections and failed attempts to connect are the run's own doing.
     pub fn are_going_on(&self) -> bool {
         self.state().health != Health::Served
     }

@@ -9,7 +9,7 @@ use hdrhistogram::Histogram;
 const LONGEST: u64 = 600_000_000;
 /// Significant decimal digits kept: an error of at most 1 %.
 const DIGITS: u8 = 2;
-/// The last so many seconds are "recent".
+/// "Recent" means the last seconds, this many.
 pub const RECENT_SECONDS: usize = 10;
 
 /// A distribution in µs.
@@ -60,12 +60,12 @@ impl Delays {
         self.recent.push_back(next.unwrap_or_else(empty));
     }
 
-    /// Of the whole run.
+    /// The quantiles of the whole run.
     pub fn overall(&self) -> Quantiles {
         Quantiles::of(&self.all)
     }
 
-    /// Of the last [`RECENT_SECONDS`].
+    /// The quantiles of the last [`RECENT_SECONDS`].
     pub fn recent(&self) -> Quantiles {
         let mut sum = empty();
         for second in &self.recent {

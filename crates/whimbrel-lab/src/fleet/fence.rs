@@ -1,8 +1,8 @@
-//! Named fences of the run, and the checker's own opinion on which side of them a place is.
+//! Named fences of the run, and the checker's own judgement of which side of them a place is on.
 //!
-//! The arithmetic here is on purpose plainer than a broker's: great-circle distances by the
+//! The arithmetic here is deliberately plainer than a broker's: great-circle distances by the
 //! haversine formula, crossings of a ray for polygons, and a plane for corridors, whose legs are
-//! short enough for that. Where it cannot be trusted, next to a border, it says so.
+//! short enough for that. Next to a border, where it cannot be trusted, it says so.
 
 use std::fmt::Write;
 
@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 
 use super::geo::{EARTH_RADIUS, Place};
 
-/// So close to a border both answers are right, m. The plane's error is a tenth of it.
+/// Within this distance of a border both answers are right, m. The plane's error is a tenth of it.
 pub const TOLERANCE: f64 = 1.0;
-/// Legs of a corridor are at most so long, m: there the plane and the great circle agree within
-/// some centimetres.
+/// The longest leg of a corridor, m: up to it the plane and the great circle agree within some
+/// centimetres.
 const LEG: f64 = 500.0;
 /// Corners of a circle as it is drawn.
 const CORNERS: u32 = 24;
@@ -21,7 +21,7 @@ const CORNERS: u32 = 24;
 /// An area with a name.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Fence {
-    /// Lower-case letters.
+    /// The name, in lower-case letters.
     pub name: &'static str,
     /// Where it is.
     pub shape: Shape,
@@ -30,39 +30,39 @@ pub struct Fence {
 /// The shape of a fence.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Shape {
-    /// All that is no further than `radius` metres from one of these places.
+    /// Everything within `radius` metres of one of some places.
     Circles {
-        /// Their middles.
+        /// The centres.
         middles: Vec<Place>,
-        /// Metres.
+        /// The radius, metres.
         radius: f64,
     },
-    /// The inside of the first ring without the inside of the others; rings are not closed by
-    /// repeating their first place.
+    /// The inside of the first ring without the inside of the others; the first place of a ring is
+    /// not repeated at its end.
     Polygon(Vec<Vec<Place>>),
-    /// All that is no further than half of `width` metres from a way of at least two places.
+    /// Everything within half of `width` metres of a path of at least two places.
     Corridor {
-        /// The way, in short legs: see [`Shape::corridor`].
+        /// The path, in short legs: see [`Shape::corridor`].
         way: Vec<Place>,
-        /// Metres.
+        /// The width, metres.
         width: f64,
     },
 }
 
-/// On which side of a border a place is.
+/// The side of a border.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Side {
-    /// It belongs to the fence.
+    /// The place belongs to the fence.
     Inside,
-    /// It does not.
+    /// The place does not belong to it.
     Outside,
-    /// Too close to the border to tell.
+    /// The place is too close to the border to tell.
     Border,
 }
 
 impl Shape {
-    /// A corridor along a way, whose legs may be of any length; they are cut into pieces of at most
-    /// 500 m.
+    /// A corridor along a path, whose legs may be of any length; they are cut into pieces of at
+    /// most 500 m.
     pub fn corridor(way: &[Place], width: f64) -> Shape {
         let mut short = Vec::new();
         for leg in way.windows(2) {
@@ -73,7 +73,7 @@ impl Shape {
         Shape::Corridor { way: short, width }
     }
 
-    /// On which side of the border a place is.
+    /// The side of the border on which a place is.
     pub fn side(&self, place: Place) -> Side {
         match self {
             Shape::Circles { middles, radius } => {
@@ -90,7 +90,7 @@ impl Shape {
         }
     }
 
-    /// As a GeoJSON object.
+    /// The shape as a GeoJSON object.
     pub fn geojson(&self) -> Value {
         let position = |place: &Place| json!([place.lon, place.lat]);
         let feature = |geometry: Value, properties: Value| json!({ "type": "Feature", "properties": properties, "geometry": geometry });
@@ -111,7 +111,7 @@ impl Shape {
         }
     }
 
-    /// Lines to draw it with.
+    /// The lines that draw the shape.
     pub fn outlines(&self) -> Vec<Vec<Place>> {
         match self {
             Shape::Circles { middles, radius } => {
@@ -130,7 +130,7 @@ impl Shape {
 }
 
 impl Side {
-    /// From how far inside of the border a place is, m; negative outside.
+    /// The side at a depth inside the border, m; negative outside.
     fn of(depth: f64) -> Side {
         match depth {
             _ if depth.abs() <= TOLERANCE => Side::Border,
@@ -154,7 +154,7 @@ fn edges(ring: &[Place]) -> impl Iterator<Item = [Place; 2]> {
     ring.iter().copied().zip(ring.iter().copied().cycle().skip(1)).map(|(from, to)| [from, to])
 }
 
-/// Whether an edge lies eastwards of a place on the place's latitude.
+/// Whether an edge crosses the place's latitude east of the place.
 fn is_crossed(from: Place, to: Place, place: Place) -> bool {
     if (from.lat > place.lat) == (to.lat > place.lat) {
         return false;
@@ -163,7 +163,7 @@ fn is_crossed(from: Place, to: Place, place: Place) -> bool {
     from.lon + (to.lon - from.lon) * share > place.lon
 }
 
-/// Metres from a place to the nearest of some legs, on the plane at the place.
+/// The distance from a place to the nearest of some legs, on the plane at the place, metres.
 fn to_nearest_leg(legs: impl Iterator<Item = impl AsRef<[Place]>>, place: Place) -> f64 {
     let north = EARTH_RADIUS.to_radians();
     let east = north * place.lat.to_radians().cos();

@@ -1,11 +1,11 @@
-//! Distances and directions between near places, and the motion they imply.
+//! Distances and directions between nearby places, and the motion that they imply.
 
 /// Mean radius of the earth, m.
 pub const EARTH_RADIUS: f64 = 6_371_008.8;
-/// Two fixes further apart in time than this say nothing about how the vehicle moved between them,
+/// Two fixes that are further apart in time say nothing about how the vehicle moved between them,
 /// ms.
 const LONGEST_STEP: i64 = 300_000;
-/// Displacements below this are taken for noise of the receiver: they do not turn a vehicle, m.
+/// Displacements below this count as noise of the receiver: they do not turn a vehicle, m.
 const SHORTEST_TURN: f64 = 5.0;
 
 /// A place: WGS 84 degrees.
@@ -69,12 +69,12 @@ impl Place {
     }
 }
 
-/// How a vehicle moved when it was at a place.
+/// The motion of a vehicle at a place.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub struct Motion {
     /// Speed, m/s.
     pub speed: f32,
-    /// Heading, degrees clockwise from north, 0..360; the last one while it stands.
+    /// Heading, degrees clockwise from north, 0..360; the last one while the vehicle stands.
     pub heading: f32,
 }
 

@@ -1,5 +1,4 @@
-//! Where the fences of a run are: chosen from the positions, so that every city has some that
-//! matter.
+//! Chooses the fences of a run from the positions, so that every city has some that matter.
 
 use std::collections::BTreeMap;
 
@@ -7,36 +6,37 @@ use super::fence::{Fence, Shape};
 use super::geo::Place;
 use super::trace::{Position, Trace};
 
-/// Places are counted in squares of about so many degrees of latitude and longitude.
+/// Places are counted in squares of about this many degrees of latitude and longitude.
 const CELL: f64 = 0.004;
-/// Below this a vehicle stands, m/s.
+/// Below this speed a vehicle stands, m/s.
 const STANDING: f32 = 1.0;
 /// Radius of the depot, m.
 const DEPOT: f64 = 400.0;
 /// Radius around the busiest stops, m.
 const STOP: f64 = 250.0;
-/// How many of them.
+/// The number of busiest stops.
 const STOPS: usize = 4;
-/// Distance between two of them, and to the depot, m.
+/// The distance between two of them, and to the depot, m.
 const APART: f64 = 1_200.0;
 /// Width of the corridor, m.
 const CORRIDOR: f64 = 160.0;
-/// Distance between the places that make up its way, m.
+/// The distance between the places of its path, m.
 const STEP: f64 = 200.0;
-/// The most of these.
+/// The number of these places, at most.
 const WAY: usize = 60;
 /// Corners of the centre's outline, and of the hole in it.
 const CORNERS: (u32, u32) = (7, 5);
-/// The hole reaches so far from the middle, as a share of the outline's reach.
+/// The reach of the hole from the centre, as a share of the outline's reach.
 const HOLE: f64 = 0.35;
 /// The least reach of the centre, m.
 const LEAST_REACH: f64 = 600.0;
-/// No fences further north or south, nor in areas that are wider, degrees: polygons there are no
-/// business of a city.
+/// No fences further north or south than this latitude, nor in areas wider than this, degrees:
+/// cities do not have polygons there.
 const BOUNDS: (f64, f64) = (80.0, 20.0);
 
 /// A depot where most vehicles stand, the city's centre without its innermost part, the
-/// surroundings of busy stops, and a corridor along the busiest line. None where a city cannot be.
+/// surroundings of busy stops, and a corridor along the busiest line. Empty where there can be no
+/// city.
 pub fn fences(trace: &Trace, busiest: &[u32]) -> Vec<Fence> {
     let places = || trace.positions.iter().map(|position| position.fix.place);
     let lons = places().fold((f64::MAX, f64::MIN), |(low, high), place| (low.min(place.lon), high.max(place.lon)));
@@ -65,7 +65,7 @@ pub fn fences(trace: &Trace, busiest: &[u32]) -> Vec<Fence> {
     fences
 }
 
-/// The middles of the squares with the most places, most first and none near another.
+/// The middles of the squares with the most places, most first, no two of them near each other.
 fn dense(places: impl Iterator<Item = Place>, count: usize) -> Vec<Place> {
     let mut cells: BTreeMap<(i32, i32), (u32, f64, f64)> = BTreeMap::new();
     for place in places {
@@ -106,7 +106,7 @@ fn centre(places: Vec<Place>) -> Shape {
     Shape::Polygon(vec![ring(CORNERS.0, reach), ring(CORNERS.1, reach * HOLE)])
 }
 
-/// The way of the vehicle that reports most often on a line.
+/// The path of the vehicle that reports most often on a line.
 fn way(trace: &Trace, line: u32) -> Vec<Place> {
     let mut reports: BTreeMap<u32, u32> = BTreeMap::new();
     let on_line = || trace.positions.iter().filter(|position| position.fix.line == line);

@@ -1,5 +1,5 @@
 //! The run's MQTT connections: vehicles that publish, subscribers that tell the board what they
-//! get.
+//! receive.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,53 +20,53 @@ use super::regions::{Atlas, Class, Travel};
 use super::trace;
 use super::vehicle::Vehicle;
 
-/// Connections being opened at the same time.
+/// Connections that are being opened at the same time, at most.
 const CONNECTING: usize = 64;
-/// How long one, and its subscription, may take to be accepted.
+/// How long a connection and its subscription may take to be accepted.
 const CONNECT_LIMIT: Duration = Duration::from_secs(20);
 /// How long the broker may take to confirm a message; then the connection is given up.
 pub const CONFIRM_LIMIT: Duration = Duration::from_secs(10);
-/// Pause before the first attempt to come back, doubled for each further one.
+/// The pause before the first attempt to connect again, doubled for each further one.
 pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// The longest such pause.
 pub(super) const LAST_PAUSE: Duration = Duration::from_secs(5);
 /// Keep-alive of all connections.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
-/// How long the broker keeps what a reliable subscriber missed while it comes back, s.
+/// How long the broker keeps missed events for a reliable subscriber, s.
 const SESSION_EXPIRY: u32 = 300;
 /// Positions of one vehicle that may wait for the broker; further ones are held back.
 pub const VEHICLE_QUEUE: usize = 8;
 
-/// What a vehicle has to publish, and since when.
+/// A position for a vehicle to publish.
 #[derive(Clone, Copy, Debug)]
 pub struct Order {
-    /// What.
+    /// The position.
     pub position: trace::Position,
     /// When it was due, on the board's clock.
     pub at: Duration,
 }
 
-/// A subscriber that is wanted.
+/// A subscriber to be opened.
 pub struct Asked {
-    /// What for.
+    /// Its role.
     pub role: Role,
-    /// In what.
+    /// Its interest.
     pub interest: Interest,
-    /// Its name.
+    /// Its client identifier.
     pub client_id: String,
-    /// It is told the names of messages.
+    /// Whether it is told the names of messages.
     pub named: bool,
 }
 
-/// What all connections share.
+/// The state that all connections share.
 #[derive(Clone)]
 pub struct Network {
     pub(super) board: Arc<Board>,
     pub(super) atlas: Arc<Atlas>,
     gate: Arc<Semaphore>,
     pub(super) stop: watch::Receiver<bool>,
-    /// Once it is set, nobody goes to another region any more, and whoever has no signal gets it
-    /// back.
+    /// Once it is set, clients no longer move to another region, and consoles without a signal get
+    /// it back.
     pub(super) calm: watch::Receiver<bool>,
 }
 
@@ -75,13 +75,13 @@ pub struct Network {
 pub(super) struct Dial {
     pub(super) role: Role,
     pub(super) client_id: String,
-    /// Ask the broker to forget what it knows of this client.
+    /// Whether the broker is to discard the client's session.
     pub(super) clean: bool,
-    /// What was published and not confirmed.
+    /// The client's state of unconfirmed publishes.
     pub(super) session: Session,
-    /// What to subscribe to.
+    /// The subscription to make.
     pub(super) wanted: Option<Wanted>,
-    /// Where it stands, if it keeps that itself.
+    /// Its position, if it keeps it itself.
     pub(super) position: Option<Position>,
 }
 
@@ -91,12 +91,13 @@ pub(super) struct Wanted {
     pub(super) filter: String,
     pub(super) selector: Option<String>,
     pub(super) qos: QoS,
-    /// Messages come with their names, by which the checker knows what lies in gaps.
+    /// Whether messages are delivered with their names, by which the checker knows which lie in
+    /// gaps.
     pub(super) named: bool,
 }
 
 impl Network {
-    /// Connections to these brokers until `stop` is set; nobody moves once it is `calm`.
+    /// Connections to these brokers until `stop` is set; clients stop moving once it is `calm`.
     pub fn new(
         board: Arc<Board>,
         atlas: Arc<Atlas>,
@@ -106,13 +107,13 @@ impl Network {
         Network { board, atlas, gate: Arc::new(Semaphore::new(CONNECTING)), stop, calm }
     }
 
-    /// The client of that number among those of its role, at home.
+    /// The travel of a client of a role, by its number there; it starts at home.
     pub(super) fn travel(&self, role: Role, number: usize) -> Travel {
         Travel::new(self.board.clone(), self.atlas.clone(), (Class::Fleet(role), number), self.calm.clone())
     }
 
-    /// Opens the connections of all vehicles; gives the way to each, in the order of the trace's
-    /// vehicles. Their tasks, added to `tasks`, end when the way is closed.
+    /// Opens the connections of all vehicles; returns a sender for each, in the order of the
+    /// trace's vehicles. Their tasks, added to `tasks`, end when the sender is closed.
     pub async fn open_vehicles(&self, tasks: &mut JoinSet<()>) -> anyhow::Result<Vec<mpsc::Sender<Order>>> {
         let mut opening = JoinSet::new();
         for (vehicle, name) in (0..).zip(&self.board.trace.vehicles) {
@@ -163,7 +164,7 @@ impl Network {
         Ok(())
     }
 
-    /// What to subscribe to for an interest.
+    /// The subscription for an interest.
     pub(super) fn wanted(&self, interest: Interest, qos: QoS) -> Wanted {
         let Board { trace, selection, .. } = &*self.board;
         let (filter, selector) = match interest {
@@ -177,8 +178,8 @@ impl Network {
         Wanted { filter, selector, qos, named: false }
     }
 
-    /// Connects and subscribes. With several regions a subscriber of events that are never logged
-    /// keeps its position itself: a broker that dies takes what it knew of it along.
+    /// Connects and subscribes. With several regions a subscriber to events that are never logged
+    /// keeps its position itself: a broker that dies takes its knowledge of the position along.
     async fn open(&self, dial: &mut Dial, travel: &mut Travel) -> anyhow::Result<(Client, Events)> {
         let (client, mut events) = self.connect(dial, travel).await?;
         if let Some(Wanted { filter, selector, qos, named }) = &dial.wanted {
@@ -191,8 +192,8 @@ impl Network {
                 subscription = subscription.notices();
             }
             if travel.has_several() {
-                // What vehicles said before is no use to anybody here, and comes at each broker
-                // anew.
+                // Earlier events of vehicles are of no use here, and would be delivered anew at
+                // each broker.
                 subscription = subscription.retained(RetainHandling::DoNotSend);
                 // A subscription that names its durability is told which messages may be repeats.
                 let durability = if by_token { Durability::SemiDurable } else { Durability::Nondurable };
@@ -221,10 +222,10 @@ impl Network {
         Ok((client, events))
     }
 
-    /// Opens a connection again that was lost, or given up for another region, after this `pause`.
-    /// The broker has kept the session of a reliable subscriber, and what it missed; subscribing
-    /// again changes nothing then. What is `pending` of a vehicle goes to whoever answers. None
-    /// once the run stops.
+    /// Opens a connection again that was lost, or given up for another region, after a `pause`. The
+    /// broker has kept the session of a reliable subscriber and the events that it missed;
+    /// subscribing again changes nothing then. A vehicle's `pending` message goes to the broker
+    /// that answers. `None` once the run stops.
     pub(super) async fn come_back(
         &self,
         dial: &mut Dial,
@@ -252,7 +253,7 @@ impl Network {
         found
     }
 
-    /// Tells the board what a subscriber got.
+    /// Tells the board what a subscriber received.
     pub(super) fn tell(&self, seat: Seat, message: &Message, how: How) {
         let attributes = message.properties.iter().map(|(name, value)| (&**name, &**value));
         let is_doubtful = message.is_maybe_repeat();
@@ -300,7 +301,7 @@ impl Subscriber {
         let (mut client, mut events) = connection;
         loop {
             let end = self.listen(&mut events, seat).await;
-            // Whoever keeps its position itself needs no session.
+            // A subscriber that keeps its position itself needs no session.
             self.dial.clean = self.dial.position.is_some();
             let come_back = match end {
                 End::Stop => break,
@@ -315,7 +316,8 @@ impl Subscriber {
                     } else {
                         client.abandon();
                     }
-                    // What has come is taken, though the broker does not hear of that any more.
+                    // Events that have arrived are taken, though acknowledgements no longer reach
+                    // the broker.
                     while let Some(Event::Message(message)) = events.next().await {
                         take(&self.network, &mut self.dial, (seat, self.travel.at()), &message);
                     }
@@ -331,7 +333,7 @@ impl Subscriber {
         self.network.board.left(self.dial.role);
     }
 
-    /// Takes what comes until the connection ends.
+    /// Takes events until the connection ends.
     async fn listen(&mut self, events: &mut Events, seat: Seat) -> End {
         let Subscriber { network, dial, travel } = self;
         let mut stop = network.stop.clone();
@@ -351,9 +353,9 @@ impl Subscriber {
     }
 }
 
-/// Takes what a subscriber gets in a region.
+/// Takes a message that a subscriber received in a region.
 fn take(network: &Network, dial: &mut Dial, (seat, region): (Seat, usize), message: &Message) {
-    // A retained message is what was published before; the subscription's own messages follow.
+    // A retained message was published before; the subscription's own messages follow.
     if message.retain {
         return;
     }
@@ -364,8 +366,7 @@ fn take(network: &Network, dial: &mut Dial, (seat, region): (Seat, usize), messa
         Some(Notice::Gap(gap)) => network.board.gap(seat, gap),
         Some(Notice::Silence { .. }) => {}
         None => {
-            // When a connection breaks, acknowledgements may be lost with it; then QoS 1 sends
-            // again, and says so.
+            // A broken connection may lose acknowledgements; then QoS 1 sends again, and says so.
             let may_repeat = message.dup && !dial.clean;
             network.tell(seat, message, How { may_repeat, region, ..How::default() });
         }

@@ -1,4 +1,4 @@
-//! What a vehicle publishes: topic, attributes and body.
+//! A vehicle's message: topic, attributes and body.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -11,7 +11,7 @@ pub const ROOT: &str = "fleet";
 /// Last level of the topics of positions.
 const LEAF: &str = "position";
 
-/// The body, as JSON.
+/// The body of a message, as JSON.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Debug)]
 pub struct Report {
     /// The vehicle's number for this report: 1, 2, 3, ...
@@ -20,29 +20,29 @@ pub struct Report {
     pub lat: f64,
     /// Longitude, degrees.
     pub lon: f64,
-    /// m/s.
+    /// The speed, m/s.
     pub speed: f64,
-    /// Degrees clockwise from north.
+    /// The heading, degrees clockwise from north.
     pub heading: f64,
-    /// When it was recorded, RFC 3339.
+    /// The time of the recording, RFC 3339.
     pub time: String,
 }
 
-/// A message as it is handed to the client.
+/// A message as it is given to the client library.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Outgoing {
     /// `fleet/<line>/<vehicle>/position`.
     pub topic: String,
     /// The report as JSON.
     pub body: Vec<u8>,
-    /// User properties, in this order: what selectors may ask for.
+    /// The user properties, in this order: attributes for selectors.
     pub attributes: Vec<(String, String)>,
-    /// The speed that it tells, m/s: rounded, so not the position's.
+    /// The speed in the message, m/s: rounded, so not the position's.
     pub speed: f64,
 }
 
 impl Outgoing {
-    /// The message in which the vehicle of `position` tells it as its `seq`-th.
+    /// The `seq`-th message of the vehicle of `position`.
     pub fn new(trace: &Trace, position: &Position, seq: u64) -> Outgoing {
         let vehicle = &trace.vehicles[position.fix.vehicle as usize];
         let line = &trace.lines[position.fix.line as usize];
@@ -70,14 +70,14 @@ impl Outgoing {
         }
     }
 
-    /// Hash of all that has to arrive unaltered.
+    /// A hash of everything that must arrive unaltered.
     pub fn digest(&self) -> u64 {
         let attributes = self.attributes.iter().map(|(name, value)| (&**name, &**value));
         digest(&self.topic, &self.body, attributes)
     }
 }
 
-/// Hash of what arrived, comparable with [`Outgoing::digest`].
+/// A hash of what arrived, comparable with [`Outgoing::digest`].
 pub fn digest<'a>(topic: &str, body: &[u8], attributes: impl Iterator<Item = (&'a str, &'a str)>) -> u64 {
     let mut hasher = DefaultHasher::new();
     (topic, body).hash(&mut hasher);
@@ -85,17 +85,17 @@ pub fn digest<'a>(topic: &str, body: &[u8], attributes: impl Iterator<Item = (&'
     hasher.finish()
 }
 
-/// Filter of everything the fleet publishes.
+/// The filter of everything that the fleet publishes.
 pub fn all_filter() -> String {
     format!("{ROOT}/#")
 }
 
-/// Filter of one line's positions.
+/// The filter of one line's positions.
 pub fn line_filter(line: &str) -> String {
     format!("{ROOT}/{line}/+/{LEAF}")
 }
 
-/// Line and vehicle in a topic of the fleet.
+/// The line and vehicle in a topic of the fleet.
 pub fn parse_topic(topic: &str) -> Option<(&str, &str)> {
     let mut levels = topic.split('/');
     let found = (levels.next()?, levels.next()?, levels.next()?, levels.next()?);

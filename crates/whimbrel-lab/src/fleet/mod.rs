@@ -57,16 +57,16 @@ use view::Titles;
 use view::screen::{Extent, Screen};
 use view::terminal::LiveView;
 
-/// Seconds between two status lines.
+/// The seconds between two status lines.
 const STATUS_SECONDS: u64 = 5;
-/// Events of the busiest line that an own broker keeps: what comes in about the mean time without a
-/// signal.
+/// The events of the busiest line that an own broker keeps: as many as are published in about the
+/// mean time without a signal.
 const SMALL_CACHE: usize = 12;
-/// Files a run needs besides its connections.
+/// The files that a run needs besides its connections.
 const SPARE_FILES: u64 = 64;
 
-/// Replays positions through a broker until the duration has passed or the user ends it, shows and
-/// checks what happens, and prints a summary.
+/// Replays positions through a broker until the duration has passed or the user ends the run, shows
+/// and checks what happens, and prints a summary.
 ///
 /// # Errors
 /// If the trace cannot be read, the broker cannot be started or reached or ends by itself, or the
@@ -140,7 +140,7 @@ pub async fn run(args: Args) -> anyhow::Result<Summary> {
     }
 }
 
-/// Ends the recording, if there is one, and says where it is and what reads it.
+/// Ends the recording, if there is one, and tells where it is and how to read it.
 fn end_recording(args: &Args, recorder: Option<Arc<Recorder>>) -> anyhow::Result<()> {
     if let (Some(recorder), Some(dir)) = (recorder, &args.recording.record) {
         recorder.finish()?;
@@ -149,16 +149,15 @@ fn end_recording(args: &Args, recorder: Option<Arc<Recorder>>) -> anyhow::Result
     Ok(())
 }
 
-/// Connections of subscribers at most.
+/// The greatest number of subscribers' connections.
 fn subscribers(args: &Args, selection: &Selection) -> u64 {
     let (semi_durable, nondurable) = args.roaming();
-    // Roaming consoles may have two connections at once, one of them without a signal.
+    // A roaming console may have two connections at once, one of them without a signal.
     let connections = args.consoles + args.watchers + 2 * (semi_durable + nondurable);
     u64::from(connections) + selection.conditions.len() as u64
 }
 
-/// The trace to replay, and what has to be said of its data. A city that does not exist is around
-/// `centre`.
+/// The trace to replay, and the attribution of its data. A synthetic city lies around `centre`.
 fn load(args: &Args, centre: Place) -> anyhow::Result<(Arc<Trace>, Option<String>)> {
     let recording = args.trace.clone().or_else(|| if args.city { None } else { attribution::recording() });
     let Some(path) = recording else {
@@ -171,7 +170,7 @@ fn load(args: &Args, centre: Place) -> anyhow::Result<(Arc<Trace>, Option<String
     Ok((Arc::new(trace), notice))
 }
 
-/// Where the brokers are and whose.
+/// A description of the brokers' places, and of whose they are.
 fn describe(is_own: bool, layout: &Layout, addresses: &[String]) -> String {
     let first = &addresses[0];
     match (is_own, layout.count()) {
@@ -186,9 +185,9 @@ fn join(notice: Option<String>, other: Option<&str>) -> Option<String> {
     (!notices.is_empty()).then(|| notices.join(" "))
 }
 
-/// An own broker's: the fences, positions that are never logged, and too small a cache for the
-/// busiest line, so that there are gaps to be told. In several regions each keeps all positions for
-/// whoever comes from another one.
+/// The configuration of an own broker: the fences, positions that are never logged, and too small a
+/// cache for the busiest line, so that there are gaps to be told. With several regions each broker
+/// keeps all positions for clients that arrive from another one.
 fn configuration(trace: &Trace, selection: &Selection, regions: usize) -> String {
     let mut text = fence::configuration(&selection.fences);
     if regions > 1 {
@@ -203,7 +202,8 @@ fn configuration(trace: &Trace, selection: &Selection, regions: usize) -> String
     text
 }
 
-/// What is watched by content: an own broker is told fences; any other may not even know selectors.
+/// The conditions to be watched: only an own broker can be told fences; another one may not even
+/// know selectors.
 fn select(trace: &Trace, args: &Args) -> Selection {
     let is_own = args.broker.is_none();
     if is_own || args.selectors {
@@ -225,7 +225,7 @@ fn busiest_lines(trace: &Trace, count: usize) -> Vec<u32> {
     lines
 }
 
-/// Raises the soft limit of open files, if so many connections need it.
+/// Raises the soft limit of open files, if the connections need it.
 fn raise_file_limit(connections: u64) -> anyhow::Result<()> {
     let needed = connections + SPARE_FILES;
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).context("cannot ask for the limit of open files")?;
@@ -246,8 +246,8 @@ async fn wait_for_either(mut interrupt: Signal, mut terminate: Signal, quit: wat
     quit.send_replace(true);
 }
 
-/// Tells the board the seconds, and people how it goes if there is no live view: on standard error
-/// if that is wanted.
+/// Counts the seconds for the board, and prints a status line if there is no live view: on standard
+/// error if `status` says so.
 async fn beat(board: Arc<Board>, status: Option<bool>) {
     let mut seconds = interval(Duration::from_secs(1));
     seconds.set_missed_tick_behavior(MissedTickBehavior::Skip);

@@ -1,26 +1,27 @@
-//! When consoles lose their signal: the mobility model of the simulations
-//! ([`whimbrel_sim::mobility`]) with its defaults, in the recording's time.
+//! The outages of consoles: the mobility model of the simulations ([`whimbrel_sim::mobility`]) with
+//! its defaults, in the recording's time.
 
 use std::time::Duration;
 
 use whimbrel_sim::mobility::{Mobility, Node, State};
 use whimbrel_sim::random::Random;
 
-/// No outage is shorter, in real time: one that nobody can notice is none.
+/// The shortest outage in real time: a shorter one would not be noticed.
 const SHORTEST: Duration = Duration::from_millis(20);
 
-/// One console's times with a signal and without, alternately and without end.
+/// One console's times with and without a signal, alternately and without end.
 pub struct Outages {
     node: Node,
     speed_up: f64,
 }
 
 impl Outages {
-    /// The times of the console of that number in a replay so many times faster than recorded.
+    /// The times of a console, by its number, in a replay that is `speed_up` times as fast as
+    /// recorded.
     pub fn new(seed: u64, console: u64, speed_up: f64) -> Outages {
         let mut random = Random::new(seed);
         let random = Random::new(random.next().wrapping_add(console));
-        // There is one broker, and so nowhere to hand over to.
+        // There is one broker, and so no other to hand over to.
         let mobility = Mobility { graceful_rate: 0.0, brokers: 1, ..Mobility::default() };
         let node = Node::new(mobility, 0, random).expect("the model's defaults are possible");
         Outages { node, speed_up }
@@ -28,7 +29,7 @@ impl Outages {
 }
 
 impl Iterator for Outages {
-    /// How long it has a signal, and how long it has none then.
+    /// How long it has a signal, and how long it has none after that.
     type Item = (Duration, Duration);
 
     fn next(&mut self) -> Option<(Duration, Duration)> {

@@ -1,5 +1,5 @@
-//! A broker that the run starts for itself: this same program, or an older one, as a process of its
-//! own, with a data directory.
+//! A broker that the run starts itself: this program, or an older one, as a process with a data
+//! directory.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -21,40 +21,40 @@ use super::record::Recorder;
 
 /// How long the broker may take until it is ready.
 const READY_LIMIT: Duration = Duration::from_secs(30);
-/// How long it may take to end; longer than its own drain.
+/// How long it may take to end; longer than its drain time.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
-/// How long it may take to tell its metrics.
+/// How long it may take to answer with its metrics.
 const METRICS_LIMIT: Duration = Duration::from_secs(2);
-/// How many of its last log lines are kept.
+/// The number of its last log lines that are kept.
 const LOG_LINES: usize = 20;
 /// Any free port of this machine.
 const ANY: &str = "127.0.0.1:0";
-/// Where documentation says that a broker is found.
+/// The HTTP address that the documentation names.
 const HTTP: &str = "127.0.0.1:8080";
 const WS: &str = "127.0.0.1:8083";
-/// The metric that tells how many links to other brokers are up.
+/// The metric for the number of links that are up.
 const LINKS: &str = "whimbrel_links ";
-/// The metric that tells in how many gaps durable subscriptions may have lost something.
+/// The metric for the number of gaps in which durable subscriptions may have lost something.
 const DURABLE_GAPS: &str = "whimbrel_lost_total{class=\"durable\"} ";
 
 /// How a broker is started.
 #[derive(Clone, Debug)]
 pub struct Start {
-    /// Its name among others; none if it is alone.
+    /// Its name in the overlay; `None` if it is alone.
     pub name: Option<String>,
-    /// Its configuration, at which it looks again and again.
+    /// The path of its configuration, which it reloads when the file changes.
     pub configuration: PathBuf,
-    /// Where it is.
+    /// Its place.
     pub place: Place,
     /// Its data directory.
     pub data: PathBuf,
-    /// Overlay addresses of those that it links with.
+    /// The overlay addresses of the brokers that it links with.
     pub peers: Vec<SocketAddr>,
-    /// It takes the documented ports for HTTP and WebSocket, if they are free.
+    /// Whether it takes the documented ports for HTTP and WebSocket, if they are free.
     pub is_first: bool,
-    /// The older program that it begins as; this one if there is none.
+    /// The older program that it is started as; `None`: this one.
     pub older: Option<PathBuf>,
-    /// Where what it says is recorded.
+    /// The recording of its output.
     pub recorder: Option<Arc<Recorder>>,
 }
 
@@ -66,7 +66,7 @@ pub struct OwnBroker {
     addresses: Addresses,
 }
 
-/// Where it listens.
+/// The addresses at which it listens.
 #[derive(Clone, Debug)]
 struct Addresses {
     mqtt: String,
@@ -102,34 +102,34 @@ impl OwnBroker {
         Ok(OwnBroker { child, log, start, addresses })
     }
 
-    /// Where MQTT clients connect: `127.0.0.1:PORT`.
+    /// The address for MQTT clients: `127.0.0.1:PORT`.
     pub fn address(&self) -> &str {
         &self.addresses.mqtt
     }
 
-    /// What it is called among others, or `broker`.
+    /// Its name in the overlay, or `broker`.
     pub fn name(&self) -> &str {
         self.start.name()
     }
 
-    /// Where a browser finds its console.
+    /// The URL of its console.
     pub fn console(&self) -> String {
         format!("http://{}/", self.addresses.http)
     }
 
-    /// Where other brokers connect.
+    /// The address for other brokers.
     ///
     /// # Errors
-    /// Never, unless the broker has told something that is no address.
+    /// Only if the broker has told something that is not an address.
     pub fn overlay(&self) -> Result<SocketAddr> {
         let overlay = &self.addresses.overlay;
         overlay.parse().with_context(|| format!("the broker listens for others at {overlay}, which is no address"))
     }
 
-    /// Has it end in good order, and starts it again as this program, at the same addresses.
+    /// Ends it in good order, and starts it again as this program, at the same addresses.
     ///
     /// # Errors
-    /// It does not end so, or does not start.
+    /// When it does not end in good order, or does not start.
     pub async fn restart(&mut self) -> Result<()> {
         self.ask_to_stop()?;
         self.await_end().await?;
@@ -137,10 +137,10 @@ impl OwnBroker {
         self.start_again().await
     }
 
-    /// Ends it without a word (SIGKILL).
+    /// Kills it (SIGKILL).
     ///
     /// # Errors
-    /// It cannot be killed.
+    /// When it cannot be killed.
     pub async fn kill(&mut self) -> Result<()> {
         self.child.kill().await.context("cannot kill the broker")
     }
@@ -148,13 +148,13 @@ impl OwnBroker {
     /// Starts it again with its data, at the same addresses: its clients know no others.
     ///
     /// # Errors
-    /// It does not start.
+    /// When it does not start.
     pub async fn start_again(&mut self) -> Result<()> {
         (self.child, self.addresses) = launch_somewhere(&self.start, self.addresses.clone(), &self.log).await?;
         Ok(())
     }
 
-    /// Why the run cannot go on, if the broker has ended by itself.
+    /// The error to report if the broker has ended by itself.
     pub fn has_ended(&mut self) -> Option<anyhow::Error> {
         let ended = |status: ExitStatus| {
             anyhow::anyhow!("the broker ended while the fleet was running ({status}){}", self.log.tail())
@@ -165,18 +165,18 @@ impl OwnBroker {
         }
     }
 
-    /// How many of its links are up; none if it does not say.
+    /// The number of its links that are up; `None` if it does not answer.
     pub async fn links(&self) -> Option<usize> {
         self.metric(LINKS).await.map(|links| links as usize)
     }
 
-    /// Gaps of durable subscriptions in which something may be lost, since it was started; none if
-    /// it does not say.
+    /// Gaps of durable subscriptions in which something may be lost, since its start; `None` if it
+    /// does not answer.
     pub async fn durable_gaps(&self) -> Option<u64> {
         self.metric(DURABLE_GAPS).await.map(|gaps| gaps as u64)
     }
 
-    /// The value of a metric, as its line begins.
+    /// The value of the metric whose line begins with `begin`.
     async fn metric(&self, begin: &str) -> Option<f64> {
         let page = timeout(METRICS_LIMIT, metrics(&self.addresses.http)).await.ok()?.ok()?;
         let line = page.lines().find_map(|line| line.strip_prefix(begin))?;
@@ -186,7 +186,7 @@ impl OwnBroker {
     /// Asks the broker to end.
     ///
     /// # Errors
-    /// It cannot be asked.
+    /// When it cannot be asked.
     pub fn ask_to_stop(&self) -> Result<()> {
         match self.child.id().and_then(|id| i32::try_from(id).ok()) {
             Some(pid) => kill(Pid::from_raw(pid), Signal::SIGTERM).context("cannot ask the broker to end"),
@@ -194,10 +194,10 @@ impl OwnBroker {
         }
     }
 
-    /// Waits until the broker has ended, as it was asked to.
+    /// Waits until the broker has ended on request.
     ///
     /// # Errors
-    /// It does not end in time, or not in good order.
+    /// When it does not end in time, or not in good order.
     pub async fn stopped(mut self) -> Result<()> {
         self.await_end().await
     }
@@ -215,7 +215,7 @@ impl OwnBroker {
     }
 }
 
-/// This address, if nobody listens there, else any.
+/// This address, if it is free, else one with any port.
 fn if_free(address: &str) -> String {
     if std::net::TcpListener::bind(address).is_ok() { address.to_owned() } else { ANY.to_owned() }
 }
@@ -228,8 +228,8 @@ async fn metrics(http: &str) -> Result<String> {
     Ok(page)
 }
 
-/// As [`launch`], with other ports for HTTP and WebSocket if need be: somebody else may just have
-/// taken those, and none of the run's clients comes by them.
+/// As [`launch`], with other ports for HTTP and WebSocket if need be: another process may just have
+/// taken those, and none of the run's clients uses them.
 async fn launch_somewhere(start: &Start, mut wanted: Addresses, log: &Log) -> Result<(Child, Addresses)> {
     match launch(start, &wanted, log).await {
         Err(_) if wanted.http != ANY || wanted.ws != ANY => {
@@ -240,7 +240,7 @@ async fn launch_somewhere(start: &Start, mut wanted: Addresses, log: &Log) -> Re
     }
 }
 
-/// Starts a process and waits until it is ready; gives where it listens.
+/// Starts a process and waits until it is ready; returns the addresses at which it listens.
 async fn launch(start: &Start, wanted: &Addresses, log: &Log) -> Result<(Child, Addresses)> {
     let program = match &start.older {
         Some(older) => older.clone(),
@@ -256,19 +256,19 @@ async fn launch(start: &Start, wanted: &Addresses, log: &Log) -> Result<(Child, 
         command.args([format!("--listen-{listener}"), address.clone()]);
     }
     if start.older.is_none() {
-        // Older ones do not know of places.
+        // Older programs do not know places.
         command.args([format!("--place-lat={}", start.place.lat), format!("--place-lon={}", start.place.lon)]);
     }
     if let Some(name) = &start.name {
-        // The links are those that are asked for: whatever goes from region to region takes the
-        // time that it takes there.
+        // The links are exactly those that are asked for: traffic between regions takes the delay
+        // of its link.
         command.args(["--name", name, "--overlay-links=0"]);
         command.args(start.peers.iter().map(|peer| format!("--peer={peer}")));
     }
     if start.recorder.is_some() {
         command.args(["--log-level", "debug"]);
     }
-    // In a process group of its own it does not get the terminal's Ctrl-C: the run ends it, after
+    // In its own process group it does not receive the terminal's Ctrl-C: the run ends it, after
     // the last delivery.
     command.process_group(0).kill_on_drop(true);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -296,7 +296,7 @@ async fn launch(start: &Start, wanted: &Addresses, log: &Log) -> Result<(Child, 
         ws: is(ready.ws, "WebSocket")?,
         overlay: is(ready.overlay, "overlay")?,
     };
-    // Nothing more is expected there, but a full pipe would stop the broker.
+    // No more output is expected there, but a full pipe would stop the broker.
     let voice = start.voice();
     voice.says(&line);
     tokio::spawn(async move {
@@ -317,7 +317,7 @@ impl Start {
     }
 }
 
-/// Records what a broker says, if the run is recorded.
+/// Records a broker's output, if the run is recorded.
 struct Voice {
     name: String,
     recorder: Option<Arc<Recorder>>,
@@ -344,7 +344,7 @@ impl Log {
         }
     }
 
-    /// The last log lines, to go after an error.
+    /// The last log lines, to be appended to an error.
     fn tail(&self) -> String {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.is_empty() {

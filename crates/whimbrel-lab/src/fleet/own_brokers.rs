@@ -1,6 +1,6 @@
-//! The brokers that the run starts for itself, one for each region, and the links between them. The
-//! run kills one of them now and then, as a machine without power would, and starts it again; or it
-//! cuts a link for some seconds.
+//! The brokers that the run starts itself, one for each region, and the links between them. Now and
+//! then the run kills one of them, as a power cut would, and starts it again; or it cuts a link for
+//! some seconds.
 
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -24,31 +24,30 @@ use crate::relay::Relay;
 
 /// How long a broker stays down after it was killed.
 const DOWN: Duration = Duration::from_millis(500);
-/// How long a link is cut, ms: some are back before anybody has noticed (2 s), some are not.
+/// How long a link is cut, ms: some cuts end before brokers notice them (2 s), some do not.
 const CUT: std::ops::Range<u64> = 1_000..6_000;
-/// Of so many disturbances the last is a cut, where there are links; the others are kills.
+/// The last of this many disturbances is a cut, where there are links; the others are kills.
 const CUTS: usize = 3;
-/// What was sent so long after a cut has met it.
+/// Events that were sent this long after the start of a cut have met it.
 const MEETS_CUT: Duration = Duration::from_millis(500);
-/// Time between two looks at whether all are served again.
+/// The time between two checks whether all clients are served again.
 const LOOK: Duration = Duration::from_millis(10);
-/// Time between two looks at whether all links are up: each asks a broker for all its metrics.
+/// The time between two checks whether all links are up: each asks a broker for all its metrics.
 const LOOK_AT_LINKS: Duration = Duration::from_millis(50);
-/// Time between two looks at whether a broker has ended by itself.
+/// The time between two checks whether a broker has ended by itself.
 const LOOK_AT_BROKERS: Duration = Duration::from_millis(100);
-/// After so long the next kill comes although not all were served.
+/// After this time the next disturbance follows although not all clients were served.
 const SERVED_LIMIT: Duration = Duration::from_secs(60);
 /// How long links may take to come up.
 const LINKED_LIMIT: Duration = Duration::from_secs(30);
 
-/// A link between two regions, the first of which dials.
+/// A link between two regions; the first one dials.
 struct Link {
     ends: (usize, usize),
     relay: Relay,
 }
 
-/// What relays run on: a thread of their own, so that a datagram takes as long as it should
-/// whatever the fleet is doing.
+/// The thread of the relays: apart, so that a datagram takes its delay however busy the fleet is.
 struct Roads(Option<Runtime>);
 
 impl Roads {
@@ -57,7 +56,7 @@ impl Roads {
         Ok(Roads(Some(roads.context("cannot start a thread for the links between regions")?)))
     }
 
-    /// The way to a broker: so long, with some jitter and a little loss.
+    /// A path to a broker with a given delay, some jitter and a little loss.
     async fn lead(&self, broker: &OwnBroker, one_way: Duration, seed: u64) -> Result<Relay> {
         let (any, profile) = (SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0), WanProfile::SITES.with_delay(one_way));
         let roads = self.0.as_ref().context("the links between regions have ended")?;
@@ -70,21 +69,21 @@ impl Roads {
 
 impl Drop for Roads {
     fn drop(&mut self) {
-        // Nobody waits for datagrams on their way.
+        // Datagrams in flight are dropped.
         if let Some(roads) = self.0.take() {
             roads.shutdown_background();
         }
     }
 }
 
-/// How brokers are disturbed.
+/// The disturbances of brokers.
 #[derive(Clone, Copy, Debug)]
 pub struct Ends {
-    /// How long after all were served again, on average; `None`: never.
+    /// The mean time from when all clients are served again to the next disturbance; `None`: none.
     pub every: Option<Duration>,
-    /// One after the other ends in good order, instead of being killed.
+    /// Whether brokers end in good order one after the other, instead of being killed.
     pub rolls: bool,
-    /// Where there are others, the first is not killed: somebody looks at its console.
+    /// Whether the first of several is not killed: a user looks at its console.
     pub spares_first: bool,
 }
 
@@ -94,17 +93,17 @@ pub struct OwnBrokers {
     links: Vec<Link>,
     _roads: Roads,
     _configuration: NamedTempFile,
-    /// What is removed in the end: their data, unless they are somebody else's.
+    /// Removed at the end: the brokers' data, unless a directory was given.
     _fresh: Option<TempDir>,
 }
 
 impl OwnBrokers {
     /// Starts a broker with this configuration in each region, on free ports, and waits until all
-    /// are linked: of an `older` program, if one is named. Their data are in that directory, or in
-    /// a fresh one that is removed in the end.
+    /// are linked; of an `older` program, if one is named. Their data are in the given directory,
+    /// or in a fresh one that is removed at the end.
     ///
     /// # Errors
-    /// One does not start, or they do not come to be linked.
+    /// When one does not start, or they are not linked in time.
     pub async fn start(
         text: &str,
         (data, older): (Option<&Path>, Option<&Path>),
@@ -124,7 +123,7 @@ impl OwnBrokers {
         let roads = Roads::open()?;
         let (mut brokers, mut links): (Vec<OwnBroker>, Vec<Link>) = (Vec::new(), Vec::new());
         for region in 0..layout.count() {
-            // Each dials those that run already, over the relay that stands for the way.
+            // Each dials those that run already, over the relay that stands for the path.
             let mut peers = Vec::new();
             for (to, broker) in brokers.iter().enumerate() {
                 let relay =
@@ -153,18 +152,18 @@ impl OwnBrokers {
         Ok(started)
     }
 
-    /// Where MQTT clients connect, by region.
+    /// The addresses for MQTT clients, by region.
     pub fn addresses(&self) -> Vec<String> {
         self.brokers.iter().map(|broker| broker.address().to_owned()).collect()
     }
 
-    /// Where a browser finds the console of the first.
+    /// The URL of the first broker's console.
     pub fn console(&self) -> String {
         self.brokers[0].console()
     }
 
-    /// Gaps of durable subscriptions that they have counted since they were started last; none if
-    /// no broker says.
+    /// Gaps of durable subscriptions that the brokers have counted since their last start; `None`
+    /// if no broker answers.
     pub async fn durable_gaps(&self) -> Option<u64> {
         let mut sum = None;
         for broker in &self.brokers {
@@ -175,12 +174,12 @@ impl OwnBrokers {
         sum
     }
 
-    /// Disturbs them every now and then, `every` after all were served again on average: kills a
-    /// broker without a word and starts it again, or cuts a link; or, if `rolls`, has one after the
-    /// other end and starts it again. Returns once the run is `calm` and all is whole.
+    /// Disturbs the brokers, `every` after all were served again on average: kills one and starts
+    /// it again, or cuts a link; or, if `rolls`, ends one after the other and starts it again.
+    /// Returns once the run is `calm` and all brokers and links are up.
     ///
     /// # Errors
-    /// A broker ended by itself, or did not start again.
+    /// When a broker ended by itself, or did not start again.
     pub async fn live(
         &mut self,
         board: &Board,
@@ -226,7 +225,7 @@ impl OwnBrokers {
         let now = board.now();
         board.crashes.ends(how, now);
         board.regions.ends(region, how, now);
-        // A broker that is alone has nobody who could go on with its sessions, or overtake it.
+        // For a single broker no other can continue its sessions, or overtake it.
         board.disturbances.begin(now, if self.links.is_empty() { Sites::NONE } else { Sites::one(region) });
         let broker = &mut self.brokers[region];
         let name = broker.name().to_owned();
@@ -248,8 +247,8 @@ impl OwnBrokers {
         Ok(())
     }
 
-    /// Cuts a link; waits until what has met the cut has come by another way, and until the link is
-    /// whole again.
+    /// Cuts a link; waits until events that have met the cut have arrived by another way, and until
+    /// the link is whole again.
     async fn cut_and_heal(&mut self, board: &Board, link: usize, span: Duration) -> Result<()> {
         let (now, whole) = (board.now(), Instant::now() + span);
         let Link { ends: (one, other), relay } = &self.links[link];
@@ -281,7 +280,7 @@ impl OwnBrokers {
         Ok(())
     }
 
-    /// Waits until everybody is back and has what was sent before the broker was up again.
+    /// Waits until all clients are back and have the events sent before the broker was up again.
     async fn await_served(&mut self, board: &Board, up: Duration, calm: &mut watch::Receiver<bool>) -> Result<()> {
         let limit = Instant::now() + SERVED_LIMIT;
         while Instant::now() < limit && !*calm.borrow() {
@@ -297,7 +296,7 @@ impl OwnBrokers {
         Ok(())
     }
 
-    /// Waits until each is linked with each; false if that takes too long.
+    /// Waits until each broker is linked with each other one; false if that takes too long.
     async fn await_links(&mut self) -> Result<bool> {
         let limit = Instant::now() + LINKED_LIMIT;
         let (mut at, others) = (0, self.brokers.len() - 1);
@@ -314,7 +313,7 @@ impl OwnBrokers {
         Ok(true)
     }
 
-    /// Lets some time pass; an error if a broker has ended by itself.
+    /// Waits for a time; an error if a broker has ended by itself.
     async fn look_for_one_that_ended(&mut self, pause: Duration) -> Result<()> {
         sleep(pause).await;
         match self.brokers.iter_mut().find_map(OwnBroker::has_ended) {
@@ -323,7 +322,7 @@ impl OwnBrokers {
         }
     }
 
-    /// Waits until a broker ends, which none should; gives the reason.
+    /// Waits until a broker ends, which none should; returns the reason.
     pub async fn ended(&mut self) -> anyhow::Error {
         loop {
             if let Err(error) = self.look_for_one_that_ended(LOOK_AT_BROKERS).await {
@@ -332,10 +331,10 @@ impl OwnBrokers {
         }
     }
 
-    /// Asks all to end, and waits until they have.
+    /// Asks all brokers to end, and waits until they have.
     ///
     /// # Errors
-    /// One does not end in time, or not in good order.
+    /// When one does not end in time, or not in good order.
     pub async fn stop(self) -> Result<()> {
         for broker in &self.brokers {
             broker.ask_to_stop()?;

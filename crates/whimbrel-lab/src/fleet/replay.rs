@@ -22,22 +22,22 @@ use super::schedule::Schedule;
 use super::summary::Summary;
 use super::view::Titles;
 
-/// What is in flight at the end is given up after so long without a delivery.
+/// Messages in flight at the end are given up after this long without a delivery.
 const STALL_LIMIT: Duration = Duration::from_secs(10);
-/// How long what is in flight may take to arrive at most.
+/// How long messages in flight may take to arrive, at most.
 const DRAIN_LIMIT: Duration = Duration::from_secs(120);
-/// Best-effort subscribers are given up after so long without a delivery.
+/// Messages to best-effort subscribers are given up after this long without a delivery.
 const BEST_EFFORT_GRACE: Duration = Duration::from_secs(1);
 /// How long after the last delivery a repeated one would still be noticed.
 const SETTLE: Duration = Duration::from_millis(300);
-/// Time between two looks at what is in flight.
+/// The time between two checks of what is in flight.
 const LOOK: Duration = Duration::from_millis(10);
 /// How long closing the connections may take.
 const CLOSE_LIMIT: Duration = Duration::from_secs(5);
-/// Positions handed out before others get a turn.
+/// The number of positions that are handed out before other tasks get a turn.
 const BATCH: usize = 256;
 
-/// Connects everything, publishes until the end is wanted, and gives what came of it.
+/// Connects everything, publishes until the end is wanted, and returns the final state.
 pub async fn run(
     args: &Args,
     board: Arc<Board>,
@@ -75,7 +75,7 @@ pub async fn run(
             () = publish(&board, args, &ways, quit) => {}
             ended = &mut life => return Err(ended.err().unwrap_or_else(|| anyhow::anyhow!("the broker was left alone"))),
         }
-        // If it was killed just now it comes back first.
+        // If the broker was just killed, it is started again first.
         calm.send_replace(true);
         life.await?;
     }
@@ -92,14 +92,14 @@ pub async fn run(
     if let Some(freight) = freight {
         freight.close().await;
     }
-    // What still hangs here is closed by dropping it.
+    // Connections that still hang are closed by dropping them.
     let _closed = timeout(CLOSE_LIMIT, async { while subscribers.join_next().await.is_some() {} }).await;
     Ok(summary)
 }
 
-/// Who subscribes to what, under which client identifier.
+/// The subscribers, with their interests and client identifiers.
 fn subscriptions(args: &Args, board: &Board) -> Vec<Asked> {
-    // An own broker is killed, and then has to tell what is missing.
+    // An own broker is killed, and must then tell what is missing.
     let named = args.broker.is_none();
     let asked = |(role, interest, client_id)| Asked { role, interest, client_id, named: named && role != Role::Viewer };
     let mut wanted = vec![(Role::Viewer, Interest::All, "map-viewer".to_owned())];
@@ -114,7 +114,8 @@ fn subscriptions(args: &Args, board: &Board) -> Vec<Asked> {
     wanted.extend(selected.map(|n| (Role::Watcher, Interest::Selected(n), format!("selector-{}", n + 1))));
     let mut wanted: Vec<Asked> = wanted.into_iter().map(asked).collect();
     if args.roaming().0 > 0 {
-        // Somebody has to know the names of all messages, to tell which of them lie in gaps.
+        // One subscriber must know the names of all messages, so that it is known which lie in
+        // gaps.
         let (role, interest, client_id) = (Role::Console, Interest::All, "console-witness".to_owned());
         wanted.push(Asked { role, interest, client_id, named: true });
     }
@@ -124,8 +125,8 @@ fn subscriptions(args: &Args, board: &Board) -> Vec<Asked> {
     wanted
 }
 
-/// Consoles that lose their signal. Of each five, one follows the busiest line, two a part of the
-/// city if there are fences, and the others other lines.
+/// Consoles that lose their signal. Of each five, one subscribes to the busiest line, two to a part
+/// of the city if there are fences, and the others to other lines.
 fn roamers(args: &Args, board: &Board) -> Vec<(Role, Interest, String, Outages)> {
     let (semi_durable, nondurable) = args.roaming();
     let lines = board.watched_lines();
@@ -150,7 +151,7 @@ fn roamers(args: &Args, board: &Board) -> Vec<(Role, Interest, String, Outages)>
     wanted
 }
 
-/// Kills and restarts the broker, if it is ours, until all is calm.
+/// Kills and restarts the broker, if it is the run's own, until all is calm.
 async fn live(
     own: &mut Option<&mut OwnBrokers>,
     board: &Board,
@@ -159,7 +160,7 @@ async fn live(
 ) -> Result<()> {
     match own {
         Some(own) => {
-            // With --json it is a program that reads, and nobody who looks at a console.
+            // With --json a program reads the output, and no user looks at a console.
             let ends = Ends { every: args.ends.kill_every.0, rolls: args.ends.roll, spares_first: !args.json };
             own.live(board, ends, args.seed, calm).await
         }
@@ -170,7 +171,7 @@ async fn live(
     }
 }
 
-/// Never ends if the broker is not ours.
+/// Waits for ever if the broker is not the run's own.
 async fn ends_by_itself(own: &mut Option<&mut OwnBrokers>) -> anyhow::Error {
     match own {
         Some(own) => own.ended().await,
@@ -207,15 +208,15 @@ async fn publish(board: &Board, args: &Args, ways: &[mpsc::Sender<Order>], mut q
     }
 }
 
-/// Waits until everything published has arrived, or is not likely to arrive any more.
+/// Waits until everything published has arrived, or is unlikely to arrive any more.
 async fn drain(board: &Board, vehicles: &mut JoinSet<()>, stop_publishing: &watch::Sender<bool>) {
     let finish = async |vehicles: &mut JoinSet<()>| while vehicles.join_next().await.is_some() {};
     if timeout(STALL_LIMIT, finish(vehicles)).await.is_err() {
         stop_publishing.send_replace(true);
-        // Each vehicle is at most waiting for one confirmation now.
+        // Each vehicle awaits at most one confirmation now.
         let _finished = timeout(CONFIRM_LIMIT + LOOK, finish(vehicles)).await;
     }
-    // What does not arrive in time is counted as lost when the board is closed.
+    // Messages that do not arrive in time count as lost when the board is closed.
     arrive(|| board.in_flight().0, STALL_LIMIT).await;
     arrive(|| board.in_flight().1, BEST_EFFORT_GRACE).await;
     sleep(SETTLE).await;

@@ -1,5 +1,5 @@
-//! A console that loses its signal now and then: its connection is cut, without a word to the
-//! broker, and later it comes back with its position, a token and the ids of what it got since.
+//! A console that loses its signal now and then: its connection is cut without DISCONNECT, and
+//! later it returns with its position, a token and the ids of events since.
 
 use std::time::Duration;
 
@@ -16,14 +16,14 @@ use super::link::{Dial, FIRST_PAUSE, LAST_PAUSE, Network, Wanted};
 use super::outages::Outages;
 use super::regions::{Sites, Travel};
 
-/// Of so many times that one has its signal back it has it in another region once.
+/// One return of the signal in this many is in another region.
 const MOVES: usize = 3;
 /// The property of a broker's answer that names brokers that have not confirmed a subscription yet.
 const PENDING: &str = "w-pending";
 
 /// Consoles that lose their signal.
 pub struct Roamers {
-    /// Which, what they get, and when they lose their signal.
+    /// The consoles: role, interest, client identifier and outages.
     pub wanted: Vec<(Role, Interest, String, Outages)>,
 }
 
@@ -33,15 +33,15 @@ struct Roamer {
     wanted: Wanted,
     outages: Outages,
     travel: Travel,
-    /// Brokers that had not confirmed its subscription when it was answered.
+    /// Brokers that had not confirmed its subscription in the last answer.
     pending: Sites,
 }
 
 /// Why a console has no connection any more.
 enum Cut {
-    /// Its signal went, and comes back at that moment.
+    /// Its signal is gone until this time.
     NoSignal(Instant),
-    /// Something else happened.
+    /// The connection was lost for another reason.
     Lost(String),
     /// The run is over.
     Stop,
@@ -73,7 +73,7 @@ impl Network {
 }
 
 impl Roamer {
-    /// Connects, and subscribes from where it is.
+    /// Connects, and subscribes from its position.
     async fn open(&mut self) -> Result<(Client, Events)> {
         let (client, mut events) = self.network.connect(&self.dial, &self.travel).await?;
         let Wanted { filter, selector, qos, .. } = &self.wanted;
@@ -84,7 +84,7 @@ impl Roamer {
         let semi_durable = self.dial.role == Role::SemiDurable;
         subscription = match semi_durable {
             true => subscription.durability(Durability::SemiDurable).notices(),
-            // What a broker in another region took with it is told as a gap.
+            // Events that were lost with a broker in another region are told as a gap.
             false if self.travel.has_several() => subscription.durability(Durability::Nondurable).notices(),
             false => subscription.durability(Durability::Nondurable),
         };
@@ -123,8 +123,8 @@ impl Roamer {
                 Cut::NoSignal(until) => {
                     self.travel.is_away();
                     outages += 1;
-                    // Every other time the broker notices at once; otherwise it goes on sending
-                    // into nowhere until this console is back.
+                    // Every other time the broker notices at once; otherwise it sends to a dead
+                    // connection until this console returns.
                     held = outages.is_multiple_of(2).then_some((client, events));
                     until
                 }
@@ -144,7 +144,7 @@ impl Roamer {
         }
     }
 
-    /// Takes what comes until the connection ends.
+    /// Takes events until the connection ends.
     async fn listen(&mut self, events: &mut Events, seat: Seat) -> Cut {
         let (residence, outage) = self.outages.next().unwrap_or((Duration::MAX, Duration::ZERO));
         let cut = Instant::now().checked_add(residence);
@@ -184,7 +184,7 @@ impl Roamer {
         }
     }
 
-    /// Waits for the signal and connects again; none once the run stops.
+    /// Waits for the signal and connects again; `None` once the run stops.
     async fn come_back(&mut self, until: Instant) -> Option<(Client, Events)> {
         let (mut stop, mut calm) = (self.network.stop.clone(), self.network.calm.clone());
         tokio::select! {
@@ -192,7 +192,7 @@ impl Roamer {
             _ = calm.wait_for(|calm| *calm) => {}
             _ = stop.wait_for(|stop| *stop) => return None,
         }
-        // Whoever was cut off by its broker's end has chosen another one already.
+        // A console whose broker ended has chosen another one already.
         if !self.travel.is_waiting() {
             self.travel.may_go(MOVES);
         }

@@ -1,39 +1,39 @@
-//! Consoles that lose their signal and come back: what became of them, by class.
+//! The fate of consoles that lose their signal, by class.
 
 use serde::Serialize;
 
 use super::checker::{Promise, Tally};
 use super::view::grouped;
 
-/// Whether a console has a signal.
+/// The signal of a console.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Signal {
-    /// It has none.
+    /// It has no signal.
     None,
-    /// It has one, and what it missed is still coming.
+    /// It has a signal, and events that it missed are still being delivered.
     CatchingUp,
-    /// It has one, and nothing is left to come but what is new.
+    /// It has a signal, and has caught up.
     Live,
 }
 
 /// Consoles of one class.
 #[derive(Clone, Default, Debug, Serialize)]
 pub struct Class {
-    /// Each of them.
+    /// The signal of each console.
     #[serde(skip)]
     pub signals: Vec<Signal>,
-    /// How often one lost its signal.
+    /// The number of outages.
     pub outages: u32,
-    /// What they got.
+    /// The counts of its arrivals.
     #[serde(flatten)]
     pub tally: Tally,
-    /// Messages on their way to them.
+    /// Messages in flight to them.
     #[serde(skip)]
     pub in_flight: u64,
-    /// Those of them that a later one has overtaken.
+    /// Of these, messages that a later one has overtaken.
     #[serde(skip)]
     pub missing: u64,
-    /// Messages that were missed without a signal and that nobody waits for.
+    /// Messages that were missed without a signal and that are no longer awaited.
     #[serde(skip)]
     pub waived: u64,
 }
@@ -41,9 +41,9 @@ pub struct Class {
 /// Both classes.
 #[derive(Clone, Default, Debug, Serialize)]
 pub struct Roaming {
-    /// Those that go on where they were.
+    /// Consoles that continue from their position.
     pub semi_durable: Class,
-    /// Those that miss what comes while they are away.
+    /// Consoles that miss events while they are away.
     pub nondurable: Class,
 }
 
@@ -53,24 +53,24 @@ impl Class {
         self.tally.delivered - self.tally.recovered
     }
 
-    /// Lost without a word, or so it seems so far.
+    /// Messages lost without a gap, or that seem to be so far.
     pub fn silent(&self) -> u64 {
         self.tally.lost + self.missing
     }
 
-    /// Missed for good, or so it seems so far.
+    /// Messages missed for good, or that seem to be so far.
     pub fn missed(&self) -> u64 {
         self.tally.missed + self.waived
     }
 
-    /// Consoles that have no signal.
+    /// The number of consoles without a signal.
     pub fn away(&self) -> usize {
         self.signals.iter().filter(|signal| **signal == Signal::None).count()
     }
 }
 
 impl Roaming {
-    /// Whether there are any.
+    /// Whether there are no such consoles.
     pub fn is_empty(&self) -> bool {
         self.semi_durable.signals.is_empty() && self.nondurable.signals.is_empty()
     }
@@ -80,12 +80,12 @@ impl Roaming {
         self.semi_durable.tally.faults(Promise::SemiDurable) + self.nondurable.tally.faults(Promise::Nondurable)
     }
 
-    /// Those, and what seems lost so far.
+    /// Broken promises, and messages that seem lost so far.
     pub fn seeming_faults(&self) -> u64 {
         self.faults() + self.semi_durable.missing + self.nondurable.missing
     }
 
-    /// What is said in the end.
+    /// The rows of the summary.
     pub(super) fn rows(&self) -> Vec<String> {
         let mut rows = Vec::new();
         for (name, class) in [("semi-durable", &self.semi_durable), ("nondurable", &self.nondurable)] {

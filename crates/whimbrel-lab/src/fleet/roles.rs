@@ -1,26 +1,26 @@
-//! What the connections of a run are for, and how many there are.
+//! The roles of a run's connections, and their numbers.
 
 use super::checker::Promise;
 
-/// What a connection is for.
+/// The role of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Role {
     /// Publishes the positions of one vehicle.
     Vehicle,
-    /// Gets everything, QoS 1.
+    /// Subscribes to everything, QoS 1.
     Console,
-    /// Gets one line, or what a selector asks for, QoS 1.
+    /// Subscribes to one line, or with a selector, QoS 1.
     Watcher,
-    /// Gets everything, QoS 0.
+    /// Subscribes to everything, QoS 0.
     Viewer,
-    /// Loses its signal now and then, and goes on where it was; QoS 1.
+    /// Loses its signal now and then, and continues from its position; QoS 1.
     SemiDurable,
-    /// Loses its signal now and then, and what it missed with it; QoS 1.
+    /// Loses its signal now and then, and the events meanwhile; QoS 1.
     Nondurable,
 }
 
 impl Role {
-    /// What its subscriptions promise.
+    /// The promise of its subscriptions.
     pub fn promise(self) -> Promise {
         match self {
             Role::Vehicle | Role::Console | Role::Watcher => Promise::Reliable,
@@ -40,18 +40,18 @@ impl Role {
 pub const ROLES: [Role; 6] =
     [Role::Vehicle, Role::Console, Role::Watcher, Role::Viewer, Role::SemiDurable, Role::Nondurable];
 
-/// Connections of one role.
+/// The connections of one role.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct Seats {
-    /// Those that are on their way to another region.
+    /// Of these, connections that are moving to another region.
     #[serde(skip)]
     pub moving: u32,
     /// Open now.
     pub connected: u32,
-    /// How many there should be.
+    /// The number that should be open.
     pub wanted: u32,
-    /// How often one was lost.
+    /// The number of lost connections.
     pub lost: u32,
-    /// How often one lost its signal, as it was meant to.
+    /// The number of intended outages.
     pub outages: u32,
 }

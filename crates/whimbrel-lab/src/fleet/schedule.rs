@@ -1,4 +1,5 @@
-//! When each position of a trace is due, in virtual time: the caller says how much time has passed.
+//! When each position of a trace is due, in virtual time: the caller tells how much time has
+//! passed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +27,7 @@ impl Schedule {
     /// Replays `trace` `speed_up` times as fast as it was recorded.
     ///
     /// Where all times of the trace are whole seconds, each vehicle gets its own phase within the
-    /// second: what was recorded in one second did not happen at one moment.
+    /// second: the positions of one second were not recorded at one moment.
     ///
     /// # Panics
     /// If `speed_up` is not a positive number.
@@ -64,7 +65,7 @@ impl Schedule {
         Some(position)
     }
 
-    /// How often the trace has been replayed to its end.
+    /// The number of times that the trace was replayed to its end.
     pub fn laps(&self) -> u64 {
         self.laps
     }

@@ -1,5 +1,5 @@
-//! What watchers by content ask for: fences and speeds, as selectors for the broker and as plain
-//! comparisons for the checker.
+//! The conditions of watchers by content: fences and speeds, as selectors for the broker and as
+//! plain comparisons for the checker.
 
 use serde::Serialize;
 
@@ -9,96 +9,96 @@ use super::geo::Place;
 use super::layout;
 use super::trace::Trace;
 
-/// Lines whose fast vehicles are watched.
+/// The number of lines whose fast vehicles are watched.
 const FAST_LINES: usize = 3;
 
 /// The fences of a run and the conditions that are watched.
 #[derive(Clone, Default, PartialEq, Debug)]
 pub struct Selection {
-    /// Fences, all known to the broker.
+    /// The fences, all known to the broker.
     pub fences: Vec<Fence>,
     /// One for each watcher by content.
     pub conditions: Vec<Condition>,
 }
 
-/// A condition on positions: all that is given has to hold.
+/// A condition on positions: all given parts must hold.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Condition {
-    /// Within this fence, by its index.
+    /// Within this fence, by index.
     pub fence: Option<usize>,
-    /// On this line, by its index.
+    /// On this line, by index.
     pub line: Option<u32>,
     /// Faster than this, m/s.
     pub above: Option<u32>,
 }
 
-/// What the checker compares: the contents of a message.
+/// The contents of a message, which the checker compares.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Content {
     /// Index of the line.
     pub line: u32,
-    /// Where.
+    /// The place.
     pub place: Place,
-    /// m/s.
+    /// The speed, m/s.
     pub speed: f64,
 }
 
-/// Whether a message has to come.
+/// Whether a message must arrive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Want {
-    /// It has to.
+    /// It must arrive.
     Yes,
-    /// It must not.
+    /// It must not arrive.
     No,
-    /// So close to a fence's border that both are right.
+    /// It is so close to a fence's border that both are right.
     Either,
 }
 
-/// What a condition asks for, to count watchers of a kind together.
+/// The kind of a condition, by which watchers are counted together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// A fence, whatever else.
+    /// With a fence.
     Fence,
-    /// A speed and no fence.
+    /// With a speed and without a fence.
     Speed,
 }
 
-/// What became of a watcher by content, or of all of one kind.
+/// The counts of a watcher by content, or of all watchers of one kind.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Watch {
-    /// What they ask for.
+    /// The kind of condition.
     pub kind: Kind,
     /// The selector, if it is one watcher.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub selector: String,
-    /// How many watchers.
+    /// The number of watchers.
     pub watchers: u32,
     /// Messages that had to arrive.
     pub expected: u64,
-    /// Those that did.
+    /// Of these, messages that arrived.
     pub delivered: u64,
-    /// Those that did not come and that the broker has told as a gap.
+    /// Messages that did not arrive and that the broker has told as a gap.
     pub reported: u64,
-    /// Those that never came, and nothing was said about it.
+    /// Messages that did not arrive and that were not told as a gap.
     pub lost: u64,
-    /// Messages whose publisher was never told that the broker has them, and that did not arrive.
+    /// Messages whose publisher was not told that the broker has them, and that did not arrive.
     pub excused: u64,
-    /// Arrivals that should not have been, or not so: not asked for, twice, out of order, altered.
+    /// Wrong arrivals: unmatched, duplicate, out of order, or altered.
     pub wrong: u64,
-    /// Messages too close to a border to judge whether they had to come.
+    /// Messages too close to a border to judge whether they must arrive.
     pub bordering: u64,
 }
 
 impl Watch {
-    /// What became of one watcher.
+    /// The counts of one watcher.
     pub fn new(kind: Kind, selector: String, tally: &Tally) -> Watch {
         let Tally { expected, delivered, reported, lost, excused, bordering, .. } = *tally;
         let wrong = tally.faults(Promise::Reliable) - lost;
         Watch { kind, selector, watchers: 1, expected, delivered, reported, lost, excused, wrong, bordering }
     }
 
-    /// All of one kind together.
+    /// The sum over one kind.
     pub fn sum(watches: &[Watch], kind: Kind) -> Watch {
         let mut sum = Watch { watchers: 0, ..Watch::new(kind, String::new(), &Tally::default()) };
         for watch in watches.iter().filter(|watch| watch.kind == kind) {
@@ -116,8 +116,8 @@ impl Watch {
 }
 
 impl Selection {
-    /// What to watch in a trace: `fenced` if the broker can be told fences. Thresholds are such
-    /// that some positions, and by far not all, exceed them.
+    /// The selection for a trace; `fenced`: the broker can be told fences. Thresholds are such that
+    /// some positions, and by far not all, exceed them.
     pub fn of(trace: &Trace, busiest: &[u32], fenced: bool) -> Selection {
         let fences = if fenced { layout::fences(trace, busiest) } else { Vec::new() };
         let mut speeds: Vec<f32> = trace.positions.iter().map(|position| position.motion.speed).collect();
@@ -142,7 +142,7 @@ impl Selection {
         parts.join(" AND ")
     }
 
-    /// Whether a message has to come to a watcher of this condition.
+    /// Whether a message must arrive at a watcher of this condition.
     pub fn want(&self, condition: Condition, content: Content) -> Want {
         let wrong_line = condition.line.is_some_and(|line| line != content.line);
         let too_slow = condition.above.is_some_and(|above| content.speed <= f64::from(above));
@@ -158,7 +158,7 @@ impl Selection {
 }
 
 impl Condition {
-    /// What it asks for.
+    /// The kind of the condition.
     pub fn kind(self) -> Kind {
         if self.fence.is_some() { Kind::Fence } else { Kind::Speed }
     }

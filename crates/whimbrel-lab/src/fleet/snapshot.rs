@@ -1,4 +1,4 @@
-//! What there is to show of a run.
+//! The state of a run for the view.
 
 use std::time::Duration;
 
@@ -12,49 +12,49 @@ use super::roaming::Roaming;
 use super::roles::{ROLES, Seats};
 use super::selection::Watch;
 
-/// How far the run is.
+/// The phase of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Phase {
     /// Subscribers and vehicles connect.
     Connecting,
     /// Positions are published.
     Running,
-    /// Nothing is published any more; what is in flight may arrive.
+    /// No more is published; messages in flight may arrive.
     Draining,
 }
 
-/// What vehicles did.
+/// The counts of vehicles' publishes.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct Published {
     /// Positions handed to the broker.
     pub sent: u64,
-    /// Those that the broker confirmed.
+    /// Of these, positions that the broker confirmed.
     pub confirmed: u64,
-    /// Those of which the broker did not tell whether it has them.
+    /// Of these, positions of which the broker did not tell whether it has them.
     pub unconfirmed: u64,
     /// Positions left out because too many of the same vehicle waited for the broker.
     pub held_back: u64,
-    /// How much later than due a position was handed to its vehicle at worst, µs.
+    /// The greatest delay from due to handed over to the vehicle, µs.
     pub latest_micros: u64,
 }
 
-/// How far the trace is.
+/// The progress of the replay.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Replayed {
     /// The recording's time, ms since the Unix epoch.
     pub millis: i64,
-    /// How often it was replayed to its end.
+    /// The number of times that the trace was replayed to its end.
     pub laps: u64,
 }
 
-/// Where the viewer last saw a vehicle.
+/// The last sighting of a vehicle by the viewer.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Sighting {
     /// Index of its line.
     pub line: u32,
-    /// Where.
+    /// The place.
     pub place: Place,
-    /// How it moved.
+    /// The motion.
     pub motion: Motion,
 }
 
@@ -63,9 +63,9 @@ pub struct Sighting {
 pub struct Second {
     /// Messages published.
     pub published: u64,
-    /// Messages delivered to all subscribers together.
+    /// Messages delivered, over all subscribers.
     pub delivered: u64,
-    /// Those of them that had been missed without a connection.
+    /// Of these, messages that had been missed without a connection.
     pub recovered: u64,
 }
 
@@ -90,20 +90,20 @@ pub struct LineRow {
     pub faults: u64,
 }
 
-/// What there is to show of a run at one moment.
+/// The state of a run at one moment.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// How far the run is.
+    /// The phase.
     pub phase: Phase,
-    /// Since the start of publishing, or of the program before it.
+    /// The time since the start of publishing; before it, since the start of the program.
     pub elapsed: Duration,
     /// Connections, in the order of [`ROLES`].
     pub seats: [Seats; ROLES.len()],
     /// What vehicles did.
     pub published: Published,
-    /// Deliveries to all subscribers together.
+    /// Deliveries to all subscribers.
     pub delivered: u64,
-    /// Mean rates of the last seconds, per second.
+    /// Mean rates of publishes and deliveries in the last seconds, per second.
     pub rates: (f64, f64),
     /// The last seconds, oldest first.
     pub seconds: Vec<Second>,
@@ -111,9 +111,9 @@ pub struct Snapshot {
     pub recent: Quantiles,
     /// Delays of the whole run.
     pub overall: Quantiles,
-    /// Subscribers that may lose nothing: counts, in flight, overtaken.
+    /// Subscribers that may lose nothing: counts, messages in flight, messages overtaken.
     pub reliable: (Tally, u64, u64),
-    /// Subscribers that may.
+    /// Subscribers that may lose messages: the same counts.
     pub best_effort: (Tally, u64, u64),
     /// Consoles that lose their signal.
     pub roaming: Roaming,
@@ -123,20 +123,20 @@ pub struct Snapshot {
     pub watches: Vec<Watch>,
     /// Vehicles as the viewer saw them.
     pub sightings: Vec<Option<Sighting>>,
-    /// How far the trace is.
+    /// The progress of the replay.
     pub replayed: Replayed,
-    /// What went wrong, and how often.
+    /// Troubles, each with its count.
     pub troubles: Vec<(String, u64)>,
     /// The freight desk, if there is one.
     pub freight: Option<freight::Snapshot>,
-    /// How often the broker was killed.
+    /// Kills and restarts of brokers.
     pub crashes: Crashes,
     /// The regions, if there are several.
     pub regions: Option<regions::Snapshot>,
 }
 
 impl Snapshot {
-    /// Messages on their way to anyone.
+    /// Messages in flight to all subscribers.
     pub fn in_flight(&self) -> u64 {
         let Roaming { semi_durable, nondurable } = &self.roaming;
         self.reliable.1 + self.best_effort.1 + semi_durable.in_flight + nondurable.in_flight

@@ -1,4 +1,4 @@
-//! What is said at the end of a run.
+//! The summary at the end of a run.
 
 use serde::Serialize;
 
@@ -14,32 +14,32 @@ use super::selection::{Kind, Watch};
 use super::trace::Trace;
 use super::view::{Titles, clock, grouped, millis};
 
-/// Columns before what is said of a count in the row above.
+/// The columns before the continuation of a count in the row above.
 const INDENT: usize = 14;
 
 /// The result of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
-    /// What was replayed.
+    /// The trace that was replayed.
     pub trace: TraceSummary,
-    /// Where the broker is and whose.
+    /// The broker's address, and whose it is.
     pub broker: String,
     /// How long positions were published, s.
     pub seconds: f64,
-    /// What vehicles did.
+    /// The counts of vehicles' publishes.
     pub published: Published,
-    /// Deliveries to all subscribers together.
+    /// Deliveries to all subscribers.
     pub delivered: u64,
     /// Publications per second.
     pub published_per_second: f64,
     /// Deliveries per second.
     pub delivered_per_second: f64,
-    /// From the moment a position was handed to its vehicle until its delivery, ms, all subscribers
-    /// together.
+    /// The delay from handing a position to its vehicle until its delivery, ms, over all
+    /// subscribers.
     pub delay_ms: Quantiles,
     /// Subscribers that may lose nothing (QoS 1).
     pub reliable: Tally,
-    /// Subscribers that may (QoS 0).
+    /// Subscribers that may lose messages (QoS 0).
     pub best_effort: Tally,
     /// Connections by role.
     pub connections: Connections,
@@ -51,17 +51,17 @@ pub struct Summary {
     pub selected: Selected,
     /// The freight desk, if there is one.
     pub freight: Option<freight::Snapshot>,
-    /// Gaps of durable subscriptions that own brokers have counted since they were started last, as
-    /// far as they say. There is nothing in which something may be lost.
+    /// Gaps of durable subscriptions that own brokers have counted since their last start, as far
+    /// as they answer. In none of them something may be lost.
     pub durable_gaps: Option<u64>,
-    /// How often the broker was killed.
+    /// Kills and restarts of brokers.
     pub crashes: Crashes,
     /// The regions, if there are several.
     pub regions: Option<regions::Snapshot>,
-    /// What went wrong, and how often.
+    /// Troubles, each with its count.
     pub troubles: Vec<(String, u64)>,
     /// Broken promises: reliable losses, and repeated, reordered, altered and foreign deliveries to
-    /// anyone.
+    /// any subscriber.
     pub faults: u64,
 }
 
@@ -76,9 +76,9 @@ pub struct Connections {
     pub watchers: Seats,
     /// The subscriber to everything, QoS 0.
     pub viewers: Seats,
-    /// Consoles that lose their signal and go on where they were.
+    /// Consoles that lose their signal and continue from their position.
     pub semi_durable: Seats,
-    /// Consoles that lose their signal and what they miss with it.
+    /// Consoles that lose their signal and the events meanwhile.
     pub nondurable: Seats,
 }
 
@@ -89,38 +89,38 @@ pub struct Selected {
     pub fences: Watch,
     /// All watchers of speeds without a fence together.
     pub speeds: Watch,
-    /// Each of them.
+    /// Each watcher.
     pub watchers: Vec<Watch>,
 }
 
-/// What was replayed.
+/// The trace that was replayed.
 #[derive(Clone, Debug, Serialize)]
 pub struct TraceSummary {
     /// Its name.
     pub name: String,
-    /// Whose data it is.
+    /// The attribution of its data.
     pub attribution: Option<String>,
-    /// How many vehicles.
+    /// The number of vehicles.
     pub vehicles: usize,
-    /// How many lines.
+    /// The number of lines.
     pub lines: usize,
-    /// How many positions.
+    /// The number of positions.
     pub positions: usize,
     /// Records that could not be read and were left out.
     pub malformed: u64,
-    /// What is wrong with the first of them, and where.
+    /// The mistakes of the first of them, with their places.
     pub malformed_examples: Vec<String>,
     /// Positions left out because they are of another time than most.
     pub stray: u64,
     /// The first of them.
     pub stray_examples: Vec<String>,
-    /// Records left out because they say of themselves that they no longer count.
+    /// Records left out because they say that they no longer count.
     pub deleted: u64,
     /// Records left out because they repeat a vehicle and a time.
     pub repeats: u64,
-    /// How many times faster than recorded.
+    /// The speed of the replay relative to the recording.
     pub speed_up: f64,
-    /// How often it was replayed to its end.
+    /// The number of times that it was replayed to its end.
     pub laps: u64,
 }
 
@@ -186,7 +186,7 @@ impl Summary {
         }
     }
 
-    /// Why the run is no success; none if it is.
+    /// Why the run has failed; `None` if it has not.
     pub fn failure(&self) -> Option<String> {
         let Roaming { semi_durable, nondurable } = &self.roaming;
         let lasting = [&self.reliable, &semi_durable.tally, &nondurable.tally];
@@ -226,7 +226,7 @@ impl Summary {
         (self.reliable.delivered == 0).then(|| "nothing was delivered, so nothing was checked".to_owned())
     }
 
-    /// The summary for people.
+    /// The summary as text.
     pub fn text(&self) -> String {
         let Published { sent, confirmed, unconfirmed, held_back, .. } = self.published;
         let delay = self.delay_ms;
@@ -272,7 +272,7 @@ impl Summary {
         rows.join("\n")
     }
 
-    /// What the numbers mean that are easily taken for something else; those that are there.
+    /// Explanations of numbers that are easily misread, for those that are present.
     fn meanings(&self) -> Vec<String> {
         let classes =
             [&self.reliable, &self.best_effort, &self.roaming.semi_durable.tally, &self.roaming.nondurable.tally];
@@ -306,7 +306,7 @@ impl Summary {
 }
 
 impl TraceSummary {
-    /// What was left out of the recording, and why.
+    /// The records that were left out, and why.
     fn left_out(&self) -> Vec<String> {
         let mut rows = Vec::new();
         let none: &[String] = &[];

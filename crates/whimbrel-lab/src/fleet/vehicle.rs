@@ -1,7 +1,7 @@
-//! A vehicle publishes its positions, one after the other, at the broker of the region where it is.
+//! A vehicle publishes its positions, one after the other, at the broker of its present region.
 //!
-//! With several regions it numbers what it publishes, and sends again at the next broker what the
-//! last one has not confirmed; a repeat is dropped there. With a single broker it goes on with the
+//! With several regions it numbers its publishes, and sends again at the next broker what the last
+//! one has not confirmed; that broker drops a repeat. With a single broker it continues with the
 //! next position.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -22,14 +22,14 @@ pub(super) struct Vehicle {
     dial: Dial,
     travel: Travel,
     seq: u64,
-    /// Numbers for the broker begin after this one, and so after those of any earlier run; none
-    /// with a single broker.
+    /// Sequence numbers for the broker begin after this one, and so after those of earlier runs;
+    /// `None` with a single broker.
     base: Option<u64>,
-    /// The last position has no answer yet.
+    /// Whether the last position is unanswered.
     is_pending: bool,
-    /// It goes to another region with the next position, without waiting for its answer.
+    /// Whether it goes to another region with the next position, without waiting for its answer.
     is_leaving: bool,
-    /// It found its connection over: the session does not have it.
+    /// A publish for which the connection was already closed: the session does not have it.
     handing: Option<Publish>,
 }
 
@@ -44,14 +44,14 @@ enum End {
 }
 
 impl Vehicle {
-    /// The vehicle of that index, which has a connection.
+    /// The vehicle of an index, which has a connection.
     pub(super) fn new(network: Network, vehicle: u32, dial: Dial, travel: Travel) -> Vehicle {
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let base = travel.has_several().then_some(since_epoch.as_millis() as u64);
         Vehicle { network, vehicle, dial, travel, seq: 0, base, is_pending: false, is_leaving: false, handing: None }
     }
 
-    /// Publishes what it is told to until there is nothing more.
+    /// Publishes the given positions until there are no more.
     pub(super) async fn run(mut self, connection: (Client, Events), mut orders: mpsc::Receiver<Order>) {
         let (mut client, mut events) = connection;
         loop {
@@ -64,7 +64,7 @@ impl Vehicle {
                     FIRST_PAUSE
                 }
                 End::Moves => {
-                    // What is on its way still leaves, and its answer is not awaited.
+                    // The position in flight is still sent, and its answer is not awaited.
                     if self.is_pending || self.travel.tosses() {
                         client.disconnect().await;
                     } else {
@@ -92,7 +92,7 @@ impl Vehicle {
         self.network.come_back(&mut self.dial, &mut self.travel, (pause, pending)).await
     }
 
-    /// Publishes until the connection ends, or has to.
+    /// Publishes until the connection ends, or must end.
     async fn work(&mut self, client: &Client, events: &mut Events, orders: &mut mpsc::Receiver<Order>) -> End {
         self.is_leaving = false;
         if let Err(why) = self.finish(client).await {
@@ -122,8 +122,8 @@ impl Vehicle {
         }
     }
 
-    /// Waits for the answer to what an earlier connection has left without one; the reason if the
-    /// connection is lost.
+    /// Waits for the answer that is open from an earlier connection; the reason if the connection
+    /// is lost.
     async fn finish(&mut self, client: &Client) -> Result<(), String> {
         let receipt = match (self.handing.take(), client.resent().pop()) {
             (Some(publish), _) => Some(self.hand_over(client, publish).await?),
@@ -132,7 +132,7 @@ impl Vehicle {
         match receipt {
             Some(receipt) => self.await_answer(receipt).await,
             None => {
-                // The session has it no more: its answer came while the last connection ended.
+                // The session has it no longer: its answer arrived while the last connection ended.
                 if std::mem::take(&mut self.is_pending) {
                     self.network.board.confirmed();
                 }
@@ -141,8 +141,8 @@ impl Vehicle {
         }
     }
 
-    /// Publishes a position and waits until the broker has it, or false if it is to leave before it
-    /// knows; the reason if the connection is lost.
+    /// Publishes a position and waits until the broker has it; false if it is to leave before it
+    /// knows. The reason if the connection is lost.
     async fn publish(&mut self, client: &Client, order: Order) -> Result<bool, String> {
         let board = self.network.board.clone();
         self.seq += 1;
@@ -198,7 +198,7 @@ impl Vehicle {
     fn is_unanswered(&mut self, why: String) -> String {
         if self.base.is_none() && std::mem::take(&mut self.is_pending) {
             self.network.board.unconfirmed(self.vehicle, self.seq);
-            // A new session, which does not have it.
+            // A new session does not have it.
             self.dial.session = Session::new();
         }
         why

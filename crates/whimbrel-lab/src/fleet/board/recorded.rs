@@ -8,13 +8,13 @@ use super::Board;
 use crate::fleet::record::Recorder;
 
 impl Board {
-    /// The same with a recording of the run, and its clock.
+    /// The board with a recording of the run, and the recording's clock.
     pub fn recorded(self, recorder: Option<Arc<Recorder>>) -> Board {
         let start = recorder.as_ref().map_or(self.start, |recorder| recorder.start());
         Board { start, recorder, ..self }
     }
 
-    /// Options of a connection of that client, which is recorded if the run is.
+    /// The options of a client's connection, which is recorded if the run is.
     pub(in crate::fleet) fn options(&self, address: &str, client: &str) -> Options {
         let options = Options::new(address).client_id(client);
         match &self.recorder {
@@ -23,7 +23,7 @@ impl Board {
         }
     }
 
-    /// What is done to a broker goes into the recording, if there is one.
+    /// Records an act of the run, if there is a recording.
     pub(in crate::fleet) fn note(&self, deed: &str) {
         if let Some(recorder) = &self.recorder {
             recorder.says("run", deed);

@@ -1,4 +1,4 @@
-//! What the view is told of the board's state.
+//! The view's picture of the board's state.
 
 use super::{Condition, LineRow, Promise, RATE_SECONDS, Roamer, Role, Selection, State, SubscriberId, Watch, Watched};
 use crate::fleet::roaming::{Class, Signal};

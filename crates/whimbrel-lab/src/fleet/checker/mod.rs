@@ -1,11 +1,11 @@
-//! An independent judge of the broker: it is told what was published and what each subscriber got,
-//! and nothing else.
+//! An independent judge of the broker: it knows only what was published and what each subscriber
+//! received.
 //!
-//! Every message published after a subscription began, and that matches it, has to arrive exactly
-//! once, unaltered, and in the order in which its vehicle published; what does not match must not
-//! arrive. What a subscriber misses while it has no connection has to come later, or lie in a gap
-//! of which the broker tells, if it is semi-durable; if it is nondurable, it is gone. The checker
-//! knows nothing of MQTT and has no clock: time is an argument, counted from the start of the run.
+//! Every message that is published after a subscription began and matches it must arrive exactly
+//! once, unaltered, and in its vehicle's order; other messages must not arrive. A message that a
+//! semi-durable subscriber misses while it has no connection must arrive later, or lie in a gap
+//! that the broker tells; one that a nondurable subscriber misses is gone. The checker knows
+//! nothing of MQTT and has no clock: time is an argument, counted from the start of the run.
 
 mod names;
 mod subscriber;
@@ -22,11 +22,11 @@ use names::Names;
 use subscriber::{Known, Subscriber};
 pub use tally::Tally;
 
-/// The most messages of one vehicle that one subscriber may be behind; the oldest beyond it counts
-/// as lost, and as a duplicate should it come after all.
+/// The number of messages of one vehicle that a subscriber may be behind. Beyond it the oldest
+/// counts as lost, and as a duplicate if it arrives after all.
 pub const MAX_BEHIND: usize = 1_024;
 
-/// What a subscriber has subscribed to.
+/// The subject of a subscription.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Interest {
     /// Every vehicle.
@@ -37,57 +37,56 @@ pub enum Interest {
     Selected(usize),
 }
 
-/// What the subscription promises.
+/// The promise of a subscription.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Promise {
     /// Nothing may be lost (QoS 1 of broker sessions that hold).
     Reliable,
     /// Messages may be lost, and are counted apart (QoS 0).
     BestEffort,
-    /// What is missed without a connection comes later, or is told as a gap; nothing else may be
-    /// lost.
+    /// A message that is missed without a connection arrives later, or is told as a gap; nothing
+    /// else may be lost.
     SemiDurable,
-    /// What is missed without a connection is gone; nothing else may be lost.
+    /// A message that is missed without a connection is gone; nothing else may be lost.
     Nondurable,
 }
 
 impl Promise {
-    /// Whether its subscription is a new one with each connection: elsewhere it gets what that
-    /// broker has got by then.
+    /// Whether the subscription is a new one with each connection: at another broker it then starts
+    /// with the events that this broker receives from that time on.
     fn begins_anew(self) -> bool {
         matches!(self, Promise::BestEffort | Promise::Nondurable)
     }
 }
 
-/// A subscriber the checker watches.
+/// A subscriber that the checker watches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SubscriberId(usize);
 
-/// What tells a message from all others of the run.
+/// The identity and content of a message.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Message {
     /// Index of the vehicle.
     pub vehicle: u32,
-    /// What it says, with the line of its topic.
+    /// Its content, with the line of its topic.
     pub content: Content,
     /// The vehicle's own number for it: 1, 2, 3, ...
     pub seq: u64,
-    /// Hash of everything that has to arrive as it was sent.
+    /// A hash of everything that must arrive unaltered.
     pub digest: u64,
 }
 
-/// How a message came.
+/// The circumstances of a delivery.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct How {
-    /// The broker says that the subscriber may have got it before its connection broke (MQTT's
-    /// DUP).
+    /// Whether the broker marks it as a possible repetition after a broken connection (MQTT's DUP).
     pub may_repeat: bool,
-    /// The broker says that its publisher may have sent it twice, to another broker as well
+    /// Whether the broker marks it as maybe sent twice by its publisher, to another broker as well
     /// (`w-maybe-repeat`).
     pub is_doubtful: bool,
-    /// Its name, if the subscriber is told names.
+    /// The event's name, if the subscriber is told names.
     pub id: Option<EventId>,
-    /// The region where it came.
+    /// The region of the subscriber's broker.
     pub region: usize,
 }
 
@@ -97,30 +96,29 @@ impl From<bool> for How {
     }
 }
 
-/// What an arrival is.
+/// The judgement of an arrival.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// As it should be, so long after it was published.
+    /// Correct, this long after it was published.
     InOrder(Duration),
-    /// As it should be: it was missed without a connection, and comes so long after it was
-    /// published.
+    /// Correct: it was missed without a connection, and arrives this long after it was published.
     Recovered(Duration),
-    /// The first time, but after a later message of the same vehicle.
+    /// It is new, but arrives after a later message of the same vehicle.
     OutOfOrder(Duration),
-    /// It came before.
+    /// It arrived before.
     Duplicate,
-    /// It came before, and may come again.
+    /// It arrived before, and may arrive again.
     Repeated,
-    /// Its number is right, its content is not.
+    /// Its number is right, but not its content.
     Altered,
-    /// Nobody published it, or the subscription does not match it.
+    /// It was not published, or the subscription does not match it.
     Foreign,
-    /// Published before the subscription: it may come or not.
+    /// It was published before the subscription: it may arrive or not.
     Early,
 }
 
 impl Verdict {
-    /// What is wrong, if anything.
+    /// The fault, if there is one.
     pub fn fault(self) -> Option<&'static str> {
         match self {
             Verdict::OutOfOrder(_) => Some("came after a later one"),
@@ -143,26 +141,27 @@ pub struct Checker {
 }
 
 impl Checker {
-    /// A checker of so many vehicles, and of subscribers to these conditions.
+    /// A checker of a number of vehicles, and of subscribers to these conditions.
     pub fn new(vehicles: usize, selection: Arc<Selection>) -> Checker {
         let (names, disturbances) = (Names::new(vehicles), Arc::default());
         Checker { published: vec![0; vehicles], names, selection, disturbances, subscribers: Vec::new() }
     }
 
-    /// What is promised only of brokers that can be reached is judged by when they could not.
+    /// Sets the disturbances by which promises are judged that hold only for brokers that can be
+    /// reached.
     #[must_use]
     pub fn during(self, disturbances: Arc<Disturbances>) -> Checker {
         Checker { disturbances, ..self }
     }
 
-    /// A subscription is in force from now on: everything published from now on that matches has to
-    /// arrive.
+    /// A subscription is in force from now on: every matching message that is published from now on
+    /// must arrive.
     pub fn subscribed(&mut self, interest: Interest, promise: Promise) -> SubscriberId {
         self.subscribers.push(Subscriber::new(interest, promise, &self.published));
         SubscriberId(self.subscribers.len() - 1)
     }
 
-    /// A vehicle hands a message to the broker; to be told before the broker can have it.
+    /// A vehicle hands a message to the broker; to be called before the broker can have it.
     ///
     /// # Panics
     /// If the vehicle's numbers are not consecutive.
@@ -180,8 +179,8 @@ impl Checker {
         }
     }
 
-    /// A vehicle hands its last message to the broker of a region, which may be the second one that
-    /// gets it; to be told before it can have it.
+    /// A vehicle hands its last message to a region's broker, perhaps as the second broker; to be
+    /// called before the broker can have it.
     pub fn handed(&mut self, vehicle: u32, seq: u64, region: usize, at: Duration) {
         self.names.hand(vehicle, seq, Sites::one(region));
         let Checker { subscribers, disturbances, .. } = self;
@@ -193,46 +192,45 @@ impl Checker {
         self.subscribers.iter_mut().for_each(|subscriber| subscriber.excuse(vehicle, seq));
     }
 
-    /// A subscriber has lost its connection: what has not arrived it misses, and what is published
-    /// from now on.
+    /// A subscriber has lost its connection: it misses the messages that have not arrived, and
+    /// those that are published from now on.
     pub fn away(&mut self, subscriber: SubscriberId) {
         self.subscribers[subscriber.0].away();
     }
 
-    /// Its subscription is in force again.
+    /// A subscriber's subscription is in force again.
     pub fn back(&mut self, subscriber: SubscriberId) {
         self.subscribers[subscriber.0].back();
     }
 
-    /// The brokers of these regions have not confirmed it, the answer said: what is published there
-    /// may be missed until they know of it.
+    /// The answer to a subscriber said that the brokers of these regions have not confirmed its
+    /// subscription: messages published there may be missed until they know of it.
     pub fn pending(&mut self, subscriber: SubscriberId, sites: Sites, at: Duration) {
         self.subscribers[subscriber.0].pending(sites, at);
     }
 
-    /// A subscriber was told that everything in this range of a stream may be missing.
+    /// A subscriber was told that everything in a range of a stream may be missing.
     pub fn gap(&mut self, subscriber: SubscriberId, gap: Gap) {
         self.subscribers[subscriber.0].gap(gap, &self.names);
     }
 
-    /// A subscriber was told the name of a message, which tells whether it lies in a gap of
-    /// another.
+    /// A subscriber was told the name of a message; so it is known whether the message lies in
+    /// another subscriber's gap.
     pub fn named(&mut self, vehicle: u32, seq: u64, id: EventId) {
         self.names.learn(vehicle, seq, id);
     }
 
-    /// Looks again whether messages that have not arrived lie in gaps, now that more names may be
-    /// known.
+    /// Checks again whether messages that have not arrived lie in gaps, as more names may be known.
     pub fn settle(&mut self) {
         self.subscribers.iter_mut().for_each(|subscriber| subscriber.settle(&self.names));
     }
 
-    /// Messages that a subscriber missed without a connection and that may still come.
+    /// Messages that a subscriber missed without a connection and that may still arrive.
     pub fn owed(&self, subscriber: SubscriberId) -> u64 {
         self.subscribers[subscriber.0].owed()
     }
 
-    /// A subscriber got a message.
+    /// A subscriber received a message.
     pub fn arrived(
         &mut self,
         subscriber: SubscriberId,
@@ -251,37 +249,37 @@ impl Checker {
         Verdict::Foreign
     }
 
-    /// A subscriber got something that is not even a message of the fleet.
+    /// A subscriber received something that is not a message of the fleet.
     pub fn arrived_unreadable(&mut self, subscriber: SubscriberId) {
         self.subscribers[subscriber.0].tally.foreign += 1;
     }
 
-    /// Messages that have to arrive at subscribers with this promise and have not yet.
+    /// Messages that must arrive at subscribers with a promise and have not yet.
     pub fn in_flight(&self, promise: Promise) -> u64 {
         self.with(promise).map(|subscriber| subscriber.in_flight).sum()
     }
 
-    /// Those of [`Checker::in_flight`] that a later message has overtaken: lost, unless they come
-    /// after all.
+    /// Messages of [`Checker::in_flight`] that a later message has overtaken: lost, unless they
+    /// arrive after all.
     pub fn missing(&self, promise: Promise) -> u64 {
         self.with(promise).map(|subscriber| subscriber.overtaken).sum()
     }
 
-    /// Messages that subscribers with this promise missed without a connection and that nobody
-    /// waits for.
+    /// Messages that subscribers with a promise missed without a connection and that are no longer
+    /// awaited.
     pub fn waived(&self, promise: Promise) -> u64 {
         self.with(promise).map(Subscriber::waived).sum()
     }
 
-    /// The counts of all subscribers with this promise.
+    /// The counts of all subscribers with a promise.
     pub fn tally(&self, promise: Promise) -> Tally {
         let mut sum = Tally::default();
         self.with(promise).for_each(|subscriber| sum.add(&subscriber.tally));
         sum
     }
 
-    /// What a subscriber got last of a vehicle, the last one at the end, for a person who looks
-    /// into a fault; empty if it got nothing as late as this number.
+    /// The last messages of a vehicle that a subscriber received, in order, as an aid to examine a
+    /// fault; empty if it received none as late as this number.
     pub fn last_before(&self, subscriber: SubscriberId, vehicle: u32, seq: u64) -> String {
         self.subscribers[subscriber.0].last_before(vehicle as usize, seq, &self.names)
     }
@@ -291,7 +289,7 @@ impl Checker {
         self.subscribers[subscriber.0].tally
     }
 
-    /// The run is over: what has not arrived is lost.
+    /// The run is over: messages that have not arrived are lost.
     pub fn close(&mut self) {
         self.subscribers.iter_mut().for_each(|subscriber| subscriber.give_up(&self.names));
     }

@@ -7,24 +7,24 @@ use whimbrel_client::{EventId, Gap, HostId, PubendId, Tick};
 use super::MAX_BEHIND;
 use crate::fleet::regions::{REGIONS_MAX, Sites};
 
-/// Gaps of one subscriber that are remembered, those that touch each other being one; beyond it the
-/// oldest is forgotten, and what is in it counts as lost without a word.
+/// The number of gaps of one subscriber that are remembered; adjoining gaps count as one. Beyond it
+/// the oldest is forgotten, and messages in it count as lost.
 const GAPS: usize = 4_096;
 
 /// Whether a subscriber was told that a message is missing.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Told {
     No,
-    /// Nobody was told the message's name, and a gap is where it must lie: it may still come.
+    /// The message's name is not known, and there is a gap where it must lie: it may still arrive.
     Perhaps,
     Yes,
 }
 
-/// So far may the ticks of two brokers be apart at the same moment, ns: they follow their clocks,
-/// and a stream is at most so much ahead.
+/// The greatest difference between the ticks of two brokers at the same moment, ns: they follow
+/// their clocks, and a stream is ahead by a bounded time.
 const SKEW: u64 = 2_000_000_000;
-/// So many messages of its vehicle before and after one without a name are looked at for where it
-/// may lie.
+/// The number of a vehicle's messages before and after an unnamed one that are examined to find
+/// where it may lie.
 const LOOKED_AT: usize = 64;
 
 /// What is known of a message.
@@ -36,12 +36,12 @@ struct Known {
     id: Option<EventId>,
 }
 
-/// Messages by vehicle and number: which brokers may have them, and their names as subscribers were
-/// told them.
+/// Messages by vehicle and number: the brokers that may have them, and their names as told to
+/// subscribers.
 #[derive(Default)]
 pub(super) struct Names {
     vehicles: Vec<VecDeque<Known>>,
-    /// Whose streams those of a region's broker are.
+    /// By region: the host whose streams its broker has.
     hosts: [Option<HostId>; REGIONS_MAX],
 }
 
@@ -70,7 +70,7 @@ impl Names {
         &mut known[at]
     }
 
-    /// A vehicle hands a message to this broker.
+    /// A vehicle hands a message to brokers.
     pub(super) fn hand(&mut self, vehicle: u32, seq: u64, sites: Sites) {
         let known = self.entry(vehicle, seq);
         known.sites = known.sites.and(sites);
@@ -97,18 +97,18 @@ impl Names {
         self.of(vehicle, seq).map_or(Sites::NONE, |known| known.sites)
     }
 
-    /// The stream in which a message came to somebody who was told this name, or none: then what
-    /// others were told says it, unless it was handed to several brokers, of which more than one
-    /// may have accepted it.
+    /// The stream of a message for a subscriber that was told this name of it. Without a name, the
+    /// names told to other subscribers decide, unless the message was handed to several brokers, of
+    /// which more than one may have accepted it.
     pub(super) fn stream_of(&self, vehicle: usize, seq: u64, told: Option<EventId>) -> Option<PubendId> {
         let known =
             || self.of(vehicle, seq).filter(|known| known.sites == Sites::NONE || known.sites.single().is_some());
         told.or_else(|| known()?.id).map(|id| id.pubend)
     }
 
-    /// Whether a message lies in one of these gaps. If nobody was told its name yet, it lies
-    /// somewhere between its vehicle's messages before and after in a stream of a broker that it
-    /// was handed to, and a gap has to be there.
+    /// Whether a message lies in one of these gaps. An unnamed message lies somewhere between its
+    /// vehicle's messages before and after it, in a stream of a broker that it was handed to; there
+    /// must be a gap there.
     pub(super) fn look(&self, vehicle: usize, seq: u64, gaps: &Gaps) -> Told {
         let (names, sites) = (&self.vehicles[vehicle], self.sites(vehicle, seq));
         let after = names.partition_point(|known| known.seq < seq);
@@ -118,7 +118,7 @@ impl Names {
         let before = || names.range(..after).rev().take(LOOKED_AT).filter_map(|known| known.id);
         let after = || names.range(after..).take(LOOKED_AT).filter_map(|known| known.id);
         let is_told = match sites == Sites::NONE {
-            // A single broker, of which nothing more is known.
+            // There is a single broker, and nothing more is known.
             true => before().next().zip(after().next()).is_some_and(|(before, after)| {
                 before.pubend == after.pubend && gaps.touch(before.pubend, before.tick, after.tick)
             }),
@@ -132,8 +132,8 @@ impl Names {
     }
 }
 
-/// Whether a gap is in a stream of that host where a message lies between those of its vehicle with
-/// these names, the nearest first. Other brokers' streams tell the time only.
+/// Whether there is a gap in a stream of a host where a message lies between its vehicle's messages
+/// with these names, nearest first. Names in other brokers' streams only tell the time.
 fn is_between(
     host: HostId,
     (mut before, mut after): (impl Iterator<Item = EventId>, impl Iterator<Item = EventId>),
@@ -153,8 +153,8 @@ fn is_between(
     }
 }
 
-/// What one subscriber was told to be missing: by stream, ranges that do not touch, each from a
-/// tick (exclusive) to one (inclusive).
+/// The gaps that one subscriber was told: by stream, ranges that do not touch, each from a tick
+/// (exclusive) to one (inclusive).
 #[derive(Default)]
 pub(super) struct Gaps {
     streams: BTreeMap<PubendId, BTreeMap<Tick, Tick>>,
@@ -162,7 +162,7 @@ pub(super) struct Gaps {
 }
 
 impl Gaps {
-    /// This one alone.
+    /// A single gap.
     pub(super) fn of(gap: Gap) -> Gaps {
         let mut gaps = Gaps::default();
         gaps.add(gap);
@@ -172,7 +172,7 @@ impl Gaps {
     pub(super) fn add(&mut self, gap: Gap) {
         let ranges = self.streams.entry(gap.pubend).or_default();
         let (mut from, mut to) = (gap.from, gap.to);
-        // It becomes one with those that it touches.
+        // It is merged with the ranges that it touches.
         while let Some((&start, &end)) = ranges.range(..=to).next_back().filter(|(_, end)| **end >= from) {
             (from, to) = (from.min(start), to.max(end));
             ranges.remove(&start);
@@ -191,18 +191,18 @@ impl Gaps {
         self.count == 0
     }
 
-    /// Whether a gap is somewhere between two ticks of a stream.
+    /// Whether there is a gap between two ticks of a stream.
     fn touch(&self, pubend: PubendId, before: Tick, after: Tick) -> bool {
         let last = self.streams.get(&pubend).and_then(|ranges| ranges.range(..after).next_back());
         last.is_some_and(|(_, to)| before < *to)
     }
 
-    /// Whether one is there in any stream of a host.
+    /// Whether there is a gap between two ticks in any stream of a host.
     fn touch_host(&self, host: HostId, before: Tick, after: Tick) -> bool {
         self.streams.keys().any(|pubend| pubend.host() == host && self.touch(*pubend, before, after))
     }
 
-    /// Whether an event is in one.
+    /// Whether an event lies in a gap.
     pub(super) fn contains(&self, id: EventId) -> bool {
         let last = self.streams.get(&id.pubend).and_then(|ranges| ranges.range(..id.tick).next_back());
         last.is_some_and(|(_, to)| id.tick <= *to)

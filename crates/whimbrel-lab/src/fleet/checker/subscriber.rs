@@ -9,12 +9,12 @@ use super::names::{Gaps, Names, Told};
 use super::{How, Interest, MAX_BEHIND, Message, Promise, Tally, Verdict};
 use crate::fleet::regions::{Disturbances, Sites};
 
-/// Messages of one vehicle that are remembered after they have come, to tell what may come again,
-/// or before another one.
+/// The number of a vehicle's messages that are remembered after their arrival, to judge repeats and
+/// late ones.
 const REMEMBERED: usize = 64;
-/// So many messages are told to a person who looks into a fault.
+/// The number of messages in the text about a fault.
 const TOLD: usize = 6;
-/// A broker that was late, and runs, knows of a subscription after so long at most.
+/// How long it takes at most until a running broker that was late knows of a subscription.
 const PENDING_MAX: Duration = Duration::from_secs(2);
 
 pub(super) struct Subscriber {
@@ -24,27 +24,27 @@ pub(super) struct Subscriber {
     pub(super) tally: Tally,
     /// Messages expected and not yet arrived.
     pub(super) in_flight: u64,
-    /// Those of them that a later message has overtaken.
+    /// Of these, messages that a later one has overtaken.
     pub(super) overtaken: u64,
-    /// Those of them that it missed without a connection.
+    /// Of these, messages that it missed without a connection.
     owed: u64,
-    /// It has no connection.
+    /// Whether it has no connection.
     is_away: bool,
-    /// Brokers that did not know of its subscription when it came back, and when that was.
+    /// Brokers that did not know of its subscription when it returned, and the time of its return.
     pending: (Sites, Duration),
     gaps: Gaps,
 }
 
-/// What a subscriber gets of one vehicle.
+/// The messages of one vehicle for one subscriber.
 #[derive(Default)]
 struct Stream {
     /// The highest number published when the subscription began.
     since: u64,
     /// The highest number that has arrived.
     highest: u64,
-    /// What has to arrive, by number.
+    /// Messages that must arrive, by number.
     expected: VecDeque<Expected>,
-    /// The last ones that have arrived, in that order.
+    /// The last messages that have arrived, in order of arrival.
     came: VecDeque<Came>,
 }
 
@@ -62,25 +62,25 @@ struct Expected {
     at: Duration,
     overtaken: bool,
     excused: bool,
-    /// It may come or not, and counts only if it is wrong.
+    /// Whether it may arrive or not; it counts only if it is wrong.
     bordering: bool,
-    /// The subscriber had no connection when it should have come.
+    /// Whether the subscriber had no connection when it should have arrived.
     missed: bool,
-    /// It seems to lie in a gap, and counts as reported until it comes after all.
+    /// Whether it seems to lie in a gap: it counts as reported until it arrives after all.
     presumed: bool,
 }
 
-/// By what an arrival is judged.
+/// The circumstances by which an arrival is judged.
 #[derive(Clone, Copy)]
 pub(super) struct Known<'a> {
     pub(super) names: &'a Names,
     pub(super) disturbances: &'a Disturbances,
-    /// When it came.
+    /// The time of arrival.
     pub(super) at: Duration,
 }
 
 impl Subscriber {
-    /// A subscriber from now on; `published` are the highest numbers that vehicles have published.
+    /// A subscriber from now on; `published`: the greatest number that each vehicle has published.
     pub(super) fn new(interest: Interest, promise: Promise, published: &[u64]) -> Subscriber {
         let stream = |&since: &u64| Stream { since, highest: since, ..Stream::default() };
         Subscriber {
@@ -133,7 +133,7 @@ impl Subscriber {
                 self.owed += 1;
                 continue;
             }
-            // Nobody waits for it any more.
+            // It is no longer awaited.
             self.in_flight -= 1;
             self.tally.expected -= 1;
             self.overtaken -= u64::from(core::mem::take(&mut expected.overtaken));
@@ -148,8 +148,8 @@ impl Subscriber {
         self.pending = (sites, at);
     }
 
-    /// The last message of a vehicle goes to a broker, which may not know yet of the subscription
-    /// of somebody who has no position.
+    /// The last message of a vehicle is handed to a broker, which may not know yet of the
+    /// subscription of a subscriber without a position.
     pub(super) fn handed(&mut self, (vehicle, seq): (u32, u64), (region, at): (usize, Duration), known: &Disturbances) {
         let (sites, since) = self.pending;
         if self.promise != Promise::Nondurable || !sites.meets(Sites::one(region)) {
@@ -190,21 +190,21 @@ impl Subscriber {
         self.owed
     }
 
-    /// Messages that it missed and that nobody waits for.
+    /// Messages that it missed and that are no longer awaited.
     pub(super) fn waived(&self) -> u64 {
         let expected = self.vehicles.iter().flat_map(|stream| &stream.expected);
         expected.filter(|expected| !expected.bordering && self.is_waived(expected)).count() as u64
     }
 
-    /// It was told that something is missing: what lies there counts as reported.
+    /// It was told of a gap: messages in it count as reported.
     pub(super) fn gap(&mut self, gap: Gap, names: &Names) {
         self.gaps.add(gap.clone());
-        // Other gaps are known already, and looked at again with the next second.
+        // Other gaps are known already, and are checked again each second.
         self.settle_in(&Gaps::of(gap), names, false);
     }
 
-    /// Counts what lies in gaps as reported, and what does not any more, now that more names may be
-    /// known, as expected.
+    /// Counts messages in gaps as reported, and those that turn out not to be in one as expected,
+    /// as more names may be known.
     pub(super) fn settle(&mut self, names: &Names) {
         if !self.gaps.is_empty() {
             let gaps = std::mem::take(&mut self.gaps);
@@ -240,7 +240,7 @@ impl Subscriber {
         expected.presumed = true;
     }
 
-    /// What seemed to lie in a gap is expected as before.
+    /// A message that seemed to lie in a gap is expected as before.
     fn wait_again(&mut self, expected: &mut Expected) {
         if core::mem::take(&mut expected.presumed) {
             self.in_flight += 1;
@@ -249,7 +249,7 @@ impl Subscriber {
         }
     }
 
-    /// Whether nobody waits for a message.
+    /// Whether a message is no longer awaited.
     fn is_waived(&self, expected: &Expected) -> bool {
         expected.bordering || (expected.missed && self.promise == Promise::Nondurable)
     }
@@ -292,7 +292,7 @@ impl Subscriber {
             return Verdict::Altered;
         }
         if waived && !expected.bordering {
-            // It came although it need not.
+            // It arrived although it need not.
             self.tally.expected += 1;
         }
         self.tally.delivered += u64::from(!expected.bordering);
@@ -309,8 +309,8 @@ impl Subscriber {
         Verdict::InOrder(delay)
     }
 
-    /// A message comes that has come before, or that the subscriber was told to be missing. Each
-    /// repeat is judged by what came last.
+    /// Judges a message that arrived before, or that the subscriber was told to be missing. Each
+    /// repeat is compared with the last arrival.
     fn again(&mut self, (message, how): (Message, How), known: Known<'_>) -> Verdict {
         let Known { names, disturbances, at } = known;
         let sites = names.sites(message.vehicle as usize, message.seq);
@@ -321,18 +321,18 @@ impl Subscriber {
                 let first = std::mem::replace(&mut before.how, how);
                 let is_anew = self.promise.begins_anew() && first.region != how.region;
                 if is_anew {
-                    // There it has come now, and what comes after it there is judged by that.
+                    // At that broker it is new; later arrivals there are judged by this one.
                     before.at = at;
                 }
-                // Two events: its publisher has sent it to two brokers, of which one could not be
-                // asked.
+                // Two events: the publisher has sent it to two brokers, and one of them could not
+                // be asked.
                 let is_told = first.is_doubtful || how.is_doubtful;
                 let may_be_two = is_told && disturbances.is_hard_to_ask(sites, before.published, at);
                 is_anew
                     || match first.id.zip(how.id) {
                         Some((first, again)) if first == again => how.may_repeat,
                         Some(_) => may_be_two,
-                        // It is not told names.
+                        // The subscriber is not told names.
                         None => how.may_repeat || may_be_two,
                     }
             }
@@ -346,16 +346,16 @@ impl Subscriber {
         Verdict::Duplicate
     }
 
-    /// Whether a message was accepted twice, and of the two events it was told that the other one
-    /// is missing.
+    /// Whether a message was accepted twice, and the subscriber was told that the other of its two
+    /// events is missing.
     fn was_told_of_another(&self, message: Message, how: How, names: &Names) -> bool {
         let is_told = names.look(message.vehicle as usize, message.seq, &self.gaps) == Told::Yes;
         is_told && how.id.is_some_and(|id| !self.gaps.contains(id))
     }
 
-    /// Whether a message, which is expected at that index, may come although a later one of its
-    /// vehicle has come: the vehicle has gone to another broker in between, and the one that has
-    /// the message could not be reached.
+    /// Whether the message, which is expected at `index`, may arrive after a later one of its
+    /// vehicle: the vehicle has moved to another broker in between, and the broker with the message
+    /// could not be reached.
     fn may_be_late(
         &self,
         (message, index): (Message, usize),
@@ -370,7 +370,7 @@ impl Subscriber {
         let is_anew = self.promise.begins_anew();
         let is_later = |came: &&Came| came.seq > message.seq && (!is_anew || came.how.region == how.region);
         let mut later = self.vehicles[vehicle].came.iter().filter(is_later);
-        // One stream keeps its order whatever happens.
+        // A stream keeps its order, whatever happens.
         let first = later.clone().next();
         let is_kept = later.any(is_same);
         !is_kept && first.map_or(is_anew, |first| disturbances.may_overtake((sites, said), first.published, first.at))
@@ -388,7 +388,7 @@ impl Subscriber {
         }
     }
 
-    /// Nothing more arrives.
+    /// Counts everything that has not arrived.
     pub(super) fn give_up(&mut self, names: &Names) {
         self.settle(names);
         for vehicle in 0..self.vehicles.len() {
@@ -396,7 +396,7 @@ impl Subscriber {
         }
     }
 
-    /// Counts the oldest message expected of a vehicle as lost, unless there is an excuse; false if
+    /// Counts the oldest expected message of a vehicle as lost, unless it is excused; false if
     /// there is none.
     fn give_up_oldest(&mut self, vehicle: usize, names: &Names) -> bool {
         let Some(mut oldest) = self.vehicles[vehicle].expected.pop_front() else { return false };

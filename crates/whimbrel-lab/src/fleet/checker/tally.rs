@@ -1,4 +1,4 @@
-//! Counts of what the checker saw.
+//! Counts of arrivals, as the checker judged them.
 
 use super::Promise;
 
@@ -7,42 +7,42 @@ use super::Promise;
 pub struct Tally {
     /// Messages that had to arrive.
     pub expected: u64,
-    /// Those that did, each counted once.
+    /// Of these, messages that arrived, each counted once.
     pub delivered: u64,
-    /// Those of them that were missed while the subscriber had no connection, and came after its
-    /// return.
+    /// Of these, messages that were missed while the subscriber had no connection, and arrived
+    /// after its return.
     pub recovered: u64,
-    /// Those that did not come and that the broker has told as a gap.
+    /// Messages that did not arrive and that the broker has told as a gap.
     pub reported: u64,
-    /// Those that never came, and nothing was said about it.
+    /// Messages that did not arrive and that were not told as a gap.
     pub lost: u64,
     /// Messages, not counted as expected, that a nondurable subscriber missed while it had no
     /// connection.
     pub missed: u64,
-    /// Arrivals beyond the first, the next ones not counted.
+    /// Arrivals beyond the first, except `redelivered`.
     pub duplicated: u64,
-    /// Those that the broker marked as possible repetitions after a connection had broken: no
-    /// promise is broken.
+    /// Repetitions that the broker marked as possible ones after a broken connection: no promise is
+    /// broken.
     pub redelivered: u64,
     /// First arrivals after a later message of the same vehicle.
     pub reordered: u64,
-    /// First arrivals after a later one that their vehicle published at another broker, while the
-    /// first one's could not be reached: no promise is broken.
+    /// First arrivals after a later message that their vehicle published at another broker, while
+    /// the earlier one's broker could not be reached: no promise is broken.
     pub overtaken: u64,
     /// Arrivals with other content than was published.
     pub altered: u64,
-    /// Arrivals that nobody published, or that do not match the subscription.
+    /// Arrivals that were not published, or that do not match the subscription.
     pub foreign: u64,
     /// Messages, not counted as expected, that are too close to the border of a fence to tell
     /// whether they match.
     pub bordering: u64,
-    /// Messages whose publisher was never told that the broker has them, and that did not arrive:
-    /// no promise is broken.
+    /// Messages whose publisher was not told that the broker has them, and that did not arrive: no
+    /// promise is broken.
     pub excused: u64,
 }
 
 impl Tally {
-    /// How often a promise was broken; losses count only where none may be.
+    /// The number of broken promises; losses count only where they are forbidden.
     pub fn faults(&self, promise: Promise) -> u64 {
         let lost = if promise == Promise::BestEffort { 0 } else { self.lost };
         lost + self.duplicated + self.reordered + self.altered + self.foreign

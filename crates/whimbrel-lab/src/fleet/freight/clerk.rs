@@ -1,4 +1,4 @@
-//! A clerk publishes orders, and finishes each whatever happens to the connection.
+//! A clerk publishes orders, and completes each one whatever happens to the connection.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use crate::fleet::board::Board;
 use crate::fleet::link::FIRST_PAUSE;
 use crate::fleet::regions::Travel;
 
-/// Orders without an answer at most.
+/// Unanswered orders of a clerk, at most.
 const WINDOW: usize = 64;
 /// A clerk that is further behind takes no more orders until it has caught up.
 const BEHIND: Duration = Duration::from_secs(10);
-/// The longest pause between two attempts to come back.
+/// The longest pause between two attempts to connect again.
 pub(super) const LAST_PAUSE: Duration = Duration::from_secs(1);
 
 pub(super) struct Clerk {
@@ -27,24 +27,25 @@ pub(super) struct Clerk {
     travel: Travel,
     random: fastrand::Rng,
     session: Session,
-    /// Numbers for the broker begin after this one, and so after those of any earlier run.
+    /// Sequence numbers for the broker begin after this one, and so after those of earlier runs.
     base: u64,
     /// The last number.
     number: u64,
-    /// What was being handed over when the connection ended: the session has it or not.
+    /// The order that was being handed over when the connection ended: the session may have it or
+    /// not.
     handing: Option<(u64, Publish)>,
-    /// The orders by their numbers in the session.
+    /// The orders, by their numbers in the session.
     sent: BTreeMap<u64, u64>,
-    /// When the next order comes.
+    /// When the next order is due.
     due: Instant,
     interval: Duration,
 }
 
 /// Why a clerk closes its connection.
 enum Rest {
-    /// Everything has its answer, and nothing more is to be sent.
+    /// Everything is answered, and nothing more is to be sent.
     Done,
-    /// It goes to another region.
+    /// The clerk goes to another region.
     Moves,
 }
 
@@ -75,7 +76,7 @@ impl Clerk {
     }
 
     async fn connect(&mut self, clean: bool) -> Result<Client, Error> {
-        // Whatever has no answer is sent again with the connection.
+        // Unanswered orders are sent again on the new connection.
         if let Some(from) = self.sent.values().copied().chain(self.handing.iter().map(|(number, _)| *number)).min() {
             self.hands(from);
         }
@@ -91,13 +92,13 @@ impl Clerk {
         Ok(client)
     }
 
-    /// All orders from this one on go to the broker where it is now.
+    /// Tells the ledger that all orders from this one on go to the broker of the present region.
     fn hands(&self, from: u64) {
         let (index, region) = (self.index, self.travel.at());
         self.board.freight.with(|state| state.ledger.handed(index, from, region));
     }
 
-    /// Publishes until `stop` is set and everything has its answer.
+    /// Publishes until `stop` is set and everything is answered.
     pub(super) async fn run(mut self, mut client: Client, mut stop: watch::Receiver<bool>) {
         loop {
             let mut flying = client.resent().into();
@@ -108,7 +109,7 @@ impl Clerk {
             match ended {
                 Ok(Rest::Done) => return client.disconnect().await,
                 Ok(Rest::Moves) => {
-                    // Half the time with orders on their way.
+                    // In half of the cases with orders in flight.
                     if self.travel.tosses() {
                         client.abandon();
                     } else {
@@ -122,11 +123,11 @@ impl Clerk {
                     self.travel.is_lost();
                 }
             }
-            // Some may have been answered while the connection ended: the session has these no
-            // more.
+            // Some may have been answered while the connection ended: the session no longer has
+            // them.
             for mut receipt in flying {
                 let answer = receipt.acknowledged().await;
-                // Whatever has no answer goes on with the session.
+                // Unanswered orders stay in the session.
                 drop(self.answered(receipt.number(), answer));
             }
             if is_lost {
@@ -144,14 +145,14 @@ impl Clerk {
         }
     }
 
-    /// Publishes, with what is `flying` without an answer; an error if the connection is over.
+    /// Publishes; `flying`: the unanswered orders. An error if the connection has ended.
     async fn work(
         &mut self,
         client: &Client,
         flying: &mut VecDeque<Receipt>,
         stop: &mut watch::Receiver<bool>,
     ) -> Result<Rest, Error> {
-        // The connection was over before it could be handed over.
+        // The connection had ended before the order was handed over.
         if let Some((number, publish)) = self.handing.take() {
             flying.push_back(self.hand_over(client, number, publish).await?);
         }
@@ -193,8 +194,8 @@ impl Clerk {
         self.hands(number);
         let publish = Publish::new(topic, body).property("pallets", pallets.to_string());
         let publish = match order::is_express(index) {
-            // Its packet identifiers go with the session from broker to broker; the number tells
-            // what a broker that died had.
+            // The session takes its packet identifiers from broker to broker; the number tells
+            // which orders a broker that died had.
             true if self.travel.has_several() => publish.qos(QoS::ExactlyOnce).sequence(self.base + number),
             true => publish.qos(QoS::ExactlyOnce),
             false => publish.qos(QoS::AtLeastOnce).sequence(self.base + number),

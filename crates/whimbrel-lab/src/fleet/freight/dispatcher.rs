@@ -1,4 +1,4 @@
-//! A dispatcher has a durable subscription, and comes and goes.
+//! A dispatcher has a durable subscription, and disconnects and returns again and again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,13 +18,13 @@ use crate::fleet::board::Board;
 use crate::fleet::link::FIRST_PAUSE;
 use crate::fleet::regions::Travel;
 
-/// How long it stays, ms.
+/// How long it stays connected, ms.
 const STAYS: std::ops::Range<u64> = 1_000..7_000;
 /// How long it is away, ms.
 const AWAY: std::ops::Range<u64> = 500..4_000;
-/// Of so many times that it comes back it comes back once to another region.
+/// One return of this many is to another region.
 const MOVES: usize = 2;
-/// How often it tells where it is, if it keeps the position itself.
+/// How long until it acknowledges its position again, if it keeps the position itself.
 const ACKNOWLEDGES: Duration = Duration::from_millis(500);
 
 pub(super) struct Dispatcher {
@@ -34,10 +34,10 @@ pub(super) struct Dispatcher {
     travel: Travel,
     random: fastrand::Rng,
     session: Session,
-    /// Where it stands, if it keeps that itself; it would be in its database.
+    /// Its position, if it keeps it itself; an application would store it in its database.
     position: Option<Position>,
     connections: u32,
-    /// When it leaves next.
+    /// When it next disconnects.
     leaves: Instant,
     calm: watch::Receiver<bool>,
     home: watch::Receiver<bool>,
@@ -45,7 +45,7 @@ pub(super) struct Dispatcher {
 
 /// Why it has no connection any more.
 enum End {
-    /// It goes for some time.
+    /// It disconnects for some time.
     Leaves,
     /// The connection was lost.
     Lost(String),
@@ -54,7 +54,7 @@ enum End {
 }
 
 impl Dispatcher {
-    /// `calm`: it stays; `home`: it ends.
+    /// A dispatcher. `calm`: it stays connected; `home`: it ends.
     pub(super) fn new(
         index: usize,
         board: Arc<Board>,
@@ -78,7 +78,7 @@ impl Dispatcher {
         }
     }
 
-    /// Connects for the first time, with a session of its own.
+    /// Connects for the first time, with a new session.
     pub(super) async fn begin(&mut self) -> Result<(Client, Events)> {
         self.leaves = Instant::now() + Duration::from_millis(self.random.u64(STAYS));
         self.open(true).await
@@ -141,7 +141,8 @@ impl Dispatcher {
             match self.listen(&client, &mut events).await {
                 End::Home => {
                     let (_, _, filter) = DISPATCHERS[self.index];
-                    // Nothing is kept for it after the run; if that fails, its session expires.
+                    // Nothing is kept for it after the run; if the request fails, its session
+                    // expires.
                     let _ = events.during(client.unsubscribe(&[filter])).await;
                     while let Some(Event::Message(message)) = events.try_next() {
                         self.take(&message);
@@ -167,7 +168,7 @@ impl Dispatcher {
         }
     }
 
-    /// Takes what comes until the connection ends.
+    /// Takes events until the connection ends.
     async fn listen(&mut self, client: &Client, events: &mut Events) -> End {
         let (leaves, mut acknowledges) = (self.leaves, interval(ACKNOWLEDGES));
         let (mut calm, mut home) = (self.calm.clone(), self.home.clone());
@@ -195,7 +196,7 @@ impl Dispatcher {
         }
     }
 
-    /// Tells the broker where it is.
+    /// Acknowledges its position.
     async fn acknowledge(&mut self, client: &Client, events: &mut Events) -> Result<(), Error> {
         if let Some(position) = &self.position {
             let token = position.token().clone();
@@ -211,7 +212,7 @@ impl Dispatcher {
         let (index, now) = (self.index, self.board.now());
         let desk = &self.board.freight;
         match message.notice() {
-            // Of best effort nothing was promised.
+            // Nothing was promised for best-effort events.
             Some(Notice::Gap(gap)) if gap.reason != GapReason::BestEffort => {
                 let (name, ..) = DISPATCHERS[index];
                 self.board.trouble(format!("{name} was told of a gap ({})", gap.reason.name()));
@@ -237,7 +238,7 @@ impl Dispatcher {
         self.board.regions.delivered(region);
     }
 
-    /// Says goodbye, or breaks the connection off.
+    /// Disconnects, or aborts the connection.
     async fn leave(&mut self, client: Client, events: Events) {
         if self.random.bool() {
             client.disconnect().await;
@@ -248,8 +249,8 @@ impl Dispatcher {
         self.take_rest(events).await;
     }
 
-    /// What has come is taken, though the broker does not hear of that any more. Who keeps the
-    /// position forgets what it has not looked at.
+    /// Takes the events that have arrived, though acknowledgements no longer reach the broker. A
+    /// dispatcher that keeps the position itself discards them.
     async fn take_rest(&mut self, mut events: Events) {
         while let Some(Event::Message(message)) = events.next().await {
             if self.keeper != Keeper::Client {
@@ -269,7 +270,7 @@ impl Dispatcher {
         self.leaves = Instant::now() + Duration::from_millis(self.random.u64(STAYS));
     }
 
-    /// Connects again; none once the run is over.
+    /// Connects again; `None` once the run is over.
     async fn come_back(&mut self) -> Option<(Client, Events)> {
         let mut pause = FIRST_PAUSE;
         loop {

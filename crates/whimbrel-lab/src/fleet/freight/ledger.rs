@@ -1,11 +1,12 @@
-//! The judge of the freight desk: it is told which orders were sent, which of them the broker has
-//! accepted, and what each dispatcher got, and nothing else. It has no clock: time is an argument.
+//! The judge of the freight desk: it knows only which orders were sent, which of them the broker
+//! has accepted, and what each dispatcher received. It has no clock: time is an argument.
 //!
-//! An order that was accepted is due to each dispatcher that wants it, once, unaltered and in its
-//! clerk's order. An order without an answer may come or not. It may come again only under the rule
-//! of who keeps the position (see [`Keeper`]), and only as the same event; or as another one if the
-//! broker says that its clerk may have sent it twice, which is so if a broker could not be asked.
-//! While a broker cannot be reached, what a clerk sent to another one since may come first.
+//! An accepted order is due to each dispatcher that wants it, once, unaltered and in its clerk's
+//! order. An unanswered order may arrive or not. A repeat is allowed only under the rule of the
+//! side that keeps the position (see [`Keeper`]), and only as the same event. As another event it
+//! is allowed if the broker says that its clerk may have sent it twice, which is so if a broker
+//! could not be asked. While a broker cannot be reached, later orders that a clerk sent to another
+//! one may arrive first.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,66 +16,67 @@ use whimbrel_client::EventId;
 
 use crate::fleet::regions::{Disturbances, Sites};
 
-/// Orders of one clerk that a dispatcher may wait for; the oldest beyond it counts as lost.
+/// Orders of one clerk that a dispatcher may wait for; beyond it the oldest counts as lost.
 pub const WAITING_MAX: usize = 65_536;
 /// Orders of one clerk whose ids are remembered, to tell a repetition that is allowed.
 const REMEMBERED: usize = 4_096;
-/// So many orders are told to a person who looks into a fault.
+/// The number of orders in the text about a fault.
 const TOLD: usize = 6;
 
-/// Who keeps a dispatcher's position, which decides what may come twice.
+/// The side that keeps a dispatcher's position, which decides about repeats.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Keeper {
-    /// The client, with tokens: nothing.
+    /// The client, with tokens: no repeats.
     Client,
-    /// The broker, QoS 1: on a later connection, under the same event id, what it was not known to
-    /// have.
+    /// The broker, QoS 1: on a later connection an event may be repeated, under the same id, if the
+    /// broker did not know that it was received.
     AtLeastOnce,
-    /// The broker, QoS 2: nothing, but what the copy of its session lacks if its broker died.
+    /// The broker, QoS 2: only repeats that the copy of the session does not exclude after its
+    /// broker died.
     ExactlyOnce,
 }
 
-/// An order that a dispatcher got.
+/// An order that a dispatcher received.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival {
-    /// Whose.
+    /// The clerk.
     pub clerk: usize,
-    /// Its number.
+    /// The clerk's number for it.
     pub number: u64,
-    /// Hash of all that has to arrive unaltered.
+    /// A hash of everything that must arrive unaltered.
     pub digest: u64,
-    /// Which event it is; a durable subscriber is always told.
+    /// The event's id; a durable subscriber is always told it.
     pub id: Option<EventId>,
-    /// The dispatcher's connections up to now.
+    /// The number of the dispatcher's connections up to now.
     pub connection: u32,
-    /// The region where it came.
+    /// The region of the dispatcher's broker.
     pub region: usize,
-    /// The broker says that the clerk may have sent it twice, to another broker as well
+    /// Whether the broker says that the clerk may have sent it twice, to another broker as well
     /// (`w-maybe-repeat`).
     pub is_doubtful: bool,
 }
 
-/// What an arrival is.
+/// The judgement of an arrival.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// As it should be, so long after it was sent.
+    /// Correct, this long after it was sent.
     Received(Duration),
-    /// It came before as the same event, and may come again.
+    /// It arrived before as the same event, and may arrive again.
     Repeated,
-    /// It came before.
+    /// It arrived before.
     Twice,
-    /// The first time, and after a later one of the same clerk, as it may be.
+    /// It is new, and allowed to arrive after a later one of the same clerk.
     Overtaken(Duration),
-    /// The first time, but after a later one of the same clerk.
+    /// It is new, but arrives after a later one of the same clerk.
     OutOfOrder,
-    /// Its content is another one.
+    /// Its content was altered.
     Altered,
-    /// Nobody sent it, or it does not match.
+    /// It was not sent, or does not match.
     Foreign,
 }
 
 impl Verdict {
-    /// What is wrong with it.
+    /// The fault, if there is one.
     pub fn fault(self) -> Option<&'static str> {
         match self {
             Verdict::Twice => Some("came again"),
@@ -89,31 +91,31 @@ impl Verdict {
 /// Counts of one dispatcher, or of several.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct Counts {
-    /// Orders that came, each counted once.
+    /// Orders received, each counted once.
     pub received: u64,
-    /// Orders that were accepted, are due, and did not come.
+    /// Orders that were accepted, are due, and did not arrive.
     pub lost: u64,
-    /// Arrivals beyond the first that may not be.
+    /// Forbidden arrivals beyond the first.
     pub twice: u64,
-    /// Those that may be: the same event, on a later connection, at least once.
+    /// Allowed repeats: the same event, on a later connection, at least once.
     pub repeated: u64,
-    /// Orders that came after later ones of their clerk.
+    /// Orders that arrived after later ones of their clerk.
     pub reordered: u64,
-    /// Those that may: later ones went to another broker, while that of the first could not be
+    /// Orders that were allowed to: later ones went to another broker, while theirs could not be
     /// reached.
     pub overtaken: u64,
-    /// Orders that came altered.
+    /// Orders that arrived altered.
     pub altered: u64,
-    /// Arrivals that nobody sent.
+    /// Arrivals that were not sent.
     pub foreign: u64,
-    /// Gaps that the broker has told, of which there may be none.
+    /// Gaps that the broker has told; none is allowed.
     pub gaps: u64,
-    /// Orders without an answer that did not come.
+    /// Unanswered orders that did not arrive.
     pub unsure: u64,
 }
 
 impl Counts {
-    /// How often a promise was broken.
+    /// The number of broken promises.
     pub fn faults(&self) -> u64 {
         self.lost + self.twice + self.reordered + self.altered + self.foreign + self.gaps
     }
@@ -140,7 +142,7 @@ pub struct Ledger {
     disturbances: Arc<Disturbances>,
 }
 
-/// What became of a clerk's orders.
+/// The fate of a clerk's orders.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Clerk {
     /// The greatest number sent.
@@ -153,18 +155,18 @@ pub struct Clerk {
 
 struct Dispatcher {
     keeper: Keeper,
-    /// By clerk; `None` if it does not want that one's orders.
+    /// By clerk; `None` if the dispatcher does not want its orders.
     streams: Vec<Option<Stream>>,
     counts: Counts,
 }
 
-/// What a dispatcher gets of one clerk.
+/// The orders of one clerk for one dispatcher.
 #[derive(Default)]
 struct Stream {
     /// The greatest number that has arrived.
     highest: u64,
     waiting: VecDeque<Waiting>,
-    /// The last ones that have arrived.
+    /// The last orders that have arrived.
     came: VecDeque<Came>,
 }
 
@@ -181,12 +183,12 @@ struct Came {
     arrival: Arrival,
     sent: Duration,
     at: Duration,
-    /// The brokers that it had been handed to.
+    /// The brokers that it was handed to before its arrival.
     sites: Sites,
 }
 
 impl Ledger {
-    /// A judge of so many clerks, and of dispatchers that want the orders of some of them.
+    /// A judge of a number of clerks, and of dispatchers that want the orders of some of them.
     pub fn new(clerks: usize, dispatchers: &[(Keeper, Vec<bool>)]) -> Ledger {
         let dispatcher = |(keeper, wanted): &(Keeper, Vec<bool>)| Dispatcher {
             keeper: *keeper,
@@ -197,7 +199,8 @@ impl Ledger {
         Ledger { clerks: vec![Clerk::default(); clerks], dispatchers, disturbances: Arc::default() }
     }
 
-    /// What is promised only of brokers that can be reached is judged by when they could not.
+    /// Sets the disturbances by which promises are judged that hold only for brokers that can be
+    /// reached.
     #[must_use]
     pub fn during(self, disturbances: Arc<Disturbances>) -> Ledger {
         Ledger { disturbances, ..self }
@@ -219,8 +222,8 @@ impl Ledger {
         }
     }
 
-    /// A clerk hands all of its orders from this one on to the broker of a region; to be told
-    /// before it can have them.
+    /// A clerk hands all of its orders from this one on to a region's broker; to be called before
+    /// the broker can have them.
     pub fn handed(&mut self, clerk: usize, from: u64, region: usize) {
         for stream in self.dispatchers.iter_mut().filter_map(|dispatcher| dispatcher.streams[clerk].as_mut()) {
             let first = stream.waiting.partition_point(|order| order.number < from);
@@ -238,7 +241,7 @@ impl Ledger {
         }
     }
 
-    /// The broker has refused an order: it must not come.
+    /// The broker has refused an order: it must not arrive.
     pub fn refused(&mut self, clerk: usize, number: u64) {
         self.clerks[clerk].refused += 1;
         for stream in self.dispatchers.iter_mut().filter_map(|dispatcher| dispatcher.streams[clerk].as_mut()) {
@@ -248,7 +251,7 @@ impl Ledger {
         }
     }
 
-    /// A dispatcher got an order.
+    /// A dispatcher received an order.
     pub fn arrived(&mut self, dispatcher: usize, arrival: Arrival, at: Duration) -> Verdict {
         let Ledger { dispatchers, disturbances, .. } = self;
         let Dispatcher { keeper, streams, counts } = &mut dispatchers[dispatcher];
@@ -269,8 +272,8 @@ impl Ledger {
         verdict
     }
 
-    /// What a dispatcher got of a clerk about the time when it got this order, or a later one: for
-    /// a person who looks into a fault.
+    /// The orders of a clerk that a dispatcher received around a given one, as an aid to examine a
+    /// fault.
     pub fn history(&self, dispatcher: usize, clerk: usize, number: u64) -> String {
         let Some(stream) = self.dispatchers[dispatcher].streams.get(clerk).and_then(Option::as_ref) else {
             return String::new();
@@ -291,7 +294,7 @@ impl Ledger {
         format!("the first ones with a greater number were {later}; the last ones were {last}")
     }
 
-    /// A dispatcher got something that is no order.
+    /// A dispatcher received something that is not an order.
     pub fn arrived_unreadable(&mut self, dispatcher: usize) {
         self.dispatchers[dispatcher].counts.foreign += 1;
     }
@@ -301,14 +304,14 @@ impl Ledger {
         self.dispatchers[dispatcher].counts.gaps += 1;
     }
 
-    /// Whether a dispatcher has not got an accepted order that was sent before that moment.
+    /// Whether a dispatcher lacks an accepted order that was sent before a moment.
     pub fn owes(&self, dispatcher: usize, before: Duration) -> bool {
         let streams = self.dispatchers[dispatcher].streams.iter().flatten();
         streams.flat_map(|stream| &stream.waiting).any(|order| order.is_accepted && order.at < before)
     }
 
-    /// Accepted orders on their way to a dispatcher, and how many of them a later one has
-    /// overtaken: lost, unless they come after all.
+    /// Accepted orders in flight to a dispatcher, and how many of them a later one has overtaken:
+    /// lost, unless they arrive after all.
     pub fn owed_to(&self, dispatcher: usize) -> (u64, u64) {
         let streams = self.dispatchers[dispatcher].streams.iter().flatten();
         let owed = |stream: &Stream| {
@@ -319,12 +322,12 @@ impl Ledger {
         streams.map(owed).fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
     }
 
-    /// The same of all together.
+    /// Accepted orders in flight to all dispatchers.
     pub fn waiting(&self) -> u64 {
         (0..self.dispatchers.len()).map(|dispatcher| self.owed_to(dispatcher).0).sum()
     }
 
-    /// What became of the orders of each clerk.
+    /// The fate of each clerk's orders.
     pub fn clerks(&self) -> &[Clerk] {
         &self.clerks
     }
@@ -334,7 +337,7 @@ impl Ledger {
         self.dispatchers[dispatcher].counts
     }
 
-    /// The run is over: what was accepted and has not arrived is lost.
+    /// The run is over: accepted orders that have not arrived are lost.
     pub fn close(&mut self) {
         for Dispatcher { streams, counts, .. } in &mut self.dispatchers {
             for stream in streams.iter_mut().flatten() {
@@ -353,15 +356,14 @@ impl Stream {
 
     fn judge(&mut self, keeper: Keeper, arrival: Arrival, at: Duration, disturbances: &Disturbances) -> Verdict {
         let number = arrival.number;
-        // Each repeat is judged by what came last: one copy of a session excuses one repeat.
+        // Each repeat is compared with the last arrival: one copy of a session excuses one repeat.
         if let Some(came) = self.came.iter_mut().rev().find(|came| came.arrival.number == number) {
             let may_be = may_repeat(keeper, (&*came, &arrival), at, disturbances);
             (came.arrival, came.at) = (arrival, at);
             return if may_be { Verdict::Repeated } else { Verdict::Twice };
         }
         let Ok(index) = self.find(number) else {
-            // What came so long ago that it is forgotten, or was given up, is no less a second
-            // time.
+            // An order that was forgotten, or given up, long ago still arrives a second time.
             return if number > 0 && number <= self.highest { Verdict::Twice } else { Verdict::Foreign };
         };
         let Some(order) = self.waiting.remove(index) else { return Verdict::Foreign };
@@ -381,9 +383,9 @@ impl Stream {
         }
     }
 
-    /// Whether an order may come although a later one of its clerk has come: the clerk has gone to
-    /// another broker in between, and the one that has the order could not be reached. One stream
-    /// keeps its order whatever happens.
+    /// Whether an order may arrive after a later one of its clerk: the clerk has moved to another
+    /// broker in between, and the broker with the order could not be reached. One stream keeps its
+    /// order whatever happens.
     fn may_be_late(&self, order: &Waiting, arrival: Arrival, disturbances: &Disturbances) -> bool {
         let stream = arrival.id.map(|id| id.pubend);
         let mut later = self.came.iter().filter(|came| came.arrival.number > order.number);
@@ -401,7 +403,7 @@ impl Stream {
     }
 }
 
-/// Whether an order may come again, by who keeps the position.
+/// Whether an order may arrive again, by the side that keeps the position.
 fn may_repeat(keeper: Keeper, (came, again): (&Came, &Arrival), at: Duration, disturbances: &Disturbances) -> bool {
     let first = &came.arrival;
     let Some((one, other)) = first.id.zip(again.id) else { return false };
@@ -480,15 +482,15 @@ mod tests {
         ledger.handed(0, 1, 1);
         ledger.handed(0, 3, 0);
         let elsewhere = |number| Arrival { id: Some(id(0xdef0, number)), ..arrival(number, 1) };
-        // 3 and 4 were sent to another broker after 1 and 2, and 2 comes late: once while nobody
-        // could reach the first one, once not.
+        // 3 and 4 were sent to another broker after 1 and 2, and 2 is late: once while the first
+        // broker could not be reached, once not.
         ledger.arrived(0, elsewhere(3), at(3));
         assert_eq!(ledger.arrived(0, arrival(1, 1), at(3)), Verdict::OutOfOrder);
         disturbances.begin(at(4), Sites::one(1));
         ledger.arrived(0, Arrival { region: 1, ..elsewhere(4) }, at(4));
         assert_eq!(ledger.arrived(0, arrival(2, 1), at(9)), Verdict::OutOfOrder, "3 came before anything happened");
         disturbances.end(at(9));
-        // A copy of the session lacks it: so it comes again once, and not on the same connection.
+        // A copy of the session lacks it: so it is repeated once, and not on the same connection.
         let again = Arrival { connection: 2, ..elsewhere(4) };
         assert_eq!(ledger.arrived(0, again, at(5)), Verdict::Repeated);
         assert_eq!(ledger.arrived(0, again, at(5)), Verdict::Twice);

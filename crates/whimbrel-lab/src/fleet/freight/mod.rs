@@ -1,8 +1,8 @@
 //! The freight desk: orders that may not be lost, whatever happens to the broker.
 //!
-//! Clerks publish orders: half of them with QoS 1 and numbers of their own (`w-seq`), half with QoS
-//! 2. Dispatchers have durable subscriptions, come and go, and the broker is killed in between. The
-//! [`ledger`] judges what became of each order.
+//! Clerks publish orders: half of them with QoS 1 and sequence numbers of their own (`w-seq`), half
+//! with QoS 2. Dispatchers have durable subscriptions, disconnect and return, and brokers are
+//! killed in between. The [`ledger`] judges the fate of each order.
 
 mod clerk;
 mod dispatcher;
@@ -24,9 +24,9 @@ use super::board::Board;
 use super::regions::{Atlas, Class, Disturbances, Travel};
 use ledger::{Arrival, Keeper, Ledger};
 
-/// Clerks: the first half publishes standard orders, the others express ones.
+/// The number of clerks: the first half publishes standard orders, the others express ones.
 pub const CLERKS: usize = 4;
-/// The dispatchers: name, who keeps the position, and what is subscribed to.
+/// The dispatchers: name, keeper of the position, and filter.
 pub const DISPATCHERS: [(&str, Keeper, &str); 3] = [
     ("dispatch-qos1", Keeper::AtLeastOnce, order::ALL),
     ("dispatch-qos2", Keeper::ExactlyOnce, order::EXPRESS),
@@ -37,16 +37,16 @@ const SESSION_EXPIRY: u32 = 3_600;
 /// How long closing the connections may take.
 const CLOSE_LIMIT: Duration = Duration::from_secs(5);
 
-/// How the desk works.
+/// The parameters of the desk.
 #[derive(Clone, Copy, Debug)]
 pub struct Habits {
-    /// Orders per second, all clerks together.
+    /// Orders per second, over all clerks.
     pub rate: u32,
-    /// Of the orders, and of when dispatchers come and go.
+    /// The seed of the orders, and of the times when dispatchers disconnect and return.
     pub seed: u64,
 }
 
-/// What the run knows of the desk.
+/// The run's view of the desk.
 pub struct Desk {
     state: Mutex<Option<State>>,
     disturbances: Arc<Disturbances>,
@@ -84,7 +84,8 @@ impl Desk {
         });
     }
 
-    /// Whether everybody who wants to be there is, and has every order sent before that moment.
+    /// Whether all clients of the desk are connected that should be, and each has every order sent
+    /// before a moment.
     pub fn is_served(&self, before: Duration) -> bool {
         let state = self.state();
         let Some(state) = &*state else { return true };
@@ -96,19 +97,19 @@ impl Desk {
         state.clerks == CLERKS && state.presence.iter().enumerate().all(has_all)
     }
 
-    /// Orders that are still to arrive somewhere.
+    /// Orders in flight, over all dispatchers.
     pub fn waiting(&self) -> u64 {
         self.state().as_ref().map_or(0, |state| state.ledger.waiting())
     }
 
-    /// The run is over: what has not arrived is lost.
+    /// The run is over: orders that have not arrived are lost.
     pub fn close(&self) {
         if let Some(state) = &mut *self.state() {
             state.ledger.close();
         }
     }
 
-    /// What there is to show; none without a desk.
+    /// The present state for the view; `None` without a desk.
     pub fn snapshot(&self) -> Option<Snapshot> {
         self.state().as_ref().map(|state| Snapshot::new(&state.ledger, &state.presence, &state.departures))
     }
@@ -120,7 +121,7 @@ impl Desk {
         });
     }
 
-    /// What is wrong with an order, and what came before it, if something is.
+    /// The fault of an arriving order, with the orders before it, if there is one.
     fn arrived(&self, dispatcher: usize, arrival: Arrival, now: Duration) -> Option<String> {
         self.with(|state| {
             let fault = state.ledger.arrived(dispatcher, arrival, now).fault()?;
@@ -134,16 +135,16 @@ pub struct Open {
     board: Arc<Board>,
     clerks: JoinSet<()>,
     dispatchers: JoinSet<()>,
-    /// No more orders are taken.
+    /// Set: no more orders are taken.
     stop: watch::Sender<bool>,
-    /// Dispatchers stay.
+    /// Set: dispatchers stay connected.
     calm: watch::Sender<bool>,
-    /// Dispatchers go home.
+    /// Set: dispatchers end.
     home: watch::Sender<bool>,
 }
 
 impl Open {
-    /// Connects all, dispatchers first, so that every order is due to each that wants it.
+    /// Connects all clients, dispatchers first, so that every order is due to each that wants it.
     pub async fn new(board: Arc<Board>, atlas: &Arc<Atlas>, habits: Habits) -> Result<Open> {
         board.freight.open();
         let ((stop, stops), (calm, calms), (home, homes)) =
@@ -164,13 +165,13 @@ impl Open {
         Ok(Open { board, clerks, dispatchers, stop, calm, home })
     }
 
-    /// No more orders; waits until clerks know what became of theirs, and dispatchers have what
-    /// they are owed, as long as something goes on.
+    /// Stops new orders; waits until clerks know the fate of theirs and dispatchers have what they
+    /// are owed, as long as there is progress.
     pub async fn finish(&mut self, stall: Duration, look: Duration) {
         self.stop.send_replace(true);
         self.calm.send_replace(true);
         let answered = async { while self.clerks.join_next().await.is_some() {} };
-        // Of what has no answer by then nobody knows whether it was accepted.
+        // Whether an order that is unanswered by then was accepted is unknown.
         let _answered = timeout(stall, answered).await;
         let (mut left, mut since) = (self.board.freight.waiting(), Instant::now());
         while left > 0 && since.elapsed() < stall {
@@ -182,7 +183,7 @@ impl Open {
         }
     }
 
-    /// Everybody goes home.
+    /// Ends all clients of the desk.
     pub async fn close(mut self) {
         self.home.send_replace(true);
         let gone = async { while self.dispatchers.join_next().await.is_some() {} };

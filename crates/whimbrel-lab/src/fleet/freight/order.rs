@@ -1,34 +1,34 @@
-//! What an order looks like.
+//! The format of orders.
 
 use serde::{Deserialize, Serialize};
 
 use super::CLERKS;
 use crate::fleet::message;
 
-/// Every order.
+/// The filter of all orders.
 pub const ALL: &str = "freight/#";
-/// Express orders.
+/// The filter of express orders.
 pub const EXPRESS: &str = "freight/express/#";
 
-/// Where freight goes.
+/// The places between which freight goes.
 const PLACES: [&str; 8] = ["Praga", "Wola", "Ursus", "Bemowo", "Mokotów", "Ochota", "Targówek", "Wawer"];
-/// The largest order.
+/// The largest order, pallets.
 const PALLETS: u32 = 33;
 
-/// The body, as JSON.
+/// The body of an order, as JSON.
 #[derive(Serialize, Deserialize)]
 pub struct Order {
     /// The clerk's number for it: 1, 2, 3, ...
     pub order: u64,
-    /// Where it is fetched.
+    /// The place where it is fetched.
     pub from: String,
-    /// Where it goes.
+    /// The place where it goes.
     pub to: String,
-    /// How much.
+    /// The number of pallets.
     pub pallets: u32,
 }
 
-/// Whether the orders of a clerk are express ones, which go with QoS 2.
+/// Whether a clerk's orders are express ones, which use QoS 2.
 pub fn is_express(clerk: usize) -> bool {
     clerk >= CLERKS / 2
 }
@@ -43,13 +43,13 @@ pub fn name(clerk: usize) -> String {
     format!("clerk-{}", clerk + 1)
 }
 
-/// Where a clerk publishes.
+/// The topic of a clerk's orders.
 pub fn topic(clerk: usize) -> String {
     let kind = if is_express(clerk) { "express" } else { "standard" };
     format!("freight/{kind}/{}", name(clerk))
 }
 
-/// A made-up order of that number: its body, and how many pallets.
+/// A made-up order of a number: its body, and the number of pallets.
 pub fn make(number: u64, random: &mut fastrand::Rng) -> (Vec<u8>, u32) {
     let from = random.usize(..PLACES.len());
     let to = (from + random.usize(1..PLACES.len())) % PLACES.len();
@@ -58,12 +58,12 @@ pub fn make(number: u64, random: &mut fastrand::Rng) -> (Vec<u8>, u32) {
     (serde_json::to_vec(&order).expect("numbers and text can always be written as JSON"), pallets)
 }
 
-/// Hash of what has to arrive unaltered.
+/// A hash of everything that must arrive unaltered.
 pub fn digest(topic: &str, body: &[u8]) -> u64 {
     message::digest(topic, body, std::iter::empty())
 }
 
-/// Clerk and number of an order that arrived; `None` if it is none.
+/// The clerk and number of an order that arrived; `None` if it is not an order.
 pub fn read(topic: &str, body: &[u8]) -> Option<(usize, u64)> {
     let clerk = (0..CLERKS).find(|&clerk| self::topic(clerk) == topic)?;
     let order: Order = serde_json::from_slice(body).ok()?;

@@ -1,4 +1,4 @@
-//! What there is to show of the freight desk.
+//! The state of the freight desk for the view.
 
 use serde::Serialize;
 
@@ -6,12 +6,12 @@ use super::DISPATCHERS;
 use super::ledger::{Clerk, Counts, Ledger};
 use crate::fleet::view::grouped;
 
-/// Whether a dispatcher is there.
+/// The state of a dispatcher's connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Presence {
-    /// It left, and will come back.
+    /// It disconnected, and will return.
     Away,
-    /// Its connection was lost, and it tries to come back.
+    /// Its connection was lost, and it tries to connect again.
     Lost,
     /// It is connected.
     There,
@@ -24,18 +24,18 @@ pub struct DispatcherRow {
     pub name: String,
     /// The orders that it asks for, as a topic filter.
     pub filter: String,
-    /// Whether it is there.
+    /// The state of its connection.
     #[serde(skip)]
     pub presence: Presence,
-    /// How often it has left.
+    /// The number of times that it disconnected.
     pub departures: u32,
     /// Accepted orders that wait for it.
     #[serde(skip)]
     pub waiting: u64,
-    /// Those of them that a later one has overtaken.
+    /// Of these, orders that a later one has overtaken.
     #[serde(skip)]
     pub overtaken: u64,
-    /// What it got.
+    /// The counts of its arrivals.
     #[serde(flatten)]
     pub counts: Counts,
 }
@@ -45,14 +45,14 @@ pub struct DispatcherRow {
 pub struct Snapshot {
     /// Orders that clerks have sent.
     pub sent: u64,
-    /// Those that the broker has accepted.
+    /// Of these, orders that the broker has accepted.
     pub accepted: u64,
-    /// Those that it has refused.
+    /// Of these, orders that it has refused.
     pub refused: u64,
     /// All dispatchers together.
     #[serde(flatten)]
     pub total: Counts,
-    /// Each of them.
+    /// Each dispatcher.
     pub dispatchers: Vec<DispatcherRow>,
 }
 
@@ -87,17 +87,17 @@ impl Snapshot {
         }
     }
 
-    /// Orders that are lost, or so it seems so far.
+    /// Orders that are lost, or seem to be so far.
     pub fn lost(&self) -> u64 {
         self.total.lost + self.dispatchers.iter().map(|dispatcher| dispatcher.overtaken).sum::<u64>()
     }
 
-    /// Broken promises, and what seems lost so far.
+    /// Broken promises, and orders that seem lost so far.
     pub fn seeming_faults(&self) -> u64 {
         self.total.faults() + self.lost() - self.total.lost
     }
 
-    /// What is said in the end.
+    /// The rows of the summary.
     pub(in crate::fleet) fn rows(&self) -> Vec<String> {
         let Counts { lost, twice, reordered, overtaken, altered, foreign, gaps, unsure, .. } = self.total;
         let (sent, accepted) = (grouped(self.sent), grouped(self.accepted));

@@ -10,25 +10,25 @@ use anyhow::{Context, Result, bail};
 
 use super::{BEFORE, Line, NOW, PacketLine, Way, What};
 
-/// Who judges, and what the run does.
+/// The sources of a line that are not a client or broker.
 const OF_THE_RUN: [&str; 2] = ["judge", "run"];
-/// What clients and brokers have said so long before the first and after the last packet of an
-/// event belongs to its story, s.
+/// Lines of clients and brokers this long before the first and after the last packet of an event
+/// belong to its story, s.
 const AROUND: f64 = 1.0;
-/// So much of a payload is shown, characters.
+/// Characters of a payload that are shown.
 const PAYLOAD_SHOWN: usize = 160;
-/// And so much of what was said: a verdict tells what came before, which is recorded anyway.
+/// Characters of a text that are shown: a verdict lists earlier events, which are recorded anyway.
 const SAID_SHOWN: usize = 300;
-/// Packets that say where a client stands.
+/// Packets that tell a client's state.
 const POSITIONS: [&str; 7] = ["CONNECT", "CONNACK", "SUBSCRIBE", "SUBACK", "UNSUBSCRIBE", "UNSUBACK", "DISCONNECT"];
-/// Where tokens are acknowledged.
+/// The topic on which tokens are acknowledged.
 const ACKNOWLEDGE: &str = "$whimbrel/ack";
 
-/// What a recording tells: of the event that is named, `PUBEND:TICK` or `CLIENT/NUMBER`, all that
-/// there is; without one, what the run did and the judges found.
+/// Explains a recording: everything about a named event, `PUBEND:TICK` or `CLIENT/NUMBER`; without
+/// a name, the acts of the run and the judges' findings.
 ///
 /// # Errors
-/// There is no recording in that directory, or it tells nothing of the event.
+/// When there is no recording in that directory, or nothing about the event in it.
 pub fn explain(dir: &Path, event: Option<&str>) -> Result<String> {
     match event {
         Some(event) => story(dir, event),
@@ -45,8 +45,8 @@ pub fn explain(dir: &Path, event: Option<&str>) -> Result<String> {
     }
 }
 
-/// Gives each line of a recording, in order. The last one may be cut off by the end of the program
-/// that wrote it.
+/// Passes each line of a recording to `take`, in order. The last one may be cut off by the end of
+/// the program that wrote it.
 fn read(dir: &Path, mut take: impl FnMut(&Line)) -> Result<()> {
     let mut is_there = false;
     for name in [BEFORE, NOW] {
@@ -72,10 +72,10 @@ fn read(dir: &Path, mut take: impl FnMut(&Line)) -> Result<()> {
     Ok(())
 }
 
-/// Which messages are told of.
+/// The messages that are asked about.
 struct Asked<'a> {
     event: &'a str,
-    /// Topic level and number of the publisher's own.
+    /// The publisher's topic level, and its own number.
     own: Option<(&'a str, u64)>,
 }
 
@@ -93,14 +93,14 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// The number that a client has given to a message of its own.
+/// The number that a client has given to its own message.
 fn number_of(packet: &PacketLine, client: &str) -> Option<u64> {
     let is_of = packet.topic.as_deref()?.split('/').any(|level| level == client);
     let body: serde_json::Value = is_of.then(|| serde_json::from_str(packet.payload.as_deref()?).ok()).flatten()?;
     ["order", "seq"].iter().find_map(|name| body.get(name)?.as_u64())
 }
 
-/// What was found of an event.
+/// What was found about an event.
 #[derive(Default)]
 struct Found {
     /// Topics and payloads: a client that sends again sends the same.
@@ -140,7 +140,7 @@ fn story(dir: &Path, event: &str) -> Result<String> {
         bail!("the recording in {} tells nothing of {event}", dir.display());
     }
     let mut text = String::new();
-    // Exchanges that have begun: client, who began, and packet identifier.
+    // Exchanges that have begun: client, whether the client began it, and packet identifier.
     let mut open: HashSet<(String, bool, u16)> = HashSet::new();
     read(dir, |line| {
         if is_told(line, &found, &mut open) {
@@ -172,7 +172,7 @@ fn is_told(line: &Line, found: &Found, open: &mut HashSet<(String, bool, u16)>) 
                     is_known
                 }
                 None => {
-                    // The identifier is used again.
+                    // The identifier is used for another message.
                     if let Some(id) = packet.id.filter(|_| packet.packet == "PUBLISH") {
                         open.remove(&(line.from.clone(), packet.way == Way::Sent, id));
                     }
@@ -187,12 +187,12 @@ fn is_told(line: &Line, found: &Found, open: &mut HashSet<(String, bool, u16)>) 
     }
 }
 
-/// Whether a packet says where its client stands.
+/// Whether a packet tells its client's state.
 fn says_where(packet: &PacketLine) -> bool {
     POSITIONS.contains(&&*packet.packet) || packet.topic.as_deref() == Some(ACKNOWLEDGE)
 }
 
-/// Of an acknowledgement: whether the client began the exchange, and its packet identifier.
+/// For an acknowledgement: whether the client began the exchange, and its packet identifier.
 fn exchange(packet: &PacketLine) -> Option<(bool, u16)> {
     let is_of_receiver = match &*packet.packet {
         "PUBACK" | "PUBREC" | "PUBCOMP" => true,
@@ -202,7 +202,7 @@ fn exchange(packet: &PacketLine) -> Option<(bool, u16)> {
     Some(((packet.way == Way::Got) == is_of_receiver, packet.id?))
 }
 
-/// Appends a line as people read it.
+/// Appends a line in readable form.
 fn push(text: &mut String, Line { at, from, what }: &Line) {
     // Writing to a string cannot fail.
     _ = match what {

@@ -7,62 +7,62 @@ use serde::{Deserialize, Serialize};
 pub struct Line {
     /// Seconds since the recording began.
     pub at: f64,
-    /// The client, the broker, `judge`, or `run` for what the run does.
+    /// The client, the broker, `judge`, or `run` for acts of the run.
     pub from: String,
     /// What happened.
     #[serde(flatten)]
     pub what: What,
 }
 
-/// What a line is about.
+/// The subject of a line.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Debug)]
 #[serde(untagged)]
 pub enum What {
-    /// A client has sent or got a packet.
+    /// A client has sent or received a packet.
     Packet(PacketLine),
-    /// Text: a line of a broker's log or output, a verdict, a deed.
+    /// Text: a line of a broker's log or output, a verdict, an act of the run.
     Text {
         /// The text.
         says: String,
     },
 }
 
-/// Which way a packet went.
+/// The direction of a packet.
 #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[serde(rename_all = "lowercase")]
 pub enum Way {
     /// From the client to its broker.
     #[default]
     Sent,
-    /// From the broker.
+    /// From the broker to the client.
     Got,
 }
 
-/// An MQTT packet; of its members those are there that it has.
+/// An MQTT packet; fields that the packet does not have are left out.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Default, Debug)]
 pub struct PacketLine {
-    /// The client's connection: 1, 2, 3, …
+    /// The number of the client's connection: 1, 2, 3, …
     pub connection: u32,
-    /// Which way it went.
+    /// The direction.
     pub way: Way,
     /// Its type, as `PUBLISH`.
     pub packet: String,
     /// The packet identifier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<u16>,
-    /// Of a PUBLISH.
+    /// The QoS of a PUBLISH.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub qos: Option<u8>,
-    /// It says that it may be a repeat.
+    /// Whether it is marked as a possible repeat.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dup: bool,
     /// The retain flag.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub retain: bool,
-    /// The topic, also where an alias stood for it.
+    /// The topic, also where an alias stands for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topic: Option<String>,
-    /// The payload; what is no UTF-8 in it is replaced by U+FFFD.
+    /// The payload; bytes that are not UTF-8 are replaced by U+FFFD.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload: Option<String>,
     /// Flags, reason codes, filters, and user properties: names and values.
@@ -71,7 +71,7 @@ pub struct PacketLine {
 }
 
 impl PacketLine {
-    /// The first value of that name.
+    /// The first value of a name.
     pub fn value(&self, name: &str) -> Option<&str> {
         self.with.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }

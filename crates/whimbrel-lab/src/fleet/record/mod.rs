@@ -1,11 +1,11 @@
-//! A recording of a run (`--record DIR`): the packets that each client has sent and got, what the
-//! brokers have written to their log and output, what was done to them, and what the judges found.
-//! One line of JSON each, [`Line`], in the order in which they were written: the times of
-//! neighbours may be the other way round by a moment.
+//! A recording of a run (`--record DIR`): the packets that each client has sent and received, the
+//! brokers' logs and output, the disturbances, and the judges' findings. One line of JSON each,
+//! [`Line`], in the order in which they were written: the times of neighbouring lines may be
+//! slightly out of order.
 //!
 //! A recording is bounded: it has two files, [`NOW`] and [`BEFORE`]. When the first is [`FILE_MAX`]
-//! bytes long it takes the place of the second. So the last 256 MiB are there at least: some
-//! minutes of the busiest runs.
+//! bytes long it replaces the second. So at least the last 256 MiB are there: some minutes of the
+//! busiest runs.
 
 mod explain;
 mod line;
@@ -26,14 +26,14 @@ use whimbrel_client::{Options, Tap};
 
 use packet::Cut;
 
-/// What is recorded now.
+/// The file that is being written.
 pub const NOW: &str = "run.jsonl";
-/// What was recorded before that.
+/// The file before it.
 pub const BEFORE: &str = "run.before.jsonl";
-/// How long a file of a recording becomes, bytes.
+/// The size of a file when it is replaced, bytes.
 pub const FILE_MAX: u64 = 256 << 20;
 
-/// Writes a recording. All times are counted from when it was made.
+/// Writes a recording. All times are counted from its creation.
 #[derive(Debug)]
 pub struct Recorder {
     start: Instant,
@@ -46,17 +46,17 @@ struct Book {
     file: BufWriter<File>,
     bytes: u64,
     file_max: u64,
-    /// How many connections each client has opened.
+    /// The number of connections that each client has opened.
     connections: HashMap<String, u32>,
-    /// Why nothing is recorded any more.
+    /// Why recording has stopped.
     failure: Option<io::Error>,
 }
 
 impl Recorder {
-    /// A recording in that directory, in place of one that is there.
+    /// A recording in a directory; an earlier one there is replaced.
     ///
     /// # Errors
-    /// The directory or a file in it cannot be made.
+    /// When the directory or a file in it cannot be created.
     pub fn create(dir: &Path) -> Result<Recorder> {
         Recorder::bounded(dir, FILE_MAX)
     }
@@ -75,7 +75,7 @@ impl Recorder {
         Ok(Recorder { start: Instant::now(), book: Mutex::new(book) })
     }
 
-    /// The moment from which times are counted.
+    /// The time from which times are counted.
     pub fn start(&self) -> Instant {
         self.start
     }
@@ -90,7 +90,7 @@ impl Recorder {
         self.write(Line { at: self.now(), from: from.to_owned(), what: What::Text { says: text.to_owned() } });
     }
 
-    /// Has the next connection of a client recorded.
+    /// Records the next connection of a client.
     pub fn tap(self: &Arc<Self>, client: &str, options: Options) -> Options {
         let connection = {
             let mut book = self.book();
@@ -106,10 +106,10 @@ impl Recorder {
         }))
     }
 
-    /// Writes what is left to be written.
+    /// Writes the rest of the recording.
     ///
     /// # Errors
-    /// Something of the recording could not be written.
+    /// When a part of the recording could not be written.
     pub fn finish(&self) -> Result<()> {
         let mut book = self.book();
         let flushed = book.file.flush();
@@ -150,7 +150,7 @@ impl Book {
     }
 }
 
-/// Seconds, to the microsecond.
+/// The seconds of a span, to the microsecond.
 fn seconds(span: Duration) -> f64 {
     span.as_micros() as f64 / 1e6
 }
@@ -161,7 +161,7 @@ struct ClientTap {
     recorder: Arc<Recorder>,
     client: String,
     connection: u32,
-    /// What was sent, and what has come.
+    /// The directions: sent, and received.
     cuts: Mutex<[Cut; 2]>,
 }
 

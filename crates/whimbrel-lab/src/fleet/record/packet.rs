@@ -1,4 +1,4 @@
-//! Packets are cut out of the bytes of a connection and told as lines.
+//! Cuts packets out of a connection's bytes, and turns them into lines.
 
 use std::collections::HashMap;
 
@@ -17,12 +17,12 @@ pub(super) struct Cut {
     rest: Vec<u8>,
     /// Topics by their aliases.
     topics: HashMap<u16, String>,
-    /// Something has come that is no packet; nothing behind it can be read.
+    /// Whether bytes that are not a packet have arrived; later ones cannot be read.
     is_broken: bool,
 }
 
 impl Cut {
-    /// Takes bytes, and tells the packets that are whole.
+    /// Takes bytes, and passes complete packets to `tell`.
     pub(super) fn feed(&mut self, bytes: &[u8], mut tell: impl FnMut(PacketLine)) {
         if self.is_broken {
             return;

@@ -1,5 +1,5 @@
-//! Who is in which region, and what happens there: what clients and whoever kills brokers write to,
-//! and the view reads.
+//! The clients and events of each region: clients and the disturbances write to it, and the view
+//! reads it.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,19 +13,19 @@ use crate::fleet::roles::{ROLES, Role};
 pub const CLASSES: [&str; 8] =
     ["vehicles", "consoles", "watchers", "map", "semi-durable", "nondurable", "clerks", "dispatchers"];
 
-/// What a client is.
+/// The kind of a client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Class {
-    /// A vehicle, or who gets its positions.
+    /// A vehicle, or a subscriber to positions.
     Fleet(Role),
     /// It publishes orders.
     Clerk,
-    /// It gets orders.
+    /// It receives orders.
     Dispatcher,
 }
 
 impl Class {
-    /// Its place in [`CLASSES`].
+    /// Its index in [`CLASSES`].
     pub fn index(self) -> usize {
         match self {
             Class::Fleet(role) => role as usize,
@@ -47,12 +47,12 @@ struct State {
     links: Vec<LinkRow>,
     is_measured: bool,
     pauses: [Pauses; CLASSES.len()],
-    /// Since when the present cut or kill goes on.
+    /// When the present cut or kill began.
     since: Option<Duration>,
     cut_served: Option<Duration>,
 }
 
-/// The regions of a run; nothing is counted until there are some.
+/// The regions of a run; nothing is counted until [`Census::open`].
 #[derive(Default)]
 pub struct Census(Mutex<State>);
 
@@ -61,7 +61,7 @@ impl Census {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// These are the regions, with brokers that clients reach there.
+    /// Sets the regions, and the addresses of their brokers.
     pub fn open(&self, layout: &Layout, addresses: &[String]) {
         let mut state = self.state();
         let row = |(name, address): (&String, &String)| RegionRow::new(name.clone(), address.clone());
@@ -72,8 +72,8 @@ impl Census {
         state.is_measured = layout.is_measured;
     }
 
-    /// A client has a connection there; whether it had its last one elsewhere, and how long it had
-    /// none although it wanted one.
+    /// A client has a connection in a region. `moved`: its last one was elsewhere; `paused`: how
+    /// long it had none although it wanted one.
     pub(super) fn arrives(&self, (class, region): (Class, usize), moved: bool, paused: Option<Duration>) {
         let mut state = self.state();
         let Some(row) = state.regions.get_mut(region) else { return };
@@ -85,21 +85,21 @@ impl Census {
         }
     }
 
-    /// It has it no more.
+    /// A client's connection there has ended.
     pub(super) fn leaves(&self, class: Class, region: usize) {
         if let Some(row) = self.state().regions.get_mut(region) {
             row.here[class.index()] = row.here[class.index()].saturating_sub(1);
         }
     }
 
-    /// A vehicle has published there.
+    /// A vehicle has published in a region.
     pub fn published(&self, region: usize) {
         if let Some(row) = self.state().regions.get_mut(region) {
             row.published += 1;
         }
     }
 
-    /// A subscriber has got something there.
+    /// A subscriber has received an event in a region.
     pub fn delivered(&self, region: usize) {
         if let Some(row) = self.state().regions.get_mut(region) {
             row.delivered += 1;
@@ -119,7 +119,7 @@ impl Census {
         }
     }
 
-    /// It is ready again.
+    /// The broker of a region is ready again.
     pub fn is_up(&self, region: usize) {
         if let Some(row) = self.state().regions.get_mut(region) {
             row.health = Health::Returning;
@@ -135,14 +135,14 @@ impl Census {
         }
     }
 
-    /// It is whole again.
+    /// A link is whole again.
     pub fn healed(&self, link: usize) {
         if let Some(row) = self.state().links.get_mut(link) {
             row.is_cut = false;
         }
     }
 
-    /// All are served again, after a kill or after a cut.
+    /// All clients are served again, after a kill or a cut.
     pub fn all_served(&self, now: Duration) {
         let mut state = self.state();
         let Some(since) = state.since.take() else { return };
@@ -156,14 +156,14 @@ impl Census {
         }
     }
 
-    /// Nobody waits any more for all to be served.
+    /// The run no longer waits until all clients are served.
     pub fn given_up(&self) {
         let mut state = self.state();
         state.since = None;
         state.regions.iter_mut().for_each(|row| row.health = Health::Serves);
     }
 
-    /// What there is to show; none with a single region.
+    /// The present state for the view; `None` with a single region.
     pub fn snapshot(&self) -> Option<Snapshot> {
         let state = self.state();
         let pause = |(class, pauses): (&&'static str, &Pauses)| PauseRow {

@@ -1,54 +1,54 @@
-//! When brokers could not be reached, by the run's own doing: the judges allow then what is
-//! promised of crashes, and nothing more.
+//! The times when brokers could not be reached, by the run's own doing: during them the judges
+//! allow what is promised for crashes, and nothing more.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The first event that a publisher publishes at another broker waits so long for what it published
-/// before, at most.
+/// The first event that a publisher publishes at another broker waits at most this long for its
+/// predecessor.
 pub const PREDECESSOR_MAX: Duration = Duration::from_secs(5);
-/// How old the copy of a session may be with which another broker goes on.
+/// The greatest age of a copy of a session with which another broker continues.
 const COPY_AGE: Duration = Duration::from_millis(250);
-/// What a client says has been read by whoever has its session by then: nothing orders that and the
-/// end of the broker, and a broker reads it when it has processor time.
+/// The time in which the session's owner reads a client's packets: their order relative to the end
+/// of a broker is undefined, and a broker reads when it has processor time.
 const KNOWN: Duration = Duration::from_secs(1);
-/// So long after its links are up again a broker may still be out of reach for some: they have to
-/// hear of it.
+/// After its links are up again a broker may be out of reach for others for this time: they must
+/// learn of it.
 const LINGERS: Duration = Duration::from_secs(1);
-/// So many are told to a person who looks into a fault.
+/// The number of disturbances in the text about a fault.
 const TOLD: usize = 6;
-/// Disturbances that are remembered, the last ones; beyond it the oldest is forgotten, and excuses
+/// The number of disturbances that are remembered; beyond it the oldest is forgotten, and excuses
 /// nothing any more.
 const WINDOWS: usize = 1_024;
 
-/// Some of the regions.
+/// A set of regions.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Sites(u8);
 
 impl Sites {
-    /// None.
+    /// No region.
     pub const NONE: Sites = Sites(0);
-    /// All.
+    /// All regions.
     pub const ALL: Sites = Sites(u8::MAX);
 
-    /// The region of this number.
+    /// One region.
     pub fn one(region: usize) -> Sites {
         Sites(1 << region)
     }
 
-    /// Those of both.
+    /// The union of both sets.
     pub fn and(self, other: Sites) -> Sites {
         Sites(self.0 | other.0)
     }
 
-    /// Whether some are in both.
+    /// Whether the sets have a region in common.
     pub fn meets(self, other: Sites) -> bool {
         self.0 & other.0 != 0
     }
 
-    /// The region, if it is one only.
+    /// The region, if there is exactly one.
     pub fn single(self) -> Option<usize> {
         (self.0.count_ones() == 1).then(|| self.0.trailing_zeros() as usize)
     }
@@ -65,11 +65,11 @@ impl fmt::Display for Sites {
 #[derive(Clone, Copy, Debug)]
 struct Window {
     from: Duration,
-    /// None while it goes on.
+    /// `None` while it lasts.
     until: Option<Duration>,
-    /// Brokers that nobody could reach.
+    /// Brokers that could not be reached.
     sites: Sites,
-    /// Brokers that did not reach one another until they had noticed, and gone around it.
+    /// Brokers that could not reach each other until they had noticed the cut and gone around it.
     ends: Sites,
 }
 
@@ -83,7 +83,7 @@ impl Window {
     }
 }
 
-/// All of a run, on the board's clock.
+/// All disturbances of a run, on the board's clock.
 #[derive(Default, Debug)]
 pub struct Disturbances(Mutex<VecDeque<Window>>);
 
@@ -110,17 +110,17 @@ impl Disturbances {
         windows.push_back(Window { from: now, until: None, sites, ends });
     }
 
-    /// Whatever went on is over.
+    /// Ends all present disturbances.
     pub fn end(&self, now: Duration) {
         self.windows().iter_mut().filter(|window| window.until.is_none()).for_each(|window| window.until = Some(now));
     }
 
-    /// Whether something goes on.
+    /// Whether there is a present disturbance.
     pub fn is_going_on(&self) -> bool {
         self.windows().iter().any(|window| window.until.is_none())
     }
 
-    /// The last ones, for a person who looks into a fault.
+    /// The last disturbances, as an aid to examine a fault.
     pub fn last(&self) -> String {
         let windows = self.windows();
         let told = windows.iter().rev().take(TOLD).map(|Window { from, until, sites, .. }| {
@@ -140,15 +140,15 @@ impl Disturbances {
         self.windows().iter().any(touches)
     }
 
-    /// Whether one of these brokers could not be asked by some other at some moment from `from` to
+    /// Whether one of these brokers could not be asked by another one at some moment from `from` to
     /// `to`.
     pub fn is_hard_to_ask(&self, sites: Sites, from: Duration, to: Duration) -> bool {
         let touches = |window: &Window| window.sites.and(window.ends).meets(sites) && window.is_within(from, to);
         self.windows().iter().any(touches)
     }
 
-    /// Whether a session may have gone on from a copy that did not have what came at this broker at
-    /// `first`, when it came again at `again`.
+    /// Whether a session may have continued from a copy that lacked an arrival at this broker at
+    /// `first`, when the event arrived again at `again`.
     pub fn may_have_forgotten(&self, region: usize, first: Duration, again: Duration) -> bool {
         let sites = Sites::one(region);
         let forgets = |window: &Window| {
@@ -158,9 +158,10 @@ impl Disturbances {
         self.windows().iter().any(forgets)
     }
 
-    /// Whether an event may have been passed before one that its publisher had published at `said`
-    /// at these brokers: it was published at `published` at another one, and came at `came`. What
-    /// could not be asked for when the publisher came there is not said of its events afterwards.
+    /// Whether an event may have been delivered before an earlier one of its publisher. The earlier
+    /// one was published at `said` at the brokers `before`; this one was published at `published`
+    /// at another broker, and arrived at `came`. A predecessor that could not be asked for when the
+    /// publisher moved is not awaited for later events either.
     pub fn may_overtake(&self, (before, said): (Sites, Duration), published: Duration, came: Duration) -> bool {
         came.saturating_sub(published) >= PREDECESSOR_MAX || self.is_hard_to_ask(before, said.min(published), came)
     }
@@ -178,7 +179,7 @@ mod tests {
         assert!(disturbances.is_going_on() && disturbances.touch(Sites::ALL, at(99_000), at(99_000)));
         disturbances.end(at(12_000));
         assert!(!disturbances.is_going_on());
-        // From a second and a quarter before it until it is back.
+        // Excused: from a second and a quarter before it until the broker is back.
         for (first, excused) in [(8_000, false), (9_000, true), (11_000, true), (14_000, false)] {
             assert_eq!(disturbances.may_have_forgotten(1, at(first), at(20_000)), excused, "{first}");
             assert!(!disturbances.may_have_forgotten(0, at(first), at(20_000)), "another broker");

@@ -1,4 +1,4 @@
-//! Which regions there are, and how long it takes between them.
+//! The regions, and the delays between them.
 
 use std::path::Path;
 use std::str::FromStr;
@@ -11,23 +11,24 @@ use crate::fleet::geo::Place;
 
 /// The most regions of a run.
 pub const REGIONS_MAX: usize = 8;
-/// How many there are if nothing is said.
+/// The default number of regions.
 const USUAL: usize = 3;
-/// Where measured round trips are, from the project's root. They are not part of the project.
+/// The directory of measured round trips, from the project's root. They are not part of the
+/// project.
 pub const MEASURED: &str = "../shared/data/latency";
-/// Their files: where the sites are, and the round trips between them.
+/// The directory's file of sites.
 const SITES: &str = "azure_sites.csv";
 const ROUND_TRIPS: &str = "azure_rtt.csv";
-/// What is said where they are used: their terms ask for it.
+/// The attribution where they are used: their terms ask for it.
 const NOTICE: &str = "Round trips between regions: Microsoft, Azure network round-trip latency statistics (CC BY 4.0).";
 /// Light in a fibre: two thirds of its speed in the vacuum, m/s.
 const FIBRE_SPEED: f64 = 200_000_000.0;
-/// How much longer than along the great circle a datagram is under way: cables follow coasts and
-/// railways, and routers take time. It is the median of measured round trips between cloud regions
-/// that are more than 500 km apart.
+/// The ratio of a datagram's path to the great circle: cables follow coasts and railways, and
+/// routers take time. It is the median of measured round trips between cloud regions that are more
+/// than 500 km apart.
 const PATH_FACTOR: f64 = 1.7;
-/// Cities by the regions of a cloud whose round trips were measured, in the order in which they are
-/// taken: Warsaw, where the buses of the recording drive, and others of Europe around it.
+/// Cities, each with the region of a cloud whose round trips were measured, in the order in which
+/// they are used: Warsaw, where the buses of the recording drive, and others of Europe around it.
 const CITIES: [(&str, &str); REGIONS_MAX] = [
     ("warsaw", "polandcentral"),
     ("frankfurt", "germanywestcentral"),
@@ -39,12 +40,12 @@ const CITIES: [(&str, &str); REGIONS_MAX] = [
     ("dublin", "northeurope"),
 ];
 
-/// Which regions are wanted.
+/// The choice of regions.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Choice {
-    /// So many of the usual ones.
+    /// A number of the default ones.
     Count(usize),
-    /// Those of these names.
+    /// The regions of these names.
     Named(Vec<String>),
 }
 
@@ -78,7 +79,7 @@ impl FromStr for Choice {
 }
 
 impl Choice {
-    /// How many they are.
+    /// The number of regions.
     pub fn count(&self) -> usize {
         match self {
             Choice::Count(count) => *count,
@@ -94,25 +95,25 @@ impl Choice {
     }
 }
 
-/// Regions, and the time from each to each other one.
+/// Regions, and the delay from each to each other one.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Layout {
-    /// Their names, each another one.
+    /// Their names, all different.
     pub names: Vec<String>,
-    /// Whether round trips were measured; otherwise they follow from distances.
+    /// Whether the round trips were measured; otherwise they follow from distances.
     pub is_measured: bool,
-    /// Where they are.
+    /// Their places.
     sites: Vec<Site>,
-    /// Row by row, one way.
+    /// Row by row: delays in one direction.
     delays: Vec<Duration>,
 }
 
 impl Layout {
-    /// The regions that are wanted, with the round trips of that directory if it has them and knows
-    /// these regions.
+    /// The chosen regions, with the round trips of a directory if it has them and knows these
+    /// regions.
     ///
     /// # Errors
-    /// A region is not known, or the directory's files cannot be read.
+    /// When a region is not known, or the directory's files cannot be read.
     pub fn load(choice: &Choice, directory: &Path) -> Result<Layout> {
         let names = choice.names();
         let table = RoundTrips::reckoned();
@@ -141,29 +142,29 @@ impl Layout {
         Ok(Layout { names, is_measured, sites, delays })
     }
 
-    /// How many regions there are.
+    /// The number of regions.
     pub fn count(&self) -> usize {
         self.names.len()
     }
 
-    /// Where one is.
+    /// The place of a region.
     pub fn place(&self, region: usize) -> Place {
         let Site { latitude, longitude, .. } = self.sites[region];
         Place { lat: latitude, lon: longitude }
     }
 
-    /// The time from one to another, nothing from one to itself.
+    /// The delay from one region to another; zero from one to itself.
     pub fn one_way(&self, from: usize, to: usize) -> Duration {
         self.delays[from * self.names.len() + to]
     }
 
-    /// What has to be said of the data.
+    /// The attribution that the data need.
     pub fn notice(&self) -> Option<&'static str> {
         (self.is_measured && self.count() > 1).then_some(NOTICE)
     }
 }
 
-/// What the measured region of a city is called, and the other way round.
+/// The name of a city's measured region, or the city of a measured region.
 fn other_name(name: &str) -> Option<&'static str> {
     CITIES.iter().find_map(|(city, region)| match name {
         _ if name == *city => Some(*region),
@@ -187,7 +188,7 @@ fn site_of(name: &str, measured: Option<&RoundTrips>, table: &RoundTrips) -> Res
     bail!("where the region {name} is is not known; known are {}", known.join(", "))
 }
 
-/// The time one way that follows from the distance, in whole tens of microseconds.
+/// The delay in one direction that follows from the distance, rounded to tens of microseconds.
 fn reckoned(from: &Site, to: &Site) -> Duration {
     let seconds = from.distance(to) * PATH_FACTOR / FIBRE_SPEED;
     Duration::from_micros((seconds * 100_000.0).round() as u64 * 10)
@@ -222,7 +223,7 @@ mod tests {
         assert_eq!([micros(0, 1), micros(1, 0), micros(0, 2), micros(1, 2)], [11_000, 11_000, 15_500, 12_500]);
         assert_eq!((micros(0, 0), layout.is_measured, layout.notice().is_some()), (0, true, true));
         assert_eq!(layout.place(2), Place { lat: 60.7, lon: 17.1 });
-        // By the names that the file has, too.
+        // By the names in the file, too.
         let named = load("far,polandcentral", directory.path()).expect("both are in the file");
         assert_eq!((named.one_way(0, 1), named.count()), (Duration::from_millis(45), 2));
     }

@@ -1,4 +1,4 @@
-//! The regions of a run: where their brokers are, who is where, and what happened to them.
+//! The regions of a run: their brokers, their clients, and their disturbances.
 
 mod census;
 mod disturbances;

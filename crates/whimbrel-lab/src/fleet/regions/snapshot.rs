@@ -1,4 +1,4 @@
-//! What there is to show of the regions.
+//! The state of the regions for the view.
 
 use std::time::Duration;
 
@@ -7,17 +7,17 @@ use serde::{Serialize, Serializer};
 use super::{CLASSES, Layout};
 use crate::fleet::view::grouped;
 
-/// Columns before what is said of a region.
+/// The columns before the text about a region.
 const INDENT: usize = 14;
 
-/// How the broker of a region is.
+/// The state of a region's broker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Health {
     /// It serves its clients.
     Serves,
     /// It was killed, or asked to end.
     Down,
-    /// It runs again, and not everybody has what was sent before.
+    /// It runs again, but some clients lack events that were sent before.
     Returning,
 }
 
@@ -26,27 +26,27 @@ pub enum Health {
 pub struct RegionRow {
     /// Its name.
     pub name: String,
-    /// Where clients reach its broker.
+    /// The address of its broker for clients.
     pub address: String,
     /// Positions that vehicles published there.
     pub published: u64,
-    /// Positions and orders that subscribers got there.
+    /// Positions and orders that subscribers received there.
     pub delivered: u64,
     /// Clients that came from another region.
     pub moves: u64,
-    /// How often its broker was killed.
+    /// The number of kills of its broker.
     pub kills: u64,
-    /// How often it has ended as it was asked to, and was started again.
+    /// The number of restarts of its broker in good order.
     pub restarts: u64,
-    /// How often all were served again after it.
+    /// The number of times that all clients were served again afterwards.
     pub recoveries: u64,
-    /// The longest time from one of these until then, ms.
+    /// The longest time from a kill or restart until then, ms.
     #[serde(rename = "worst_served_ms", serialize_with = "as_millis")]
     pub worst_served: Option<Duration>,
-    /// How its broker is.
+    /// The state of its broker.
     #[serde(skip)]
     pub health: Health,
-    /// Clients that are there, by class.
+    /// Clients there, by class.
     #[serde(skip)]
     pub here: [u32; CLASSES.len()],
 }
@@ -57,45 +57,45 @@ pub struct LinkRow {
     /// The numbers of its regions.
     #[serde(skip)]
     pub ends: (usize, usize),
-    /// Their names.
+    /// The names of its regions.
     pub between: [String; 2],
-    /// The time one way, ms.
+    /// The delay in one direction, ms.
     pub one_way_ms: f64,
-    /// How often it was cut.
+    /// The number of cuts.
     pub cuts: u64,
-    /// Nothing passes now.
+    /// Whether the link is cut now.
     #[serde(skip)]
     pub is_cut: bool,
 }
 
-/// How long clients of a class had no connection although they wanted one.
+/// The pauses of a class of clients without a connection that they wanted.
 #[derive(Clone, Copy, Debug)]
 pub struct PauseRow {
     /// The class.
     pub class: &'static str,
-    /// How often.
+    /// The number of pauses.
     pub count: u64,
-    /// For how long at most.
+    /// The longest pause.
     pub longest: Duration,
 }
 
 /// The regions at one moment.
 #[derive(Clone, Debug, Serialize)]
 pub struct Snapshot {
-    /// Each of them.
+    /// Each region.
     pub regions: Vec<RegionRow>,
     /// The links between them.
     pub links: Vec<LinkRow>,
-    /// Whether the links' times were measured; otherwise they follow from distances.
+    /// Whether the links' delays were measured; otherwise they follow from distances.
     pub is_measured: bool,
-    /// How often a client went from one region to another.
+    /// The number of moves of clients from one region to another.
     pub moves: u64,
-    /// How often a link was cut.
+    /// The number of cuts of links.
     pub cuts: u64,
-    /// The longest time from a cut until all were served again, ms.
+    /// The longest time from a cut until all clients were served again, ms.
     #[serde(rename = "worst_cut_served_ms", serialize_with = "as_millis")]
     pub worst_cut_served: Option<Duration>,
-    /// By class of clients, ms.
+    /// The pauses by class of clients, ms.
     #[serde(rename = "longest_pause_ms", serialize_with = "by_class")]
     pub pauses: Vec<PauseRow>,
 }
@@ -117,7 +117,7 @@ impl RegionRow {
         }
     }
 
-    /// Clients that are there.
+    /// The number of clients there.
     pub fn total(&self) -> u32 {
         self.here.iter().sum()
     }
@@ -132,14 +132,14 @@ impl LinkRow {
 }
 
 impl RegionRow {
-    /// What became of its broker, and how often, if anything did.
+    /// The kind and the number of its broker's ends, if there were any.
     pub(in crate::fleet) fn ends(&self) -> Option<(&'static str, u64)> {
         [("restarted", self.restarts), ("killed", self.kills)].into_iter().find(|(_, count)| *count > 0)
     }
 }
 
 impl Snapshot {
-    /// What is said in the end.
+    /// The rows of the summary.
     pub(in crate::fleet) fn rows(&self) -> Vec<String> {
         let seconds = |span: Duration| format!("{:.2} s", span.as_secs_f64());
         let times = |count: u64| format!("{count} time{}", if count == 1 { "" } else { "s" });

@@ -1,4 +1,4 @@
-//! Where clients connect, and how they go from region to region.
+//! The region where a client connects, and its moves between regions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,19 +9,19 @@ use tokio::time::{Instant, sleep_until};
 use super::{Class, Sites};
 use crate::fleet::board::Board;
 
-/// A client that is abroad stays there for this part of the time that it stays at home.
+/// The divisor of the time at home that gives the time abroad.
 const ABROAD: u32 = 3;
-/// Of so many journeys of a client that is abroad one leads on, and the others lead home.
+/// One journey of this many from abroad leads to a third region; the others lead home.
 const ONWARD: usize = 4;
 
-/// Where the brokers of all regions are, and how clients move between them.
+/// The brokers of all regions, and the parameters of moves between them.
 #[derive(Clone, Debug)]
 pub struct Atlas {
     /// Names of the regions, and of their brokers.
     names: Vec<String>,
-    /// `HOST:PORT` by region.
+    /// The addresses by region, `HOST:PORT`.
     addresses: Vec<String>,
-    /// How long a client stays at home on average; none: for ever.
+    /// The mean time that a client stays at home; `None`: for ever.
     stays: Option<Duration>,
     seed: u64,
 }
@@ -48,7 +48,7 @@ impl Atlas {
     }
 }
 
-/// A client on its way between regions. At first it is at home.
+/// A client that moves between regions. It starts at home.
 pub struct Travel {
     board: Arc<Board>,
     atlas: Arc<Atlas>,
@@ -56,20 +56,20 @@ pub struct Travel {
     home: usize,
     at: usize,
     random: fastrand::Rng,
-    /// Once it is set, nobody leaves any more.
+    /// Once it is set, clients stay.
     calm: watch::Receiver<bool>,
-    /// When it leaves.
+    /// When it next leaves.
     leaves: Option<Instant>,
     /// Since when it wants a connection and has none.
     waits: Option<Instant>,
-    /// Where it had its last connection.
+    /// The region of its last connection.
     last: Option<usize>,
-    /// It has a connection.
+    /// Whether it has a connection.
     is_there: bool,
 }
 
 impl Travel {
-    /// The client of that number in its class; homes are dealt out in turn.
+    /// A client by its number in its class; homes are assigned in turn.
     pub fn new(
         board: Arc<Board>,
         atlas: Arc<Atlas>,
@@ -93,22 +93,22 @@ impl Travel {
         }
     }
 
-    /// The region where it is, or tries to be.
+    /// The region where it is, or tries to connect.
     pub fn at(&self) -> usize {
         self.at
     }
 
-    /// The broker there.
+    /// The address of that region's broker.
     pub fn address(&self) -> &str {
         &self.atlas.addresses[self.at]
     }
 
-    /// How many regions there are.
+    /// The number of regions.
     pub fn regions(&self) -> usize {
         self.atlas.addresses.len()
     }
 
-    /// Whether there are several, so that publishers have to number what they send.
+    /// Whether there are several regions, so that publishers must number their events.
     pub fn has_several(&self) -> bool {
         self.regions() > 1
     }
@@ -118,7 +118,7 @@ impl Travel {
         self.waits.is_some()
     }
 
-    /// It has a connection, and what it wants is in force.
+    /// It has a connection, and its subscription is in force.
     pub fn settles(&mut self) {
         let now = Instant::now();
         let part = if self.at == self.home { 1 } else { ABROAD };
@@ -130,7 +130,7 @@ impl Travel {
         self.board.regions.arrives((self.class, self.at), moved, paused);
     }
 
-    /// It has no connection any more, and wants one.
+    /// It has lost its connection, and wants another.
     pub fn is_lost(&mut self) {
         self.is_away();
         self.returns();
@@ -150,7 +150,7 @@ impl Travel {
         self.waits.get_or_insert_with(Instant::now);
     }
 
-    /// Nobody is there: it tries the next region.
+    /// The broker cannot be reached: it tries the next region.
     pub fn fails(&mut self) {
         self.at = (self.at + 1) % self.atlas.addresses.len();
     }
@@ -169,7 +169,7 @@ impl Travel {
         };
     }
 
-    /// One of so many times it goes to another region when it comes back from somewhere else.
+    /// In one of `one_of` cases it goes to another region when it returns.
     pub fn may_go(&mut self, one_of: usize) {
         match self.atlas.stays.is_some() && !*self.calm.borrow() && self.random.usize(..one_of) == 0 {
             true => self.goes(),
@@ -177,17 +177,17 @@ impl Travel {
         }
     }
 
-    /// Whether it says goodbye, or anything else that may be so or not.
+    /// A random choice, such as whether it disconnects or aborts the connection.
     pub fn tosses(&mut self) -> bool {
         self.random.bool()
     }
 
-    /// Whether it should be gone by now.
+    /// Whether it should have left by now.
     pub fn is_due(&self) -> bool {
         !*self.calm.borrow() && self.leaves.is_some_and(|leaves| leaves <= Instant::now())
     }
 
-    /// Returns when it leaves for another region, if ever.
+    /// Returns when it is time to leave for another region, if ever.
     pub async fn leaves(&self) {
         if let Some(leaves) = self.leaves {
             sleep_until(leaves).await;

@@ -1,4 +1,5 @@
-//! What the readers fill: checks each fix, names vehicles and lines, derives motion.
+//! The builder that the readers fill: it checks each fix, names vehicles and lines, and derives
+//! motion.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -9,14 +10,14 @@ use crate::fleet::geo::{Motion, Place};
 /// Malformed records that are tolerated in any file; beyond, at most half of all records may be
 /// malformed.
 const MALFORMED_FLOOR: u64 = 10;
-/// Records that are read before their share is judged while there are more to come: a file may
+/// The number of records that are read before their share is judged, if more follow: a file may
 /// begin badly.
 const JUDGED_FROM: u64 = 1_000;
-/// How many records that are left out are remembered with their reasons.
+/// The number of left-out records that are kept with their reasons.
 const EXAMPLES: usize = 3;
-/// The longest pause in a recording, ms: 30 days. What lies beyond it is of another time, as are
-/// the fixes of receivers that do not have the date yet (1970, 1980) or count their weeks from 0
-/// again each 1024 weeks.
+/// The longest pause in a recording, ms: 30 days. Fixes beyond it are of another time, such as
+/// those of receivers that do not have the date yet (1970, 1980) or count their weeks from 0 again
+/// each 1024 weeks.
 const PAUSE_MAX: i64 = 30 * 24 * 3_600_000;
 
 /// A trace in the making.
@@ -35,14 +36,14 @@ pub struct Record<'a> {
     pub vehicle: &'a str,
     /// The line's name; empty if it is not known.
     pub line: &'a str,
-    /// ms since the Unix epoch, UTC.
+    /// The time, ms since the Unix epoch, UTC.
     pub millis: i64,
-    /// Where.
+    /// The place.
     pub place: Place,
 }
 
 impl Builder {
-    /// An empty trace. `name` is for people.
+    /// An empty trace. `name` is shown to users.
     pub fn new(name: impl Into<String>) -> Builder {
         Builder {
             name: name.into(),
@@ -54,7 +55,7 @@ impl Builder {
         }
     }
 
-    /// Adds a record, or counts it as malformed, `place` telling where it is (`file:line`).
+    /// Adds a record, or counts it as malformed; `place` tells where it is (`file:line`).
     pub fn add(&mut self, record: &Record<'_>, place: impl Display) -> Result<(), TraceError> {
         if self.fixes.len() == MAX_FIXES {
             return Err(self.too_large("positions", MAX_FIXES));
@@ -78,14 +79,14 @@ impl Builder {
         Ok(())
     }
 
-    /// Counts a record that cannot be read; an error once there are too many.
+    /// Counts an unreadable record; an error once there are too many.
     pub fn malformed(&mut self, place: impl Display, why: impl Display) -> Result<(), TraceError> {
         self.malformed.add(|| format!("{place}: {why}"));
         let read = self.fixes.len() as u64 + self.malformed.count;
         if read > JUDGED_FROM && self.is_too_malformed() { Err(self.too_malformed()) } else { Ok(()) }
     }
 
-    /// Counts a record that says of itself that it no longer counts.
+    /// Counts a record that says that it no longer counts.
     pub fn deleted(&mut self) {
         self.deleted += 1;
     }
@@ -97,7 +98,7 @@ impl Builder {
     /// Puts the fixes in order and derives speeds and headings.
     pub fn build(mut self) -> Result<Trace, TraceError> {
         if self.fixes.is_empty() {
-            // Tolerating malformed records is for traces that have others.
+            // Malformed records are tolerated only in traces that have others.
             return Err(match self.malformed.count {
                 0 => TraceError::Empty { name: self.name },
                 _ => self.too_malformed(),
@@ -119,8 +120,8 @@ impl Builder {
         Ok(trace)
     }
 
-    /// Of the runs of fixes without a pause longer than [`PAUSE_MAX`], keeps the one with the most,
-    /// of several the latest. The fixes are in order.
+    /// Keeps the longest run of fixes without a pause longer than [`PAUSE_MAX`], the latest of
+    /// several. The fixes are in order.
     fn keep_longest_run(&mut self) -> LeftOut {
         let (mut kept, mut read) = (0..0, 0);
         for run in self.fixes.chunk_by(|before, after| after.millis - before.millis <= PAUSE_MAX) {
@@ -158,7 +159,7 @@ impl LeftOut {
     }
 }
 
-/// Why a place is none where a vehicle can be.
+/// Why a vehicle cannot be at a place.
 fn no_place(place: Place) -> Option<String> {
     let Place { lat, lon } = place;
     let exchanged = Place { lat: lon, lon: lat };
@@ -169,13 +170,13 @@ fn no_place(place: Place) -> Option<String> {
     (lat == 0.0 && lon == 0.0).then(|| "0, 0 is what receivers say that do not know their place".to_owned())
 }
 
-/// A time as people write it.
+/// A time in readable form.
 fn moment(millis: i64) -> String {
     jiff::Timestamp::from_millisecond(millis).map_or_else(|_| format!("{millis} ms"), |moment| moment.to_string())
 }
 
-/// A name as one level of a topic: trimmed, what has a meaning in topics and what cannot be shown
-/// replaced by `_`.
+/// A name as one level of a topic: trimmed, with characters that have a meaning in topics or cannot
+/// be shown replaced by `_`.
 fn level(name: &str) -> Result<String, String> {
     let name = name.trim();
     if name.len() > MAX_NAME {
@@ -206,7 +207,7 @@ struct Names {
 }
 
 impl Names {
-    /// The index of a name, a new one if it was not seen before; none if there are too many.
+    /// The index of a name, a new one if it was not seen before; `None` if there are too many.
     fn index(&mut self, name: String) -> Option<u32> {
         if let Some(&index) = self.indices.get(&name) {
             return Some(index);

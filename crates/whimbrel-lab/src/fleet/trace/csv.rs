@@ -1,7 +1,8 @@
 //! CSV: a header that names the columns in any order, one fix per row.
 //!
-//! A name alone does not decide which column is meant: of those that have one of the usual names,
-//! the best-named one is taken that reads as what is looked for in at least half of the first rows.
+//! A name alone does not decide which column is meant. Of the columns with one of the usual names,
+//! the best-named one is taken that can be read as the wanted type in at least half of the first
+//! rows.
 
 use std::io::{self, BufRead, Cursor, Read};
 use std::path::Path;
@@ -13,7 +14,7 @@ use super::build::{Builder, Record};
 use super::time;
 use crate::fleet::geo::Place;
 
-/// Names under which each column is known, the best first: letters and digits only, lower case.
+/// The usual names of each column, the best first: letters and digits only, lower case.
 const VEHICLE: &[&str] = &[
     "vehicleid",
     "vehicle",
@@ -52,13 +53,13 @@ const LINE: &[&str] = &["routeid", "line", "lines", "lineid", "route", "lineref"
 /// Characters that may stand between fields.
 const SEPARATORS: [u8; 4] = [b',', b';', b'\t', b'|'];
 
-/// Rows by which columns are chosen.
+/// The number of rows by which columns are chosen.
 const SAMPLE: usize = 200;
 
 /// The longest header, bytes.
 const HEADER_MAX: u64 = 64 << 10;
 
-/// Where the time of a row is.
+/// The columns of a row's time.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum TimeAt {
     One(usize),
@@ -66,7 +67,7 @@ enum TimeAt {
     Two(usize, usize),
 }
 
-/// Where what is looked for is.
+/// The columns of the wanted values.
 #[derive(PartialEq, Debug)]
 struct Columns {
     vehicle: usize,
@@ -76,10 +77,10 @@ struct Columns {
     line: Option<usize>,
 }
 
-/// A row, or that it is not UTF-8, and the line where it begins.
+/// A row, or `None` if it is not UTF-8, and the line where it begins.
 type Row = (u64, Option<StringRecord>);
 
-/// Reads rows into `builder`. `path` is what errors name.
+/// Reads rows into `builder`. Errors name `path`.
 pub fn read(path: &Path, mut input: impl BufRead, builder: &mut Builder) -> Result<(), TraceError> {
     let unreadable = |source| TraceError::Unreadable { path: path.to_owned(), source };
     let mut header = first_line(&mut input).map_err(unreadable)?;
@@ -127,7 +128,7 @@ fn first_line(input: &mut impl BufRead) -> io::Result<Vec<u8>> {
     Ok(line)
 }
 
-/// The separator that a first line `sep=;` names, as spreadsheets write it.
+/// The separator in a first line `sep=;`, as spreadsheets write it.
 fn separator_line(line: &[u8]) -> Option<u8> {
     let line = line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line).trim_ascii_end();
     match line {
@@ -136,7 +137,7 @@ fn separator_line(line: &[u8]) -> Option<u8> {
     }
 }
 
-/// The separator with which the header has the most columns that are known, of several the first.
+/// The separator with which the header has the most known columns, the first of several.
 fn separator(header: &[u8]) -> u8 {
     let all = [VEHICLE, TIME, LAT, LON, LINE].concat();
     let known = |separator: &u8| {
@@ -147,7 +148,7 @@ fn separator(header: &[u8]) -> u8 {
     SEPARATORS.into_iter().find(|separator| known(separator) == most).unwrap_or(b',')
 }
 
-/// The next row, none at the end.
+/// The next row, `None` at the end.
 fn next(reader: &mut Reader<impl Read>, path: &Path) -> Result<Option<Row>, TraceError> {
     let mut row = StringRecord::new();
     match reader.read_record(&mut row) {
@@ -169,7 +170,7 @@ fn failure(path: &Path, error: csv::Error) -> TraceError {
     }
 }
 
-/// A column's name without what people write differently: letters and digits, lower case.
+/// A column's name in normal form: letters and digits, lower case.
 fn plain(header: &str) -> String {
     header.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
 }
@@ -190,8 +191,8 @@ fn named(headers: &StringRecord, names: &[&str]) -> Vec<usize> {
     found
 }
 
-/// The first of `candidates` that reads in at least half of the rows, else the one that reads in
-/// the most.
+/// The first of `candidates` that can be read in at least half of the rows, else the one that can
+/// be read in the most.
 fn best<T: Copy>(candidates: &[T], sample: &[Row], reads: impl Fn(T, &StringRecord) -> bool) -> Option<T> {
     let rows = || sample.iter().filter_map(|(_, row)| row.as_ref());
     let half = rows().count().div_ceil(2);
@@ -266,7 +267,7 @@ mod tests {
     use super::*;
     use crate::fleet::trace::Trace;
 
-    /// The vehicles, and ms, degrees of each fix.
+    /// The vehicle, ms and degrees of each fix.
     fn told(text: &[u8]) -> Vec<(String, i64, f64, f64)> {
         let trace = parse(text).unwrap_or_else(|error| panic!("{error}"));
         let tell = |p: &crate::fleet::trace::Position| {
@@ -305,7 +306,8 @@ mod tests {
         ] {
             assert_eq!(told(text.as_bytes()), std::slice::from_ref(&fix), "{text}");
         }
-        // A name that reads in half of the rows is enough; a worse one does not win by a few rows.
+        // A name that can be read in half of the rows is enough; a worse one does not win by a few
+        // rows.
         let rows = "id,vehicle,timestamp,lat,lon\n1,a,1,52,21\n2,,2,52,21\n3,a,3,52,21\n4,a,4,52,21\n";
         let trace = parse(rows.as_bytes()).expect("three good rows");
         assert_eq!((&trace.vehicles[..], trace.malformed.count), (&["a".to_owned()][..], 1));

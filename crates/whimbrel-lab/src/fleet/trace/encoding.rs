@@ -1,9 +1,9 @@
-//! Text in the encodings that recordings come in.
+//! Text in the encodings of recordings.
 
 use std::borrow::Cow;
 
-/// What windows-1252 has for the bytes 0x80 to 0x9f; the rest of it is ISO 8859-1, whose characters
-/// have the numbers of their bytes. Bytes that it leaves free are control characters, as in the
+/// The characters of the bytes 0x80 to 0x9f in windows-1252. The rest of it is ISO 8859-1, whose
+/// characters have the numbers of their bytes. Unassigned bytes are control characters, as in the
 /// WHATWG's standard.
 const WINDOWS_1252: [char; 32] = [
     '\u{20ac}', '\u{81}', '\u{201a}', '\u{192}', '\u{201e}', '\u{2026}', '\u{2020}', '\u{2021}', '\u{2c6}', '\u{2030}',
@@ -12,14 +12,14 @@ const WINDOWS_1252: [char; 32] = [
     '\u{17e}', '\u{178}',
 ];
 
-/// Bytes in which the encoding of an XML document is declared, at most.
+/// The bytes in which the encoding of an XML document is declared, at most.
 const DECLARATION_MAX: usize = 256;
 
-/// The text of an XML document: UTF-8, UTF-16 with a byte order mark, or what its declaration says
-/// (XML 1.0, 4.3.3).
+/// The text of an XML document: UTF-8, UTF-16 with a byte order mark, or the encoding of its
+/// declaration (XML 1.0, 4.3.3).
 ///
 /// # Errors
-/// Says what is wrong: another encoding than these, ISO 8859-1 and windows-1252, or bytes that are
+/// Tells the mistake: an encoding other than these, ISO 8859-1 and windows-1252, or bytes that are
 /// not as declared.
 pub fn xml(bytes: &[u8]) -> Result<Cow<'_, str>, String> {
     if let Some(text) = utf_16(bytes) {
@@ -45,7 +45,7 @@ fn single(byte: u8) -> char {
     }
 }
 
-/// The encoding that an XML declaration names, in small letters.
+/// The encoding in an XML declaration, in lower case.
 fn declared(bytes: &[u8]) -> Option<String> {
     let head = bytes.strip_prefix(b"<?xml")?;
     let head: String = head.iter().take(DECLARATION_MAX).map(|&byte| char::from(byte)).collect();
@@ -55,7 +55,7 @@ fn declared(bytes: &[u8]) -> Option<String> {
     value[1..].split_once(quote).map(|(name, _)| name.to_ascii_lowercase())
 }
 
-/// The text behind a byte order mark of UTF-16, if there is one.
+/// The text after a byte order mark of UTF-16, if there is one.
 pub fn utf_16(bytes: &[u8]) -> Option<Result<String, String>> {
     let (rest, unit): (_, fn([u8; 2]) -> u16) = match bytes {
         [0xff, 0xfe, rest @ ..] => (rest, u16::from_le_bytes),

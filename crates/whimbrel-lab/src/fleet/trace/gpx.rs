@@ -1,4 +1,4 @@
-//! GPX: each track is a vehicle, its name the vehicle's name and its type the line's.
+//! GPX: each track is a vehicle; its name is the vehicle's name, and its type the line's.
 
 use std::fmt;
 use std::path::Path;
@@ -10,7 +10,7 @@ use super::build::{Builder, Record};
 use super::time;
 use crate::fleet::geo::Place;
 
-/// Reads the tracks into `builder`. `path` is what errors name.
+/// Reads the tracks into `builder`. Errors name `path`.
 pub fn read(path: &Path, text: &str, builder: &mut Builder) -> Result<(), TraceError> {
     let syntax = |line: u32, why: String| TraceError::Syntax { place: format!("{}:{line}", path.display()), why };
     let document = Document::parse(text).map_err(|error| syntax(error.pos().row, format!("no valid XML: {error}")))?;
@@ -45,8 +45,8 @@ fn fix(point: &Node<'_, '_>) -> Result<(i64, Place), String> {
     Ok((millis, place))
 }
 
-/// Where a point is in its file. Shown for malformed points only, since finding the line means
-/// counting lines.
+/// The place of a point in its file. It is shown for malformed points only, since finding the line
+/// means counting lines.
 struct At<'a, 'input> {
     path: &'a Path,
     point: Node<'a, 'input>,
@@ -59,7 +59,7 @@ impl fmt::Display for At<'_, '_> {
     }
 }
 
-/// GPX 1.0, 1.1 and files without a namespace name their elements alike; only local names are
+/// GPX 1.0, 1.1 and files without a namespace have the same element names; only local names are
 /// compared.
 trait Local<'a> {
     fn has_tag_name_local(&self, name: &str) -> bool;

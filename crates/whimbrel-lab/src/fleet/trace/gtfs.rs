@@ -1,9 +1,9 @@
 //! GTFS-realtime: the vehicle positions in one or several feed messages.
 //!
-//! Only the fields needed are described; see gtfs-realtime.proto of the GTFS-realtime reference for
-//! the rest. The outer message is taken apart by hand, so that one broken entity costs no others,
-//! and so that feed messages written one after the other without lengths keep each its own
-//! timestamp.
+//! Only the needed fields are described; see gtfs-realtime.proto of the GTFS-realtime reference for
+//! the rest. The outer message is parsed by hand, so that one broken entity costs no others, and so
+//! that feed messages that were written one after the other without lengths keep their own
+//! timestamps.
 
 use std::path::Path;
 
@@ -77,7 +77,7 @@ struct VehicleDescriptor {
     license_plate: String,
 }
 
-/// Reads the vehicle positions into `builder`. `path` is what errors name.
+/// Reads the vehicle positions into `builder`. Errors name `path`.
 pub fn read(path: &Path, bytes: &[u8], builder: &mut Builder) -> Result<(), TraceError> {
     let syntax = |why: String| TraceError::Syntax { place: path.display().to_string(), why };
     let (fields, cut) = take_apart(bytes).map_err(|why| syntax(format!("no GTFS-realtime feed: {why}")))?;
@@ -103,7 +103,7 @@ pub fn read(path: &Path, bytes: &[u8], builder: &mut Builder) -> Result<(), Trac
                 continue;
             }
         };
-        // Trip updates and alerts have no vehicle position; they are none of ours.
+        // Trip updates and alerts have no vehicle position; they are skipped.
         let Some(position) = &entity.vehicle else { continue };
         if entity.is_deleted {
             builder.deleted();
@@ -120,8 +120,8 @@ pub fn read(path: &Path, bytes: &[u8], builder: &mut Builder) -> Result<(), Trac
     }
 }
 
-/// A position as a record. Without a description of the vehicle it is known by its trip, which
-/// stays the same from feed to feed, and only without one by the entity, which need not.
+/// A position as a record. A vehicle without a description is identified by its trip, which stays
+/// the same from feed to feed, and only without a trip by the entity, which need not stay the same.
 fn record<'a>(entity: &'a str, report: &'a VehiclePosition, fed_at: u64) -> Result<Record<'a>, &'static str> {
     let position = report.position.as_ref().ok_or("a vehicle without position")?;
     let stamp = if report.timestamp > 0 { report.timestamp } else { fed_at };
@@ -147,8 +147,8 @@ struct Field<'a> {
     bytes: &'a [u8],
 }
 
-/// Takes feed messages apart: one, or several, without lengths between them or with one before
-/// each. If the file was cut off, what there is of it, and why it is not whole.
+/// Splits the file into feed messages: one, or several, without lengths between them or with a
+/// length before each. If the file was cut off, returns what there is, and why it is incomplete.
 fn take_apart(bytes: &[u8]) -> Result<(Vec<Field<'_>>, Option<String>), String> {
     if bytes.is_empty() {
         return Err("it is empty".to_owned());
@@ -165,8 +165,8 @@ fn take_apart(bytes: &[u8]) -> Result<(Vec<Field<'_>>, Option<String>), String> 
     }
 }
 
-/// Takes a feed message, or several without lengths between them, apart; tells why that ends early,
-/// if it does.
+/// Splits one or several feed messages without lengths into fields; tells why it ended early, if it
+/// did.
 fn fields(mut bytes: &[u8]) -> (Vec<Field<'_>>, Option<String>) {
     let mut fields: Vec<Field<'_>> = Vec::new();
     while !bytes.is_empty() {
@@ -191,7 +191,7 @@ fn field<'a>(bytes: &mut &'a [u8], fields: &mut Vec<Field<'a>>) -> Result<(), St
     skip_field(wire, tag, bytes, DecodeContext::default()).map_err(|error| error.to_string())
 }
 
-/// Takes feed messages with a length before each apart.
+/// Splits feed messages with a length before each into fields.
 fn delimited(mut bytes: &[u8]) -> Option<Vec<Field<'_>>> {
     let mut all = Vec::new();
     while !bytes.is_empty() {
@@ -203,7 +203,7 @@ fn delimited(mut bytes: &[u8]) -> Option<Vec<Field<'_>>> {
     Some(all)
 }
 
-/// Takes a length and so many bytes.
+/// Takes a length, and that many bytes.
 fn prefixed<'a>(bytes: &mut &'a [u8]) -> Result<&'a [u8], String> {
     let length = decode_varint(bytes).map_err(|error| error.to_string())?;
     let length = usize::try_from(length).ok().filter(|&length| length <= bytes.len());

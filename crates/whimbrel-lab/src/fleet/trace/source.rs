@@ -1,4 +1,4 @@
-//! Which reader a file is for, and the bytes it gets.
+//! The reader for a file, and the bytes that it is given.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -10,11 +10,11 @@ use ruzstd::decoding::{FrameDecoder, StreamingDecoder};
 use super::build::Builder;
 use super::{Trace, TraceError, csv, encoding, gpx, gtfs};
 
-/// The most bytes of a CSV file, once decompressed.
+/// The number of bytes of a CSV file, once decompressed, at most.
 const MAX_STREAMED: u64 = 4 << 30;
-/// The most bytes of a file that is read as a whole, once decompressed.
+/// The number of bytes of a file that is read as a whole, once decompressed, at most.
 const MAX_WHOLE: u64 = 256 << 20;
-/// The most feed messages in a directory.
+/// The number of feed messages in a directory, at most.
 const MAX_SNAPSHOTS: usize = 100_000;
 
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
@@ -34,7 +34,7 @@ pub fn read(path: &Path) -> Result<Trace, TraceError> {
         for snapshot in snapshots(path)? {
             let input = open(&snapshot)?;
             match gtfs::read(&snapshot, &whole(&snapshot, input)?, &mut builder) {
-                // One file that is none, of a failed download for instance, costs no others.
+                // One file that is not a feed message, such as a failed download, costs no others.
                 Err(TraceError::Syntax { place, why }) => builder.malformed(place, why)?,
                 read => read?,
             }
@@ -62,7 +62,7 @@ pub fn read(path: &Path) -> Result<Trace, TraceError> {
     builder.build()
 }
 
-/// The program that unpacks a file that begins like this, whatever its name is; none if it is not
+/// The program that unpacks a file with this beginning, whatever its name is; `None` if it is not
 /// packed.
 fn packed(start: &[u8]) -> Option<&'static str> {
     match start {
@@ -98,7 +98,7 @@ fn whole(path: &Path, input: impl Read) -> Result<Vec<u8>, TraceError> {
     Ok(bytes)
 }
 
-/// A reader that fails when there is more than it may read.
+/// A reader that fails when there are more bytes than it may read.
 struct Bounded<R> {
     input: R,
     left: u64,
@@ -114,7 +114,7 @@ impl<R: Read> Read for Bounded<R> {
     }
 }
 
-/// What the frames of a zstd file hold, one after the other.
+/// The content of a zstd file's frames, one after the other.
 struct Frames {
     current: Option<StreamingDecoder<BufReader<File>, FrameDecoder>>,
 }

@@ -1,4 +1,4 @@
-//! Times as recordings write them.
+//! The formats of times in recordings.
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
@@ -12,7 +12,7 @@ const NANOS_FROM: f64 = 1e17;
 /// The year 10000: dates have no later ones either.
 const MILLIS_UNTIL: f64 = 253_402_300_800_000.0;
 
-/// Unix time in the unit that its size tells, as ms.
+/// Unix time in the unit that its size implies, as ms.
 pub fn unix(number: f64) -> Option<i64> {
     let millis = match number {
         _ if !number.is_finite() || number < 0.0 => return None,
@@ -32,8 +32,8 @@ pub fn millis(text: &str) -> Option<i64> {
     }
 }
 
-/// RFC 3339, also with a space for the `T`, with an offset in hours only, with `UTC` or `GMT`
-/// behind it, or without a zone, which is UTC: ms since the Unix epoch. A date alone is none.
+/// RFC 3339, also with a space for the `T`, with an offset in hours only, with `UTC` or `GMT` after
+/// it, or without a zone, which is UTC: ms since the Unix epoch. A date alone is not accepted.
 pub fn date_and_time(text: &str) -> Option<i64> {
     let text = ["UTC", "GMT"].iter().find_map(|zone| text.strip_suffix(zone)).unwrap_or(text).trim();
     if !text.contains(':') {

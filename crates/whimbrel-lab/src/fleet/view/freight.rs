@@ -1,4 +1,4 @@
-//! The freight desk: orders, dispatchers, the checker's verdict, and how the broker is.
+//! The freight desk: orders, dispatchers, the checker's verdict, and the broker's state.
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
@@ -13,12 +13,12 @@ use crate::fleet::board;
 use crate::fleet::crashes::{Crashes, Health};
 use crate::fleet::freight::{DispatcherRow, Presence, Snapshot};
 
-/// Room for the names of dispatchers, which all begin alike.
+/// The room for the names of dispatchers, without their common prefix.
 const NAME: usize = 6;
-/// What they begin with.
+/// Their common prefix.
 const PREFIX: &str = "dispatch-";
 
-/// How many rows are needed on this side.
+/// The number of rows that are needed on this side.
 pub fn height(snapshot: &board::Snapshot, side: Rect) -> u16 {
     match &snapshot.freight {
         None => 0,
@@ -88,7 +88,7 @@ fn row(dispatcher: &DispatcherRow, is_wide: bool) -> Line<'static> {
     Line::from(spans)
 }
 
-/// How the broker is, and how it was.
+/// The broker's state, now and before.
 fn health(crashes: &Crashes, is_wide: bool) -> Line<'static> {
     let ends = crashes.ends().map_or("kill -9 not yet".to_owned(), |(what, count)| format!("{what} ×{count}  "));
     let seconds = |span: std::time::Duration| format!("{:.2} s", span.as_secs_f64());

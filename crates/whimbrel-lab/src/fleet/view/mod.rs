@@ -1,5 +1,4 @@
-//! What people see of a run: a live screen on a terminal, a status line every few seconds
-//! elsewhere.
+//! The view of a run: a live screen on a terminal, a status line every few seconds elsewhere.
 
 mod freight;
 pub mod plain;
@@ -12,35 +11,35 @@ use std::time::Duration;
 
 use super::board::Snapshot;
 
-/// What does not change during a run.
+/// The data that do not change during a run.
 #[derive(Clone, Debug)]
 pub struct Titles {
-    /// What is replayed.
+    /// The trace that is replayed.
     pub trace: String,
     /// Its number of lines.
     pub lines: usize,
     /// Its number of vehicles.
     pub vehicles: usize,
-    /// How much faster than recorded.
+    /// The speed relative to the recording.
     pub speed_up: f64,
-    /// Where the broker is: `127.0.0.1:PORT`, and whose it is.
+    /// The broker's address, `127.0.0.1:PORT`, and whose it is.
     pub broker: String,
-    /// Where others can connect: `HOST:PORT`.
+    /// The address at which other clients can connect: `HOST:PORT`.
     pub address: String,
-    /// Where a browser finds the console of an own broker.
+    /// The URL of an own broker's console.
     pub console: Option<String>,
-    /// Whose data it is; none if it is nobody's.
+    /// The attribution of the data, if they need one.
     pub notice: Option<String>,
 }
 
-/// `1:02:03` or `02:03`.
+/// A span as `1:02:03` or `02:03`.
 pub fn clock(span: Duration) -> String {
     let seconds = span.as_secs();
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     if hours > 0 { format!("{hours}:{minutes:02}:{seconds:02}") } else { format!("{minutes:02}:{seconds:02}") }
 }
 
-/// A whole number with its thousands apart.
+/// A whole number with separated thousands.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -53,7 +52,7 @@ pub fn grouped(number: u64) -> String {
     text
 }
 
-/// Milliseconds with as many decimals as they deserve.
+/// Milliseconds with a sensible number of decimals.
 pub fn millis(value: f64) -> String {
     match value {
         _ if value < 10.0 => format!("{value:.2}"),

@@ -7,7 +7,7 @@ use crate::fleet::board::{self, Phase};
 use crate::fleet::regions::{Health, Snapshot};
 use crate::fleet::selection::{Kind, Watch};
 
-/// What is said before the run.
+/// The text before the run.
 pub fn head(titles: &Titles) -> String {
     let Titles { trace, lines, vehicles, speed_up, broker, .. } = titles;
     let mut text = format!("{vehicles} vehicles on {lines} lines, {trace}, at {speed_up} times their speed; {broker}");
@@ -20,7 +20,7 @@ pub fn head(titles: &Titles) -> String {
     text
 }
 
-/// The run at one moment, in one line.
+/// The state of the run in one line.
 pub fn status(snapshot: &board::Snapshot) -> String {
     let connected: u32 = snapshot.seats.iter().map(|seats| seats.connected).sum();
     let wanted: u32 = snapshot.seats.iter().map(|seats| seats.wanted).sum();
@@ -82,7 +82,7 @@ pub fn status(snapshot: &board::Snapshot) -> String {
     text
 }
 
-/// Who is where, what became of brokers and links, and how long that took.
+/// The clients of each region, the state of brokers and links, and how long recovery took.
 fn places(regions: &Snapshot) -> String {
     let seconds = |span: Option<Duration>| span.map(|span| format!(" {:.1} s", span.as_secs_f64())).unwrap_or_default();
     let mut parts: Vec<String> = Vec::new();

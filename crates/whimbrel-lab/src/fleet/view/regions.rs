@@ -1,4 +1,4 @@
-//! The regions: who is there, and how their brokers and the links between them are.
+//! The regions: their clients, and the state of their brokers and links.
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
@@ -13,12 +13,12 @@ use crate::fleet::board;
 use crate::fleet::regions::{Class, Health, LinkRow, RegionRow, Snapshot};
 use crate::fleet::roles::Role;
 
-/// Room for names of regions.
+/// The room for names of regions.
 const NAME: usize = 10;
-/// The letters by which a link tells its ends.
+/// The number of letters by which a link names its ends.
 const SHORT: usize = 3;
 
-/// How many rows are needed on this side.
+/// The number of rows that are needed on this side.
 pub fn height(snapshot: &board::Snapshot, side: Rect) -> u16 {
     match &snapshot.regions {
         None => 0,
@@ -27,7 +27,7 @@ pub fn height(snapshot: &board::Snapshot, side: Rect) -> u16 {
     }
 }
 
-/// Shows them.
+/// Shows the regions.
 pub fn show(frame: &mut Frame<'_>, area: Rect, snapshot: &board::Snapshot) {
     let Some(regions) = snapshot.regions.as_ref().filter(|_| area.height >= 3) else { return };
     let is_wide = area.width >= WIDE;
@@ -50,7 +50,7 @@ pub fn show(frame: &mut Frame<'_>, area: Rect, snapshot: &board::Snapshot) {
     frame.render_widget(Paragraph::new(lines), inner);
 }
 
-/// What goes on, or how long the worst of it took.
+/// The present disturbance, or how long the worst one took.
 fn health(regions: &Snapshot) -> Span<'static> {
     let is_down = regions.regions.iter().find(|region| region.health != Health::Serves);
     let worst = regions.regions.iter().filter_map(|region| region.worst_served).chain(regions.worst_cut_served).max();

@@ -1,4 +1,4 @@
-//! Consoles that lose their signal: who has one, what was recovered, and what the checker says.
+//! Consoles that lose their signal: their signals, recovered events, and the checker's verdict.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -14,14 +14,14 @@ use crate::fleet::roaming::{Class, Roaming, Signal};
 
 /// Names before the marks of consoles.
 const NAMES: [&str; 2] = ["semi-durable ", "nondurable   "];
-/// Room for the label before the curve.
+/// The room for the label before the curve.
 const LABEL: u16 = 18;
-/// A side of fewer rows has no room for marks.
+/// A side with fewer rows has no room for marks.
 pub(super) const LOW: u16 = 30;
-/// A panel of so many columns has room for whole words.
+/// A panel with this many columns has room for whole words.
 pub(super) const WIDE: u16 = 50;
 
-/// How many rows are needed on this side.
+/// The number of rows that are needed on this side.
 pub fn height(snapshot: &Snapshot, side: Rect) -> u16 {
     let roaming = &snapshot.roaming;
     if roaming.is_empty() {
@@ -31,7 +31,7 @@ pub fn height(snapshot: &Snapshot, side: Rect) -> u16 {
     2 + if side.height < LOW { 2 } else { marks + 4 }
 }
 
-/// Marks in one row.
+/// The number of marks in one row.
 fn per_row(width: u16) -> usize {
     usize::from(width.saturating_sub(NAMES[0].len() as u16 + 2)).max(1)
 }
@@ -103,7 +103,7 @@ fn marks(name: &'static str, class: &Class, width: u16) -> Vec<Line<'static>> {
     class.signals.chunks(per_row(width)).enumerate().map(row).collect()
 }
 
-/// What came late, second by second: outages end in bursts.
+/// The recovered events, second by second: outages end in bursts.
 fn show_recovered(frame: &mut Frame<'_>, area: Rect, snapshot: &Snapshot) {
     let [label, curve] = Layout::horizontal([Constraint::Length(LABEL), Constraint::Min(0)]).areas(area);
     frame.render_widget(Line::from("recovered/s ".dim()), label);

@@ -1,4 +1,4 @@
-//! The live screen: a map of the vehicles, rates, delays and what the checker says.
+//! The live screen: a map of the vehicles, rates, delays and the checker's verdict.
 
 use std::collections::VecDeque;
 
@@ -16,24 +16,24 @@ use crate::fleet::fence::Fence;
 use crate::fleet::geo::Place;
 use crate::fleet::selection::{Kind, Watch};
 
-/// Places where vehicles were, shown as the streets; beyond it the oldest are forgotten.
+/// The number of places shown as streets, where vehicles were; beyond it the oldest are forgotten.
 const MAX_STREET_POINTS: usize = 20_000;
-/// Below this a vehicle stands, m/s.
+/// Below this speed a vehicle stands, m/s.
 const STANDING: f32 = 1.0;
-/// Above this it has a free road, m/s.
+/// Above this speed it has a free road, m/s.
 const FREE: f32 = 8.0;
 /// Dots of a braille character in each direction.
 const DOTS: (f64, f64) = (2.0, 4.0);
-/// A map of so many columns has room for vehicles as whole characters.
+/// A map with this many columns has room for vehicles as whole characters.
 const ROOMY: u16 = 70;
-/// Room for labels before sparklines.
+/// The room for labels before sparklines.
 const LABELS: u16 = 20;
-/// A side of so many rows has room for each watcher by content.
+/// A side with this many rows has room for each watcher by content.
 const TALL: u16 = 34;
-/// What watchers of fences and those of speeds are called.
+/// The names of watchers of fences and of speeds.
 const KINDS: [&str; 2] = ["in fences", "by speed"];
 
-/// The screen and what it remembers between frames.
+/// The screen, and its state between frames.
 pub struct Screen {
     titles: Titles,
     area: Extent,
@@ -52,7 +52,7 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// What holds all but the outermost hundredth of these places on each side.
+    /// The extent of all but the outermost hundredth of these places on each side.
     pub fn of(places: impl Iterator<Item = Place>) -> Extent {
         let (mut lats, mut lons): (Vec<f64>, Vec<f64>) = places.map(|place| (place.lat, place.lon)).unzip();
         let bounds = |values: &mut Vec<f64>| {
@@ -71,15 +71,15 @@ impl Extent {
         }
     }
 
-    /// Metres east and north of the middle.
+    /// The place as metres east and north of the middle.
     fn project(&self, place: Place) -> (f64, f64) {
         let east = self.middle.distance(Place { lat: self.middle.lat, ..place });
         let north = self.middle.distance(Place { lon: self.middle.lon, ..place });
         (east.copysign(place.lon - self.middle.lon), north.copysign(place.lat - self.middle.lat))
     }
 
-    /// Half the metres that a map of so many characters shows in each direction, at the same scale
-    /// in both.
+    /// Half of the metres that a map of this many characters shows in each direction, at the same
+    /// scale in both.
     fn fit(&self, area: Rect) -> (f64, f64) {
         let (width, height) = (f64::from(area.width.max(1)) * DOTS.0, f64::from(area.height.max(1)) * DOTS.1);
         let scale = (self.east / width).max(self.north / height);
@@ -111,7 +111,7 @@ impl Screen {
         frame.render_widget(self.top(snapshot, top.width), top);
         self.map(frame, map, snapshot);
         let sums = [Kind::Fence, Kind::Speed].map(|kind| Watch::sum(&snapshot.watches, kind));
-        // Where there is no room for a table of their own, watchers by content share one with the
+        // Where there is no room for their own table, watchers by content share one with the
         // checks.
         let freight = freight::height(snapshot, side);
         let places = regions::height(snapshot, side);
@@ -137,7 +137,7 @@ impl Screen {
         frame.render_widget(self.keys(snapshot), keys);
     }
 
-    /// Where vehicles are now will have been streets later.
+    /// Remembers where vehicles are now, to be shown as streets later.
     fn remember(&mut self, snapshot: &Snapshot) {
         self.last.resize(snapshot.sightings.len(), None);
         for (last, now) in self.last.iter_mut().zip(&snapshot.sightings) {
@@ -191,8 +191,7 @@ impl Screen {
             groups[group].1.push(self.area.project(sighting.place));
         }
         let streets: Vec<(f64, f64)> = self.streets.iter().copied().collect();
-        // Where there is room, a vehicle is seen better as a whole character than as one of its
-        // eight dots.
+        // Where there is room, a whole character shows a vehicle better than one of its eight dots.
         let marker = if inner.width >= ROOMY { Marker::Dot } else { Marker::Braille };
         let canvas =
             Canvas::default().block(block).marker(Marker::Braille).x_bounds([-east, east]).y_bounds([-north, north]);
@@ -222,7 +221,7 @@ impl Screen {
     }
 }
 
-/// How many lines the notice needs, with some room for words that do not fit.
+/// The number of rows that the notice needs, with some room for words that do not fit.
 fn lines_of(titles: &Titles, width: u16) -> u16 {
     let length = titles.notice.as_deref().unwrap_or_default().chars().count();
     let width = usize::from(width.max(1));
@@ -274,7 +273,7 @@ fn connections(seats: &[Seats; ROLES.len()]) -> Line<'static> {
             Role::Console => "consoles",
             Role::Watcher => "watchers",
             Role::Viewer => "map",
-            // They have a place of their own.
+            // They are shown elsewhere.
             Role::SemiDurable | Role::Nondurable => continue,
         };
         let Seats { connected, wanted, .. } = *seats;
@@ -302,8 +301,8 @@ fn show_checks(frame: &mut Frame<'_>, area: Rect, snapshot: &Snapshot, sums: &[W
     let mut third =
         vec![grouped(tally.delivered).bold(), " delivered  ".dim(), grouped(in_flight).bold(), " on their way  ".dim()];
     if tally.reported > 0 {
-        // Volatile, and accepted by a broker that was killed before it could deliver them: it has
-        // said so.
+        // Volatile messages that were accepted by a broker that was killed before it could deliver
+        // them: it has told that.
         third.extend([grouped(tally.reported).bold(), " told missing".dim()]);
     }
     let fourth = vec![
@@ -314,7 +313,7 @@ fn show_checks(frame: &mut Frame<'_>, area: Rect, snapshot: &Snapshot, sums: &[W
         " lost".dim(),
     ];
     let mut lines: Vec<Line<'_>> = [first, second, third, fourth].map(Line::from).into();
-    // Cut off where they have a table of their own.
+    // Omitted where they have their own table.
     for (name, sum) in KINDS.into_iter().zip(sums) {
         let mut line = vec![format!("{name}: ").dim(), grouped(sum.delivered).bold(), "  ".into()];
         line.extend(count("lost", sum.lost));

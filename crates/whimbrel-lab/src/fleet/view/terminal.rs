@@ -1,4 +1,4 @@
-//! The terminal: entered, drawn to, listened to, and given back as it was.
+//! The terminal: entered, drawn to, listened to, and restored.
 
 use std::io;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use super::screen::Screen;
 use crate::fleet::board::Board;
 
-/// Time between two frames.
+/// The time between two frames.
 const FRAME: Duration = Duration::from_millis(200);
 
 /// The live view, on a thread of its own, so that drawing delays no delivery.
@@ -30,13 +30,13 @@ impl LiveView {
             let mut terminal = ratatui::try_init()?;
             let shown = show(&mut terminal, &board, screen, &quit, &ended);
             ratatui::try_restore()?;
-            // Without a view nobody can press a key to end the run.
+            // Without a view no key can end the run.
             shown.inspect_err(|_| _ = quit.send_replace(true))
         })?;
         Ok(LiveView { thread, end })
     }
 
-    /// Gives the terminal back.
+    /// Restores the terminal.
     pub fn stop(self) -> io::Result<()> {
         self.end.store(true, Ordering::Relaxed);
         self.thread.join().unwrap_or_else(|_| Err(io::Error::other("the view has panicked")))
@@ -60,7 +60,7 @@ fn show(
     Ok(())
 }
 
-/// In the view's mode the terminal gives Ctrl-C as a key.
+/// In the view's mode the terminal reports Ctrl-C as a key.
 fn wants_to_quit(event: &Event) -> bool {
     let Some(key) = event.as_key_press_event() else { return false };
     match key.code {
