@@ -1,5 +1,5 @@
 //! Broker processes of this program, alone or linked with each other, that can be killed and
-//! started again with what they have on the disk.
+//! started again with their data on disk.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -19,25 +19,25 @@ use crate::bench::wire::Protocol;
 /// How long the broker may take to answer a request for its metrics.
 const METRICS_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How often the disk is asked to make a few bytes durable, to know what that takes.
+/// The number of probes of how long the disk takes to make a few bytes durable.
 const PROBES: usize = 101;
 
 /// How long links may take to come up.
 const LINKED_WITHIN: Duration = Duration::from_secs(20);
 
-/// The pause between two looks at whether they have.
+/// The pause between two checks of the links.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// How a broker is started.
 #[derive(Clone, Debug, Default)]
 pub struct Setup {
-    /// Its name among others.
+    /// Its name in the overlay.
     pub name: String,
     /// The core that it is bound to.
     pub core: usize,
     /// The core that the calling thread is bound to afterwards.
     pub own_core: usize,
-    /// Overlay addresses of those that it links with.
+    /// The overlay addresses of the brokers that it links with.
     pub peers: Vec<SocketAddr>,
     /// Settings as in its configuration file.
     pub settings: String,
@@ -45,19 +45,20 @@ pub struct Setup {
     pub has_data: bool,
 }
 
-/// See the module's documentation. Ends with this value, and its data with it.
+/// See the module's documentation. The process ends, and its data are removed, when this is
+/// dropped.
 pub struct Broker {
     child: Child,
     folder: TempDir,
     setup: Setup,
     http: SocketAddr,
-    /// Where its clients connect.
+    /// The target of its clients.
     pub target: Target,
-    /// Where other brokers connect.
+    /// The address for other brokers.
     pub overlay: SocketAddr,
 }
 
-/// Where a process listens.
+/// The addresses at which a process listens.
 struct Addresses {
     mqtt: SocketAddr,
     http: SocketAddr,
@@ -65,7 +66,7 @@ struct Addresses {
 }
 
 impl Broker {
-    /// Starts a broker with a fresh folder in the system's temporary one.
+    /// Starts a broker with a fresh folder in the system's temporary directory.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -77,7 +78,7 @@ impl Broker {
         Ok(Broker { child, folder, setup, http, target, overlay })
     }
 
-    /// Kills it without a word.
+    /// Kills it (SIGKILL).
     ///
     /// # Errors
     /// When it has ended already.
@@ -132,7 +133,7 @@ impl Broker {
         self.metrics()?.get(name).copied().with_context(|| format!("the broker does not tell {name}"))
     }
 
-    /// Waits until so many of its links are up.
+    /// Waits until a number of its links is up.
     ///
     /// # Errors
     /// When that takes too long.
@@ -145,7 +146,7 @@ impl Broker {
         Ok(())
     }
 
-    /// What it takes to make half a kilobyte durable where its data are: the median.
+    /// The median time to make half a kilobyte durable where its data are.
     ///
     /// # Errors
     /// When the disk refuses.
@@ -177,7 +178,8 @@ fn launch(folder: &TempDir, setup: &Setup, [mqtt, overlay]: [SocketAddr; 2]) -> 
     command.args([format!("--listen-mqtt={mqtt}"), format!("--listen-overlay={overlay}")]);
     command.args(["tls", "ws", "wss"].map(|listener| format!("--listen-{listener}=off")));
     command.args(setup.peers.iter().map(|peer| format!("--peer={peer}")));
-    // The links are those that are asked for: nobody links with brokers that it only learns of.
+    // The links are exactly those that are asked for: brokers do not link with others that they
+    // learn of.
     command.arg("--overlay-links=0");
     if setup.has_data {
         command.arg("--data").arg(folder.path().join("data"));
@@ -201,7 +203,7 @@ fn launch(folder: &TempDir, setup: &Setup, [mqtt, overlay]: [SocketAddr; 2]) -> 
     let ready: serde_json::Value = match serde_json::from_str(&line) {
         Ok(ready) => ready,
         Err(_) => {
-            // It has told why, and ends or has ended.
+            // It has reported why, and ends or has ended.
             let _ = child.kill();
             let _ = child.wait();
             bail!("no ready line: {}", std::fs::read_to_string(log_path).unwrap_or_default())

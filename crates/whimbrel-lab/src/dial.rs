@@ -54,7 +54,7 @@ impl fmt::Debug for Dial {
 }
 
 impl Dial {
-    /// What was given, for the client library. Warns of what has no effect.
+    /// The options for the client library. Warns of options without effect.
     pub fn options(&self) -> Options {
         if !self.is_secure() && (self.insecure || self.ca.is_some() || self.cert.is_some()) {
             eprintln!(
@@ -79,7 +79,7 @@ impl Dial {
         ["mqtts", "ssl", "tls", "wss"].iter().any(|scheme| self.url.starts_with(&format!("{scheme}:")))
     }
 
-    /// Whom to trust.
+    /// The trusted certificates.
     fn trust(&self) -> Tls {
         match &self.ca {
             _ if self.insecure => Tls::Insecure,
@@ -88,10 +88,10 @@ impl Dial {
         }
     }
 
-    /// The same, with the files of certificates read once for many connections.
+    /// As [`Self::options`], with the certificate files read once for many connections.
     ///
     /// # Errors
-    /// One of them cannot be used.
+    /// When one of them cannot be used.
     pub fn options_for_many(&self) -> Result<Options> {
         if !self.is_secure() {
             return Ok(self.options());
@@ -106,12 +106,12 @@ impl Dial {
     /// Connects.
     ///
     /// # Errors
-    /// There is no connection: why, and what may help.
+    /// When there is no connection: why, and what may help.
     pub async fn connect(&self, options: Options) -> Result<(Client, Events)> {
         Client::connect(options).await.map_err(|error| self.explained(error))
     }
 
-    /// An error of connecting, with what may help.
+    /// An error of connecting, with a remedy.
     pub fn explained(&self, error: Error) -> AnyError {
         let told = format!("cannot connect to {}: {error}", self.url);
         match self.hint(&error) {
@@ -140,15 +140,15 @@ impl Dial {
     }
 }
 
-/// What to do where a broker's certificate is not trusted.
+/// The remedy for an untrusted certificate of a broker.
 pub const UNTRUSTED: &str = "Name the authority that has signed it (--ca FILE), and the host as its certificate does; \
     --insecure trusts anybody, for development only";
 
-/// What may be meant by a connection that ends before it has begun.
+/// Explanations of a connection that ends before it has begun.
 const HANGS_UP: &str =
     "It has hung up: is MQTT spoken at this port as --url says (mqtts:// for TLS, ws:// for WebSocket)?";
 
-/// Reasons that a client without a name meets.
+/// The reasons with which a client without a user name is refused.
 const SIGN_IN: [ReasonCode; 2] = [ReasonCode::BAD_USER_NAME_OR_PASSWORD, ReasonCode::NOT_AUTHORIZED];
 
 fn version(text: &str) -> Result<Version, &'static str> {

@@ -6,11 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::bench::report::number;
 
-/// How far a figure may lie from a value that it is to be about the same as, as a part of that
-/// value.
+/// The relative difference that "about" allows.
 const ABOUT: f64 = 0.1;
 
-/// How far a percentage may lie from one that was computed, in points.
+/// The difference from a computed percentage that "near" allows, in points.
 const POINTS: f64 = 2.0;
 
 /// The direction of a goal.
@@ -25,10 +24,10 @@ pub enum Op {
     /// Exactly.
     #[serde(rename = "=")]
     Exactly,
-    /// Within 10 % of it.
+    /// Within 10 % of the value.
     #[serde(rename = "±10%")]
     About,
-    /// Percentages: within 2 points of it.
+    /// Percentages: within 2 points of the value.
     #[serde(rename = "±2")]
     Near,
 }
@@ -36,9 +35,9 @@ pub enum Op {
 /// A bound for a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Goal {
-    /// Direction.
+    /// The direction.
     pub op: Op,
-    /// Bound.
+    /// The bound.
     pub value: f64,
 }
 
@@ -68,8 +67,8 @@ impl Goal {
         Goal { op: Op::Near, value }
     }
 
-    /// Whether a figure that is known to lie from `low` to `high` may meet it; for an exact figure
-    /// they are the same.
+    /// Whether a figure that is known to lie from `low` to `high` may meet the goal; for an exact
+    /// figure they are equal.
     pub fn is_met(self, [low, high]: [f64; 2]) -> bool {
         let around = |slack: f64| low <= self.value + slack && high >= self.value - slack;
         match self.op {

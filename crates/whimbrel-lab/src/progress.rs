@@ -1,4 +1,4 @@
-//! Progress of a long run, on standard error if somebody looks at it.
+//! The progress of a long run, on standard error if that is a terminal.
 
 use std::io::IsTerminal;
 

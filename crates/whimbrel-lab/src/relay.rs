@@ -1,9 +1,9 @@
-//! The simulator's link of a wide area before a real UDP port: what clients send to the relay
-//! reaches the broker as late, and with as much loss, as the profile says, and so do the answers.
+//! The simulator's wide-area link in front of a real UDP port: datagrams of clients reach the
+//! broker as late, and with as much loss, as the profile says, and so do the answers.
 //!
-//! Each client address has a socket of its own towards the broker, and links of its own in both
-//! directions. One task owns all of them; [`Relay`] is its handle, and dropping it ends the task
-//! and closes the sockets.
+//! Each client address has its own socket towards the broker, and its own links in both directions.
+//! One task owns all of them; [`Relay`] is its handle, and dropping it ends the task and closes the
+//! sockets.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -25,19 +25,19 @@ pub const PEERS_MAX: usize = 1024;
 const DATAGRAM_MAX: usize = 65_535;
 /// Answers that wait for the relay's task, over all clients.
 const ANSWERS_MAX: usize = 1024;
-/// How far ahead the task looks when nothing is under way.
+/// How far ahead the task looks when nothing is in flight.
 const FAR: Duration = Duration::from_secs(3600);
 
-/// What the relay's links have done.
+/// The counters of the relay's links.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Tally {
     /// From the clients to the broker.
     pub up: Counters,
     /// From the broker to the clients.
     pub down: Counters,
-    /// Datagrams of clients beyond [`PEERS_MAX`], or for whom no socket could be had.
+    /// Datagrams of clients beyond [`PEERS_MAX`], or for which no socket could be opened.
     pub refused: u64,
-    /// Datagrams that a socket did not take when they had arrived.
+    /// Arrived datagrams that a socket did not take.
     pub unsent: u64,
 }
 
@@ -48,7 +48,7 @@ struct Peer {
     socket: Arc<UdpSocket>,
 }
 
-/// What the task and the handle share. The lock is held for moments only.
+/// The state that the task and the handle share. The lock is held for moments only.
 struct State {
     began: Instant,
     profiles: [WanProfile; 2],
@@ -68,7 +68,7 @@ impl State {
         self.peers.values().flat_map(|peer| [peer.up.next_arrival(), peer.down.next_arrival()]).flatten().min()
     }
 
-    /// A client that is new.
+    /// Adds a new client.
     fn join(&mut self, client: SocketAddr, socket: Arc<UdpSocket>) {
         let [mut up, mut down] = self.profiles.map(|profile| Wan::new(profile, self.random.fork()));
         if self.is_cut {
@@ -78,8 +78,8 @@ impl State {
         self.peers.insert(client, Peer { up, down, socket });
     }
 
-    /// What has arrived, handed to the sockets. A socket that takes nothing loses it, as a network
-    /// would.
+    /// Passes arrived datagrams to the sockets. A socket that takes nothing loses them, as a
+    /// network would.
     fn deliver(&mut self, front: &UdpSocket) {
         let now = self.now();
         for (client, peer) in &mut self.peers {
@@ -103,7 +103,7 @@ pub struct Relay {
 
 impl Relay {
     /// Listens at `listen` and relays to `target`, within a runtime of tokio. The same seed and the
-    /// same moments give the same fates.
+    /// same times give the same fates.
     ///
     /// # Errors
     /// When `listen` cannot be bound.
@@ -116,7 +116,7 @@ impl Relay {
     ) -> io::Result<Relay> {
         let front = UdpSocket::bind(listen).await?;
         let addr = front.local_addr()?;
-        // Before the runtime has seen it writable once, `try_send_to` takes nothing.
+        // Before the runtime has seen the socket writable once, `try_send_to` takes nothing.
         front.writable().await?;
         let state = Arc::new(Mutex::new(State {
             began: Instant::now(),
@@ -132,12 +132,12 @@ impl Relay {
         Ok(Relay { addr, state, changed, task })
     }
 
-    /// Where clients send to.
+    /// The address to which clients send.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// Nothing passes from now on, in both directions; what is under way is lost.
+    /// Cuts both directions: nothing passes, and datagrams in flight are lost.
     pub fn cut(&self) {
         let mut state = lock(&self.state);
         state.is_cut = true;
@@ -147,7 +147,7 @@ impl Relay {
         }
     }
 
-    /// What is sent from now on passes again.
+    /// Ends the cut: datagrams sent from now on pass again.
     pub fn heal(&self) {
         let mut state = lock(&self.state);
         state.is_cut = false;
@@ -157,7 +157,7 @@ impl Relay {
         }
     }
 
-    /// Other profiles from now on, for all clients.
+    /// Sets the profiles for all clients.
     ///
     /// # Panics
     /// If a profile is out of its bounds ([`WanProfile::check`]).
@@ -174,7 +174,7 @@ impl Relay {
         self.changed.notify_one();
     }
 
-    /// What has happened so far, over all clients.
+    /// The counters so far, over all clients.
     pub fn counters(&self) -> Tally {
         let state = lock(&self.state);
         let mut tally = Tally { refused: state.refused, unsent: state.unsent, ..Tally::default() };
@@ -201,7 +201,7 @@ type Answer = (SocketAddr, Vec<u8>);
 /// The relay's task: it ends with its handle.
 async fn run(front: UdpSocket, target: SocketAddr, state: Arc<Mutex<State>>, changed: Arc<Notify>) {
     let (sender, mut answers) = mpsc::channel::<Answer>(ANSWERS_MAX);
-    // Dropped with this task, and all of them end.
+    // Dropped with this task; then all of them end.
     let mut listeners = JoinSet::new();
     let mut buffer = vec![0; DATAGRAM_MAX];
     loop {
@@ -211,7 +211,7 @@ async fn run(front: UdpSocket, target: SocketAddr, state: Arc<Mutex<State>>, cha
         };
         tokio::select! {
             received = front.recv_from(&mut buffer) => {
-                // An error tells that an earlier datagram found nobody; it is not one of this
+                // The error means that an earlier datagram was not received; it is not one of this
                 // socket.
                 let Ok((count, client)) = received else { continue };
                 if !lock(&state).peers.contains_key(&client) {
@@ -244,7 +244,7 @@ async fn run(front: UdpSocket, target: SocketAddr, state: Arc<Mutex<State>>, cha
     }
 }
 
-/// A socket that speaks with the broker only.
+/// A socket that exchanges datagrams with the broker only.
 async fn connect(target: SocketAddr) -> io::Result<UdpSocket> {
     let any: SocketAddr = match target {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
@@ -252,16 +252,16 @@ async fn connect(target: SocketAddr) -> io::Result<UdpSocket> {
     };
     let socket = UdpSocket::bind(any).await?;
     socket.connect(target).await?;
-    // Before the runtime has seen it writable once, `try_send` takes nothing.
+    // Before the runtime has seen the socket writable once, `try_send` takes nothing.
     socket.writable().await?;
     Ok(socket)
 }
 
-/// Takes the broker's answers to one client to the relay's task, until that has ended.
+/// Passes the broker's answers to one client to the relay's task, until that has ended.
 async fn listen(socket: Arc<UdpSocket>, client: SocketAddr, answers: mpsc::Sender<Answer>) {
     let mut buffer = vec![0; DATAGRAM_MAX];
     loop {
-        // A broker that is away makes each datagram's error one of this socket; it may come back.
+        // A broker that is down makes each datagram's error one of this socket; it may come back.
         let Ok(count) = socket.recv(&mut buffer).await else { continue };
         if answers.send((client, buffer[..count].to_vec())).await.is_err() {
             return;
@@ -276,10 +276,10 @@ mod tests {
     use whimbrel_sim::wan::{Jitter, Loss};
 
     const LOCAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
-    /// What must come comes by then, on the slowest machine.
+    /// The time by which expected things happen, even on the slowest machine.
     const PATIENCE: Duration = Duration::from_secs(20);
 
-    /// A broker's stand-in that sends back all it gets, a relay before it, and a client.
+    /// A stand-in for a broker that returns every datagram, a relay before it, and a client.
     async fn world(up: WanProfile, down: WanProfile) -> (JoinSet<()>, Relay, UdpSocket) {
         let echo = UdpSocket::bind(LOCAL).await.expect("a port");
         let target = echo.local_addr().expect("it is bound");
@@ -308,7 +308,7 @@ mod tests {
         buffer
     }
 
-    /// Lets the relay work until its counters say so.
+    /// Lets the relay work until its counters satisfy a condition.
     async fn until(relay: &Relay, so: impl Fn(&Tally) -> bool) {
         let look = async {
             while !so(&relay.counters()) {
@@ -345,7 +345,7 @@ mod tests {
         assert_eq!(receive(&client).await, b"before");
         relay.cut();
         client.send(b"lost").await.expect("sent");
-        // One that is new while the relay is cut is cut as well.
+        // A client that is new while the relay is cut is cut as well.
         let other = client_of(&relay).await;
         other.send(b"lost, too").await.expect("sent");
         until(&relay, |tally| tally.up.cut == 2).await;

@@ -1,15 +1,14 @@
-//! How a broker's process begins, which it does in the same way when what came to it is played
-//! again.
+//! The start of a broker's process, which is the same when its input is replayed.
 
 use whimbrel_core::{Broker, Limits, OverlayConfig};
 use whimbrel_event::Time;
 
 use super::Node;
 
-/// Entries of an interest.
+/// Entries of an interest, at most.
 const INTEREST_MAX: usize = 256;
 
-/// What a process begins with, apart from what its broker is.
+/// The parameters of a process's start, apart from its broker's.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Birth {
     pub(super) seed: u64,
@@ -18,7 +17,7 @@ pub(super) struct Birth {
 }
 
 impl Node {
-    /// The core of a process.
+    /// The core of a new process.
     pub(super) fn born(&self, Birth { seed, at, expects_peers }: Birth) -> Broker {
         let limits = Limits::default();
         let mut core = match &self.log {

@@ -1,18 +1,18 @@
-//! What a processor spends on what a broker's core does.
+//! The processor time of a core's operations.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 /// CPU time of each operation, of a broker process as a whole: its sockets, its journal and its
-/// core. [`Costs::FREE`]: nothing takes any time.
+/// core. [`Costs::FREE`]: no operation takes any time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Costs {
-    /// An event is accepted from a publisher, logged, and its publisher is answered.
+    /// An event is accepted from a publisher and logged, and its publisher is answered.
     pub publish: Duration,
     /// An event is sent over one link.
     pub forward: Duration,
-    /// An event comes over a link, and whose it is is logged.
+    /// An event arrives over a link, and its filter record is logged.
     pub receive: Duration,
     /// An event is delivered to one subscriber.
     pub deliver: Duration,
@@ -38,7 +38,7 @@ impl Costs {
         [self.publish, self.forward, self.receive, self.deliver, self.acknowledge]
     }
 
-    /// The same with each operation's cost multiplied by its factor.
+    /// The costs with each operation's cost multiplied by its factor.
     pub fn scaled(&self, factors: [f64; 5]) -> Costs {
         let of = |at: usize| self.all()[at].mul_f64(factors[at]);
         Costs { publish: of(0), forward: of(1), receive: of(2), deliver: of(3), acknowledge: of(4) }

@@ -1,4 +1,4 @@
-//! What comes out of a core: for its clients, and for other brokers; and what it costs.
+//! The output of a core, for its clients and for other brokers, and its costs.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub struct Door<'a, C> {
     pub clients: &'a mut C,
     pub node: usize,
     pub costs: &'a Costs,
-    /// When this began, and what it has cost so far.
+    /// When the turn began, and its cost so far.
     pub began: Time,
     pub spent: Duration,
     pub said: Vec<Said>,

@@ -1,11 +1,11 @@
-//! What is asked of a core, in its own words.
+//! Calls a core with a task.
 
 use whimbrel_core::{Attach, Broker, Filter, Following, Input, Output, PeerInput, Publish, RetainHandling, Start};
 use whimbrel_event::{Qos, Time};
 
 use super::{Ask, Task, Wish};
 
-/// What a client asks, or what happens on a link, as a core takes it.
+/// Calls the core's operation for a client's request or an event of a link.
 pub(super) fn give(core: &mut Broker, now: Time, task: Task, out: &mut dyn Output) {
     let peer = |core: &mut Broker, input, out: &mut dyn Output| core.handle(now, Input::Peer(input), out);
     match task {

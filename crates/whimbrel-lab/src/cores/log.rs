@@ -1,5 +1,5 @@
-//! A log in memory: commits one after the other, each of which takes a while and makes durable what
-//! waited when it began.
+//! A log in memory: commits, one after the other, each of which takes a time and makes durable the
+//! writes that waited when it began.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use whimbrel_core::Broker;
 use whimbrel_core::store::{BatchNo, Fetch, LogState, Restoring, StreamName, StreamState, Write};
 use whimbrel_event::{HOST_RELIABLE_MAX, Tick};
 
-/// One write, kept.
+/// One write.
 #[derive(Debug)]
 enum Kept {
     Record(StreamName, Tick, Vec<u8>),
@@ -18,7 +18,7 @@ enum Kept {
     Reserve(Tick),
 }
 
-/// What is durable, and what is on its way to it.
+/// The durable writes, and those that wait for a commit.
 #[derive(Debug, Default)]
 pub struct Log {
     streams: BTreeMap<StreamName, BTreeMap<Tick, Vec<u8>>>,
@@ -26,40 +26,40 @@ pub struct Log {
     last: BTreeMap<StreamName, Tick>,
     chopped: BTreeMap<StreamName, Tick>,
     reserved: Tick,
-    /// What waits for the next commit, and what the present one has.
+    /// The writes that wait for the next commit, and those of the present one.
     waiting: Vec<Kept>,
     newest: BatchNo,
     committing: Option<(BatchNo, Vec<Kept>)>,
-    /// How long a commit takes, and a read.
+    /// The length of a commit, and of a read.
     takes: Duration,
     fetches: VecDeque<Fetch>,
     /// Events that were written.
     pub events: u64,
 }
 
-/// What was read for a [`Fetch`].
+/// The result of a [`Fetch`].
 #[derive(Debug)]
 pub struct Slice {
-    /// Of the fetch.
+    /// The number of the fetch.
     pub number: u32,
-    /// In order.
+    /// The records, in order.
     pub records: Vec<(Tick, Vec<u8>)>,
-    /// How far it goes.
+    /// The tick up to which the stream was read.
     pub upto: Tick,
 }
 
 impl Log {
-    /// An empty log with commits and reads of that length.
+    /// An empty log whose commits and reads take a given time.
     pub fn new(takes: Duration) -> Log {
         Log { takes, ..Log::default() }
     }
 
-    /// How long a commit takes, and a read.
+    /// The length of a commit, and of a read.
     pub fn takes(&self) -> Duration {
         self.takes
     }
 
-    /// What a core is to begin with.
+    /// The state with which a core starts.
     pub fn restoring(&self) -> Restoring {
         let mut restoring = Restoring::default();
         for (key, value) in &self.map {
@@ -68,7 +68,7 @@ impl Log {
         restoring
     }
 
-    /// What the log says of itself.
+    /// The state of the log.
     pub fn state(&self) -> LogState {
         let mut state = LogState { reserved: self.reserved, ..LogState::default() };
         for (index, events) in (0..HOST_RELIABLE_MAX).zip(&mut state.events) {
@@ -79,15 +79,14 @@ impl Log {
         state
     }
 
-    /// The process is gone: what was not committed is lost.
+    /// The process has ended: uncommitted writes are lost.
     pub fn crash(&mut self) {
         (self.committing, self.newest) = (None, BatchNo(0));
         self.waiting.clear();
         self.fetches.clear();
     }
 
-    /// Takes what a core wants written and read. Returns whether a commit begins, and how many
-    /// reads do.
+    /// Takes a core's writes and reads. Returns whether a commit begins, and how many reads do.
     pub fn take(&mut self, core: &mut Broker) -> (bool, usize) {
         while let Some(batch) = core.batch() {
             let writes = batch.writes().map(|write| match write {
@@ -110,7 +109,7 @@ impl Log {
         (self.begin(), self.fetches.len() - known)
     }
 
-    /// Begins a commit, if there is something to commit and none is under way.
+    /// Begins a commit, if there are writes and no commit is in progress.
     pub fn begin(&mut self) -> bool {
         let begins = self.committing.is_none() && !self.waiting.is_empty();
         if begins {
@@ -119,7 +118,7 @@ impl Log {
         begins
     }
 
-    /// The commit is done: up to which batch all is durable.
+    /// The commit is done: the last durable batch.
     pub fn committed(&mut self) -> Option<BatchNo> {
         let (upto, writes) = self.committing.take()?;
         writes.into_iter().for_each(|write| self.apply(write));
@@ -149,7 +148,7 @@ impl Log {
         }
     }
 
-    /// The oldest read that was asked for is done.
+    /// The oldest requested read is done.
     pub fn read(&mut self) -> Option<Slice> {
         let Fetch { number, stream, after, upto, bytes } = self.fetches.pop_front()?;
         let mut slice = Slice { number, records: Vec::new(), upto };

@@ -1,4 +1,4 @@
-//! What processors spend on what brokers' cores do, by this thread's CPU clock.
+//! The processor time of brokers' cores, by this thread's CPU clock.
 
 use std::time::Duration;
 
@@ -7,18 +7,18 @@ use whimbrel_core::{Broker, Channel};
 
 use super::{Ask, Task};
 
-/// What a turn of a core was about.
+/// The kind of a core's turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// A client published.
     Publish,
-    /// An event came from another broker.
+    /// An event arrived from another broker.
     Event,
-    /// Something else came on the ways that events take: silence.
+    /// Silence arrived on the channels of events.
     Silence,
-    /// Everything else between brokers, and deadlines.
+    /// All other traffic between brokers, and deadlines.
     Control,
-    /// Clients that come, go and subscribe.
+    /// Clients that connect, leave and subscribe.
     Client,
 }
 
@@ -33,7 +33,7 @@ impl Kind {
     }
 }
 
-/// How many events have come to a broker from others, for itself or to be passed on.
+/// The number of events that have arrived at a broker from others, for itself or to be passed on.
 pub(super) fn events_come(core: &Broker) -> u64 {
     core.overlay_stats().map_or(0, |stats| stats.events_received + stats.events_relayed)
 }
@@ -41,14 +41,14 @@ pub(super) fn events_come(core: &Broker) -> u64 {
 /// See the module's documentation.
 #[derive(Debug)]
 pub struct Meter {
-    /// By broker and kind: how long, and how many turns.
+    /// By broker and kind: the time, and the number of turns.
     all: Vec<[(Duration, u64); 5]>,
-    /// What reading the clock takes.
+    /// The time that one reading of the clock takes.
     clock: Duration,
 }
 
 impl Meter {
-    /// For so many brokers; nothing is spent yet.
+    /// A meter for a number of brokers.
     pub fn new(brokers: usize) -> Meter {
         let reads = 1_000;
         let began = Meter::clock();
@@ -63,7 +63,7 @@ impl Meter {
         ClockId::CLOCK_THREAD_CPUTIME_ID.now().map_or(Duration::ZERO, Duration::from)
     }
 
-    /// What has been spent since that reading of the clock.
+    /// The time spent since a reading of the clock.
     pub(super) fn since(&self, began: Duration) -> Duration {
         Meter::clock().saturating_sub(began).saturating_sub(self.clock)
     }
@@ -73,12 +73,12 @@ impl Meter {
         (*sum, *turns) = (*sum + spent, *turns + 1);
     }
 
-    /// What a broker has spent on something, and in how many turns.
+    /// A broker's time for a kind of turns, and their number.
     pub fn of(&self, broker: usize, kind: Kind) -> (Duration, u64) {
         self.all[broker][kind as usize]
     }
 
-    /// What all brokers have spent on something.
+    /// All brokers' time for a kind of turns.
     pub fn sum(&self, kind: Kind) -> Duration {
         self.all.iter().map(|kinds| kinds[kind as usize].0).sum()
     }

@@ -1,10 +1,10 @@
 //! Brokers' cores in virtual time, for experiments: linked by the broker's own overlay over links
-//! of fixed delays, each with a processor of its own that is busy for as long as what it does
-//! costs, and with a log if it is to have one.
+//! of fixed delays, each with its own processor that is busy for as long as its operations cost,
+//! and with a log if it is to have one.
 //!
-//! Simpler than the worlds of `whimbrel-sim`, which look for faults: nothing is lost on a link and
-//! no link is full, clients speak to the core without MQTT, and a disk does not fail. What an
-//! experiment wants to see of the clients it is told through [`Clients`].
+//! Simpler than the worlds of `whimbrel-sim`, which look for faults: nothing is lost on a link, no
+//! link is full, clients call the core without MQTT, and a disk does not fail. Clients tell an
+//! experiment what it wants to know through [`Clients`].
 
 mod birth;
 pub mod costs;
@@ -31,27 +31,27 @@ use log::{Log, Slice};
 use meter::{Kind, Meter, events_come};
 use tape::{Replayed, Tape};
 
-/// When every simulation begins.
+/// The start of every simulation.
 pub const START: Time = Time::from_nanos(1_700_000_000_000_000_000);
 
-/// Who is told what cores do.
+/// The receiver of the cores' output.
 pub trait Clients: Output {
-    /// What comes next happens at that moment, at that broker.
+    /// Tells the time and the broker of the output that follows.
     fn at(&mut self, now: Time, node: usize);
 }
 
-/// What a subscriber wants.
+/// A subscriber's request.
 #[derive(Clone, Debug)]
 pub struct Wish {
     /// The topic filter.
     pub filter: Cow<'static, str>,
-    /// Which events.
+    /// The selector of events.
     pub selector: Option<Selector>,
-    /// What it gets of the time when it is not there.
+    /// What it receives of events from the time when it is not connected.
     pub durability: Durability,
-    /// How events are handed over.
+    /// The quality of service.
     pub qos: Qos,
-    /// Where it begins, if not where its session is.
+    /// The position where it begins, if not its session's.
     pub from: Option<CheckpointToken>,
     /// Whether the client keeps its position.
     pub by_token: bool,
@@ -59,19 +59,19 @@ pub struct Wish {
     pub notices: bool,
 }
 
-/// What a client asks of its broker.
+/// A client's request to its broker.
 #[derive(Clone, Debug)]
 pub enum Ask {
     /// It connects. `lasting`: how long its session outlives the connection; zero: it begins a new
-    /// one.
+    /// session.
     Attach {
         /// The name of the connection.
         link: Link,
         /// The client's name.
         client: String,
-        /// See there.
+        /// How long the session outlives the connection.
         lasting: Duration,
-        /// Deliveries that are not settled, at most.
+        /// Unsettled deliveries, at most.
         window: u16,
     },
     /// Its connection ends.
@@ -80,13 +80,13 @@ pub enum Ask {
     Subscribe(Link, Box<Wish>),
     /// It publishes with a tag.
     Publish(Link, u16, Event),
-    /// It tells where its only subscription that is acknowledged so stands.
+    /// It acknowledges the position of its only subscription that keeps it by token.
     Acknowledge(Link, Box<CheckpointToken>),
     /// It takes more.
     Writable(Link),
 }
 
-/// Something for a broker.
+/// An input of a broker.
 #[derive(Clone, Debug)]
 enum Task {
     Ask(Ask),
@@ -98,7 +98,7 @@ enum Task {
     Deadline,
 }
 
-/// What happens at a moment; to a process that is gone, nothing.
+/// An action at a moment; for a process that has ended, nothing.
 #[derive(Debug)]
 enum What {
     Task(usize, u32, Task),
@@ -108,18 +108,18 @@ enum What {
 struct Node {
     name: String,
     core: Option<Broker>,
-    /// Which process it is.
+    /// The number of its process.
     life: u32,
     log: Option<Log>,
-    /// What it has for itself in its cache, and how that is divided.
+    /// The interests cached for itself, and the division of the cache.
     buffer: Vec<CacheInterest>,
     cache: Option<whimbrel_core::cache::Plan>,
-    /// Until when its processor is busy, and for how long it has been.
+    /// Until when its processor is busy, and how long it has been busy in all.
     free: Time,
     busy: Duration,
     inbox: VecDeque<Task>,
     is_waking: bool,
-    /// The deadline that is planned.
+    /// The planned deadline.
     due: Option<Time>,
     moves_sessions: bool,
     tape: Option<Tape>,
@@ -129,19 +129,19 @@ struct Wire {
     ends: [(usize, PeerLink); 2],
     delay: Duration,
     is_up: bool,
-    /// What is sent over it is lost, and nobody is told.
+    /// Whether the wire is cut: everything sent over it is lost, and neither end is told.
     is_cut: bool,
 }
 
 /// See the module's documentation.
 pub struct Cores {
-    /// The present moment.
+    /// The present time.
     pub now: Time,
     nodes: Vec<Node>,
     wires: Vec<Wire>,
-    /// Which wire an end that is up belongs to.
+    /// By end that is up: the wire.
     by_end: BTreeMap<(usize, PeerLink), usize>,
-    /// What processors spend, if anybody wants to know.
+    /// The meter of processor times; `None`: not measured.
     pub meter: Option<Meter>,
     agenda: BTreeMap<(Time, u64), What>,
     next: u64,
@@ -150,23 +150,23 @@ pub struct Cores {
     seed: u64,
 }
 
-/// How a broker is.
+/// The properties of a broker.
 #[derive(Debug, Default)]
 pub struct Setup {
-    /// How long a commit of its log takes; `None`: it has none.
+    /// How long a commit of its log takes; `None`: it has no log.
     pub commit: Option<Duration>,
-    /// What it caches for itself.
+    /// The interests that it caches for itself.
     pub buffer: Vec<CacheInterest>,
-    /// How its cache is divided, if not as usual.
+    /// The division of its cache; `None`: the default.
     pub cache: Option<whimbrel_core::cache::Plan>,
-    /// Sessions move to the broker that their client connects to; the same at all brokers.
+    /// Whether sessions move to the broker to which their client connects; the same at all brokers.
     pub moves_sessions: bool,
-    /// What comes to it is kept, until it ends: see [`Cores::replay`]. It has no log then.
+    /// Whether its input is recorded until it ends: see [`Net::replay`]. It has no log then.
     pub is_recorded: bool,
 }
 
 impl Cores {
-    /// A world without brokers, whose processors need so much.
+    /// A world without brokers, whose processors have these costs.
     pub fn new(costs: Costs, seed: u64) -> Cores {
         Cores {
             now: START,
@@ -182,7 +182,7 @@ impl Cores {
         }
     }
 
-    /// Adds a broker that runs; its number.
+    /// Adds a running broker, and returns its number.
     pub fn add(&mut self, setup: Setup) -> usize {
         let Setup { commit, buffer, cache, moves_sessions, is_recorded } = setup;
         assert!(commit.is_none() || !is_recorded, "what a log gives is not recorded");
@@ -234,7 +234,7 @@ impl Cores {
         if ends.iter().any(|(node, _)| self.nodes[*node].core.is_none()) {
             return;
         }
-        // Other names than before: what is still on its way under the old ones comes to nobody.
+        // With new names, so that data in flight under the old ones are discarded.
         let ends = ends.map(|(node, _)| {
             self.next_link += 1;
             (node, PeerLink(self.next_link))
@@ -246,8 +246,8 @@ impl Cores {
         }
     }
 
-    /// A broker's process ends without a word; its links end, but for those that are cut, and its
-    /// clients are gone.
+    /// A broker's process is killed. Its links end, except those that are cut, and its clients are
+    /// gone.
     pub fn kill(&mut self, number: usize) {
         let node = &mut self.nodes[number];
         (node.core, node.due, node.is_waking) = (None, None, false);
@@ -268,7 +268,7 @@ impl Cores {
         }
     }
 
-    /// A wire is up no more.
+    /// A wire goes down.
     fn lower(&mut self, wire: usize) {
         self.wires[wire].is_up = false;
         for end in self.wires[wire].ends {
@@ -276,13 +276,13 @@ impl Cores {
         }
     }
 
-    /// What is sent between two brokers is lost from now on, and neither is told.
+    /// Everything sent between two brokers is lost from now on, and neither is told.
     pub fn cut(&mut self, ends: [usize; 2]) {
         let is_it = |wire: &&mut Wire| ends.iter().all(|node| wire.ends.iter().any(|(end, _)| end == node));
         self.wires.iter_mut().filter(is_it).for_each(|wire| wire.is_cut = true);
     }
 
-    /// It is started again with what its log has, and its links come up.
+    /// A broker is started again with the contents of its log, and its links come up.
     pub fn start(&mut self, number: usize) {
         self.boot(number);
         let down: Vec<usize> = (0..self.wires.len()).filter(|wire| !self.wires[*wire].is_up).collect();
@@ -297,8 +297,8 @@ impl Cores {
         self.nodes[number].core.as_ref().expect("it runs")
     }
 
-    /// Plays what has come to a broker's process so far to another core like it, which has this
-    /// thread's processor to itself. It is not recorded any more.
+    /// Replays the input of a broker's process so far to another core like it, which has this
+    /// thread's processor to itself. The recording ends.
     ///
     /// # Panics
     /// If the broker is not recorded.
@@ -308,17 +308,17 @@ impl Cores {
         tape.play(|birth| node.born(birth), from)
     }
 
-    /// Events that the broker has logged, in all its lives.
+    /// Events that the broker has logged, in all its incarnations.
     pub fn logged(&self, number: usize) -> u64 {
         self.nodes[number].log.as_ref().map_or(0, |log| log.events)
     }
 
-    /// For how long its processor has been busy so far.
+    /// How long its processor has been busy so far.
     pub fn busy(&self, number: usize) -> Duration {
         self.nodes[number].busy
     }
 
-    /// A client asks something of a broker, which has it at once.
+    /// A client sends a request to a broker, which has it at once.
     pub fn ask(&mut self, number: usize, ask: Ask, clients: &mut impl Clients) {
         if self.nodes[number].core.is_some() {
             self.arrive(number, Task::Ask(ask), clients);
@@ -331,12 +331,12 @@ impl Cores {
         self.agenda.insert((at, self.next), What::Task(number, life, task));
     }
 
-    /// When something happens next.
+    /// When the next action is due.
     pub fn next(&self) -> Option<Time> {
         self.agenda.first_key_value().map(|((at, _), _)| *at)
     }
 
-    /// Lets time pass until then.
+    /// Lets time pass until a moment.
     pub fn run_until(&mut self, end: Time, clients: &mut impl Clients) {
         while self.next().is_some_and(|at| at <= end) {
             self.step(clients);
@@ -344,7 +344,7 @@ impl Cores {
         self.now = end;
     }
 
-    /// The next thing happens.
+    /// Does the next action.
     pub fn step(&mut self, clients: &mut impl Clients) {
         let Some(((at, _), what)) = self.agenda.pop_first() else { return };
         self.now = at;
@@ -368,7 +368,7 @@ impl Cores {
         self.work(number, clients);
     }
 
-    /// Does what waits, as far as the processor is free.
+    /// Does waiting work, as far as the processor is free.
     fn work(&mut self, number: usize, clients: &mut impl Clients) {
         loop {
             let node = &mut self.nodes[number];
@@ -385,7 +385,7 @@ impl Cores {
         }
     }
 
-    /// One input of a core, and what comes of it.
+    /// One input of a core, and its consequences.
     fn turn(&mut self, number: usize, task: Task, clients: &mut impl Clients) {
         let node = &mut self.nodes[number];
         let Some(core) = &mut node.core else { return };
@@ -430,7 +430,7 @@ impl Cores {
         self.after_turn(number);
     }
 
-    /// What a core wants written is written, and its next deadline is planned.
+    /// Writes what a core wants written, and plans its next deadline.
     fn after_turn(&mut self, number: usize) {
         let now = self.now;
         let node = &mut self.nodes[number];
@@ -475,7 +475,7 @@ impl Cores {
     }
 }
 
-/// What it costs before anything comes of it.
+/// The cost of a task before it has any output.
 fn cost_of(costs: &Costs, task: &Task) -> Duration {
     match task {
         Task::Ask(Ask::Publish(..)) => costs.publish,

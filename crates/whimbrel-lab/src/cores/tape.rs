@@ -1,9 +1,8 @@
-//! What came to a broker, played again to a core that has a processor to itself.
+//! The input of a broker, replayed to a core that has a processor to itself.
 //!
-//! Brokers of a simulation take turns on one processor, and the memory of all others goes through
-//! its caches between two turns of one. A broker of a deployment has its machine's caches for
-//! itself. As a core is deterministic, the same inputs at the same moments make it do the same
-//! again, alone.
+//! Brokers of a simulation take turns on one processor, and the memory of all others passes through
+//! its caches between two turns of one. A deployed broker has its machine's caches to itself. As a
+//! core is deterministic, the same inputs at the same times make it do the same again, alone.
 
 use std::time::Duration;
 
@@ -15,25 +14,26 @@ use super::birth::Birth;
 use super::give::give;
 use super::meter::Meter;
 
-/// All that came to a process, in order.
+/// All inputs of a process, in order.
 #[derive(Debug, Default)]
 pub struct Tape {
     birth: Option<Birth>,
     came: Vec<(Time, Task)>,
 }
 
-/// What a core did that was given a [`Tape`].
+/// The result of a replay of a [`Tape`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Replayed {
-    /// What its turns have taken of the processor from a moment on, each to the next deadline that
-    /// comes of it.
+    /// The processor time of its turns from a moment on, each with the planning of its next
+    /// deadline.
     pub spent: Duration,
-    /// Bytes that it gave to links in all: as many as the broker itself, or it did something else.
+    /// The bytes that it gave to links in all: the same as the broker's own, or it did something
+    /// else.
     pub said: u64,
 }
 
 impl Tape {
-    /// A process begins; what came to the one before is forgotten.
+    /// A process begins; the input of its predecessor is forgotten.
     pub(super) fn begin(&mut self, birth: Birth) {
         *self = Tape { birth: Some(birth), came: Vec::new() };
     }
@@ -42,7 +42,7 @@ impl Tape {
         self.came.push((at, task.clone()));
     }
 
-    /// Plays all that came to a core that begins as the process did, and measures from a moment on.
+    /// Replays all input to a core that starts as the process did, and measures from a moment on.
     ///
     /// # Panics
     /// If no process has begun.
@@ -63,7 +63,7 @@ impl Tape {
     }
 }
 
-/// Counts what is said to links; clients take everything.
+/// Counts the bytes for links; clients take everything.
 struct Count(u64);
 
 impl Output for Count {

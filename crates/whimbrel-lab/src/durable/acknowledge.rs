@@ -1,5 +1,5 @@
-//! Subscribers that acknowledge each event before they get the next one, while the broker keeps
-//! their positions: what is called auto-acknowledge elsewhere.
+//! Subscribers that acknowledge each event before they receive the next one, while the broker keeps
+//! their positions: elsewhere this is called auto-acknowledge.
 
 use std::time::{Duration, Instant};
 
@@ -18,14 +18,14 @@ use crate::goal::Goal;
 /// See the module's documentation.
 pub const PLAN: Plan = Plan { id: "acknowledge", rows: &["acknowledge-25", "acknowledge-200"], measure };
 
-/// Subscribers, the paper's rate, and the rate beyond which more would not be asked for.
+/// Subscribers, the paper's rate, and the rate that is sufficient.
 const CASES: [(&str, usize, f64, f64); 2] =
     [("acknowledge-25", 25, 4_000.0, 20_000.0), ("acknowledge-200", 200, 7_600.0, 100_000.0)];
 
-/// How much of what commits of the disk alone would allow has to be reached.
+/// The part that must be reached of the rate that the disk's commits alone would allow.
 const PART: f64 = 0.8;
 
-/// How much more than the goal's rate is offered.
+/// The offered rate, relative to the goal's.
 const OFFERED: f64 = 1.3;
 
 fn once(subscribers: usize, most: f64, effort: Effort, seed: u64) -> Result<(f64, Duration, String)> {

@@ -1,9 +1,8 @@
-//! What each operation of a broker costs on this machine, as CPU time of broker processes: for
-//! models of brokers on processors of their own.
+//! The cost of each operation of a broker on this machine, as CPU time of broker processes: input
+//! for models of brokers on processors of their own.
 //!
-//! A few loads that differ in one operation each; the differences are the costs. They are taken at
-//! the rates at which the operations happen in the experiment, as a wake-up for one event costs
-//! more than what it is for.
+//! A few loads differ in one operation each; the differences are the costs. They are measured at
+//! the rates of the experiment, as a wake-up for one event costs more than the event itself.
 
 use std::time::{Duration, Instant};
 
@@ -18,31 +17,31 @@ use super::topology::Topology;
 use crate::bench::process::{self, CpuClock};
 use crate::cores::costs::Costs;
 
-/// Loads that are measured.
+/// The number of loads that are measured.
 pub const STEPS: u64 = 5;
 
-/// How often the loads are measured until they make sense.
+/// The number of times that the loads are measured until the result is plausible.
 const TRIES: u32 = 3;
 
-/// How much more often positions are acknowledged to see what that costs.
+/// The factor by which positions are acknowledged more frequently to measure that cost.
 const OFTENER: u32 = 10;
 
-/// Subscribers of the smaller and of the larger load, and of those when only the way is tried.
+/// The subscribers of the smaller and of the larger load: in full runs, and in trial runs.
 const SIZES: [[usize; 2]; 2] = [[200, 800], [8, 40]];
 
-/// How often sockets are looked at.
+/// The time between two polls of the sockets.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// What was measured.
+/// The result of the measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Calibration {
-    /// By operation.
+    /// The cost of each operation.
     pub costs: Costs,
     /// The median time of a commit.
     pub commit: Duration,
 }
 
-/// CPU microseconds per second of the PHB and of one SHB, with what they did in that second.
+/// CPU microseconds per second of the PHB and of one SHB, with their operations in that second.
 #[derive(Clone, Copy, Debug)]
 struct Load {
     phb: f64,
@@ -76,7 +75,7 @@ fn load(shbs: usize, each: usize, acknowledge_every: Duration, span: Duration) -
     Ok((load, topology.phb().commit_time()?))
 }
 
-/// Measures. The bar moves by [`STEPS`], or as much again.
+/// Measures all loads. The bar moves by [`STEPS`] for each try.
 ///
 /// # Errors
 /// When brokers cannot be started, or deliveries seem to cost nothing.
@@ -84,7 +83,7 @@ pub fn measure(quick: bool, bar: &ProgressBar) -> Result<Calibration> {
     let cores = process::cores();
     ensure!(cores >= 2, "brokers and generator need a core each, and this machine has {cores}");
     for _ in 1..TRIES {
-        // What else the machine does may have weighed on one load only.
+        // Other work of the machine may have burdened one load only.
         if let Ok(found) = once(quick, bar) {
             return Ok(found);
         }
@@ -110,8 +109,8 @@ fn once(quick: bool, bar: &ProgressBar) -> Result<Calibration> {
     Ok(Calibration { costs: solve(few, star, [less, more, often])?, commit })
 }
 
-/// Costs that explain these loads: with one and with four SHBs and few subscribers; with some
-/// subscribers, with more of them, and with as many that acknowledge oftener.
+/// The costs that explain these loads: one and four SHBs with few subscribers each; some
+/// subscribers, more of them, and as many that acknowledge more frequently.
 fn solve(few: Load, star: Load, [less, more, often]: [Load; 3]) -> Result<Costs> {
     let per_event = |load: Load| load.phb / load.events;
     let forward = ((per_event(star) - per_event(few)) / 3.0).max(0.0);
@@ -136,7 +135,7 @@ fn solve(few: Load, star: Load, [less, more, often]: [Load; 3]) -> Result<Costs>
 }
 
 impl Calibration {
-    /// The table, a line each.
+    /// The table's lines.
     pub fn lines(&self) -> Vec<String> {
         let operations = Costs::NAMES.into_iter().zip(self.costs.all());
         let line = |(name, cost): (&str, Duration)| format!("cost: {name:<12} {:>9.3} µs", cost.as_secs_f64() * 1e6);
@@ -145,7 +144,7 @@ impl Calibration {
         operations.map(line).chain([commit]).collect()
     }
 
-    /// The same as JSON, µs.
+    /// The costs as JSON, µs.
     pub fn to_json(self) -> Value {
         let micros = |time: Duration| time.as_secs_f64() * 1e6;
         let operations = Costs::NAMES.into_iter().zip(self.costs.all());
@@ -158,7 +157,7 @@ impl Calibration {
 mod tests {
     use super::*;
 
-    /// What brokers with these costs would use.
+    /// The load of brokers with these costs.
     fn used(costs: [f64; 5], shbs: f64, deliveries: f64, acknowledgements: f64) -> Load {
         let [publish, forward, receive, deliver, acknowledge] = costs;
         let events = 800.0;

@@ -1,9 +1,9 @@
-//! How late events are after five hops: a chain of six broker processes, publishers at the first,
+//! The latency of events over five hops: a chain of six broker processes, publishers at the first,
 //! durable subscribers at the last.
 //!
-//! An event is passed on when it is durable, which is when its publisher is answered: what is
-//! beyond that is the way. The path delay of this machine's loopback is nothing; what path delays
-//! add is seen in the virtual driver.
+//! An event is passed on when it is durable; then its publisher is answered, too. The time beyond
+//! that is the path. The path delay of this machine's loopback is nothing; the virtual driver shows
+//! what path delays add.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use crate::goal::Goal;
 /// See the module's documentation.
 pub const PLAN: Plan = Plan { id: "chain", rows: &["latency-5-hops", "hop", "chain-wrong"], measure };
 
-/// Links between the first broker and the last.
+/// The links between the first broker and the last.
 pub const HOPS: usize = 5;
 
 const LATENCY: Head = Head {
@@ -49,7 +49,7 @@ const WRONG: Head = Head {
     goal: Goal::at_most(0.0),
 };
 
-/// What came of it, ms.
+/// The result, ms.
 struct Outcome {
     latency: f64,
     p99: f64,
@@ -59,7 +59,7 @@ struct Outcome {
 
 fn once(span: Duration, seed: u64) -> Result<Outcome> {
     let topology = Topology::chain(HOPS)?;
-    // Sockets are looked at all the time, so that no wait of the generator is measured.
+    // Sockets are polled without pauses, so that no wait of the generator is measured.
     let mut crowd = Crowd::connect(&topology, Keeper::Client, Duration::ZERO, seed)?;
     let which = crowd.add_subscribers_at(0, CLASSES)?;
     crowd.settle(span / 4)?;

@@ -1,8 +1,8 @@
-//! An SHB is killed and has nothing left but its log; those who were at it come back at once.
+//! An SHB is killed and keeps only its log; its subscribers then all return at once.
 //!
-//! As in the paper, forty come back together only when the SHB has itself caught up. Two other
-//! groups are watched meanwhile: as many at the same SHB, who come back as soon as it is there, and
-//! as many at another SHB.
+//! As in the paper, forty subscribers return together only when the SHB itself has caught up. Two
+//! other groups are watched meanwhile: as many at the same SHB, which return as soon as it is up,
+//! and as many at another SHB.
 
 use std::time::{Duration, Instant};
 
@@ -74,10 +74,10 @@ const RESTART: Head = Head {
     goal: Goal::at_most(1.0),
 };
 
-/// How often sockets are looked at.
+/// The time between two polls of the sockets.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// Which SHB is killed, and which is not.
+/// The SHB that is killed, and the one that is not.
 const KILLED: usize = 0;
 const SPARED: usize = 1;
 
@@ -85,11 +85,11 @@ const SPARED: usize = 1;
 struct Scale {
     /// Subscribers of each of the three groups.
     each: usize,
-    /// Before anything happens, and after all.
+    /// The time before the crash, and after everything else.
     calm: Duration,
-    /// How long the SHB is down.
+    /// The time for which the SHB is down.
     down: Duration,
-    /// From the crash to the return of all.
+    /// The time from the crash to the return of the forty.
     away: Duration,
 }
 
@@ -99,34 +99,34 @@ impl Scale {
         if effort.quick {
             return Scale { each: 4, calm: milli(500), down: milli(700), away: milli(1_500) };
         }
-        // The paper's own times.
+        // The paper's times.
         Scale { each: 40, calm: milli(10_000), down: milli(25_000), away: milli(37_550) }
     }
 }
 
-/// What came of it.
+/// The result.
 struct Outcome {
-    /// Seconds until all had caught up, how many events each got for that, and for how long they
-    /// were away.
+    /// The seconds until all had caught up, the events that each received for that, and the seconds
+    /// for which they were away.
     caught_up: f64,
     recovered: u64,
     away: f64,
-    /// 99th percentiles of latencies of those at this SHB, and at the other one, before and
-    /// meanwhile, ms.
+    /// 99th percentiles of latencies, ms: at this SHB and at the other one, before the crash and
+    /// meanwhile.
     latency: [[f64; 2]; 2],
     counts: Counts,
-    /// Events that were published while the forty were away, and that the PHB sent again before
-    /// they came back, and while they caught up.
+    /// Events that were published while the forty were away, and events that the PHB sent again
+    /// before they returned and while they caught up.
     missed: u64,
     again: [f64; 2],
     /// The part of a core that the PHB used before, and while the forty caught up.
     phb_busy: [f64; 2],
-    /// Seconds.
+    /// The time of the restart, seconds.
     restart: f64,
     history: Vec<[f64; 3]>,
 }
 
-/// The PHB's part of a core since the last call.
+/// The part of a core that the PHB has used since the last call.
 struct Busy {
     clock: process::CpuClock,
     since: (Instant, Duration),
@@ -146,8 +146,7 @@ impl Busy {
 }
 
 fn once(scale: &Scale, seed: u64) -> Result<Outcome> {
-    // Who is at another SHB is not disturbed by having to share a core with the one that catches
-    // up.
+    // Subscribers at the other SHB must not have to share a core with the one that catches up.
     let mut topology = Topology::star_on(&[CORES.0, CORES.1])?;
     let mut crowd = Crowd::connect(&topology, Keeper::Client, LOOK, seed)?;
     let others = crowd.add_subscribers_at(KILLED, scale.each)?;
@@ -169,8 +168,8 @@ fn once(scale: &Scale, seed: u64) -> Result<Outcome> {
     topology.shb(KILLED).await_links(1)?;
     crowd.come(others.clone())?;
     crowd.run(scale.away.saturating_sub(left.elapsed()))?;
-    // As in the paper, all come back when the SHB has itself caught up; that is later than they
-    // should if it takes longer.
+    // As in the paper, all return when the SHB itself has caught up; that is later than planned if
+    // catching up takes longer.
     crowd.catch_up(others)?;
     p99(&mut crowd);
     busy.take()?;
@@ -225,8 +224,7 @@ impl Outcome {
     }
 }
 
-/// Who has lost events has not asked for them as often as it should have: then nothing is told of
-/// the load.
+/// With lost events the PHB was asked less than it should have been: then the load says nothing.
 fn extra_row(outcomes: &[Outcome]) -> Row {
     let wrong: u64 = outcomes.iter().map(|outcome| outcome.counts.wrong()).sum();
     if wrong > 0 {

@@ -1,8 +1,8 @@
-//! Publishers and subscribers over sockets, driven by one thread: events come by the clock, whether
-//! the broker keeps up or not.
+//! Publishers and subscribers over sockets, driven by one thread: events are due by the clock,
+//! whether the broker keeps up or not.
 //!
-//! Sockets are looked at in turn, not waited for: with a thousand subscribers that is the cheaper
-//! way, and it wakes nobody for a single event.
+//! Sockets are polled in turn: with a thousand subscribers that is cheaper than waiting for them,
+//! and no process is woken for a single event.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -17,34 +17,34 @@ use super::{PUBLISHERS, RATE};
 use crate::bench::link::SCRATCH_BYTES;
 use crate::bench::target::Target;
 
-/// Positions are acknowledged this often, as in the paper.
+/// The time between two acknowledgements of a position, as in the paper.
 pub const ACKNOWLEDGE_EVERY: Duration = Duration::from_millis(250);
 
 /// Connections that are being opened at the same time.
 const OPENING: usize = 64;
 
-/// How long a subscription may take to be confirmed, and what is on its way to arrive.
+/// How long a subscription may take to be confirmed, and events in flight to arrive.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Progress is noted so often, seconds.
+/// The time between two records of progress, seconds.
 const HISTORY_STEP: f64 = 0.1;
 
-/// The longest latency that is told apart, µs.
+/// The longest latency that is distinguished, µs.
 const LATENCY_MAX: u64 = 100_000_000;
 
-/// What was wrong is told of so many places at most.
+/// The number of faults that are described, at most.
 const WRONGS_MAX: usize = 32;
 
-/// How subscribers go and come back.
+/// How subscribers leave and return.
 #[derive(Clone, Copy, Debug)]
 pub struct Absences {
-    /// From one departure to the next.
+    /// The time from one departure to the next.
     pub period: Duration,
-    /// How long.
+    /// The time away.
     pub away: Duration,
 }
 
-/// Latencies of some of the subscribers, µs.
+/// The latencies of some of the subscribers, µs.
 struct Observed {
     which: Range<usize>,
     latencies: Histogram<u64>,
@@ -52,22 +52,22 @@ struct Observed {
 
 /// See the module's documentation.
 pub struct Crowd {
-    /// Where publishers go, and subscribers by place.
+    /// The publishers' broker, and the subscribers' brokers by place.
     publishing: Target,
     places: Vec<Target>,
     publishers: Vec<Publisher>,
     /// All subscribers.
     pub subscribers: Vec<Subscriber>,
     keeper: Keeper,
-    /// How often positions are acknowledged, and how often one was.
+    /// The time between two acknowledgements of a position, and the number of acknowledgements.
     pub acknowledge_every: Duration,
     pub acknowledgements: u64,
     /// Events per second.
     rate: u64,
-    /// How often sockets are looked at.
+    /// The time between two polls of the sockets.
     look: Duration,
     absences: Option<Absences>,
-    /// When whose next departure or return is.
+    /// The next departure or return of each subscriber.
     moves: Vec<(Instant, usize)>,
     random: fastrand::Rng,
     start: Instant,
@@ -75,7 +75,8 @@ pub struct Crowd {
     sent: u64,
     looked: Instant,
     acknowledged: Instant,
-    /// While it is kept: at each moment since then, seconds, what [`Crowd::progress`] tells.
+    /// If it is kept: its start, and records of seconds since then with the two values of
+    /// [`Crowd::progress`].
     history: Option<(Instant, Vec<[f64; 3]>)>,
     observed: Vec<Observed>,
     /// From when an event was due until its publisher was answered, µs.
@@ -87,7 +88,7 @@ fn histogram() -> Result<Histogram<u64>> {
     Histogram::new_with_bounds(1, LATENCY_MAX, 3).context("making a histogram")
 }
 
-/// How long after the beginning an event is due.
+/// How long after the start an event is due.
 fn due(number: u64, rate: u64) -> Duration {
     Duration::from_nanos(number * 1_000_000_000 / rate)
 }
@@ -137,7 +138,7 @@ impl Crowd {
         Ok(crowd)
     }
 
-    /// From now on so many events come per second.
+    /// Sets the number of events per second from now on.
     pub fn set_rate(&mut self, rate: u64) {
         self.rate = rate;
         self.start = Instant::now() - self.due(self.sent);
@@ -160,7 +161,7 @@ impl Crowd {
         })
     }
 
-    /// So many subscribers more, at all places in turn; events go on in the meantime.
+    /// Adds a number of subscribers, over all places in turn; events continue meanwhile.
     ///
     /// # Errors
     /// When the broker refuses.
@@ -172,7 +173,7 @@ impl Crowd {
         self.come(first..first + more)
     }
 
-    /// So many subscribers more at one place; which they are.
+    /// Adds a number of subscribers at one place, and returns their indices.
     ///
     /// # Errors
     /// When the broker refuses.
@@ -183,7 +184,7 @@ impl Crowd {
         Ok(which)
     }
 
-    /// These subscribers connect, and are there when this returns; events go on in the meantime.
+    /// Connects these subscribers, and waits until they are subscribed; events continue meanwhile.
     ///
     /// # Errors
     /// When the broker refuses.
@@ -203,12 +204,12 @@ impl Crowd {
         Ok(())
     }
 
-    /// The broker of that place is gone, and all connections with it.
+    /// The broker of a place has ended, and all connections with it.
     pub fn lose(&mut self, place: usize) {
         self.subscribers.iter_mut().filter(|subscriber| subscriber.place == place).for_each(Subscriber::leave);
     }
 
-    /// From now on subscribers go and come back, each at times of its own.
+    /// From now on subscribers leave and return, each at its own times.
     pub fn begin_absences(&mut self, absences: Absences) {
         let now = Instant::now();
         self.absences = Some(absences);
@@ -216,7 +217,7 @@ impl Crowd {
         self.moves = (0..self.subscribers.len()).map(|index| (first(), index)).collect();
     }
 
-    /// Nobody leaves any more, and everybody comes back.
+    /// Subscribers no longer leave, and those that are away return.
     ///
     /// # Errors
     /// When the broker refuses.
@@ -227,12 +228,12 @@ impl Crowd {
         away.into_iter().try_for_each(|index| self.come(index..index + 1))
     }
 
-    /// From now on progress is noted.
+    /// Records progress from now on.
     pub fn keep_history(&mut self) {
         self.history = Some((Instant::now(), Vec::new()));
     }
 
-    /// Progress noted: moment, delivered and released, all in seconds.
+    /// The recorded progress: time, delivered and released, all in seconds.
     pub fn history(&mut self) -> Vec<[f64; 3]> {
         self.history.take().map(|(_, moments)| moments).unwrap_or_default()
     }
@@ -246,7 +247,7 @@ impl Crowd {
         self.sent
     }
 
-    /// Events go on for so long.
+    /// Runs events for a time.
     ///
     /// # Errors
     /// When the broker refuses, or breaks the protocol.
@@ -258,8 +259,8 @@ impl Crowd {
         Ok(())
     }
 
-    /// Events go on for that long, and on until each who is there has heard of every publisher, and
-    /// so knows what comes next.
+    /// Runs events for a time, and further until each connected subscriber has received an event of
+    /// every publisher, and so knows which is next.
     ///
     /// # Errors
     /// When that takes too long, or the broker refuses, or breaks the protocol.
@@ -273,8 +274,8 @@ impl Crowd {
         Ok(())
     }
 
-    /// Waits until these are there and have everything that was sent before they came; events go
-    /// on.
+    /// Waits until these subscribers are connected and have everything that was sent before they
+    /// returned; events continue.
     ///
     /// # Errors
     /// When that takes too long, or the broker refuses, or breaks the protocol.
@@ -287,14 +288,14 @@ impl Crowd {
         Ok(())
     }
 
-    /// No more events: waits until everything has arrived. Returns whether it has.
+    /// Stops events and waits until everything has arrived. Returns whether it has.
     ///
     /// # Errors
     /// When the broker refuses, or breaks the protocol.
     pub fn drain(&mut self) -> Result<bool> {
         let limit = Instant::now() + PATIENCE;
         let sent = self.sent;
-        // Nothing is due for longer than this takes.
+        // No event is due for longer than this takes.
         self.start = Instant::now() + 2 * PATIENCE;
         while Instant::now() < limit {
             self.step()?;
@@ -348,7 +349,7 @@ impl Crowd {
             let at = now.saturating_duration_since(*since).as_secs_f64();
             let last = moments.last().copied();
             if last.is_none_or(|last| at - last[0] >= HISTORY_STEP) {
-                // While nobody is there, what was delivered stays as it is.
+                // While no subscriber is caught up, the delivered value stays as it is.
                 let delivered = progress.0.unwrap_or(last.map_or(0.0, |last| last[1]));
                 moments.push([at, delivered, progress.1]);
             }
@@ -379,26 +380,25 @@ impl Crowd {
         self.publishers.iter().map(|publisher| publisher.accepted).sum()
     }
 
-    /// What became of the events of all subscribers.
+    /// The counts of all subscribers' events.
     pub fn counts(&self) -> Counts {
         self.subscribers.iter().fold(Counts::default(), |sum, subscriber| sum.plus(subscriber.counts))
     }
 
-    /// The first of what was wrong, in words, for notes.
+    /// Descriptions of the first faults, for notes.
     pub fn wrongs(&self) -> Vec<String> {
         self.subscribers.iter().flat_map(Subscriber::notes).take(WRONGS_MAX).collect()
     }
 
-    /// How long ago the oldest event was due that a subscriber who is there, and has caught up with
-    /// what it missed, has not got.
+    /// The age of the oldest event that a connected subscriber lacks which has caught up.
     pub fn lag(&self) -> Duration {
         let live = self.subscribers.iter().filter(|subscriber| subscriber.is_live());
         let oldest = live.map(|subscriber| subscriber.reached().0).min().unwrap_or(self.sent);
         Instant::now().saturating_duration_since(self.start + self.due(oldest))
     }
 
-    /// From now on latencies of these subscribers, who are in no other group, are noted; the name
-    /// of the group.
+    /// From now on the latencies of these subscribers, which are in no other group, are recorded;
+    /// returns the group's index.
     ///
     /// # Errors
     /// When there is no memory for it.
@@ -423,8 +423,8 @@ impl Crowd {
         take_quantile(&mut self.answers, quantile)
     }
 
-    /// What the slowest of those who are there has got, if anybody is, and what all, there or not,
-    /// have acknowledged: seconds of events.
+    /// The seconds of events that the slowest caught-up subscriber has received, if there is one,
+    /// and that all subscribers have acknowledged.
     fn progress(&self) -> (Option<f64>, f64) {
         let seconds = |number: u64| number as f64 / self.rate as f64;
         let there = self.subscribers.iter().filter(|subscriber| subscriber.is_live());

@@ -1,10 +1,10 @@
 //! The experiment of durable subscriptions: a broker that logs each event once, and subscribers
-//! that go and come back, also after its crash.
+//! that leave and return, also after its crash.
 //!
 //! After Bhola, Zhao and Auerbach, "Scalably supporting durable subscriptions in a
-//! publish/subscribe system". A publishers' broker (PHB) logs, and brokers for subscribers (SHBs)
-//! are linked with it; each is a process with a data directory on disk, and is spoken to over
-//! sockets. What needs more cores than there are is modelled: `modelled`.
+//! publish/subscribe system". A publishers' broker (PHB) logs, and subscribers' brokers (SHBs) are
+//! linked with it. Each is a process with a data directory on disk, and clients use sockets.
+//! Whatever needs more cores than there are is modelled: `modelled`.
 
 mod acknowledge;
 pub mod calibrate;
@@ -21,7 +21,7 @@ mod topology;
 
 use crate::experiment::Plan;
 
-/// What is measured with processes and sockets.
+/// The parts that are measured with processes and sockets.
 pub const REAL: &[Plan] = &[
     rates::PLAN,
     rates::ONE_BROKER,
@@ -33,29 +33,29 @@ pub const REAL: &[Plan] = &[
     simulated::MODELLED,
 ];
 
-/// What is measured in virtual time.
+/// The parts that are measured in virtual time.
 pub const VIRTUAL: &[Plan] = &[simulated::ABSENCES, simulated::CRASH, simulated::CHAIN, simulated::MODELLED];
 
 /// A counter of all brokers: events that were given to the journal.
 const LOGGED: &str = "whimbrel_events_logged_total";
 
-/// Events per second, all publishers together.
+/// Events per second, over all publishers.
 const RATE: u64 = 800;
 
-/// Publishers, each on a stream of its own.
+/// The number of publishers, each on its own stream.
 const PUBLISHERS: usize = 4;
 
-/// Kinds of events; a subscriber wants one of them.
+/// The number of kinds of events; a subscriber wants one of them.
 const CLASSES: usize = 4;
 
-/// Bytes of an event's body; with topic and attributes it is about as long as the paper's (418
-/// bytes).
+/// Bytes of an event's body. With topic and attributes the event is about as long as the paper's
+/// (418 bytes).
 const BODY: usize = 250;
 
-/// Where events are published.
+/// The topic of all events.
 const TOPIC: &str = "plant/line/events";
 
-/// The core of what is measured, and that of the generator and of brokers that have little to do.
+/// The core of the measured broker, and the core of the generator and of brokers with little to do.
 const CORES: (usize, usize) = (0, 1);
 
 /// How long the broker keeps sessions, seconds.

@@ -10,7 +10,7 @@ use crate::bench::link::Endpoint;
 use crate::bench::target::Target;
 use crate::bench::wire::{Frame, STAMP_BYTES, mqtt};
 
-/// Events that the broker has not acknowledged yet, at most.
+/// Unacknowledged events of a publisher, at most.
 const WINDOW: usize = 1_000;
 
 /// The class of an event.
@@ -18,7 +18,7 @@ pub fn class_of(number: u64) -> usize {
     (number / PUBLISHERS as u64 % CLASSES as u64) as usize
 }
 
-/// The name of a publisher that the broker binds to the stream of that index.
+/// The name of a publisher that the broker binds to the stream of an index.
 pub fn name_of(index: usize) -> String {
     let is_bound = |name: &String| Named::named(name).to_bits() % PUBLISHERS as u64 == index as u64;
     (0..).map(|n| format!("machine-{n}")).find(is_bound).expect("a hash has all remainders")
@@ -29,9 +29,9 @@ pub struct Publisher {
     name: String,
     endpoint: Option<Endpoint>,
     is_ready: bool,
-    /// Numbers of events that are due and not sent.
+    /// The numbers of events that are due and not sent.
     due: VecDeque<u64>,
-    /// Numbers of events that are sent and not acknowledged, with their packet identifiers.
+    /// Events that are sent and not acknowledged: packet identifier and number.
     flying: VecDeque<(u16, u64)>,
     last_id: u16,
     /// Events acknowledged.
@@ -39,7 +39,7 @@ pub struct Publisher {
 }
 
 impl Publisher {
-    /// A publisher that the broker binds to the stream of that index.
+    /// A publisher that the broker binds to the stream of an index.
     pub fn new(index: usize) -> Publisher {
         Publisher {
             name: name_of(index),
@@ -79,8 +79,8 @@ impl Publisher {
         self.due.push_back(number);
     }
 
-    /// Writes what is due and may be sent, and reads answers; `answered` is told the number of each
-    /// event that the broker has accepted.
+    /// Writes events that are due and may be sent, and reads answers. `answered` is given the
+    /// number of each event that the broker has accepted.
     ///
     /// # Errors
     /// When the broker refuses or ends the connection.

@@ -1,5 +1,5 @@
-//! How much one SHB delivers on one core: with everybody there, and while subscribers go and come
-//! back. And the same of a broker that is its own PHB.
+//! The rate that one SHB delivers on one core: with all subscribers connected, and while they leave
+//! and return. And the same of a broker that is its own PHB.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ pub const PLAN: Plan = Plan {
     measure,
 };
 
-/// One broker that plays both parts.
+/// One broker that is both.
 pub const ONE_BROKER: Plan =
     Plan { id: "one-broker", rows: &["one-broker-rate", "one-broker-wrong"], measure: one_broker };
 
@@ -86,24 +86,24 @@ const ALONE: Head = Head {
 const ALONE_WRONG: Head =
     Head { id: "one-broker-wrong", measure: "events lost or delivered twice in these runs", ..WRONG };
 
-/// Subscribers that are behind by more are not sustained.
+/// If subscribers are further behind, the rate is not sustained.
 const LAG_MAX: Duration = Duration::from_millis(250);
 
-/// The least part of what is due that has to arrive while it is measured.
+/// The least part of the due events that must arrive during a measurement.
 const ARRIVES: f64 = 0.98;
 
-/// How often sockets are looked at.
+/// The time between two polls of the sockets.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Open files beside those of subscribers.
+/// Open files besides those of subscribers.
 const OTHER_FILES: u64 = 200;
 
-/// What part of the peak is tried with absences, most first.
+/// The parts of the peak that are tried with absences, largest first.
 const PARTS: [f64; 5] = [1.0, 0.95, 0.9, 0.85, 0.8];
 
 /// Sizes and times of a run.
 struct Scale {
-    /// How many subscribers are tried: from, up to, in steps of.
+    /// The numbers of subscribers that are tried: from, up to, in steps of.
     sizes: [usize; 3],
     settle: Duration,
     measure: Duration,
@@ -143,14 +143,14 @@ impl Scale {
     }
 }
 
-/// What was measured with a number of subscribers.
+/// The measurement with a number of subscribers.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     subscribers: usize,
     /// Events delivered per second.
     rate: f64,
     lag: Duration,
-    /// Parts of a core that broker and generator used.
+    /// The parts of a core that broker and generator used.
     busy: [f64; 2],
 }
 
@@ -172,19 +172,19 @@ impl Step {
     }
 }
 
-/// How many subscribers are tried next: while the SHB has much of its core left, most of what it
+/// The next number of subscribers to try: while the SHB uses little of its core, most of what it
 /// seems to have room for.
 fn next_size(now: &Step, step: usize) -> usize {
-    /// Above that part of the core, and from then on, each step is a small one.
+    /// Above this part of the core each step is a small one.
     const NEAR: f64 = 0.75;
     let room = if now.busy[0] > 0.0 { (NEAR * now.subscribers as f64 / now.busy[0]) as usize } else { 0 };
-    // Costs of a delivery fall with the load, so what seems to be there is there; the generator may
-    // be the narrower one.
+    // The cost of a delivery falls with the load, so the estimated room exists; the generator may
+    // be the bottleneck.
     let room = room.min(2 * now.subscribers);
     (room / step * step).max(now.subscribers + step)
 }
 
-/// Lets events go on for `span` and tells what was delivered.
+/// Runs events for `span` and measures deliveries.
 fn observe(crowd: &mut Crowd, topology: &mut Topology, span: Duration) -> Result<Step> {
     let clocks = [topology.shb(0).cpu()?, CpuClock::own()];
     let read = || -> Result<[Duration; 2]> { Ok([clocks[0].read()?, clocks[1].read()?]) };
@@ -196,9 +196,9 @@ fn observe(crowd: &mut Crowd, topology: &mut Topology, span: Duration) -> Result
     Ok(Step { subscribers: crowd.subscribers.len(), rate, lag: crowd.lag(), busy })
 }
 
-/// Adds subscribers until the broker does not keep up; gives the last number that it did, and how
-/// often each event was logged in all brokers. If it does not keep up with the first ones either,
-/// as on a machine that others use, what it delivered to these is the most that was seen.
+/// Adds subscribers until the broker does not keep up; returns the last step at which it did, and
+/// how many times each event was logged in all brokers. If it does not keep up with the first ones
+/// either, as on a machine with other users, its deliveries to these are the most that was seen.
 fn peak(
     scale: &Scale,
     mut topology: Topology,
@@ -208,7 +208,7 @@ fn peak(
 ) -> Result<(Step, f64, Counts)> {
     let mut crowd = Crowd::connect(&topology, Keeper::Client, LOOK, seed)?;
     let [first, last, step] = scale.sizes;
-    // What is published before the first subscription is wanted by nobody.
+    // Events before the first subscription match no interest.
     ensure!(crowd.drain()?, "the broker has not accepted the first events");
     crowd.add_subscribers(first)?;
     crowd.settle(scale.settle)?;
@@ -241,16 +241,16 @@ fn peak(
     Ok((best.or(first_step).context("the first subscribers are observed")?, writes, counts))
 }
 
-/// What came of absences.
+/// The result of absences.
 struct Absent {
     step: Step,
-    /// The longest time it took to catch up, seconds.
+    /// The longest time to catch up, seconds.
     caught_up: f64,
     counts: Counts,
     history: Vec<[f64; 3]>,
 }
 
-/// Measures with absences, with fewer subscribers until the broker keeps up.
+/// Measures absences, with fewer and fewer subscribers until the broker keeps up.
 fn with_absences(scale: &Scale, peak: usize, seed: u64, bar: &ProgressBar, notes: &mut Vec<String>) -> Result<Absent> {
     let mut last = None;
     for part in PARTS {
@@ -262,7 +262,7 @@ fn with_absences(scale: &Scale, peak: usize, seed: u64, bar: &ProgressBar, notes
         crowd.run(scale.settle)?;
         crowd.keep_history();
         crowd.begin_absences(scale.absences);
-        // Until as many come as go.
+        // Until as many return as leave.
         crowd.run(scale.absences.away + scale.settle)?;
         let step = observe(&mut crowd, &mut topology, scale.absent)?;
         let history = crowd.history();
@@ -336,7 +336,7 @@ fn one_broker(effort: Effort, bar: &ProgressBar) -> Result<Part> {
     Ok(Part { rows: vec![ALONE.row(&rates), ALONE_WRONG.worst(&wrong)], notes, charts: Vec::new() })
 }
 
-/// What was delivered and released over time.
+/// A chart of delivered and released events over time.
 pub fn progress_chart(file: &str, title: &str, history: &[[f64; 3]]) -> Chart {
     let first = history.first().map_or(0.0, |first| first[1]);
     let curve = |name: &str, colour, index: usize| Curve {

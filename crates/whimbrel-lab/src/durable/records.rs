@@ -1,6 +1,6 @@
-//! Filter records beside logging each event for each subscriber that wants it: the microbenchmark
-//! of the paper (its section 5.1.2), with records as this broker writes them, and its journal for
-//! both.
+//! Filter records, compared with logging each event for each subscriber that wants it: the
+//! microbenchmark of the paper (its section 5.1.2), with records as this broker writes them, and
+//! its journal for both.
 
 use std::time::{Duration, Instant};
 
@@ -19,31 +19,31 @@ use crate::goal::Goal;
 /// See the module's documentation.
 pub const PLAN: Plan = Plan { id: "records", rows: &["record-size", "record-data", "record-speed"], measure };
 
-/// Durable subscriptions.
+/// The number of durable subscriptions.
 const SUBSCRIBERS: usize = 100;
 
-/// Those of them that want an event.
+/// The number of them that want an event.
 const WANTING: usize = SUBSCRIBERS / CLASSES;
 
 /// Bytes of a logged event, as in the paper.
 const EVENT: usize = 418;
 
-/// Seconds of events that are kept; what is older is given up at each sync.
+/// The seconds of events that are kept; older ones are given up at each sync.
 const KEPT: u64 = 5;
 
-/// Seconds of events: in the paper, and when only the way is tried.
+/// The seconds of events: in full runs, as in the paper, and in trial runs.
 const SECONDS: [u64; 2] = [100, 5];
 
-/// What a record may have, bytes: 8 and 16 for each subscription that it names.
+/// The greatest size of a record, bytes: 8, and 16 for each subscription in it.
 const SIZE_MAX: usize = 8 + 16 * WANTING;
 
-/// What the journal did with one of the two.
+/// The journal's result for one of the two.
 struct Logged {
     took: Duration,
     bytes: u64,
 }
 
-/// Bytes of the record of an event that [`WANTING`] subscriptions want, as the broker writes it.
+/// Bytes of the record that the broker writes for an event that [`WANTING`] subscriptions want.
 fn record_size(effort: Effort, seed: u64) -> Result<usize> {
     let topology = Topology::alone()?;
     let mut crowd = Crowd::connect(&topology, Keeper::Broker, Duration::ZERO, seed)?;
@@ -66,8 +66,8 @@ fn record_size(effort: Effort, seed: u64) -> Result<usize> {
     Ok((bytes / records).ceil() as usize)
 }
 
-/// Appends a record of so many bytes to each of these streams for each event, and waits once per
-/// second of events until all are durable. `wanting` says which streams an event goes to.
+/// Appends a record of `size` bytes to each of these streams for each event, and waits once per
+/// second of events until all are durable. `wanting` tells whether an event goes to a stream.
 fn log(streams: usize, size: usize, seconds: u64, wanting: impl Fn(u64, usize) -> bool) -> Result<Logged> {
     let folder = tempfile::tempdir().context("making a folder for the journal")?;
     let refused = |error| anyhow!("the journal refuses: {error}");

@@ -1,7 +1,6 @@
 //! The paper's load at 1, 2 and 4 SHBs: 100 subscribers to 200 events/s at each. Here all SHBs
-//! share a core, so it is no peak: what is seen is that all of it arrives, that each event is
-//! logged once in the whole system, and what an SHB, and the PHB, use of a core as there are more
-//! of them.
+//! share a core, so it is no peak. It shows that all events arrive, that each event is logged once
+//! in the whole system, and what part of a core an SHB and the PHB use as the number of SHBs grows.
 
 use std::time::{Duration, Instant};
 
@@ -54,16 +53,16 @@ const WRITES: Head = Head {
     goal: Goal::exactly(1.0),
 };
 
-/// How many SHBs.
+/// The numbers of SHBs.
 const SHBS: [usize; 3] = [1, 2, 4];
 
-/// Subscribers of each.
+/// The subscribers of each SHB.
 const EACH: usize = 100;
 
-/// How often sockets are looked at.
+/// The time between two polls of the sockets.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// What came of a number of SHBs.
+/// The result for a number of SHBs.
 #[derive(Clone, Copy, Debug)]
 struct Outcome {
     /// Events delivered per second.
@@ -128,7 +127,7 @@ fn measure(effort: Effort, bar: &ProgressBar) -> Result<Part> {
     let of = |figure: fn(&[Outcome; SHBS.len()]) -> f64| -> Vec<f64> { rounds.iter().map(figure).collect() };
     let wrong =
         |round: &[Outcome; SHBS.len()]| -> f64 { round.iter().map(|outcome| outcome.counts.wrong() as f64).sum() };
-    // The offered rate is not reached to the last event: what is on its way at the end is not
+    // The offered rate is not reached to the last event: events in flight at the end are not
     // counted.
     let ratio = |round: &[Outcome; SHBS.len()]| round[2].costs[0] / round[0].costs[0];
     Ok(Part {
@@ -143,12 +142,12 @@ fn measure(effort: Effort, bar: &ProgressBar) -> Result<Part> {
     })
 }
 
-/// Whichever is farther from 1.
+/// The value that is farther from 1.
 fn furthest_from_one(one: f64, other: f64) -> f64 {
     if (other - 1.0).abs() > (one - 1.0).abs() { other } else { one }
 }
 
-/// What SHBs and PHB use of a core, by the number of SHBs.
+/// The part of a core that SHBs and PHB use, by the number of SHBs.
 fn cost_chart(rounds: &[[Outcome; SHBS.len()]]) -> Chart {
     let point = |at: usize, figure: &dyn Fn(&Outcome) -> f64| {
         let mut values: Vec<f64> = rounds.iter().map(|round| figure(&round[at])).collect();

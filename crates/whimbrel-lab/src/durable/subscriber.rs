@@ -1,4 +1,4 @@
-//! A durable subscriber that keeps its position itself, as the paper's do, or leaves that to the
+//! A durable subscriber that keeps its position itself, as the paper's do, or leaves it to the
 //! broker.
 
 use std::time::{Duration, Instant};
@@ -12,33 +12,33 @@ use crate::bench::link::Endpoint;
 use crate::bench::target::Target;
 use crate::bench::wire::{self, Frame, QoS, mqtt};
 
-/// Where positions are acknowledged.
+/// The topic on which positions are acknowledged.
 const ACKNOWLEDGE: &str = "$whimbrel/ack";
 
-/// Who keeps the position.
+/// The side that keeps the position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keeper {
-    /// The client: it tells the broker now and then.
+    /// The client: it acknowledges now and then.
     Client,
-    /// The broker: each event is acknowledged before the next one comes.
+    /// The broker: each event is acknowledged before the next one is delivered.
     Broker,
 }
 
-/// What became of the events that it wants.
+/// The counts of the events that it wants.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
     /// Events received.
     pub received: u64,
-    /// Events passed over.
+    /// Events skipped.
     pub lost: u64,
-    /// Events that came again.
+    /// Events that were delivered again.
     pub repeated: u64,
-    /// Times that it was told that a broker did not know of its subscription yet.
+    /// The number of answers that named brokers without its subscription.
     pub pending: u64,
 }
 
 impl Counts {
-    /// These and others.
+    /// The sum of both.
     pub fn plus(self, other: Counts) -> Counts {
         Counts {
             received: self.received + other.received,
@@ -48,12 +48,12 @@ impl Counts {
         }
     }
 
-    /// Events that should have come and did not, or came again.
+    /// Events that were lost or repeated.
     pub fn wrong(self) -> u64 {
         self.lost + self.repeated
     }
 
-    /// What was not as it should be, in words.
+    /// A description of the faults.
     pub fn note(self) -> String {
         let Counts { lost, repeated, pending, .. } = self;
         format!(
@@ -62,18 +62,18 @@ impl Counts {
     }
 }
 
-/// Wrong places of one subscriber that are told one by one.
+/// The number of a subscription's faults that are described one by one.
 const TOLD_MAX: usize = 4;
 
-/// Where something is wrong in what a subscriber got of a publisher.
+/// A fault in the events of a publisher.
 #[derive(Clone, Copy, Debug)]
 struct Wrong {
-    /// Which number should have come, and which came.
+    /// The number of the expected event, and of the event that arrived.
     expected: u64,
     came: u64,
-    /// How long its subscription had been answered.
+    /// The time since its subscription was answered.
     answered: Duration,
-    /// It was catching up with what it had missed.
+    /// Whether it was catching up.
     is_behind: bool,
 }
 
@@ -81,33 +81,33 @@ struct Wrong {
 pub struct Subscriber {
     index: usize,
     class: usize,
-    /// Which of the brokers for subscribers it goes to.
+    /// The index of its broker among the subscribers' brokers.
     pub place: usize,
     keeper: Keeper,
     endpoint: Option<Endpoint>,
     confirmed: bool,
-    /// When its subscription was answered first, and the number of the next event then: from that
-    /// one on everything has to come.
+    /// When its subscription was first answered, and the number of the next event then: from that
+    /// one on everything must be delivered.
     answered: Option<(Instant, u64)>,
-    /// The first of what went wrong.
+    /// The first faults.
     wrong: Vec<Wrong>,
     position: Option<Position>,
-    /// The properties of the last event of each publisher, with its id among them.
+    /// The properties of the last event of each publisher, its id among them.
     last: [Vec<u8>; PUBLISHERS],
-    /// The number of the next event of each publisher; `None`: whatever comes.
+    /// The number of the next event of each publisher; `None`: any.
     next: [Option<u64>; PUBLISHERS],
-    /// The same when it acknowledged last.
+    /// The value of `next` at its last acknowledgement.
     acknowledged: [Option<u64>; PUBLISHERS],
-    /// When it came back, and what it has to have before it has caught up.
+    /// When it returned, and the number before which it must have everything to have caught up.
     behind: Option<(Instant, u64)>,
-    /// How long it took to catch up, each time.
+    /// The times that it took to catch up.
     pub caught_up: Vec<Duration>,
-    /// What became of its events.
+    /// The counts of its events.
     pub counts: Counts,
 }
 
 impl Subscriber {
-    /// A subscriber to a class, counted modulo [`CLASSES`], that was nowhere yet.
+    /// A subscriber to a class, modulo [`CLASSES`], that was never connected.
     pub fn new(index: usize, class: usize, place: usize, keeper: Keeper) -> Subscriber {
         Subscriber {
             index,
@@ -128,8 +128,8 @@ impl Subscriber {
         }
     }
 
-    /// Connects, from where it is. `sent`: the number of the next event, before which it has to
-    /// catch up.
+    /// Connects, to continue from its position. `sent`: the number of the next event, before which
+    /// it must catch up.
     ///
     /// # Errors
     /// When the system has no sockets left.
@@ -145,7 +145,7 @@ impl Subscriber {
         Ok(())
     }
 
-    /// Asks for its subscription, from where it is.
+    /// Subscribes, from its position.
     fn subscribe(&mut self, out: &mut Vec<u8>) -> Result<()> {
         let selector = format!("class = {}", self.class);
         let place = self.place()?.filter(|_| self.keeper == Keeper::Client);
@@ -165,7 +165,7 @@ impl Subscriber {
         Ok(())
     }
 
-    /// Leaves without a word.
+    /// Closes the connection without DISCONNECT.
     pub fn leave(&mut self) {
         (self.endpoint, self.confirmed, self.behind) = (None, false, None);
     }
@@ -175,12 +175,12 @@ impl Subscriber {
         self.confirmed
     }
 
-    /// Whether it is there and has all that it missed.
+    /// Whether it is subscribed and has caught up.
     pub fn is_live(&self) -> bool {
         self.confirmed && self.behind.is_none()
     }
 
-    /// Where it stands: its token and the last id of each stream.
+    /// Its position: its token and the last id of each stream.
     fn place(&mut self) -> Result<Option<Position>> {
         let Some(position) = &mut self.position else { return Ok(None) };
         for last in &self.last {
@@ -191,10 +191,10 @@ impl Subscriber {
         Ok(Some(position.clone()))
     }
 
-    /// Tells the broker where it stands, if that has changed; whether it did.
+    /// Acknowledges its position, if it has changed; returns whether it did.
     ///
     /// # Errors
-    /// When the broker has given an id that is none.
+    /// When the broker has given a malformed id.
     pub fn acknowledge(&mut self) -> Result<bool> {
         if !self.confirmed || self.keeper != Keeper::Client || self.acknowledged == self.next {
             return Ok(false);
@@ -209,11 +209,11 @@ impl Subscriber {
         Ok(true)
     }
 
-    /// Reads what has come; `heard` is told the number of each event. `sent`: the number of the
+    /// Reads arrived packets; `heard` is given the number of each event. `sent`: the number of the
     /// next event.
     ///
     /// # Errors
-    /// When the broker refuses, ends the connection or sends what nobody asked for.
+    /// When the broker refuses, ends the connection or sends something unrequested.
     pub fn receive(&mut self, scratch: &mut [u8], sent: u64, mut heard: impl FnMut(u64)) -> Result<()> {
         let Subscriber { endpoint: Some(endpoint), class, last, next, counts, position, confirmed, .. } = self else {
             return Ok(());
@@ -227,8 +227,8 @@ impl Subscriber {
                 Frame::Subscribed { token, pending } => {
                     counts.pending += u64::from(pending);
                     let is_first = position.is_none();
-                    // A new one that not all brokers know of yet may miss something: it is asked
-                    // for until they do.
+                    // A new subscription that some brokers do not know yet may miss something: it
+                    // is repeated until all know it.
                     again = pending && is_first;
                     if again {
                         return Ok(());
@@ -247,8 +247,8 @@ impl Subscriber {
                         bail!("a subscriber to class {class} got event {number}");
                     }
                     wire::acknowledge(out, ack);
-                    // What comes before a new subscription is answered was not promised, and there
-                    // may be holes in it.
+                    // Events before the answer to a new subscription were not promised, and there
+                    // may be holes in them.
                     let Some((since, from)) = *answered else { return Ok(()) };
                     let stream = (number % PUBLISHERS as u64) as usize;
                     last[stream].clear();
@@ -285,7 +285,7 @@ impl Subscriber {
         Ok(())
     }
 
-    /// Where the first things went wrong, in words.
+    /// Descriptions of the first faults.
     pub fn notes(&self) -> impl Iterator<Item = String> {
         self.wrong.iter().map(|Wrong { expected, came, answered, is_behind }| {
             let (index, place) = (self.index, self.place);
@@ -294,34 +294,34 @@ impl Subscriber {
         })
     }
 
-    /// Whether it has got something of each publisher.
+    /// Whether it has received an event of each publisher.
     pub fn has_heard_of_all(&self) -> bool {
         self.next.iter().all(Option::is_some)
     }
 
-    /// Whether it has all events before that number that it wants.
+    /// Whether it has all wanted events before a number.
     pub fn has_all_before(&self, number: u64) -> bool {
         let step = (PUBLISHERS * CLASSES) as u64;
-        // The next one that it expects of a stream is due only after `number`, or no event of that
-        // stream has come since the beginning.
+        // The next event that it expects of a stream is due only after `number`, or no event of
+        // that stream has arrived since the start.
         number < 2 * step || self.next.iter().all(|next| next.is_some_and(|next| next >= number))
     }
 
-    /// The number before which it has everything, and before which it has acknowledged everything;
-    /// 0: nothing yet.
+    /// The number before which it has everything, and the number before which it has acknowledged
+    /// everything; 0: nothing yet.
     pub fn reached(&self) -> (u64, u64) {
         let least = |all: &[Option<u64>; PUBLISHERS]| all.iter().map(|next| next.unwrap_or(0)).min().unwrap_or(0);
         (least(&self.next), least(&self.acknowledged))
     }
 }
 
-/// The first number from one on that is of the same publisher and class as another.
+/// The first number from `from` on that has the same publisher and class as `other`.
 fn first_from(from: u64, other: u64) -> u64 {
     let step = (PUBLISHERS * CLASSES) as u64;
     from + (other % step + step - from % step) % step
 }
 
-/// Notes an event of one publisher and class, of which every `PUBLISHERS * CLASSES`th is.
+/// Counts an event of one publisher and class; one event in `PUBLISHERS * CLASSES` is.
 pub fn count(number: u64, next: &mut Option<u64>, counts: &mut Counts) {
     let step = (PUBLISHERS * CLASSES) as u64;
     let expected = next.unwrap_or(number);

@@ -1,5 +1,5 @@
-//! The brokers of a run: one that plays all parts, a star around the publishers' broker (PHB) with
-//! brokers for subscribers (SHBs), or a chain.
+//! The brokers of a run: a single one, a star around the publishers' broker (PHB) with subscribers'
+//! brokers (SHBs), or a chain.
 
 use anyhow::Result;
 
@@ -8,14 +8,14 @@ use crate::bench::target::Target;
 use crate::brokers::{Broker, Setup};
 
 /// Counters of events that a broker has sent to another one that lacked them: in answer to nacks,
-/// and read in its log.
+/// and read from its log.
 const ASKED_FOR: [&str; 2] = ["whimbrel_overlay_events_answered_total", "whimbrel_overlay_events_lent_total"];
 
 /// See the module's documentation.
 pub struct Topology {
-    /// The first is the publishers'.
+    /// The first is the publishers' broker.
     pub brokers: Vec<Broker>,
-    /// Where subscribers go, by index.
+    /// The indices of the subscribers' brokers.
     hosting: Vec<usize>,
 }
 
@@ -24,7 +24,7 @@ fn setup(name: String, core: usize) -> Setup {
 }
 
 impl Topology {
-    /// One broker, on a core of its own.
+    /// One broker, on its own core.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -32,7 +32,7 @@ impl Topology {
         Ok(Topology { brokers: vec![Broker::start(setup("alone".to_owned(), CORES.0))?], hosting: vec![0] })
     }
 
-    /// A PHB that shares the generator's core, and so many SHBs that share the other one, each
+    /// A PHB that shares the generator's core, and a number of SHBs that share the other one, each
     /// linked with the PHB.
     ///
     /// # Errors
@@ -83,12 +83,12 @@ impl Topology {
         &mut self.brokers[self.hosting[place]]
     }
 
-    /// Where publishers go.
+    /// The target of publishers.
     pub fn publishers(&self) -> Target {
         self.brokers[0].target
     }
 
-    /// Where subscribers go, by place.
+    /// The targets of subscribers, by place.
     pub fn subscribers(&self) -> Vec<Target> {
         self.hosting.iter().map(|broker| self.brokers[*broker].target).collect()
     }

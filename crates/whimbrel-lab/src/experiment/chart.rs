@@ -1,4 +1,4 @@
-//! Charts of measured points beside computed curves.
+//! Charts of measured points and computed curves.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::bench::report::number;
 
 const SIZE: (u32, u32) = (860, 500);
 
-/// Colours that people with colour-blindness can tell apart (Okabe and Ito).
+/// Colours that are distinguishable with colour-blindness (Okabe and Ito).
 const COLOURS: [RGBColor; 7] = [
     RGBColor(0x00, 0x72, 0xB2),
     RGBColor(0xD5, 0x5E, 0x00),
@@ -22,30 +22,30 @@ const COLOURS: [RGBColor; 7] = [
     RGBColor(0x55, 0x55, 0x55),
 ];
 
-/// On a logarithmic axis, values below this are as good as zero.
+/// On a logarithmic axis, values below this count as zero.
 pub const LEAST: f64 = 1e-4;
 
-/// What is drawn and where it is written.
+/// A chart, and the file that it is written to.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Chart {
-    /// Name of the file, without its extension.
+    /// The name of the file, without its extension.
     pub file: String,
-    /// What it shows.
+    /// The title.
     pub title: String,
     /// The horizontal axis.
     pub x: Axis,
     /// The vertical axis.
     pub y: Axis,
-    /// What is drawn.
+    /// The curves.
     pub curves: Vec<Curve>,
 }
 
 /// An axis.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Axis {
-    /// Quantity and unit.
+    /// The quantity and unit.
     pub label: String,
-    /// Logarithmic: values below [`LEAST`] are left out.
+    /// Whether it is logarithmic: values below [`LEAST`] are left out.
     pub logarithmic: bool,
 }
 
@@ -72,7 +72,7 @@ impl Axis {
         if self.logarithmic { 10_f64.powf(place) } else { place }
     }
 
-    /// From where to where, with some room around.
+    /// The range of values, with a margin.
     fn range(&self, values: impl Iterator<Item = f64>) -> std::ops::Range<f64> {
         let start = if self.logarithmic { (f64::MAX, f64::MIN) } else { (0.0, f64::MIN) };
         let places = values.map(|value| self.place(value)).filter(|place| place.is_finite());
@@ -85,7 +85,7 @@ impl Axis {
     }
 }
 
-/// How points are drawn.
+/// The style of a curve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Style {
     /// A line without marks: computed.
@@ -94,18 +94,18 @@ pub enum Style {
     Dashes,
     /// Marks with their spread: measured.
     Marks,
-    /// Marks joined by a line: measured, with nothing computed to compare with.
+    /// Marks joined by a line: measured, without a computed curve.
     Joined,
 }
 
 /// A set of points of one kind.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Curve {
-    /// Its name in the legend; empty: none.
+    /// The name in the legend; empty: none.
     pub name: String,
-    /// Index of its colour; what belongs together has the same one.
+    /// The index of its colour; related curves have the same one.
     pub colour: usize,
-    /// How it is drawn.
+    /// The style.
     pub style: Style,
     /// The points, from left to right.
     pub points: Vec<Point>,
@@ -114,11 +114,11 @@ pub struct Curve {
 /// A point.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// Horizontal.
+    /// The horizontal value.
     pub x: f64,
-    /// Vertical.
+    /// The vertical value.
     pub y: f64,
-    /// The smallest and the largest of what `y` is the median of.
+    /// The smallest and the largest of the values whose median `y` is.
     pub spread: Option<[f64; 2]>,
 }
 
@@ -130,7 +130,7 @@ impl Point {
 }
 
 impl Chart {
-    /// Writes it as SVG into `folder`.
+    /// Writes the chart as SVG into `folder`.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -141,7 +141,7 @@ impl Chart {
         self.draw(&area).map_err(|error| anyhow!("drawing {}: {error}", path.display()))
     }
 
-    /// On the right, where it covers less.
+    /// The legend's place: on the right, where it covers less.
     fn legend(&self) -> SeriesLabelPosition {
         let points = || self.curves.iter().flat_map(|curve| &curve.points);
         let places =

@@ -1,5 +1,5 @@
-//! What all experiments have in common: rows with goals, charts, and results that a later run takes
-//! up again.
+//! The common parts of all experiments: rows with goals, charts, and results with which a later run
+//! resumes.
 
 pub mod chart;
 pub mod report;
@@ -122,16 +122,16 @@ impl Options {
     }
 }
 
-/// Measures a part. The bar is the part's own: it sets its length and moves it.
+/// Measures a part. The bar is the part's own: the part sets its length and moves it.
 pub type Measure = fn(Effort, &ProgressBar) -> Result<Part>;
 
-/// What is measured in one go, and stored and resumed as a whole.
+/// A part that is measured in one go, and stored and resumed as a whole.
 pub struct Plan {
-    /// Its name, which can be chosen like those of its rows.
+    /// Its name, which can be selected like those of its rows.
     pub id: &'static str,
-    /// The rows it gives.
+    /// The rows that it gives.
     pub rows: &'static [&'static str],
-    /// How to measure it.
+    /// The function that measures it.
     pub measure: Measure,
 }
 
@@ -141,8 +141,7 @@ impl Plan {
     }
 }
 
-/// Runs the experiment that `args` asks for and prints it. The exit code is 1 when a goal was
-/// missed.
+/// Runs the experiment of `args` and prints it. The exit code is 1 when a goal was missed.
 ///
 /// # Errors
 /// When a row is not known, a broker cannot be started, or a file cannot be written.

@@ -11,18 +11,18 @@ use crate::bench::process;
 use crate::bench::report::number;
 use crate::goal::Goal;
 
-/// What a row is about.
+/// The description of a row.
 #[derive(Clone, Copy, Debug)]
 pub struct Head {
     /// Its name.
     pub id: &'static str,
-    /// What is measured, in words.
+    /// A description of the measured quantity.
     pub measure: &'static str,
-    /// Unit of the figures.
+    /// The unit of the figures.
     pub unit: &'static str,
     /// The paper's figure, if it gives one.
     pub paper: Option<f64>,
-    /// What ours must be.
+    /// The goal for our figure.
     pub goal: Goal,
 }
 
@@ -35,7 +35,7 @@ impl Head {
         self.with((low + high) / 2.0, samples)
     }
 
-    /// A row whose figure is the largest of `samples`, for what must never happen.
+    /// A row whose figure is the largest of `samples`, for things that must never happen.
     pub fn worst(self, samples: &[f64]) -> Row {
         self.with(samples.iter().copied().fold(f64::MIN, f64::max), samples)
     }
@@ -71,7 +71,7 @@ impl Head {
 pub struct Row {
     /// Its name.
     pub id: String,
-    /// What was measured, in words.
+    /// A description of the measured quantity.
     pub measure: String,
     /// Unit of the figures.
     pub unit: String,
@@ -83,7 +83,7 @@ pub struct Row {
     pub spread: Option<[f64; 2]>,
     /// The goal.
     pub goal: Goal,
-    /// Whether it was met; absent if that could not be measured.
+    /// Whether the goal was met; absent if it could not be measured.
     pub met: Option<bool>,
     /// Why it was not met, or could not be measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -91,7 +91,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// The same row with what limits it, if its goal was missed.
+    /// The same row with the limiting factor, if its goal was missed.
     pub fn limited_by(mut self, why: &str) -> Row {
         if self.met == Some(false) {
             self.why = Some(why.to_owned());
@@ -113,12 +113,12 @@ impl Row {
     }
 }
 
-/// What was measured in one go.
+/// The result of one plan.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Part {
     /// Its rows.
     pub rows: Vec<Row>,
-    /// What else is worth telling, a line each.
+    /// Further observations, one line each.
     pub notes: Vec<String>,
     /// Its charts.
     pub charts: Vec<Chart>,
@@ -127,7 +127,7 @@ pub struct Part {
 /// An experiment's result.
 #[derive(Debug)]
 pub struct Report {
-    /// Which experiment.
+    /// The experiment's name.
     pub experiment: &'static str,
     /// `virtual` or `real`.
     pub driver: &'static str,
@@ -153,7 +153,7 @@ impl Report {
         }
     }
 
-    /// Takes the rows of `part` in.
+    /// Adds the rows of `part`.
     pub fn add(&mut self, part: Part) {
         let Part { rows, notes, charts } = part;
         self.rows.extend(rows);
@@ -166,7 +166,7 @@ impl Report {
         self.rows.iter().all(|row| row.met != Some(false))
     }
 
-    /// The object that every experiment prints.
+    /// The JSON object that every experiment prints.
     pub fn to_json(&self) -> Value {
         json!({
             "experiment": self.experiment,
@@ -177,7 +177,7 @@ impl Report {
         })
     }
 
-    /// The table for people.
+    /// The table as text.
     pub fn table(&self) -> String {
         let effort = if self.effort.quick { ", short runs: no evidence" } else { "" };
         let mut text = format!("\n{} ({}), {} seeds{effort}\n", self.experiment, self.driver, self.effort.seeds);

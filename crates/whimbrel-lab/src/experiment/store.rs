@@ -1,4 +1,4 @@
-//! Parts that were measured, in files, so that a run that was interrupted goes on where it was.
+//! Measured parts in files, so that an interrupted run resumes.
 
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
@@ -17,10 +17,10 @@ pub struct Store {
     fresh: bool,
 }
 
-/// What a stored part has to agree with to be used again.
+/// The origin of a stored part; it is used again only if the origin agrees.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct MadeBy {
-    /// Length and modification time of the program: another build measures anew.
+    /// The length and modification time of the program: another build measures again.
     program: (u64, u64),
     seeds: u64,
     quick: bool,
@@ -35,8 +35,8 @@ struct Stored {
 }
 
 impl Store {
-    /// The store of one experiment and driver in `folder`, which is made if it is not there. A
-    /// fresh one finds nothing.
+    /// The store of one experiment and driver in `folder`, which is created if it does not exist. A
+    /// fresh store finds nothing.
     ///
     /// # Errors
     /// When the folder cannot be made or the running program's file cannot be found.
@@ -48,14 +48,14 @@ impl Store {
         Ok(Store { folder: parts, prefix: format!("{experiment}-{driver}"), made_by, fresh })
     }
 
-    /// The part of that name, if it was measured by this program in the same way.
+    /// The part of a name, if it was measured by this program in the same way.
     pub fn load(&self, id: &str) -> Option<Part> {
         let text = std::fs::read(self.path(id)).ok().filter(|_| !self.fresh)?;
         let stored: Stored = serde_json::from_slice(&text).ok()?;
         (stored.made_by == self.made_by).then_some(stored.part)
     }
 
-    /// Keeps `part`, whole or not at all.
+    /// Stores `part`, whole or not at all.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -74,7 +74,7 @@ impl Store {
     }
 }
 
-/// Length and modification time, in seconds since the epoch, of the program that runs.
+/// The length and modification time, in seconds since the epoch, of the running program.
 fn program() -> Result<(u64, u64)> {
     let file = std::fs::metadata(std::env::current_exe()?)?;
     Ok((file.len(), file.modified()?.duration_since(UNIX_EPOCH)?.as_secs()))

@@ -1,48 +1,48 @@
-//! Which of many brokers are to be linked, found from how far they are apart.
+//! Which of many brokers are to be linked, computed from the delays between them.
 //!
 //! The greedy spanner of Althöfer, Das, Dobkin, Joseph and Soares, "On Sparse Spanners of Weighted
-//! Graphs", Discrete & Computational Geometry 9 (1993): pairs are looked at from the nearest to the
-//! farthest, and two brokers are linked where the way over the links so far is longer than so many
-//! times the direct one. No spanner that keeps to that is known to need fewer links in general. It
-//! may hang on one broker, so whoever alone holds others together is then gone around by the
-//! shortest links that do.
+//! Graphs", Discrete & Computational Geometry 9 (1993): pairs are examined from the nearest to the
+//! farthest, and two brokers are linked where the path over the links so far is longer than the
+//! stretch times the direct one. No spanner with that bound is known to need fewer links in
+//! general. The spanner may depend on a single broker, so each broker that alone connects others is
+//! then bypassed by the shortest links that do.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Brokers that links are found for at most. With n of them the table of ways takes 8 n² bytes, and
-/// each link n² steps.
+/// The greatest number of brokers. With n of them the table of paths takes 8 n² bytes, and each
+/// link n² steps.
 pub const BROKERS_MAX: usize = 1024;
 
-/// How much longer than the direct path a way is to be at most, if nothing else is wanted: then a
-/// broker has three to four links, some have ten.
+/// The default bound of the ratio of a path to the direct one: with it a broker has three to four
+/// links, some have ten.
 pub const STRETCH: f64 = 1.5;
 
-/// Two brokers, and how long it takes from one to the other.
+/// Two brokers, and the delay between them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Pair {
-    /// Of one direction.
+    /// The delay of one direction.
     pub delay: Duration,
     /// Their numbers, the smaller one first.
     pub ends: [usize; 2],
 }
 
-/// Links, and what ways over them are like.
+/// Links, and the paths over them.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Pairs of brokers, in order, the smaller number of each first.
     pub links: Vec<[usize; 2]>,
-    /// Brokers without which others do not reach each other: there is no pair that would lead
-    /// around them.
+    /// Brokers without which others do not reach each other: there is no pair that would bypass
+    /// them.
     pub holding: Vec<usize>,
     ways: Ways,
 }
 
 impl Plan {
-    /// Finds links among so many brokers, of which those pairs can be linked. Of two pairs that are
-    /// equally far the one with the smaller numbers comes first, so the same pairs in whatever
-    /// order give the same links. A way is at most `stretch` times as long as the direct one, for
-    /// each of the pairs.
+    /// Finds links among a number of brokers, of which the given pairs can be linked. Of two pairs
+    /// with equal delays the one with the smaller numbers comes first, so the same pairs in any
+    /// order give the same links. For each pair a path is at most `stretch` times as long as the
+    /// direct one.
     ///
     /// # Panics
     /// When there are more than [`BROKERS_MAX`] brokers, or a pair is not of two of them in order.
@@ -78,12 +78,12 @@ impl Plan {
         Plan { links: links.into_iter().collect(), holding, ways }
     }
 
-    /// How long it takes from one broker to another over the links; `None`: there is no way.
+    /// The delay from one broker to another over the links; `None`: there is no path.
     pub fn way(&self, one: usize, other: usize) -> Option<Duration> {
         self.ways.between(one, other)
     }
 
-    /// With whom a broker is linked, in order.
+    /// The neighbours of a broker, in order.
     pub fn neighbours(&self, broker: usize) -> Vec<usize> {
         let other = |[one, other]: &[usize; 2]| match broker {
             broker if broker == *one => Some(*other),
@@ -94,11 +94,11 @@ impl Plan {
     }
 }
 
-/// How long it takes between each two brokers, nanoseconds.
+/// The delays between each two brokers, nanoseconds.
 #[derive(Clone, Debug)]
 struct Ways {
     brokers: usize,
-    /// Row by row; [`u64::MAX`]: there is no way.
+    /// Row by row; [`u64::MAX`]: there is no path.
     spans: Vec<u64>,
 }
 
@@ -117,7 +117,7 @@ impl Ways {
         Some(self.span(one, other)).filter(|span| *span < u64::MAX).map(Duration::from_nanos)
     }
 
-    /// Two brokers are linked: of all ways those are shorter that lead over this.
+    /// Links two brokers, and shortens all paths that are shorter over this link.
     fn link(&mut self, pair: &Pair) {
         let [one, other] = pair.ends;
         let delay = u64::try_from(pair.delay.as_nanos()).unwrap_or(u64::MAX);
@@ -136,19 +136,19 @@ impl Ways {
 
 /// Which brokers reach each other while one is gone.
 struct Parts {
-    /// Another broker of the same part, or itself for one of each part.
+    /// Another broker of the same part, or the broker itself for one of each part.
     parents: Vec<usize>,
     count: usize,
 }
 
 impl Parts {
-    /// No two are joined yet, and the one that is gone is no part.
+    /// No two are joined yet, and the broker that is gone belongs to no part.
     fn without_one(brokers: usize) -> Parts {
         Parts { parents: (0..brokers).collect(), count: brokers - 1 }
     }
 
     fn root(&mut self, mut node: usize) -> usize {
-        // Each step halves what is left of the way.
+        // Each step halves the rest of the path.
         while self.parents[node] != node {
             self.parents[node] = self.parents[self.parents[node]];
             node = self.parents[node];
@@ -156,7 +156,7 @@ impl Parts {
         node
     }
 
-    /// Whether they were not in one part before.
+    /// Joins two parts; returns whether they were different.
     fn join(&mut self, ends: [usize; 2]) -> bool {
         let [one, other] = ends.map(|end| self.root(end));
         self.parents[one] = other;
@@ -176,14 +176,14 @@ mod tests {
         Pair { delay: Duration::from_millis(millis), ends: [one, other] }
     }
 
-    /// Cities, as far apart as they are.
+    /// The pairs of a number of cities, with their real delays.
     fn cities(count: usize, seed: u64) -> Vec<Pair> {
         let trips = RoundTrips::reckoned().choose(count, &mut Random::new(seed));
         let pairs = (0..count).flat_map(|other| (0..other).map(move |one| [one, other]));
         pairs.map(|ends| Pair { delay: trips.span(ends[0], ends[1]) / 2, ends }).collect()
     }
 
-    /// The others, without one of them.
+    /// Whether the other brokers reach each other without one of them.
     fn reach_each_other(brokers: usize, links: &[[usize; 2]], gone: usize) -> bool {
         let mut parts = Parts::without_one(brokers);
         links.iter().filter(|ends| !ends.contains(&gone)).for_each(|ends| _ = parts.join(*ends));
@@ -196,7 +196,7 @@ mod tests {
         let pairs =
             vec![pair(0, 1, 10), pair(1, 2, 10), pair(0, 2, 19), pair(1, 3, 50), pair(0, 3, 52), pair(2, 3, 52)];
         let plan = Plan::new(4, pairs.clone(), 1.2);
-        // The last one so that 3 does not hang on 1; and 0 and 2, so that they do not either.
+        // The last one so that 3 does not depend on 1; and 0 and 2, so that they do not either.
         assert_eq!(plan.links, [[0, 1], [0, 2], [0, 3], [1, 2], [1, 3]]);
         assert_eq!(plan.way(0, 2), Some(Duration::from_millis(19)));
         assert_eq!(plan.way(2, 3), Some(Duration::from_millis(60)));
@@ -229,7 +229,7 @@ mod tests {
     fn who_cannot_be_gone_around_is_told() {
         let plan = Plan::new(3, vec![pair(0, 1, 5), pair(1, 2, 5)], STRETCH);
         assert_eq!((plan.links.len(), plan.holding), (2, vec![1]));
-        // Nobody is linked with the last one.
+        // The last broker has no links.
         let plan = Plan::new(3, vec![pair(0, 1, 5)], STRETCH);
         assert_eq!((plan.way(0, 2), plan.holding), (None, vec![0, 1]));
         assert_eq!(Plan::new(1, Vec::new(), STRETCH).links, [] as [[usize; 2]; 0]);

@@ -1,4 +1,4 @@
-//! `whimbrel plan`: which brokers to link, found from measured round trips.
+//! `whimbrel plan`: which brokers to link, computed from measured round trips.
 
 pub mod links;
 mod trips;
@@ -11,7 +11,7 @@ use anyhow::{Result, bail, ensure};
 use links::{Plan, STRETCH};
 use trips::Trips;
 
-/// Peers that the configuration of a broker may have.
+/// The number of peers that the configuration of a broker may have.
 const PEERS_MAX: usize = 64;
 
 const EXAMPLES: &str = "\
@@ -76,7 +76,7 @@ pub fn run(args: &Args) -> Result<String> {
         if wanted.is_none_or(|found| found == Ok(broker)) {
             let peers = neighbours.iter().map(|other| format!("\"{}\"", args.address.replace("{}", &names[*other])));
             let peers = peers.collect::<Vec<String>>().join(", ");
-            // With a peer gone it asks others for a link, and with all of them there nobody else.
+            // With a peer gone it asks others for a link, and with all of them up no other broker.
             let links = neighbours.len();
             write!(text, "\n# {}\n[overlay]\npeers = [{peers}]\nlinks = {links}\n", names[broker])?;
         }
@@ -84,7 +84,7 @@ pub fn run(args: &Args) -> Result<String> {
     Ok(text)
 }
 
-/// What ways over these links are like, as a comment.
+/// The properties of paths over these links, as a comment.
 fn summary(trips: &Trips, plan: &Plan) -> String {
     let ratio = |pair: &links::Pair| {
         let way = plan.way(pair.ends[0], pair.ends[1]).unwrap_or_default().as_secs_f64();

@@ -1,4 +1,4 @@
-//! Measured round trips between brokers: a file of `src,dst,rtt_ms` below a head line.
+//! Measured round trips between brokers: a file of `src,dst,rtt_ms` below a header.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,24 +14,24 @@ const NAME_BYTES_MAX: usize = 64;
 /// The longest round trip, ms.
 const ROUND_TRIP_MAX_MS: f64 = 60_000.0;
 
-/// Bytes of a file at most: each pair of [`BROKERS_MAX`] in both directions, with names of middle
-/// length.
+/// The greatest size of a file, bytes: each pair of [`BROKERS_MAX`] in both directions, with names
+/// of average length.
 const FILE_BYTES_MAX: u64 = 128 << 20;
 
-/// What was measured.
+/// The measured round trips.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Trips {
-    /// Brokers, in order of their names.
+    /// The brokers, in order of their names.
     pub names: Vec<String>,
-    /// Those pairs that were measured.
+    /// The pairs that were measured.
     pub pairs: Vec<Pair>,
 }
 
 impl Trips {
-    /// Reads a file.
+    /// Loads a file.
     ///
     /// # Errors
-    /// When it cannot be read, or is not what it should be: see [`Trips::parse`].
+    /// When it cannot be read, or is malformed: see [`Trips::parse`].
     pub fn load(file: &Path) -> Result<Trips> {
         let reading = || format!("cannot read {}", file.display());
         let bytes = std::fs::metadata(file).with_context(reading)?.len();
@@ -40,12 +40,12 @@ impl Trips {
         Trips::parse(&text).with_context(|| file.display().to_string())
     }
 
-    /// Reads a text. A pair may be measured from either end or from both, of which the mean counts;
-    /// one that is not there was not measured.
+    /// Parses a text. A pair may be measured from either end or from both, of which the mean
+    /// counts; a missing pair was not measured.
     ///
     /// # Errors
-    /// When a row does not have three fields, names what cannot be a broker, has no round trip of
-    /// up to a minute, or is there twice; when there are fewer than two brokers, or more than
+    /// When a row does not have three fields, has an invalid name, has no round trip of up to a
+    /// minute, or is a duplicate; when there are fewer than two brokers, or more than
     /// [`BROKERS_MAX`].
     pub fn parse(text: &str) -> Result<Trips> {
         let mut measured: BTreeMap<(String, String), f64> = BTreeMap::new();
@@ -71,7 +71,7 @@ impl Trips {
         numbers.values_mut().zip(0..).for_each(|(number, at)| *number = at);
         let pair = |((from, to), span): (&(String, String), &f64)| {
             let back = measured.get(&(to.clone(), from.clone()));
-            // Once for both directions.
+            // Counted once for both directions.
             let counts = back.is_none() || from < to;
             let span = back.map_or(*span, |back| f64::midpoint(*span, *back));
             let (one, other) = (numbers[from], numbers[to]);
@@ -83,7 +83,7 @@ impl Trips {
     }
 }
 
-/// Whether a broker may be called so.
+/// Whether a broker may have this name.
 fn is_name(name: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
     (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(fits)

@@ -1,4 +1,4 @@
-//! What one world is found to take.
+//! The measured figures of one world.
 
 use std::time::Duration;
 
@@ -12,30 +12,30 @@ use super::world::{Burst, Ground, REST_KINDS, World};
 use crate::bench::process::resident_bytes;
 use crate::cores::meter::{Kind, Meter};
 
-/// How long anything may take at most.
+/// How long any step may take, at most.
 const MOST: Duration = Duration::from_secs(600);
 
-/// Until silence is told as seldom as ever after the last change.
+/// The time until silence is told as rarely as ever after the last change.
 const CALM: Duration = Duration::from_secs(45);
 
-/// A whole round of what is told when nothing happens.
+/// A whole period of idle traffic.
 const REST: Duration = Duration::from_secs(30);
 
-/// How often each broker is asked for something new while they are, and how long they are.
+/// The time between two new subscriptions at each broker during churn, and the length of the churn.
 const CHURN_EVERY: Duration = Duration::from_secs(10);
 const CHURN: Duration = Duration::from_secs(3);
 
-/// Events of which the cost is the mean.
+/// The number of events whose mean cost is taken.
 const EVENTS: usize = 2_000;
 
-/// So many of them come close together, and so often: brokers share one processor here, and what
-/// all others do between two events is not what a broker of its own does.
+/// Events come in bursts: brokers share one processor here, and the work of all others between two
+/// events is not that of a broker with its own.
 const BURST: Burst = Burst { events: 50, pause: Duration::from_micros(10), every: Duration::from_millis(25) };
 
-/// Between two events while something is gone.
+/// The time between two events while something is gone.
 const STEADY: Duration = Duration::from_millis(20);
 
-/// How long events go on after something is gone.
+/// How long events continue after something is gone.
 const GO_ON: Duration = Duration::from_secs(8);
 
 /// A topic that one broker wants.
@@ -44,49 +44,51 @@ const ONE: &str = "probe/one";
 /// A topic that a tenth of the brokers want.
 const WIDE: &str = "probe/wide";
 
-/// See the module's documentation. Times are in seconds, of processors in microseconds.
+/// See the module's documentation. Times are in seconds, processor times in microseconds.
 #[derive(Clone, Debug, Default)]
 pub struct Figures {
-    /// Brokers, and subscriptions of all of them.
+    /// The number of brokers, and of subscriptions over all of them.
     pub brokers: usize,
     pub subscriptions: usize,
     pub links: usize,
-    /// Since all began in one moment: until all reach each other, and until all that is wanted is
-    /// in force.
+    /// From the simultaneous start of all brokers: until all reach each other, and until all
+    /// interests are in force.
     pub start: [f64; 2],
-    /// What was sent until then on each link, bytes.
+    /// The bytes that were sent until then on each link.
     pub start_bytes: f64,
-    /// What a broker holds for the overlay.
+    /// The number of entries that a broker holds for the overlay.
     pub entries: f64,
     pub bytes: f64,
-    /// The process's memory, by broker.
+    /// The process's memory, per broker.
     pub resident: f64,
-    /// Bytes each second on each link, both directions together: at rest, and while each broker
-    /// gets a subscription each 10 s.
+    /// Bytes per second on each link, over both directions: at rest, and while each broker gets a
+    /// subscription each 10 s.
     pub rest: f64,
     pub churn: f64,
-    /// Processor time of one broker each second, for all that is not about events, at rest: with a
+    /// The processor time of one broker per second at rest, for everything except events: with a
     /// processor to itself, and in turn with all others.
     pub rest_cpu: f64,
     pub rest_cpu_in_turn: f64,
-    /// Until a SUBSCRIBE is answered, at rest; the longest while others subscribe.
+    /// The time until a SUBSCRIBE is answered at rest; the longest while others subscribe.
     pub suback: f64,
     pub suback_churn: f64,
-    /// Brokers that did not know of a subscription when it was answered, at rest.
+    /// The brokers that did not know of a subscription when it was answered, at rest.
     pub pending: f64,
-    /// Of an event for one broker, at the publisher's, at one on the way, at the subscriber's.
+    /// The cost of an event for one broker: at the publisher's broker, at one on the path, at the
+    /// subscriber's.
     pub event: [f64; 3],
-    /// Of an event for a tenth of all brokers, for each of these, at the publisher's.
+    /// The cost of an event for a tenth of all brokers, per each of these, at the publisher's
+    /// broker.
     pub wide: f64,
-    /// Since a link, or a broker, is gone without a word: until all know it; the longest delay of
-    /// an event whose way that was.
+    /// After a link, or a broker, is silently gone: the time until all know it; the longest delay
+    /// of an event whose path it was on.
     pub link_gone: [f64; 2],
     pub broker_gone: [f64; 2],
-    /// What kinds of state there are, as lines of text.
+    /// The kinds of state, as lines of text.
     pub kinds: Vec<String>,
 }
 
-/// What is left out of a quick run.
+/// The parts that a quick run leaves out.
 #[derive(Clone, Copy, Debug)]
 pub struct Length {
     calm: Duration,
@@ -96,7 +98,7 @@ pub struct Length {
 }
 
 impl Length {
-    /// As long as it has to be, or short.
+    /// The full length, or a short one.
     pub fn of(quick: bool) -> Length {
         match quick {
             true => Length {
@@ -110,11 +112,11 @@ impl Length {
     }
 }
 
-/// Plays a world and counts. The world is given back: what it frees is taken by the next one, of
-/// which the process then seems to grow less.
+/// Plays a world and measures it. The world is returned: memory that it frees would be used by the
+/// next one, for which the process would then seem to grow less.
 ///
 /// # Errors
-/// When something does not come about at all.
+/// When an expected state is never reached.
 pub fn measure(map: Map, ground: Ground, length: Length, bar: &ProgressBar) -> Result<(Figures, World)> {
     let brokers = map.brokers();
     let before = resident()?;
@@ -150,7 +152,7 @@ fn resident() -> Result<f64> {
     Ok(resident_bytes(std::process::id()).context("looking at the own memory")? as f64)
 }
 
-/// Nothing happens. Since when, and what brokers have spent on that in turn.
+/// Measures a world at rest. Returns since when, and the brokers' times in turn.
 fn rest(world: &mut World, length: Length, figures: &mut Figures) -> (Time, Meter) {
     world.meter();
     let began = world.now();
@@ -171,7 +173,7 @@ fn rest(world: &mut World, length: Length, figures: &mut Figures) -> (Time, Mete
     (began, meter)
 }
 
-/// One broker publishes what one, and what a tenth of all want.
+/// One broker publishes events that one broker wants, and events that a tenth of all want.
 fn events(
     world: &mut World,
     [from, to]: [usize; 2],
@@ -189,7 +191,7 @@ fn events(
     world.run(Duration::from_secs(1));
     let path = world.path(from, to)?;
     let first = world.people.sent.len();
-    // What is made for the first event only is not counted.
+    // Costs of the first event only are not counted.
     world.publish_many((from, publisher), ONE, (10, BURST));
     world.meter();
     world.publish_many((from, publisher), ONE, (length.events, BURST));
@@ -215,7 +217,7 @@ fn events(
     Ok(((from, publisher), (to, whom)))
 }
 
-/// Each broker gets a subscription now and then.
+/// Each broker gets a new subscription now and then.
 fn churn(world: &mut World, length: Length, figures: &mut Figures) -> Result<()> {
     let brokers = figures.brokers;
     let clients = world.come_to(&(0..brokers).collect::<Vec<usize>>())?;
@@ -245,7 +247,7 @@ fn churn(world: &mut World, length: Length, figures: &mut Figures) -> Result<()>
     Ok(())
 }
 
-/// A link or a broker on the way of events is gone without a word.
+/// A link or a broker on the path of events is silently gone.
 fn gone(
     world: &mut World,
     ((from, publisher), (to, whom)): ((usize, Link), (usize, Link)),
@@ -258,7 +260,7 @@ fn gone(
         true => path[1..path.len() - 1].iter().map(|node| [*node, *node]).collect(),
         false => links.collect(),
     };
-    // If there is none that others stand in for, no event has another way.
+    // If each is indispensable, no event has another path.
     let Some(part) = parts.into_iter().find(|part| world.map.holds_without(*part)) else { return Ok(()) };
     let first = world.people.sent.len();
     for _ in 0..10 {

@@ -1,4 +1,4 @@
-//! Where brokers are, and which are linked.
+//! The places of brokers, and their links.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -8,25 +8,25 @@ use whimbrel_sim::random::Random;
 
 use crate::plan::links::{Pair, Plan, STRETCH};
 
-/// Links to the nearest others that each broker asks for.
+/// The number of links to the nearest others that each broker asks for.
 const NEAREST: usize = 2;
 
-/// What is added to each one's distance within a city: from nothing to this.
+/// The greatest distance of a broker from its city's middle, as a delay.
 const WITHIN_CITY: Duration = Duration::from_micros(500);
 
-/// Brokers, how far apart they are, and their links.
+/// Brokers, the delays between them, and their links.
 pub struct Map {
     trips: RoundTrips,
-    /// In which city each broker is, and how far from its middle.
+    /// By broker: its city, and its distance from the city's middle.
     places: Vec<(usize, Duration)>,
     /// Pairs of brokers.
     pub links: Vec<[usize; 2]>,
 }
 
 impl Map {
-    /// So many brokers in the cities of the world: each is linked with the two nearest, and half as
-    /// many links as there are brokers lead anywhere, so that the number of links on a way grows
-    /// with the logarithm of the brokers. About four links per broker.
+    /// A number of brokers in the cities of the world. Each is linked with the two nearest, and
+    /// half as many links as there are brokers lead anywhere, so that the number of links on a path
+    /// grows with the logarithm of the brokers. About four links per broker.
     pub fn of_cities(brokers: usize, random: &mut Random) -> Map {
         let trips = RoundTrips::reckoned();
         let cities = trips.sites().len();
@@ -39,8 +39,8 @@ impl Map {
         Map::linked(trips, places, random)
     }
 
-    /// One broker at each of so many sites, linked as `whimbrel plan` proposes it to whoever has
-    /// measured how far apart they are.
+    /// One broker at each of a number of sites, linked as `whimbrel plan` proposes for measured
+    /// round trips.
     pub fn of_sites(trips: &RoundTrips, most: usize, random: &mut Random) -> Map {
         let trips = trips.choose(most, random);
         let places = (0..trips.sites().len()).map(|site| (site, Duration::ZERO)).collect();
@@ -68,28 +68,27 @@ impl Map {
             }
         }
         map.links = links.into_iter().collect();
-        // Parts that are apart are joined.
+        // Separate parts are joined.
         while let Some(apart) = map.distances(0, &[]).iter().position(Option::is_none) {
             map.links.push([0, apart]);
         }
         map
     }
 
-    /// How many brokers there are.
+    /// The number of brokers.
     pub fn brokers(&self) -> usize {
         self.places.len()
     }
 
-    /// How long it takes from one broker directly to another, and back as well: round trips that
-    /// were measured from both ends differ by some milliseconds, though they are the same way, so
-    /// the mean of both counts.
+    /// The delay from one broker directly to another. Round trips that were measured from both ends
+    /// differ by some milliseconds, though they are the same path, so half of their mean counts.
     pub fn delay(&self, one: usize, other: usize) -> Duration {
         let ((from, here), (to, there)) = (self.places[one], self.places[other]);
         (self.trips.span(from, to) + self.trips.span(to, from)) / 4 + here + there
     }
 
-    /// How many links it is from one broker to each other one, without those links and brokers that
-    /// `lacks` tells: a broker is a pair of itself.
+    /// The number of links from one broker to each other one, without the links and brokers in
+    /// `lacks`: a broker is a pair of itself.
     fn distances(&self, from: usize, lacks: &[[usize; 2]]) -> Vec<Option<usize>> {
         let mut near = vec![Vec::new(); self.brokers()];
         let is_gone = |link: &[usize; 2]| lacks.contains(link) || link.iter().any(|end| lacks.contains(&[*end, *end]));

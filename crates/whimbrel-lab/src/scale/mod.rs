@@ -1,9 +1,9 @@
-//! Proof of scale: how what brokers hold, say and spend grows with the brokers there are and with
-//! their subscriptions, and what fifty regions of a cloud are like.
+//! Proof of scale: how the state, traffic and processor time of brokers grow with the number of
+//! brokers and of their subscriptions, and the figures of fifty regions of a cloud.
 //!
 //! Virtual only: cores with their overlay in one thread and simulated time. Bytes, entries and
-//! times are exact; what processors spend is this machine's, by the thread's CPU clock, and so are
-//! its ratios.
+//! times are exact; processor times are this machine's, by the thread's CPU clock, and so are their
+//! ratios.
 
 mod figures;
 mod map;
@@ -28,15 +28,15 @@ use figures::{Figures, Length, measure};
 use map::Map;
 use world::Ground;
 
-/// What is measured.
+/// The parts that are measured.
 pub const VIRTUAL: &[Plan] = &[BROKERS, SUBSCRIPTIONS, regions::PLAN];
 
-/// Where measured round trips are, if anywhere.
+/// The folder of measured round trips, if it was set.
 static ROUND_TRIPS: OnceLock<PathBuf> = OnceLock::new();
 
-/// Says where measured round trips are: a folder as [`whimbrel_sim::cities`] reads it.
+/// Sets the folder of measured round trips, in the format of [`whimbrel_sim::cities`].
 pub fn set_round_trips(folder: PathBuf) {
-    // Whoever said so first is right: there is one experiment in a process.
+    // The first call counts: there is one experiment in a process.
     let _ = ROUND_TRIPS.set(folder);
 }
 
@@ -77,21 +77,20 @@ const SUBSCRIPTIONS: Plan = Plan {
     measure: subscriptions,
 };
 
-/// Subscriptions of each broker while the number of brokers grows.
+/// The subscriptions of each broker while the number of brokers grows.
 const EACH: usize = 5;
 
-/// What grows with n as n log n grows by this power from a hundred to a thousand, and a little for
-/// rounding.
+/// The power by which n log n grows from a hundred to a thousand, with a margin for rounding.
 const N_LOG_N: f64 = 1.2;
 
-/// What is linear grows by the first power, and a little.
+/// The power by which a linear quantity grows, with a margin.
 const LINEAR: f64 = 1.1;
 
-/// What an event costs is to hang on who wants it, but for looking things up.
+/// The cost of an event should depend on its subscribers only, except for look-ups.
 const LOOKING_UP: f64 = 0.35;
 
-/// A link over which nothing comes is given up after 2 s, and looked at each 0.5 s; then it is told
-/// over the farthest way, and 1 s beyond.
+/// A silent link is given up after 2 s, checked each 0.5 s; then that is told over the longest
+/// path, with a margin of 1 s.
 const GONE_SECONDS: f64 = 3.5;
 
 const fn head(id: &'static str, measure: &'static str, unit: &'static str, most: f64) -> Head {
@@ -100,7 +99,7 @@ const fn head(id: &'static str, measure: &'static str, unit: &'static str, most:
 
 const POWER: &str = "power of n";
 
-/// By which power of x something grows, from the last but one to the last.
+/// The power of x with which a quantity grows, from the last but one to the last.
 fn power(all: &[Figures], x: fn(&Figures) -> usize, y: impl Fn(&Figures) -> f64) -> f64 {
     let [.., one, other] = all else { return 0.0 };
     let (before, after) = (y(one).max(f64::MIN_POSITIVE), y(other).max(f64::MIN_POSITIVE));
@@ -189,7 +188,7 @@ fn subscriptions(effort: Effort, bar: &ProgressBar) -> Result<Part> {
         |id, measure, most, y: fn(&Figures) -> f64| head(id, measure, "power of subscriptions", most).row(&each(y));
     let rows = vec![
         row("subs-bytes", "bytes of a broker's state for the overlay", LINEAR, |one| one.bytes),
-        // What worlds of one seed have freed those of the next take.
+        // Memory that worlds of one seed have freed is used by those of the next.
         head("subs-resident", "memory of a broker, its subscriptions included", "power of subscriptions", LINEAR)
             .row(&each(|one| one.resident)[..1]),
         row("subs-rest-bytes", "bytes each second on a link when nothing happens", LOOKING_UP, |one| one.rest),
@@ -213,8 +212,8 @@ fn subscriptions(effort: Effort, bar: &ProgressBar) -> Result<Part> {
     Ok(Part { rows, notes: notes(&runs), charts })
 }
 
-/// Plays the worlds of a seed, and tells at once what was found of each: the next one may take ten
-/// times as long. None goes before all are done, as what it frees would be taken by the next one,
+/// Plays the worlds of a seed, and reports the figures of each at once: the next one may take ten
+/// times as long. None is dropped before all are done, as its memory would be used by the next one,
 /// for which the process would not grow then.
 fn worlds(all: impl Iterator<Item = (Map, Ground)>, effort: Effort, bar: &ProgressBar) -> Result<Vec<Figures>> {
     let (mut found, mut kept) = (Vec::new(), Vec::new());
@@ -228,7 +227,7 @@ fn worlds(all: impl Iterator<Item = (Map, Ground)>, effort: Effort, bar: &Progre
     Ok(found)
 }
 
-/// What each world was found to take, in words.
+/// Descriptions of each world's figures.
 fn notes(runs: &[Vec<Figures>]) -> Vec<String> {
     runs.iter().flatten().flat_map(|one| [told(one), format!("  {}", one.kinds.join(", "))]).collect()
 }
@@ -256,7 +255,7 @@ fn told(one: &Figures) -> String {
     )
 }
 
-/// What grows, and how.
+/// Charts of the growing quantities.
 fn charts(name: &str, axis: &str, runs: &[Vec<Figures>], x: impl Fn(&Figures) -> f64) -> Vec<Chart> {
     let curve = |name: &str, colour, y: fn(&Figures) -> f64| Curve {
         name: name.to_owned(),
@@ -308,7 +307,7 @@ fn charts(name: &str, axis: &str, runs: &[Vec<Figures>], x: impl Fn(&Figures) ->
 mod tests {
     use super::*;
 
-    /// Each plan, played shortly.
+    /// Runs each plan, shortened.
     #[test]
     fn short_runs_give_all_rows() {
         let effort = Effort { seeds: 1, quick: true, full: false };

@@ -1,4 +1,4 @@
-//! Clients: whether they are answered, and what comes to them.
+//! Clients: whether they are answered, and their deliveries.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,14 +9,14 @@ use whimbrel_event::{Qos, Time};
 use crate::bench::wire;
 use crate::cores::Clients;
 
-/// What a subscriber has got.
+/// A delivery to a subscriber.
 #[derive(Clone, Copy, Debug)]
 pub struct Got {
-    /// Whose it is.
+    /// The subscriber's connection.
     pub link: Link,
     /// The event's number.
     pub number: usize,
-    /// When.
+    /// The time.
     pub at: Time,
 }
 
@@ -26,19 +26,19 @@ pub struct People {
     now: Time,
     /// Connections that have their sessions.
     pub attached: BTreeSet<Link>,
-    /// Connections that were refused, since they were looked at last.
+    /// Connections that were refused since the last look.
     pub refused: Vec<Link>,
-    /// When each subscription was answered, by its connection and in their order, and how many
-    /// brokers did not know of it then.
+    /// By connection: when each subscription was answered, in order, and how many brokers did not
+    /// know of it then.
     pub answered: BTreeMap<Link, Vec<(Time, usize)>>,
     /// When each event was published.
     pub sent: Vec<Time>,
-    /// What has come, in order.
+    /// The deliveries, in order.
     pub got: Vec<Got>,
 }
 
 impl People {
-    /// Nobody.
+    /// No clients.
     pub fn new(now: Time) -> People {
         People {
             now,
@@ -50,7 +50,7 @@ impl People {
         }
     }
 
-    /// How long each event took that came to somebody, of those with these numbers and later ones.
+    /// The delays of delivered events from a number on.
     pub fn delays(&self, link: Link, from: usize) -> Vec<Duration> {
         let own = self.got.iter().filter(|got| got.link == link && got.number >= from);
         own.map(|got| got.at.since(self.sent[got.number])).collect()

@@ -1,5 +1,5 @@
-//! Fifty regions of a cloud, one broker in each: how much longer an event takes than directly, and
-//! how soon they agree again.
+//! Fifty regions of a cloud, one broker in each: the delay of events relative to direct paths, and
+//! how soon brokers agree again after a failure.
 
 use std::time::Duration;
 
@@ -29,24 +29,24 @@ pub const PLAN: Plan = Plan {
     measure: regions,
 };
 
-/// Regions.
+/// The number of regions.
 const REGIONS: usize = 50;
 
-/// How long anything may take at most.
+/// How long any step may take, at most.
 const MOST: Duration = Duration::from_secs(120);
 
-/// Ways over the overlay take so much longer than the direct path: half of them, and nineteen of
-/// twenty.
+/// The delays over the overlay relative to the direct path: of half of the paths, and of nineteen
+/// of twenty.
 const DELAY: [f64; 2] = [1.35, 2.5];
 
-/// What brokers add to the delays of the links on the way, ms.
+/// The time that brokers add to the delays of the links on a path, ms.
 const ADDED_MS: f64 = 0.1;
 
-/// Bytes each second on a link of fifty brokers at rest.
+/// Bytes per second on a link of fifty brokers at rest.
 const REST_BYTES: f64 = 4_000.0;
 
-/// How the delays of events compare with those of direct paths, sorted; and the most that they take
-/// more than the links on their way, ms.
+/// The delays of events relative to direct paths, sorted; and the most that they exceed the delays
+/// of the links on their path, ms.
 fn delays(trips: &RoundTrips, sites: usize, seed: u64) -> Result<(Vec<f64>, f64)> {
     let mut world =
         World::new(Map::of_sites(trips, sites, &mut Random::new(seed)), Ground { each: 0, moves: false, seed });

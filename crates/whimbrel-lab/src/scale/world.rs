@@ -1,5 +1,5 @@
-//! Many brokers in virtual time: they begin in the same moment, clients subscribe, and what all
-//! that takes is counted.
+//! Many brokers in virtual time: they start at the same moment, clients subscribe, and the costs
+//! are counted.
 
 use std::time::Duration;
 
@@ -18,51 +18,51 @@ use crate::cores::costs::Costs;
 use crate::cores::meter::{Kind, Meter};
 use crate::cores::{Ask, Cores, START, Setup, Wish};
 
-/// Subscriptions of one client.
+/// The subscriptions of one client, at most.
 const OF_CLIENT: usize = 5_000;
 
-/// A client that was refused comes again after so long.
+/// A client that was refused connects again after this time.
 const COME_AGAIN: Duration = Duration::from_millis(250);
 
-/// How often it is looked whether all is as it should be; where there are more brokers than
-/// [`FEW`], which takes longer, less often.
+/// The time between two checks of a condition; with more brokers than [`FEW`], for which a check
+/// takes longer, it is longer.
 const LOOK: Duration = Duration::from_millis(50);
 const FEW: usize = 100;
 
 /// How long clients are waited for.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Topics of the subscriptions that only take room.
+/// The topics of the subscriptions that only take room.
 const VEHICLES: u64 = 1_000_000;
 
-/// Brokers of a world that do again alone what they did among others, at most.
+/// The number of brokers of a world whose work is replayed alone, at most.
 const ALONE: usize = 10;
 
-/// What brokers do when nothing happens.
+/// The kinds of turns of brokers at rest.
 pub const REST_KINDS: [Kind; 2] = [Kind::Control, Kind::Silence];
 
 /// Bytes of an event.
 const BODY: usize = 100;
 
-/// What a world is like.
+/// The parameters of a world.
 #[derive(Clone, Copy, Debug)]
 pub struct Ground {
-    /// Subscriptions at each broker.
+    /// The subscriptions at each broker.
     pub each: usize,
-    /// Sessions move.
+    /// Whether sessions move.
     pub moves: bool,
-    /// Of all that is random.
+    /// The seed of all randomness.
     pub seed: u64,
 }
 
-/// Events that come close together.
+/// A burst of events.
 #[derive(Clone, Copy, Debug)]
 pub struct Burst {
-    /// So many.
+    /// The number of events.
     pub events: usize,
-    /// Between two of them.
+    /// The time between two of them.
     pub pause: Duration,
-    /// From the first of one burst to the first of the next.
+    /// The time from the first event of one burst to the first of the next.
     pub every: Duration,
 }
 
@@ -71,26 +71,26 @@ pub struct World {
     net: Cores,
     /// Their clients.
     pub people: People,
-    /// Where brokers are.
+    /// The places of brokers.
     pub map: Map,
     hosts: Vec<HostId>,
     is_up: Vec<bool>,
     random: Random,
     next_link: u32,
-    /// Which client is where, and how many subscriptions it is to have.
+    /// By client: its broker, its connection, and how many subscriptions it is to have.
     clients: Vec<(usize, Link, usize)>,
     tag: u16,
-    /// What comes to these is kept, so that they can do it again alone.
+    /// The brokers whose input is recorded, so that their work can be replayed alone.
     alone: Vec<usize>,
 }
 
-/// Brokers that stand for all where each of them is to have a processor to itself.
+/// The brokers that stand for all in the replay on a processor of their own.
 fn alone(brokers: usize) -> Vec<usize> {
     (0..brokers).step_by(brokers.div_ceil(ALONE)).collect()
 }
 
 impl World {
-    /// All brokers begin, and so do their clients.
+    /// Starts all brokers and their clients.
     pub fn new(map: Map, ground: Ground) -> World {
         let Ground { each, moves, seed } = ground;
         let brokers = map.brokers();
@@ -125,7 +125,7 @@ impl World {
         world
     }
 
-    /// The present moment.
+    /// The present time.
     pub fn now(&self) -> Time {
         self.net.now
     }
@@ -136,7 +136,7 @@ impl World {
         self.net.run_until(end, &mut self.people);
     }
 
-    /// A client comes to a broker that is to have so many subscriptions.
+    /// A client connects to a broker, to have a number of subscriptions.
     fn come(&mut self, node: usize, subscriptions: usize) -> Link {
         self.next_link += 1;
         let link = Link(self.next_link);
@@ -151,7 +151,7 @@ impl World {
         self.net.ask(node, attach, &mut self.people);
     }
 
-    /// Clients that have their sessions subscribe, and those that were refused come again.
+    /// Clients with a session subscribe, and those that were refused connect again.
     fn tend(&mut self) {
         let refused = std::mem::take(&mut self.people.refused);
         if !refused.is_empty() {
@@ -174,7 +174,7 @@ impl World {
         }
     }
 
-    /// Something that takes room: every second is about content as well.
+    /// A subscription that takes room: every second one has a selector.
     fn wish(&mut self) -> (String, Option<Selector>) {
         let vehicle = self.random.below(VEHICLES);
         let from = self.random.below(1_000);
@@ -183,7 +183,7 @@ impl World {
         (format!("v/{vehicle}/position"), selector)
     }
 
-    /// A client that is there subscribes to a topic.
+    /// A connected client subscribes to a topic.
     pub fn subscribe_to(&mut self, node: usize, link: Link, topic: &str) {
         self.subscribe(node, link, topic.to_owned(), None);
     }
@@ -201,10 +201,11 @@ impl World {
         self.net.ask(node, Ask::Subscribe(link, Box::new(wish)), &mut self.people);
     }
 
-    /// Lets time pass until something is so, which is looked at now and then; how long that took.
+    /// Lets time pass until a condition holds, which is checked now and then; returns how long it
+    /// took.
     ///
     /// # Errors
-    /// When it is not so after `most`.
+    /// When it does not hold after `most`.
     pub fn until(&mut self, what: &str, most: Duration, mut is_so: impl FnMut(&mut World) -> bool) -> Result<Duration> {
         let began = self.net.now;
         let pause = LOOK * self.hosts.len().div_ceil(FEW).min(5) as u32;
@@ -215,7 +216,7 @@ impl World {
         Ok(self.net.now.since(began))
     }
 
-    /// Lets time pass until all brokers reach each other; how long that took.
+    /// Lets time pass until all brokers reach each other; returns how long it took.
     ///
     /// # Errors
     /// When they do not in the end.
@@ -229,11 +230,11 @@ impl World {
         })
     }
 
-    /// Lets time pass until all clients are answered, and all that is wanted is in force
-    /// everywhere; how long that took.
+    /// Lets time pass until all clients are answered, and all interests are in force everywhere;
+    /// returns how long it took.
     ///
     /// # Errors
-    /// When it is not in the end.
+    /// When that is not so in the end.
     pub fn until_known(&mut self, most: Duration) -> Result<Duration> {
         let mut open: Vec<usize> = self.alive();
         self.until("what is wanted is in force everywhere", most, |world| {
@@ -252,10 +253,10 @@ impl World {
         (0..self.hosts.len()).filter(|node| self.is_up[*node]).collect()
     }
 
-    /// A new client at each of these brokers has its session; their connections.
+    /// Connects a new client at each of these brokers; returns their connections.
     ///
     /// # Errors
-    /// When one is not let in.
+    /// When one is refused.
     pub fn come_to(&mut self, nodes: &[usize]) -> Result<Vec<Link>> {
         let links: Vec<Link> = nodes.iter().map(|node| self.come(*node, 0)).collect();
         let mut open = links.clone();
@@ -267,8 +268,8 @@ impl World {
         Ok(links)
     }
 
-    /// A new client at a broker subscribes: its connection, and how long its answer took, with how
-    /// many brokers did not know of it.
+    /// A new client at a broker subscribes; returns its connection, how long the answer took, and
+    /// how many brokers did not know of the subscription.
     ///
     /// # Errors
     /// When it is not answered.
@@ -281,7 +282,7 @@ impl World {
         Ok((link, at.since(began), pending))
     }
 
-    /// An event is published; its number is the next one.
+    /// Publishes an event; its number is the next one.
     pub fn publish(&mut self, (node, link): (usize, Link), topic: &str) {
         let number = self.people.sent.len();
         self.people.sent.push(self.net.now);
@@ -304,7 +305,7 @@ impl World {
         self.net.ask(node, Ask::Publish(link, self.tag, event), &mut self.people);
     }
 
-    /// So many events, in bursts.
+    /// Publishes a number of events, in bursts.
     pub fn publish_many(&mut self, who: (usize, Link), topic: &str, (count, burst): (usize, Burst)) {
         let Burst { events, pause, every } = burst;
         let mut left = count;
@@ -319,10 +320,10 @@ impl World {
         }
     }
 
-    /// The brokers on the way from one to another.
+    /// The brokers on the path from one to another.
     ///
     /// # Errors
-    /// When there is no way.
+    /// When there is no path.
     pub fn path(&self, from: usize, to: usize) -> Result<Vec<usize>> {
         let known = self.net.core(from).topology(self.net.now);
         let state = known.iter().find(|state| state.host == self.hosts[to]).context("a broker is not known")?;
@@ -331,19 +332,19 @@ impl World {
         state.path.iter().map(|name| number(name)).collect()
     }
 
-    /// What is sent between two brokers is lost from now on.
+    /// Everything sent between two brokers is lost from now on.
     pub fn cut(&mut self, ends: [usize; 2]) {
         self.net.cut(ends);
     }
 
-    /// A machine is gone without a word.
+    /// A machine is silently gone.
     pub fn vanish(&mut self, node: usize) {
         self.map.links.iter().filter(|ends| ends.contains(&node)).for_each(|ends| self.net.cut(*ends));
         self.net.kill(node);
         self.is_up[node] = false;
     }
 
-    /// Whether nobody takes a link, or a broker, which is a pair of itself, to be there.
+    /// Whether no broker takes a link, or a broker, which is a pair of itself, to be up.
     pub fn is_gone(&self, gone: [usize; 2]) -> bool {
         let [one, other] = gone.map(|node| self.hosts[node]);
         let is_there = |node: usize| {
@@ -353,27 +354,28 @@ impl World {
         !self.alive().into_iter().any(is_there)
     }
 
-    /// Lets time pass until that is so; how long it took.
+    /// Lets time pass until [`World::is_gone`]; returns how long it took.
     ///
     /// # Errors
-    /// When it is not in the end.
+    /// When it does not come to that in the end.
     pub fn until_gone(&mut self, gone: [usize; 2], most: Duration) -> Result<Duration> {
         self.until("all know what is gone", most, |world| world.is_gone(gone))
     }
 
-    /// Bytes that brokers have sent each other over links that are up, and those links.
+    /// The bytes that brokers have sent each other over links that are up, and the number of those
+    /// links.
     pub fn sent_bytes(&self) -> (u64, usize) {
         let links = self.alive().into_iter().flat_map(|node| self.net.core(node).links());
         let (bytes, ends) = links.fold((0, 0), |(bytes, ends), link| (bytes + link.counters.bytes_out, ends + 1));
         (bytes, ends / 2)
     }
 
-    /// Some brokers do again, one after the other, what they have done so far, each with the
-    /// processor and its caches to itself. What they spend for that from a moment on, of what they
-    /// spent for it in turn with all others since then, which was metered.
+    /// Replays the work of some brokers so far, one after the other, each with the processor and
+    /// its caches to itself. Returns the processor time from a moment on, relative to the metered
+    /// time that they spent since then in turn with all others.
     ///
     /// # Errors
-    /// When one does not say what it said.
+    /// When the output of one differs in the replay.
     pub fn share_alone(&mut self, from: Time, meter: &Meter) -> Result<f64> {
         let (mut alone, mut in_turn) = (Duration::ZERO, Duration::ZERO);
         for node in std::mem::take(&mut self.alone) {
@@ -386,18 +388,18 @@ impl World {
         Ok(alone.as_secs_f64() / in_turn.as_secs_f64())
     }
 
-    /// From now on what processors spend is counted anew; what was counted.
+    /// Starts a new count of processor times; returns the old one.
     pub fn meter(&mut self) -> Meter {
         let fresh = Meter::new(self.hosts.len());
         self.net.meter.replace(fresh).expect("there is one")
     }
 
-    /// What one broker spends on an event in a turn that is about something.
+    /// A broker's processor time per event in turns of a kind.
     pub fn each_event(meter: &Meter, node: usize, kind: Kind, events: usize) -> f64 {
         meter.of(node, kind).0.as_secs_f64() * 1e6 / events as f64
     }
 
-    /// What brokers hold: of each kind, on average.
+    /// The average state of a broker, of each kind.
     pub fn sizes(&self) -> Vec<OverlaySize> {
         let all: Vec<Vec<OverlaySize>> =
             self.alive().into_iter().map(|node| self.net.core(node).overlay_sizes()).collect();

@@ -1,5 +1,5 @@
-//! The experiment of semi-durable subscriptions: mobile subscribers that recover what they missed
-//! from memory.
+//! The experiment of semi-durable subscriptions: mobile subscribers that recover missed events from
+//! memory.
 //!
 //! After Farooq, Majumdar and Parsons, "High performance publish/subscribe middleware for mobile
 //! wireless networks".
@@ -12,8 +12,8 @@ mod simulated;
 
 use crate::experiment::Plan;
 
-/// What the virtual driver measures.
+/// The parts that the virtual driver measures.
 pub const VIRTUAL: &[Plan] = simulated::PLANS;
 
-/// What the real driver measures.
+/// The parts that the real driver measures.
 pub const REAL: &[Plan] = real::PLANS;

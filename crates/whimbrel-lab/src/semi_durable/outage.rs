@@ -1,16 +1,16 @@
-//! How long subscribers are away, as computed: what the charts compare measurements with.
+//! The computed lengths of outages, with which the charts compare measurements.
 
-/// For how long subscribers stay away after the events that they miss.
+/// How long subscribers stay away after the events that they miss.
 pub trait Away {
-    /// The part of the events published during outages whose subscriber stays away for longer than
-    /// this many seconds after them.
+    /// The part of the events published during outages whose subscriber stays away for more than
+    /// `seconds` after them.
     fn residual(&self, seconds: f64) -> f64;
 
-    /// The same for a time that is itself exponential with this mean.
+    /// As [`Away::residual`], for a time that is itself exponential with this mean.
     fn residual_beyond_exponential(&self, mean: f64) -> f64;
 }
 
-/// Distribution of the lengths of outages: a mixture of exponential ones.
+/// The distribution of the lengths of outages: a mixture of exponential ones.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outages {
     phases: Vec<Phase>,
@@ -19,9 +19,9 @@ pub struct Outages {
 /// One exponential phase.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Phase {
-    /// How likely an outage is of this kind.
+    /// The probability that an outage is of this phase.
     weight: f64,
-    /// Seconds.
+    /// The mean length, seconds.
     mean: f64,
 }
 
@@ -32,8 +32,8 @@ impl Outages {
         Outages { phases: vec![Phase { weight: 1.0, mean }] }
     }
 
-    /// Lengths of two exponential phases with balanced means (both bring the same part of the time
-    /// down), with this mean in seconds and this coefficient of variation, at least 1.
+    /// Lengths of two exponential phases with balanced means (both contribute the same part of the
+    /// time down), with this mean in seconds and this coefficient of variation, at least 1.
     pub fn hyper_exponential(mean: f64, variation: f64) -> Outages {
         assert!(variation >= 1.0, "a mixture of exponential lengths varies at least as much as one of them");
         let squared = variation * variation;
@@ -61,7 +61,7 @@ impl Outages {
             return 0.0;
         }
         let longest = self.phases.iter().map(|phase| phase.mean).fold(0.0, f64::max);
-        // No phase survives better than the longest one alone.
+        // No mixture survives longer than its longest phase alone.
         let mut range = (0.0, -longest * level.ln());
         for _ in 0..BISECTIONS {
             let middle = (range.0 + range.1) / 2.0;
@@ -70,7 +70,7 @@ impl Outages {
         (range.0 + range.1) / 2.0
     }
 
-    /// What the outage is like that an event meets: each phase by the time it takes up.
+    /// The outages that events meet: each phase weighted by the time that it takes.
     fn residual_phases(&self) -> impl Iterator<Item = Phase> {
         let mean = self.mean();
         self.phases.iter().map(move |phase| Phase { weight: phase.weight * phase.mean / mean, mean: phase.mean })
@@ -78,7 +78,7 @@ impl Outages {
 }
 
 impl Away for Outages {
-    /// The integral of the survival beyond that time, divided by the mean.
+    /// The integral of the survival beyond a time, divided by the mean.
     fn residual(&self, seconds: f64) -> f64 {
         self.residual_phases().map(|phase| phase.weight * (-seconds / phase.mean).exp()).sum()
     }
@@ -88,7 +88,7 @@ impl Away for Outages {
     }
 }
 
-/// Outages that were observed: their lengths in seconds, at least one that is not zero.
+/// Observed outages: their lengths in seconds, at least one of them not zero.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Observed(pub Vec<f64>);
 
@@ -108,7 +108,7 @@ impl Away for Observed {
     }
 }
 
-/// Halvings of an interval until a double has no more digits to give.
+/// Halvings of an interval after which a double has no more precision.
 pub const BISECTIONS: usize = 60;
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
-//! What overwriting policies lose, as computed from the distribution of outages.
+//! The losses of overwriting policies, computed from the distribution of outages.
 //!
-//! A partition holds `capacity` events and gets `rate` new ones each second, of importance 1 to 10,
-//! each equally likely. An event that is kept until the age `a` is lost for those subscribers whose
-//! outage goes on for longer than that after it ([`Away::residual`]). So a policy is described by
-//! the ages until which it keeps what.
+//! A partition holds `capacity` events and receives `rate` new ones each second, of importance 1 to
+//! 10, each equally likely. An event that is kept until the age `a` is lost for those subscribers
+//! whose outage lasts longer than that after it ([`Away::residual`]). So a policy is described by
+//! the ages until which it keeps events.
 
 use super::outage::{Away, BISECTIONS, Outages};
 
-/// Levels of importance; the least is 1.
+/// The number of levels of importance; the least is 1.
 pub const LEVELS: usize = whimbrel_event::IMPORTANCE_MAX as usize;
 
 /// An overwriting policy.
@@ -17,24 +17,25 @@ pub enum Policy {
     Lrp,
     /// Any event is overwritten.
     Random,
-    /// A part of the capacity is lrp; what it overwrites goes to the rest if it is more important
-    /// than what is there.
+    /// A part of the capacity is lrp; events overwritten there go to the rest if they are more
+    /// important than events in it.
     Priority {
         /// The part that is lrp.
         share: f64,
         /// Seconds that an event stays in the rest.
         lifetime: f64,
     },
-    /// The best there can be: what somebody most likely and most urgently still needs is kept.
+    /// The best possible: events are kept by the probability and the importance of their being
+    /// needed.
     Optimum,
 }
 
-/// What fills a partition.
+/// The load of a partition.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Load {
     /// Events that it holds.
     pub capacity: f64,
-    /// Events that come each second.
+    /// Events that arrive each second.
     pub rate: f64,
 }
 
@@ -43,7 +44,7 @@ pub struct Load {
 pub struct Losses([f64; LEVELS]);
 
 impl Losses {
-    /// The part of all importance.
+    /// The lost part of all importance.
     pub fn weighted(&self) -> f64 {
         let total: f64 = (1..=LEVELS).map(|importance| importance as f64).sum();
         (1..=LEVELS).zip(self.0).map(|(importance, loss)| importance as f64 * loss).sum::<f64>() / total
@@ -51,11 +52,11 @@ impl Losses {
 }
 
 impl Policy {
-    /// What it loses when it expects `outages`, and `met` is what happens: the same in the long
-    /// run.
+    /// The losses when the policy expects `outages`, and `met` happens; in the long run both are
+    /// the same.
     pub fn losses(self, load: Load, outages: &Outages, met: &impl Away) -> Losses {
         match self {
-            // A victim is any event with the same chance at each write, so ages at the end are
+            // Each write overwrites any event with equal probability, so ages at the end are
             // exponential.
             Policy::Random => Losses([met.residual_beyond_exponential(load.capacity / load.rate); LEVELS]),
             _ => {
@@ -65,8 +66,8 @@ impl Policy {
         }
     }
 
-    /// How long events are kept, by importance. Not for [`Policy::Random`], whose ages are not a
-    /// few.
+    /// How long events are kept, by importance. Not for [`Policy::Random`], whose ages are a
+    /// distribution.
     pub fn ages(self, load: Load, outages: &Outages) -> [f64; LEVELS] {
         match self {
             Policy::Lrp => [load.capacity / load.rate; LEVELS],
@@ -78,8 +79,8 @@ impl Policy {
 }
 
 /// The rest of the capacity is filled from the most important level down, each event for its
-/// lifetime. The level that fits in part has what is left: there the more important ones that come
-/// and go push out the oldest, so each stays for a part of the lifetime.
+/// lifetime. The level that fits in part has the remaining space: there more important events that
+/// come and go push out the oldest, so each stays for a part of the lifetime.
 fn priority(load: Load, share: f64, lifetime: f64) -> [f64; LEVELS] {
     let lrp = share * load.capacity / load.rate;
     let mut room = (1.0 - share) * load.capacity;
@@ -93,14 +94,14 @@ fn priority(load: Load, share: f64, lifetime: f64) -> [f64; LEVELS] {
     ages
 }
 
-/// Keeping an event of importance i a moment longer at the age a is worth i × P(outage > a): each
-/// is kept until that has fallen to one level for all, which is such that they fill the capacity.
+/// Keeping an event of importance i a moment longer at the age a is worth i × P(outage > a). Each
+/// is kept until that has fallen to a level, the same for all, at which they fill the capacity.
 fn optimum(load: Load, outages: &Outages) -> [f64; LEVELS] {
     let ages = |level: f64| -> [f64; LEVELS] {
         std::array::from_fn(|index| outages.time_of_survival(level / (index + 1) as f64))
     };
     let held = |level: f64| ages(level).iter().sum::<f64>() * load.rate / LEVELS as f64;
-    // In logarithms: the level may be as small as the survival of the longest outage that matters.
+    // In logarithms: the level may be as small as the survival of the longest relevant outage.
     let mut range = (f64::MIN_POSITIVE.ln(), (LEVELS as f64).ln());
     for _ in 0..BISECTIONS {
         let middle = (range.0 + range.1) / 2.0;
@@ -168,7 +169,7 @@ mod tests {
         assert_eq!(ages[..6], [64.0; 6]);
     }
 
-    /// The policies once more, in the plainest way, with random arrivals: ages at which events were
+    /// The policies again, in the plainest way, with random arrivals: ages at which events were
     /// overwritten, by importance.
     mod played {
         use super::*;

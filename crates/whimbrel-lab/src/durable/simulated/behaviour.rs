@@ -1,5 +1,5 @@
-//! What is delivered, how often it is logged and asked for, and how late it is, with the paper's
-//! own times and processors that cost nothing.
+//! Deliveries, log writes, requests for events and latencies, with the paper's times and processors
+//! that cost nothing.
 
 use std::time::Duration;
 
@@ -16,13 +16,13 @@ use crate::experiment::report::{Head, Part, Row};
 use crate::experiment::{Effort, Plan};
 use crate::goal::Goal;
 
-/// Subscribers of 4 SHBs go and come back.
+/// Subscribers of 4 SHBs leave and return.
 pub const ABSENCES: Plan = Plan { id: "absences", rows: &["absences-wrong", "log-writes"], measure: absences };
 
-/// An SHB is killed, and 40 come back at once.
+/// An SHB is killed, and 40 subscribers return at once.
 pub const CRASH: Plan = Plan { id: "crash", rows: &["crash-wrong", "extra-load"], measure: crash };
 
-/// Six brokers in a row.
+/// Six brokers in a chain.
 pub const CHAIN: Plan = Plan { id: "chain", rows: &["latency-5-hops", "chain-wrong"], measure: chain };
 
 const ABSENCES_WRONG: Head = Head {
@@ -73,25 +73,26 @@ const CHAIN_WRONG: Head = Head {
     goal: Goal::at_most(0.0),
 };
 
-/// How long everything that is on its way may take to arrive.
+/// How long events in flight may take to arrive.
 const ARRIVE: Duration = Duration::from_secs(20);
 
-/// Until all have heard of every publisher.
+/// The time until all subscribers have received an event of every publisher.
 const SETTLE: Duration = Duration::from_secs(1);
 
-/// What is asked of subscribers who were away: brokers that are not their PHB, over links of 5 ms,
-/// with commits of 5 ms.
+/// The setup for subscribers that were away: brokers other than their PHB, over links of 5 ms, with
+/// commits of 5 ms.
 fn ground(seed: u64) -> Ground {
     let millis = Duration::from_millis;
     Ground { costs: Costs::FREE, commit: millis(5), delay: millis(5), rate: RATE, seed }
 }
 
-/// Events lost or repeated in the end, when everybody is there again and everything has arrived.
+/// Events lost or repeated in the end, when all subscribers are connected and everything has
+/// arrived.
 fn wrong(world: &mut World) -> u64 {
     let sent = world.sent;
     world.rest(ARRIVE);
     let counts = world.people.counts();
-    // Who has not got the end of it, has lost that.
+    // A subscriber that lacks the last events has lost them.
     let late = world.people.all.iter().filter(|person| !person.has_all_before(sent)).count() as u64;
     counts.wrong() + late
 }
@@ -108,7 +109,7 @@ fn absences(effort: Effort, bar: &ProgressBar) -> Result<Part> {
         let mut world = World::star(4, ground(seed))?;
         world.add_everywhere(each);
         world.run(SETTLE);
-        // What was sent by then is all committed, and so it is in the end.
+        // Everything that was sent by then is committed in the end.
         world.rest(SETTLE);
         let (logged, sent) = (world.logged(5), world.sent);
         world.keep_history();
@@ -135,11 +136,11 @@ fn absences(effort: Effort, bar: &ProgressBar) -> Result<Part> {
     Ok(part)
 }
 
-/// What came of a crash.
+/// The result of a crash.
 struct Crashed {
     wrong: u64,
-    /// Events that all missed, and that the PHB sent again before they came back and while they
-    /// caught up.
+    /// Events that all missed, and events that the PHB sent again before they returned and while
+    /// they caught up.
     missed: u64,
     again: [u64; 2],
     caught_up: Duration,
@@ -161,7 +162,7 @@ fn crashed(each: usize, [calm, down, away]: [Duration; 3], seed: u64) -> Result<
     world.kill(KILLED);
     world.run(down);
     world.net.start(world.shb(KILLED));
-    // As clients do, they come when the broker has its links.
+    // As real clients do, they return when the broker has its links.
     world.run(SETTLE);
     others.for_each(|index| world.come(index));
     world.run(away - down - SETTLE);
@@ -205,8 +206,7 @@ fn crash(effort: Effort, bar: &ProgressBar) -> Result<Part> {
     Ok(part)
 }
 
-/// Who has lost events has not asked for them as often as it should have: then nothing is told of
-/// the load.
+/// With lost events the PHB was asked less than it should have been: then the load says nothing.
 fn extra_row(all: &[Crashed]) -> Row {
     let wrong: u64 = all.iter().map(|outcome| outcome.wrong).sum();
     if wrong > 0 {
@@ -219,8 +219,8 @@ fn extra_row(all: &[Crashed]) -> Row {
 fn chain(effort: Effort, bar: &ProgressBar) -> Result<Part> {
     let millis = Duration::from_millis;
     let span = Duration::from_secs(if effort.quick { 2 } else { 60 });
-    // The paper's 44 ms of logging: an event waits for the commit that is under way, and then for
-    // its own.
+    // The paper's 44 ms of logging: an event waits for the commit in progress, and then for its
+    // own.
     let delay = millis(10);
     bar.set_length(effort.seeds);
     let (mut latencies, mut goals, mut broken, mut part) = (Vec::new(), Vec::new(), Vec::new(), Part::default());

@@ -1,10 +1,10 @@
-//! How much 1, 2 and 4 SHBs deliver, each on a processor of its own, by what each operation costs
-//! on this machine.
+//! The rates that 1, 2 and 4 SHBs deliver, each on a processor of its own, by the cost of each
+//! operation on this machine.
 //!
-//! The costs are measured in the same run with broker processes ([`calibrate`]); the cores do in
+//! The costs are measured in the same run with broker processes ([`calibrate`]). The cores do in
 //! virtual time what they do in processes, and each operation keeps its broker's processor busy for
-//! as long as it costs. Two small worlds show how busy a processor gets with each subscriber more;
-//! what that promises is then tried.
+//! as long as it costs. Two small worlds show how much busier a processor gets with each further
+//! subscriber; the number that this promises is then tried.
 
 use std::time::Duration;
 
@@ -60,28 +60,29 @@ const WRONG: Head = Head {
     goal: Goal::at_most(0.0),
 };
 
-/// How many SHBs.
+/// The numbers of SHBs.
 const SHBS: [usize; 3] = [1, 2, 4];
 
-/// The paper's figures for these, events/s, as far as it gives them.
+/// The paper's figures, events/s, as far as it gives them: number of SHBs, rate.
 const PAPER: [(f64, f64); 2] = [(1.0, 20_000.0), (4.0, 79_200.0)];
 
-/// What of the promised number of subscribers is tried first, and how much less each further time.
+/// The part of the promised number of subscribers that is tried first, and the reduction for each
+/// further try.
 const FIRST_PART: f64 = 0.97;
 const LESS: f64 = 0.03;
 
-/// How often.
+/// The number of tries.
 const TRIES: u32 = 10;
 
-/// Who is behind by more is not sustained; nor is it when less than that part of what is due
-/// arrives.
+/// If subscribers are further behind, the load is not sustained; nor if less than this part of the
+/// due events arrives.
 const LATE_MAX: Duration = Duration::from_millis(250);
 const ARRIVES: f64 = 0.98;
 
-/// What a world shows.
+/// The measurement of one world.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
-    /// Part of the time for which the busiest SHB's processor was busy, and the PHB's.
+    /// The parts of the time for which the busiest SHB's processor was busy, and the PHB's.
     busy: [f64; 2],
     /// Events delivered per second.
     rate: f64,
@@ -89,8 +90,8 @@ struct Seen {
     wrong: u64,
 }
 
-/// Time for which a world is looked at: as often as positions are acknowledged in one, they are in
-/// all.
+/// The time for which a world is measured: a whole number of acknowledgement periods, so that all
+/// worlds have equally many.
 fn span(effort: Effort) -> Duration {
     ACKNOWLEDGE_EVERY * if effort.quick { 2 } else { 4 }
 }
@@ -98,7 +99,8 @@ fn span(effort: Effort) -> Duration {
 fn see(shbs: usize, each: usize, ground: Ground, span: Duration) -> Result<Seen> {
     let mut world = World::star(shbs, ground)?;
     world.add_everywhere(each);
-    // Until all have heard of every publisher; a processor that is too slow falls behind meanwhile.
+    // Until all have received an event of every publisher; a processor that is too slow falls
+    // behind meanwhile.
     world.run(span);
     let busy = |world: &World| -> Vec<Duration> { (0..=shbs).map(|broker| world.net.busy(broker)).collect() };
     let (before, received) = (busy(&world), world.people.counts().received);
@@ -119,7 +121,7 @@ fn see(shbs: usize, each: usize, ground: Ground, span: Duration) -> Result<Seen>
     })
 }
 
-/// How many subscribers each SHB seems to have room for.
+/// The number of subscribers for which each SHB seems to have room.
 fn promised(shbs: usize, sizes: [usize; 2], ground: Ground, span: Duration) -> Result<f64> {
     let [small, large] = sizes;
     let [few, many] = [see(shbs, small, ground, span)?, see(shbs, large, ground, span)?];
@@ -130,14 +132,14 @@ fn promised(shbs: usize, sizes: [usize; 2], ground: Ground, span: Duration) -> R
     Ok((1.0 - idle) / slope)
 }
 
-/// What was found for a number of SHBs.
+/// The result for a number of SHBs.
 #[derive(Clone, Copy, Debug)]
 struct Found {
     each: usize,
     seen: Seen,
 }
 
-/// The most subscribers at each SHB that are sustained, about.
+/// The greatest number of subscribers at each SHB that is sustained, about.
 fn peak(shbs: usize, sizes: [usize; 2], ground: Ground, span: Duration) -> Result<Found> {
     let promised = promised(shbs, sizes, ground, span)?;
     let mut part = FIRST_PART;
@@ -152,7 +154,7 @@ fn peak(shbs: usize, sizes: [usize; 2], ground: Ground, span: Duration) -> Resul
     anyhow::bail!("{shbs} SHBs do not sustain what two small worlds promise: {promised:.0} subscribers each")
 }
 
-/// Small worlds that cost little to play and yet show what a subscriber costs.
+/// Small worlds that are cheap to play and yet show the cost of a subscriber.
 const SIZES: [usize; 2] = [40, 80];
 
 fn ground(calibration: &Calibration, seed: u64) -> Ground {
@@ -205,7 +207,7 @@ fn measure(effort: Effort, bar: &ProgressBar) -> Result<Part> {
     Ok(part)
 }
 
-/// Rates by the number of SHBs, beside the paper's.
+/// Rates by the number of SHBs, compared with the paper's.
 fn chart(rates: &[(f64, Vec<f64>)]) -> Chart {
     let point = |(x, rates): &(f64, Vec<f64>)| {
         let mut sorted: Vec<f64> = rates.iter().map(|rate| rate / 1e3).collect();
@@ -234,8 +236,8 @@ fn chart(rates: &[(f64, Vec<f64>)]) -> Chart {
 mod tests {
     use super::*;
 
-    /// Slow processors: each subscriber, to 100 events/s, keeps one busy for 2.5 % of the time, and
-    /// so often that.
+    /// Slow processors: each subscriber, to 100 events/s, keeps one busy for 2.5 % of the time,
+    /// multiplied by `factor`.
     fn slow(factor: u32) -> Ground {
         let micros = |micros: u32| Duration::from_micros(u64::from(micros * factor));
         let costs = Costs {
@@ -254,7 +256,7 @@ mod tests {
     fn four_processors_deliver_four_times_as_much_as_one_and_twice_the_cost_halves_that() {
         let [one, four] = [1, 4].map(|shbs| peak(shbs, [4, 8], slow(1), SPAN).expect("a peak"));
         assert_eq!((one.seen.wrong, four.seen.wrong), (0, 0));
-        // A delivery takes 250 µs: 4,000 in a second, less what else there is to do.
+        // A delivery takes 250 µs: 4,000 in a second, less the other work.
         assert!((3_000.0..4_000.0).contains(&one.seen.rate), "{one:?}");
         let ratio = four.seen.rate / one.seen.rate;
         assert!((3.5..4.5).contains(&ratio), "{one:?}, {four:?}");

@@ -1,4 +1,4 @@
-//! Durable subscribers that keep their positions, and what they get.
+//! Durable subscribers that keep their positions, and their counts.
 
 use std::time::Duration;
 
@@ -11,33 +11,33 @@ use crate::cores::Clients;
 use crate::durable::subscriber::{Counts, count};
 use crate::durable::{CLASSES, PUBLISHERS};
 
-/// The connections of subscribers are named from here on, those of publishers below.
+/// The first number of subscribers' connections; lower numbers are publishers'.
 pub const FIRST: u32 = PUBLISHERS as u32;
 
-/// The longest latency that is told apart, µs.
+/// The longest latency that is distinguished, µs.
 const LATENCY_MAX: u64 = 1_000_000_000;
 
 /// See the module's documentation.
 #[derive(Debug)]
 pub struct Person {
-    /// Which events it wants.
+    /// The class of events that it wants.
     pub class: usize,
-    /// At which broker it is when it is there.
+    /// The broker to which it connects.
     pub node: usize,
-    /// It has been told that it is subscribed.
+    /// Whether its subscription was confirmed.
     pub is_there: bool,
-    /// Where it stands, but for `last`.
+    /// Its position, except `last`.
     pub token: Option<CheckpointToken>,
     last: [Option<EventId>; PUBLISHERS],
     /// The number of the next event of each publisher.
     next: [Option<u64>; PUBLISHERS],
-    /// What of that it has acknowledged.
+    /// The value of `next` at its last acknowledgement.
     acknowledged: [Option<u64>; PUBLISHERS],
-    /// When it came back, and what it has to have before it has caught up.
+    /// When it returned, and the number before which it must have everything to have caught up.
     pub behind: Option<(Time, u64)>,
-    /// How long it took to catch up, each time.
+    /// The times that it took to catch up.
     pub caught_up: Vec<Duration>,
-    /// What became of its events.
+    /// The counts of its events.
     pub counts: Counts,
 }
 
@@ -57,7 +57,7 @@ impl Person {
         }
     }
 
-    /// Where it stands now.
+    /// Its present position.
     pub fn place(&mut self) -> Option<CheckpointToken> {
         let token = self.token.as_mut()?;
         for id in self.last.into_iter().flatten() {
@@ -66,7 +66,7 @@ impl Person {
         Some(token.clone())
     }
 
-    /// Where it stands, if there is something that it has not acknowledged.
+    /// Its position, if there is something that it has not acknowledged.
     pub fn acknowledges(&mut self) -> Option<CheckpointToken> {
         if !self.is_there || self.acknowledged == self.next {
             return None;
@@ -75,44 +75,44 @@ impl Person {
         self.place()
     }
 
-    /// Whether it has all events before that number that it wants.
+    /// Whether it has all wanted events before a number.
     pub fn has_all_before(&self, number: u64) -> bool {
         self.next.iter().all(|next| next.is_some_and(|next| next >= number))
     }
 
-    /// The number before which it has everything, and before which it has acknowledged everything;
-    /// 0: nothing yet.
+    /// The number before which it has everything, and the number before which it has acknowledged
+    /// everything; 0: nothing yet.
     pub fn reached(&self) -> (u64, u64) {
         let least = |all: &[Option<u64>; PUBLISHERS]| all.iter().map(|next| next.unwrap_or(0)).min().unwrap_or(0);
         (least(&self.next), least(&self.acknowledged))
     }
 }
 
-/// All of them.
+/// All subscribers.
 pub struct People {
     now: Time,
-    /// When the first event was due, and how many are each second.
+    /// When the first event was due, and the number of events per second.
     pub began: Time,
     rate: u64,
     /// By the number of the connection, from [`FIRST`] on.
     pub all: Vec<Person>,
-    /// Latencies since they were looked at last, µs.
+    /// Latencies since they were last read, µs.
     pub latencies: Histogram<u64>,
     /// From when an event was due until its publisher was answered, µs.
     pub answers: Histogram<u64>,
-    /// Events of each publisher that were accepted.
+    /// The accepted events of each publisher.
     accepted: [u64; PUBLISHERS],
 }
 
 impl People {
-    /// Nobody. `began`: when the first of so many events per second is due.
+    /// No subscribers. `began`: when the first event is due; `rate`: events per second.
     pub fn new(began: Time, rate: u64) -> People {
         let histogram = || Histogram::new_with_bounds(1, LATENCY_MAX, 3).expect("the bounds make sense");
         let (latencies, answers) = (histogram(), histogram());
         People { now: began, began, rate, all: Vec::new(), latencies, answers, accepted: [0; PUBLISHERS] }
     }
 
-    /// One more, who is not there yet.
+    /// Adds a subscriber that is not connected yet.
     pub fn add(&mut self, class: usize, node: usize) {
         self.all.push(Person::new(class % CLASSES, node));
     }
@@ -122,7 +122,7 @@ impl People {
         self.began + Duration::from_nanos(number * 1_000_000_000 / self.rate)
     }
 
-    /// What became of the events of all of them.
+    /// The counts of all subscribers' events.
     pub fn counts(&self) -> Counts {
         self.all.iter().fold(Counts::default(), |sum, person| sum.plus(person.counts))
     }
@@ -166,7 +166,7 @@ impl Output for People {
 
     fn accepted(&mut self, link: Link, _: u16, _: Qos, result: Accepted) {
         assert!(matches!(result, Accepted::Routed { .. }), "an event was not accepted: {result:?}");
-        // Events of a publisher are accepted in their order.
+        // Events of a publisher are accepted in order.
         let Some(accepted) = self.accepted.get_mut(link.0 as usize) else { return };
         let number = *accepted * PUBLISHERS as u64 + u64::from(link.0);
         *accepted += 1;

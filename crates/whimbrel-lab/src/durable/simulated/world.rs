@@ -17,21 +17,21 @@ use crate::durable::crowd::{ACKNOWLEDGE_EVERY, Absences};
 use crate::durable::publisher::{class_of, name_of};
 use crate::durable::{BODY, CLASSES, PUBLISHERS, SESSION_SECONDS, TOPIC};
 
-/// How long brokers have to find each other, and subscriptions to be known everywhere.
+/// The time for brokers to find each other, and for subscriptions to be known everywhere.
 const SETTLE: Duration = Duration::from_secs(3);
 
-/// What the brokers are like.
+/// The properties of the brokers.
 #[derive(Clone, Copy, Debug)]
 pub struct Ground {
-    /// What operations cost.
+    /// The costs of operations.
     pub costs: Costs,
     /// How long a commit takes.
     pub commit: Duration,
-    /// Of each link.
+    /// The delay of each link.
     pub delay: Duration,
     /// Events per second.
     pub rate: u64,
-    /// Of all that is random.
+    /// The seed of all randomness.
     pub seed: u64,
 }
 
@@ -41,33 +41,33 @@ pub struct World {
     pub net: Cores,
     /// Their subscribers.
     pub people: People,
-    /// The brokers where subscribers are, by place.
+    /// By place: the broker.
     hosting: Vec<usize>,
     selectors: Vec<Selector>,
-    /// The number of the next event, and the tag of each publisher's last one.
+    /// The number of the next event, and the packet identifier of each publisher's last one.
     pub sent: u64,
     tag: u16,
     acknowledges_at: Time,
     absences: Option<Absences>,
-    /// When whose next departure or return is.
+    /// The next departure or return of each subscriber.
     moves: Vec<(Time, usize)>,
     random: fastrand::Rng,
-    /// Progress: seconds, delivered, released.
+    /// The recorded progress: seconds, delivered, released.
     pub history: Vec<[f64; 3]>,
     keeps_history: bool,
 }
 
 impl World {
-    /// A PHB and so many SHBs.
+    /// A PHB and a number of SHBs.
     ///
     /// # Errors
-    /// When something is not as it should be in this program.
+    /// When this program is inconsistent.
     pub fn star(shbs: usize, ground: Ground) -> Result<World> {
         let ends = (1..=shbs).map(|shb| [0, shb]).collect();
         World::new(1 + shbs, ends, (1..=shbs).collect(), ground)
     }
 
-    /// A chain with so many links; subscribers are at its end.
+    /// A chain with a number of links; subscribers are at its end.
     ///
     /// # Errors
     /// As [`World::star`].
@@ -116,7 +116,7 @@ impl World {
         self.hosting[place]
     }
 
-    /// So many subscribers more at one place, who are there soon; which they are.
+    /// Adds subscribers at one place, which are connected soon, and returns their indices.
     pub fn add(&mut self, place: usize, more: usize) -> Range<usize> {
         let which = self.people.all.len()..self.people.all.len() + more;
         for index in which.clone() {
@@ -126,14 +126,14 @@ impl World {
         which
     }
 
-    /// As many at each place.
+    /// Adds the same number of subscribers at each place.
     pub fn add_everywhere(&mut self, each: usize) {
         for place in 0..self.hosting.len() {
             self.add(place, each);
         }
     }
 
-    /// Somebody connects and subscribes from where it stands.
+    /// A subscriber connects and subscribes from its position.
     pub fn come(&mut self, index: usize) {
         let (link, sent, now) = (Link(FIRST + index as u32), self.sent, self.net.now);
         let person = &mut self.people.all[index];
@@ -170,7 +170,7 @@ impl World {
         self.net.kill(node);
     }
 
-    /// From now on subscribers go and come back, each at times of its own.
+    /// From now on subscribers leave and return, each at its own times.
     pub fn begin_absences(&mut self, absences: Absences) {
         let now = self.net.now;
         self.absences = Some(absences);
@@ -179,19 +179,19 @@ impl World {
             (0..self.people.all.len()).map(|index| (now + absences.period.mul_f64(random.f64()), index)).collect();
     }
 
-    /// Nobody leaves any more, and everybody comes back.
+    /// Subscribers no longer leave, and those that are away return.
     pub fn end_absences(&mut self) {
         (self.absences, self.moves) = (None, Vec::new());
         let away: Vec<usize> = (0..self.people.all.len()).filter(|index| !self.people.all[*index].is_there).collect();
         away.into_iter().for_each(|index| self.come(index));
     }
 
-    /// From now on progress is noted.
+    /// Records progress from now on.
     pub fn keep_history(&mut self) {
         self.keeps_history = true;
     }
 
-    /// Events go on for so long.
+    /// Runs events for a time.
     pub fn run(&mut self, span: Duration) {
         let end = self.net.now + span;
         loop {
@@ -213,12 +213,12 @@ impl World {
         self.net.run_until(end, &mut self.people);
     }
 
-    /// No more events for so long: what is on its way arrives.
+    /// Stops events for a time: those in flight arrive.
     pub fn rest(&mut self, span: Duration) {
         let end = self.net.now + span;
         self.net.run_until(end, &mut self.people);
         self.acknowledges_at = self.acknowledges_at.max(end);
-        // What would have been due meanwhile is not.
+        // Events that would have been due meanwhile are left out.
         let passed = end.since(self.people.due(self.sent).min(end));
         self.people.began = self.people.began + passed;
     }

@@ -1,8 +1,8 @@
 //! One publisher and mobile subscribers over sockets, in a closed loop.
 //!
-//! The publisher is never more than a window of events ahead of the slowest subscriber that is
-//! connected and has caught up: so the broker's core is never idle and its queues never overflow.
-//! Those who catch up do so beside that.
+//! The publisher is at most a window of events ahead of the slowest subscriber that is connected
+//! and has caught up, so the broker's core is never idle and its queues never overflow. Subscribers
+//! in catch-up do not count.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -21,22 +21,22 @@ use crate::bench::process::CpuClock;
 use crate::bench::target::Target;
 use crate::bench::wire::{Frame, QoS, Template};
 
-/// Brokers that subscribers move between.
+/// The brokers between which subscribers move.
 pub const BROKERS: usize = 2;
 
-/// Kinds of subscribers, by what they want.
+/// The kinds of subscribers, by their selectors.
 pub const CLASSES: usize = 10;
 
 /// Values of the attribute that one class wants.
 pub const VALUES_PER_CLASS: u64 = 10;
 
-/// Where events are published.
+/// The topic of all events.
 pub const TOPIC: &str = "field/events";
 
-/// Subscribers.
+/// The number of subscribers.
 pub const SUBSCRIBERS: usize = 200;
 
-/// Events that the slowest live subscriber has not received yet, at most.
+/// Events that the slowest caught-up subscriber has not received yet, at most.
 const WINDOW: u64 = 4000;
 
 /// Events that the broker has not acknowledged yet, at most.
@@ -48,30 +48,30 @@ const ACKNOWLEDGEMENT: usize = 4;
 /// The publisher makes no more events while this many bytes wait for its socket.
 const UNSENT_LIMIT: usize = 256 * 1024;
 
-/// Sockets are read without having become readable after this long.
+/// Sockets are read after this long even if they have not become readable.
 const SWEEP_AFTER: Duration = Duration::from_millis(2);
 
 /// Without any progress for this long the broker is stuck.
 const STALLED_AFTER: Duration = Duration::from_secs(10);
 
-/// What subscribers ask for.
+/// The durability of subscribers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Nothing of what they miss.
+    /// Missed events are lost.
     Nondurable,
-    /// What the cache has of it.
+    /// Missed events are recovered as far as the cache has them.
     SemiDurable,
-    /// Everything: the broker logs it.
+    /// All missed events are recovered: the broker logs them.
     Durable,
 }
 
 impl Kind {
-    /// Whether they say where they stand when they come back.
+    /// Whether they tell their position when they return.
     pub fn keeps(self) -> bool {
         self != Kind::Nondurable
     }
 
-    /// As MQTT has it.
+    /// The value of MQTT's property.
     pub fn durability(self) -> &'static str {
         match self {
             Kind::Nondurable => "nondurable",
@@ -81,53 +81,53 @@ impl Kind {
     }
 }
 
-/// What is measured.
+/// The parameters of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     /// What subscribers ask for.
     pub kind: Kind,
     /// Bytes of an event's body.
     pub body: usize,
-    /// How they move.
+    /// The subscribers' mobility.
     pub mobility: Mobility,
-    /// Before the measurement: caches fill, outages begin to end.
+    /// The time before the measurement: caches fill, outages begin to end.
     pub warm_up: Duration,
-    /// The measurement.
+    /// The length of the measurement.
     pub measure: Duration,
-    /// Of the moves.
+    /// The seed of the moves.
     pub seed: u64,
 }
 
-/// What came of it.
+/// The result.
 #[derive(Clone, Copy, Debug)]
 pub struct Figures {
     /// Events published.
     pub published: u64,
     /// Events that subscribers received.
     pub delivered: u64,
-    /// Events that they found missing.
+    /// Events that they found to be missing.
     pub lost: u64,
-    /// Times that subscribers came back.
+    /// The number of subscribers' returns.
     pub returns: u64,
-    /// Seconds.
+    /// The time measured, seconds.
     pub elapsed: f64,
-    /// CPU seconds of the brokers together.
+    /// CPU seconds of all brokers.
     pub broker_cpu: f64,
 }
 
 impl Figures {
-    /// Events that one second of the brokers' CPU time takes from the publisher, with all that
-    /// follows from them.
+    /// Events that the brokers accept from the publisher per second of their CPU time, with all
+    /// consequences.
     pub fn published_per_cpu(&self) -> f64 {
         self.published as f64 / self.broker_cpu
     }
 
-    /// Events that it delivers in one second of CPU time.
+    /// Events that they deliver per second of CPU time.
     pub fn delivered_per_cpu(&self) -> f64 {
         self.delivered as f64 / self.broker_cpu
     }
 
-    /// Events that the publisher has got rid of per second of the clock.
+    /// Events that the publisher has sent per second of the clock.
     pub fn published_per_second(&self) -> f64 {
         self.published as f64 / self.elapsed
     }
@@ -139,7 +139,7 @@ impl Figures {
 }
 
 /// Runs `load` against the brokers at `targets`, whose CPU clocks are `brokers`; the publisher is
-/// at the first.
+/// at the first one.
 ///
 /// # Errors
 /// When a broker refuses, ends a connection, breaks the protocol, repeats events or is stuck.
@@ -181,7 +181,7 @@ struct Publisher {
     ids: PacketIds,
     sent: u64,
     accepted: u64,
-    /// What the slowest live subscriber has received.
+    /// The events that the slowest caught-up subscriber has received.
     received: u64,
 }
 
@@ -191,7 +191,7 @@ impl Publisher {
         let both = Interest::READABLE | Interest::WRITABLE;
         poll.registry().register(&mut endpoint.stream, Token(SUBSCRIBERS), both)?;
         lowat::wake_after(&endpoint.stream, UNACKNOWLEDGED as usize / 2 * ACKNOWLEDGEMENT)?;
-        // The last digit of the sequence number says the class, the one before it the value within.
+        // The last digit of the sequence number is the class, the one before it the value within.
         let value = |number: u64| number % 10 * VALUES_PER_CLASS + number / 10 % VALUES_PER_CLASS;
         let importance = |number: u64| number % 7 + 2;
         let template = |number: u64| {
@@ -242,12 +242,12 @@ struct Generator {
     kind: Kind,
     poll: Poll,
     publisher: Publisher,
-    /// All subscriptions that were asked for at first are in force: before, nothing is published.
+    /// Whether all initial subscriptions are in force: before that, nothing is published.
     has_begun: bool,
     mobiles: Vec<Mobile>,
-    /// When whose stay ends.
+    /// The ends of stays, by subscriber.
     moves: BinaryHeap<Reverse<(Instant, usize)>>,
-    /// Bytes for which a subscriber is woken.
+    /// The number of bytes for which a subscriber is woken.
     batch: usize,
     scratch: Vec<u8>,
     last_progress: Instant,
@@ -259,7 +259,7 @@ impl Generator {
         let mut random = Random::new(load.seed);
         let publisher = Publisher::connect(targets[0], load.body, &poll)?;
         let node = |index: usize, random: &mut Random| {
-            // Half of each class begins at each broker.
+            // Half of each class starts at each broker.
             Node::new(load.mobility, index / CLASSES % load.mobility.brokers, random.fork())
                 .map_err(|why| anyhow::anyhow!("no subscriber can move like that: {why:?}"))
         };
@@ -292,7 +292,7 @@ impl Generator {
     }
 
     fn turn_until(&mut self, deadline: Instant) -> Result<()> {
-        /// Events taken from the poll at once.
+        /// The number of events taken from the poll at once.
         const EVENTS: usize = 1024;
         let mut events = Events::with_capacity(EVENTS);
         loop {

@@ -13,25 +13,25 @@ use crate::bench::lowat;
 use crate::bench::target::Target;
 use crate::bench::wire::{self, Frame, QoS, mqtt};
 
-/// A durable subscriber tells the broker where it stands after so many events.
+/// The number of events after which a durable subscriber acknowledges its position.
 const ACKNOWLEDGES_AFTER: u64 = 500;
 
 /// Seconds for which the broker keeps the session of a durable subscriber that is away.
 const SESSION_SECONDS: u32 = 3_600;
 
-/// Where it does.
+/// The topic on which positions are acknowledged.
 const ACKNOWLEDGE: &str = "$whimbrel/ack";
 
-/// What it has received, and what it knows that it will not receive.
+/// The events that it has received, and that it knows to be missing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
     /// Events received.
     pub received: u64,
-    /// Events passed over.
+    /// Events skipped.
     pub lost: u64,
-    /// Events that came again.
+    /// Events that were delivered again.
     pub repeated: u64,
-    /// Times it came back.
+    /// The number of its returns.
     pub returns: u64,
 }
 
@@ -42,9 +42,9 @@ enum Phase {
     Away,
     /// Connected, with no confirmation yet.
     Asking,
-    /// Subscribed, and behind what has been published.
+    /// Subscribed, and in catch-up.
     Behind,
-    /// Subscribed, and receiving what is published.
+    /// Subscribed, and caught up.
     Live,
 }
 
@@ -56,22 +56,22 @@ pub struct Mobile {
     endpoint: Option<Endpoint>,
     phase: Phase,
     kind: Kind,
-    /// Events received when it told the broker where it stands.
+    /// The number of events received at the last acknowledgement.
     acknowledged: u64,
-    /// Where its first subscription began.
+    /// The token of its first subscription.
     token: Option<String>,
     /// The properties of the last event.
     last: Vec<u8>,
-    /// The sequence number that it expects next; `None`: whatever comes.
+    /// The sequence number that it expects next; `None`: any.
     next: Option<u64>,
-    /// What had been published when its subscription was confirmed.
+    /// The number of events published when its subscription was confirmed.
     begun: u64,
-    /// What became of its events.
+    /// The counts of its events.
     pub counts: Counts,
 }
 
 impl Mobile {
-    /// A subscriber that has not been anywhere yet.
+    /// A subscriber that was never connected.
     pub fn new(index: usize, node: Node) -> Mobile {
         Mobile {
             index,
@@ -89,7 +89,7 @@ impl Mobile {
         }
     }
 
-    /// Goes on to its next stay, and says how long that is.
+    /// Starts its next stay, and returns its length.
     ///
     /// # Errors
     /// When the system has no more sockets.
@@ -135,7 +135,7 @@ impl Mobile {
         Ok(())
     }
 
-    /// Where it stands, as a subscription begins.
+    /// Its position, from which a subscription begins.
     fn position(&self) -> Option<String> {
         let token = self.token.as_ref()?;
         Some(match mqtt::last_property(&self.last, "w-id") {
@@ -144,11 +144,11 @@ impl Mobile {
         })
     }
 
-    /// Reads what has come. `batch`: bytes to be woken for from now on; `sent`: events published so
-    /// far.
+    /// Reads arrived packets. `batch`: the number of bytes for which it is to be woken from now on;
+    /// `sent`: the number of events published so far.
     ///
     /// # Errors
-    /// When the broker refuses, ends the connection or sends what nobody asked for.
+    /// When the broker refuses, ends the connection or sends something unrequested.
     pub fn receive(&mut self, scratch: &mut [u8], batch: usize, sent: u64) -> Result<()> {
         let Mobile { endpoint: Some(endpoint), phase, token, last, next, counts, kind, begun, .. } = self else {
             return Ok(());
@@ -174,8 +174,8 @@ impl Mobile {
             Ok(())
         })?;
         if subscribed {
-            // Who does not ask for what it missed, or has missed nothing, is not behind: wherever
-            // the stream is that it gets, the publisher waits for it.
+            // A subscriber that does not ask for missed events, or has missed none, is not behind:
+            // the publisher waits for it wherever its stream is.
             *phase = if kind.keeps() && next.is_some() { Phase::Behind } else { Phase::Live };
             *begun = sent;
             lowat::wake_after(&endpoint.stream, batch)?;
@@ -183,8 +183,7 @@ impl Mobile {
         self.acknowledge()
     }
 
-    /// Tells the broker where it stands, if it is durable and has received enough since the last
-    /// time.
+    /// Acknowledges its position, if it is durable and has received enough since the last time.
     fn acknowledge(&mut self) -> Result<()> {
         let Mobile { endpoint: Some(endpoint), kind, acknowledged, token: Some(token), last, counts, .. } = self else {
             return Ok(());
@@ -205,8 +204,8 @@ impl Mobile {
         self.phase == Phase::Asking
     }
 
-    /// What it has received, if it takes part in what is published: then it must not fall behind.
-    /// It does once it has come within `near` of what has been `sent`.
+    /// The number of events it has received, if it is caught up: then it must not fall behind. It
+    /// is caught up once it is within `near` of `sent`.
     pub fn progress(&mut self, sent: u64, near: u64) -> Option<u64> {
         let next = match self.phase {
             Phase::Live => self.next.map_or(self.begun, |next| next.max(self.begun)),
@@ -219,7 +218,7 @@ impl Mobile {
     }
 }
 
-/// Notes an event of a class, of which every tenth is.
+/// Counts an event of a class; one event in ten is.
 fn count(sequence: u64, next: &mut Option<u64>, counts: &mut Counts) {
     let expected = next.unwrap_or(sequence);
     if sequence < expected {

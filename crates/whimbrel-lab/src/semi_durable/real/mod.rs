@@ -1,11 +1,11 @@
-//! The real driver: two broker processes that are linked and share a core, sockets, and mobile
-//! subscribers whose times are a tenth of the paper's. The publisher is at the first broker;
-//! subscribers are at both, and come back to either.
+//! The real driver: two linked broker processes that share a core, sockets, and mobile subscribers
+//! whose times are a tenth of the paper's. The publisher is at the first broker; subscribers are at
+//! both, and return to either.
 //!
-//! Peaks are told as what a CPU second of the brokers does while their core has no time to spare:
-//! that hangs much less on what else the machine does than events per second of the clock, which
-//! are told beside it. Kinds and policies take turns within each round, each with fresh brokers;
-//! ratios are taken within a round.
+//! Peaks are given per CPU second of the brokers while their core is fully used: that depends much
+//! less on the machine's other work than events per second of the clock, which are given as well.
+//! Kinds and policies alternate within each round, each with fresh brokers; ratios are taken within
+//! a round.
 
 mod load;
 mod mobile;
@@ -24,7 +24,7 @@ use crate::experiment::{Effort, Plan};
 use crate::goal::Goal;
 use load::{BROKERS, CLASSES, Figures, Kind, Load, TOPIC, VALUES_PER_CLASS};
 
-/// What the real driver measures.
+/// The parts that the real driver measures.
 pub const PLANS: &[Plan] = &[
     Plan {
         id: "peaks",
@@ -35,11 +35,11 @@ pub const PLANS: &[Plan] = &[
     Plan { id: "time-down-rate", rows: &["time-down-rate"], measure: time_down },
 ];
 
-/// How many times faster subscribers come and go than in the paper.
+/// How many times faster subscribers move than in the paper.
 const FASTER: u32 = 10;
 
-/// Events that a partition holds: at the rates that one core reaches, about as many mean outages as
-/// the paper's.
+/// Events that a partition holds: at the rates of one core, about as many mean outages as in the
+/// paper.
 const CAPACITY: u64 = 20_000;
 
 /// The cores of the brokers and of the generator.
@@ -101,12 +101,12 @@ const TIME_DOWN: Head = Head {
     goal: Goal::at_least(0.93),
 };
 
-/// A kind of subscription, and what the cache overwrites.
+/// A kind of subscription, and the cache's overwriting policy.
 #[derive(Clone, Copy)]
 struct Variant {
     name: &'static str,
     kind: Kind,
-    /// Nothing: brokers as they come.
+    /// `None`: the broker's default.
     policy: Option<&'static str>,
 }
 
@@ -141,7 +141,7 @@ fn configuration(policy: &str) -> String {
              capacity = \"{CAPACITY} events\"\n{policy}\n"
         )
     };
-    // Both brokers cache all events, whoever is there.
+    // Both brokers cache all events, whatever subscriptions there are.
     let buffer = format!("[buffer]\nsubscribe = [\"{TOPIC}\"]\n");
     std::iter::once(buffer).chain((0..CLASSES as u64).map(partition)).collect()
 }
@@ -200,7 +200,7 @@ impl Series {
         Ok(Series { variants: variants.to_vec(), rounds })
     }
 
-    /// Ratios of a figure, variant `one` to variant `other`.
+    /// The ratios of a figure, variant `one` to variant `other`.
     fn ratios(&self, one: usize, other: usize, figure: fn(&Figures) -> f64) -> Vec<f64> {
         self.rounds.iter().map(|round| figure(&round[one]) / figure(&round[other])).collect()
     }
@@ -213,7 +213,7 @@ impl Series {
         Point { x, y: values[values.len() / 2], spread }
     }
 
-    /// What each variant did, in words.
+    /// Descriptions of each variant's figures.
     fn notes(&self, what: &str) -> Vec<String> {
         let note = |(index, variant): (usize, &Variant)| {
             let median = |figure: fn(&Figures) -> f64| self.point(0.0, index, figure).y;
@@ -244,7 +244,7 @@ fn peaks(effort: Effort, bar: &ProgressBar) -> Result<Part> {
     bar.set_length(effort.seeds * VARIANTS.len() as u64);
     let series = Series::measure(&VARIANTS, DEFAULT_BODY, paper_fraction(), effort, bar)?;
     let published = Figures::published_per_cpu;
-    // The disk makes the one worse, neighbours on the core the other: the lesser counts.
+    // The disk makes one ratio worse, other work on the core the other: the lesser counts.
     let by_clock = series.ratios(4, 1, Figures::published_per_second).into_iter();
     let durable: Vec<f64> = by_clock.zip(series.ratios(4, 1, published)).map(|(clock, cpu)| clock.min(cpu)).collect();
     Ok(Part {
@@ -260,7 +260,7 @@ fn peaks(effort: Effort, bar: &ProgressBar) -> Result<Part> {
     })
 }
 
-/// A series of measurements beside each other.
+/// A series of measurements for comparison.
 fn sweep(
     head: Head,
     (title, label): (&str, &str),

@@ -1,5 +1,5 @@
-//! Subscribers that share a link: how much of it events get, by the kind of subscription and the
-//! size of bodies.
+//! Subscribers that share a link: the part of it that events get, by the kind of subscription and
+//! the size of bodies.
 
 use anyhow::Result;
 use indicatif::ProgressBar;
@@ -44,13 +44,13 @@ const SILENT: Head = Head {
 /// Bytes of bodies in the paper's experiments.
 const BODIES: [usize; 4] = [50, 100, 200, 500];
 
-/// How much more is published than the link can carry.
+/// How much more is published than the link can carry, as a factor.
 const OVERLOAD: f64 = 1.3;
 
-/// Bytes of a packet beside its body, without what names the event, about.
+/// Bytes of a packet besides its body and the name of its event, about.
 const OVERHEAD: f64 = 25.0;
 
-/// Events that came each second, divided by the number of subscribers who want the same event.
+/// Events received each second, divided by the number of subscribers that want the same event.
 fn throughput(tally: &Tally, scenario: &Scenario) -> f64 {
     let fan_out = (scenario.subscribers / CLASSES) as f64;
     tally.delivered as f64 / scenario.length.as_secs_f64() / fan_out
@@ -68,7 +68,7 @@ fn measure(effort: Effort, bar: &ProgressBar) -> Result<Part> {
             body,
             durability,
             access: Some(Shape::NARROW),
-            // What the link cannot carry is lost, whatever is kept of it.
+            // Events that the link cannot carry are lost, whatever is cached.
             capacities: [500; CLASSES],
             length: length(effort, 300),
             ..Scenario::default()

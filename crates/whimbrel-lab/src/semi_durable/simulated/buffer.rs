@@ -1,4 +1,4 @@
-//! Loss against the size of the cache and the publishing rate, beside what is computed.
+//! Loss by the size of the cache and the publishing rate, compared with computed values.
 
 use anyhow::Result;
 use indicatif::ProgressBar;
@@ -32,10 +32,10 @@ const COVERED: Head = Head {
     goal: Goal::at_most(0.0),
 };
 
-/// Standard errors that the furthest of a few tens of points may lie from the curve.
+/// The number of standard errors by which the farthest of a few tens of points may miss the curve.
 const FURTHEST: f64 = 3.0;
 
-/// Fewer outages that outlast the cache than this say nothing about a standard error.
+/// With fewer outages that outlast the cache a standard error means nothing.
 const OUTAGES_MIN: f64 = 20.0;
 
 const RATES: [f64; 2] = [100.0, 285.29];
@@ -73,14 +73,14 @@ fn measure(effort: Effort, bar: &ProgressBar) -> Result<Part> {
     Ok(Part { rows: vec![curve, COVERED.worst(&broken)], notes, charts })
 }
 
-/// All seeds of one class together.
+/// The tally of one class over all seeds.
 fn together(outcomes: &[Outcome], class: usize) -> Tally {
     let mut all = Tally::default();
     outcomes.iter().for_each(|outcome| all.add(outcome.classes[class].clone()));
     all
 }
 
-/// How far the losses of each class lie from the curve, in standard errors of the curve.
+/// How far the losses of each class are from the curve, in standard errors of the curve.
 fn distances(scenario: &Scenario, outcomes: &[Outcome]) -> Vec<f64> {
     let mean = scenario.mobility.mean_outage.as_secs_f64();
     let distance = |(class, capacity): (usize, &u64)| {
@@ -94,7 +94,7 @@ fn distances(scenario: &Scenario, outcomes: &[Outcome]) -> Vec<f64> {
     scenario.capacities.iter().enumerate().filter_map(distance).collect()
 }
 
-/// Measured points and the curve that they should lie on.
+/// The measured points, and the curve on which they should lie.
 fn compared(scenario: &Scenario, outcomes: &[Outcome], colour: usize) -> [Curve; 2] {
     let Mobility { mean_outage, fraction_down, .. } = scenario.mobility;
     let outages = Outages::exponential(mean_outage.as_secs_f64());

@@ -1,8 +1,8 @@
-//! Loss of importance by overwriting policy, beside what is computed.
+//! Loss of importance by overwriting policy, compared with computed values.
 //!
-//! All policies see the same events and outages. Losses hang on the few outages that outlast the
-//! cache, so what is computed is so for the very outages that happened; what it is in the long run
-//! is told beside it.
+//! All policies have the same events and outages. Losses depend on the few outages that outlast the
+//! cache, so the computed values are for the very outages that happened; the values in the long run
+//! are given as well.
 
 use std::time::Duration;
 
@@ -24,13 +24,13 @@ use crate::semi_durable::policy::{Load, Policy};
 pub const GAIN: Plan =
     Plan { id: "importance", rows: &["pwp-gain", "value-gain", "random-loss", "importance-silent"], measure: gain };
 
-/// The same with partitions of many sizes.
+/// The same comparison with partitions of many sizes.
 pub const MEMORY: Plan = Plan { id: "memory", rows: &["memory"], measure: memory };
 
-/// Events each second at which the paper compares policies.
+/// The events per second at which the paper compares policies.
 const RATE: f64 = 258.63;
 
-/// Mean length of outages, seconds.
+/// The mean length of outages, seconds.
 const MEAN_OUTAGE: f64 = 24.0;
 
 const SILENT: Head = Head {
@@ -49,7 +49,7 @@ const MEMORY_SILENT: Head = Head {
     goal: Goal::at_most(0.0),
 };
 
-/// A policy under its name, as the broker has it and as it is computed.
+/// A policy with its name, as the broker's setting and as it is computed.
 #[derive(Clone, Copy)]
 struct Both {
     name: &'static str,
@@ -73,8 +73,7 @@ fn scenario(effort: Effort, policy: cache::Policy, capacities: [u64; CLASSES], s
     Scenario { rate: RATE, mobility: Scenario::longer_outages(), policy, capacities, length, ..Scenario::default() }
 }
 
-/// Of what outages made miss, the part of importance that is lost by a policy that meets these
-/// outages.
+/// The computed part of the missed importance that a policy loses with these outages.
 fn computed(policy: Policy, capacity: u64, met: &Observed) -> f64 {
     let load = Load { capacity: capacity as f64, rate: RATE / CLASSES as f64 };
     policy.losses(load, &Outages::exponential(MEAN_OUTAGE), met).weighted()
@@ -84,7 +83,7 @@ fn broken(outcomes: &[Outcome]) -> impl Iterator<Item = f64> {
     outcomes.iter().map(|outcome| outcome.total()).map(|total| (total.silent + total.repeated) as f64)
 }
 
-/// As in the rows.
+/// The median, as in the rows.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     (values[(values.len() - 1) / 2] + values[values.len() / 2]) / 2.0

@@ -1,4 +1,4 @@
-//! What is lost, by the kind of subscription and by how subscribers move.
+//! Losses by the kind of subscription and by the mobility of subscribers.
 
 use anyhow::Result;
 use indicatif::ProgressBar;
@@ -14,10 +14,10 @@ use crate::experiment::{Effort, Plan};
 use crate::goal::Goal;
 use crate::semi_durable::outage::{Away, Outages};
 
-/// Percent of all time that a subscriber of the paper is away.
+/// The percentage of time that a subscriber of the paper is away.
 const TIME_DOWN: f64 = 7.42;
 
-/// Nondurable beside semi-durable with the default parameters.
+/// Nondurable and semi-durable subscriptions with the default parameters.
 pub const DEFAULTS: Plan = Plan {
     id: "loss",
     rows: &["loss-nondurable", "loss-semi-durable", "loss-covered", "loss-silent", "delivered-same-rate"],
@@ -103,17 +103,17 @@ fn defaults(effort: Effort, bar: &ProgressBar) -> Result<Part> {
     })
 }
 
-/// A series of scenarios beside each other: losses of both kinds of subscriptions, and of the
-/// semi-durable ones as computed.
+/// A series of scenarios for comparison: the losses of both kinds of subscriptions, and the
+/// computed ones of the semi-durable ones.
 struct Sweep {
     head: Head,
     title: &'static str,
     label: &'static str,
-    /// What is varied, and how subscribers then move.
+    /// The values of the varied parameter, with the mobility.
     steps: Vec<(f64, Mobility)>,
 }
 
-/// Seconds that are counted in each run of a sweep.
+/// The seconds that are counted in each run of a sweep.
 const SWEEP_SECONDS: u64 = 600;
 
 impl Sweep {

@@ -1,10 +1,10 @@
 //! The virtual driver: brokers' cores, subscribers and links in simulated time.
 //!
 //! A publisher's broker accepts all events. Two others are linked with it by the overlay, over
-//! links of different delay; those hold the caches, and mobile subscribers come and go at them. The
-//! packets of MQTT are left out, but for their length where bandwidth is limited. Each subscriber
-//! keeps its own token, compares what it gets with what was published, and finds for every event
-//! that did not come the gap that it was told.
+//! links of different delay; these hold the caches, and mobile subscribers connect to them. MQTT's
+//! packets are left out, except for their length where bandwidth is limited. Each subscriber keeps
+//! its own token, compares the events it receives with the published ones, and finds for every
+//! missing event the gap that it was told.
 
 mod bandwidth;
 mod buffer;
@@ -25,7 +25,7 @@ use crate::experiment::{Effort, Plan};
 use scenario::Scenario;
 use tally::Outcome;
 
-/// What the virtual driver measures.
+/// The parts that the virtual driver measures.
 pub const PLANS: &[Plan] = &[
     loss::DEFAULTS,
     buffer::PLAN,
@@ -36,10 +36,10 @@ pub const PLANS: &[Plan] = &[
     bandwidth::PLAN,
 ];
 
-/// Buffer sizes of one run, by class: a run shows all of them at once.
+/// The buffer sizes of one run, by class: a run shows all of them at once.
 const CAPACITIES: [u64; scenario::CLASSES] = [500, 750, 1000, 1250, 1500, 2000, 2500, 3000, 3500, 4000];
 
-/// Plays a scenario with all seeds.
+/// Plays a scenario with each seed.
 fn play_all(scenario: &Scenario, effort: Effort, bar: &ProgressBar) -> Result<Vec<Outcome>> {
     (1..=effort.seeds)
         .map(|seed| {
@@ -50,7 +50,7 @@ fn play_all(scenario: &Scenario, effort: Effort, bar: &ProgressBar) -> Result<Ve
         .collect()
 }
 
-/// The length of a run: as wanted, or a twentieth of that where all is to be short.
+/// The length of a run: as given, or a twentieth of it in a quick run.
 fn length(effort: Effort, seconds: u64) -> Duration {
     let whole = Duration::from_secs(seconds);
     if effort.quick { whole / 20 } else { whole }
@@ -62,7 +62,7 @@ mod tests {
     use whimbrel_core::Durability;
     use whimbrel_core::cache::Policy;
 
-    /// Small and hard: short caches, frequent outages.
+    /// A small and hard scenario: short caches, frequent outages.
     fn hard(policy: Policy) -> Scenario {
         let mobility = whimbrel_sim::mobility::Mobility {
             mean_outage: Duration::from_secs(4),

@@ -1,4 +1,4 @@
-//! What is between the brokers and their clients: nothing, or a link that all subscribers share.
+//! The link between the brokers and their clients: perfect, or shared by all subscribers.
 
 use whimbrel_core::{
     Accepted, Delivery, Granted, Kick, Link, NOTICE_TOPIC, Naming, Output, Refusal, Segment, Sent, Tell,
@@ -10,25 +10,24 @@ use whimbrel_sim::link::Arrival;
 use super::subscriber::{Published, Subscriber};
 use crate::cores::Clients;
 
-/// Bytes at the beginning of a simulated packet that say what it is: a notice, or the tick of an
-/// event.
+/// Bytes at the start of a simulated packet that identify it: a notice, or the tick of an event.
 const LABEL_BYTES: usize = 8;
 
-/// The link that all subscribers share, and who of them is on it.
+/// The link that all subscribers share, and its present members.
 #[derive(Debug)]
 pub struct Shared {
     /// The link.
     pub access: Access,
     /// By subscriber.
     pub members: Vec<Option<Member>>,
-    /// By subscriber: its broker has been told to wait.
+    /// By subscriber: whether its broker has been told to wait.
     pub full: Vec<bool>,
 }
 
 /// The brokers' clients: subscribers, by number of the link, and a publisher at the broker
 /// [`HOME`].
 pub struct Radio {
-    /// The present, and the broker that does something.
+    /// The present time, and the broker that is acting.
     now: Time,
     node: usize,
     /// The only stream, once something was published.
@@ -37,7 +36,7 @@ pub struct Radio {
     pub subscribers: Vec<Subscriber>,
     /// All events that were published, by class.
     pub logs: Vec<Vec<Published>>,
-    /// `None`: what is sent has arrived.
+    /// The shared link; `None`: packets arrive at once.
     pub shared: Option<Shared>,
     /// The tick of the last event that was published.
     pub published: Option<Tick>,
@@ -47,7 +46,7 @@ pub struct Radio {
 pub const HOME: usize = 0;
 
 impl Radio {
-    /// Subscribers to so many classes; nothing was published.
+    /// Subscribers to a number of classes; nothing was published.
     pub fn new(subscribers: Vec<Subscriber>, classes: usize, shared: Option<Shared>) -> Radio {
         let (logs, now) = (vec![Vec::new(); classes], Time::ZERO);
         Radio { now, node: HOME, pubend: PubendId(0), subscribers, logs, shared, published: None }
@@ -121,8 +120,7 @@ impl Output for Radio {
     }
 }
 
-/// The bytes that are simulated: what the packet is, and the rest of its length. A notice is kept
-/// whole.
+/// The simulated bytes of a packet: its label, and the rest of its length. A notice is kept whole.
 fn bytes(delivery: &Delivery<'_>, length: usize) -> Vec<u8> {
     let notice = delivery.event.topic == NOTICE_TOPIC;
     let mut bytes = if notice { 0 } else { delivery.id.tick.0 }.to_be_bytes().to_vec();
@@ -133,7 +131,7 @@ fn bytes(delivery: &Delivery<'_>, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// Hands a packet that came over the shared link to its subscriber.
+/// Passes a packet from the shared link to its subscriber.
 pub fn arrived(bytes: &[u8], pubend: PubendId, subscriber: &mut Subscriber, logs: &[Vec<Published>]) {
     let (label, rest) = bytes.split_first_chunk::<LABEL_BYTES>().expect("packets are sent whole");
     match u64::from_be_bytes(*label) {
@@ -142,10 +140,10 @@ pub fn arrived(bytes: &[u8], pubend: PubendId, subscriber: &mut Subscriber, logs
     }
 }
 
-/// Bytes of the PUBLISH of MQTT 5 that carries a delivery at QoS 0, and how many of them name the
+/// Bytes of the MQTT 5 PUBLISH that carries a delivery at QoS 0, and the bytes of it that name the
 /// event.
 fn packet(delivery: &Delivery<'_>) -> (usize, usize) {
-    /// Identifier, and two lengths.
+    /// The identifier, and two lengths.
     const USER_PROPERTY: usize = 5;
     let name =
         if delivery.naming == Naming::Event { USER_PROPERTY + "w-id".len() + delivery.id.to_string().len() } else { 0 };
@@ -155,7 +153,7 @@ fn packet(delivery: &Delivery<'_>) -> (usize, usize) {
     (1 + number_bytes(rest) + rest, name)
 }
 
-/// Bytes of a variable byte integer.
+/// The size of a variable byte integer, bytes.
 fn number_bytes(number: usize) -> usize {
     if number < 128 { 1 } else { 1 + number_bytes(number / 128) }
 }

@@ -1,4 +1,4 @@
-//! What is simulated.
+//! The parameters of a simulation.
 
 use std::time::Duration;
 
@@ -9,39 +9,39 @@ use whimbrel_selector::Selector;
 use whimbrel_sim::access::Shape;
 use whimbrel_sim::mobility::Mobility;
 
-/// Partitions of the cache, and kinds of subscribers: each wants one tenth of the range of the
-/// attribute.
+/// The number of partitions of the cache, and of kinds of subscribers: each wants one tenth of the
+/// range of the attribute.
 pub const CLASSES: usize = 10;
 
-/// Values of the attribute.
+/// The number of values of the attribute.
 pub const VALUES: u64 = 100;
 
 /// The attribute's name.
 pub const ATTRIBUTE: &str = "v";
 
-/// Where events are published.
+/// The topic of all events.
 pub const TOPIC: &str = "field/events";
 
-/// What is simulated.
+/// The parameters of a simulation.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// Events each second.
+    /// Events per second.
     pub rate: f64,
-    /// Events that the partitions of a broker's cache hold.
+    /// The events that each partition of a broker's cache holds.
     pub capacities: [u64; CLASSES],
-    /// What they overwrite.
+    /// The partitions' overwriting policy.
     pub policy: Policy,
-    /// How subscribers come and go.
+    /// The mobility of subscribers.
     pub mobility: Mobility,
-    /// How many there are.
+    /// The number of subscribers.
     pub subscribers: usize,
     /// Bytes of an event's body.
     pub body: usize,
     /// [`Durability::SemiDurable`] or [`Durability::Nondurable`].
     pub durability: Durability,
-    /// What all subscribers share; `None`: no limit.
+    /// The link that all subscribers share; `None`: no limit.
     pub access: Option<Shape>,
-    /// What is counted, after the caches have filled.
+    /// The time that is counted, after the caches have filled.
     pub length: Duration,
 }
 
@@ -66,18 +66,18 @@ impl Default for Scenario {
 const GRACEFUL_RATE_AT_24_S: f64 = 0.000_309 / 2.0;
 
 impl Scenario {
-    /// The surroundings with longer outages: 24 s, as rarely that the fraction of time down stays
-    /// the same.
+    /// The paper's mobility with longer outages: 24 s, and so rare that the fraction of time down
+    /// stays the same.
     pub fn longer_outages() -> Mobility {
         Mobility { mean_outage: Duration::from_secs(24), graceful_rate: GRACEFUL_RATE_AT_24_S, ..Mobility::default() }
     }
 
-    /// Events each second that go to one partition.
+    /// Events per second that go to one partition.
     pub fn class_rate(&self) -> f64 {
         self.rate / CLASSES as f64
     }
 
-    /// How long it takes until the caches are full and what policies know is what they will know.
+    /// How long until the caches are full and policies have learned what they will know.
     pub fn warm_up(&self) -> Duration {
         const SLACK: f64 = 1.05;
         const MORE: Duration = Duration::from_secs(60);
@@ -85,14 +85,14 @@ impl Scenario {
         Duration::from_secs_f64(largest / self.class_rate() * SLACK) + MORE
     }
 
-    /// What subscribers of a class want.
+    /// The selector of a class's subscribers.
     pub fn selector(class: usize) -> Result<Selector> {
         let low = class as u64 * VALUES / CLASSES as u64;
         let high = (class as u64 + 1) * VALUES / CLASSES as u64 - 1;
         Selector::parse(&format!("{ATTRIBUTE} BETWEEN {low} AND {high}")).context("making a selector")
     }
 
-    /// How the cache of a broker is divided.
+    /// The division of a broker's cache.
     pub fn plan(&self) -> Result<Plan> {
         let partition = |(class, events): (usize, &u64)| {
             Ok(PartitionPlan {

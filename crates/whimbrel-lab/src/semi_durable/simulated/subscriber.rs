@@ -1,4 +1,4 @@
-//! A subscriber that keeps its own position and checks what it gets.
+//! A subscriber that keeps its own position and checks its deliveries.
 
 use std::ops::Range;
 
@@ -8,16 +8,16 @@ use whimbrel_event::{CheckpointToken, EventId, PubendId, Tick, Time};
 
 use super::tally::{Outage, Tally};
 
-/// An event as it was published, for all who want its class.
+/// A published event, shared by all subscribers to its class.
 #[derive(Clone, Copy, Debug)]
 pub struct Published {
-    /// Its position in the only stream.
+    /// Its tick in the only stream.
     pub tick: Tick,
-    /// 1 to 10.
+    /// Its importance, 1 to 10.
     pub importance: u8,
 }
 
-/// A stretch of the stream that a subscriber was told it may have missed something in.
+/// A range of the stream in which the subscriber was told that it may have missed something.
 #[derive(Clone, Copy, Debug)]
 struct Gap {
     /// Exclusive.
@@ -37,29 +37,30 @@ enum Notice {
 /// See the module's documentation.
 #[derive(Debug)]
 pub struct Subscriber {
-    /// What it wants.
+    /// The class of events that it wants.
     pub class: usize,
-    /// Where it stands, but for `last`.
+    /// Its position, except `last`.
     pub token: Option<CheckpointToken>,
     last: Option<EventId>,
-    /// Of the class's events, the first whose fate is not known.
+    /// The first of the class's events whose fate is not known.
     next: usize,
-    /// Told since the last event.
+    /// Gaps told since the last event.
     gaps: Vec<Gap>,
-    /// When it went away, and what it had not got then.
+    /// When it went away, and the first event that it had not received then.
     away: Option<(Time, usize)>,
-    /// Of the latest outage, which events it missed.
+    /// The events that it missed in the latest outage.
     missed: Range<usize>,
-    /// Of the class's events, those that are counted.
+    /// The class's events that are counted.
     pub counted: Range<usize>,
-    /// Events that its partition holds if the oldest are overwritten; `None`: by another policy.
+    /// The number of events that its partition holds if the oldest are overwritten; `None`: another
+    /// policy.
     covered: Option<usize>,
-    /// What became of its events.
+    /// The counts of its events.
     pub tally: Tally,
 }
 
 impl Subscriber {
-    /// A subscriber that has got nothing yet. What is counted begins and ends later.
+    /// A subscriber that has received nothing. The counted range is set later.
     pub fn new(class: usize, covered: Option<usize>) -> Subscriber {
         Subscriber {
             class,
@@ -75,7 +76,7 @@ impl Subscriber {
         }
     }
 
-    /// An event has come. `log` is all that was published for its class.
+    /// An event was received. `log`: all published events of its class.
     pub fn receive(&mut self, id: EventId, log: &[Published]) {
         let index = match log.get(self.next) {
             Some(next) if next.tick == id.tick => self.next,
@@ -97,10 +98,10 @@ impl Subscriber {
         self.gaps.clear();
     }
 
-    /// What is said about gaps in the stream `pubend`.
+    /// A notice of a gap in the stream `pubend` was received.
     ///
     /// # Errors
-    /// When it cannot be understood.
+    /// When the notice is malformed.
     pub fn notice(&mut self, text: &[u8], pubend: PubendId) -> Result<()> {
         let notice = serde_json::from_slice(text);
         if let Notice::Gap { pubend: of, from, to } = notice.context("reading a notice")? {
@@ -122,7 +123,7 @@ impl Subscriber {
         self.away = Some((now, self.next));
     }
 
-    /// It is back.
+    /// It returns.
     pub fn arrive(&mut self, now: Time, log: &[Published]) {
         let Some((since, from)) = self.away.take() else { return };
         self.missed = from..log.len();
@@ -133,12 +134,12 @@ impl Subscriber {
         }
     }
 
-    /// Nothing more comes: what it has not got is lost.
+    /// The end: events that it has not received are lost.
     pub fn end(&mut self, log: &[Published]) {
         self.give_up(self.counted.end.min(log.len()), log);
     }
 
-    /// Events up to `end` that have not come will not come.
+    /// Counts events up to `end` that were not received as lost.
     fn give_up(&mut self, end: usize, log: &[Published]) {
         let rest = log.iter().enumerate().take(end).skip(self.next);
         for (index, &Published { tick, importance }) in rest {

@@ -1,60 +1,59 @@
-//! What became of events.
+//! Counts of events.
 
 use crate::semi_durable::outage::Observed;
 
 /// An outage of one subscriber.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Outage {
-    /// Seconds.
+    /// The length, seconds.
     pub length: f64,
     /// Events that it missed.
     pub missed: u64,
-    /// Of these, those that it never got.
+    /// Of these, events that it never received.
     pub lost: u64,
 }
 
-/// What became of the events that subscribers wanted and that are counted.
+/// The counts of the events that subscribers wanted and that are counted.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tally {
-    /// Events, once for each subscriber that wanted it.
+    /// Events, once for each subscriber that wanted them.
     pub expected: u64,
-    /// Those that came.
+    /// Of these, events that were received.
     pub delivered: u64,
-    /// Those that did not come.
+    /// Events that were not received.
     pub lost: u64,
-    /// The importance of all together.
+    /// The importance of all expected events.
     pub expected_importance: u64,
-    /// The importance of those that did not come.
+    /// The importance of the lost events.
     pub lost_importance: u64,
-    /// Those that did not come and were in no gap.
+    /// Lost events that were in no gap.
     pub silent: u64,
-    /// Those that did not come although the cache was large enough for what had been published
-    /// since.
+    /// Lost events although the cache was large enough for everything published since.
     pub uncovered: u64,
-    /// Events that came again or out of order.
+    /// Events that arrived again or out of order.
     pub repeated: u64,
     /// Outages, in no order.
     pub outages: Vec<Outage>,
     /// Bytes of all packets to subscribers.
     pub bytes: u64,
-    /// Of these, bytes that name the event for the subscriber to resume with.
+    /// Of these, bytes that name the event for a resumption.
     pub name_bytes: u64,
     /// Packets to subscribers.
     pub packets: u64,
 }
 
 impl Tally {
-    /// Percent of the events that were lost.
+    /// The percentage of events that were lost.
     pub fn loss(&self) -> f64 {
         percent(self.lost, self.expected)
     }
 
-    /// Percent of the importance that was lost.
+    /// The percentage of importance that was lost.
     pub fn importance_loss(&self) -> f64 {
         percent(self.lost_importance, self.expected_importance)
     }
 
-    /// Of the events that outages made miss, the part that was lost.
+    /// The lost part of the events that were missed in outages.
     pub fn lost_of_missed(&self) -> f64 {
         let (lost, missed) =
             self.outages.iter().fold((0, 0), |(lost, missed), one| (lost + one.lost, missed + one.missed));
@@ -66,7 +65,7 @@ impl Tally {
         Observed(self.outages.iter().map(|outage| outage.length).collect())
     }
 
-    /// Takes another's figures in.
+    /// Adds another tally.
     pub fn add(&mut self, other: Tally) {
         self.expected += other.expected;
         self.delivered += other.delivered;
@@ -83,15 +82,15 @@ impl Tally {
     }
 }
 
-/// What became of all events.
+/// The counts of all events.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// By class of subscribers, each with a partition of its own.
+    /// By class of subscribers, each with its own partition.
     pub classes: Vec<Tally>,
 }
 
 impl Outcome {
-    /// All classes together.
+    /// The sum over all classes.
     pub fn total(&self) -> Tally {
         let mut total = Tally::default();
         self.classes.iter().for_each(|tally| total.add(tally.clone()));

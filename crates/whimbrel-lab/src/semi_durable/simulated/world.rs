@@ -22,13 +22,14 @@ use super::tally::{Outcome, Tally};
 use crate::cores::costs::Costs;
 use crate::cores::{Ask, Cores, START, Setup, Wish};
 
-/// How long brokers have to find each other.
+/// The time for brokers to find each other.
 const JOIN: Duration = Duration::from_secs(3);
 
-/// What is on its way has arrived after so long.
+/// The time after which everything in flight has arrived.
 const ARRIVE: Duration = Duration::from_secs(1);
 
-/// From the publisher's broker to each of the others: one hears of everything later than the other.
+/// The delays from the publisher's broker to each of the others: one receives everything later than
+/// the other.
 const DELAYS: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(30)];
 
 /// Plays `scenario` with the randomness of `seed`: events, outages and moves are the same whatever
@@ -54,14 +55,14 @@ pub fn play(scenario: &Scenario, seed: u64) -> Result<Outcome> {
     Ok(Outcome { classes })
 }
 
-/// What happens next.
+/// The next action.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// Brokers go on, or something arrives at one.
+    /// Brokers act, or something arrives at one.
     Cores,
-    /// The shared link moves.
+    /// The shared link acts.
     Access,
-    /// A subscriber comes, goes or moves.
+    /// A subscriber connects, disconnects or moves.
     Move(usize),
     /// An event is published.
     Publish,
@@ -70,21 +71,21 @@ enum Step {
 struct World<'a> {
     scenario: &'a Scenario,
     now: Time,
-    /// The publisher's broker, and those that subscribers come to.
+    /// The publisher's broker, and the brokers of subscribers.
     net: Cores,
     radio: Radio,
     nodes: Vec<Node>,
-    /// By subscriber: the broker it is at.
+    /// By subscriber: its broker.
     places: Vec<Option<usize>>,
-    /// When which subscriber's stay ends, and what follows.
+    /// The ends of stays, by subscriber.
     moves: BinaryHeap<Reverse<(Time, usize)>>,
     selectors: Vec<Selector>,
     events: Events,
-    /// Subscribers stay where they are once they are connected, and publishing ends when all are.
+    /// Whether subscribers stay connected from now on, until all are and publishing ends.
     ending: bool,
 }
 
-/// What is published, and when.
+/// The events to publish, with their times.
 struct Events {
     random: Random,
     interval: Duration,
@@ -139,7 +140,7 @@ impl<'a> World<'a> {
         Ok(world)
     }
 
-    /// The brokers find each other, and the publisher comes.
+    /// The brokers find each other, and the publisher connects.
     fn introduce(&mut self) {
         self.net.run_until(self.now, &mut self.radio);
         let (client, lasting) = ("publisher".to_owned(), Duration::ZERO);
@@ -156,7 +157,7 @@ impl<'a> World<'a> {
         self.now = end;
     }
 
-    /// Lets all who are away come back and get what they missed; what was published until then is
+    /// Lets all subscribers return and receive missed events; events published until then are
     /// counted.
     fn finish(&mut self) {
         self.ending = true;
@@ -191,7 +192,7 @@ impl<'a> World<'a> {
         let moves = self.moves.peek().map(|Reverse((at, index))| (*at, Step::Move(*index)));
         let publishing = !self.ending || self.places.contains(&None);
         let publish = publishing.then_some((self.events.next, Step::Publish));
-        // Of what happens at the same time, the first here comes first.
+        // Of actions that are due at the same time, the first one here is done first.
         net.into_iter().chain(shared).chain(moves).chain(publish).min_by_key(|(at, _)| *at)
     }
 
@@ -244,8 +245,7 @@ impl<'a> World<'a> {
         self.radio.logs[class].push(Published { tick, importance });
     }
 
-    /// What has come over the shared link goes to its subscribers, and brokers may send again to
-    /// those that have room.
+    /// Passes data from the shared link to subscribers; brokers may send again to those with room.
     fn move_bytes(&mut self) {
         let mut open = Vec::new();
         let Radio { pubend, subscribers, logs, shared, .. } = &mut self.radio;
