@@ -31,9 +31,9 @@ const FAR: Duration = Duration::from_secs(3600);
 /// The counters of the relay's links.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Tally {
-    /// From the clients to the broker.
+    /// The links from the clients to the broker.
     pub up: Counters,
-    /// From the broker to the clients.
+    /// The links from the broker to the clients.
     pub down: Counters,
     /// Datagrams of clients beyond [`PEERS_MAX`], or for which no socket could be opened.
     pub refused: u64,

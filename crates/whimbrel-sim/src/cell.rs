@@ -10,9 +10,9 @@ use crate::link::Arrival;
 /// The direction of bytes over a line.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Way {
-    /// To the broker.
+    /// Towards the broker.
     Up,
-    /// To the client.
+    /// Towards the client.
     Down,
 }
 

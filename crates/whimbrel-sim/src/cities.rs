@@ -26,7 +26,7 @@ pub const SITES_MAX: usize = 1024;
 /// The longest round trip that a file may tell, ms.
 const ROUND_TRIP_MAX_MS: f64 = 60_000.0;
 
-/// What is wrong with a directory of measured round trips.
+/// An error in a directory of measured round trips.
 #[derive(Debug, thiserror::Error)]
 pub enum Problem {
     /// A file cannot be read.
@@ -40,7 +40,7 @@ pub enum Problem {
     /// A file is not what it should be.
     #[error("{file} line {line}: {what}")]
     Malformed {
-        /// Which.
+        /// The file.
         file: &'static str,
         /// The line's number, from 1; 0: the file as a whole.
         line: usize,

@@ -193,7 +193,7 @@ impl Driver {
         twin
     }
 
-    /// What the log takes at present.
+    /// The state of the disk: which writes the log takes.
     pub(crate) fn disk(&self) -> Disk {
         self.disk
     }
@@ -395,7 +395,7 @@ fn filters_of(streams: &BTreeMap<StreamName, Stream>, name: StreamName) -> impl 
     streams.iter().filter(move |(of, _)| is_its(of)).map(|(_, stream)| *stream)
 }
 
-/// What one batch of the broker needs in the journal's batch.
+/// The need of one batch of the broker in the journal's batch.
 fn need_of(batch: &Batch<'_>, streams: &BTreeMap<StreamName, Stream>) -> Need {
     let mut need = Need::default();
     for write in batch.writes() {

@@ -45,8 +45,8 @@ const FILLING: Duration = Duration::from_secs(10);
 /// enough to be waited for at its end.
 const EXPIRY_MAX: Duration = Duration::from_secs(1_500);
 
-/// Which disturbances durable worlds may have. One that brokers do not withstand yet is named here,
-/// and off.
+/// The disturbances that durable worlds may have. One that brokers do not withstand yet is named
+/// here, and off.
 #[derive(Clone, Copy, Debug)]
 struct May {
     /// Whether the broker's machine crashes.
@@ -75,7 +75,7 @@ pub struct Report {
     pub digest: u64,
     /// Digests of everything that brokers sent, one for each stream.
     pub streams: Digests,
-    /// What was counted.
+    /// The ledger's counts.
     pub counts: Counts,
     /// The number of syncs that failed.
     pub failures: u64,

@@ -55,7 +55,7 @@ impl Profile {
     };
 }
 
-/// What a pipe delivers.
+/// The output of a pipe.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Arrival {
     /// The next bytes of the stream.

@@ -102,10 +102,10 @@ impl Mobility {
 /// Whether a node is connected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
-    /// It is connected to the broker. If it was connected before, it has handed over gracefully,
-    /// maybe to the same broker.
+    /// The node is connected to the broker. If it was connected before, it has handed over
+    /// gracefully, maybe to the same broker.
     Connected,
-    /// It has no signal.
+    /// The node has no signal.
     SignalDown,
 }
 

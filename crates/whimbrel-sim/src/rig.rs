@@ -181,7 +181,7 @@ impl Rig {
         }
     }
 
-    /// From now on a client's bytes stay in its socket until [`Rig::read`], or until the broker
+    /// Holds a client's bytes in its socket from now on, until [`Rig::read`], or until the broker
     /// wants them.
     pub fn hold(&mut self, conn: ConnId) {
         self.wires.of(conn).socket = Some(Socket::default());

@@ -161,11 +161,11 @@ fn report(seed: u64, world: &World<'_>) -> Report {
 /// How the cache is divided and how large it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Plans {
-    /// It has room for everything.
+    /// Room for everything.
     Default,
-    /// It is small.
+    /// Small.
     One,
-    /// It is small, and divided again and again.
+    /// Small, and divided again and again.
     Many,
 }
 

@@ -204,7 +204,7 @@ impl Trunk {
     /// Sends a datagram, which may be lost.
     ///
     /// # Errors
-    /// When the connection has ended there, the datagram is too long, or too many are under way.
+    /// When the connection has ended there, the datagram is too long, or too many are in flight.
     pub fn send(&mut self, now: Time, from: Side, bytes: Vec<u8>) -> Result<(), Refused> {
         if self.closed[from.index()] {
             return Err(Refused::Closed);
@@ -253,7 +253,7 @@ impl Trunk {
         self.links[from.index()].cut();
     }
 
-    /// What a side sends from now on arrives again.
+    /// Ends the cut of a side: data sent from now on arrive again.
     pub fn heal(&mut self, from: Side) {
         self.links[from.index()].heal();
     }

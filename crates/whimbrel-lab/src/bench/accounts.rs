@@ -1,4 +1,4 @@
-//! What a connection has to remember: sequence numbers that came, packet identifiers in use.
+//! The state of a connection: received sequence numbers, and packet identifiers in use.
 
 use anyhow::{Result, ensure};
 
@@ -9,14 +9,14 @@ pub struct Order {
     pub next: u64,
     /// Messages received in sequence.
     pub received: u64,
-    /// Messages passed over.
+    /// Messages skipped.
     pub lost: u64,
-    /// Messages that came again or out of order.
+    /// Messages that were delivered again or out of order.
     pub repeated: u64,
 }
 
 impl Order {
-    /// Notes a received sequence number; returns whether it is a new one.
+    /// Records a received sequence number; returns whether it is new.
     #[inline]
     pub fn note(&mut self, sequence: u64) -> bool {
         if sequence < self.next {

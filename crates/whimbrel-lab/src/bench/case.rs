@@ -1,4 +1,4 @@
-//! The loads that brokers are compared by.
+//! The loads with which brokers are compared.
 
 use clap::ValueEnum;
 
@@ -31,17 +31,17 @@ pub enum Case {
 /// How a case is measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// In a closed loop.
+    /// By a closed loop.
     Throughput(Load),
-    /// In an open loop.
+    /// By an open loop.
     Latency,
-    /// In an open loop, with a subscriber that stops reading.
+    /// By an open loop, with a subscriber that stops reading.
     Disturbed,
     /// By opening connections.
     Idle,
 }
 
-/// What the cases leave open.
+/// The parameters that the cases leave open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// Bytes of a body.
@@ -81,7 +81,7 @@ impl Case {
         }
     }
 
-    /// What brokers speak in this case.
+    /// The quality of service of this case.
     pub fn qos(self) -> QoS {
         match self {
             Case::D | Case::E => QoS::AtLeastOnce,
@@ -104,7 +104,7 @@ impl Case {
         }
     }
 
-    /// What it is called in tables.
+    /// Its title in tables.
     pub fn title(self) -> &'static str {
         match self {
             Case::A => "QoS 0 1→1",

@@ -1,8 +1,8 @@
-//! Throughput: publishers that never have more than a window of messages on the way to the slowest
+//! Throughput: publishers that have at most a window of messages in flight to the slowest
 //! subscriber.
 //!
-//! One thread drives all connections. What is counted is what subscribers received, in sequence; a
-//! message that the broker drops is a loss, reported and never counted as delivered.
+//! One thread drives all connections. The count is of messages that subscribers received, in
+//! sequence; a message that the broker drops is a loss, reported and never counted as delivered.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -17,28 +17,28 @@ use super::process::CpuClock;
 use super::target::Target;
 use super::wire::{self, Frame, Protocol, QoS, Template};
 
-/// Without any progress for this long the rest counts as lost.
+/// After this long without any progress the rest counts as lost.
 const STALLED_AFTER: Duration = Duration::from_secs(5);
 
 /// A publisher makes no more messages while this many bytes wait for its socket.
 const UNSENT_LIMIT: usize = 256 * 1024;
 
 /// A subscriber (and a publisher that waits for acknowledgements) is woken once this part of the
-/// window has come, so that reading costs the generator little and the broker no wake-ups. Half a
-/// window is then still on the way: the broker does not run dry.
+/// window has arrived, so that reading costs the generator little and the broker no wake-ups. The
+/// rest of the window is then still in flight: the broker does not run dry.
 const WAKE_PART: u64 = 2;
 
-/// Sockets are read without having become readable after this long: what is there may be all that
-/// the broker will send, for example if it has a window of its own that is smaller than a batch.
+/// Sockets are read after this long even if they have not become readable: the bytes there may be
+/// all that the broker will send, for example if its own window is smaller than a batch.
 const SWEEP_AFTER: Duration = Duration::from_millis(2);
 
 /// Bytes of an MQTT PUBACK; JetStream's acknowledgements are longer.
 const SHORTEST_ACKNOWLEDGEMENT: usize = 4;
 
-/// Events taken from the poll at once.
+/// The number of events taken from the poll at once.
 const EVENTS: usize = 1024;
 
-/// What is sent to whom.
+/// The messages, publishers and subscribers of a measurement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Load {
     /// Publishers, each with a topic of its own.
@@ -55,12 +55,12 @@ pub struct Load {
     pub unacknowledged: u64,
     /// User properties of the subscriptions (MQTT 5).
     pub user: &'static [(&'static str, &'static str)],
-    /// The sessions of the subscribers outlive their connections (MQTT).
+    /// Whether the sessions of the subscribers outlive their connections (MQTT).
     pub lasting: bool,
 }
 
 impl Load {
-    /// Messages in the batch that a connection is woken for.
+    /// The number of messages for which a connection is woken.
     fn wake_after_messages(&self) -> usize {
         let window = match self.qos {
             QoS::AtMostOnce => self.window,
@@ -70,31 +70,31 @@ impl Load {
     }
 }
 
-/// How long to run.
+/// The times of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
-    /// Before the measurement starts.
+    /// The time before the measurement starts.
     pub warm_up: Duration,
-    /// The measurement, at least: it is extended until something has been delivered.
+    /// The least length of the measurement: it is extended until something has been delivered.
     pub measure: Duration,
 }
 
-/// What came of it. Everything but the losses concerns the measured interval.
+/// The result. Everything except losses and repeats is of the measured interval.
 #[derive(Clone, Copy, Debug)]
 pub struct Outcome {
     /// Messages received by subscribers.
     pub delivered: u64,
     /// The length of the interval.
     pub elapsed: Duration,
-    /// CPU time of the broker.
+    /// The CPU time of the broker.
     pub broker_cpu: Option<Duration>,
-    /// CPU time of the generator.
+    /// The CPU time of the generator.
     pub own_cpu: Duration,
-    /// Read calls of subscribers that brought bytes.
+    /// Read calls of subscribers that returned bytes.
     pub reads: u64,
-    /// Messages that never came, of the whole run.
+    /// Messages that were never delivered, over the whole run.
     pub lost: u64,
-    /// Messages that came again or out of order, of the whole run.
+    /// Messages that were delivered again or out of order, over the whole run.
     pub repeated: u64,
 }
 
@@ -133,7 +133,7 @@ pub fn run(target: Target, load: &Load, timing: &Timing, broker: Option<CpuClock
     generator.turn_until(start.at + timing.measure)?;
     let mut end = Reading::take(&generator, broker)?;
     while end.delivered == start.delivered {
-        // A machine in use may let nobody run for the whole interval: it is extended, and
+        // A busy machine may let no process run for the whole interval: it is extended, and
         // `STALLED_AFTER` bounds it.
         generator.turn_until(end.at + SWEEP_AFTER)?;
         end = Reading::take(&generator, broker)?;
@@ -192,14 +192,14 @@ struct Publisher {
     unacknowledged_limit: u64,
     sent: u64,
     accepted: u64,
-    /// What the slowest subscriber has received.
+    /// The messages that the slowest subscriber has received.
     received: u64,
     packet_ids: Option<PacketIds>,
     stopped: bool,
 }
 
 impl Publisher {
-    /// Makes and sends what the windows allow.
+    /// Makes and sends the messages that the windows allow.
     fn publish(&mut self) -> Result<()> {
         if !self.stopped && self.endpoint.unsent() < UNSENT_LIMIT {
             let room = self.window.saturating_sub(self.sent - self.received);
@@ -312,7 +312,7 @@ impl Generator {
         }
     }
 
-    /// Waits for events, at most for `limit`, and reads what came.
+    /// Waits for events, at most for `limit`, and reads.
     fn turn(&mut self, events: &mut Events, limit: Duration) -> Result<()> {
         match self.poll.poll(events, Some(limit.min(SWEEP_AFTER))) {
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => return Ok(()),
@@ -331,8 +331,7 @@ impl Generator {
         self.update_windows()
     }
 
-    /// Reads what has come for the connection of number `token`: first the publishers, then the
-    /// subscribers.
+    /// Reads from the connection of number `token`: first the publishers, then the subscribers.
     fn receive(&mut self, token: usize) -> Result<()> {
         let Some(publisher) = self.publishers.get_mut(token) else {
             return self.receive_delivered(token - self.publishers.len());
@@ -375,8 +374,8 @@ impl Generator {
         Ok(())
     }
 
-    /// Sends no more, waits for what is on the way, and returns the number of messages lost in the
-    /// whole run.
+    /// Stops publishing, waits for messages in flight, and returns the number of messages lost in
+    /// the whole run.
     fn finish(&mut self) -> Result<u64> {
         for publisher in &mut self.publishers {
             publisher.stopped = true;

@@ -57,7 +57,7 @@ pub struct CompareArgs {
     seed: u64,
 }
 
-/// What was measured of one broker in one case.
+/// The measurements of one broker in one case.
 #[derive(Clone, Debug, Default)]
 pub struct Series {
     /// By round; a round that failed is absent.
@@ -96,13 +96,13 @@ pub fn run(args: &CompareArgs) -> Result<bool> {
     Ok(report.all_met())
 }
 
-/// The program that runs, unless it is the load generator on its own.
+/// The running program, unless it is the load generator on its own.
 pub fn own_program() -> PathBuf {
     let own = std::env::current_exe().ok().filter(|path| path.file_name().is_some_and(|name| name == "whimbrel"));
     own.unwrap_or_else(|| PathBuf::from("target/release/whimbrel"))
 }
 
-/// Asking all for their versions also finds out early that one is missing.
+/// The versions of all brokers. This also finds out early that one is missing.
 fn versions(brokers: &[Peer], programs: &Programs) -> Result<BTreeMap<&'static str, String>> {
     let version = |peer: &Peer| match programs.version(*peer) {
         Ok(version) => Ok((peer.name(), version)),

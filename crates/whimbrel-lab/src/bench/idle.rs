@@ -1,4 +1,4 @@
-//! Idle connections: how fast they are accepted and what memory each takes.
+//! Idle connections: the rate at which they are accepted, and the memory of each.
 
 use std::time::{Duration, Instant};
 
@@ -10,29 +10,28 @@ use super::process;
 use super::target::Target;
 use super::wire::{Frame, Protocol, QoS};
 
-/// Connections that are being opened at the same time: below the shortest listen queue of the
-/// brokers (100).
+/// Connections that are being opened at the same time, at most: below the shortest listen queue of
+/// the brokers (100).
 const AT_ONCE: usize = 64;
 
-/// Without any progress for this long the broker counts as stuck.
+/// After this long without any progress the broker counts as stuck.
 const STALLED_AFTER: Duration = Duration::from_secs(10);
 
-/// Files that the process needs beside the connections.
+/// Files that the process needs besides the connections.
 const OTHER_FILES: u64 = 100;
 
-/// What came of it.
+/// The result.
 #[derive(Clone, Copy, Debug)]
 pub struct Idle {
     /// Connections opened and subscribed per second.
     pub connects_per_second: f64,
-    /// By how much the broker's resident memory grew per connection, in bytes. Sockets are the
-    /// kernel's memory and are not in it.
+    /// The growth of the broker's resident memory per connection, bytes. Sockets are the kernel's
+    /// memory and are not included.
     pub bytes_per_connection: Option<f64>,
 }
 
-/// Opens `connections` connections, each with one subscription of its own to a topic of its own.
-/// `pid` is the broker; it should be freshly started, since memory that an earlier load has left
-/// behind hides growth.
+/// Opens `connections` connections, each with its own subscription to its own topic. `pid` is the
+/// broker; it should be freshly started, since memory left over from an earlier load hides growth.
 ///
 /// # Errors
 /// When the broker refuses or breaks a connection, or the limit of open files is too low.
@@ -44,7 +43,7 @@ pub fn run(target: Target, connections: usize, pid: Option<u32>) -> Result<Idle>
     let elapsed = start.elapsed();
     let after = pid.map(process::resident_bytes).transpose()?;
     for endpoint in opened {
-        // A reset leaves no port waiting, so that a next run finds free ones.
+        // A reset leaves no port in use, so that the next run finds free ones.
         socket2::SockRef::from(&endpoint.stream).set_linger(Some(Duration::ZERO))?;
     }
     Ok(Idle {
@@ -55,7 +54,7 @@ pub fn run(target: Target, connections: usize, pid: Option<u32>) -> Result<Idle>
     })
 }
 
-/// Connections on their way.
+/// Connections that are being opened.
 struct Opening {
     target: Target,
     wanted: usize,

@@ -1,7 +1,7 @@
-//! Latency: an open loop at a fixed pace, one publisher and one subscriber whose delays count.
+//! Latency: an open loop at a fixed rate, with one publisher and one subscriber whose delays count.
 //!
-//! The pace does not depend on the broker: a message is due at its time, and its latency counts
-//! from then, whether or not the publisher was late. One thread sends and receives without ever
+//! The rate does not depend on the broker: a message is due at its time, and its latency counts
+//! from then, whether or not the publisher was late. One thread sends and receives without
 //! sleeping, so that no wake-up but the broker's is measured.
 
 use std::time::{Duration, Instant};
@@ -17,29 +17,30 @@ use super::wire::{self, Frame, QoS, Template};
 /// Messages per second.
 pub const RATE: u64 = 5_000;
 
-/// How long the last messages may take to come; also the highest latency that is told apart.
+/// How long the last messages may take to arrive; also the highest latency that is distinguished.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Bytes that may wait for the publisher's socket before the broker counts as stuck.
+/// Bytes that may wait for the publisher's socket; beyond it the broker counts as stuck.
 const UNSENT_LIMIT: usize = 16 * 1024 * 1024;
 
-/// Receive buffer of the subscriber that stops reading: small, so that the broker feels it soon.
+/// The receive buffer of the subscriber that stops reading: small, so that the broker soon notices
+/// it.
 const STUCK_BUFFER: usize = 4096;
 
-/// Time for the buffers of the subscriber that stops reading to fill up: with 1,000-byte bodies 5
-/// MB, more than the kernel's largest send buffer by default.
+/// The time in which the buffers of the subscriber that stops reading fill up: with 1,000-byte
+/// bodies 5 MB, more than the kernel's largest send buffer by default.
 pub const FILL: Duration = Duration::from_secs(1);
 
 /// Latencies of one measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Latency {
-    /// Median.
+    /// The median.
     pub p50: Duration,
-    /// 99th percentile.
+    /// The 99th percentile.
     pub p99: Duration,
-    /// 99th percentile of how late the generator itself was in sending.
+    /// The 99th percentile of the generator's own delay in sending.
     pub own_p99: Duration,
-    /// Messages that never came.
+    /// Messages that were never delivered.
     pub lost: u64,
 }
 
@@ -53,29 +54,29 @@ pub fn run(target: Target, body: usize, warm_up: Duration, measure: Duration) ->
     course.measure(measure)
 }
 
-/// Where a measurement's clients are, and how fast it goes.
+/// The ends of a measurement, and its rate.
 #[derive(Clone, Copy, Debug)]
 pub struct Ends {
-    /// Where the publisher is.
+    /// The publisher's broker.
     pub publisher: Target,
-    /// Where the subscriber is.
+    /// The subscriber's broker.
     pub subscriber: Target,
     /// Messages per second, at least 1 and at most 1,000,000.
     pub rate: u64,
-    /// The subscriber wants what is published; else it is there and gets nothing.
+    /// Whether the subscriber wants the published topic; else it is connected and receives nothing.
     pub wants: bool,
 }
 
 impl Ends {
-    /// Both at one broker, at the usual pace.
+    /// Both at one broker, at the default rate.
     pub fn of(target: Target) -> Ends {
         Ends { publisher: target, subscriber: target, rate: RATE, wants: true }
     }
 }
 
 /// Measures between two brokers for `measure` after `warm_up`, with bodies of `body` bytes; `mark`
-/// is called when the measurement begins and when its last message is sent. Nothing is measured,
-/// `None`, if the subscriber wants nothing.
+/// is called when the measurement begins and when its last message is sent. Returns `None` if the
+/// subscriber wants nothing.
 ///
 /// # Errors
 /// As [`run`].
@@ -98,8 +99,8 @@ pub fn run_between(
     Ok(None)
 }
 
-/// Measures before and after a second subscriber of the same topic stops reading; `fill` passes
-/// before the second measurement.
+/// Measures before and after a second subscriber to the same topic stops reading; the time `fill`
+/// passes before the second measurement.
 ///
 /// # Errors
 /// As [`run`].
@@ -113,7 +114,7 @@ pub fn run_disturbed(target: Target, body: usize, fill: Duration, measure: Durat
     Ok((before, after))
 }
 
-/// One publisher, the subscriber that is measured, and perhaps another.
+/// One publisher, the measured subscriber, and perhaps another.
 struct Course {
     publisher: Endpoint,
     template: Template,
@@ -124,13 +125,13 @@ struct Course {
     start: Instant,
     /// Time between messages, nanoseconds.
     interval: u64,
-    /// Messages sent; message `n` is due `n` intervals after the start.
+    /// The number of messages sent; message `n` is due `n` intervals after the start.
     sent: u64,
     order: Order,
     record: Record,
 }
 
-/// What is written down during a measurement.
+/// The records of a measurement.
 struct Record {
     /// Messages due before this, in nanoseconds since the start, are not measured.
     from: u64,
@@ -175,7 +176,7 @@ impl Course {
         })
     }
 
-    /// From here on the other subscriber does not read.
+    /// The other subscriber stops reading.
     fn stop_reading(&mut self) -> Result<()> {
         self.other_reads = false;
         let Some(other) = &self.other else { return Ok(()) };
@@ -183,12 +184,12 @@ impl Course {
         small.context("setting a small receive buffer")
     }
 
-    /// Nanoseconds since the start.
+    /// The time since the start, nanoseconds.
     fn now(&self) -> u64 {
         self.start.elapsed().as_nanos() as u64
     }
 
-    /// Sends what is due for `time` and receives what comes.
+    /// Sends messages that are due for `time`, and receives.
     fn run_for(&mut self, time: Duration) -> Result<()> {
         let last = self.sent + time.as_nanos() as u64 / self.interval;
         while self.sent < last {
@@ -220,7 +221,7 @@ impl Course {
         }
         let Record { latencies, lateness, .. } = std::mem::replace(&mut self.record, Record::starting(u64::MAX)?);
         ensure!(!latencies.is_empty(), "nothing was delivered in {time:?}");
-        // What the wait has cost is no lateness of the messages to come.
+        // The time of the wait does not make later messages late.
         self.start += Duration::from_nanos(self.now().saturating_sub(self.sent * self.interval));
         let quantile = |histogram: &Histogram<u64>, q| Duration::from_nanos(histogram.value_at_quantile(q));
         Ok(Latency {

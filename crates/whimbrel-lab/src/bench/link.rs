@@ -26,7 +26,7 @@ const STREAM_BYTES: u64 = 256 << 20;
 /// the second-level cache.
 pub const SCRATCH_BYTES: usize = 256 * 1024;
 
-/// What opens a connection: the broker answers it with [`Frame::Ready`].
+/// The packet that opens a connection: the broker answers it with [`Frame::Ready`].
 pub fn hello(protocol: Protocol, name: &str) -> Vec<u8> {
     let mut out = Vec::new();
     match protocol {
@@ -37,7 +37,7 @@ pub fn hello(protocol: Protocol, name: &str) -> Vec<u8> {
     out
 }
 
-/// The same for a session that outlives the connection, of MQTT.
+/// As [`hello`], for an MQTT session that outlives the connection.
 pub fn hello_lasting(protocol: Protocol, name: &str) -> Vec<u8> {
     let mut out = Vec::new();
     match protocol {
@@ -79,7 +79,7 @@ impl Link {
         Link::open_with(target, &hello(target.protocol, name))
     }
 
-    /// The same to a session that outlives the connection, of MQTT.
+    /// As [`Link::open`], for an MQTT session that outlives the connection.
     ///
     /// # Errors
     /// When the broker refuses, or does not answer within ten seconds.
@@ -115,8 +115,8 @@ impl Link {
         })
     }
 
-    /// Subscribes to a topic filter with user properties (MQTT 5) and returns where the
-    /// subscription begins, as the broker says.
+    /// Subscribes to a topic filter with user properties (MQTT 5) and returns the token of the
+    /// subscription's start that the broker tells.
     ///
     /// # Errors
     /// When the broker refuses, or does not answer within ten seconds.
@@ -145,8 +145,8 @@ impl Link {
         }
     }
 
-    /// Makes the JetStream stream anew: in memory, a message being kept until every consumer has
-    /// acknowledged it, which is what MQTT's QoS 1 asks of a broker.
+    /// Makes the JetStream stream anew, in memory. A message is kept until every consumer has
+    /// acknowledged it, as MQTT's QoS 1 demands of a broker.
     ///
     /// # Errors
     /// When JetStream is not enabled.
@@ -155,7 +155,7 @@ impl Link {
         self.make_stream_as(name, &config)
     }
 
-    /// Makes the JetStream stream anew: in files, of a bounded size, the oldest messages being
+    /// Makes the JetStream stream anew, in files of a bounded size; the oldest messages are
     /// dropped.
     ///
     /// # Errors
@@ -185,7 +185,8 @@ impl Link {
         Ok(())
     }
 
-    /// A JetStream push consumer with explicit acknowledgements that delivers to this connection.
+    /// Makes a JetStream push consumer with explicit acknowledgements that delivers to this
+    /// connection.
     fn consume(&mut self, topic: &str, name: &str) -> Result<()> {
         let inbox = format!("d.{name}");
         self.subscribe_nats(&inbox, nats::LOAD_SID)?;
@@ -218,7 +219,7 @@ impl Link {
         self.wait_for("the subscription to be confirmed", |frame| (frame == Frame::Ready).then_some(()))
     }
 
-    /// Reads frames until `wanted` takes one; others are passed over.
+    /// Reads frames until `wanted` takes one; others are skipped.
     fn wait_for<T>(&mut self, what: &str, wanted: impl Fn(Frame<'_>) -> Option<T>) -> Result<T> {
         let protocol = self.target.protocol;
         let mut chunk = vec![0; 4096];
@@ -238,8 +239,8 @@ impl Link {
         }
     }
 
-    /// Says goodbye and waits until the broker has closed the connection, of MQTT: its session
-    /// knows that nobody is there.
+    /// Sends DISCONNECT (MQTT) and waits until the broker has closed the connection: its session
+    /// then has no client.
     ///
     /// # Errors
     /// When the broker does not close it within ten seconds.
@@ -250,7 +251,7 @@ impl Link {
         Ok(())
     }
 
-    /// Ends the set-up: from here on nothing blocks.
+    /// Ends the set-up: from now on nothing blocks.
     ///
     /// # Errors
     /// When the socket cannot be switched.
@@ -268,14 +269,14 @@ pub struct Endpoint {
     /// Bytes to be sent by the next [`Endpoint::flush`].
     pub out: Vec<u8>,
     protocol: Protocol,
-    /// The beginning of a frame whose end has not come yet.
+    /// The beginning of an incomplete frame.
     partial: Vec<u8>,
-    /// How much of `out` has been sent.
+    /// The number of bytes of `out` that were sent.
     written: usize,
 }
 
 impl Endpoint {
-    /// Begins to connect; what is in `out` is sent by flushing once the socket is writable.
+    /// Begins to connect; `out` is sent by flushing once the socket is writable.
     ///
     /// # Errors
     /// When the system has no sockets or ports left.
@@ -284,8 +285,8 @@ impl Endpoint {
         Ok(Endpoint { stream, protocol: target.protocol, partial: Vec::new(), out, written: 0 })
     }
 
-    /// Reads all there is and hands every frame to `on`, which may append answers to the bytes to
-    /// be sent. Returns the number of read calls that brought bytes.
+    /// Reads everything available and passes every frame to `on`, which may append answers to the
+    /// bytes to be sent. Returns the number of read calls that returned bytes.
     ///
     /// # Errors
     /// When the broker closed the connection, sent something malformed, or `on` fails.

@@ -1,4 +1,4 @@
-//! `SO_RCVLOWAT`: being woken for a batch instead of for every message.
+//! `SO_RCVLOWAT`: wake-ups for batches instead of for every message.
 #![allow(unsafe_code, reason = "no crate wraps this socket option; the one system call is below")]
 
 use std::io;
@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 
 use anyhow::{Context, Result};
 
-/// Lets `socket` count as readable, and wake its reader, only once `bytes` have come.
+/// Makes `socket` readable, and wake its reader, only once `bytes` have arrived.
 ///
 /// # Errors
 /// When the kernel refuses.

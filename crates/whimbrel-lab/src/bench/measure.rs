@@ -1,4 +1,4 @@
-//! One case measured once against one broker.
+//! Measures one case once against one broker.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::target::Target;
 /// Bytes of a body in the case with a stuck subscriber: enough to fill its buffers within a second.
 const DISTURBED_BODY: usize = 1000;
 
-/// What is measured.
+/// A measured quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Metric {
     /// Broker's CPU microseconds per delivered message.
@@ -34,20 +34,20 @@ pub enum Metric {
     Lateness,
     /// 99th percentile of latency before another subscriber stops reading, in microseconds.
     P99Before,
-    /// The same after.
+    /// 99th percentile of latency after that, in microseconds.
     P99After,
-    /// Their ratio.
+    /// The ratio of these two.
     Disturbance,
     /// Growth of the broker's memory per connection, in bytes.
     ConnectionBytes,
     /// Connections opened and subscribed per second.
     Connects,
-    /// Messages that never came.
+    /// Messages that were never delivered.
     Lost,
 }
 
 impl Metric {
-    /// What it measures, in words.
+    /// Its title.
     pub fn title(self) -> &'static str {
         match self {
             Metric::BrokerCpu => "broker CPU per delivered message",
@@ -66,7 +66,7 @@ impl Metric {
         }
     }
 
-    /// The same with its unit, short enough for a table.
+    /// Its title with the unit, short enough for a table.
     pub fn short(self) -> &'static str {
         match self {
             Metric::BrokerCpu => "CPU µs",
@@ -97,14 +97,14 @@ impl Metric {
     }
 }
 
-/// How every broker is measured.
+/// The parameters that are the same for every broker.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     /// Sizes and windows.
     pub bounds: Bounds,
     /// Times.
     pub timing: Timing,
-    /// Connections of [`Case::Idle`].
+    /// The number of connections of [`Case::Idle`].
     pub connections: usize,
 }
 

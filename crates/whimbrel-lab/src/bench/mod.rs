@@ -1,4 +1,4 @@
-//! Load generator: what a broker costs per message, measured with the same load for every broker.
+//! Load generator: the cost of a broker per message, measured with the same load for every broker.
 
 pub mod accounts;
 pub mod case;
@@ -199,7 +199,7 @@ fn run_one(args: &OneArgs) -> Result<bool> {
     Ok(clean)
 }
 
-/// Measures and prints what operations cost.
+/// Measures and prints the costs of operations.
 fn calibrate(json: bool) -> Result<bool> {
     let bar = progress::bar(calibrate::STEPS);
     bar.set_message("costs");

@@ -1,7 +1,7 @@
-//! What a hop between brokers adds: a chain of three brokers on this machine, one publisher and one
-//! subscriber at the same broker, at neighbours, and with a broker between them.
+//! The latency that a hop between brokers adds: a chain of three brokers on this machine, with one
+//! publisher and one subscriber at the same broker, at neighbours, and with a broker between them.
 //!
-//! All are measured in one run, in turns, so that what else the machine does weighs on each of them
+//! All are measured in one run, in turns, so that other work of the machine affects each of them
 //! alike.
 
 use std::io::{BufRead, BufReader};
@@ -19,16 +19,17 @@ use super::target::Target;
 use super::wire::Protocol;
 use crate::output::say;
 
-/// Brokers of the chain.
+/// The number of brokers of the chain.
 const BROKERS: usize = 3;
 
-/// A hop may add so much to the median.
+/// The goal for what a hop adds to the median.
 const GOAL_P50: Duration = Duration::from_micros(300);
 
-/// A hop may add so much to the 99th percentile.
+/// The goal for what a hop adds to the 99th percentile.
 const GOAL_P99: Duration = Duration::from_millis(1);
 
-/// Passing an event on may cost this part of what it costs to deliver it to one client.
+/// The goal for the cost of passing an event on, relative to the cost of delivering it to one
+/// client.
 const GOAL_CPU: f64 = 0.4;
 
 /// What a hop between brokers adds.
@@ -51,10 +52,10 @@ pub struct OverlayArgs {
     seconds: Duration,
 }
 
-/// Where publisher and subscriber are.
+/// The brokers of publisher and subscriber.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Way {
-    /// Nobody wants what is published.
+    /// There is no interest in the events.
     Unwanted,
     /// At the same broker.
     Same,
@@ -95,7 +96,7 @@ struct Sample {
     cpu: [f64; BROKERS],
 }
 
-/// A broker of the chain; ends with this value.
+/// A broker of the chain; it ends when this is dropped.
 struct Broker {
     child: Child,
     target: Target,
@@ -119,7 +120,7 @@ impl Broker {
         if let Some(peer) = peer {
             command.args(["--peer", &peer.to_string()]);
         }
-        // A chain stays one: nobody links with brokers that it only learns of.
+        // A chain stays one: brokers do not link with others that they learn of.
         command.env("WHIMBREL_OVERLAY_LINKS", "0");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().context("starting a broker")?;
@@ -145,7 +146,7 @@ fn chain() -> Result<Vec<Broker>> {
     Ok(brokers)
 }
 
-/// Measures, prints a table, and tells whether all goals were met.
+/// Measures, prints a table, and returns whether all goals were met.
 ///
 /// # Errors
 /// When a broker cannot be started, or breaks a connection.
@@ -166,12 +167,12 @@ pub fn run(args: &OverlayArgs) -> Result<bool> {
     report(args, &samples)
 }
 
-/// Waits until events go from the first broker to the last.
+/// Waits until events pass from the first broker to the last.
 fn await_links(brokers: &[Broker]) -> Result<()> {
     let ends = Ends { publisher: brokers[0].target, subscriber: brokers[BROKERS - 1].target, rate: 1_000, wants: true };
     const TRIES: usize = 20;
     for _ in 0..TRIES {
-        // It waits for what does not come as long as a message may take.
+        // It waits for undelivered messages as long as a message may take.
         let spans = (Duration::from_millis(200), Duration::from_millis(200));
         if latency::run_between(&ends, 100, spans, || Ok(())).is_ok_and(|latency| latency.is_some_and(|l| l.lost == 0))
         {
@@ -207,7 +208,7 @@ fn measure(brokers: &[Broker], way: Way, args: &OverlayArgs) -> Result<Sample> {
     Ok(sample)
 }
 
-/// The median of a figure, its least and its greatest.
+/// The median, the least and the greatest of a figure.
 fn spread(samples: &[Sample], figure: impl Fn(&Sample) -> f64) -> (f64, f64, f64) {
     let mut all: Vec<f64> = samples.iter().map(figure).collect();
     all.sort_unstable_by(f64::total_cmp);

@@ -1,4 +1,4 @@
-//! The brokers that are compared: how each is started, and what it is spoken to with.
+//! The compared brokers: how each is started, and which protocol it speaks.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -21,7 +21,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time between two attempts to connect to a broker that starts.
 const RETRY_AFTER: Duration = Duration::from_millis(5);
 
-/// How often nats-server syncs what it stores by default.
+/// The default interval at which nats-server syncs.
 const NATS_SYNC: &str = "2m";
 
 /// A broker together with the protocol it is spoken to with: a column of the table.
@@ -58,7 +58,7 @@ impl Peer {
         }
     }
 
-    /// Whether it takes part where messages have this quality of service.
+    /// Whether it takes part in cases with this quality of service.
     pub fn speaks(self, qos: QoS) -> bool {
         match self {
             Peer::Nats => qos == QoS::AtMostOnce,
@@ -75,7 +75,7 @@ impl Peer {
     }
 }
 
-/// Where the programs are.
+/// The places of the programs.
 #[derive(Clone, Debug)]
 pub struct Programs {
     /// This project's binary.
@@ -88,7 +88,7 @@ impl Programs {
     /// The program of `peer`.
     ///
     /// # Errors
-    /// When it is not there; the message tells what to do.
+    /// When it does not exist; the message tells the remedy.
     pub fn find(&self, peer: Peer) -> Result<PathBuf> {
         let candidates = match peer {
             Peer::Whimbrel => vec![self.whimbrel.clone()],
@@ -107,10 +107,10 @@ impl Programs {
         found.canonicalize().with_context(|| format!("resolving {}", found.display()))
     }
 
-    /// What `peer` says about its version.
+    /// The version that `peer` reports.
     ///
     /// # Errors
-    /// When it cannot be run or says nothing.
+    /// When it cannot be run or reports nothing.
     pub fn version(&self, peer: Peer) -> Result<String> {
         let program = self.find(peer)?;
         let argument = match peer {
@@ -126,29 +126,29 @@ impl Programs {
     }
 }
 
-/// How a broker is started beside what its configuration in `bench/peers` says.
+/// How a broker is started, beyond its configuration in `bench/peers`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Setup<'a> {
-    /// Core that it is bound to; otherwise it has all.
+    /// The core that it is bound to; `None`: it has all.
     pub core: Option<usize>,
-    /// Core that the calling thread is bound to; otherwise it has all.
+    /// The core that the calling thread is bound to; `None`: it has all.
     pub own_core: Option<usize>,
-    /// Settings of our own broker, as in its configuration file.
+    /// Settings of this project's broker, as in its configuration file.
     pub settings: &'a str,
-    /// Where its data are kept on a disk: our own broker logs to it, nats-server syncs what it
-    /// stores before it answers. Otherwise nothing is written to a disk.
+    /// The directory of its data on a disk: this project's broker logs to it, and nats-server syncs
+    /// messages before it answers. `None`: nothing is written to a disk.
     pub disk: Option<&'a Path>,
 }
 
-/// A running broker; ends with this value.
+/// A running broker; it ends when this is dropped.
 pub struct Running {
     child: Ending,
     folder: ScratchFolder,
-    /// Where it listens.
+    /// The address at which it listens.
     pub target: Target,
 }
 
-/// A process that ends with this value.
+/// A process that is killed when this is dropped.
 struct Ending(Child);
 
 impl Drop for Ending {
@@ -171,7 +171,7 @@ impl Running {
         Running::start_with(peer, programs, Setup { core: Some(core), own_core: Some(own_core), ..Setup::default() })
     }
 
-    /// The same, started as `setup` says.
+    /// As [`Running::start`], with the parameters of `setup`.
     ///
     /// # Errors
     /// As [`Running::start`].
@@ -198,11 +198,10 @@ impl Running {
         self.child.0.id()
     }
 
-    /// Ends it in the middle of what it does, and starts it again with what it has left on the
-    /// disk; `meanwhile` runs between the two.
+    /// Kills it, and starts it again with its data on the disk; `meanwhile` runs in between.
     ///
     /// # Errors
-    /// As [`Running::start`], and whatever `meanwhile` says.
+    /// As [`Running::start`], and errors of `meanwhile`.
     pub fn kill_and_start(
         self,
         peer: Peer,
@@ -246,7 +245,7 @@ impl Running {
         address.parse().with_context(|| format!("{address} is no address"))
     }
 
-    /// The last lines it wrote.
+    /// The last lines of its log.
     fn log(&self) -> String {
         let text = std::fs::read_to_string(self.folder.0.join("log")).unwrap_or_default();
         let mut last: Vec<&str> = text.lines().rev().take(5).collect();
@@ -255,7 +254,8 @@ impl Running {
     }
 }
 
-/// Starts the process; the address is where it will listen, except for our own broker, which tells.
+/// Starts the process; returns the address at which it will listen, except for this project's
+/// broker, which prints it.
 fn launch(peer: Peer, program: &Path, folder: &Path, setup: Setup<'_>) -> Result<(Child, SocketAddr)> {
     let Setup { settings, disk, .. } = setup;
     let [port, other_port] = free_ports()?;
@@ -298,14 +298,14 @@ fn launch(peer: Peer, program: &Path, folder: &Path, setup: Setup<'_>) -> Result
     Ok((child, SocketAddr::from((Ipv4Addr::LOCALHOST, port))))
 }
 
-/// Two ports that nobody listens on now.
+/// Two ports that are free now.
 fn free_ports() -> Result<[u16; 2]> {
     let listeners = [TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("127.0.0.1:0")?];
     Ok([listeners[0].local_addr()?.port(), listeners[1].local_addr()?.port()])
 }
 
-/// A folder for one broker's configuration, log and data; removed with this value. Without a disk
-/// to take part it is in memory where there is such a thing.
+/// A folder for one broker's configuration, log and data; removed when this is dropped. Without a
+/// given disk it is in memory where possible.
 struct ScratchFolder(PathBuf);
 
 impl ScratchFolder {
@@ -313,7 +313,7 @@ impl ScratchFolder {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let memory = Path::new("/dev/shm");
         let parent = match disk {
-            // Brokers run in the folder: its name must mean the same there.
+            // Brokers run in the folder: the path must mean the same there.
             Some(disk) => disk.canonicalize().with_context(|| format!("looking for {}", disk.display()))?,
             None if memory.is_dir() => memory.to_owned(),
             None => std::env::temp_dir(),
@@ -327,7 +327,7 @@ impl ScratchFolder {
 
 impl Drop for ScratchFolder {
     fn drop(&mut self) {
-        // A folder that stays behind does no harm to the measurement.
+        // A remaining folder does no harm to the measurement.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

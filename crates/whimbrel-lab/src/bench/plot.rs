@@ -14,10 +14,10 @@ use super::stats::Summary;
 
 const SIZE: (u32, u32) = (1000, 460);
 
-/// Columns between two groups of bars.
+/// The columns between two groups of bars.
 const GAP: usize = 1;
 
-/// Colours that people with colour-blindness can tell apart (Okabe and Ito), in the order of
+/// Colours that are distinguishable with colour-blindness (Okabe and Ito), in the order of
 /// [`Peer::ALL`].
 const COLOURS: [RGBColor; 6] = [
     RGBColor(0xD5, 0x5E, 0x00),
@@ -28,16 +28,15 @@ const COLOURS: [RGBColor; 6] = [
     RGBColor(0xCC, 0x79, 0xA7),
 ];
 
-/// What is drawn.
+/// A plot.
 pub struct Bars<'a> {
-    /// Above it.
+    /// The title.
     pub title: &'a str,
-    /// Of the vertical axis.
+    /// The unit of the vertical axis.
     pub unit: &'a str,
-    /// What the colours mean.
+    /// The meaning of the colours.
     pub names: &'a [&'a str],
-    /// Groups from left to right: what each is called, and its bars, each with its place in
-    /// `names`.
+    /// Groups from left to right: the name of each, and its bars, each with its index in `names`.
     pub groups: Vec<(String, Vec<(usize, Summary)>)>,
 }
 
@@ -87,8 +86,8 @@ fn draw<B: DrawingBackend>(
     area.fill(&WHITE)?;
     let bars = bars(&plot.groups);
     let columns = bars.iter().map(|bar| bar.column + 1).max().unwrap_or(1);
-    // In halves of a column, so that every middle of a group is a place for a label; the part on
-    // the right is the legend's.
+    // In halves of a column, so that every middle of a group can have a label; the part on the
+    // right is the legend's.
     let width = 2 * (columns + GAP) + columns / 2;
     let low = bars.iter().map(|bar| bar.value.spread[0]).fold(f64::MAX, f64::min) / 2.0;
     let high = bars.iter().map(|bar| bar.value.spread[1]).fold(f64::MIN, f64::max) * 1.5;
@@ -147,7 +146,7 @@ fn draw<B: DrawingBackend>(
 struct Bar {
     row: usize,
     column: usize,
-    /// Its place in [`Bars::names`].
+    /// Its index in [`Bars::names`].
     of: usize,
     value: Summary,
 }

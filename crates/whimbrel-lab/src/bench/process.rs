@@ -42,7 +42,7 @@ impl CpuClock {
     }
 }
 
-/// Binds the calling thread, and what it starts later, to one core.
+/// Binds the calling thread, and threads and processes that it starts later, to one core.
 ///
 /// # Errors
 /// When there is no such core.
@@ -50,7 +50,8 @@ pub fn pin_thread(core: usize) -> Result<()> {
     bind_thread(Some(core))
 }
 
-/// Binds the calling thread, and what it starts later, to one core, or to none in particular.
+/// Binds the calling thread, and threads and processes that it starts later, to one core, or to
+/// all.
 ///
 /// # Errors
 /// When there is no such core.
@@ -108,14 +109,14 @@ pub fn allow_open_files(files: u64) -> Result<()> {
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).context("raising the limit of open files")
 }
 
-/// The cores of this process, as found when it was asked first: a thread that is bound to one sees
-/// only that.
+/// The cores of this process, as found at the first call: a thread that is bound to one sees only
+/// that.
 fn all() -> CpuSet {
     static ALL: std::sync::OnceLock<CpuSet> = std::sync::OnceLock::new();
     *ALL.get_or_init(|| sched_getaffinity(Pid::from_raw(0)).unwrap_or_default())
 }
 
-/// How many cores this process has.
+/// The number of cores of this process.
 pub fn cores() -> usize {
     let all = all();
     (0..CpuSet::count()).filter(|core| all.is_set(*core).unwrap_or(false)).count().max(1)

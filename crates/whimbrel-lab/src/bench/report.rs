@@ -26,11 +26,11 @@ pub struct Conditions {
     pub rounds: u32,
     /// Seed of the order and of the bootstrap.
     pub seed: u64,
-    /// What the brokers say about their versions.
+    /// The versions that the brokers report.
     pub versions: BTreeMap<&'static str, String>,
 }
 
-/// What a goal's figure is.
+/// The figure of a goal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Against {
     /// Our figure divided by this peer's of the same round.
@@ -101,13 +101,13 @@ pub struct Report {
 pub struct Row {
     /// The case.
     pub id: &'static str,
-    /// What was measured, in words.
+    /// A description of the measured quantity.
     pub measure: String,
     /// Unit of `ours`.
     pub unit: &'static str,
-    /// The papers give no figures for this.
+    /// Always absent: the papers give no figures for this.
     pub paper: Option<f64>,
-    /// Our figure: the median over the rounds, of the ratio to a peer where the goal is one.
+    /// Our figure: the median over the rounds, or of the ratio to a peer where the goal is a ratio.
     pub ours: Option<f64>,
     /// Smallest and largest.
     pub spread: Option<[f64; 2]>,
@@ -120,7 +120,7 @@ pub struct Row {
     /// Why it was not met for another reason than the figure, or why it could not be measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// What every broker measured.
+    /// The figures of every broker.
     pub brokers: BTreeMap<&'static str, Figures>,
     #[serde(skip)]
     case: Case,
@@ -130,7 +130,7 @@ pub struct Row {
     against: Option<Peer>,
 }
 
-/// What one broker measured.
+/// The figures of one broker.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figures {
     /// Unit of `value`.
@@ -139,9 +139,9 @@ pub struct Figures {
     pub value: Option<Summary>,
     /// Our figure divided by this one, paired within the rounds.
     pub ratio: Option<Summary>,
-    /// Medians of what else was measured at the same time.
+    /// Medians of other quantities that were measured at the same time.
     pub also: BTreeMap<String, f64>,
-    /// Why measuring ended early.
+    /// Why the measurement ended early.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
 }
@@ -171,7 +171,7 @@ impl Report {
         self.rows.iter().all(|row| row.met != Some(false))
     }
 
-    /// The table for people.
+    /// The table as text.
     pub fn table(&self) -> String {
         let taking_part = |peer: &Peer| self.rows.iter().any(|row| row.brokers.contains_key(peer.name()));
         let columns: Vec<Peer> = Peer::ALL.into_iter().filter(taking_part).collect();
@@ -209,7 +209,7 @@ impl Row {
         )
     }
 
-    /// What the row is about.
+    /// The row's metric.
     pub fn metric(&self) -> Metric {
         self.metric
     }
@@ -311,7 +311,7 @@ fn summary(series: &Series, metric: Metric, seed: u64) -> Option<Summary> {
     Summary::of(&values, seed)
 }
 
-/// Ours divided by theirs, round by round.
+/// Our figures divided by theirs, round by round.
 fn ratio(ours: &Series, theirs: &Series, metric: Metric, seed: u64) -> Option<Summary> {
     let ratios = ours.samples.iter().filter_map(|(round, sample)| {
         let their_value = theirs.samples.get(round)?.get(&metric)?;

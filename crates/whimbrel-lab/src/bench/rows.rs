@@ -1,4 +1,4 @@
-//! Figures that were measured one by one, as a table and as JSON.
+//! Figures that were measured separately, as a table and as JSON.
 
 use serde::Serialize;
 
@@ -13,17 +13,17 @@ pub(in crate::bench) struct Row {
     pub(in crate::bench) id: &'static str,
     pub(in crate::bench) measure: String,
     pub(in crate::bench) unit: &'static str,
-    /// The papers give no figures for this.
+    /// Always absent: the papers give no figures for this.
     pub(in crate::bench) paper: Option<f64>,
     pub(in crate::bench) ours: Option<f64>,
     pub(in crate::bench) spread: Option<[f64; 2]>,
     pub(in crate::bench) interval: Option<[f64; 2]>,
     pub(in crate::bench) goal: Option<Goal>,
     pub(in crate::bench) met: Option<bool>,
-    /// What else decides, or why there is no figure.
+    /// Another deciding reason, or why there is no figure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::bench) why: Option<String>,
-    /// Where it is drawn: in which group, and what the colour of its bar means.
+    /// Its place in the plot: the group, and the meaning of its bar's colour.
     #[serde(skip)]
     pub(in crate::bench) bar: Option<(String, &'static str)>,
 }
@@ -35,7 +35,7 @@ impl Row {
         Row { id, measure: measure.into(), unit, paper, ours: Some(value), spread, interval, goal, met, why, bar }
     }
 
-    /// The median of what was measured several times.
+    /// The median of several measurements.
     pub(in crate::bench) fn median(
         id: &'static str,
         measure: impl Into<String>,
@@ -49,22 +49,22 @@ impl Row {
         Row { ours: summary.map(|s| s.median), spread, interval, ..row }
     }
 
-    /// The same with a bound that it must not exceed.
+    /// The row with a bound that it must not exceed.
     pub(in crate::bench) fn at_most(self, value: f64) -> Row {
         self.judged(Goal::at_most(value))
     }
 
-    /// The same with a bound that it must reach.
+    /// The row with a bound that it must reach.
     pub(in crate::bench) fn at_least(self, value: f64) -> Row {
         self.judged(Goal::at_least(value))
     }
 
-    /// The same, to be drawn.
+    /// The row with a place in the plot.
     pub(in crate::bench) fn drawn(self, group: impl Into<String>, name: &'static str) -> Row {
         Row { bar: Some((group.into(), name)), ..self }
     }
 
-    /// What was measured several times.
+    /// The summary of several measurements.
     pub(in crate::bench) fn summary(&self) -> Option<Summary> {
         Some(Summary { median: self.ours?, spread: self.spread?, interval: self.interval? })
     }
@@ -97,7 +97,7 @@ pub(in crate::bench) fn table(rows: &[Row]) -> String {
     text
 }
 
-/// All of it, with the conditions.
+/// All rows as JSON, with the conditions.
 pub(in crate::bench) fn json(experiment: &str, (seed, rounds): (u64, u32), rows: &[Row]) -> serde_json::Result<String> {
     serde_json::to_string_pretty(&serde_json::json!({
         "experiment": experiment,

@@ -1,6 +1,6 @@
 //! Medians, spreads and their uncertainty.
 
-/// Resamples of a bootstrap.
+/// The number of resamples of a bootstrap.
 const RESAMPLES: usize = 10_000;
 
 /// A set of measurements of the same thing.

@@ -1,4 +1,4 @@
-//! Where the load goes.
+//! The address of a load.
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -13,13 +13,13 @@ use super::wire::{Protocol, QoS};
 pub struct Target {
     /// Its address.
     pub address: SocketAddr,
-    /// What to speak.
+    /// The protocol.
     pub protocol: Protocol,
 }
 
 impl Target {
-    /// The topic number `index` of the load, in this protocol's spelling. What goes through
-    /// JetStream is apart: a stream would take in every message of its subjects.
+    /// The topic number `index` of the load, in this protocol's spelling. JetStream's topics are
+    /// separate: a stream takes in every message of its subjects.
     pub fn topic(&self, index: usize, qos: QoS) -> String {
         match (self.protocol, qos) {
             (Protocol::Nats, QoS::AtMostOnce) => format!("b.{index}"),

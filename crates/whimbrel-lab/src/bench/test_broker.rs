@@ -1,5 +1,4 @@
-//! A broker of a few lines for tests of the generator: MQTT 3.1.1 over loopback, with faults on
-//! demand.
+//! A minimal broker for tests of the generator: MQTT 3.1.1 over loopback, with faults on demand.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -9,10 +8,10 @@ use std::thread::JoinHandle;
 use super::target::Target;
 use super::wire::Protocol;
 
-/// What the broker does wrong.
+/// The broker's fault.
 #[derive(Clone, Copy, Debug)]
 pub enum Fault {
-    /// Nothing.
+    /// No fault.
     None,
     /// Drops every n-th message.
     DropEvery(u64),
@@ -20,14 +19,14 @@ pub enum Fault {
     RepeatEvery(u64),
 }
 
-/// What the broker saw.
+/// The broker's counts.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen {
     /// Messages it received.
     pub published: u64,
     /// Messages it sent to subscribers.
     pub delivered: u64,
-    /// Most messages that it found in one read of one publisher.
+    /// The most messages in one read of one publisher.
     pub most_on_the_way: u64,
 }
 
@@ -57,7 +56,7 @@ impl TestBroker {
                 let mut stream = stream.expect("accepting");
                 let mut first = [0];
                 if stream.read(&mut first).expect("reading") == 0 {
-                    return; // `stop` connects and says nothing
+                    return; // `stop` connects and sends nothing
                 }
                 let shared = Arc::clone(&state);
                 let connection = std::thread::spawn(move || serve(stream, first[0], &shared, fault));
@@ -72,7 +71,7 @@ impl TestBroker {
         self.target
     }
 
-    /// Waits until all clients are gone.
+    /// Waits until all clients have gone.
     pub fn stop(self) -> Seen {
         drop(TcpStream::connect(self.target.address).expect("still accepting"));
         self.acceptor.join().expect("the acceptor ends");
@@ -84,7 +83,7 @@ impl TestBroker {
     }
 }
 
-/// One client until it closes. `first` is its first byte.
+/// Serves one client until it closes. `first` is its first byte.
 fn serve(mut stream: TcpStream, first: u8, shared: &Mutex<Shared>, fault: Fault) {
     let mut bytes = vec![first];
     let mut chunk = vec![0; 65_536];
@@ -144,7 +143,8 @@ fn deliver(packet: &[u8], topic: &[u8], shared: &Mutex<Shared>, fault: Fault) {
     }
 }
 
-/// Bytes of the fixed header and of the rest of the packet at the start of `bytes`, if it is whole.
+/// The lengths of the fixed header and of the rest of the packet at the start of `bytes`, if it is
+/// complete.
 fn packet_length(bytes: &[u8]) -> Option<(usize, usize)> {
     let mut length = 0;
     for index in 0..4 {

@@ -1,9 +1,9 @@
-//! What the load generator says and hears: just enough MQTT and NATS to publish, subscribe,
-//! acknowledge and count.
+//! The load generator's protocols: just enough MQTT and NATS to publish, subscribe, acknowledge and
+//! count.
 //!
-//! It is its own code, not the broker's codec: a generator that shared a mistake with the broker
-//! could not see it, and one that built whole packets would cost more than some of the brokers it
-//! measures.
+//! The code is separate from the broker's codec: a generator that shared a mistake with the broker
+//! could not see it, and one that built whole packets would cost more than some of the measured
+//! brokers.
 
 pub mod mqtt;
 pub mod nats;
@@ -63,9 +63,9 @@ pub enum Frame<'a> {
     Ready,
     /// A subscription is accepted (SUBACK).
     Subscribed {
-        /// Where it begins; empty if the broker does not say so.
+        /// The token of its start; empty if the broker does not tell it.
         token: &'a str,
-        /// Another broker does not know of it yet: what is published there may be missed.
+        /// Whether another broker does not know of it yet: events published there may be missed.
         pending: bool,
     },
     /// A delivered message.
@@ -74,13 +74,13 @@ pub enum Frame<'a> {
         properties: &'a [u8],
         /// Its body.
         body: &'a [u8],
-        /// What it asks for.
+        /// The acknowledgement that it asks for.
         ack: Ack<'a>,
     },
-    /// The broker took over one of our messages. MQTT names its packet identifier; JetStream does
-    /// not.
+    /// The broker accepted one of the generator's messages. MQTT names its packet identifier;
+    /// JetStream does not.
     Accepted(Option<u16>),
-    /// The broker wants a NATS PONG.
+    /// The broker asks for a NATS PONG.
     Ping,
     /// Something that needs no answer.
     Ignored,
@@ -92,12 +92,12 @@ pub enum WireError {
     /// The bytes follow no rule of the protocol that this generator knows.
     #[error("the broker sent {0}")]
     Malformed(&'static str),
-    /// The broker said no.
+    /// The broker refused.
     #[error("the broker refused: {0}")]
     Refused(String),
 }
 
-/// Reads one frame from the start of `bytes`: the frame and its length, or `None` if more bytes are
+/// Parses one frame at the start of `bytes`: the frame and its length, or `None` if more bytes are
 /// needed.
 ///
 /// # Errors
@@ -128,7 +128,7 @@ impl Template {
         }
     }
 
-    /// The same over MQTT 5 with user properties.
+    /// As [`Template::new`], over MQTT 5 with user properties.
     pub fn with_attributes(topic: &str, qos: QoS, body: usize, attributes: &[(&str, &str)]) -> Template {
         assert!(body >= STAMP_BYTES, "a body must have room for its stamp");
         mqtt::template(true, topic, qos, body, attributes)

@@ -47,7 +47,7 @@ pub struct Wish {
     pub filter: Cow<'static, str>,
     /// The selector of events.
     pub selector: Option<Selector>,
-    /// What it receives of events from the time when it is not connected.
+    /// The events that it receives from the time when it is not connected.
     pub durability: Durability,
     /// The quality of service.
     pub qos: Qos,
@@ -62,8 +62,8 @@ pub struct Wish {
 /// A client's request to its broker.
 #[derive(Clone, Debug)]
 pub enum Ask {
-    /// It connects. `lasting`: how long its session outlives the connection; zero: it begins a new
-    /// session.
+    /// The client connects. `lasting`: how long its session outlives the connection; zero: it
+    /// begins a new session.
     Attach {
         /// The name of the connection.
         link: Link,
@@ -76,13 +76,13 @@ pub enum Ask {
     },
     /// Its connection ends.
     Detach(Link),
-    /// It subscribes.
+    /// The client subscribes.
     Subscribe(Link, Box<Wish>),
-    /// It publishes with a tag.
+    /// The client publishes, with a packet identifier.
     Publish(Link, u16, Event),
-    /// It acknowledges the position of its only subscription that keeps it by token.
+    /// The client acknowledges the position of its only subscription that keeps it by token.
     Acknowledge(Link, Box<CheckpointToken>),
-    /// It takes more.
+    /// The client takes more.
     Writable(Link),
 }
 

@@ -79,7 +79,7 @@ pub struct Crowd {
     /// [`Crowd::progress`].
     history: Option<(Instant, Vec<[f64; 3]>)>,
     observed: Vec<Observed>,
-    /// From when an event was due until its publisher was answered, µs.
+    /// The time from when an event was due until its publisher was answered, µs.
     answers: Histogram<u64>,
     scratch: Vec<u8>,
 }
@@ -209,7 +209,7 @@ impl Crowd {
         self.subscribers.iter_mut().filter(|subscriber| subscriber.place == place).for_each(Subscriber::leave);
     }
 
-    /// From now on subscribers leave and return, each at its own times.
+    /// Subscribers leave and return from now on, each at its own times.
     pub fn begin_absences(&mut self, absences: Absences) {
         let now = Instant::now();
         self.absences = Some(absences);
@@ -397,7 +397,7 @@ impl Crowd {
         Instant::now().saturating_duration_since(self.start + self.due(oldest))
     }
 
-    /// From now on the latencies of these subscribers, which are in no other group, are recorded;
+    /// Records the latencies of these subscribers, which are in no other group, from now on;
     /// returns the group's index.
     ///
     /// # Errors

@@ -111,7 +111,7 @@ pub struct Effort {
 }
 
 impl Options {
-    /// Which driver was chosen.
+    /// The name of the chosen driver.
     pub fn driver(&self) -> &'static str {
         if self.real { "real" } else { "virtual" }
     }

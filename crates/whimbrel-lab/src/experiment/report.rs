@@ -91,7 +91,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// The same row with the limiting factor, if its goal was missed.
+    /// Adds the limiting factor, if its goal was missed.
     pub fn limited_by(mut self, why: &str) -> Row {
         if self.met == Some(false) {
             self.why = Some(why.to_owned());

@@ -9,22 +9,22 @@ use serde::{Serialize, Serializer};
 /// How a broker ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
-    /// It is killed (SIGKILL).
+    /// By SIGKILL.
     Killed,
-    /// It ends in good order, on request.
+    /// In good order, on request.
     Asked,
 }
 
 /// The state of the broker.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub enum Health {
-    /// It serves all clients.
+    /// The broker serves all clients.
     #[default]
     Served,
-    /// It was killed, or asked to end, at this time, and has not been started again.
+    /// The broker was killed, or asked to end, at this time, and has not been started again.
     Down(Duration),
-    /// It was killed, or asked to end, at this time, and runs again, but some clients lack events
-    /// that were sent before.
+    /// The broker was killed, or asked to end, at this time, and runs again, but some clients lack
+    /// events that were sent before.
     Returning(Duration),
 }
 
@@ -40,10 +40,10 @@ pub struct Crashes {
     /// The present state.
     #[serde(skip)]
     pub health: Health,
-    /// From the last kill or request to end until the broker was ready again, ms.
+    /// The time from the last kill or request to end until the broker was ready again, ms.
     #[serde(rename = "down_ms", serialize_with = "as_millis")]
     pub down: Option<Duration>,
-    /// From the last kill or request to end until all were served again, ms.
+    /// The time from the last kill or request to end until all were served again, ms.
     #[serde(rename = "served_ms", serialize_with = "as_millis")]
     pub served: Option<Duration>,
     /// The longest such time, ms.

@@ -288,7 +288,7 @@ struct Subscriber {
 
 /// Why a subscriber has no connection any more.
 enum End {
-    /// It goes to another region.
+    /// The subscriber goes to another region.
     Moves,
     /// The connection was lost.
     Lost(String),

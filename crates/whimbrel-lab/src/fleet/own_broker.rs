@@ -215,7 +215,7 @@ impl OwnBroker {
     }
 }
 
-/// This address, if it is free, else one with any port.
+/// Returns `address` if it is free, else one with any port.
 fn if_free(address: &str) -> String {
     if std::net::TcpListener::bind(address).is_ok() { address.to_owned() } else { ANY.to_owned() }
 }

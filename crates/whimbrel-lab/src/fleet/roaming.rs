@@ -8,11 +8,11 @@ use super::view::grouped;
 /// The signal of a console.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Signal {
-    /// It has no signal.
+    /// No signal.
     None,
-    /// It has a signal, and events that it missed are still being delivered.
+    /// A signal, while events that were missed are still being delivered.
     CatchingUp,
-    /// It has a signal, and has caught up.
+    /// A signal, and caught up.
     Live,
 }
 
@@ -30,7 +30,7 @@ pub struct Class {
     /// Messages in flight to them.
     #[serde(skip)]
     pub in_flight: u64,
-    /// Of these, messages that a later one has overtaken.
+    /// Messages among these that a later one has overtaken.
     #[serde(skip)]
     pub missing: u64,
     /// Messages that were missed without a signal and that are no longer awaited.

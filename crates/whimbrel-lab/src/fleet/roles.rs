@@ -43,7 +43,7 @@ pub const ROLES: [Role; 6] =
 /// The connections of one role.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct Seats {
-    /// Of these, connections that are moving to another region.
+    /// Connections among these that are moving to another region.
     #[serde(skip)]
     pub moving: u32,
     /// Open now.

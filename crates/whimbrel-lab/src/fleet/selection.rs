@@ -46,11 +46,11 @@ pub struct Content {
 /// Whether a message must arrive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Want {
-    /// It must arrive.
+    /// The message must arrive.
     Yes,
-    /// It must not arrive.
+    /// The message must not arrive.
     No,
-    /// It is so close to a fence's border that both are right.
+    /// The message's place is so close to a fence's border that both are right.
     Either,
 }
 
@@ -76,7 +76,7 @@ pub struct Watch {
     pub watchers: u32,
     /// Messages that had to arrive.
     pub expected: u64,
-    /// Of these, messages that arrived.
+    /// Messages among these that arrived.
     pub delivered: u64,
     /// Messages that did not arrive and that the broker has told as a gap.
     pub reported: u64,

@@ -28,9 +28,9 @@ pub enum Phase {
 pub struct Published {
     /// Positions handed to the broker.
     pub sent: u64,
-    /// Of these, positions that the broker confirmed.
+    /// Positions among these that the broker confirmed.
     pub confirmed: u64,
-    /// Of these, positions of which the broker did not tell whether it has them.
+    /// Positions among these of which the broker did not tell whether it has them.
     pub unconfirmed: u64,
     /// Positions left out because too many of the same vehicle waited for the broker.
     pub held_back: u64,
@@ -65,7 +65,7 @@ pub struct Second {
     pub published: u64,
     /// Messages delivered, over all subscribers.
     pub delivered: u64,
-    /// Of these, messages that had been missed without a connection.
+    /// Messages among these that had been missed without a connection.
     pub recovered: u64,
 }
 
@@ -99,7 +99,7 @@ pub struct Snapshot {
     pub elapsed: Duration,
     /// Connections, in the order of [`ROLES`].
     pub seats: [Seats; ROLES.len()],
-    /// What vehicles did.
+    /// The counts of vehicles' publishes.
     pub published: Published,
     /// Deliveries to all subscribers.
     pub delivered: u64,

@@ -37,7 +37,7 @@ pub(super) struct Vehicle {
 enum End {
     /// Nothing more is to be published.
     Done,
-    /// It goes to another region.
+    /// The vehicle goes to another region.
     Moves,
     /// The connection was lost.
     Lost(String),

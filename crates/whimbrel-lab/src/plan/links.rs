@@ -1,4 +1,4 @@
-//! Which of many brokers are to be linked, computed from the delays between them.
+//! The choice of links between many brokers, computed from the delays between them.
 //!
 //! The greedy spanner of Althöfer, Das, Dobkin, Joseph and Soares, "On Sparse Spanners of Weighted
 //! Graphs", Discrete & Computational Geometry 9 (1993): pairs are examined from the nearest to the
@@ -134,7 +134,7 @@ impl Ways {
     }
 }
 
-/// Which brokers reach each other while one is gone.
+/// The sets of brokers that reach each other while one is gone.
 struct Parts {
     /// Another broker of the same part, or the broker itself for one of each part.
     parents: Vec<usize>,

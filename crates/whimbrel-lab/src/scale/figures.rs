@@ -51,8 +51,8 @@ pub struct Figures {
     pub brokers: usize,
     pub subscriptions: usize,
     pub links: usize,
-    /// From the simultaneous start of all brokers: until all reach each other, and until all
-    /// interests are in force.
+    /// The times from the simultaneous start of all brokers: until all reach each other, and until
+    /// all interests are in force.
     pub start: [f64; 2],
     /// The bytes that were sent until then on each link.
     pub start_bytes: f64,

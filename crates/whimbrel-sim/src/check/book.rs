@@ -1,4 +1,4 @@
-//! What a broker must remember, as far as the bytes between it and its clients tell.
+//! The state that a broker must remember, as far as the bytes between it and its clients tell.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -262,7 +262,8 @@ impl Checker {
         let mut matched = false;
         for (id, session) in &mut self.book.sessions {
             let topic = &publication.message.topic;
-            // A reading that has not reached the topic has this message, unless it comes live.
+            // A reading before this topic delivers this message, unless it is live, and not the
+            // former.
             let is_retained = publication.message.retain;
             if is_retained {
                 session.supersede(topic);

@@ -1,4 +1,4 @@
-//! What is owed is delivered in time, unless one of the broker's bounds excuses it.
+//! Checks that everything owed is delivered in time, unless one of the broker's bounds excuses it.
 
 use mqtt_protocol_core::mqtt::packet::Qos;
 use whimbrel_event::Time;
@@ -142,7 +142,7 @@ impl Checker {
         }
     }
 
-    /// What connected clients have not received, with the rule that is broken if that stays so.
+    /// Deliveries that connected clients lack, each with the rule that is broken if that stays so.
     pub(super) fn owed_now(&self) -> Vec<(Rule, String)> {
         let mut left = Vec::new();
         for (id, session) in self.book.sessions.iter().filter(|(_, session)| session.conn.is_some()) {
@@ -191,8 +191,8 @@ pub(super) fn has_room(session: &Session, line: &Line, inflight_max: usize) -> b
     open && !waits && session.flights.len() < line.receive_maximum.min(inflight_max)
 }
 
-/// What could be sent to an attached session now: new messages, or messages that were left
-/// unsettled on a former connection.
+/// A delivery that could be sent to an attached session now: new messages, or messages that were
+/// left unsettled on a former connection.
 fn sendable(session: &Session, line: &Line, now: Time, bounds: &Bounds) -> Option<(Rule, String)> {
     if line.behind || !line.greeted || line.over.is_some() {
         return None;

@@ -61,7 +61,7 @@ pub(super) enum Ending {
     Left,
     /// The client's end was closed.
     Gone,
-    /// The same client id connected elsewhere.
+    /// Another connection took the client id over.
     TakenOver,
     /// The client broke the protocol.
     Breached,

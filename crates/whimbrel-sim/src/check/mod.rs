@@ -50,7 +50,7 @@ pub use tracked::moment_text;
 /// A promise of the broker.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Rule {
-    /// What the broker sends is well-formed, in a version that the client speaks.
+    /// The broker's packets are well-formed, in a version that the client speaks.
     WellFormed,
     /// CONNACK comes first and once; nothing follows DISCONNECT.
     Handshake,
@@ -67,7 +67,8 @@ pub enum Rule {
     PacketSize,
     /// Topic aliases are in the client's range and known.
     TopicAlias,
-    /// What is acknowledged or seen is durable before, where that is promised, and stays durable.
+    /// An event is durable before it is acknowledged or seen, where that is promised, and stays
+    /// durable.
     Durable,
     /// A delivered message was published, on a topic to which the client subscribed.
     Invented,
@@ -89,7 +90,7 @@ pub enum Rule {
     Integrity,
     /// Expired messages are not delivered; others have the rest of their expiry interval.
     Expiry,
-    /// What is owed is delivered.
+    /// Owed messages are delivered.
     Delivery,
     /// A new subscription gets the latest retained message of each topic, and no other.
     Retained,
@@ -114,7 +115,7 @@ pub enum Rule {
     Close,
     /// A broken or silent connection is ended.
     Abandon,
-    /// What the broker holds stays within its bounds and agrees with the account.
+    /// The broker's state stays within its bounds and agrees with the account.
     Gauges,
 }
 
@@ -125,7 +126,7 @@ pub struct Violation {
     pub rule: Rule,
     /// The time.
     pub at: Time,
-    /// What was expected, and what was seen.
+    /// The expectation and the observation, in words.
     pub what: String,
 }
 
@@ -285,7 +286,7 @@ impl Checker {
         self.nothing_is_owed();
     }
 
-    /// What was broken, in the order in which it was seen.
+    /// The broken rules, in the order in which they were seen.
     pub fn violations(&self) -> &[Violation] {
         &self.violations
     }

@@ -8,7 +8,7 @@ pub(crate) const TOPIC: &str = "$whimbrel/notice";
 /// The reasons of gaps.
 const REASONS: [&str; 7] = ["overwritten", "not-buffered", "released", "lost", "slow", "assumed", "best-effort"];
 
-/// What a subscription is told besides its events.
+/// A notice to a subscription.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Notice {
     /// Part of a stream is missing.

@@ -28,7 +28,7 @@ const LOOKED_AT: usize = 16;
 enum Place {
     /// No member has it, as far as is visible.
     Free,
-    /// In flight to this member. `left`: the member's connection ended before the message was
+    /// A delivery to this member. `left`: the member's connection ended before the message was
     /// settled; at QoS 1 other members may receive it.
     With { member: String, left: bool },
     /// A member has received it.

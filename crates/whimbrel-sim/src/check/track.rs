@@ -1,5 +1,5 @@
-//! What a tracked subscription is owed: one that receives the events that it missed, or notices of
-//! those that it cannot get.
+//! The events owed to a tracked subscription: one that receives the events that it missed, or
+//! notices of those that it cannot get.
 //!
 //! Such a subscription has a position in every stream. Events before the position are never
 //! delivered. Wanted events after it are owed until they are delivered, have expired, or are told
@@ -67,7 +67,7 @@ impl Bound {
 pub(super) struct Place {
     pub(super) low: Bound,
     pub(super) high: Bound,
-    /// It is where the broker's memory begins. Of events accepted up to this number it must tell
+    /// Set: the broker's memory begins there. Of events accepted up to this number it must tell
     /// which it has.
     pub(super) oldest: Option<u64>,
 }
@@ -117,7 +117,7 @@ pub(super) struct Range {
     pub(super) to: u64,
 }
 
-/// What is an excuse at the moment.
+/// The present excuses.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Circumstances {
     pub(super) now: Time,

@@ -28,11 +28,11 @@ const ASSUMED: u64 = 60_000_000_000;
 /// Whether a SUBSCRIBE is granted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Fate {
-    /// It must be.
+    /// The SUBSCRIBE must be granted.
     Granted,
-    /// It may be: its token is not known to the account.
+    /// The SUBSCRIBE may be granted or refused: its token is not known to the account.
     Open,
-    /// It must not be.
+    /// The SUBSCRIBE must be refused.
     Refused,
 }
 

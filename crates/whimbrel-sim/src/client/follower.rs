@@ -41,7 +41,7 @@ pub(crate) const ACKNOWLEDGED: &str = "$whimbrel/ack";
 /// The reason given to `expect` for values that are constants here.
 const IN_RANGE: &str = "a value in the range of the property";
 
-/// What an application has kept for one subscription.
+/// The state that an application has kept for one subscription.
 #[derive(Clone, Default, Debug)]
 struct Kept {
     token: Option<String>,

@@ -24,7 +24,7 @@ pub enum Habit {
     Session,
 }
 
-/// What a follower asks for.
+/// The class of a follower's subscriptions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Class {
     /// The events that it missed, as far as the broker's memory goes.

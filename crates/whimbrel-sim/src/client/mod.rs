@@ -85,7 +85,7 @@ impl Client {
         }
     }
 
-    /// From now on the client behaves: no more faults, no more publishing; one with a session keeps
+    /// The client behaves from now on: no more faults, no more publishing; one with a session keeps
     /// or resumes it.
     pub fn calm(&mut self, now: Time, acts: &mut Vec<Act>) {
         match self {

@@ -144,7 +144,7 @@ impl Follow {
         self.by_token && !self.here
     }
 
-    /// It continues at its position, under other terms.
+    /// The subscription continues at its position, under other terms.
     fn go_on(&mut self, terms: &Terms, told: Option<Place>) {
         (self.by_token, self.notices, self.here) = (terms.by_token, terms.notices, true);
         self.acknowledges = terms.acknowledges;

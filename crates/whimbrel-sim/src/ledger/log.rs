@@ -1,4 +1,4 @@
-//! What is known of the broker's log and of its machine: what is durable stays durable.
+//! The contents of the broker's log, and its machine: durable events stay durable.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -35,7 +35,7 @@ pub(super) struct Log {
 pub(super) struct Machine {
     /// When it crashed.
     crashes: Vec<Time>,
-    /// What the log takes at present.
+    /// The state of the disk: which writes the log takes.
     pub(super) disk: Disk,
     /// When the log last took everything: events published until then may be refused.
     pub(super) refusals_until: Time,

@@ -152,14 +152,14 @@ pub struct Ledger {
     violations: Vec<Violation>,
 }
 
-/// What was counted.
+/// Counts of messages and crashes.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Counts {
     /// Messages that clients published, repetitions included.
     pub published: u64,
     /// Messages that the broker accepted and acknowledged.
     pub accepted: u64,
-    /// Of these, messages that had to be durable before.
+    /// Messages among these that had to be durable before.
     pub durable: u64,
     /// Messages that it refused.
     pub refused: u64,
@@ -255,12 +255,12 @@ impl Ledger {
         self.has_order = true;
     }
 
-    /// What was broken, in the order in which it was seen.
+    /// The broken rules, in the order in which they were seen.
     pub fn violations(&self) -> &[Violation] {
         &self.violations
     }
 
-    /// What was counted.
+    /// Counts of messages and crashes.
     pub fn counts(&self) -> Counts {
         self.counts
     }

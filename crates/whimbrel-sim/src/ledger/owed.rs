@@ -1,9 +1,9 @@
-//! What durable subscriptions are owed, and how many times it may be delivered.
+//! The events owed to durable subscriptions, and the repeats that are allowed.
 //!
 //! A subscription of a session that outlives its connection is durable from its SUBACK on. Every
 //! event that is published after that, matches, and is acknowledged to its publisher must be
 //! delivered, whatever crashes. It is delivered once, unless the client had not answered it. In
-//! cases that cannot be told apart from outside the broker is given the benefit: a subscription
+//! cases that are indistinguishable from outside the broker gets the benefit: a subscription
 //! that is being changed, a session that is being ended.
 
 use std::collections::{BTreeMap, BTreeSet};

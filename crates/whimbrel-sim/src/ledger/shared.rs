@@ -1,4 +1,4 @@
-//! What durable shared subscriptions are owed: each event reaches a member.
+//! The events owed to durable shared subscriptions: each event reaches a member.
 //!
 //! A shared subscription is durable from the SUBACK of its first member with a kept session until
 //! the last of these may have left. Only events published at least once are checked: a delivery at

@@ -1,5 +1,5 @@
-//! What a session has asked for, and when: which of its requests may decide about an event, and
-//! which must.
+//! The requests of a session, with their times: which of its requests may decide about an event,
+//! and which must.
 //!
 //! A request counts from when it was sent at the earliest and from its answer at the latest, until
 //! a later one for the same filter has been answered. So for an event that was published after one
@@ -28,7 +28,7 @@ pub(super) struct Wish {
     asked: u64,
     confirmed: Option<u64>,
     ended: Option<u64>,
-    /// It was given up, or is to be.
+    /// Whether it was given up, or is to be.
     given_up: bool,
 }
 

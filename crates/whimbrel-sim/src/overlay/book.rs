@@ -36,7 +36,7 @@ pub enum Rule {
     Duplicate,
     /// Events of one stream are delivered in the order of its ticks.
     Order,
-    /// What is delivered was asked for, and is what was published.
+    /// A delivered message was asked for, and is as it was published.
     Unwanted,
     /// An event that was accepted after the SUBACK is delivered, or a gap is told.
     Lost,
@@ -63,7 +63,7 @@ pub enum Rule {
 pub struct Violation {
     /// The rule that was broken.
     pub rule: Rule,
-    /// What happened.
+    /// A description of the violation.
     pub what: String,
 }
 
@@ -73,7 +73,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What was counted in one world.
+/// The counters of one world.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counts {
     /// Events that were published.
@@ -160,7 +160,7 @@ pub(super) struct Book {
     pub(super) current: BTreeMap<usize, usize>,
     pub(super) unanswered: BTreeMap<(usize, u16), usize>,
     pub(super) ended: BTreeSet<Process>,
-    /// What collectors received: by machine, then topic.
+    /// The messages that collectors received: by machine, then topic.
     pub(super) retained: BTreeMap<usize, BTreeMap<String, String>>,
     /// Machines with a disk.
     pub(super) disks: BTreeSet<usize>,

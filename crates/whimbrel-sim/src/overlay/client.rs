@@ -42,7 +42,7 @@ const CLEARS_PERMILLE: u64 = 200;
 /// The reason given to `expect` for text that is a constant here.
 pub(super) const VALID: &str = "valid text";
 
-/// What is promised to a subscription.
+/// The promise to a subscription.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Class {
     /// Nothing is kept, and gaps are not told.
@@ -56,7 +56,7 @@ pub enum Class {
     Durable,
 }
 
-/// What a subscriber wants.
+/// A subscriber's filter and selector.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Wish {
     pub(super) filter: String,

@@ -1,15 +1,15 @@
-//! What the book is told about clients.
+//! The reports about clients to the book.
 
 use super::book::key_of;
 use super::client::{Class, Wish};
 use crate::check::notice;
 use crate::speech::{Heard, Message, Said, user_properties};
 
-/// What a client did or received.
+/// An act of a client, or a packet that it received.
 #[derive(Debug)]
 pub(super) enum Deed {
     Said(Said),
-    /// It subscribes; `goes_on`: it continues from its position.
+    /// The client subscribes; `goes_on`: it continues from its position.
     Subscribes {
         id: u16,
         class: Class,

@@ -10,7 +10,7 @@ use super::line::Line;
 use crate::digests::{Digests, Stream};
 use crate::trunk::Side;
 
-/// What a client receives.
+/// Output for a client.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Told {
     Bytes(Vec<u8>),

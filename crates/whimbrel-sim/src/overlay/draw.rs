@@ -32,11 +32,11 @@ const MANY: usize = 30;
 pub enum Size {
     /// As drawn from the seed: mostly few.
     Drawn,
-    /// This many, at least two.
+    /// A given number, at least two.
     Of(usize),
 }
 
-/// What was drawn for a world.
+/// The drawn course of a world.
 pub(super) struct Plan {
     pub(super) storm: Duration,
     pub(super) crashes: u64,
@@ -208,7 +208,7 @@ fn clients(world: &mut World<'_>, random: &mut Random, (count, changes): (usize,
     }
 }
 
-/// What happens during the storm.
+/// The faults during the storm.
 fn faults(world: &World<'_>, random: &mut Random, plan: &mut Plan, is_apart: bool) -> Vec<(Time, Fault)> {
     let (edges, nodes) = (world.net.edges.len() as u64, world.net.nodes.len() as u64);
     let mut faults = Vec::new();

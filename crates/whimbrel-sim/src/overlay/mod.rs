@@ -60,13 +60,13 @@ pub struct Report {
     pub streams: Digests,
     /// The number of brokers.
     pub brokers: usize,
-    /// What was counted.
+    /// The book's counters.
     pub counts: Counts,
-    /// What was counted of the connections between brokers.
+    /// Counters of the connections between brokers.
     pub traffic: Traffic,
     /// Events that arrived at a broker for its subscriptions.
     pub received: u64,
-    /// Of these, events that no subscription there wanted.
+    /// Events among these that no subscription there wanted.
     pub unwanted: u64,
     /// Nacks.
     pub nacks: u64,

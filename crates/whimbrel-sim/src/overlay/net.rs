@@ -78,7 +78,7 @@ pub(super) enum Item {
     End(usize),
 }
 
-/// What was counted of the connections between brokers.
+/// Counters of the connections between brokers.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Traffic {
     /// Connections that were opened.
@@ -98,7 +98,7 @@ pub(super) struct Fabric {
     pub(super) next_line: usize,
     agenda: BTreeSet<(Time, Item)>,
     planned: BTreeMap<Item, Time>,
-    /// What clients receive, in order.
+    /// Output for clients, in order.
     pub(super) told: VecDeque<(usize, Told)>,
     pub(super) traffic: Traffic,
     /// Digests of everything that brokers have sent.

@@ -49,7 +49,7 @@ pub struct Load {
     pub everything: bool,
 }
 
-/// What was counted while events were published, over all links.
+/// Counters of the time in which events were published, over all links.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Figures {
     /// Bytes of frames.
@@ -58,7 +58,7 @@ pub struct Figures {
     pub events: u64,
     /// Events that arrived at a broker for its subscriptions.
     pub received: u64,
-    /// Of these, events that no subscription there wanted.
+    /// Events among these that no subscription there wanted.
     pub unwanted: u64,
     /// Bytes of frames before the first event: link states, interests.
     pub before: u64,

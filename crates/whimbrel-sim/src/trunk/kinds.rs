@@ -38,7 +38,7 @@ pub struct Shape {
     pub profiles: [WanProfile; 2],
     /// Streams in each direction, 1 to [`super::STREAMS_MAX`].
     pub streams: usize,
-    /// Bytes of a stream that are under way or unread, at least 1.
+    /// Bytes of a stream that are in flight or unread, at least 1.
     pub window: usize,
     /// A side that receives nothing for this long ends.
     pub idle: Duration,

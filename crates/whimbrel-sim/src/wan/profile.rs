@@ -169,7 +169,7 @@ impl WanProfile {
         ..WanProfile::PERFECT
     };
 
-    /// The same link with another delay.
+    /// The profile with another delay.
     #[must_use]
     pub const fn with_delay(self, delay: Duration) -> WanProfile {
         WanProfile { delay, ..self }

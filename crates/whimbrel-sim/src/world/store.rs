@@ -141,7 +141,7 @@ impl World<'_> {
         self.store.as_mut().expect("a world with a log").driver.fill(full);
     }
 
-    /// What the broker's log takes at present.
+    /// The state of the disk: which writes the broker's log takes.
     pub fn disk(&self) -> Disk {
         self.store.as_ref().map_or(Disk::None, |store| store.driver.disk())
     }

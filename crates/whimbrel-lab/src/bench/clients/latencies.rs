@@ -1,20 +1,20 @@
-//! A histogram of latencies, in words.
+//! A histogram of latencies, as text.
 
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
-/// Latencies from a microsecond to a minute are told apart, to two digits.
+/// Latencies from a microsecond to a minute are distinguished, to two digits.
 const LONGEST: u64 = 60_000_000;
 
 /// The width of the longest bar.
 const BAR: u64 = 40;
 
-/// The quantiles that are told.
+/// The quantiles that are shown.
 const QUANTILES: [(&str, f64); 4] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999)];
 
-/// Latencies that were measured.
+/// Measured latencies.
 pub(super) struct Latencies(Histogram<u64>);
 
 impl Default for Latencies {

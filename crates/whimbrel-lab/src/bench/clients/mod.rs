@@ -1,5 +1,5 @@
-//! Loads of one's own against a running broker: connections, publishers and subscribers with their
-//! own topics and rates, over all transports of the client library.
+//! Custom loads against a running broker: connections, publishers and subscribers with given topics
+//! and rates, over all transports of the client library.
 
 pub mod conn;
 mod latencies;
@@ -18,10 +18,10 @@ use whimbrel_client::{Client, Error, Events, Options, QoS};
 use crate::dial::Dial;
 use latencies::Latencies;
 
-/// Stands in topics for the client's number.
+/// The placeholder in topics for the client's number.
 const NUMBER: &str = "{client}";
 
-/// Kinds of failures that are told apart; the others are counted together.
+/// The kinds of failures that are distinguished; the others are counted together.
 const FAILURES_MAX: usize = 16;
 
 /// What all of them have in common.
@@ -60,7 +60,7 @@ struct Arrivals {
     connected: Vec<Connected>,
     latencies: Latencies,
     failures: Failures,
-    /// From the first attempt to the last answer.
+    /// The time from the first attempt to the last answer.
     elapsed: Duration,
 }
 
@@ -95,7 +95,7 @@ impl ClientArgs {
     /// Connects all clients at their pace, whether or not the broker keeps up.
     ///
     /// # Errors
-    /// A file of certificates cannot be used, or not one client could connect.
+    /// When a file of certificates cannot be used, or not one client could connect.
     async fn connect(&self, mode: &str) -> Result<Arrivals> {
         let shared = self.dial.options_for_many()?;
         let (start, pace) = (Instant::now(), Duration::from_secs(1) / self.connect_rate);
@@ -136,7 +136,7 @@ fn numbered(template: &str, number: u32) -> String {
     template.replace(NUMBER, &number.to_string())
 }
 
-/// Runs to its end, on as many threads as there are CPUs.
+/// Runs `work` to its end, on as many threads as there are CPUs.
 fn block_on<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     tokio::runtime::Runtime::new().context("cannot start the asynchronous runtime")?.block_on(work)
 }
@@ -150,7 +150,7 @@ fn qos(text: &str) -> Result<QoS, &'static str> {
     }
 }
 
-/// Per second.
+/// The rate per second.
 fn rate(count: u64, time: Duration) -> f64 {
     count as f64 / time.as_secs_f64().max(f64::MIN_POSITIVE)
 }

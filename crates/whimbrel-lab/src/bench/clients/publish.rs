@@ -1,4 +1,4 @@
-//! `bench pub`: how fast a broker takes messages, and how soon it acknowledges.
+//! `bench pub`: the rate at which a broker takes messages, and how soon it acknowledges them.
 
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ use super::{ClientArgs, Connected, Failures, block_on, qos, rate};
 use crate::bench::seconds;
 use crate::output::say;
 
-/// The golden ratio's fraction: its multiples lie evenly between whole numbers, however many there
-/// are.
+/// The golden ratio's fraction: any number of its multiples are spread evenly between whole
+/// numbers.
 const GOLDEN: f64 = 0.618_034;
 
 /// Publish to a running broker at a rate, and measure how soon it acknowledges
@@ -49,7 +49,7 @@ pub struct Args {
     seconds: Duration,
 }
 
-/// What one client did.
+/// The account of one client.
 #[derive(Default)]
 struct Account {
     sent: u64,
@@ -111,7 +111,7 @@ impl Account {
     }
 }
 
-/// What one client is to do.
+/// The parameters of one client.
 struct Course {
     topic: String,
     qos: QoS,
@@ -145,14 +145,14 @@ impl Course {
     }
 }
 
-/// Publishes until its time is over, then waits for what is not acknowledged.
+/// Publishes until its time is over, then waits for acknowledgements.
 async fn publish(Connected { number, client, mut events }: Connected, course: Course) -> Account {
     let publisher = u64::from(std::process::id()) << 32 | u64::from(number);
     let topic = super::numbered(&course.topic, number);
-    // Clients begin apart, so that their messages do not come in bursts.
+    // Clients start at different phases, so that their messages do not come in bursts.
     let shift = (f64::from(number) * GOLDEN).fract();
     let (receipts, outcome) = mpsc::channel(course.unacked);
-    // Nothing is subscribed to: the connection's end is told by what is not acknowledged.
+    // There are no subscriptions: unacknowledged messages show the connection's end.
     let drained = tokio::spawn(async move { while events.next().await.is_some() {} });
     let answers = tokio::spawn(answers(outcome));
     let (mut sequence, mut stopped) = (0, None);
@@ -190,7 +190,7 @@ async fn answers(mut receipts: mpsc::Receiver<(Instant, Receipt)>) -> Account {
                 account.latencies.note(due.elapsed());
             }
             Ok(_) => {}
-            // The connection's end is one failure, however much was on its way.
+            // The connection's end is one failure, whatever was in flight.
             Err(Error::Closed) if account.failures.0.contains_key(&Error::Closed.to_string()) => {}
             Err(error) => account.failures.note(&error),
         }

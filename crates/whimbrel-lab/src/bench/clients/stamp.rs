@@ -1,26 +1,27 @@
-//! What `bench pub` writes into messages, and `bench sub` reads.
+//! The stamp that `bench pub` writes into messages, and `bench sub` reads.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// What stamped payloads begin with.
+/// The beginning of stamped payloads.
 const MARK: &[u8; 4] = b"wbn1";
 
 /// Bytes of a stamp.
 pub(super) const LENGTH: usize = 28;
 
-/// Who has sent which message when.
+/// The publisher, number and time of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stamp {
-    /// Unlike that of any other publisher, also of another process on the same machine.
+    /// The publisher's number, different from that of any other publisher, also of another process
+    /// on the same machine.
     pub(super) publisher: u64,
-    /// 0, 1, 2, … of this publisher.
+    /// The message's number: 0, 1, 2, … of this publisher.
     pub(super) sequence: u64,
-    /// By the sender's clock, nanoseconds since the Unix epoch.
+    /// The time by the sender's clock, nanoseconds since the Unix epoch.
     pub(super) sent: u64,
 }
 
 impl Stamp {
-    /// A payload of `length` bytes that begins with it; at least [`LENGTH`].
+    /// A payload of `length` bytes that begins with the stamp; at least [`LENGTH`].
     pub(super) fn payload(self, length: usize) -> Vec<u8> {
         let numbers = [self.publisher, self.sequence, self.sent].map(u64::to_be_bytes);
         let mut payload = [&MARK[..], numbers.as_flattened()].concat();
@@ -35,13 +36,13 @@ impl Stamp {
         Some(Stamp { publisher: number(0)?, sequence: number(1)?, sent: number(2)? })
     }
 
-    /// How long ago it was sent, by this machine's clock; zero if that is behind the sender's.
+    /// The time since it was sent, by this machine's clock; zero if that is behind the sender's.
     pub(super) fn age(&self) -> Duration {
         Duration::from_nanos(now().saturating_sub(self.sent))
     }
 }
 
-/// By this machine's clock, nanoseconds since the Unix epoch.
+/// The time by this machine's clock, nanoseconds since the Unix epoch.
 pub(super) fn now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)

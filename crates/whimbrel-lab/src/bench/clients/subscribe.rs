@@ -1,4 +1,4 @@
-//! `bench sub`: how fast messages come, and how old they are then.
+//! `bench sub`: the rate at which messages arrive, and their age then.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,8 +19,8 @@ use crate::bench::accounts::Order;
 use crate::bench::seconds;
 use crate::output::{say, tell};
 
-/// Publishers whose messages are followed one by one, of each subscriber; those of others only
-/// count.
+/// The number of publishers whose messages each subscriber follows one by one; messages of others
+/// are only counted.
 const PUBLISHERS_MAX: usize = 100_000;
 
 /// Subscribe at a running broker, and measure how soon the messages of `bench pub` come
@@ -45,17 +45,17 @@ pub struct Args {
     seconds: Duration,
 }
 
-/// What clients got.
+/// The account of clients' deliveries.
 #[derive(Default)]
 struct Account {
     received: u64,
-    /// Of other programs than `bench pub`: nothing is known of when they were sent.
+    /// Messages of programs other than `bench pub`: their sending times are unknown.
     foreign: u64,
     lost: u64,
     repeated: u64,
     latencies: Latencies,
     failures: Failures,
-    /// From the first message to the last.
+    /// The time from the first message to the last.
     span: Option<(Instant, Instant)>,
 }
 
@@ -91,7 +91,7 @@ impl Account {
     }
 }
 
-/// How many messages all clients together are to get.
+/// The number of messages that all clients together are to receive.
 struct Goal {
     left: AtomicU64,
     reached: watch::Sender<bool>,
@@ -102,7 +102,7 @@ impl Goal {
         Goal { left: AtomicU64::new(count.unwrap_or(u64::MAX)), reached: watch::Sender::new(false) }
     }
 
-    /// One has come.
+    /// Counts a received message.
     fn take_one(&self) {
         if self.left.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.reached.send_replace(true);
@@ -110,10 +110,10 @@ impl Goal {
     }
 }
 
-/// Measures and prints; whether nothing was lost.
+/// Measures and prints; returns whether nothing was lost.
 ///
 /// # Errors
-/// No client can connect, or a subscription is refused.
+/// When no client can connect, or a subscription is refused.
 pub fn run(args: &Args) -> Result<bool> {
     block_on(async {
         let mut arrivals = args.clients.connect("sub").await?;
@@ -146,7 +146,7 @@ async fn subscribe(Connected { number, client, events }: &mut Connected, args: &
     }
 }
 
-/// Counts what comes until the time is over, or all clients together have enough.
+/// Counts messages until the time is over, or all clients together have enough.
 async fn receive(Connected { client, mut events, .. }: Connected, end: Instant, goal: Arc<Goal>) -> Account {
     let (mut account, mut orders) = (Account::default(), HashMap::<u64, (u64, Order)>::new());
     let mut reached = goal.reached.subscribe();
@@ -170,7 +170,7 @@ async fn receive(Connected { client, mut events, .. }: Connected, end: Instant, 
             Some(stamp) => {
                 account.latencies.note(stamp.age());
                 if orders.len() < PUBLISHERS_MAX || orders.contains_key(&stamp.publisher) {
-                    // Who subscribes late has missed nothing of what was before.
+                    // A late subscriber has missed nothing of the messages before.
                     let (base, order) = orders.entry(stamp.publisher).or_insert((stamp.sequence, Order::default()));
                     match stamp.sequence.checked_sub(*base) {
                         Some(sequence) => _ = order.note(sequence),

@@ -1,4 +1,4 @@
-//! What those pay for the journal who have none: this build beside another, both without a data
+//! The cost of the journal for brokers without one: this build and another, both without a data
 //! directory.
 
 use std::collections::BTreeMap;
@@ -14,10 +14,10 @@ use super::publishers::Publishers;
 use super::{DurableArgs, Grouping, Row};
 use crate::progress;
 
-/// How many times the other build's CPU time this one's may be.
+/// The greatest ratio of this build's CPU time to the other's.
 const TIMES: f64 = 1.03;
 
-/// The loads: name, quality of service, subscribers; without subscribers it is publishing.
+/// The loads: name, quality of service, subscribers; without subscribers it is publishing only.
 const LOADS: [(&str, QoS, usize); 5] = [
     ("QoS 0 1→1", QoS::AtMostOnce, 1),
     ("QoS 0 1→100", QoS::AtMostOnce, 100),
@@ -26,7 +26,7 @@ const LOADS: [(&str, QoS, usize); 5] = [
     ("QoS 1 publishing, nobody subscribes", QoS::AtLeastOnce, 0),
 ];
 
-/// This build beside the other.
+/// Compares this build with the other.
 pub(super) fn rows(args: &DurableArgs) -> Result<Vec<Row>> {
     let other = args.against.clone().context("another build to compare with is needed: --against PROGRAM")?;
     let programs = [other, args.program()];
@@ -54,7 +54,7 @@ pub(super) fn rows(args: &DurableArgs) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// The broker's CPU microseconds per delivery, or per published message if nobody subscribes.
+/// The broker's CPU microseconds per delivery, or per published message without subscribers.
 fn micros(args: &DurableArgs, program: &Path, (_, qos, subscribers): (&str, QoS, usize)) -> Result<f64> {
     let programs = Programs { whimbrel: program.to_owned(), peers: args.peers.clone() };
     let broker = Running::start_with(Peer::Whimbrel, &programs, Setup { disk: None, ..args.bound("") })?;

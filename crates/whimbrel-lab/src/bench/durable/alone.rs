@@ -1,5 +1,5 @@
-//! The journal alone, without a broker around it, and the least that can be done: a loop that
-//! writes and syncs the same groups.
+//! The journal alone, without a broker, and the least possible: a loop that writes and syncs the
+//! same groups.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -17,7 +17,7 @@ use super::{Grouping, Rate, latencies};
 /// Bytes of a record: an event with a payload of 250 bytes in the measurements of Gryphon.
 pub(super) const RECORD: usize = 418;
 
-/// Bytes of the bare file; it is written round and round.
+/// The size of the bare file, bytes; it is overwritten cyclically.
 const BARE: u64 = 64 << 20;
 
 /// Records of a stream between two chops.
@@ -26,18 +26,18 @@ const CHOP: u64 = 4096;
 /// Files that the journal has made before it is measured.
 const FILES: u64 = 4;
 
-/// How long that may take.
+/// How long making them may take.
 const FILES_WITHIN: Duration = Duration::from_secs(30);
 
 /// Something that makes records durable.
 trait Keeper: Sync {
-    /// Appends one record for this appender, its `count`th; returns what to wait for.
+    /// Appends the `count`th record of this appender; returns the number to wait for.
     fn append(&self, appender: usize, count: u64, record: &[u8]) -> u64;
-    /// Waits until it is durable.
+    /// Waits until the record of a number is durable.
     fn wait(&self, number: u64);
-    /// Commits so far.
+    /// The number of commits so far.
     fn commits(&self) -> u64;
-    /// Runs beside the appenders until [`Keeper::end`].
+    /// Runs in parallel with the appenders until [`Keeper::end`].
     fn write(&self) {}
     /// Ends [`Keeper::write`].
     fn end(&self) {}
@@ -58,7 +58,7 @@ pub(super) fn journal(folder: &Path, grouping: Grouping, slice: Duration) -> Res
     rate
 }
 
-/// Each appender appends, and waits for its oldest record when its window is full.
+/// Each appender appends records, and waits for its oldest one when its window is full.
 fn measure(keeper: &impl Keeper, grouping: Grouping, slice: Duration) -> Result<Rate> {
     let Grouping { publishers, window } = grouping;
     let record = [0x5a; RECORD];
@@ -99,7 +99,7 @@ fn measure(keeper: &impl Keeper, grouping: Grouping, slice: Duration) -> Result<
     Ok(Rate::of(records, elapsed, Some(cpu), &waits).with_commits(keeper.commits() - commits))
 }
 
-/// A buffer that fills while the one before is written and synced, in a file of zeros.
+/// A buffer that is filled while the previous one is written and synced, in a file of zeros.
 struct Bare {
     file: File,
     path: PathBuf,
@@ -135,7 +135,7 @@ impl Bare {
 
 impl Drop for Bare {
     fn drop(&mut self) {
-        // The folder is removed with it.
+        // The file is removed when this is dropped.
         let _ = std::fs::remove_file(&self.path);
     }
 }
@@ -195,8 +195,8 @@ impl Keeper for Bare {
     }
 }
 
-/// The journal, each appender with a stream of its own. What was written is chopped now and then,
-/// so that files are used again, as they are in the long run, and as the bare file is.
+/// The journal, each appender with its own stream. Old records are chopped now and then, so that
+/// files are reused, as in the long run, and as the bare file is.
 struct Opened {
     journal: Journal,
     streams: Vec<Stream>,
@@ -211,7 +211,8 @@ impl Opened {
             journal.wait(ticket).map_err(|error| anyhow!("{error}"))?;
             streams.push(stream);
         }
-        // The files for the next segments are made before it begins, as that of the bare run is.
+        // The files for the next segments are made before the measurement, as that of the bare run
+        // is.
         let begin = Instant::now();
         while journal.submit(|log| Ok(log.files())).unwrap_or(FILES) < FILES {
             ensure!(begin.elapsed() < FILES_WITHIN, "the journal has no files after {FILES_WITHIN:?}");
@@ -223,7 +224,7 @@ impl Opened {
 
 impl Keeper for Opened {
     fn append(&self, appender: usize, count: u64, record: &[u8]) -> u64 {
-        // Nanoseconds at a thousand events a second.
+        // Nanoseconds, at a thousand events a second.
         let tick = count * 1_000_000;
         let stream = self.streams[appender];
         let ticket = self.journal.append(stream, tick, &[record]).expect("the journal takes it");

@@ -1,5 +1,5 @@
-//! A session whose client is away: what is published for it at QoS 1 is queued, then the client
-//! comes back and takes it.
+//! A session whose client is away: messages at QoS 1 are queued for it, then the client returns and
+//! takes them.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -23,20 +23,20 @@ const MESSAGES: u64 = 100_000;
 /// Bytes of a body.
 const BODY: usize = 100;
 
-/// Messages that the broker has not acknowledged yet, at most.
+/// Unacknowledged messages at the broker, at most.
 const WINDOW: usize = 1_000;
 
-/// Messages per second that are to be queued and drained.
+/// The goal for messages queued and drained, per second.
 const IN: f64 = 150_000.0;
 const OUT: f64 = 600_000.0;
 
-/// Without a message for this long the rest counts as lost.
+/// After this long without a message the rest counts as lost.
 const STALLED_AFTER: Duration = Duration::from_secs(5);
 
 /// The session of the client that is away.
 const SESSION: &str = "absent";
 
-/// Who is measured, and how it keeps what waits.
+/// The broker that is measured, and how it keeps the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Side {
     OnDisk,
@@ -127,7 +127,8 @@ fn measure(args: &DurableArgs, side: Side) -> Result<[Figures; 2]> {
     Ok([queued, drained])
 }
 
-/// Comes back to the session and takes what waits, acknowledging it; returns how long that took.
+/// Returns to the session and takes the queued messages, acknowledging them; returns how long that
+/// took.
 fn drain(target: Target) -> Result<Duration> {
     let mut poll = Poll::new().context("making a poll")?;
     let begin = Instant::now();

@@ -1,4 +1,4 @@
-//! CPU time of the broker per delivery: durable subscriptions that are up to date beside nondurable
+//! CPU time of the broker per delivery: caught-up durable subscriptions, compared with nondurable
 //! ones.
 
 use std::collections::BTreeMap;
@@ -14,22 +14,22 @@ use super::publishers::Publishers;
 use super::{DurableArgs, Grouping, Row};
 use crate::progress;
 
-/// How many times a nondurable delivery a durable one may cost.
+/// The greatest ratio of the costs of a durable and a nondurable delivery.
 const TIMES: f64 = 1.3;
 
 /// The loads: name and subscribers.
 const LOADS: [(&str, usize); 3] = [("1→1", 1), ("1→10", 10), ("1→100", 100)];
 
-/// What is subscribed. All is logged in each case, so that publishing costs the same.
+/// The subscriptions. Everything is logged in each case, so that publishing costs the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Side {
-    /// Nothing: what publishing costs, which the subscribers share.
+    /// No subscription: the cost of publishing, which the subscribers share.
     Nothing,
     Nondurable,
     Durable,
 }
 
-/// Durable beside nondurable subscriptions.
+/// Compares durable with nondurable subscriptions.
 pub(super) fn rows(args: &DurableArgs) -> Result<Vec<Row>> {
     let mut all = vec![(0, Side::Nothing)];
     all.extend((0..LOADS.len()).flat_map(|load| [(load, Side::Nondurable), (load, Side::Durable)]));
@@ -57,7 +57,7 @@ pub(super) fn rows(args: &DurableArgs) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// The broker's CPU microseconds per delivery, or per published message if nobody subscribes.
+/// The broker's CPU microseconds per delivery, or per published message without subscribers.
 fn micros(args: &DurableArgs, load: usize, side: Side) -> Result<f64> {
     let mut broker = args.start(Peer::Whimbrel, args.bound(PERSISTENT))?;
     broker.target.protocol = Protocol::Mqtt5;

@@ -1,6 +1,6 @@
-//! What absent sessions cost in memory: the growth of a broker's resident memory, once it has been
-//! started anew on what it has to remember, so that nothing counts that connections needed. It
-//! hardly differs from time to time, and is measured once.
+//! The memory that absent sessions take: the growth of a broker's resident memory. The broker is
+//! restarted on its stored sessions first, so that the memory of connections does not count. The
+//! figure varies little, and is measured once.
 
 use anyhow::{Result, ensure};
 
@@ -12,17 +12,17 @@ use super::super::wire::{Protocol, QoS};
 use super::{DurableArgs, Row};
 use crate::progress;
 
-/// What a durable subscription whose session is absent may take, bytes.
+/// The memory that a durable subscription of an absent session may take, bytes.
 const GOAL: f64 = 400.0;
 
-/// Durable subscriptions in all.
+/// The number of durable subscriptions in all.
 const SUBSCRIPTIONS: usize = 20_000;
 
-/// Of how many a session has, in each measurement.
+/// The subscriptions of a session, in each measurement.
 const PER_SESSION: [usize; 2] = [1, 10];
 
-/// Leaves sessions behind, each subscription with a topic of its own, and looks at the broker after
-/// the next start.
+/// Leaves sessions behind, each subscription with its own topic, and measures the broker after its
+/// next start.
 pub(super) fn rows(args: &DurableArgs) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for per_session in PER_SESSION {

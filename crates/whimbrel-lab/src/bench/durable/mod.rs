@@ -1,7 +1,7 @@
-//! What the journal and durable subscriptions cost: publishing beside the journal alone, the bare
-//! disk and JetStream; an absent session's backlog beside other brokers; a durable delivery beside
-//! a nondurable one; the start on a long log; the memory of absent sessions; and what those pay who
-//! need none of it.
+//! The costs of the journal and of durable subscriptions: publishing, compared with the journal
+//! alone, the bare disk and JetStream; an absent session's backlog, compared with other brokers; a
+//! durable delivery, compared with a nondurable one; the start on a long log; the memory of absent
+//! sessions; and the cost for brokers that need none of it.
 
 mod against;
 mod alone;
@@ -122,13 +122,13 @@ impl DurableArgs {
         Running::start_with(peer, &self.programs(), setup)
     }
 
-    /// How long is measured, and how long is not before that.
+    /// How long is measured, and how long the warm-up before it is.
     fn timing(&self) -> (Duration, Duration) {
         let timing = self.load.settings().timing;
         (timing.warm_up, timing.measure)
     }
 
-    /// The same things in an order drawn anew for each round.
+    /// Pairs each round with all things, in a new random order per round.
     fn shuffled<T: Copy>(&self, things: &[T]) -> Vec<(u32, T)> {
         let mut random = fastrand::Rng::with_seed(self.seed);
         let mut plan = Vec::new();
@@ -141,15 +141,15 @@ impl DurableArgs {
     }
 }
 
-/// Who publishes how.
+/// The number of publishers, and their windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Grouping {
     publishers: usize,
-    /// Messages of each that are not acknowledged yet.
+    /// Unacknowledged messages of each publisher, at most.
     window: usize,
 }
 
-/// What was measured of something that makes messages durable.
+/// The measured rate of something that makes messages durable.
 #[derive(Clone, Copy, Debug)]
 struct Rate {
     /// Messages per second.
@@ -158,7 +158,7 @@ struct Rate {
     cpu: Option<f64>,
     /// Commits per second.
     commits: Option<f64>,
-    /// Median and 99th percentile of the time until a message was acknowledged, in microseconds.
+    /// The median and 99th percentile of the time until a message was acknowledged, microseconds.
     waits: [f64; 2],
     elapsed: Duration,
 }
@@ -179,7 +179,7 @@ impl Rate {
     }
 }
 
-/// For times in nanoseconds, up to ten seconds.
+/// A histogram for times in nanoseconds, up to ten seconds.
 fn latencies() -> Histogram<u64> {
     Histogram::new_with_bounds(100, 10_000_000_000, 3).expect("these bounds are possible")
 }

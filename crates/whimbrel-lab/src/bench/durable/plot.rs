@@ -24,7 +24,7 @@ const PLOTS: [(&str, &str, &str, &str); 3] = [
     ("delivery", "delivery.svg", "Broker CPU per delivery at QoS 1 (lower is better)", "µs, logarithmic"),
 ];
 
-/// Writes what was measured into `folder`.
+/// Writes the plots of the figures into `folder`.
 ///
 /// # Errors
 /// When a file cannot be written.

@@ -1,5 +1,5 @@
-//! Publishing durably: this broker beside the journal alone, bare writes and syncs, and JetStream
-//! that syncs always.
+//! Durable publishing: this broker, compared with the journal alone, bare writes and syncs, and
+//! JetStream with a sync for each message.
 
 use std::collections::BTreeMap;
 
@@ -13,26 +13,26 @@ use super::publishers::Publishers;
 use super::{DurableArgs, Grouping, Rate, Row};
 use crate::progress;
 
-/// Who publishes how, and what it is called.
+/// The groupings, with their names.
 const GROUPINGS: [(&str, Grouping); 3] = [
     ("1 outstanding", Grouping { publishers: 1, window: 1 }),
     ("1 publisher, window 64", Grouping { publishers: 1, window: 64 }),
     ("16 publishers, window 64", Grouping { publishers: 16, window: 64 }),
 ];
 
-/// How many times the rate of JetStream this broker's is to be.
+/// The goal for this broker's rate relative to JetStream's.
 const JETSTREAM_TIMES: f64 = 20.0;
 
-/// What part of the rate of the journal alone this broker's is to be.
+/// The goal for this broker's rate relative to that of the journal alone.
 const JOURNAL_PART: f64 = 0.9;
 
-/// How much longer one message may take than in the journal alone, microseconds.
+/// The time that one message may take beyond that in the journal alone, microseconds.
 const LONGER: f64 = 80.0;
 
-/// All topics are logged, whoever subscribes.
+/// Settings by which all topics are logged, whatever subscriptions there are.
 pub(super) const PERSISTENT: &str = "[[topic]]\nfilter = \"#\"\npersistence = \"persistent\"\n";
 
-/// What makes messages durable.
+/// The thing that makes messages durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Keeper {
     Bare,
@@ -81,7 +81,7 @@ impl Keeper {
     }
 }
 
-/// Bytes of a body with which an event's record has about [`RECORD`] bytes: beside it are the
+/// The size of a body with which an event's record has about [`RECORD`] bytes: it also has the
 /// topic, the publisher and times.
 const RECORD_BODY: usize = RECORD - 48;
 
@@ -107,7 +107,7 @@ fn measured(args: &DurableArgs, keepers: &[Keeper]) -> Result<Measured> {
     Ok(measured)
 }
 
-/// What was measured of one keeper.
+/// The rows of one keeper.
 fn own_rows(args: &DurableArgs, name: &str, keeper: Keeper, rates: &[Rate]) -> Vec<Row> {
     let row = |what: &str, unit, of: Vec<f64>| {
         let text = format!("{name}: {}{what}", keeper.name());
@@ -124,7 +124,7 @@ fn own_rows(args: &DurableArgs, name: &str, keeper: Keeper, rates: &[Rate]) -> V
     all.into_iter().flatten().collect()
 }
 
-/// The journal alone beside bare writes and syncs.
+/// Compares the journal alone with bare writes and syncs.
 pub(super) fn journal(args: &DurableArgs) -> Result<Vec<Row>> {
     let keepers = [Keeper::Bare, Keeper::Journal];
     let measured = measured(args, &keepers)?;
@@ -147,7 +147,7 @@ fn ratio(args: &DurableArgs, measured: &Measured, index: usize, (one, other): (K
     Some(Row::median("publish", text, "", &ratios, args.seed))
 }
 
-/// This broker beside all others.
+/// Compares this broker with all others.
 pub(super) fn rows(args: &DurableArgs) -> Result<Vec<Row>> {
     let mut keepers = vec![Keeper::Bare, Keeper::Journal, Keeper::OneThread, Keeper::Whimbrel];
     keepers.extend(args.brokers.contains(&Peer::JetStream).then_some(Keeper::JetStream));

@@ -1,5 +1,4 @@
-//! Publishers that never have more than a window of messages unacknowledged, and do nothing but
-//! publish.
+//! Publishers that have at most a window of unacknowledged messages, and do nothing else.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -15,17 +14,17 @@ use super::super::target::Target;
 use super::super::wire::{Frame, Protocol, QoS, Template};
 use super::{Grouping, Rate, latencies};
 
-/// Without an acknowledgement for this long the broker counts as stuck.
+/// After this long without an acknowledgement the broker counts as stuck.
 const STALLED_AFTER: Duration = Duration::from_secs(10);
 
-/// Events taken from the poll at once.
+/// The number of events taken from the poll at once.
 const EVENTS: usize = 256;
 
 struct Publisher {
     endpoint: Endpoint,
     template: Template,
     packet_ids: Option<PacketIds>,
-    /// When those were sent that are not acknowledged. Acknowledgements come in this order.
+    /// The sending times of unacknowledged messages. Acknowledgements arrive in this order.
     open: VecDeque<Instant>,
     sent: u64,
 }
@@ -35,7 +34,7 @@ pub(super) struct Publishers {
     poll: Poll,
     publishers: Vec<Publisher>,
     window: usize,
-    /// How many messages each may send in all.
+    /// The number of messages that each may still send.
     left: u64,
     scratch: Vec<u8>,
     accepted: u64,
@@ -44,7 +43,7 @@ pub(super) struct Publishers {
 }
 
 impl Publishers {
-    /// Connects them; each has its own topic.
+    /// Connects all publishers, each with its own topic.
     pub(super) fn connect(target: Target, grouping: Grouping, body: usize) -> Result<Publishers> {
         let poll = Poll::new().context("making a poll")?;
         let mut publishers = Vec::new();
@@ -71,7 +70,7 @@ impl Publishers {
         })
     }
 
-    /// Measures for that long, after a warm-up.
+    /// Measures for a time, after a warm-up.
     pub(super) fn measure(&mut self, (warm_up, slice): (Duration, Duration), broker: Option<CpuClock>) -> Result<Rate> {
         let begin = Instant::now();
         self.turn_while(|_, now| now < begin + warm_up)?;
@@ -89,8 +88,8 @@ impl Publishers {
         Ok(Rate::of(accepted, elapsed, used, &self.waits))
     }
 
-    /// Publishes so many messages each and waits until all are acknowledged; returns how long that
-    /// took.
+    /// Publishes `each` messages per publisher and waits until all are acknowledged; returns how
+    /// long that took.
     pub(super) fn send(&mut self, each: u64) -> Result<Duration> {
         let begin = Instant::now();
         self.left = each;
@@ -98,7 +97,7 @@ impl Publishers {
         Ok(begin.elapsed())
     }
 
-    /// Goes on until nothing is left to be sent or acknowledged.
+    /// Continues until nothing is left to be sent or acknowledged.
     fn settle(&mut self) -> Result<()> {
         self.turn_while(|all, _| all.publishers.iter().any(|own| own.sent < all.left || !own.open.is_empty()))
     }
@@ -150,7 +149,7 @@ impl Publishers {
 }
 
 impl Publisher {
-    /// Sends what the window allows, `left` in all.
+    /// Sends as many messages as the window allows, `left` in all.
     fn publish(&mut self, window: usize, left: u64, now: Instant) -> Result<()> {
         while self.open.len() < window && self.sent < left {
             let id = match &mut self.packet_ids {

@@ -1,4 +1,4 @@
-//! How long the broker takes to be ready on a long log, and how much of it is read.
+//! How long the broker takes to be ready on a long log, and how much of the log it reads.
 
 use std::fs::File;
 use std::path::Path;
@@ -14,21 +14,21 @@ use super::publishers::Publishers;
 use super::{DurableArgs, Grouping, Row};
 use crate::progress;
 
-/// Until when the broker is to be ready, milliseconds.
+/// The goal for the time until the broker is ready, milliseconds.
 const READY: f64 = 1_000.0;
 
 /// Bytes of a body of the log.
 const BODY: usize = 4_000;
 
-/// How many messages are published between two looks at how far it is.
+/// The number of messages between two checks of the log's size.
 const STEP: u64 = 2_000;
 
 const GROUPING: Grouping = Grouping { publishers: 4, window: 500 };
 
 const SETTINGS: &str = "[journal]\nmax_log = \"64 GiB\"\n";
 
-/// Fills a log for a session that is away, and starts the broker on it as often as there are
-/// rounds, each time after it was killed.
+/// Fills a log for a session that is away, and starts the broker on it once per round, each time
+/// after it was killed.
 pub(super) fn rows(args: &DurableArgs) -> Result<Vec<Row>> {
     let setup = Setup { core: None, ..args.bound(SETTINGS) };
     let mut broker = args.start(Peer::Whimbrel, setup)?;
@@ -59,7 +59,7 @@ pub(super) fn rows(args: &DurableArgs) -> Result<Vec<Row>> {
     ])
 }
 
-/// Publishes what the session that is away will want.
+/// Publishes messages that the absent session wants.
 fn fill(args: &DurableArgs, mut target: super::super::target::Target) -> Result<()> {
     target.protocol = Protocol::Mqtt311;
     let mut absent = Link::open_lasting(target, "absent")?;
@@ -81,8 +81,8 @@ fn fill(args: &DurableArgs, mut target: super::super::target::Target) -> Result<
     Ok(())
 }
 
-/// Takes the log's files out of the page cache, as far as they are on the disk; returns how many
-/// there are, and their bytes.
+/// Drops the log's files from the page cache, as far as they are on the disk; returns their number
+/// and their bytes.
 fn forget(folder: &Path) -> Result<(u64, u64)> {
     let (mut files, mut bytes) = (0, 0);
     for entry in std::fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))? {

@@ -1,5 +1,5 @@
-//! CPU time of the broker per delivery: semi-durable subscriptions beside nondurable ones, and this
-//! build beside another.
+//! CPU time of the broker per delivery: semi-durable subscriptions compared with nondurable ones,
+//! and this build compared with another.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,16 +13,16 @@ use super::super::report::number;
 use super::super::wire::QoS;
 use super::{Row, SemiArgs};
 
-/// What a semi-durable delivery may cost more than a nondurable one, if that is more than
+/// The additional cost of a semi-durable delivery that is allowed, if it is more than
 /// [`MORE_RATIO`] allows; microseconds.
 const MORE_MICROS: f64 = 0.15;
 
-/// How many times a nondurable delivery a semi-durable one may cost, if that is more than
-/// [`MORE_MICROS`] allows.
+/// The ratio of the costs of a semi-durable and a nondurable delivery that is allowed, if it is
+/// more than [`MORE_MICROS`] allows.
 const MORE_RATIO: f64 = 1.15;
 
-/// What another build's deliveries may cost less; within the differences between two builds of the
-/// same code.
+/// The ratio to the cost of another build's deliveries that is allowed: within the differences
+/// between two builds of the same code.
 const BUILD_RATIO: f64 = 1.05;
 
 const NONDURABLE: &[(&str, &str)] = &[("w-durability", "nondurable")];
@@ -38,13 +38,13 @@ const LOADS: [(&str, QoS, usize); 6] = [
     ("QoS 1 1→100", QoS::AtLeastOnce, 100),
 ];
 
-/// One way to be measured: a program and what its subscriptions ask for.
+/// One variant: a program, and the terms of its subscriptions.
 struct Side {
     program: PathBuf,
     user: &'static [(&'static str, &'static str)],
 }
 
-/// Semi-durable beside nondurable subscriptions.
+/// Compares semi-durable with nondurable subscriptions.
 pub(super) fn delivery(args: &SemiArgs) -> Result<Vec<Row>> {
     let side = |user| Side { program: args.program(), user };
     let samples = interleaved(args, &[side(NONDURABLE), side(SEMI_DURABLE)])?;
@@ -61,7 +61,7 @@ pub(super) fn delivery(args: &SemiArgs) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// The ratio decides unless the difference is small enough by itself.
+/// The ratio decides unless the difference alone is small enough.
 fn judged(ratio: Row, more: &Row) -> Row {
     let row = ratio.at_most(MORE_RATIO);
     let small = more.ours.filter(|micros| row.met == Some(false) && *micros <= MORE_MICROS);
@@ -74,7 +74,7 @@ fn judged(ratio: Row, more: &Row) -> Row {
     }
 }
 
-/// Nondurable traffic of this build beside that of another.
+/// Compares nondurable traffic of this build with that of another.
 pub(super) fn against(args: &SemiArgs) -> Result<Vec<Row>> {
     let other = args.against.clone().context("another build to compare with is needed: --against PROGRAM")?;
     let samples =
@@ -98,8 +98,8 @@ fn ratios(rounds: &[[f64; 2]]) -> Vec<f64> {
     rounds.iter().map(|[one, other]| other / one).collect()
 }
 
-/// The broker's CPU microseconds per delivery, by load and round, each side in its turn, in an
-/// order drawn anew.
+/// The broker's CPU microseconds per delivery, by load and round; the sides alternate in a new
+/// random order.
 fn interleaved(args: &SemiArgs, sides: &[Side; 2]) -> Result<Vec<Vec<[f64; 2]>>> {
     let settings = args.load.settings();
     let mut random = fastrand::Rng::with_seed(args.seed);

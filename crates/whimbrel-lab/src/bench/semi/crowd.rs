@@ -1,4 +1,5 @@
-//! The connections of a storm: who stays, who leaves and comes back, and the publisher.
+//! The connections of a storm: subscribers that stay, subscribers that leave and return, and the
+//! publisher.
 
 use std::time::{Duration, Instant};
 
@@ -12,34 +13,34 @@ use super::super::target::Target;
 use super::super::wire::{self, Frame, QoS, mqtt};
 use super::wanted::{ATTRIBUTE, Values, Wanted};
 
-/// Connections that are being opened at the same time. Below the broker's listen queue: what the
-/// kernel does with more is not the broker's to answer for.
+/// Connections that are being opened at the same time, at most. It is below the broker's listen
+/// queue: the kernel's handling of more is not the broker's responsibility.
 const AT_ONCE: usize = 1_000;
 
-/// Connections that are begun before those who stayed are looked at again.
+/// Connections that are begun before the sockets of staying subscribers are read again.
 const OPENED_AT_ONCE: usize = 8;
 
-/// How long all are there before they leave, as the measure of what their being there costs those
-/// who stay.
+/// How long all are connected before some leave: it measures what their presence costs the staying
+/// subscribers.
 const ALL_THERE: Duration = Duration::from_secs(3);
 
-/// Without any progress for this long the broker counts as stuck.
+/// After this long without any progress the broker counts as stuck.
 const STALLED_AFTER: Duration = Duration::from_secs(20);
 
-/// How long those who have come back are watched after the last has caught up.
+/// How long returned subscribers are watched after the last has caught up.
 const AFTER: Duration = Duration::from_secs(2);
 
-/// The first part of the absence in which latencies do not count yet: connections are still being
+/// The first part of the absence, in which latencies are not counted: connections are still being
 /// closed.
 const SETTLING: Duration = Duration::from_secs(2);
 
-/// The longest latency that is told apart.
+/// The longest latency that is distinguished.
 const LATENCY_MAX: Duration = Duration::from_secs(60);
 
-/// How much longer than the absence the run may take, seconds: so many events are prepared.
+/// The time that the run may take beyond the absence, seconds; events are prepared for it.
 const RUN_SECONDS: u64 = 120;
 
-/// Sockets of those who stayed that are read at once.
+/// The number of staying subscribers' sockets that are read at once.
 const READ_AT_ONCE: usize = 16;
 
 /// Bytes of a body, as in the experiment on semi-durable subscriptions.
@@ -48,10 +49,10 @@ const BODY: usize = 50;
 /// The topic of all events.
 const TOPIC: &str = "storm/events";
 
-/// How long the broker keeps sessions where they are kept, seconds.
+/// How long the broker keeps sessions, where it keeps them, seconds.
 const SESSION_SECONDS: u32 = 3_600;
 
-/// What is to happen.
+/// The parameters of a storm.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) target: Target,
@@ -72,32 +73,33 @@ pub(super) struct Latency {
     pub(super) p99: Duration,
 }
 
-/// What came of it.
+/// The result.
 #[derive(Clone, Debug)]
 pub(super) struct Outcome {
-    /// From the first connection of the storm until the last subscription was confirmed.
+    /// The time from the first connection of the storm until the last subscription was confirmed.
     pub(super) connected: Duration,
-    /// From then until the last had all that was published before the storm.
+    /// The time from then until the last subscriber had everything that was published before the
+    /// storm.
     pub(super) caught_up: Duration,
-    /// CPU time of the broker until then.
+    /// The CPU time of the broker until then.
     pub(super) broker_cpu: Duration,
-    /// What those who came back got of what they had missed.
+    /// The missed events that returned subscribers received.
     pub(super) recovered: u64,
     pub(super) missed: u64,
     pub(super) wrong: u64,
-    /// While all were there, before they left.
+    /// Latencies while all were connected, before some left.
     pub(super) all_there: Latency,
     pub(super) before: Latency,
     pub(super) during: Latency,
     pub(super) after: Latency,
-    /// 99th percentile of how late the publisher was during the storm.
+    /// The 99th percentile of the publisher's delay during the storm.
     pub(super) lateness: Duration,
     pub(super) token_bytes: usize,
 }
 
 /// One subscriber.
 struct Subscriber {
-    /// None while it is away.
+    /// `None` while it is away.
     endpoint: Option<Endpoint>,
     wanted: Wanted,
     selector: String,
@@ -109,11 +111,11 @@ struct Subscriber {
 /// All connections.
 pub(super) struct Crowd {
     plan: Plan,
-    /// Those who stay, and the publisher as the last.
+    /// The staying subscribers, and the publisher as the last.
     near: Poll,
-    /// Those who come back.
+    /// The returning subscribers.
     far: Poll,
-    /// First those who stay.
+    /// All subscribers, the staying ones first.
     subscribers: Vec<Subscriber>,
     publisher: Endpoint,
     values: Values,
@@ -122,21 +124,22 @@ pub(super) struct Crowd {
     sent: u64,
     latencies: Histogram<u64>,
     lateness: Histogram<u64>,
-    /// Subscribers of the storm that were asked to connect, that were confirmed, and that have
-    /// caught up.
+    /// The numbers of the storm's subscribers that have begun to connect, that were confirmed, and
+    /// that have caught up.
     opened: usize,
     confirmed: usize,
     caught_up: usize,
-    /// The events before this one are those of the absence.
+    /// Events before this one are those of the absence.
     storm_at: u64,
-    /// What those who come back had got before they left.
+    /// The events that returning subscribers had received before they left.
     had: u64,
     all_there: Latency,
     last_progress: Instant,
 }
 
 impl Crowd {
-    /// Connects everybody, notes their tokens, and lets those go who are to come back.
+    /// Connects all subscribers, keeps their tokens, and closes the connections of those that are
+    /// to return.
     pub(super) fn connect(plan: &Plan) -> Result<Crowd> {
         let mut random = fastrand::Rng::with_seed(plan.seed);
         let near = Poll::new().context("making a poll")?;
@@ -182,18 +185,18 @@ impl Crowd {
         crowd.be_there()?;
         crowd.leave()?;
         crowd.subscribers[plan.staying..].iter_mut().for_each(|one| one.token.clear());
-        // They come once more for tokens that lie after all of that.
+        // They connect once more to get tokens after all of that.
         crowd.visit()?;
         crowd.leave()?;
         Ok(crowd)
     }
 
-    /// Events go on from now.
+    /// Starts the events' clock.
     fn begin_clock(&mut self) {
         self.start = Instant::now() - self.due(self.sent);
     }
 
-    /// Latencies while all are there.
+    /// Measures latencies while all are connected.
     fn be_there(&mut self) -> Result<()> {
         self.begin_clock();
         self.run_until(Instant::now() + SETTLING)?;
@@ -206,7 +209,7 @@ impl Crowd {
         Ok(())
     }
 
-    /// Those who are to come back connect.
+    /// The returning subscribers connect.
     fn visit(&mut self) -> Result<()> {
         let mut events = Events::with_capacity(AT_ONCE);
         while self.confirmed < self.plan.returning {
@@ -220,7 +223,7 @@ impl Crowd {
         Ok(())
     }
 
-    /// Those who are to come back leave.
+    /// The returning subscribers leave.
     fn leave(&mut self) -> Result<()> {
         for subscriber in &mut self.subscribers[self.plan.staying..] {
             let mut endpoint = subscriber.endpoint.take().context("everybody is there")?;
@@ -232,7 +235,7 @@ impl Crowd {
         Ok(())
     }
 
-    /// The absence, the storm, and what comes after.
+    /// The absence, the storm, and the time after it.
     pub(super) fn run(mut self) -> Result<Outcome> {
         let clock = CpuClock::of(self.plan.pid)?;
         self.begin_clock();
@@ -278,7 +281,7 @@ impl Crowd {
         })
     }
 
-    /// Latencies of the phase that ends; another begins.
+    /// Returns the latencies of the present phase, and begins another.
     fn begin_phase(&mut self) -> Result<Latency> {
         let latencies = std::mem::replace(&mut self.latencies, histogram()?);
         self.lateness = histogram()?;
@@ -292,12 +295,13 @@ impl Crowd {
         Ok(())
     }
 
-    /// No more events: waits for what is on its way.
+    /// Stops events, and waits for those in flight.
     fn await_all(&mut self) -> Result<()> {
         let end = self.sent;
         let patience = Instant::now() + STALLED_AFTER;
         let mut missing = 0..self.subscribers.len();
-        // Whoever has everything stays so: the search goes on with the first who has not.
+        // A subscriber that has everything stays so: the search continues with the first one that
+        // lacks something.
         while let Some(index) = missing.clone().next() {
             if self.subscribers[index].wanted.has_all(end, &self.values) || Instant::now() > patience {
                 missing.start += 1;
@@ -310,7 +314,7 @@ impl Crowd {
         Ok(())
     }
 
-    /// What does not come any more counts as missed.
+    /// Counts events that were not delivered as missed.
     fn finish(&mut self) -> Result<()> {
         self.await_all()?;
         let end = self.sent;
@@ -337,7 +341,7 @@ impl Crowd {
         self.read_far(true)
     }
 
-    /// Publishes the events whose time has come; an event's latency counts from its time.
+    /// Publishes the events that are due; an event's latency counts from when it was due.
     fn publish_due(&mut self) -> Result<()> {
         let now = self.start.elapsed();
         while self.due(self.sent) <= now {
@@ -372,15 +376,14 @@ impl Crowd {
         Ok(())
     }
 
-    /// Reads what has come for those who are back, and in between what has come for those who
-    /// stayed.
+    /// Reads for returned subscribers, and in between for staying ones.
     fn read_far(&mut self, publishes: bool) -> Result<()> {
         let mut events = Events::with_capacity(AT_ONCE);
         self.far.poll(&mut events, Some(Duration::ZERO)).context("looking at the sockets")?;
         for event in &events {
             self.receive_far(event.token().0)?;
-            // What one of them has caught up with takes a tenth of a millisecond to judge; those
-            // who stayed wait for no more than that.
+            // Checking what one of them has caught up with takes a tenth of a millisecond; staying
+            // subscribers wait no longer than that.
             if publishes {
                 self.publish_due()?;
             }
@@ -389,7 +392,7 @@ impl Crowd {
         Ok(())
     }
 
-    /// Begins as many connections as may be on their way at once.
+    /// Begins as many connections as may be in progress at once.
     fn open_more(&mut self) -> Result<()> {
         let end = self.plan.returning.min(self.confirmed + AT_ONCE).min(self.opened + OPENED_AT_ONCE);
         while self.opened < end {

@@ -1,5 +1,5 @@
-//! What a full cache costs: the growth of a broker's resident memory beside the ceiling, filled
-//! with twice as much as it holds.
+//! The memory of a full cache: the growth of a broker's resident memory, compared with the ceiling,
+//! after filling it with twice the ceiling.
 
 use std::time::{Duration, Instant};
 
@@ -15,19 +15,19 @@ use crate::goal::{Goal, Op};
 /// Ceilings, MiB.
 const CEILINGS: [u64; 2] = [64, 256];
 
-/// Bodies have from the first to the last number of bytes, uniformly.
+/// The range of the size of bodies, bytes, uniform.
 const BODIES: (usize, usize) = (50, 500);
 
-/// How much is sent, in bodies, as a multiple of the ceiling.
+/// The bytes of bodies that are published, as a multiple of the ceiling.
 const FILL: u64 = 2;
 
-/// How far the memory may be from the ceiling.
+/// The relative difference between memory and ceiling that is allowed.
 const TOLERANCE: f64 = 0.1;
 
-/// Publishes without acknowledgement at most.
+/// Unacknowledged publishes, at most.
 const UNACKNOWLEDGED: u16 = 1_000;
 
-/// Without an acknowledgement for this long the broker counts as stuck.
+/// After this long without an acknowledgement the broker counts as stuck.
 const STALLED_AFTER: Duration = Duration::from_secs(10);
 
 /// Fills a cache of each size.
@@ -48,7 +48,7 @@ pub(super) fn rows(args: &SemiArgs) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// A publisher that waits for acknowledgements, so that all it has sent is in the cache.
+/// A publisher that waits for acknowledgements, so that everything it has sent is in the cache.
 struct Filling {
     publisher: Endpoint,
     random: fastrand::Rng,
@@ -64,7 +64,7 @@ impl Filling {
         Ok(Filling { publisher, random, packet_id: 0, waiting: 0, scratch: vec![0; SCRATCH_BYTES] })
     }
 
-    /// Publishes bodies of at least that many bytes together.
+    /// Publishes bodies of at least `bytes` bytes in all.
     fn send(&mut self, mut bytes: u64) -> Result<()> {
         let body = [b'x'; BODIES.1];
         let mut last_progress = Instant::now();

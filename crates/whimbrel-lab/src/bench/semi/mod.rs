@@ -1,5 +1,5 @@
-//! What semi-durable subscriptions cost: per delivery, in memory, and when all their clients come
-//! back at once.
+//! The cost of semi-durable subscriptions: per delivery, in memory, and when all their clients
+//! return at once.
 
 mod cost;
 mod crowd;

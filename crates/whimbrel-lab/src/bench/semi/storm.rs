@@ -1,8 +1,8 @@
-//! A resume storm: many semi-durable subscribers leave, miss what is published, and come back at
-//! once with their tokens, while others stay.
+//! A resume storm: many semi-durable subscribers leave, miss events, and return at once with their
+//! tokens, while others stay.
 //!
 //! One thread drives all connections. Events are numbered and their values known, so that every
-//! delivery is judged: each event that a subscriber wants has to come once and in order.
+//! delivery is checked: each wanted event must be delivered once and in order.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use super::super::wire::QoS;
 use super::crowd::{Crowd, Plan};
 use super::{Row, SemiArgs};
 
-/// Until when all are to have caught up, seconds.
+/// The goal for the time until all have caught up, seconds.
 const CAUGHT_UP: f64 = 2.0;
 
-/// How much longer the 99th percentile of latency of those who stayed may be than before.
+/// The greatest ratio of the staying subscribers' 99th percentile of latency to that before.
 const DISTURBANCE: f64 = 1.5;
 
-/// Files that the process needs beside the connections.
+/// Files that the process needs besides the connections.
 const OTHER_FILES: u64 = 100;
 
 /// Partitions of the cache, each with a tenth of the values, and the events that each holds.

@@ -1,10 +1,10 @@
-//! What the events of the storm carry, and which of them each subscriber wants: both sides of every
+//! The values of the storm's events, and the subset that each subscriber wants: both sides of every
 //! delivery are known.
 
-/// Values of the attribute: from 0 to one less.
+/// The number of values of the attribute, from 0 on.
 pub(super) const VALUES: u8 = 100;
 
-/// How many values a subscriber wants: one tenth.
+/// The number of values that a subscriber wants: one tenth.
 const WIDTH: u8 = 10;
 
 /// The attribute's name.
@@ -30,17 +30,17 @@ impl Values {
     }
 }
 
-/// What one subscriber wants, and how far it got.
+/// The selection and progress of one subscriber.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Wanted {
     first: u8,
-    /// The event that comes next at the earliest.
+    /// The first event that may be delivered next.
     next: u64,
-    /// Events that came, each at its turn.
+    /// Events that were delivered in order.
     pub(super) received: u64,
-    /// Events that did not come when it was their turn.
+    /// Events that were not delivered in order.
     pub(super) missed: u64,
-    /// Events that came again, late or without being wanted.
+    /// Events that were delivered again, late or unwanted.
     pub(super) wrong: u64,
 }
 
@@ -59,7 +59,7 @@ impl Wanted {
         (self.first..self.first + WIDTH).contains(&value)
     }
 
-    /// Event `number` came.
+    /// Event `number` was delivered.
     pub(super) fn came(&mut self, number: u64, values: &Values) {
         if number < self.next || !self.wants(values.get(number)) {
             self.wrong += 1;
@@ -70,7 +70,7 @@ impl Wanted {
         self.received += 1;
     }
 
-    /// Whether all that it wants of the events before `end` has come, or been missed.
+    /// Whether each event that it wants before `end` was delivered or missed.
     pub(super) fn has_all(&mut self, end: u64, values: &Values) -> bool {
         while self.next < end && !self.wants(values.get(self.next)) {
             self.next += 1;
@@ -78,7 +78,7 @@ impl Wanted {
         self.next >= end
     }
 
-    /// All events before `end` that it wants and that have not come are missed.
+    /// Counts all wanted events before `end` that were not delivered as missed.
     pub(super) fn pass(&mut self, end: u64, values: &Values) {
         while self.next < end {
             self.missed += u64::from(self.wants(values.get(self.next)));

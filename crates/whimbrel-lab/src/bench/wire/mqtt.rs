@@ -1,4 +1,4 @@
-//! MQTT 3.1.1 and 5.0, as far as a load generator needs it.
+//! The part of MQTT 3.1.1 and 5.0 that a load generator needs.
 
 use super::{Ack, Frame, QoS, STAMP_BYTES, Template, WireError};
 
@@ -17,7 +17,7 @@ const RECEIVE_MAXIMUM: u8 = 0x21;
 /// A DISCONNECT without a reason.
 pub const DISCONNECT_PACKET: &[u8] = &[0xE0, 0];
 
-/// The user property of a SUBACK that says where the subscription begins.
+/// The user property of a SUBACK with the token of the subscription's start.
 const TOKEN: &str = "w-token";
 
 /// The user property of a SUBACK that names a broker that does not know of the subscription.
@@ -49,8 +49,8 @@ pub fn connect_lasting_311(out: &mut Vec<u8>, client_id: &str) {
 }
 
 /// Appends a CONNECT of MQTT 5 with the longest keep-alive: with a clean start and a session that
-/// ends with the connection, or to a session that outlives it by so many seconds; with a Receive
-/// Maximum if it is to be another than 65,535.
+/// ends with the connection, or for a session that outlives it by `lasting` seconds; with a Receive
+/// Maximum if it differs from 65,535.
 pub fn connect_5(out: &mut Vec<u8>, client_id: &str, lasting: Option<u32>, receive_maximum: Option<u16>) {
     let mut properties = Vec::new();
     if let Some(seconds) = lasting {
@@ -99,7 +99,7 @@ pub fn publish_with(out: &mut Vec<u8>, topic: &str, packet_id: Option<u16>, user
     packet(out, 0x30 | u8::from(packet_id.is_some()) << 1, &rest);
 }
 
-/// Properties of MQTT 5 that are user properties.
+/// Appends the properties of MQTT 5 that are user properties.
 fn properties(rest: &mut Vec<u8>, user: &[(&str, &str)]) {
     let mut all = Vec::new();
     for (name, value) in user {
@@ -111,7 +111,7 @@ fn properties(rest: &mut Vec<u8>, user: &[(&str, &str)]) {
     rest.extend_from_slice(&all);
 }
 
-/// The value of the first user property of that name; `properties` begin with their length.
+/// The value of the first user property of a name; `properties` begin with their length.
 fn user_property<'a>(bytes: &'a [u8], wanted: &str) -> Result<&'a str, WireError> {
     let cut = WireError::Malformed("properties that end too early");
     let (length, taken) = variable_integer(bytes)?.ok_or(cut)?;
@@ -141,7 +141,7 @@ fn take_string(bytes: &[u8]) -> Result<(&str, &[u8]), WireError> {
     Ok((text, rest))
 }
 
-/// A PUBLISH to be filled in, with user properties if it is MQTT 5.
+/// A PUBLISH template, with user properties for MQTT 5.
 pub(super) fn template(v5: bool, topic: &str, qos: QoS, body: usize, user: &[(&str, &str)]) -> Template {
     let mut rest = Vec::new();
     string(&mut rest, topic);
@@ -160,7 +160,7 @@ pub(super) fn template(v5: bool, topic: &str, qos: QoS, body: usize, user: &[(&s
     Template { bytes, packet_id_at: packet_id_at.map(|at| at + header), stamp_at: stamp_at + header }
 }
 
-/// Reads one packet; see [`super::parse`].
+/// Parses one packet; see [`super::parse`].
 pub(super) fn parse(v5: bool, bytes: &[u8]) -> Result<Option<(Frame<'_>, usize)>, WireError> {
     let Some((&first, after)) = bytes.split_first() else { return Ok(None) };
     let Some((length, length_bytes)) = variable_integer(after)? else { return Ok(None) };
@@ -215,7 +215,7 @@ fn publish(v5: bool, first: u8, rest: &[u8]) -> Result<Frame<'_>, WireError> {
     Ok(Frame::Message { properties, body, ack })
 }
 
-/// The last user property of that name among the properties of a PUBLISH.
+/// The last user property of a name among the properties of a PUBLISH.
 pub fn last_property<'a>(mut properties: &'a [u8], name: &str) -> Option<&'a str> {
     fn text(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
         bytes.get(2..)?.split_at_checked(usize::from(number(bytes)?))
@@ -250,7 +250,7 @@ fn number(bytes: &[u8]) -> Option<u16> {
     bytes.first_chunk().map(|two| u16::from_be_bytes(*two))
 }
 
-/// A variable byte integer and how many bytes it took; `None` if it is not whole yet.
+/// A variable byte integer and its length; `None` if it is incomplete.
 #[inline]
 fn variable_integer(bytes: &[u8]) -> Result<Option<(usize, usize)>, WireError> {
     let mut value = 0;

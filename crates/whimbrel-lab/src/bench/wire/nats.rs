@@ -1,9 +1,9 @@
-//! The NATS client protocol, and JetStream's publish and push-consume upon it.
+//! The NATS client protocol, with JetStream's publish and push-consume.
 
 use super::{Ack, Frame, QoS, Template, WireError};
 
-/// Where JetStream's acknowledgements of what is published to a topic arrive; the connection that
-/// publishes to it subscribes to that.
+/// The inbox of JetStream's acknowledgements for messages published to a topic; the publishing
+/// connection subscribes to it.
 pub fn accepted_inbox(subject: &str) -> String {
     format!("_INBOX.accepted.{subject}")
 }
@@ -17,7 +17,7 @@ pub const LOAD_SID: u32 = 1;
 /// The subscription id of replies to requests during the set-up.
 pub const REPLY_SID: u32 = 2;
 
-/// Longest control line that nats-server sends (its `max_control_line`), in bytes.
+/// The longest control line that nats-server sends (its `max_control_line`), bytes.
 const MAX_CONTROL_LINE: usize = 4096;
 
 /// Appends CONNECT and PING; the server answers with PONG once it has accepted the connection.
@@ -29,7 +29,7 @@ pub fn connect(out: &mut Vec<u8>, name: &str) {
     ping(out);
 }
 
-/// Appends PING: its PONG tells that everything before it has been processed.
+/// Appends PING: its PONG means that everything before it was processed.
 pub fn ping(out: &mut Vec<u8>) {
     out.extend_from_slice(b"PING\r\n");
 }
@@ -53,14 +53,14 @@ pub fn publish(out: &mut Vec<u8>, subject: &[u8], body: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends a request whose reply comes to `inbox`.
+/// Appends a request whose reply is sent to `inbox`.
 pub fn request(out: &mut Vec<u8>, subject: &str, inbox: &str, body: &[u8]) {
     out.extend_from_slice(format!("PUB {subject} {inbox} {}\r\n", body.len()).as_bytes());
     out.extend_from_slice(body);
     out.extend_from_slice(b"\r\n");
 }
 
-/// A message to be filled in; at QoS 1 it asks JetStream for an acknowledgement.
+/// A message template; at QoS 1 it asks JetStream for an acknowledgement.
 pub(super) fn template(subject: &str, qos: QoS, body: usize) -> Template {
     let mut bytes = Vec::new();
     match qos {
@@ -71,7 +71,7 @@ pub(super) fn template(subject: &str, qos: QoS, body: usize) -> Template {
     Template { bytes, packet_id_at: None, stamp_at }
 }
 
-/// Reads one frame; see [`super::parse`].
+/// Parses one frame; see [`super::parse`].
 pub(super) fn parse(bytes: &[u8]) -> Result<Option<(Frame<'_>, usize)>, WireError> {
     let searched = &bytes[..bytes.len().min(MAX_CONTROL_LINE)];
     let Some(end) = searched.iter().position(|&byte| byte == b'\n') else {

@@ -98,7 +98,7 @@ pub struct People {
     pub all: Vec<Person>,
     /// Latencies since they were last read, µs.
     pub latencies: Histogram<u64>,
-    /// From when an event was due until its publisher was answered, µs.
+    /// The time from when an event was due until its publisher was answered, µs.
     pub answers: Histogram<u64>,
     /// The accepted events of each publisher.
     accepted: [u64; PUBLISHERS],

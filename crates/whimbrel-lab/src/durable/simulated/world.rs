@@ -170,7 +170,7 @@ impl World {
         self.net.kill(node);
     }
 
-    /// From now on subscribers leave and return, each at its own times.
+    /// Subscribers leave and return from now on, each at its own times.
     pub fn begin_absences(&mut self, absences: Absences) {
         let now = self.net.now;
         self.absences = Some(absences);

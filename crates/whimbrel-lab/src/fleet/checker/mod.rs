@@ -103,17 +103,17 @@ pub enum Verdict {
     InOrder(Duration),
     /// Correct: it was missed without a connection, and arrives this long after it was published.
     Recovered(Duration),
-    /// It is new, but arrives after a later message of the same vehicle.
+    /// New, but it arrives after a later message of the same vehicle.
     OutOfOrder(Duration),
-    /// It arrived before.
+    /// A duplicate of an earlier arrival.
     Duplicate,
-    /// It arrived before, and may arrive again.
+    /// An allowed repeat of an earlier arrival.
     Repeated,
     /// Its number is right, but not its content.
     Altered,
-    /// It was not published, or the subscription does not match it.
+    /// Not published, or the subscription does not match it.
     Foreign,
-    /// It was published before the subscription: it may arrive or not.
+    /// Published before the subscription: the message may arrive or not.
     Early,
 }
 

@@ -1,4 +1,4 @@
-//! Which event is which message, and which messages lie in a gap.
+//! The names of messages as events, and the messages that lie in a gap.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -27,7 +27,7 @@ const SKEW: u64 = 2_000_000_000;
 /// where it may lie.
 const LOOKED_AT: usize = 64;
 
-/// What is known of a message.
+/// The knowledge of a message.
 struct Known {
     seq: u64,
     /// The brokers that it was handed to.

@@ -24,9 +24,9 @@ pub(super) struct Subscriber {
     pub(super) tally: Tally,
     /// Messages expected and not yet arrived.
     pub(super) in_flight: u64,
-    /// Of these, messages that a later one has overtaken.
+    /// Messages among these that a later one has overtaken.
     pub(super) overtaken: u64,
-    /// Of these, messages that it missed without a connection.
+    /// Messages among these that it missed without a connection.
     owed: u64,
     /// Whether it has no connection.
     is_away: bool,
@@ -196,7 +196,7 @@ impl Subscriber {
         expected.filter(|expected| !expected.bordering && self.is_waived(expected)).count() as u64
     }
 
-    /// It was told of a gap: messages in it count as reported.
+    /// The subscriber was told of a gap: messages in it count as reported.
     pub(super) fn gap(&mut self, gap: Gap, names: &Names) {
         self.gaps.add(gap.clone());
         // Other gaps are known already, and are checked again each second.

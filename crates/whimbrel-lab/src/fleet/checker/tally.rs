@@ -7,9 +7,9 @@ use super::Promise;
 pub struct Tally {
     /// Messages that had to arrive.
     pub expected: u64,
-    /// Of these, messages that arrived, each counted once.
+    /// Messages among these that arrived, each counted once.
     pub delivered: u64,
-    /// Of these, messages that were missed while the subscriber had no connection, and arrived
+    /// Messages among these that were missed while the subscriber had no connection, and arrived
     /// after its return.
     pub recovered: u64,
     /// Messages that did not arrive and that the broker has told as a gap.

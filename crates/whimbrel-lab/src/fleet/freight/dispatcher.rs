@@ -45,7 +45,7 @@ pub(super) struct Dispatcher {
 
 /// Why it has no connection any more.
 enum End {
-    /// It disconnects for some time.
+    /// The dispatcher disconnects for some time.
     Leaves,
     /// The connection was lost.
     Lost(String),

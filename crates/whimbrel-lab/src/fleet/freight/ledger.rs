@@ -61,17 +61,17 @@ pub struct Arrival {
 pub enum Verdict {
     /// Correct, this long after it was sent.
     Received(Duration),
-    /// It arrived before as the same event, and may arrive again.
+    /// An allowed repeat of the same event.
     Repeated,
-    /// It arrived before.
+    /// A forbidden repeat.
     Twice,
-    /// It is new, and allowed to arrive after a later one of the same clerk.
+    /// New, and allowed to arrive after a later one of the same clerk.
     Overtaken(Duration),
-    /// It is new, but arrives after a later one of the same clerk.
+    /// New, but it arrives after a later one of the same clerk.
     OutOfOrder,
     /// Its content was altered.
     Altered,
-    /// It was not sent, or does not match.
+    /// Not sent, or not matched by the filter.
     Foreign,
 }
 

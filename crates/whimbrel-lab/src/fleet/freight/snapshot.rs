@@ -9,11 +9,11 @@ use crate::fleet::view::grouped;
 /// The state of a dispatcher's connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Presence {
-    /// It disconnected, and will return.
+    /// The dispatcher disconnected, and will return.
     Away,
     /// Its connection was lost, and it tries to connect again.
     Lost,
-    /// It is connected.
+    /// The dispatcher is connected.
     There,
 }
 
@@ -32,7 +32,7 @@ pub struct DispatcherRow {
     /// Accepted orders that wait for it.
     #[serde(skip)]
     pub waiting: u64,
-    /// Of these, orders that a later one has overtaken.
+    /// Orders among these that a later one has overtaken.
     #[serde(skip)]
     pub overtaken: u64,
     /// The counts of its arrivals.
@@ -45,9 +45,9 @@ pub struct DispatcherRow {
 pub struct Snapshot {
     /// Orders that clerks have sent.
     pub sent: u64,
-    /// Of these, orders that the broker has accepted.
+    /// Orders among these that the broker has accepted.
     pub accepted: u64,
-    /// Of these, orders that it has refused.
+    /// Orders among these that it has refused.
     pub refused: u64,
     /// All dispatchers together.
     #[serde(flatten)]

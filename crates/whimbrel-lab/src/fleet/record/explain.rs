@@ -100,7 +100,7 @@ fn number_of(packet: &PacketLine, client: &str) -> Option<u64> {
     ["order", "seq"].iter().find_map(|name| body.get(name)?.as_u64())
 }
 
-/// What was found about an event.
+/// The findings about an event.
 #[derive(Default)]
 struct Found {
     /// Topics and payloads: a client that sends again sends the same.

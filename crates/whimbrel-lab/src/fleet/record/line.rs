@@ -9,7 +9,7 @@ pub struct Line {
     pub at: f64,
     /// The client, the broker, `judge`, or `run` for acts of the run.
     pub from: String,
-    /// What happened.
+    /// The content of the line.
     #[serde(flatten)]
     pub what: What,
 }
@@ -31,10 +31,10 @@ pub enum What {
 #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[serde(rename_all = "lowercase")]
 pub enum Way {
-    /// From the client to its broker.
+    /// By the client, to its broker.
     #[default]
     Sent,
-    /// From the broker to the client.
+    /// By the client, from its broker.
     Got,
 }
 

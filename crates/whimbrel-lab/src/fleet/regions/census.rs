@@ -18,9 +18,9 @@ pub const CLASSES: [&str; 8] =
 pub enum Class {
     /// A vehicle, or a subscriber to positions.
     Fleet(Role),
-    /// It publishes orders.
+    /// A publisher of orders.
     Clerk,
-    /// It receives orders.
+    /// A receiver of orders.
     Dispatcher,
 }
 

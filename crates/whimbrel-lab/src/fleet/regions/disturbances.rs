@@ -92,7 +92,7 @@ impl Disturbances {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on these brokers cannot be reached by the others.
+    /// These brokers cannot be reached by the others from now on.
     pub fn begin(&self, now: Duration, sites: Sites) {
         self.begin_between(now, sites, Sites::NONE);
     }

@@ -13,11 +13,11 @@ const INDENT: usize = 14;
 /// The state of a region's broker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Health {
-    /// It serves its clients.
+    /// The broker serves its clients.
     Serves,
-    /// It was killed, or asked to end.
+    /// The broker was killed, or asked to end.
     Down,
-    /// It runs again, but some clients lack events that were sent before.
+    /// The broker runs again, but some clients lack events that were sent before.
     Returning,
 }
 

@@ -118,7 +118,7 @@ impl Travel {
         self.waits.is_some()
     }
 
-    /// It has a connection, and its subscription is in force.
+    /// The client has a connection, and its subscription is in force.
     pub fn settles(&mut self) {
         let now = Instant::now();
         let part = if self.at == self.home { 1 } else { ABROAD };
@@ -130,14 +130,14 @@ impl Travel {
         self.board.regions.arrives((self.class, self.at), moved, paused);
     }
 
-    /// It has lost its connection, and wants another.
+    /// The client has lost its connection, and wants another.
     pub fn is_lost(&mut self) {
         self.is_away();
         self.returns();
         self.fails();
     }
 
-    /// It has no connection any more, and wants none.
+    /// The client has no connection any more, and wants none.
     pub fn is_away(&mut self) {
         if std::mem::take(&mut self.is_there) {
             self.board.regions.leaves(self.class, self.at);
@@ -145,7 +145,7 @@ impl Travel {
         self.leaves = None;
     }
 
-    /// It wants a connection from now on.
+    /// The client wants a connection from now on.
     pub fn returns(&mut self) {
         self.waits.get_or_insert_with(Instant::now);
     }
@@ -155,7 +155,7 @@ impl Travel {
         self.at = (self.at + 1) % self.atlas.addresses.len();
     }
 
-    /// It leaves for another region.
+    /// The client leaves for another region.
     pub fn goes(&mut self) {
         self.is_away();
         self.returns();
@@ -169,7 +169,7 @@ impl Travel {
         };
     }
 
-    /// In one of `one_of` cases it goes to another region when it returns.
+    /// The client returns, in one of `one_of` cases to another region.
     pub fn may_go(&mut self, one_of: usize) {
         match self.atlas.stays.is_some() && !*self.calm.borrow() && self.random.usize(..one_of) == 0 {
             true => self.goes(),

@@ -60,7 +60,7 @@ fn show(
     Ok(())
 }
 
-/// In the view's mode the terminal reports Ctrl-C as a key.
+/// Whether a key ends the run. In the view's mode the terminal reports Ctrl-C as a key.
 fn wants_to_quit(event: &Event) -> bool {
     let Some(key) = event.as_key_press_event() else { return false };
     match key.code {

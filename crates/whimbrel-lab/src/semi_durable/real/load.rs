@@ -84,7 +84,7 @@ impl Kind {
 /// The parameters of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
-    /// What subscribers ask for.
+    /// The durability of subscribers.
     pub kind: Kind,
     /// Bytes of an event's body.
     pub body: usize,

@@ -24,7 +24,7 @@ use crate::semi_durable::policy::{Load, Policy};
 pub const GAIN: Plan =
     Plan { id: "importance", rows: &["pwp-gain", "value-gain", "random-loss", "importance-silent"], measure: gain };
 
-/// The same comparison with partitions of many sizes.
+/// The comparison of policies with partitions of many sizes.
 pub const MEMORY: Plan = Plan { id: "memory", rows: &["memory"], measure: memory };
 
 /// The events per second at which the paper compares policies.

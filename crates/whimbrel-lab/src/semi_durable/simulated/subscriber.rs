@@ -115,7 +115,7 @@ impl Subscriber {
         Ok(())
     }
 
-    /// It goes away.
+    /// The subscriber goes away.
     pub fn leave(&mut self, now: Time) {
         if let (Some(token), Some(last)) = (&mut self.token, self.last) {
             token.advance(last).expect("one stream is within what a token covers");
@@ -123,7 +123,7 @@ impl Subscriber {
         self.away = Some((now, self.next));
     }
 
-    /// It returns.
+    /// The subscriber returns.
     pub fn arrive(&mut self, now: Time, log: &[Published]) {
         let Some((since, from)) = self.away.take() else { return };
         self.missed = from..log.len();

@@ -9,7 +9,7 @@ pub struct Outage {
     pub length: f64,
     /// Events that it missed.
     pub missed: u64,
-    /// Of these, events that it never received.
+    /// Events among these that it never received.
     pub lost: u64,
 }
 
@@ -18,7 +18,7 @@ pub struct Outage {
 pub struct Tally {
     /// Events, once for each subscriber that wanted them.
     pub expected: u64,
-    /// Of these, events that were received.
+    /// Events among these that were received.
     pub delivered: u64,
     /// Events that were not received.
     pub lost: u64,
@@ -36,7 +36,7 @@ pub struct Tally {
     pub outages: Vec<Outage>,
     /// Bytes of all packets to subscribers.
     pub bytes: u64,
-    /// Of these, bytes that name the event for a resumption.
+    /// Bytes among these that name the event for a resumption.
     pub name_bytes: u64,
     /// Packets to subscribers.
     pub packets: u64,

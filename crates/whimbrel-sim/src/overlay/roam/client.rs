@@ -37,7 +37,7 @@ const ACKNOWLEDGED: &str = "$whimbrel/ack";
 /// CONNACK's code when no broker that knows the session can be asked.
 pub(super) const UNAVAILABLE: u8 = 0x88;
 
-/// Which side keeps the position of a subscription, and how often each event may be delivered.
+/// The side that keeps the position of a subscription, and the repeats that are allowed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Keeper {
     /// The client, which acknowledges with its token: nothing twice.
@@ -106,7 +106,7 @@ pub(super) struct Client {
     conn: Option<ConnId>,
     /// Its older connection, to which it no longer listens, and since when.
     ghost: Option<(usize, ConnId, Time)>,
-    /// Which of its two connection slots it uses.
+    /// The connection slot that it uses, 0 or 1.
     slot: usize,
     is_welcome: bool,
     refusals: u32,

@@ -1,6 +1,6 @@
-//! What is counted in a world of roaming clients.
+//! The counters of a world of roaming clients.
 
-/// What is counted in one world.
+/// The counters of one world.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counts {
     /// Events that were published.

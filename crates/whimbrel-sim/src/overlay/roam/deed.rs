@@ -1,10 +1,10 @@
-//! What the book of roaming clients is told about them.
+//! The reports about roaming clients to their book.
 
 use crate::check::notice;
 use crate::overlay::book::key_of;
 use crate::speech::{Heard, Message, user_properties};
 
-/// What a client did or received.
+/// An act of a client, or a packet that it received.
 #[derive(Debug)]
 pub(super) enum Deed {
     /// CONNECT was sent. `forces`: it asks for a session even if its own cannot be found, so it

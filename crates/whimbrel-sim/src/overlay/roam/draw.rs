@@ -61,7 +61,7 @@ pub(super) fn stills(world: &World<'_>, storm: Duration, seed: u64) -> Vec<(Time
     stills
 }
 
-/// What was drawn for a world.
+/// The drawn course of a world.
 pub(super) struct Plan {
     pub(super) storm: Duration,
     pub(super) faults: Vec<(Time, Fault)>,
@@ -170,7 +170,7 @@ fn publishers(world: &mut World<'_>, random: &mut Random, count: usize, wander: 
     }
 }
 
-/// What happens during the storm.
+/// The faults during the storm.
 fn faults(world: &World<'_>, random: &mut Random, storm: Duration, kinds: Kinds) -> Vec<(Time, Fault)> {
     let (edges, nodes) = (world.net.edges.len() as u64, world.net.nodes.len() as u64);
     let weights = [kinds.cuts, kinds.resets, kinds.crashes, kinds.partitions];

@@ -49,7 +49,7 @@ pub struct Report {
     pub streams: Digests,
     /// Brokers.
     pub brokers: usize,
-    /// What was counted.
+    /// The book's counters.
     pub counts: Counts,
     /// The number of processes that ended.
     pub crashes: usize,

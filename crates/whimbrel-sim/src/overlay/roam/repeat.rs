@@ -1,4 +1,4 @@
-//! Which events may be delivered again.
+//! The events that may be delivered again.
 
 use whimbrel_event::Time;
 

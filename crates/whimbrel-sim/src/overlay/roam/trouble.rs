@@ -36,9 +36,9 @@ pub(super) struct Troubles {
     pub(super) losses: Vec<(Time, usize)>,
     /// Between which processes connections were made; filled in when the world is over.
     pub(super) met: Vec<[Process; 2]>,
-    /// Which brokers were linked at which time.
+    /// The links between brokers over time.
     pub(super) web: Web,
-    /// Which brokers could hear each other at which time.
+    /// The links over which brokers could hear each other over time.
     pub(super) hearing: Web,
     /// All hosts that there were, each with its machine and the number of its disk.
     hosts: BTreeMap<HostId, (usize, u32)>,

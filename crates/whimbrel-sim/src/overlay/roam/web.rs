@@ -1,4 +1,5 @@
-//! Which brokers were linked with which: what each can have heard of, and how long that takes.
+//! The links between brokers over time: what each broker can have heard of, and how long that
+//! takes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,7 +16,7 @@ pub(super) const TOLD: Duration = Duration::from_secs(1);
 /// How long CONNECT may wait for other brokers, if none is far away.
 const CONNECT_MAX: Duration = Duration::from_secs(3);
 
-/// The same limit as a multiple of the way to the farthest broker; the greater one counts.
+/// That limit as a multiple of the way to the farthest broker; the greater one counts.
 const CONNECT_WAYS: u32 = 8;
 
 /// Added to it: the owner gives the session away, and it is written; with a margin.
@@ -28,7 +29,7 @@ const CONNECT_LONGEST: Duration = Duration::from_millis(10_500);
 /// delay between them.
 type Link = (usize, [(usize, usize, Duration); 2]);
 
-/// Which brokers are linked from a moment on.
+/// The links between brokers from a moment on.
 #[derive(Debug)]
 struct State {
     began: Time,
@@ -86,7 +87,7 @@ impl Web {
         self.who_knows(there, now).get(here).copied().unwrap_or(false)
     }
 
-    /// Which nodes know at `until` what one knew at `since`, if a node knows after it was linked
+    /// The nodes that know at `until` what one knew at `since`, if a node knows after it was linked
     /// for [`TOLD`] with one that does.
     fn who_knows(&self, (there, since): (usize, Time), until: Time) -> Vec<bool> {
         let nodes = self.states.last().map_or(0, |last| last.parts.len());
@@ -105,9 +106,9 @@ impl Web {
         knows
     }
 
-    /// Which nodes may know at `until` what one knew at `since`, if it was passed on at once over
-    /// each connection, in the shortest time. A node that loses its disk forgets. A node that is
-    /// not among them does not know.
+    /// The nodes that may know at `until` what one knew at `since`, if it was passed on at once
+    /// over each connection, in the shortest time. A node that loses its disk forgets. A node that
+    /// is not among them does not know.
     pub(super) fn who_may_know(
         &self,
         (there, since): (usize, Time),
