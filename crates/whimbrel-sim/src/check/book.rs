@@ -262,8 +262,7 @@ impl Checker {
         let mut matched = false;
         for (id, session) in &mut self.book.sessions {
             let topic = &publication.message.topic;
-            // A reading before this topic delivers this message, unless it is live, and not the
-            // former.
+            // A reading before this topic delivers this message, unless live; not the former.
             let is_retained = publication.message.retain;
             if is_retained {
                 session.supersede(topic);

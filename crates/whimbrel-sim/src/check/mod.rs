@@ -15,13 +15,13 @@
 //!
 //! | module | rules |
 //! |---|---|
-//! | `line` | what holds for one connection: packets decode, handshakes, answers, who may end it and why |
+//! | `line` | one connection: packets decode, handshakes, answers, the side that ends it, and why |
 //! | `book` | what the broker must remember: sessions, subscriptions, retained messages, wills |
 //! | `said`, `heard` | how packets of clients and of the broker change and test the account |
 //! | `delivery` | a delivered message was owed, once, in order, and is what was published |
 //! | `shared` | a shared subscription hands each message to one member |
-//! | `track`, `tracked`, `notice` | a tracked subscription gets all that matched since its place, or is told of gaps |
-//! | `due` | what is owed comes in time, or is excused by a bound |
+//! | `track`, `tracked`, `notice` | a tracked subscription gets every matching event, or a gap |
+//! | `due` | owed messages are delivered in time, or excused by a bound |
 
 mod book;
 mod delivery;

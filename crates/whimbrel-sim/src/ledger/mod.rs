@@ -11,7 +11,7 @@
 //! |---|---|
 //! | `owed` | durable subscriptions get the events they are owed, and none again after its answer |
 //! | `wishes` | no subscription gets an event that it did not want when the event was accepted |
-//! | `follow` | subscriptions of known position get later events, once, or are told of allowed gaps |
+//! | `follow` | subscriptions of known position get later events once, or allowed gaps |
 //! | `unanswered` | requests whose answer was not seen may have been granted |
 //! | `order` | streams and publishers are in order |
 //! | `end` | when all sessions have ended, nothing of them is left |

@@ -34,7 +34,7 @@ pub(super) struct Publishers {
     poll: Poll,
     publishers: Vec<Publisher>,
     window: usize,
-    /// The number of messages that each may still send.
+    /// The number of messages that each may send in all.
     left: u64,
     scratch: Vec<u8>,
     accepted: u64,
