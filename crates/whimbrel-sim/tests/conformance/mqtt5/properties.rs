@@ -274,8 +274,7 @@ fn refusals_are_explained_to_a_client_that_wants_to_know() {
 }
 
 // covers: MQTT-3.4.2-2, MQTT-3.4.2-3, MQTT-3.5.2-2, MQTT-3.5.2-3, MQTT-3.6.2-2, MQTT-3.6.2-3
-// covers: MQTT-3.7.2-2, MQTT-3.7.2-3 covers: MQTT-3.9.2-1, MQTT-3.9.2-2, MQTT-3.11.2-1,
-// MQTT-3.11.2-2
+// covers: MQTT-3.7.2-2, MQTT-3.7.2-3, MQTT-3.9.2-1, MQTT-3.9.2-2, MQTT-3.11.2-1, MQTT-3.11.2-2
 #[test]
 fn acknowledgements_keep_within_the_maximum_packet_size() {
     let mut world = world_that_refuses();
