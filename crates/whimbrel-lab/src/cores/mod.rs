@@ -161,7 +161,7 @@ pub struct Setup {
     pub cache: Option<whimbrel_core::cache::Plan>,
     /// Whether sessions move to the broker to which their client connects; the same at all brokers.
     pub moves_sessions: bool,
-    /// Whether its input is recorded until it ends: see [`Net::replay`]. It has no log then.
+    /// Whether its input is recorded until it ends: see [`Cores::replay`]. It has no log then.
     pub is_recorded: bool,
 }
 
