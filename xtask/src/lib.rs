@@ -6,6 +6,7 @@
 //! its comments. [`traces`] shows that a change keeps every byte that brokers send in simulated
 //! worlds.
 
+mod git;
 pub mod tidy;
 pub mod tokens;
 pub mod traces;

@@ -9,11 +9,11 @@ pub mod sequence;
 
 use std::fmt;
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
 use self::sequence::{Difference, Sequence};
+use crate::git::git_text;
 
 /// The result of comparing a working tree with a revision.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -53,13 +53,14 @@ impl fmt::Display for Outcome {
 /// When git cannot be run or does not know the revision or a path, or a file cannot be read or is
 /// not Rust.
 pub fn run(root: &Path, revision: &str, paths: &[String]) -> Result<Outcome> {
-    let commit = git(root, &["rev-parse", "--verify", "--end-of-options", &format!("{revision}^{{commit}}")], &[])?;
+    let commit =
+        git_text(root, &["rev-parse", "--verify", "--end-of-options", &format!("{revision}^{{commit}}")], &[])?;
     let commit = commit.trim();
     let mut outcome = Outcome::default();
-    let mut same = rust_files(&git(root, &["ls-files", "-z"], paths)?);
+    let mut same = rust_files(&git_text(root, &["ls-files", "-z"], paths)?);
     let changes = changes(root, commit, paths)?;
     let nothing = same == 0 && changes.is_empty();
-    if nothing && !paths.is_empty() && git(root, &["ls-tree", "-r", "--name-only", commit], paths)?.is_empty() {
+    if nothing && !paths.is_empty() && git_text(root, &["ls-tree", "-r", "--name-only", commit], paths)?.is_empty() {
         bail!("there is no file at {}, now or then", paths.join(" "));
     }
     for change in changes {
@@ -89,7 +90,7 @@ struct Change {
 fn look_at(root: &Path, commit: &str, change: &Change, outcome: &mut Outcome) -> Result<()> {
     match (&change.then, &change.now) {
         (Some(then), Some(now)) => {
-            let old = git(root, &["show", &format!("{commit}:{then}")], &[])?;
+            let old = git_text(root, &["show", &format!("{commit}:{then}")], &[])?;
             let new = std::fs::read_to_string(root.join(now)).with_context(|| format!("cannot read {now}"))?;
             outcome.compared += 1;
             outcome.differ_in_text += usize::from(old != new);
@@ -118,7 +119,7 @@ fn compare(path: &str, old: &Sequence, new: &Sequence, outcome: &mut Outcome) {
 }
 
 fn changes(root: &Path, commit: &str, paths: &[String]) -> Result<Vec<Change>> {
-    let listing = git(root, &["diff", "--name-status", "--no-ext-diff", "-M", "-z", commit], paths)?;
+    let listing = git_text(root, &["diff", "--name-status", "--no-ext-diff", "-M", "-z", commit], paths)?;
     let mut changes = Vec::new();
     let mut fields = listing.split_terminator('\0').map(str::to_owned);
     while let Some(status) = fields.next() {
@@ -132,7 +133,7 @@ fn changes(root: &Path, commit: &str, paths: &[String]) -> Result<Vec<Change>> {
         changes.push(Change { then, now, tracked: true });
     }
     // Untracked files.
-    let others = git(root, &["ls-files", "-z", "--others", "--exclude-standard"], paths)?;
+    let others = git_text(root, &["ls-files", "-z", "--others", "--exclude-standard"], paths)?;
     let others = others.split_terminator('\0').map(str::to_owned);
     changes.extend(others.map(|path| Change { then: None, now: Some(path), tracked: false }));
     Ok(changes)
@@ -140,17 +141,4 @@ fn changes(root: &Path, commit: &str, paths: &[String]) -> Result<Vec<Change>> {
 
 fn rust_files(listing: &str) -> usize {
     listing.split_terminator('\0').filter(|path| path.ends_with(".rs")).count()
-}
-
-fn git(root: &Path, arguments: &[&str], paths: &[String]) -> Result<String> {
-    let mut command = Command::new("git");
-    command.args(arguments).current_dir(root);
-    if !paths.is_empty() {
-        command.arg("--").args(paths);
-    }
-    let answer = command.output().context("git cannot be run; the old files are read from it")?;
-    if !answer.status.success() {
-        bail!("git {} failed: {}", arguments.join(" "), String::from_utf8_lossy(&answer.stderr).trim());
-    }
-    String::from_utf8(answer.stdout).with_context(|| format!("git {}: its answer is not UTF-8", arguments.join(" ")))
 }

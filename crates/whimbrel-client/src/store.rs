@@ -4,6 +4,8 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
+use whimbrel_event::{FNV_OFFSET, fnv1a};
+
 use crate::Position;
 use crate::position::InvalidPosition;
 
@@ -155,6 +157,5 @@ impl CheckpointStore for FileStore {
 
 /// FNV-1a of 64 bits: it detects a file that was cut off or altered by accident.
 fn check_of(text: &str) -> String {
-    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
-    format!("{:016x}", text.bytes().fold(0xcbf2_9ce4_8422_2325, step))
+    format!("{:016x}", fnv1a(FNV_OFFSET, text.as_bytes()))
 }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
-use crate::{AcceptedEvent, Attributes, EventId, Packed, Predecessors, Time};
+use crate::{AcceptedEvent, Attributes, EventId, FNV_OFFSET, Packed, Predecessors, Time, fnv1a};
 
 /// Importance of an event without an explicit one.
 pub const IMPORTANCE_DEFAULT: u8 = 5;
@@ -82,10 +82,7 @@ impl Publisher {
     /// The client with that id: FNV-1a, 64 bits, the same at every broker. Two clients are taken
     /// for one with a probability of 2^-64.
     pub fn named(client_id: &str) -> Publisher {
-        let hash = client_id
-            .bytes()
-            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
-        Publisher(hash.max(1))
+        Publisher(fnv1a(FNV_OFFSET, client_id.as_bytes()).max(1))
     }
 
     /// As a number; 0 is [`Publisher::UNKNOWN`].

@@ -26,7 +26,7 @@ pub use id::{
     Tick,
 };
 pub use latency::{LATENCY_BOUNDS_US, LatencyHistogram};
-pub use mix::split_mix;
+pub use mix::{FNV_OFFSET, fnv1a, split_mix};
 pub use packed::{AcceptedEvent, Packed};
 pub use predecessors::{PREDECESSORS_MAX, Predecessors, PredecessorsBuf};
 pub use time::Time;

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use whimbrel_core::Channel;
-use whimbrel_event::Time;
+use whimbrel_event::{FNV_OFFSET, Time, fnv1a};
 use whimbrel_mqtt::ConnId;
 
 use crate::trunk::Side;
@@ -57,45 +57,48 @@ struct Digest {
     at: Time,
 }
 
+impl Default for Digest {
+    fn default() -> Self {
+        Digest { value: FNV_OFFSET, at: Time::ZERO }
+    }
+}
+
+impl Digest {
+    /// Adds a moment and the kind of what follows it.
+    fn mark(&mut self, now: Time, kind: u8) {
+        self.value = fnv1a(fnv1a(self.value, &now.as_nanos().to_le_bytes()), &[kind]);
+        self.at = now;
+    }
+}
+
 /// See the module's documentation.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Digests {
     streams: BTreeMap<Stream, Digest>,
 }
 
-/// FNV-1a (Fowler, Noll, Vo): offset and prime of 64 bits.
-const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
-const PRIME: u64 = 0x0100_0000_01b3;
-
 /// The byte that follows a time in a digest: bytes come next, or the connection ends.
 const BYTES: u8 = 0;
 const END: u8 = 1;
 
-fn mix(value: u64, bytes: &[u8]) -> u64 {
-    bytes.iter().fold(value, |value, byte| (value ^ u64::from(*byte)).wrapping_mul(PRIME))
-}
-
 impl Digests {
     /// Adds bytes that are sent now.
     pub fn record_bytes(&mut self, now: Time, stream: Stream, bytes: &[u8]) {
-        let digest = self.streams.entry(stream).or_insert(Digest { value: OFFSET, at: Time::ZERO });
+        let digest = self.streams.entry(stream).or_default();
         if digest.at != now {
-            digest.value = mix(mix(digest.value, &now.as_nanos().to_le_bytes()), &[BYTES]);
-            digest.at = now;
+            digest.mark(now, BYTES);
         }
-        digest.value = mix(digest.value, bytes);
+        digest.value = fnv1a(digest.value, bytes);
     }
 
     /// Adds that the broker ends the connection now.
     pub fn record_end(&mut self, now: Time, stream: Stream) {
-        let digest = self.streams.entry(stream).or_insert(Digest { value: OFFSET, at: Time::ZERO });
-        digest.value = mix(mix(digest.value, &now.as_nanos().to_le_bytes()), &[END]);
-        digest.at = now;
+        self.streams.entry(stream).or_default().mark(now, END);
     }
 
     /// One number for all streams.
     pub fn total(&self) -> u64 {
-        self.streams.values().fold(OFFSET, |total, digest| mix(total, &digest.value.to_le_bytes()))
+        self.streams.values().fold(FNV_OFFSET, |total, digest| fnv1a(total, &digest.value.to_le_bytes()))
     }
 
     /// How many streams there are.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
 
 use mqtt_protocol_core::mqtt::Version;
-use whimbrel_event::Time;
+use whimbrel_event::{FNV_OFFSET, Time, fnv1a};
 use whimbrel_mqtt::ConnId;
 
 use crate::check::{Outcome, Seen};
@@ -45,7 +45,7 @@ impl Trace {
     /// An empty trace that keeps its last `kept_max` entries, at least one.
     pub fn new(kept_max: usize) -> Self {
         Trace {
-            digest: 0xcbf2_9ce4_8422_2325,
+            digest: FNV_OFFSET,
             kept_max,
             kept: VecDeque::new(),
             heard: BTreeMap::new(),
@@ -146,9 +146,7 @@ impl Trace {
 
     /// FNV-1a.
     fn mix(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.digest = (self.digest ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-        }
+        self.digest = fnv1a(self.digest, bytes);
     }
 
     /// The last entries, one line each.

@@ -1,10 +1,10 @@
 //! The subjects of commits.
 
 use std::path::Path;
-use std::process::Command;
 
 use super::Finding;
 use super::tables::LAST_FREE_COMMIT;
+use crate::git::git;
 
 /// Columns of a commit's first line.
 pub const SUBJECT_COLUMNS: usize = 72;
@@ -13,10 +13,9 @@ pub const SUBJECT_COLUMNS: usize = 72;
 /// clone has less, or none.
 pub fn check(root: &Path) -> Vec<Finding> {
     let range = format!("{LAST_FREE_COMMIT}..HEAD");
-    let log = Command::new("git").args(["log", "--no-merges", "--format=%h%x09%s", &range]).current_dir(root).output();
-    let Some(log) = log.ok().filter(|log| log.status.success()) else { return Vec::new() };
-    let log = String::from_utf8_lossy(&log.stdout);
-    log.lines()
+    let Ok(log) = git(root, &["log", "--no-merges", "--format=%h%x09%s", &range], &[]) else { return Vec::new() };
+    String::from_utf8_lossy(&log)
+        .lines()
         .filter_map(|line| line.split_once('\t'))
         .filter_map(|(hash, subject)| check_one(hash, subject))
         .collect()

@@ -32,14 +32,14 @@ pub mod tables;
 pub mod text;
 
 use std::path::Path;
-use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 pub use self::finding::Finding;
 use self::metadata::Metadata;
 use self::ratchet::Measure;
 use self::rust::RustFile;
+use crate::git::git;
 
 /// The results of a run over the workspace.
 #[derive(Debug)]
@@ -116,16 +116,9 @@ fn measure(sources: &[RustFile]) -> Vec<Measure> {
 /// All text files that are committed or could be (not ignored), as (path below root, contents),
 /// sorted.
 fn read_files(root: &Path) -> Result<Vec<(String, String)>> {
-    let listing = Command::new("git")
-        .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
-        .current_dir(root)
-        .output()
-        .context("git cannot be run; tidy needs it to know which files belong to the project")?;
-    if !listing.status.success() {
-        bail!("git ls-files failed: {}", String::from_utf8_lossy(&listing.stderr).trim());
-    }
+    let listing = git(root, &["ls-files", "-z", "--cached", "--others", "--exclude-standard"], &[])?;
     let mut files = Vec::new();
-    for path in String::from_utf8_lossy(&listing.stdout).split_terminator('\0') {
+    for path in String::from_utf8_lossy(&listing).split_terminator('\0') {
         let full = root.join(path);
         // The file is deleted but still in the index.
         if !full.is_file() {

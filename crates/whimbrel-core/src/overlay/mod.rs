@@ -215,9 +215,16 @@ pub(crate) struct Logs {
 }
 
 impl Overlay {
-    fn new(now: Time, host: HostId, incarnation: u64, whose: (Deployment, Tick), config: OverlayConfig) -> Overlay {
+    fn new(
+        now: Time,
+        host: HostId,
+        incarnation: u64,
+        deployment: Deployment,
+        birth: Tick,
+        config: OverlayConfig,
+    ) -> Overlay {
         Overlay {
-            net: Net::new(now, host, incarnation, whose.0, whose.1, config),
+            net: Net::new(now, host, incarnation, deployment, birth, config),
             destinations: Destinations::default(),
             repairs: BTreeMap::new(),
             waiting: AwaitedBrokers::default(),
@@ -255,8 +262,8 @@ impl Broker {
         assert!(config.interest_max >= reduce::INTEREST_LEAST, "the bound of the interest is checked as well");
         assert!(config.addresses.len() <= whimbrel_wire::ADDRESSES_MAX, "and the number of addresses");
         let incarnation = incarnation_of(self.streams.own.host(), self.streams.own.farthest().0.max(now.as_nanos()));
-        let whose = (self.sessions.limits.deployment, self.streams.birth());
-        let overlay = Overlay::new(now, self.streams.own.host(), incarnation, whose, config);
+        let (deployment, birth) = (self.sessions.limits.deployment, self.streams.birth());
+        let overlay = Overlay::new(now, self.streams.own.host(), incarnation, deployment, birth, config);
         self.overlay = Some(Box::new(overlay));
         self.router.watch();
         if let Some(overlay) = &mut self.overlay {
@@ -289,9 +296,9 @@ impl Broker {
         let host = self.streams.own.host();
         let incarnation = overlay.net.incarnation + 1;
         let Overlay { net: Net { config, own_interest: mut wants, stats, .. }, waiting, .. } = *overlay;
-        let whose = (wants.deployment, self.streams.birth());
-        let mut fresh = Overlay::new(now, host, incarnation, whose, config);
-        let delta = wants.rehost(host, incarnation, whose.1);
+        let birth = self.streams.birth();
+        let mut fresh = Overlay::new(now, host, incarnation, wants.deployment, birth, config);
+        let delta = wants.rehost(host, incarnation, birth);
         fresh.net.interests.set_own(host, incarnation, wants.version(), delta);
         fresh.net.set_timer(now, Due::Interest);
         (fresh.net.own_interest, fresh.net.stats, fresh.waiting) = (wants, stats, waiting);

@@ -402,11 +402,8 @@ impl Sessions {
         if session.waiting.is_empty() {
             session.waiting.rest();
         }
-        let PendingWork { structural, later, .. } = *session.memory.pending;
-        if structural + later == 0
-            && session.memory.pending.unreleased.is_empty()
-            && session.memory.pending.abandoned.is_empty()
-        {
+        let PendingWork { structural, later, unreleased, abandoned, .. } = &*session.memory.pending;
+        if structural + later == 0 && unreleased.is_empty() && abandoned.is_empty() {
             session.memory.rest();
         }
     }

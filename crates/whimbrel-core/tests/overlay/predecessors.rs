@@ -10,6 +10,7 @@ use whimbrel_wire::Frame;
 
 use super::SECOND;
 use super::common::{Told, event, plain};
+use super::moving::{MILLI, world};
 use super::net::{Net, frame};
 
 impl Net {
@@ -120,4 +121,83 @@ fn nothing_waits_for_a_broker_that_cannot_be_reached() {
     net.advance(SECOND);
     assert_eq!(net.payloads(1, 2), ["three", "four"]);
     assert_eq!(net.counted(1), (1, 2));
+}
+
+/// The waiting stream rejoins when its restarted broker reports that it knows the interest of the
+/// subscriber's new broker: the stream waits on.
+#[test]
+fn what_a_publisher_published_before_it_moved_comes_first_where_both_logs_are_read() {
+    let mut net = Net::mesh(3);
+    assert_eq!(net.connect(2, 9, "publisher"), Some(false));
+    assert_eq!(net.connect(0, 1, "sub"), Some(false));
+    net.subscribe_durably(0, 1, "t", Qos::AtLeastOnce);
+    net.attach(1, 2, "other");
+    net.subscribe(1, 2, plain("u", Qos::AtLeastOnce));
+    net.leave(0, 1);
+    net.advance(SECOND);
+    net.publish_all(2, 9, &["1", "2", "3"]);
+    net.leave(2, 9);
+    assert_eq!(net.connect(0, 9, "publisher"), Some(true));
+    net.publish_all(0, 9, &["4", "5", "6"]);
+    // So the stream has been passed up to here where its subscriber will be.
+    net.publish(0, 9, "u", "other", Qos::AtLeastOnce);
+    net.advance(SECOND);
+    assert_eq!(net.payloads(1, 2), ["other"]);
+    net.kill(0);
+    net.advance(SECOND);
+    net.revive(0, true);
+    net.advance(SECOND * 2);
+    for far in [0, 1] {
+        net.delay([far, 2], MILLI * 200);
+    }
+    // That broker knows of the interest, and does not report it yet.
+    net.drops = Box::new(|from, _, bytes| from == 0 && matches!(frame(bytes), Some(Frame::Silence(_))));
+    assert_eq!(net.connect(1, 1, "sub"), Some(true));
+    let had = net.settled(1, 1, MILLI * 100);
+    assert!(had.is_empty(), "{had:?}");
+    net.drops = Box::new(|_, _, _| false);
+    assert_eq!(net.settled(1, 1, SECOND * 4), ["1", "2", "3", "4", "5", "6"]);
+    let stats = net.nodes[1].core.overlay_stats().expect("it is one of several");
+    assert_eq!(stats.order_breaks, 0);
+}
+
+/// A publisher passes through the second broker, which ends before it has sent anything. Returns
+/// the payloads for a subscriber that was away meanwhile and reads all of them from logs, that of
+/// its own broker first.
+fn passed_through(prepare: impl Fn(&mut whimbrel_core::Broker)) -> Vec<String> {
+    let mut net = world(Qos::AtLeastOnce);
+    prepare(&mut net.nodes[1].core);
+    net.leave(1, 1);
+    // The publisher has been at the second broker before.
+    net.leave(0, 9);
+    assert_eq!(net.connect(1, 9, "publisher"), Some(true));
+    net.publish_all(1, 9, &["1"]);
+    net.leave(1, 9);
+    assert_eq!(net.connect(0, 9, "publisher"), Some(true));
+    net.publish_all(0, 9, &["2", "3"]);
+    net.leave(0, 9);
+    assert_eq!(net.connect(1, 9, "publisher"), Some(true));
+    net.kill(1);
+    net.advance(MILLI * 500);
+    net.revive(1, true);
+    net.advance(SECOND * 2);
+    assert_eq!(net.connect(2, 9, "publisher"), Some(true));
+    net.publish_all(2, 9, &["4", "5"]);
+    net.advance(SECOND);
+    // Reading from other brokers takes some time.
+    net.delay([0, 2], MILLI * 50);
+    assert_eq!(net.connect(2, 1, "sub"), Some(true));
+    net.settled(2, 1, SECOND * 2)
+}
+
+#[test]
+fn the_order_of_a_publisher_survives_the_end_of_a_broker_that_it_only_passed_through() {
+    assert_eq!(passed_through(|_| {}), ["1", "2", "3", "4", "5"]);
+}
+
+#[cfg(feature = "mutants")]
+#[test]
+fn what_it_published_before_is_written_where_it_went() {
+    let got = passed_through(|core| core.build_in(whimbrel_core::Mutant::PredecessorUnwritten));
+    assert_ne!(got, ["1", "2", "3", "4", "5"]);
 }
