@@ -82,7 +82,7 @@ fn matching(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Events on topics where nobody has a selector: alone, and with 100,000 selectors elsewhere.
+/// Events on topics without selectors: alone, and with 100,000 selectors elsewhere.
 fn bystanders(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("no selector");
     group.warm_up_time(Duration::from_millis(500)).measurement_time(Duration::from_secs(2));

@@ -77,8 +77,8 @@ fn no_order_is_lost_or_comes_twice_although_the_broker_is_killed() {
             // Only express orders go to one of them.
             assert!(received == all || (dispatcher == 1 && received > 0 && received < all), "{summary}");
         }
-        // Positions of vehicles are volatile: what a kill takes is told, or nobody was told that it
-        // was accepted.
+        // Positions of vehicles are volatile: what a kill takes is told, or its publisher was not
+        // told that it was accepted.
         assert_eq!(number("/faults"), 0, "{summary}");
         let reliable = |name: &str| number(&format!("/reliable/{name}"));
         let told = reliable("delivered") + reliable("reported") + reliable("excused");
@@ -89,7 +89,7 @@ fn no_order_is_lost_or_comes_twice_although_the_broker_is_killed() {
 #[test]
 fn who_goes_from_region_to_region_misses_nothing_although_brokers_are_killed() {
     let arguments = ["--regions", "warsaw,frankfurt,stockholm", "--move-every", "1500ms", "--kill-every", "1500ms"];
-    // It stays there, for whoever wants to know why the run has failed.
+    // The recording stays there, to show why the run has failed.
     let recording = concat!(env!("CARGO_TARGET_TMPDIR"), "/demo-regions");
     let more = ["--orders", "100", "--duration", "8s", "--seed", "3", "--json", "--record", recording];
     let output = ended(demo(&[&arguments[..], &more[..]].concat()));

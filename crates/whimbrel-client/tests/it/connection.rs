@@ -289,7 +289,7 @@ async fn addresses_that_make_no_sense_say_so() {
     }
 }
 
-/// A broker that sends so many messages before it answers a SUBSCRIBE, as one may.
+/// A broker that sends this number of messages before it answers a SUBSCRIBE, as one may.
 async fn eager_broker(messages: u32) -> std::net::SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("bound");

@@ -12,7 +12,7 @@ use whimbrel_server::identity::authority::{self, Wanted};
 
 const YEAR: Duration = Duration::from_secs(365 * 86_400);
 
-/// Rules that let bus-7 do everything, and nobody else anything.
+/// Rules that let bus-7 do everything, and no other client anything.
 const CONFIGURATION: &str = r##"
 tls_cert = "broker-north.pem"
 tls_key = "broker-north.key"

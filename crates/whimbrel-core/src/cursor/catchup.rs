@@ -90,7 +90,7 @@ impl Broker {
             CacheItem::Event { event, .. } if of_log(event.id().pubend) && reader.lacks(event.id()) => {
                 ControlFlow::Continue(())
             }
-            // Its host ended so long ago that this is not told any more.
+            // Its host ended, and the broker has forgotten the stream: no gap is told any more.
             CacheItem::Event { event, .. } if !streams.knows(event.id().pubend) => ControlFlow::Continue(()),
             CacheItem::Event { serial, event } => reader.check_event(serial, event),
         });

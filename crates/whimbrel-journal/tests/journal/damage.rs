@@ -234,8 +234,8 @@ fn a_damaged_stream_goes_on_when_the_damage_is_chopped() {
     let (again, report) = Log::open(&twin, SMALL, 7).unwrap();
     assert_eq!((report.damages.len(), again.info(stream).unwrap().stopped.is_some()), (1, true), "it is found again");
 
-    // Chopped in its middle, the rest of it is still told of, but not to whoever wants only what
-    // was chopped.
+    // Chopped in its middle, the rest of it is still told of, but not to a read that wants only
+    // what was chopped.
     journal.log.chop(stream, last - 1).unwrap();
     journal.settle();
     let read = |from, to| {

@@ -6,7 +6,7 @@ use whimbrel_journal::{Log, Options, ReadBuffer, Stepped, Stream, Wanted};
 
 const OPTIONS: Options = Options { segment_bytes: 8 << 20, batch_bytes: 512 << 10, max_bytes: 256 << 20 };
 const TICKS: u64 = 40_000;
-/// One of so many records is one of the sparse stream.
+/// One in this number of records is one of the sparse stream.
 const SPARSE: u64 = 100;
 
 /// A sparse stream among a full one, `together` records in a commit.

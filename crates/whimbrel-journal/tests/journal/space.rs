@@ -200,7 +200,7 @@ fn what_is_removed_or_free_at_the_opening_is_used_again() {
     while journal.write() {}
     let mut journal = open(&twin);
     let again = again + 150;
-    // A copy that ends gives back what nobody uses, and nothing that is used.
+    // A copy that ends gives back what is not used, and nothing that is used.
     journal.log.append(b, again + 1, &[&payload(1, again + 1, 500)]).unwrap();
     journal.settle();
     let cut = journal.log.begin_cut();

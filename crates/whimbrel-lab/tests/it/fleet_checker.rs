@@ -449,7 +449,7 @@ fn what_only_seemed_to_lie_in_a_gap_may_still_come() {
     run.checker.away(run.console);
     run.publish(2..=4);
     run.checker.back(run.console);
-    // Somebody else has got 1 and 4, and nobody 2 and 3.
+    // Another client has got 1 and 4, and none has got 2 and 3.
     run.checker.named(0, 1, event(7, 10));
     run.checker.named(0, 4, event(7, 40));
     run.checker.gap(run.console, gap(7, 10, 25));
@@ -501,8 +501,8 @@ fn what_a_broker_took_with_it_lies_in_a_gap_of_its_own_stream() {
         run.checker.named(0, seq, id);
     }
     assert_eq!(run.checker.missing(Promise::Reliable), 1);
-    // Nobody was told the name of 2. A gap of the other broker, and one before 1, say nothing of
-    // it.
+    // The checker was not told the name of 2. A gap of the other broker, and one before 1, say
+    // nothing of it.
     run.checker.gap(run.console, gap(32, 100, 300));
     run.checker.gap(run.console, gap(16, 0, 100));
     assert_eq!(run.checker.tally_of(run.console).reported, 0);
@@ -657,8 +657,8 @@ fn what_comes_again_elsewhere_is_ahead_of_others_there_only_from_then_on() {
         };
         assert!(matches!(arrive(2, 1, 100), Verdict::InOrder(_)));
         disturbances.begin(at(gone_at), Sites::one(2));
-        // In another region it comes at a time at which nobody can wait for what was before it, or
-        // can.
+        // In another region it comes at a time at which no broker can wait for what was before it,
+        // or can.
         assert_eq!(arrive(2, 0, 2_000), Verdict::Repeated);
         let verdict = arrive(1, 0, 2_100);
         assert_eq!(matches!(verdict, Verdict::InOrder(_)), is_excused, "{verdict:?}");

@@ -1,4 +1,4 @@
-//! Strangers at the edge: whoever may not is refused, with the right code, and the driver is told.
+//! Strangers at the edge: the refusal of a client has the right code, and the driver is told.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -143,7 +143,7 @@ impl World {
         self.handle(Input::Bytes { conn: ConnId(id), bytes });
     }
 
-    /// Opens a connection of somebody with a certificate, and sends its CONNECT.
+    /// Opens a connection of a client with a certificate, and sends its CONNECT.
     fn certified(&mut self, id: u32, name: &str, connect: &[u8]) {
         self.open(id);
         let principal = Principal::new(name).expect("a name");

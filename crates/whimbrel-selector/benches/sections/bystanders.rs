@@ -1,4 +1,4 @@
-//! Events on topics where nobody has a selector, before and after many were added elsewhere.
+//! Events on topics without selectors, before and after many selectors were added elsewhere.
 
 use core::hint::black_box;
 

@@ -247,7 +247,7 @@ async fn with_dev_pages_of_this_machine_alone_open_web_sockets() {
     assert!(!is_let_in("evil.example:8083", "http://evil.example:8083"), "a name that leads here");
 }
 
-/// CONNECT of MQTT 5 of a client with so long an id.
+/// CONNECT of MQTT 5 of a client with a long id: the length of the packet has three bytes.
 fn connect(id: &str) -> Vec<u8> {
     let rest =
         [b"\x00\x04MQTT\x05\x02\x00\x00\x00".as_slice(), &(id.len() as u16).to_be_bytes(), id.as_bytes()].concat();

@@ -121,7 +121,7 @@ async fn a_certificate_signs_in_and_what_no_rule_allows_is_denied() {
         assert_eq!(city.ask("GET", path, None).await.0, 401, "{path}");
     }
     assert_eq!(city.ask("POST", "/api/v1/drain", Some(city.client("bus-7"))).await.0, 403);
-    // Health and the page itself ask nobody who they are.
+    // Health and the page itself ask no client who it is.
     for path in ["/healthz", "/readyz", "/"] {
         assert_eq!(city.ask("GET", path, None).await.0, 200, "{path}");
     }

@@ -49,7 +49,7 @@ async fn garbage_instead_of_tls_is_counted() {
     let mut stream = tcp(&server, Listener::Tls).await;
     stream.write_all(CONNECT).await.expect("the connection is open");
     let mut rest = Vec::new();
-    // An alert may come, and the end may be a reset: the peer sent what nobody wants to read.
+    // An alert may come, and the end may be a reset: the broker leaves unread what the client sent.
     let _ = soon("the end", stream.read_to_end(&mut rest)).await;
     metric(&server, "whimbrel_listener_failures_total{listener=\"tls\",cause=\"tls\"} 1").await;
     speaks_mqtt(&mut tls(&server, Listener::Tls).await).await;

@@ -99,7 +99,7 @@ async fn a_client_is_shown_with_its_connection_and_kicked_while_its_session_stay
 async fn a_peer_that_is_not_reached_is_told_with_the_reason() {
     let alone = start(|_| {}).await;
     assert_eq!(get(&alone, "/readyz").await, (200, "ready\n".to_owned()), "there are no peers to speak of");
-    // A port of this machine that nobody has: the socket that had it is closed.
+    // A port of this machine that no socket has: the one that had it is closed.
     let silent = std::net::UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port");
     let other = start(|config| config.name = "south".into()).await;
     let there = address(&other, Listener::Overlay);

@@ -158,7 +158,7 @@ fn strict(directory: &Path) -> Config {
     config
 }
 
-/// Waits for a line of the audit of something that was refused to somebody there.
+/// Waits for a line of the audit: `action` was refused to a client at the address `from`.
 async fn audited(directory: &Path, action: &str, from: &str) {
     let read = || std::fs::read_to_string(directory.join("audit.jsonl")).unwrap_or_default();
     let is_it = |line: &str| {

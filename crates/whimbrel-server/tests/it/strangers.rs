@@ -1,5 +1,5 @@
-//! Strangers, and the example of docs/trust.md: whoever may not is refused with the right code, and
-//! it is noted.
+//! Strangers, and the example of docs/trust.md: a client without permission is refused with the
+//! right code, and that is noted.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -255,9 +255,9 @@ async fn whoever_is_signed_in_is_told_what_it_may_also_if_that_is_nothing() {
     assert!(!audit.contains("\"code\":403"), "asking is no use of a right: {audit}");
 }
 
-/// Every action that rules can allow, and every way to it: without a rule nobody gets there, known
-/// or not. That a broker may link is what its certificate says, until a rule is about that: see
-/// `links` and `certificates` for those who have none.
+/// Every action that rules can allow, and every way to it: without a rule no client gets there,
+/// known or not. That a broker may link is what its certificate says, until a rule is about that:
+/// see `links` and `certificates` for those who have none.
 #[tokio::test]
 async fn without_rules_nobody_may_do_anything_at_any_door() {
     let (identity, _) =
@@ -325,7 +325,7 @@ async fn without_rules_nobody_may_do_anything_at_any_door() {
         let path = if path.starts_with("/api/v1") || path == "/metrics" { path } else { format!("/api/v1{path}") };
         let path = path.replace("{client_id}", "a").replace("{event}", "1").replace("{name}", "north");
         assert_eq!(ask(&method, &path, None).await, 401, "{method} {path}");
-        // Whoever is signed in is told so, and that it may do nothing.
+        // A client that is signed in is told so, and that it may do nothing.
         let known = if path.ends_with("/whoami") { 200 } else { 403 };
         assert_eq!(ask(&method, &path, Some(("bus-8", "eight"))).await, known, "{method} {path}");
         asked += 1;
@@ -445,7 +445,7 @@ async fn pages_of_others_and_strangers_are_refused_over_http_and_noted_with_thei
 
 #[tokio::test]
 async fn many_who_sign_in_at_once_are_served_or_told_to_come_again() {
-    // Whoever waits for its turn is not given up: how long that takes is the machine's matter.
+    // A client that waits for its turn is not given up: how long that takes depends on the machine.
     let patient = |config: &mut Config| config.broker.limits.connect_timeout = Duration::from_secs(60);
     let world = Example::start_with(patient).await;
     let mut streams = Vec::new();
@@ -460,8 +460,8 @@ async fn many_who_sign_in_at_once_are_served_or_told_to_come_again() {
         let answer = tokio::time::timeout(Duration::from_secs(60), packet(&mut stream)).await.expect("an answer");
         *codes.entry(answer.expect("CONNACK").1[1]).or_insert(0) += 1;
     }
-    // Whoever has a place is looked at, or has waited too long for that: how many do is the
-    // machine's matter as well.
+    // A client that has a place is looked at, or has waited too long for that: how many do depends
+    // on the machine as well.
     let had_a_place = codes.get(&0x86).unwrap_or(&0) + codes.get(&0x89).unwrap_or(&0);
     assert!(had_a_place >= 100 && codes.contains_key(&0x86), "{codes:?}");
     assert!(codes.keys().all(|code| [0x86, 0x97, 0x89].contains(code)) && codes.contains_key(&0x97), "{codes:?}");

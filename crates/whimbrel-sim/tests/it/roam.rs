@@ -16,8 +16,8 @@ use crate::seeds::{number, play};
 /// Seeds that are played unless told otherwise.
 const SEEDS: u64 = 1_000;
 
-/// None of those breaks a promise; of each thousand beyond them so many at most: what is still
-/// open, as decision 13 tells.
+/// None of those breaks a promise; of each thousand beyond them at most this number does: what
+/// is still open, as decision 13 tells.
 const OPEN_MAX: u64 = 2;
 
 /// Of worlds in which clients go nowhere else.

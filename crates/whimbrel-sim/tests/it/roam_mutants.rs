@@ -100,7 +100,7 @@ fn what_was_given_is_not_behind_what_is_written() {
 }
 
 /// Worlds in which brokers stand still show what they conclude of the time in which they heard
-/// nobody.
+/// no other broker.
 #[test]
 fn who_has_stood_still_knows_that_it_has() {
     for seed in 0..SEEDS {

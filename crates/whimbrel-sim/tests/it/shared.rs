@@ -4,7 +4,7 @@ use mqtt_protocol_core::mqtt::packet::Qos;
 use whimbrel_sim::rig::Rig;
 use whimbrel_sim::speech::{Heard, Hello, Message, Said, Wanted};
 
-/// What is unacknowledged of a shared subscription that ended is for nobody else.
+/// What is unacknowledged of a shared subscription that ended is for no other client.
 #[test]
 fn an_ended_shared_subscription_leaks_nothing_into_the_next() {
     let mut rig = Rig::new(Default::default(), 1);
@@ -22,7 +22,7 @@ fn an_ended_shared_subscription_leaks_nothing_into_the_next() {
     assert_eq!(rig.messages(other), [], "a topic that it never subscribed to");
 }
 
-/// A message keeps its retain mark for members that want it, whoever had it before.
+/// A message keeps its retain mark for members that want it, whichever member had it before.
 #[test]
 fn work_that_moves_keeps_its_retain_mark() {
     let mut rig = Rig::new(Default::default(), 1);

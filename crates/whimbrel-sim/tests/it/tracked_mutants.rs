@@ -24,7 +24,7 @@ const SEEDS: u64 = 500;
 /// A packet identifier that is not in use.
 const FREE_ID: u16 = 60_000;
 
-/// What somebody knows who has listened to the broker.
+/// What a mutant knows from listening to the broker.
 #[derive(Default)]
 struct Ears {
     witness: Option<ConnId>,
@@ -56,7 +56,7 @@ impl Ears {
         }
     }
 
-    /// The event that a packet brings to somebody who is not the witness, for the first time.
+    /// The event that a packet brings to a client that is not the witness, for the first time.
     fn event<'a>(&self, packet: &'a Spoken) -> Option<&'a Message> {
         let message = packet.message().filter(|message| !message.dup && message.user_property("w-id").is_some());
         message.filter(|_| Some(packet.conn) != self.witness)

@@ -488,8 +488,8 @@ fn what_is_missing_and_what_is_silent_has_an_extent() {
     refused(&silence(vec![Part { still: Tick(7), ..part }]));
 }
 
-/// A broker of an earlier version does not say since when a stream had no event, and whoever reads
-/// its silence as such a version does ignores that.
+/// A broker of an earlier version does not say since when a stream had no event, and a broker of
+/// such a version ignores that in the silences that it reads.
 #[test]
 fn a_silence_of_an_earlier_version_says_nothing_of_the_last_event() {
     let part = |still| Part {

@@ -122,7 +122,7 @@ fn numbers_around_the_escapes_survive() {
 fn each_node_has_one_form() {
     for (tree, invalid) in [
         (&[][..], Invalid::Truncated),
-        // Nobody gets it.
+        // No broker gets the event.
         (&[0], Invalid::Form("a tree without destinations")),
         // A previous tick of no destination.
         (&[0x41, 0x80, 7, 0], Invalid::Form("a node that is no destination")),
@@ -180,7 +180,7 @@ fn a_frame_with_a_bad_tree_is_refused_as_a_whole() {
     assert!(Frame::decode(&frame(&good)).is_ok());
     assert_eq!(Frame::decode(&frame(&[0])), Err(Invalid::Form("a tree without destinations")));
     // A default before the first tick, one that is said although it is the tick itself, and flags
-    // that nobody knows.
+    // that are not defined.
     let mut bytes = frame(&good);
     bytes[1] |= 0x20;
     assert_eq!(Frame::decode(&bytes), Err(Invalid::Form("flags of an event's frame")));

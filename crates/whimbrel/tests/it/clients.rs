@@ -118,7 +118,7 @@ fn reload_and_drain_are_asked_for_by_name() {
     let shown = ["--cert", "client-ops.pem", "--key", "client-ops.key"];
     let (is_well, got, said) = in_place(&[&["reload"][..], &over_https, &shown].concat());
     assert!(is_well && got == "read again: in force\n", "{got} {said}");
-    // Mistakes keep nobody from a broker whose socket is named.
+    // Mistakes in the file keep no command from a broker whose socket is named.
     std::fs::write(&file, rules + "nonsense = 1\n").expect("written");
     let (is_well, _, said) = in_place(&[&["reload"][..], &control].concat());
     assert!(!is_well && said.contains("mistakes"), "{said}");
@@ -172,7 +172,7 @@ fn a_plain_subscriber_comes_back_when_its_broker_does() {
     assert_eq!(printed.next().expect("a line").expect("text"), "first");
     drop(broker);
     let (_again, url) = broker_at(&address);
-    // What is retained comes to whoever subscribes later, whenever that is.
+    // What is retained comes to a client that subscribes later, whenever that is.
     assert!(run(&["pub", "-u", &url, "-q", "1", "-r", "a", "second"]).status.success());
     assert_eq!(printed.next().expect("a line").expect("text"), "second");
     assert!(subscribe.0.wait().expect("it ends").success());

@@ -233,7 +233,7 @@ async fn sessions_are_listed_shown_and_ended_while_messages_flow() {
         Event::Disconnected { reason } => assert!(reason.to_string().contains("operator"), "{reason}"),
         other => panic!("{other:?}"),
     }
-    // Nobody wants what was kept: it is given up.
+    // No session wants what was kept: it is given up.
     load.end().await;
     until("the journal gives it up", || {
         let streams = place.json("data", &["streams", "--own", "--json"]);

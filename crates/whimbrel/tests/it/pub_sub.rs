@@ -70,7 +70,7 @@ fn a_selector_picks_messages_by_their_properties() {
 
 #[test]
 fn what_is_no_selector_is_shown_before_anything_is_connected() {
-    // Nobody listens there: an attempt to connect would be another error.
+    // No broker listens there: an attempt to connect would be another error.
     let wrong = run(&["sub", "--url", "mqtt://127.0.0.1:1", "--selector", "speed > 50 AND AND fuel < 3", "t"]);
     let said = text(&wrong.stderr);
     assert_eq!(wrong.status.code(), Some(2), "{said}");

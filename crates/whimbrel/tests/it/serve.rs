@@ -178,7 +178,7 @@ fn deaf_client(broker: &Broker) -> TcpStream {
         client.write_all(&message).expect("the broker reads");
         let page = broker.get("/metrics");
         let dropped = page.lines().find_map(|line| line.strip_prefix("whimbrel_dropped_slow_total "));
-        // A first drop may come while the system's buffers still grow; so many come when nothing
+        // A first drop may come while the system's buffers still grow; 32 come only when nothing
         // moves any more.
         if dropped.and_then(|count| count.parse::<u64>().ok()).is_some_and(|count| count >= 32) {
             return client;

@@ -168,7 +168,7 @@ async fn any_broker_tells_of_all_and_names_the_one_that_is_dead() {
     assert_eq!(names(&one), (vec!["tower"], vec![]));
     assert_eq!(a.http("GET", "system/status?broker=nobody").0, 404);
     let long = format!("system/history?after_ms={}", "1".repeat(600));
-    // Brokers are not asked so much; the one that was asked answers for itself.
+    // Other brokers are not asked for what is this long; the one that was asked answers for itself.
     assert_eq!(a.http("GET", &format!("{long}&broker=tower")).0, 414);
     let (status, alone) = a.http("GET", &long);
     assert_eq!((status, alone["brokers"].as_array().map(Vec::len)), (200, Some(1)), "{alone}");

@@ -91,7 +91,7 @@ async fn client(url: &str, name: &str) -> (Client, Events) {
     Client::connect(options).await.expect("the broker is there")
 }
 
-/// Somebody who leaves nothing.
+/// A client that leaves no session behind.
 async fn visitor(url: &str, name: &str) -> (Client, Events) {
     Client::connect(Options::new(url).client_id(name)).await.expect("the broker is there")
 }
@@ -184,7 +184,7 @@ async fn has_waited(url: &str, (name, qos): (&str, QoS), of_version: &impl Displ
     (reader, events)
 }
 
-/// Somebody new gets what is retained.
+/// A new client gets what is retained.
 async fn comes_late(url: &str, of_version: &impl Display) -> (Client, Events) {
     let (late, mut events) = client(url, "late").await;
     late.subscribe_to(&Subscription::to("depot/#").qos(QoS::AtLeastOnce)).await.expect("granted");

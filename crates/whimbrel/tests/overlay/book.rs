@@ -50,7 +50,7 @@ pub struct Published {
 /// What a subscriber is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Nondurable, and nobody tells it of gaps.
+    /// Nondurable, and the broker does not tell it of gaps.
     Plain,
     /// Nondurable, with notices.
     Notices,
@@ -80,7 +80,7 @@ pub enum Seen {
         to: Tick,
         reason: String,
     },
-    /// Something arrived that nobody has sent.
+    /// Something arrived that no publisher has sent.
     Stray(String),
 }
 
@@ -157,7 +157,7 @@ impl Desk {
         self.book.lock().expect("nobody panics while writing")
     }
 
-    /// Waits until so many more events have been sent.
+    /// Waits until this number of further events has been sent.
     pub async fn events(&self, more: u64) {
         let mut sent = self.sent.subscribe();
         let until = *sent.borrow() + more;

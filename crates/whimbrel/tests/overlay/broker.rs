@@ -50,8 +50,8 @@ pub struct Broker {
 }
 
 impl Broker {
-    /// Each broker of a run has a loopback address of its own, which nobody's client takes ports
-    /// of.
+    /// Each broker of a run has a loopback address of its own, on which no client takes
+    /// a port.
     pub fn new(number: usize) -> Broker {
         let host = Ipv4Addr::new(127, 0, 0, 10 + number as u8);
         let address = SocketAddr::new(if cfg!(target_os = "linux") { host } else { Ipv4Addr::LOCALHOST }.into(), 0);
@@ -88,8 +88,8 @@ impl Broker {
         self.files.path().join(name)
     }
 
-    /// What is tried, but in its first life what `WHIMBREL_OLD_BIN` names, if it does: whoever
-    /// starts it again upgrades it.
+    /// What is tried, but in its first life what `WHIMBREL_OLD_BIN` names, if it does: its
+    /// second start upgrades it.
     fn binary(&self) -> String {
         let old = std::env::var("WHIMBREL_OLD_BIN").ok().filter(|_| self.life == 0);
         old.unwrap_or_else(|| env!("CARGO_BIN_EXE_whimbrel").to_owned())

@@ -1,4 +1,4 @@
-//! Links are cut and healed; nobody is killed, so nothing may be missing at all.
+//! Links are cut and healed; no broker is killed, so nothing may be missing at all.
 
 use crate::book::Book;
 use crate::judge::demand;
@@ -7,7 +7,7 @@ use crate::world::{LINK, World};
 /// Events that everybody together sends in about three seconds: longer than a link may be silent.
 const THREE_SECONDS: u64 = 1_100;
 
-/// Nobody was killed and caches are large: no gap is an excuse.
+/// No broker was killed and caches are large: no gap is an excuse.
 fn demand_all(book: &Book) {
     let verdicts = demand(book);
     let told: usize = verdicts.iter().map(|verdict| verdict.told).sum();

@@ -200,7 +200,7 @@ async fn who_says_what_makes_no_sense_is_hung_up_and_named() {
         Frame::Hello(hello).encode(&mut bytes);
         frames.push(bytes);
     }
-    // 10 MiB as a varint, and the first of so many bytes.
+    // 10 MiB as a varint, and the first bytes of a frame of that length.
     let mut huge = vec![0x80, 0x80, 0x80, 0x05, 7];
     huge.resize(FRAME_BYTES_MAX, 7);
     let mut early = Vec::new();

@@ -3,10 +3,10 @@
 //!
 //! A reliable event is *due* to a subscription if it was acknowledged, was sent after the
 //! subscription had been granted and before its connection ended (a roamer's subscription does not
-//! end with its connection), and it wants it. Three things nobody can be asked for: what was on its
-//! way when a subscriber's own connection ended; the end of a broker's life, of which only who is
-//! told of gaps and stays connected must hear what others have seen; and what others sent before a
-//! broker that had just begun knew of them.
+//! end with its connection), and it wants it. Three things no broker can be asked for: what was on
+//! its way when a subscriber's own connection ended; the end of a broker's life, of which only who
+//! is told of gaps and stays connected must hear what others have seen; and what others sent before
+//! a broker that had just begun knew of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -27,12 +27,12 @@ pub struct Verdict {
     pub told: usize,
     /// Due, did not come, and was the end of a broker's life.
     pub died: usize,
-    /// Due, did not come, and nobody said so.
+    /// Due, did not come, and no gap says so.
     pub lost: Vec<Name>,
     pub twice: Vec<Name>,
     /// Each with the one that came before it and should not have.
     pub disordered: Vec<(Name, Name)>,
-    /// Came although it was not wanted, or nobody had sent it.
+    /// Came although it was not wanted, or no publisher had sent it.
     pub unwanted: Vec<String>,
     /// In which lives of brokers it was, and how many events came there.
     pub stays: Vec<(Life, usize)>,
@@ -46,7 +46,7 @@ impl Verdict {
     }
 }
 
-/// Under which ids anybody has seen an event.
+/// Under which ids any subscriber has seen an event.
 type Ids = BTreeMap<Name, BTreeSet<EventId>>;
 
 /// Judges every subscription.
@@ -93,7 +93,7 @@ pub fn demand(book: &Book) -> Vec<Verdict> {
 }
 
 /// What a subscription saw about an event's publisher and stream before the event came for the last
-/// time, or up to the end: for whoever looks for a fault.
+/// time, or up to the end: it helps to find the cause of a fault.
 pub fn trail(book: &Book, subscription: &str, name: Name) -> String {
     const LINES: usize = 16;
     let ids = |seen: &Seen| match seen {
@@ -234,7 +234,7 @@ impl<'a> Trial<'a> {
         }
     }
 
-    /// Whether a gap tells that it is missing: it covers the event's tick, or where nobody knows
+    /// Whether a gap tells that it is missing: it covers the event's tick, or where no client saw
     /// that, a part of the stream between its publisher's events before and after in the same life.
     fn is_told(&self, name: Name, event: &Published) -> bool {
         if let Some(ids) = self.ids.get(&name) {

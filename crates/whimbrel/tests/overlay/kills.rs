@@ -21,7 +21,7 @@ async fn a_ring_of_which_a_link_and_two_brokers_end_loses_nothing_in_silence() {
     world.restart(3);
     world.converge("with a broker that is back").await;
     world.desk.events(SECOND).await;
-    // Nobody's way leads through it, but it has publishers.
+    // No way between other brokers leads through it, but it has publishers.
     world.kill(1);
     world.desk.events(SECOND).await;
     world.restart(1);

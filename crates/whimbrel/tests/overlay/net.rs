@@ -327,7 +327,7 @@ async fn brokers_lose_nothing_when_links_are_cut_one_way() {
     namespaces.cut_one_way(0, 2);
     world.desk.events(THREE_SECONDS).await;
     world.converge("with a link that is cut from b0 to b2").await;
-    // One who is heard by all and hears nobody.
+    // All brokers hear b0, and it hears none of them.
     namespaces.cut_one_way(2, 0);
     namespaces.heal_one_way(0, 2);
     namespaces.cut_one_way(1, 0);
@@ -347,8 +347,8 @@ async fn brokers_that_get_other_addresses_lose_nothing() {
     namespaces.translate().expect("nft works");
     let by_name = |broker: &Broker| format!("{}:{}", broker.name, broker.overlay.port());
     let mut world = start(&namespaces, by_name).await;
-    // Who has dialled sends from another address: QUIC takes the links along, which nobody makes
-    // anew.
+    // A broker that has dialled sends from another address: QUIC takes the links along, and none
+    // is made anew.
     namespaces.readdress(0).expect("it has links");
     world.desk.events(THREE_SECONDS).await;
     world.converge("with b0 at other addresses").await;

@@ -12,10 +12,10 @@ use whimbrel_client::{
 use crate::book::{Desk, Kind, Name, Phase, Seen};
 use crate::world::Up;
 
-/// A roamer leaves after so many messages.
+/// A roamer leaves after this number of messages.
 const STAY: u32 = 120;
 
-/// It is away until everybody together has sent so many events.
+/// It is away until all publishers together have sent this number of events.
 const AWAY: u64 = 60;
 
 pub struct Subscriber {
@@ -117,7 +117,7 @@ impl Subscriber {
             }
         }
         if let Some(begun) = self.begun.take() {
-            // Whoever waited for it may have given up.
+            // The world that waited for it may have given up.
             let _ = begun.send(());
         }
         Ok((client, events))

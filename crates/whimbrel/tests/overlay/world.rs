@@ -176,7 +176,7 @@ impl World {
         self.up[site].send_replace(Up { life, url, whole: false });
     }
 
-    /// Waits until everybody gets what anybody publishes.
+    /// Waits until a client at each broker gets what is published at any broker.
     pub async fn converge(&mut self, when: &str) {
         let begun = Instant::now();
         self.probes += 1;

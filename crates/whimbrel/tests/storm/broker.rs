@@ -168,7 +168,7 @@ impl Drop for Killed {
     }
 }
 
-/// A broker of which nobody knows how far it has come. Dropping it is `kill -9`.
+/// A broker of which the test does not know how far it has come. Dropping it is `kill -9`.
 #[derive(Debug)]
 pub struct Starting {
     child: Killed,

@@ -12,7 +12,7 @@ use crate::weather::{Phase, Up, Weather};
 /// The only publisher.
 const PUBLISHER: u32 = 1;
 
-/// A broker and its clients, of which nobody does anything unasked.
+/// A broker and its clients, none of which does anything unasked.
 pub struct Calm {
     pub weather: Weather,
     pub plan: Plan,
@@ -59,7 +59,7 @@ impl Calm {
         Ok(())
     }
 
-    /// Publishes one event with so many bytes and waits for its fate; whether it was accepted.
+    /// Publishes one event of this number of bytes and awaits its fate; whether it was accepted.
     pub async fn publish(&mut self, bytes: usize) -> bool {
         let name = Name { publisher: PUBLISHER, number: self.events.len() as u32 + 1 };
         let mut payload = mark(name).into_bytes();

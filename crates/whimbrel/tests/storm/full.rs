@@ -27,7 +27,7 @@ const EVENT: usize = 64 << 10;
 /// More than this is never accepted in that room, though segments are used again.
 const EVENTS_MAX: u32 = 4 * (ROOM / EVENT as u64) as u32;
 
-/// After so many refusals in a row it is full.
+/// After this number of refusals in a row it is full.
 const REFUSALS: u32 = 20;
 
 /// A file system in memory that only its own processes see. It goes with its value.
@@ -113,7 +113,7 @@ async fn fill_and_drain(room: &Room) {
     for _ in 0..REFUSALS {
         calm.publish(EVENT).await;
     }
-    // Whoever comes back makes room.
+    // Subscribers that come back make room.
     let subscribers = calm.release();
     let deadline = Instant::now() + Duration::from_secs(60);
     while !calm.publish(EVENT).await {

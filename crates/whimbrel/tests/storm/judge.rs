@@ -15,7 +15,7 @@ use crate::book::{Book, Condition, History, Keeper, Moment, NEVER, Name, Publish
 /// Something that the broker must not do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It was due, did not come, and nobody said so.
+    /// It was due, did not come, and no gap says so.
     Lost(Name),
     /// It was due and did not come, but a gap says so.
     Reported(Name),
@@ -29,7 +29,7 @@ pub enum Fault {
     Forgotten(Moment),
     /// The broker told a gap.
     Gap(String),
-    /// Something came that nobody had sent.
+    /// Something came that no publisher had sent.
     Stray(String),
 }
 
@@ -78,7 +78,7 @@ pub fn demand(verdicts: &[Verdict], allowed: impl Fn(&Fault) -> bool) {
     assert!(report.is_empty(), "\n{report}");
 }
 
-/// Under which ids anybody has seen an event.
+/// Under which ids any subscriber has seen an event.
 type Ticks = BTreeMap<Name, BTreeSet<(PubendId, Tick)>>;
 
 fn ticks(book: &Book) -> Ticks {
@@ -309,14 +309,14 @@ impl<'a> Trial<'a> {
         due
     }
 
-    /// Whoever leaves gives up what is still to come: then an event is missing only if a later one
-    /// of its publisher came before.
+    /// A subscriber that leaves gives up what is still to come: then an event is missing only if a
+    /// later one of its publisher came before.
     fn is_owed(&self, era: &Era, name: Name) -> bool {
         let last = Name { number: u32::MAX, ..name };
         era.leaving == NEVER || self.came.range(name..=last).any(|(_, (at, _))| *at < era.leaving)
     }
 
-    /// Whether a gap tells that it is missing: it covers the event's tick, or where nobody knows
+    /// Whether a gap tells that it is missing: it covers the event's tick, or where no client saw
     /// that, a part of the stream between its publisher's events before and after.
     fn is_told(&self, name: Name) -> bool {
         if let Some(ids) = self.ticks.get(&name) {

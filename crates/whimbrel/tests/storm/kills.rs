@@ -96,7 +96,7 @@ async fn vanishing_subscribers_lose_nothing_while_the_broker_lives() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_a_data_directory_kills_lose_and_the_judge_says_so() {
     let mut storm = storm(Store::Memory, 2, 3, true);
-    // Nobody gets everything here, so all wait for the end.
+    // No subscriber gets everything here, so all wait for the end.
     storm.limit = Duration::from_secs(15);
     let book = storm.rage().await;
     let verdicts = account(&book);

@@ -18,7 +18,7 @@ const MOMENTS_OF_EVENT: u64 = 6;
 /// most.
 const TURNS: u32 = 20_000;
 
-/// One in so many brokers is killed before it is ready, too.
+/// One in this number of brokers is killed before it is ready, too.
 const STILLBORN: u32 = 4;
 
 pub struct Storm {

@@ -22,7 +22,7 @@ pub struct Habits {
     pub keeper: Keeper,
     /// Its subscriptions; those of one client overlap.
     pub wanted: Vec<(&'static str, Condition)>,
-    /// It breaks its connection off after so many messages at most, 0: never.
+    /// It breaks its connection off after this number of messages at most, 0: never.
     pub vanishes: u32,
     /// It changes the condition of its first subscription now and then.
     pub changes: bool,

@@ -11,7 +11,7 @@ use crate::trace::{Call, Step};
 /// Longest packet of a storm, bytes.
 const PACKET_MAX: usize = 1 << 20;
 
-/// An acknowledgement that was written although nobody can know that its event survives.
+/// An acknowledgement that was written before it was certain that its event survives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TooEarly {
     pub event: Name,

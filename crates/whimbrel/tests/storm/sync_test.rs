@@ -149,7 +149,7 @@ async fn traced(store: Store) -> Findings {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let file = directory.path().join("trace");
     let file_text = file.display().to_string();
-    // The tracer is nobody's parent, so that the broker is the process that was started.
+    // The tracer is not the broker's parent, so that the broker is the process that was started.
     let before = ["strace", "-D", "-f", "-yy", "-s", "4194304", "-o", &file_text, "-e", trace::CALLS];
     let plan = Plan::new(store).before(&before);
     let habits = |number, qos| publisher::Habits { each: 40, ..publisher::Habits::new(number, qos) };

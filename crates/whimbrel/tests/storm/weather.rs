@@ -16,7 +16,7 @@ const AGAIN: Duration = Duration::from_millis(50);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     Round(u32),
-    /// No more kills, and nobody leaves any more; those who are about to come back do.
+    /// No more kills, and no client leaves any more; those that are about to come back do.
     Closing,
     /// Everyone is there: publishers send their last events.
     Over,
@@ -40,8 +40,8 @@ pub struct Weather {
     pub phase: Arc<watch::Sender<Phase>>,
     /// Subscriptions that have been ended and not been granted anew.
     pub ended: Arc<watch::Sender<u32>>,
-    /// The last accepted events and their topics, once they are known: whoever has received those
-    /// that it wants has received everything.
+    /// The last accepted events and their topics, once they are known: a subscriber that has
+    /// received those that it wants has received everything.
     pub last: Arc<watch::Sender<Option<Last>>>,
     /// When whatever is still not done counts as never done.
     pub deadline: Instant,
@@ -57,7 +57,7 @@ impl Weather {
     pub async fn close(&self) {
         self.phase.send_replace(Phase::Closing);
         let mut ended = self.ended.subscribe();
-        // Whoever is not back by then misses what it misses.
+        // A subscriber that is not back by then misses what it misses.
         let _ = timeout_at(self.deadline, ended.wait_for(|ended| *ended == 0)).await;
         self.phase.send_replace(Phase::Over);
     }

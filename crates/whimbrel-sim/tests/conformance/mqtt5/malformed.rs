@@ -1,5 +1,5 @@
 //! Packets that cannot be read (2.1, 1.5, 4.13): the reason code, the end of the connection, and
-//! nobody else's trouble.
+//! no trouble for other clients.
 
 use crate::wire::{Connect, Encode, Packet, Props, Publish, Subscribe, Unsubscribe, V5, packet, property};
 use crate::world::World;

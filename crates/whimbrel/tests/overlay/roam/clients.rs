@@ -15,10 +15,10 @@ use super::ghost::Ghost;
 use super::{Attached, Came, Desk, Ends, Keeper, Name, Phase, Sent};
 use crate::world::Up;
 
-/// A roamer leaves after so many messages.
+/// A roamer leaves after this number of messages.
 const STAY: u32 = 120;
 
-/// One of so many moves loses the older connection without its broker noticing.
+/// One in this number of moves loses the older connection without its broker noticing.
 const HAUNTS: u64 = 4;
 
 /// Between two attempts to connect.
@@ -30,7 +30,7 @@ const ENDS: Duration = Duration::from_secs(6);
 /// Between two events of one publisher.
 const PACE: Duration = Duration::from_millis(10);
 
-/// A publisher that wanders leaves after so many events.
+/// A publisher that wanders leaves after this number of events.
 const PUBLISHES: u64 = 60;
 
 /// The session outlives every absence.
@@ -291,7 +291,7 @@ impl Roamer {
                 }
                 event = events.next() => match event {
                     Some(Event::Message(message)) => self.note(&message, (at, self.connection), false),
-                    // Whoever could not say it says it when it comes back.
+                    // A roamer that could not acknowledge it does so when it comes back.
                     _ => return false,
                 },
             }
@@ -339,7 +339,7 @@ pub struct Publisher {
 }
 
 impl Publisher {
-    /// Publishes until nobody moves any more, and then until all is answered.
+    /// Publishes until no client moves any more, and then until all is answered.
     pub async fn work(mut self) {
         let (session, mut used, mut at) = (Session::new(), 0, self.at);
         let mut pace = interval(RETRY);

@@ -8,15 +8,15 @@ use whimbrel_client::QoS;
 
 use super::{Attached, Book, Came, Ends, Keeper, Name, Sent, Story};
 
-/// What a client says is known by then to whoever has its session, and in the copies that come to
-/// its deputy from then on: that it says PUBACK is answered by nothing, and a broker reads it when
-/// it has processor time. Nothing orders that and the same client's CONNECT elsewhere.
+/// What a client says is known by then to the broker that has its session, and in the copies that
+/// come to its deputy from then on: that it says PUBACK is answered by nothing, and a broker reads
+/// it when it has processor time. Nothing orders that and the same client's CONNECT elsewhere.
 const KNOWN: Duration = Duration::from_millis(1_000);
 
-/// So long after it is killed a broker's last words may arrive.
+/// A broker's last words may arrive up to this time after it is killed.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
-/// Kills are told with a fault from so long before it on.
+/// Kills are told with a fault from this time before it on.
 const AROUND: Duration = Duration::from_secs(10);
 
 /// Faults of one kind that are shown.

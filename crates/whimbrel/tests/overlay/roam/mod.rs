@@ -18,13 +18,13 @@ use crate::broker::Broker;
 use crate::world::{LINK, World};
 use clients::{Publisher, Roamer};
 
-/// How often somebody goes to another broker, all together.
+/// How often clients go to another broker, all together.
 const MOVES: u64 = 200;
 
-/// A broker is killed after so many moves.
+/// A broker is killed after this number of moves.
 const KILL_AFTER: u64 = 20;
 
-/// It is started again after so many more events of the others.
+/// It is started again after this number of further events at the other brokers.
 const DOWN: u64 = 200;
 
 /// What must come comes by then; at the end, counted anew whenever something due has come.
@@ -36,10 +36,10 @@ const COUNTED: Duration = Duration::from_millis(250);
 /// What is due at the end has come by then, however steadily it comes.
 const LAST_MAX: Duration = Duration::from_secs(120);
 
-/// So much time for all moves, whatever happens.
+/// The time for all moves, whatever happens.
 const MOVES_MAX: Duration = Duration::from_secs(60);
 
-/// What a broker logs when a session goes on from what it kept of it while somebody else had it.
+/// What a broker logs when a session goes on from what it kept of it while another broker had it.
 const COPY_USED: &str = "a session goes on from a copy";
 
 /// Who keeps the position of a subscription.
@@ -104,7 +104,7 @@ pub struct Story {
     pub clean: BTreeSet<u64>,
     pub attached: BTreeMap<u64, Attached>,
     pub moves: u64,
-    /// How often it was refused as nobody knew its session.
+    /// How often it was refused as no broker knew its session.
     pub refused: u64,
     /// What must not be: a session that is gone, an older connection that stays.
     pub faults: Vec<String>,
@@ -169,7 +169,7 @@ pub struct Book {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     Running,
-    /// Nobody moves any more, and publishers wait for their last answers.
+    /// No client moves any more, and publishers wait for their last answers.
     Last,
     Over,
 }
